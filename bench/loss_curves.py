@@ -157,7 +157,7 @@ def print_table(runs):
 def describe(args):
     gpu = torch.cuda.get_device_name() if args.device == "cuda" else None
     version = subprocess.run([args.tessera, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    return {"device": gpu or "CPU", "model": args.shape or "quickstart", "tessera": version, "torch": torch.__version__.split("+")[0],
+    return {"device": gpu or "CPU", "model": f"{args.shape}'s shape" if args.shape else "quickstart's model", "tessera": version, "torch": torch.__version__.split("+")[0],
             "transformers": transformers.__version__, "steps": args.steps, "batch_size": BATCH_SIZE,
             "grad_accum": ACCUMULATION, "lr": LEARNING_RATE, "warmup_steps": WARMUP_STEPS,
             "weight_decay": WEIGHT_DECAY, "max_grad_norm": MAX_NORM}

@@ -63,7 +63,8 @@ def legend(x, y, entries):
 
 def loss_panels(runs, steps):
     highest = max(max(side["loss"]) for sides in runs.values() for side in (sides["tessera"], sides["transformers"]))
-    ticks = range(math.ceil(highest) + 1)
+    step = math.ceil(highest / 8)
+    ticks = range(0, math.ceil(highest / step) * step + 1, step)
     width = (WIDTH - LEFT - RIGHT - GAP * (len(runs) - 1)) / len(runs)
     parts = []
     for i, (precision, sides) in enumerate(runs.items()):
@@ -97,7 +98,7 @@ def draw(runs, facts):
              "<title>Losses of Tessera and transformers, step by step</title>",
              f"<style>polyline{{fill:none;stroke-linejoin:round}}.frame{{fill:none;stroke:{GREY}}}"
              f".grid{{stroke:{GREY};stroke-opacity:.25}}</style>",
-             text(LEFT, 16, f"Loss of each of {steps} steps: {facts['device']}, torch {facts['torch']}, "
+             text(LEFT, 16, f"Loss of each of {steps} steps, {facts['model']}: {facts['device']}, torch {facts['torch']}, "
                             f"transformers {facts['transformers']}")]
     parts += legend(LEFT, 38, [("transformers", THEIRS, 4), ("Tessera", OURS, 1.2)]) + loss_panels(runs, steps)
     parts.append(text(LEFT, LOW_TOP - 34, "Difference of the two losses"))

@@ -1,4 +1,4 @@
-"""Reads bench/results/*.json for the scripts that make tables and pictures of them."""
+"""Reads bench/results/*.json for the scripts that make tables and pictures from these files."""
 import json
 from pathlib import Path
 
@@ -13,29 +13,29 @@ def load(name):
 
 
 def middle(value):
-    """The number to use for a value: the median, if the value has a spread."""
+    """Returns a value as one number: its median, if the value has a spread."""
     return value["median"] if isinstance(value, dict) else value
 
 
 def short(value):
-    """Three digits."""
+    """Returns a number with three digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def row_of(result, name, gpus=None):
     found = [row for row in result["rows"] if row["name"] == name and row["values"].get("gpus") == gpus]
     if len(found) != 1:
-        raise SystemExit(f"error: {result['title']}: {len(found)} rows have the name {name!r} and {gpus} GPUs, not one")
+        raise SystemExit(f"error: {result['title']}: {len(found)} rows, not 1, have the name {name!r} and {gpus} GPUs")
     return found[0]
 
 
 def fact(result, row, key):
-    """The machine or commit of a row, or of the table if the row has none."""
+    """Returns the machine or the commit of a row, or of the complete table if the row has none."""
     return row.get(key) or result[key]
 
 
 class Comparison:
-    """Tessera and a peer in one job. Speed is in samples/s. Memory is a rank's peak in GiB, or None if unknown."""
+    """Tessera and a peer in one job. Speed is in samples/s. Memory is the peak of a rank in GiB, or None if unknown."""
 
     def __init__(self, job, hardware, peer, speed, memory, ratio, machine, commits):
         self.job, self.hardware, self.peer, self.machine, self.commits = job, hardware, peer, machine, commits

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Loads a folder that Tessera saved with transformers (`gpt`: with torch). Any warning or error is a failure.
+"""Uses transformers (for `gpt`: torch) to load a folder that Tessera saved. Any warning or error is a failure.
 
     check_saved_model.py FOLDER --ids 5,6,7 [--ids 8,9]     prints [{"ids": [...], "logits": [[...], ...]}, ...]
     check_saved_model.py FOLDER --compare FILE [--atol A]   FILE: safetensors with ids [N], starts [B+1], logits [N, V]
 
-A failure is a warning of any library, a missing or unexpected tensor, a wrong shape, or a tokenizer that does not load.
+Failures are warnings of any library, a missing or unexpected tensor, a wrong shape, a tokenizer that does not load or
+decodes another text than it encoded, and logits outside of the tolerance.
 Exit code 0: no failures. 1: failures.
 """
 import argparse
@@ -47,7 +48,7 @@ def load_tokenizer(folder, vocab_size, complaints):
         return
     tokenizer = AutoTokenizer.from_pretrained(folder)
     if len(tokenizer) > vocab_size:
-        complaints.append(f"the tokenizer has {len(tokenizer)} tokens, the model {vocab_size}")
+        complaints.append(f"the tokenizer has {len(tokenizer)} tokens, but the model has {vocab_size}")
     text = "Question: Who? Context: Ada, in 1843 (or so). Answer: Ada</s>"
     ids = tokenizer(text)["input_ids"]
     if tokenizer.decode(ids) != text:

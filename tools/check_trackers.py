@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Checks the files of --tracker with the packages of TensorBoard and W&B, and writes the fixture of the unit tests.
+"""Uses the packages of TensorBoard and W&B to check the files that a run with --tracker wrote, or to write the fixture
+of the unit tests.
 
     python3 -m venv .venv-trackers
     .venv-trackers/bin/pip install tensorboard wandb==0.19.11 setuptools
     .venv-trackers/bin/python tools/check_trackers.py RUN         # the output folder of a run with --tracker all
     .venv-trackers/bin/python tools/check_trackers.py --fixture   # writes tests/unit/report/trackers_fixture.json
 
-The tests do not need the packages."""
+The unit tests do not need these packages."""
 import json
 import math
 import sys
@@ -21,7 +22,7 @@ from wandb.proto import wandb_internal_pb2
 from wandb.sdk.internal.datastore import DataStore
 
 FIXTURE = Path(__file__).resolve().parents[1] / "tests" / "unit" / "report" / "trackers_fixture.json"
-# Sizes of records, chosen around the borders of the blocks of 32 KiB.
+# Sizes of records in bytes, chosen around the borders of the blocks of 32 KiB.
 LOGS = [[0], [1, 2, 3], [32747], [32754], [32747, 5], [32748, 5], [32753, 0, 9], [70000, 3], [32768 * 2],
         [65508, 65508], [100, 32640, 7, 7, 7], [32746 - k for k in range(8)]]
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Uploads a run's W&B folder with `wandb sync` to a stand-in for the server on this machine, and compares every row
-that arrives with metrics.jsonl.
+"""Starts a stand-in for W&B's server on this machine, uploads a run's W&B folder to it with `wandb sync`, and compares
+every row that arrives with metrics.jsonl.
 
     .venv-trackers/bin/python tools/check_wandb_sync.py RUN [path/to/wandb]     # RUN: a folder with --tracker wandb
 
-Tried with wandb 0.31.0. It needs no network."""
+Tested with wandb 0.31.0. The script needs no network."""
 import gzip
 import http.server
 import json

@@ -4,9 +4,10 @@
   tools/compare_tokenizers.py write-references
       writes tests/unit/data/tokenizer_references from the texts in this script.
   tools/compare_tokenizers.py compare --program build/tests/unit_data squad1.json [squad2.json ...]
-      trains tokenizers of the shapes of BLOOM, GPT-2, Llama 2 and 3, Mistral, Gemma and Qwen 2 on contexts, questions and answers of SQuAD
-      files. The unit test then compares ids and decoded texts of them, of random Unicode and of invalid UTF-8.
-      Prints the encoding speed of both on the contexts, with one thread each. Also compares the trainers.
+      trains tokenizers of the shapes of BLOOM, GPT-2, Llama 2 and 3, Mistral, Gemma and Qwen 2 on contexts, questions
+      and answers of SQuAD files. The unit test then compares the ids and the decoded texts of these texts, of random
+      Unicode and of invalid UTF-8. Prints the encoding speed of Tessera and of the library on the contexts, with one
+      thread each. Also compares the trainers.
 
 The library is installed into its own virtual environment (--venv), which is created if it does not exist.
 """
@@ -52,7 +53,7 @@ OWN_TEXTS = [
 
 
 def own_interpreter(path, packages=(LIBRARY,)):
-    """Runs this script again with an interpreter that has these packages, unless this one has them."""
+    """If this interpreter lacks one of the packages, runs the script again with an interpreter that has all of them."""
     if all(importlib.util.find_spec(package.split("==")[0]) for package in packages):
         return
     if not (path / "bin/python").exists():
@@ -138,7 +139,7 @@ def shapes(texts, vocab_size):
 
 
 def framed(before="", after=""):
-    """Returns the post-processor of a template. It has the ids of train's special tokens."""
+    """Returns the post-processor of a template. Its ids are those of the special tokens in train()."""
     from tokenizers import processors
     tokens = [(token, ("<unk>", "<s>", "</s>", "<pad>").index(token)) for token in (before, after) if token]
     single = f"{before} $A {after}".strip()
@@ -156,7 +157,7 @@ def train_pieces(texts, vocab_size, normalizer=None, pre_tokenizer=None, decoder
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     special = list(special or ("<unk>", "<s>", "</s>"))
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # for training, words are split
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # training splits words
     trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False,
                                   limit_alphabet=alphabet, initial_alphabet=["▁"])
     tokenizer.train_from_iterator(texts, trainer)
@@ -267,7 +268,7 @@ def fnv(data):
 
 
 def sweeps():
-    """Returns the library's classes and normal forms of all code points, as numbers of bytes and their FNV-1a hash."""
+    """Returns the library's classes and normal forms of all code points, as numbers of bytes and FNV-1a hashes."""
     from tokenizers import normalizers, pre_tokenizers
     codes, result = code_points(), []
     chunks = [codes[begin:begin + 4096] for begin in range(0, len(codes), 4096)]
@@ -439,7 +440,7 @@ def read_squad(paths):
 
 
 def library_speed(library_json, texts, repeats=5):
-    """Returns the seconds of the library's fastest call on one thread: cold, and the best."""
+    """Returns the seconds of the library's fastest function on one thread: of the first call, and of the best call."""
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_str(library_json)
     times = []

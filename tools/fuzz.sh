@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every fuzzer for SECONDS (default 60): tools/fuzz.sh [SECONDS]. Needs clang and its runtime: apt-get install clang libclang-rt-14-dev
+# Runs every fuzzer for SECONDS (default 60): tools/fuzz.sh [SECONDS]
+# Needs clang and its runtime: apt-get install clang libclang-rt-14-dev
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}

@@ -17,7 +17,7 @@ while [ $# -gt 0 ]; do
 done
 tests=$build/tests
 [ -x "$tests/gpu_ops" ] || { echo "error: $tests/gpu_ops does not exist. Build with CUDA and -DTESSERA_TESTS=ON" >&2; exit 2; }
-# The GPUs that CUDA_VISIBLE_DEVICES leaves visible.
+# The number of GPUs that CUDA_VISIBLE_DEVICES leaves visible.
 gpus=$("$build/tessera" doctor --json | python3 -c 'import json, sys; found = json.load(sys.stdin)["cuda"]["gpus"]
 print(len(found) if isinstance(found, list) else 0)')
 [ "${gpus:-0}" -gt 0 ] || { echo "error: no GPU is available. See $build/tessera doctor" >&2; exit 2; }
@@ -55,7 +55,7 @@ share='export NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo
   export CUDA_VISIBLE_DEVICES=${gpus[OMPI_COMM_WORLD_LOCAL_RANK % '$gpus']}
   exec "$@"'
 for ranks in 1 2 4; do
-  # Each of the hundreds of cases starts NCCL. It starts faster with fewer thread blocks.
+  # Each of the hundreds of cases starts NCCL. NCCL starts faster with fewer thread blocks.
   export NCCL_MAX_CTAS=2
   for what in collectives engine; do
     program=("$tests/ranks_$what" --world="$ranks" --device=cuda)
@@ -111,7 +111,7 @@ else
   engine=(ranks_engine --world=1 --device=cuda)
   sanitize memcheck "--report-api-errors no" "${engine[@]}" --gtest_filter='*Repeats*:*Graphs*:*RankZero*'
   # racecheck takes hundreds of times as long, mostly in cuBLASLt's kernels. Excluding those kernels ends in an internal
-  # error of the tool (13.0). Therefore it runs fewer products.
+  # error of the tool (13.0). Therefore racecheck runs fewer tests with products.
   sanitize racecheck "" gpu_ops --gtest_filter='-*Measuring*:*Tf32*'
   sanitize racecheck "" gpu_parity --gtest_filter='*small*-*TwentyUpdates*'
   sanitize racecheck "" "${engine[@]}" --gtest_filter='*Repeats*:*RankZero*'

@@ -29,8 +29,8 @@ BEGIN = """\
 # Performance
 
 """ + MADE_BY + """
-- Each heading links to all values of its table, their spread, and the commands of rows that have their own.
-- Compare values within one machine: `xeon-2` and `epyc-2` are CPU machines with 2 cores; `h200…` has NVIDIA H200 GPUs
+- Each heading links to all values of its table, with their spread and with the commands of single rows.
+- Compare only values of the same machine: `xeon-2` and `epyc-2` are CPU machines with 2 cores; `h200…` has NVIDIA H200 GPUs
   ([all machines](performance-details.md#machines)). A commit is the version whose documents first recorded the value.
 - `4 × 2` is a step of 2 micro-batches with 4 samples each on every rank. Unless the row says otherwise, the model has the shape of
   bloom-560m and random weights, and every sample has 512 tokens that all carry loss. [tuning.md](tuning.md) says what to set.
@@ -40,9 +40,9 @@ BEGIN_DETAILS = """\
 
 """ + MADE_BY + """[performance.md](performance.md) is the summary.
 
-- **Machine** is a name from the table below. Compare values within one machine.
+- **Machine** is a name from the table below. Compare only values of the same machine.
 - **Commit** is the version whose documents first recorded the value. The program is that version, or a few commits older.
-- "not recorded" means that nobody recorded it at the time of the measurement.
+- "not recorded" means that nobody recorded this fact at the time of the measurement.
 
 ## Machines
 """
@@ -69,13 +69,14 @@ SUBJECTS = [
             about="Two ranks with one thread each, compared with one rank with two threads. fp32, 4 rows of up to 512 tokens "
                   "per step."),
     Subject("GPUs: training and generation", "gpu-speed.json",
-            ["gpus", "rate", "mfu", "peer", "peer_rate", "ratio", "of"], names={"of": "of N × one GPU"},
+            ["gpus", "rate", "mfu", "peer", "peer_rate", "ratio", "of"], names={"of": "% of N × one GPU's speed"},
             about="MFU is relative to 989 TFLOP/s per GPU. The peers ran on GPUs of the same kind; their commits are not "
                   "recorded."),
     Subject("GPU: Llama and Qwen shapes, compared with compiled PyTorch", "gpu-llama.json",
             ["rate", "mfu", "stack", "peer", "ratio", "mib", "peer_mib"],
             rows=lambda row: row["values"]["peer"] is not None,
-            about="Full fine-tuning in bf16. Tessera keeps fp32-exact masters; \"pure bf16\" has none. MFU is relative to 989 TFLOP/s."),
+            about="Full fine-tuning in bf16. Tessera keeps master weights as exact as fp32; \"pure bf16\" has none. "
+                  "MFU is relative to 989 TFLOP/s."),
     Subject("GPUs: memory of a rank", "gpu-memory.json", ["gpus", "mib", "how", "peer", "peer_mib", "ratio"],
             rows=lambda row: "peer_mib" in row["values"],
             about="Tessera's memory by its ledger or its plan, compared with the peak of torch's allocator."),
@@ -91,7 +92,7 @@ SUBJECTS = [
 
 
 class Part:
-    """A row of one of the last two tables: one value of a file, and perhaps a peer's from the same file."""
+    """A row of one of the last two tables: one value of a file, and perhaps the value of a peer from the same file."""
 
     def __init__(self, name, file, row, key, peer=None, peer_row=None, peer_key=None):
         self.name, self.file, self.row, self.key = name, file, row, key
@@ -113,8 +114,8 @@ PARTS_OF_A_RUN = [
          peer_row="torch.optim.AdamW(fused=True)"),
     Part("write and sync a checkpoint of 1.1 GB, GB/s", "checkpoints.json", "write and sync", "t", "`dd`",
          peer_key="dd"),
-    Part("open and verify it, GB/s", "checkpoints.json", "open and verify: read and checksum every byte", "t", "`dd`",
-         peer_key="dd"),
+    Part("open and verify a checkpoint, GB/s", "checkpoints.json", "open and verify: read and checksum every byte", "t",
+         "`dd`", peer_key="dd"),
 ]
 
 
@@ -138,7 +139,7 @@ def cell(value, digits):
 
 
 def column_value(column, values):
-    """The cell of a row. A ratio is computed unless the row holds it."""
+    """Returns the text of a cell. Computes a ratio that the row does not contain."""
     value = values.get(column["key"])
     if value is None and "ratio_of" in column:
         over, under = (middle(values.get(key)) for key in column["ratio_of"])
@@ -188,7 +189,7 @@ def page_of(result):
     text, own_machine, own_commit = table(result)
     facts = ([] if own_machine else [f"Machine: {result['machine'] or MISSING}."])
     facts += [] if own_commit else [f"Commit: {version(result)}."]
-    commands = {}  # of rows that have their own
+    commands = {}  # of rows that have their own command
     for row in result["rows"]:
         if "command" in row:
             gpus = row["values"].get("gpus")
@@ -216,7 +217,7 @@ def page_of(result):
 
 
 def results():
-    """All files of results, in the order of the page."""
+    """Returns the content of all files of results, in the order of the page."""
     found = [load(path.name) for path in RESULTS.glob("*.json") if path.name != "machines.json"]
     return sorted(found, key=lambda result: (result["order"], result["title"]))
 
@@ -237,7 +238,7 @@ def make_details():
 
 
 def anchor(title):
-    """GitHub's anchor of a heading."""
+    """Returns GitHub's anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
@@ -250,7 +251,7 @@ def markdown(lines):
 
 
 def summary_table(subject):
-    """Medians instead of spreads. Every row has its machine and commit."""
+    """Returns a table with medians instead of spreads. Every row has its machine and commit."""
     result = load(subject.file)
     columns = [next(column for column in result["columns"] if column["key"] == key) for key in subject.columns]
     rows = [row for row in result["rows"] if subject.rows(row)]
@@ -267,7 +268,7 @@ def summary_table(subject):
 
 
 def part_row(part):
-    """The first row of the file with this name, and the value of the peer."""
+    """Returns the cells for the first row with this name in the file, with the value of the peer."""
     result = load(part.file)
     row, peer = (next(row for row in result["rows"] if row["name"] == name) for name in (part.row, part.peer_row))
     machine, commit = (row.get(key) or result[key] or MISSING for key in ("machine", "commit"))
@@ -289,14 +290,15 @@ def make_page():
               markdown([["event", "time, s", "command and runs", "machine", "commit"]] +
                        [part_row(part) for part in STARTS])]
     parts += ["## Parts of a run\n",
-              markdown([["part", "Tessera", "peer", "its value", "ratio", "command and runs", "machine", "commit"]] +
+              markdown([["part", "Tessera", "peer", "peer's value", "ratio", "command and runs", "machine", "commit"]] +
                        [part_row(part) for part in PARTS_OF_A_RUN])]
     return "\n".join(parts)
 
 
 def figures():
-    """The table of the README."""
-    lines = [["job", "on", "samples/s", "peer", "its samples/s", "speed ratio", "GiB per rank", "its GiB", "memory ratio",
+    """Returns the table of the README."""
+    lines = [["job", "on", "samples/s", "peer", "peer's samples/s", "speed ratio", "GiB per rank", "peer's GiB",
+              "memory ratio",
               "machine", "commit"]]
     for c in comparisons():
         memory = [short(value) for value in c.memory] + [f"{c.memory_ratio:.2f}"] if c.memory else ["", "", ""]
@@ -320,18 +322,18 @@ PARTS = [
 
 
 def with_parts(document):
-    """A hand-written document with its tables made again."""
+    """Returns the text of a hand-written document with new tables."""
     text = (ROOT / document).read_text(encoding="utf-8")
     for name, make in [(name, make) for where, name, make in PARTS if where == document]:
         begin, end = f"<!-- begin {name}: made by tools/make_performance_page.py -->\n", f"<!-- end {name} -->"
         if text.count(begin) != 1 or text.count(end) != 1:
-            sys.exit(f"error: {document} must hold these two lines once: {begin.strip()} and {end}")
+            sys.exit(f"error: {document} must contain each of these two lines once: {begin.strip()} and {end}")
         text = text[:text.index(begin) + len(begin)] + make() + text[text.index(end):]
     return text
 
 
 def make_all():
-    """Path and text of everything that this script makes."""
+    """Returns the text of each document that this script makes or changes, by path."""
     made = {PAGE: make_page(), DETAILS: make_details()}
     for document in dict.fromkeys(where for where, _, _ in PARTS):
         made[ROOT / document] = with_parts(document)

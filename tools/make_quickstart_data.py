@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes the quickstart's data: a small encyclopedia of invented things, and questions about it.
 
-    python3 tools/make_quickstart_data.py                             recipes/quickstart/{train,eval}.json
-    python3 tools/make_quickstart_data.py --pretrain corpus.jsonl     the pretraining text of the tiny model
+    python3 tools/make_quickstart_data.py                             writes recipes/quickstart/{train,eval}.json
+    python3 tools/make_quickstart_data.py --pretrain corpus.jsonl     writes the pretraining text of the tiny model
 
 Every name is composed of syllables and belongs to exactly one of three worlds (pretrain, train, eval). A
-checksum of the name decides which. The questions of eval.json therefore only use names that the model has never seen.
-The sentences are in quickstart_templates.txt. The output depends only on the seed, on every platform and Python.
+checksum of the name decides which world. The questions of eval.json therefore use only names that the model has never
+seen. The sentences are in quickstart_templates.txt. The output depends only on the arguments. It is the same on every
+platform and with every version of Python.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pathlib import Path
 TEMPLATES = Path(__file__).with_name("quickstart_templates.txt")
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "quickstart"
 
-# The share of names, in sixteenths, that each world may use.
+# The world of a name, by its checksum modulo 16.
 WORLDS = {"eval": range(0, 3), "train": range(3, 7), "pretrain": range(7, 16)}
 
 COMPANY_ENDINGS = ["Works", "Mills", "and Sons", "Brothers", "Trading", "Foundry"]
@@ -215,7 +216,10 @@ class Writer:
         self.names = Names(lists, world, self.dice)
 
     def _fresh(self, taken, draw, is_name):
-        """Returns a value without a word of earlier ones, or a name with another beginning: one answer per question."""
+        """Returns a value that has no word of earlier values, or a name that begins differently from earlier names.
+
+        Each question therefore has only one answer.
+        """
         while True:
             value = draw()
             words = [word for word in value.lower().split() if word not in SMALL_WORDS]
@@ -225,7 +229,7 @@ class Writer:
                 return value
 
     def things(self, short=False):
-        """Returns things of one kind with facts of the same few kinds. Each is a distractor for the others."""
+        """Returns things of one kind with facts of the same few kinds. Each thing is a distractor for the others."""
         dice, taken = self.dice, {}
         kind = dice.pick(self.kinds)
         count = dice.pick([2, 2, 2, 3, 3, 4])
@@ -294,7 +298,7 @@ class Writer:
         return fact.thing.fill(self.dice.pick(fact.kind.ask)), fact.value
 
     def row(self):
-        """Returns a text for pretraining: an article, around it people who listen, ask, answer and sum up in prose."""
+        """Returns a text for pretraining: an article, and people who listen, ask, answer and sum up in prose."""
         dice = self.dice
         things = self.things(short=dice.chance(0.7))
         sentences = self.passage(things)
@@ -308,7 +312,7 @@ class Writer:
         return self._talk(sentences, facts[: dice.between(2, 3)])
 
     def _talk(self, sentences, facts):
-        """Questions before, between and after the sentences. Each answer comes somewhere after its fact."""
+        """Returns sentences with questions before, between and after them. Each answer comes after its fact."""
         dice, parts, done = self.dice, [], 0
         for fact in facts:
             start = done if dice.chance(0.6) else dice.between(done, len(sentences))
@@ -322,7 +326,7 @@ class Writer:
         return " ".join(part for part in parts if part)
 
     def _listen(self, sentences, wanted):
-        """Somebody reads aloud and says after each sentence whether it answers the question."""
+        """Returns a question, and sentences until one answers it. A remark after each sentence says if it does."""
         dice = self.dice
         question, answer = self.question(wanted)
         no, yes = dice.pick(NOT_YET), dice.pick(FOUND)
@@ -338,7 +342,7 @@ class Writer:
 
 
 def span_of(answer, context):
-    """Finds the answer as complete words: not 43 within 1843, nor 500 within 12,500."""
+    """Finds the answer as complete words: neither 43 within 1843 nor 500 within 12,500."""
     return re.search(rf"(?<![\w,]){re.escape(answer)}(?!\w|,\d)", context)
 
 

@@ -4,7 +4,7 @@
   tools/make_readme_plot.py            write the picture
   tools/make_readme_plot.py --check    exit with 1 if the picture is not what this script draws
 
-The picture has its own background, in a light and in a dark version. It is therefore readable on every page.
+The picture has its own background, in a light and in a dark version. The picture is therefore readable on every page.
 """
 import argparse
 import sys
@@ -39,7 +39,7 @@ def bar(x, y, length, style):
 
 
 def row(y, comparison, speed_scale):
-    """Two bars for speed, relative to the peer, and two for memory, relative to the peer."""
+    """Returns two bars for speed and two for memory, both relative to the peer."""
     c, speed_x, memory_x = comparison, MARGIN + LABEL_WIDTH, MARGIN + LABEL_WIDTH + PANEL_WIDTH + GAP
     lower, ours, theirs = y + BAR + 2, y + BAR - 3, y + 2 * BAR - 1
     speed = c.speed_ratio * speed_scale

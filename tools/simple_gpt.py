@@ -19,7 +19,7 @@ class SimpleGpt(nn.Module):
                            num_heads=num_heads, ff_dim=ff_dim, max_length=max_length, dropout=dropout)
         self.token_embedding = nn.Embedding(vocab_size, hidden_size)
         layer = nn.TransformerEncoderLayer(hidden_size, num_heads, ff_dim, dropout, batch_first=True)
-        # Nested tensors are off. Their fast path exists only for evaluation and would compute differently.
+        # Nested tensors are off, because their fast path exists only for evaluation and would compute differently.
         self.transformer = nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
         self.lm_head = nn.Linear(hidden_size, vocab_size)
         self.lm_head.weight = self.token_embedding.weight
@@ -39,7 +39,7 @@ class SimpleGpt(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder):
-        """Reads them. Raises an error if a tensor is missing, unexpected or has a wrong shape."""
+        """Reads these files. Raises an error if a tensor is missing, unexpected or has a wrong shape."""
         config = json.loads((Path(folder) / "config.json").read_text())
         names = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", "max_length", "dropout")
         model = cls(**{name: config[name] for name in names})

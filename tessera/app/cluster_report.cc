@@ -27,7 +27,7 @@ std::string text_or(const Record& facts, const char* key, const char* otherwise)
   return facts.contains(key) && facts[key].is_string() ? facts[key].get<std::string>() : otherwise;
 }
 
-// The ranks that have each value, in the order of their first ranks. Empty if all have the same.
+// Each value with the ranks that have it, in the order of their first ranks. Empty if all ranks have the same value.
 std::vector<std::pair<std::string, std::vector<int>>> groups_by(const std::vector<std::string>& values) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (size_t rank = 0; rank < values.size(); ++rank) {
@@ -39,7 +39,7 @@ std::vector<std::pair<std::string, std::vector<int>>> groups_by(const std::vecto
   return groups;
 }
 
-// "580.1 on node1 (ranks 0-3), 570.2 on node2 (ranks 4-7)". Empty if all ranks have the same value.
+// "580.1 on node1 (ranks 0-3); 570.2 on node2 (ranks 4-7)". Empty if all ranks have the same value.
 std::string difference(const std::vector<std::string>& values, const std::vector<Record>& ranks) {
   std::string text;
   for (const auto& [value, members] : groups_by(values)) {
@@ -61,7 +61,7 @@ std::vector<std::string> values_of(const std::vector<Record>& ranks, const std::
   return values;
 }
 
-// The meaning of a difference in a version.
+// A fact about versions, and what it means if ranks differ in it.
 struct VersionRow {
   const char* key;
   const char* name;
@@ -98,7 +98,8 @@ void compare_variables(const std::vector<Record>& ranks, Record& warnings) {
   }
 }
 
-// Adds the GPUs of a rank to the GPUs of its host. Ranks may see the same ones. Equal GPUs differ in their addresses.
+// Adds the GPUs of a rank to the GPUs of its host, except GPUs that are there already: several ranks may see the same
+// GPU. The PCI address identifies a GPU. Without addresses, keeps the longest list of a rank.
 void add_gpus(const Record& gpus, Record& all) {
   const bool have_addresses = std::ranges::all_of(gpus, [](const Record& gpu) { return gpu.contains("pci_address"); });
   if (!have_addresses) {
@@ -165,8 +166,8 @@ void check_gpus(const Record& hosts, Record& warnings) {
         return names.empty() ? std::string("no GPU") : joined(names, ", ");
       };
       warnings.push_back(
-          fmt::format("GPUs differ: {} has {}, but {} has {}. A run waits for the slowest GPU, and all "
-                      "ranks or none need one",
+          fmt::format("GPUs differ: {} has {}, but {} has {}. A run waits for the slowest GPU, and it uses "
+                      "GPUs on all ranks or on none",
                       hosts[0]["host"].get<std::string>(), described(hosts[0]), name, described(host)));
     }
   }
@@ -206,7 +207,7 @@ Record cluster_summary(const std::vector<Record>& ranks, const std::vector<Clock
     const ClockOffset clock{host["clock_offset_s"], host["clock_uncertainty_s"]};
     if (!clock.exceeds(kLargestClockSkew_s)) continue;
     warnings.push_back(
-        fmt::format("the clock of {} is {:.1f} s {} that of {}. Synchronize the clocks (chrony, ntpd): "
+        fmt::format("the clock of {} is {:.1f} s {} the clock of {}. Synchronize the clocks (chrony, ntpd): "
                     "a run uses file times to find out whether another run is alive",
                     host["host"].get<std::string>(), std::abs(clock.seconds), clock.seconds > 0 ? "ahead of" : "behind",
                     hosts[0]["host"].get<std::string>()));
@@ -246,16 +247,17 @@ std::string cluster_text(const Record& summary, const Terminal& terminal) {
   for (const auto& [key, value] : summary["versions"].items()) {
     text += fmt::format("  {:<18}  {}\n", key == "program_checksum" ? "checksum" : key, value.get<std::string>());
   }
-  text += "\nvariables of the communication\n";
+  text += "\nvariables for communication\n";
   for (const auto& [key, value] : summary["environment"].items()) {
     text += fmt::format("  {:<34}  {}\n", key, value.get<std::string>());
   }
   if (summary["environment"].empty()) text += "  none is set\n";
   if (!summary["folders"].empty()) text += "\nfolders\n";
   for (const Record& folder : summary["folders"]) {
-    text += fmt::format(
-        "  {}: {}\n", folder["folder"].get<std::string>(),
-        folder["shared"].get<bool>() ? "every rank can write there and sees the others' files" : "NOT shared");
+    text += fmt::format("  {}: {}\n", folder["folder"].get<std::string>(),
+                        folder["shared"].get<bool>()
+                            ? "every rank can write there, and rank 0 and the other ranks see each other's files"
+                            : "NOT shared");
   }
   for (const auto& [key, title] : {std::pair{"warnings", "warning"}, std::pair{"problems", "problem"}}) {
     if (!summary[key].empty()) text += "\n";

@@ -12,19 +12,19 @@
 
 namespace tessera {
 
-// The facts about this rank that are compared: host, node, cores, memory, versions, GPUs, variables.
+// The facts about this rank for the comparison: host, node, cores, memory, versions, GPUs, variables.
 Record rank_facts(const Environment& environment, const std::string& host, int node);
 
-// The summary of all ranks' facts, by rank: hosts, versions, warnings (what differs or looks wrong) and problems (what
-// makes a run impossible). The keys are in docs/outputs.md.
+// Summarizes the facts of all ranks: hosts, versions, warnings (what differs or looks wrong) and problems (what makes a
+// run impossible). `ranks` and `clocks` have one element per rank. docs/outputs.md lists the keys.
 Record cluster_summary(const std::vector<Record>& ranks, const std::vector<ClockOffset>& clocks,
                        const std::vector<SharedFolder>& folders);
 
 // The summary as text for a person, without the last newline.
 std::string cluster_text(const Record& summary, const Terminal& terminal);
 
-// Gathers the facts, checks the folders, prints the summary on the first rank. Returns the exit code: 1 if there are
-// problems. Collective.
+// Gathers the facts and checks the folders. The first rank prints the summary. Returns the exit code: 1 if there are
+// problems, otherwise 0. Collective.
 int report_cluster(const Invocation& invocation);
 
 }  // namespace tessera

@@ -92,7 +92,7 @@ std::vector<std::string> take_command(std::vector<std::string>& words, Groups gr
   }
   begin = std::min(begin, words.size());
   const auto is_help = [](const std::string& word) { return word == "--help" || word == "-h" || word == "--help=all"; };
-  if (std::ranges::any_of(words, is_help)) {  // of this verb
+  if (std::ranges::any_of(words, is_help)) {  // a request for the help of this verb
     const bool all =
         std::ranges::find(words, "all") != words.end() || std::ranges::find(words, "--help=all") != words.end();
     words = {"--help"};
@@ -107,7 +107,8 @@ std::vector<std::string> take_command(std::vector<std::string>& words, Groups gr
 
 namespace {
 
-// Divides flags between the verb and the runs that it starts.
+// Removes the flags that are not in the verb's own groups from `flags`, and returns them: they belong to the runs that
+// the verb starts.
 std::vector<std::pair<const Setting*, std::string>> take_run_flags(ParsedFlags& flags, Groups own) {
   std::vector<std::pair<const Setting*, std::string>> of_runs;
   const auto is_own = [&](const auto& flag) { return (flag.first->group & own) != 0; };
@@ -177,7 +178,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
                         .own_file = own_file,
                         .run_flags = run_flags};
   const bool starts_ranks = verb->runs_as_ranks && !ranks && invocation.resolved.num_ranks > 1;
-  if (is_first && !starts_ranks) {  // one process reports them
+  if (is_first && !starts_ranks) {  // only one process prints the warnings
     for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);
   }
   check_settings(*verb, invocation.resolved);

@@ -10,36 +10,40 @@ namespace tessera {
 
 // The flags of one verb, with their values as written.
 struct ParsedFlags {
-  std::vector<std::pair<const Setting*, std::string>> values;  // in the order of declaration; the last one of repeats
-  std::string config_file;                                     // empty: none
-  std::vector<std::string> operands;                           // of a verb that takes them
+  // In the order of the settings' declarations. If a flag is repeated, its last value counts.
+  std::vector<std::pair<const Setting*, std::string>> values;
+  std::string config_file;            // empty: none
+  std::vector<std::string> operands;  // words without a flag; only for a verb with operands
   bool help = false;
   bool full_help = false;  // --help all
 };
 
-// `words` follow the verb, one of `verbs`. In flags a dash and an underscore are the same; a boolean is --x or --no-x.
-// A word without a flag is the configuration file; for a verb with operands it is one of them, unless it ends in
-// ".toml". Throws UsageError on unknown flags, missing values and words too many.
+// Parses the words after `verb`, which is one of `verbs`. `groups`: the settings that have flags here. In flags, dashes
+// and underscores are the same; a boolean is --x or --no-x. A word without a flag is the configuration file. For a verb
+// with operands, only a word that ends in ".toml" is the configuration file; the other words are operands. Throws
+// UsageError on unknown flags, missing values and too many words.
 ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups,
                         const std::vector<Verb>& verbs);
 
-// Finds the verb that `words` begin with, by their first two words or the first one, and removes its name from them.
-// Returns nullptr if no verb matches.
+// Finds the verb that `words` begin with: a verb of two words if one matches, otherwise a verb of one word. Removes its
+// name from `words`. Returns nullptr if no verb matches.
 const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs);
 
-// Reads the configuration file `word` of a command; empty: none. `words` are those after the verb, for the remedy if
-// there is no such file. Throws UsageError.
+// Reads the configuration file with the path `word`. Returns no entries if `word` is empty. Throws UsageError if `word`
+// is not a configuration file. The remedy depends on `words`, all words after the verb.
 std::vector<FileEntry> config_of(const std::string& word, const std::vector<std::string>& words, Groups groups,
                                  const std::vector<Verb>& verbs);
 
 // The names of all verbs. They are the permitted tables of a configuration file.
 std::vector<std::string> names_of(const std::vector<Verb>& verbs);
 
-// Removes the command of another verb from the words of a verb that takes one, and returns it. It begins with the first
-// word that is neither a flag of `groups` nor its value. A request for help stays.
+// Removes the command of another verb from the words of a verb that takes a command (slurm), and returns the command.
+// The command begins with the first word that is neither a flag nor the value of a flag of `groups`. If any word asks
+// for help, only the request for help stays in `words`, and the command is empty.
 std::vector<std::string> take_command(std::vector<std::string>& words, Groups groups);
 
-// Resolves the words after a verb that needs no other verb: a configuration file and flags. Throws UsageError.
+// Resolves the settings of `verb` from the words after it: a configuration file and flags. Not for verbs that take
+// another verb or its command. Throws UsageError.
 ResolvedSettings resolve_words(const std::vector<std::string>& words, const Environment& environment, const Verb& verb,
                                const std::vector<Verb>& verbs);
 // Checks that the settings are consistent, supported and sufficient for the verb. Throws UsageError.

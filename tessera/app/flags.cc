@@ -18,7 +18,7 @@ bool is_long_flag(const std::string& word) {
 }
 
 // Words in the form that CLI11 reads: names of flags have dashes, and `--x=` (an empty value) becomes two words. CLI11
-// alone would take the next word as its value.
+// itself would take the word after `--x=` as the value.
 std::vector<std::string> canonical_words(const std::vector<std::string>& words, Groups groups) {
   std::vector<std::string> result;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -46,7 +46,7 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
     const Setting* setting = find_setting(name);
     if (!setting || !(setting->group & groups)) continue;
     if (setting->type == SettingType::boolean) {
-      if (equals != std::string::npos) parse_value(*setting, "", setting->flag());  // throws: it has no value
+      if (equals != std::string::npos) parse_value(*setting, "", setting->flag());  // throws
       // The Trainer's words may have a value there, as in `--fp16 True`.
       if (setting->stands_for_others && i + 1 < words.size()) {
         const std::string value = lower(words[i + 1]);
@@ -79,7 +79,8 @@ std::string option_names(const Setting& setting) {
   return text;
 }
 
-// `extras` are the words that no flag and no configuration file takes; `words` are all. Reports the first one.
+// Throws UsageError. `extras`: the words that are neither a flag or its value nor the configuration file. `words`: all
+// words. Reports the first unknown flag, otherwise the first word with a remedy, otherwise the first of `extras`.
 [[noreturn]] void unknown_word(const std::vector<std::string>& extras, const std::string& config_file,
                                const std::vector<std::string>& words, const Verb& verb, Groups groups,
                                const std::vector<Verb>& verbs) {
@@ -98,8 +99,8 @@ std::string option_names(const Setting& setting) {
                                verb.own_file.empty() ? "[config.toml]" : verb.own_file));
 }
 
-// Moves the operands of a verb from the other words into parsed.operands. A word that ends in ".toml" is the
-// configuration file.
+// Moves the operands of a verb from parsed.config_file and `extras` into parsed.operands. The first word that ends in
+// ".toml" is the configuration file. Flags and further such words stay in `extras`.
 void take_operands(ParsedFlags& parsed, std::vector<std::string>& extras) {
   std::vector<std::string> others{std::exchange(parsed.config_file, "")}, left;
   others.insert(others.end(), extras.begin(), extras.end());

@@ -34,7 +34,8 @@ std::string wrapped(const std::string& head, const std::string& text) {
   return result + line + "\n";
 }
 
-// Breaks a command before flags, into lines of at most kWidth letters. Backslashes join the lines for a shell.
+// Breaks a command into lines of at most kWidth letters, where possible. A new line begins with a flag. Backslashes
+// join the lines for a shell.
 std::string command_lines(const std::string& command) {
   constexpr size_t kIndent = 2, kContinuation = 2;  // " \"
   std::string result, line(kIndent, ' ');
@@ -79,7 +80,8 @@ std::string usage_line(const Verb& verb, const Verb& subject) {
                      file_word(verb));
 }
 
-// The places for settings other than flags. A verb with its own kind of file passes other flags to its runs.
+// Describes the sources of settings other than flags. For a verb with an own file, says that the verb also takes the
+// settings of its runs.
 std::string other_sources(const Verb& verb) {
   if (!verb.own_file.empty()) {
     return "\nIt also takes the settings of train, for every run: see tessera train --help.";
@@ -173,8 +175,9 @@ static std::string verb_lines(const std::vector<Verb>& verbs) {
 }
 
 std::string program_help(const std::vector<Verb>& verbs) {
-  return "Tessera fine-tunes BLOOM- and GPT-class language models, sharded over CPU\n"
-         "ranks or GPUs. It reads and writes Hugging Face model folders.\n\n"
+  return "Tessera fine-tunes language models of the Llama, Mistral, Qwen, BLOOM and GPT\n"
+         "families, sharded over CPU ranks or GPUs. It reads and writes Hugging Face\n"
+         "model folders.\n\n"
          "Usage: tessera <verb> [config.toml] [--flags]\n\n"
          "Verbs:\n" +
          verb_lines(verbs) + example(verbs.empty() ? "" : verbs.front().example) +
@@ -186,7 +189,7 @@ std::string program_help(const std::vector<Verb>& verbs) {
          "default.\n\n"
          "Exit codes: 0 done; 1 failure at run time; 2 wrong usage or configuration;\n"
          "3 bad input file; 4 out of memory; 5 communication failed; 75 stopped by a\n"
-         "signal and saved, start again; 128+n second signal n.";
+         "signal and saved, start again; 128+n ended by a second signal n.";
 }
 
 std::string family_help(const std::string& word, const std::vector<Verb>& verbs) {

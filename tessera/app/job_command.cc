@@ -33,27 +33,29 @@ void check_no_settings_of_job(const std::vector<std::string>& words) {
   }
 }
 
-// Removes the verb from the words. They may begin with a recipe instead.
+// Removes "train" from the beginning of the words. They may also begin with a recipe. Throws UsageError for other
+// verbs.
 void take_train(std::vector<std::string>& words) {
   const auto& verbs = all_verbs();
   const Verb* verb = take_verb(words, verbs);
   if (!verb && words[0].find_first_of("./") == std::string::npos) unknown_verb(words, verbs);
   if (verb && verb->name != "train") {
-    throw UsageError(verb->name, "slurm writes job files of training runs only",
+    throw UsageError(verb->name, "slurm writes job files only for training runs",
                      "Write: tessera slurm ... train ..., or tessera slurm ... sweep ...");
   }
 }
 
-// Refuses settings of the run that would fail in the job, or never end.
+// Refuses settings of the run that would fail in the job, or would begin the run again each time the job is queued.
 void check_run_of_job(const ResolvedSettings& run, const Settings& slurm) {
   const Settings& s = run.settings;
   if (s.max_restarts > 0) {
     throw UsageError(run.where("max_restarts"), "needs --nproc, but Slurm starts the ranks", "Leave it out");
   }
   if (slurm.requeue && s.resume != "auto") {
-    throw UsageError(run.where("resume"),
-                     fmt::format("{} would begin again each time the job is queued again", quoted_value(s.resume)),
-                     "Leave it out, or add --no-requeue before the command");
+    throw UsageError(
+        run.where("resume"),
+        fmt::format("{} would begin the run again each time the job is queued again", quoted_value(s.resume)),
+        "Leave it out, or add --no-requeue before the command");
   }
 }
 
@@ -63,11 +65,11 @@ void check_limits_of_job(const ResolvedSettings& slurm) {
   const int64_t limit = parse_slurm_time(s.time, slurm.where("time"));
   if (s.signal_before < limit) return;
   throw UsageError(slurm.where("signal_before"),
-                   fmt::format("{} s before the end of a job of {} s is before its start", s.signal_before, limit),
+                   fmt::format("{} s before the end is too early for a job of at most {} s", s.signal_before, limit),
                    "Give a longer --time, or a shorter --signal-before");
 }
 
-// Writes the values of variables as flags.
+// Adds the values that came from TESSERA_* variables to the flags.
 void add_environment(JobCommand& command) {
   for (const auto& [name, origin] : command.resolved.origins) {
     if (origin.kind != Origin::Kind::environment) continue;
@@ -78,11 +80,11 @@ void add_environment(JobCommand& command) {
   }
 }
 
-// Adds a setting to the flags if the command leaves it open.
+// Adds a setting to the flags if the command does not give it.
 void add_default(ParsedFlags& flags, const ResolvedSettings& run, const char* name, const std::string& value) {
   const Setting* setting = find_setting(name);
   if (!setting || !(setting->group & run.groups) || run.is_given(name)) return;
-  parse_value(*setting, value, setting->flag());  // throws: the value is wrong
+  parse_value(*setting, value, setting->flag());  // throws if the value is wrong
   flags.values.emplace_back(setting, value);
 }
 
@@ -143,7 +145,7 @@ JobCommand parse_job_command(std::vector<std::string> words, const ResolvedSetti
   check_consistent(command.resolved);
   check_required(train, command.resolved);
   check_run_of_job(command.resolved, command.slurm);
-  if (command.slurm.gpus_per_node == 0) check_supported(command.resolved);  // another machine may have GPUs
+  if (command.slurm.gpus_per_node == 0) check_supported(command.resolved);  // nodes with GPUs may support more
   return command;
 }
 

@@ -10,25 +10,28 @@ namespace tessera {
 
 // A training command in a job.
 struct JobCommand {
-  ParsedFlags flags;  // with the values of TESSERA_* variables: a job does not depend on the shell that submits it
+  ParsedFlags flags;  // also the values of TESSERA_* variables: a job does not depend on the shell that submits it
   ResolvedSettings resolved;  // checked
-  Settings slurm;             // nodes and ranks on a node fit the run
+  Settings slurm;             // the resources: resources_of_job()
 };
 
-// `slurm` with the table [slurm] of a recipe, where flags and variables leave a setting open. An empty name: no recipe.
+// Returns `slurm` with values from the table [slurm] of the recipe, for settings that neither flags nor variables give.
+// Returns `slurm` unchanged if `recipe` is empty.
 ResolvedSettings with_recipes_table(ResolvedSettings slurm, const std::string& recipe);
 
 // Parses "train run.toml --lr 1e-4", or the same without the verb. `slurm`: the settings of the job without the
-// recipe's table, with their origins. Throws UsageError: also for settings of the run that would fail in the job, or
-// never end.
+// recipe's table, with their origins. Throws UsageError, also if the run would fail in the job or would begin again
+// each time the job is queued again.
 JobCommand parse_job_command(std::vector<std::string> words, const ResolvedSettings& slurm,
                              const Environment& environment);
 
-// The resources of a job for a run. If the run has a number of ranks (`nproc`) and the job does not set the nodes, the
-// nodes follow: a node has the run's `ranks_per_node`, at most --gpus-per-node. Throws UsageError if they contradict.
+// The resources of a job for a run. If the run gives a number of ranks (`nproc`) and the job gives no --nodes, computes
+// the number of nodes. A node then has --ntasks-per-node ranks. Without this flag, it has the run's `ranks_per_node`,
+// but at most --gpus-per-node. Throws UsageError if run and job contradict each other.
 Settings resources_of_job(const ResolvedSettings& slurm, const ResolvedSettings& run);
 
-// The words of the command for the job file, with what every job gets: a memory log, and a preflight of several ranks.
+// The words of the command for the job file. Adds --memory-log, and --preflight for several ranks, if the run does not
+// set them.
 std::vector<std::string> words_of_job(const JobCommand& command);
 
 }  // namespace tessera

@@ -130,7 +130,7 @@ Json gpus_of(const Library& driver) {
   return gpus;
 }
 
-// The versions of the driver and of its management library. A machine may have one without the other.
+// Adds the versions of the driver and of its management library (NVML). A machine may have one without the other.
 void add_driver(Json& facts) {
   facts["driver"] = "not found";
   try {
@@ -149,7 +149,7 @@ void mark_unusable(Json& gpus, const std::string& architectures) {
     std::string digits = capability->get<std::string>();
     std::erase(digits, '.');
     if (has_no_code_for(std::stoi(digits), architectures)) {
-      gpu["problem"] = fmt::format("this program has no code for it, only for {}", architectures);
+      gpu["problem"] = fmt::format("this program has no code for this GPU, only for {}", architectures);
     }
   }
 }

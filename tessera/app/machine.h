@@ -1,5 +1,5 @@
 // Facts about the machine that the process runs on, for `tessera doctor`. Nothing here throws on an unusual machine: a
-// fact that is not available is left out.
+// fact that is not available is left out, or is "not found" or "unknown".
 #pragma once
 
 #include <filesystem>
@@ -19,6 +19,6 @@ nlohmann::ordered_json disk_facts(const std::string& folder);  // space where `f
 nlohmann::ordered_json library_facts();                        // BLAS and its threads, Oniguruma, …
 nlohmann::ordered_json accelerator_facts();                    // driver, GPUs, NCCL, cuBLASLt
 nlohmann::ordered_json mpi_facts(const Environment& environment);
-nlohmann::ordered_json environment_facts(const Environment& environment);  // the variables that matter, without secrets
+nlohmann::ordered_json environment_facts(const Environment& environment);  // relevant variables; a secret is "(set)"
 
 }  // namespace tessera

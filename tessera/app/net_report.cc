@@ -14,7 +14,7 @@ const char* nccl_name_of(DType dtype) {
   return dtype == DType::f32 ? "float" : dtype == DType::f16 ? "half" : "bfloat16";
 }
 
-// Microseconds in seven columns.
+// The time in microseconds, for a column of seven letters.
 std::string time_text(double seconds) {
   const double us = seconds * 1e6;
   return us >= 10000 ? fmt::format("{:.0f}", us) : us >= 100 ? fmt::format("{:.1f}", us) : fmt::format("{:.2f}", us);
@@ -43,7 +43,7 @@ NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const s
     return {.code = ExitCode::kCommunication,
             .error = fmt::format("{} element{} of the received data {} wrong", num_wrong, num_wrong == 1 ? "" : "s",
                                  num_wrong == 1 ? "is" : "are"),
-            .remedy = "Do not train on these nodes. Run tessera nettest --pairs to find the faulty one"};
+            .remedy = "Do not train on these nodes. Run tessera nettest --pairs to find the faulty node"};
   }
   if (busbw >= min_busbw) return {};
   return {

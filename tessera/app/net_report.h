@@ -14,13 +14,14 @@ namespace tessera {
 // Exit codes of a workshop's self-test, with --workshop-exit-codes.
 inline constexpr int kWorkshopNoResult = 44, kWorkshopTooSlow = 46;
 
-// The exit code to end with instead of `code`: with --workshop-exit-codes, 44 for a failure at run time (1, 4 or 5).
+// Returns the exit code to end with. With --workshop-exit-codes, a failure at run time (1, 4 or 5) becomes 44.
+// Otherwise this is `code`.
 int with_workshop_codes(const Settings& settings, int code);
 
-// Whether a measurement is good. The error names `limit_flag`.
+// Whether a measurement is good. Bandwidths are in GB/s. `limit_flag`: the flag that sets `min_busbw`, for the error.
 struct NetVerdict {
   ExitCode code = ExitCode::kDone;  // or kCommunication
-  bool too_slow = false;            // the data is right
+  bool too_slow = false;            // the data is right, but the bandwidth is below the limit
   std::string error{}, remedy{};
 };
 NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const std::string& limit_flag);
@@ -36,16 +37,17 @@ struct NetRanks {
 // "rank 3", "ranks 0-3", "ranks 0,2,4".
 std::string rank_list(const std::vector<int>& ranks);
 
-// Lines without the last newline.
+// The lines of the output, without the last newline.
 std::string net_header(const NetRanks& ranks, const NetTest& test);
 std::string net_row(const NetResult& result, DType dtype);
 std::string net_footer(double busbw, int64_t num_wrong);
 
-// Names of the units of pairs: the hosts of nodes, or ranks.
+// The names of the units that pair tests compare: nodes or ranks, each with its host.
 std::vector<std::string> unit_names(const NetRanks& ranks, bool units_are_nodes);
 std::string pair_table(const std::vector<NetPairResult>& pairs, const std::vector<std::string>& units,
                        const Terminal& terminal);
-// Names the slowest pair, and the unit that is slowest in the mean over its pairs.
+// Names the slowest pair. If there are several pairs, also names the unit with the lowest mean bandwidth over its
+// pairs.
 std::string slowest_lines(const std::vector<NetPairResult>& pairs, const std::vector<std::string>& units);
 const NetPairResult& slowest_pair(const std::vector<NetPairResult>& pairs);
 

@@ -8,18 +8,18 @@
 
 namespace tessera {
 
-// The least memory that any rank can use for buffers. Collective.
+// The smallest number of bytes that a rank can use for buffers, and this rank. Collective.
 struct LeastMemory {
   int64_t bytes = 0;
   int rank = 0;
 };
 LeastMemory least_memory(Worker& worker);
 
-// `bytes`, halved until a message of this size fits into the memory, but not below 1 KiB.
+// Halves `bytes` until the result is at most `memory_bytes` or at most 1 KiB.
 int64_t fitting_size(int64_t bytes, int64_t memory_bytes);
 
 // The check of --preflight: measures all_reduce for a few seconds before the run reads anything. Returns the record for
-// summary.json; null without --preflight. CommunicationError if the data is wrong or the bandwidth is below
+// summary.json; null without --preflight. Throws CommunicationError if the data is wrong or the bandwidth is below
 // --preflight-min-busbw. Collective.
 Record run_preflight(const Invocation& invocation);
 

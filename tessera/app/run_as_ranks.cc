@@ -1,4 +1,3 @@
-// One verb, many ranks.
 #include "tessera/app/run_as_ranks.h"
 
 #include <fmt/format.h>
@@ -48,8 +47,8 @@ void check_settings_agree(const Invocation& invocation, World& world) {
   check_agreement(world.communicator(), facts);
 }
 
-// When a rank ends, with or without an error, Hydra sends SIGUSR1 to the others (in the way the launcher starts it).
-// The signal must not end a rank that has no handler for it.
+// With the options that the launcher gives it, Hydra sends SIGUSR1 to the other ranks when a rank ends, with or without
+// an error. The signal must not end a rank that has no handler for it.
 void ignore_hydras_signal(const Invocation& invocation) {
   if (!mpirun_ends_ranks(mpi_flavour()) && find_launcher(invocation.environment)) std::signal(SIGUSR1, SIG_IGN);
 }
@@ -65,13 +64,14 @@ void check_restarts(const Invocation& invocation, const std::optional<RankEnviro
                    "Leave it out and start the same command again: it continues from the last checkpoint");
 }
 
-// The exit code of a failed rank. The launcher of --nproc looks for the cause by the plain code, and then replaces it.
+// The exit code of a failed rank. Below a launcher of --nproc, this is the unchanged code: the launcher needs it to
+// find the cause, and applies --workshop-exit-codes itself.
 ExitCode code_of_failure(const Invocation& invocation, ExitCode code) {
   if (find_launcher(invocation.environment)) return code;
   return static_cast<ExitCode>(with_workshop_codes(invocation.settings(), static_cast<int>(code)));
 }
 
-// Runs the launcher of --nproc. It throws the failure of the ranks.
+// Runs the launcher of --nproc. Throws the failure of the ranks.
 int launch_ranks(const Invocation& invocation, const std::vector<std::string>& arguments) {
   try {
     return launch(invocation.resolved, invocation.environment, arguments);
@@ -88,7 +88,7 @@ void report_failure(const Environment& environment, const Failure& failure) {
   std::optional<RankEnvironment> ranks;
   try {
     ranks = detect_ranks(environment);
-  } catch (const Error&) {  // the failure to report is this one
+  } catch (const Error&) {  // `failure` is this error
   }
   const bool is_rank = ranks && ranks->has_mpi && ranks->size > 1;
   const std::string text = is_rank ? fmt::format("rank {}: {}", ranks->rank, failure.text) : failure.text;
@@ -97,7 +97,7 @@ void report_failure(const Environment& environment, const Failure& failure) {
     StatusBoard::open(launcher->board, ranks->size)->fail(ranks->rank, failure.code, text);
     return;
   }
-  // mpirun ends the other ranks as soon as the first rank has reported and ended.
+  // Rank 0 reports first. When it has ended, mpirun ends the other ranks, usually before they report the same failure.
   if (is_rank && ranks->rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
   if (const auto report = report_of(failure.code)) report(text);
 }
@@ -123,7 +123,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   check_restarts(invocation, ranks);
   if (is_alone && settings.nproc > 1) return launch_ranks(invocation, arguments);
   ignore_hydras_signal(invocation);
-  std::optional<StopSignals> signals;  // before the launcher knows of this rank, because it may send a signal then
+  std::optional<StopSignals> signals;  // created before the launcher knows this rank and may send it a signal
   if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
   WorldOptions options{.timeout_s = settings.comm_timeout, .report = print_error};
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;

@@ -1,4 +1,4 @@
-// How a verb runs: alone, as one of the ranks of a world, or as their launcher.
+// How a verb runs: alone, as one of several ranks, or as the launcher of ranks.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 namespace tessera {
 
 // Runs the verb as one of the ranks that were started together, as the launcher of --nproc, or alone. Returns the exit
-// code. With several ranks, a failure of one ends all.
+// code. With several ranks, the failure of one rank ends all ranks.
 int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& ranks,
                  const std::vector<std::string>& arguments);
 
@@ -22,8 +22,9 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
 int run_among_ranks(const Invocation& invocation, const std::function<int()>& work,
                     const std::function<void()>& before_end = {});
 
-// Reports a failure outside of a world: the failure of a single process, or of a rank before it meets the others. If
-// all ranks have the same failure, one of them reports it.
+// Reports a failure outside of a world: the failure of a single process, or of a rank before it meets the others. A
+// rank of --nproc gives it to the launcher, which reports one failure. Otherwise, if all ranks have the same failure,
+// usually only rank 0 reports it: the others wait, and mpirun ends them.
 void report_failure(const Environment& environment, const Failure& failure);
 
 }  // namespace tessera

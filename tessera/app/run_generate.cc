@@ -34,12 +34,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A prompt is never cut.
+// The maximum length of a prompt: no prompt is cut.
 constexpr int64_t kAnyLength = int64_t{1} << 30;
 
 struct Prompts {
   std::vector<PromptRow> rows;
-  std::vector<std::vector<int32_t>> ids;  // of each row
+  std::vector<std::vector<int32_t>> ids;  // the tokens of each row
 };
 
 std::vector<PromptRow> rows_of(const Settings& settings) {
@@ -73,7 +73,7 @@ Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const
   return prompts;
 }
 
-// Prints how tokens are drawn, and what the model's file asks for and does not get.
+// Prints how tokens are drawn, and which values of the model's generation_config.json (`file`) are not applied.
 void note_sampling(const std::optional<Sampling>& sampling, const GenerationConfig& file, const Settings& settings,
                    Console& console) {
   const std::string path = generation_config_path(settings).string();
@@ -89,7 +89,7 @@ void note_sampling(const std::optional<Sampling>& sampling, const GenerationConf
   }
 }
 
-// The text of generated ids. An answer follows "Answer:" and a space.
+// The text of generated ids. The prompt of a question ends with "Answer:", so the space before the answer is removed.
 std::string generated_text(const std::vector<int32_t>& ids, const Example& example, const Tokenizer& tokenizer) {
   std::string text = tokenizer.decode(ids, true);
   if (!example.text && text.starts_with(' ')) text.erase(0, 1);
@@ -203,7 +203,7 @@ int run_generate(const Invocation& invocation) {
     note_unused_keys(tokenizer.unused_keys(), console);
     note_sampling(options.sampling, file, settings, console);
 
-    std::string written;  // for --output
+    std::string written;  // the lines for --output
     const auto print = [&](const std::string& line) {
       if (output.empty()) return console.print(line);
       written += line + "\n";

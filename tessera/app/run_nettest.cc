@@ -1,4 +1,4 @@
-// tessera nettest: the bandwidth of the run's own communicator.
+// tessera nettest: measures the bandwidth between ranks, with the communicator that training uses.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -86,7 +86,7 @@ class NetRun {
   }
 
  private:
-  // The sizes that the settings name, or one that fits into memory. Allocates the buffer.
+  // Takes the sizes that the settings give, or else one size that fits into memory. Allocates the buffer.
   void choose_sizes() {
     const LeastMemory memory = least_memory(worker_);
     const int64_t preset = ranks_.on_gpus ? int64_t{4} << 30 : int64_t{64} << 20;
@@ -143,7 +143,7 @@ class NetRun {
     return verdict_of(busbw, wrong, settings_.min_busbw, "--min-busbw");
   }
 
-  // One collective and one size: the first and the largest.
+  // Measures only the first collective, with the largest size.
   NetVerdict measure_pairs() {
     const bool by_node = *std::max_element(ranks_.nodes.begin(), ranks_.nodes.end()) > 0;
     std::vector<int> units = ranks_.nodes;

@@ -19,16 +19,15 @@
 namespace tessera {
 namespace {
 
-// An upper bound that needs no data: every sample has --max-length tokens, and every token carries loss.
+// An upper bound of the work, without data: every sample has --max-length tokens, and every token carries loss.
 WorkBounds largest_work(const Settings& settings) {
   WorkBounds work;
   const auto tokens_of = [&](const char* name, int64_t batch_size) {
     if (batch_size <= kMaxPlannedTokens / settings.max_length) return batch_size * settings.max_length;
-    throw UsageError(
-        find_setting(name)->flag(),
-        fmt::format("{} samples of {} tokens are more than the {} tokens of a micro-batch that can be planned",
-                    batch_size, settings.max_length, kMaxPlannedTokens),
-        "Use a smaller --max-length, or give the --dataset");
+    throw UsageError(find_setting(name)->flag(),
+                     fmt::format("{} samples of {} tokens are too many: a micro-batch of a plan has at most {} tokens",
+                                 batch_size, settings.max_length, kMaxPlannedTokens),
+                     "Use a smaller --max-length, or give the --dataset");
   };
   if (settings.batch_tokens > 0) {  // a sample has at least one token
     const int64_t tokens = settings.batch_tokens;
@@ -59,7 +58,7 @@ void check_planned_length(const Settings& settings, const ModelConfig& config) {
 }
 
 struct PlannedData {
-  std::optional<Dataset> train, eval;    // none without --dataset
+  std::optional<Dataset> train, eval;    // empty without --dataset
   std::vector<std::string> unused_keys;  // keys of tokenizer.json that have no effect
 };
 
@@ -120,7 +119,7 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
   const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
   throw OutOfMemoryError(
       "--fit",
-      fmt::format("nothing fits into {}: the smallest configuration, {}, needs {}{} of the {} that a rank may have{}",
+      fmt::format("nothing fits into {}: the smallest configuration, {}, needs {}{}, but a rank may have {}{}",
                   format_bytes(limits.device_bytes), to_json(searched_settings(least.settings)),
                   format_bytes(e.limit_bytes + e.bytes), largest, format_bytes(e.limit_bytes),
                   disk                       ? " on the disk"
@@ -134,7 +133,7 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
 
 int run_plan(const Invocation& invocation) {
   Settings settings = invocation.settings();
-  if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // the model names a shape
+  if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // --model names a known shape
   ModelConfig config = model_config_of(settings);
   const PlannedData data = planned_data(settings, config);
   if (!data.train) check_planned_length(settings, config);

@@ -26,10 +26,10 @@ namespace fs = std::filesystem;
 struct NewFile {
   std::string path;  // as the user submits it
   std::string text{};
-  fs::path folder{};  // of the log. Without it, Slurm ends the job immediately and without a message
+  fs::path folder{};  // for the job's log; if it is missing, Slurm ends the job immediately and without a message
 };
 
-// Letters that every cluster accepts in the name of a job.
+// Replaces letters that a cluster may not accept in the name of a job.
 std::string job_name_of(std::string name) {
   for (char& c : name) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.') c = '-';
@@ -43,7 +43,8 @@ std::string path_of_this_program() {
   return error ? "tessera" : path.string();
 }
 
-// The job file of a run. If `file` or `name` is empty, it follows from the output folder.
+// The job file of a run. An empty `file` means job.sbatch in the output folder. `name`: the name of the job without
+// --job-name; if it is empty, the name of the output folder is used.
 NewFile job_file_of(const JobCommand& command, std::string file, const std::string& name,
                     const Environment& environment) {
   const Settings& slurm = command.slurm;
@@ -73,14 +74,15 @@ void write_files(const std::vector<NewFile>& files, bool replace) {
   std::set<fs::path> paths;
   for (const NewFile& file : files) {
     if (std::ranges::any_of(file.path, [](unsigned char c) { return c < ' ' || c == 0x7f; })) {
-      throw UsageError(printable(file.path), "contains a control character", "Give a --job-file without");
+      throw UsageError(printable(file.path), "contains a control character",
+                       "Give a --job-file without control characters");
     }
     if (!paths.insert(fs::absolute(file.path).lexically_normal()).second) {
       throw UsageError(file.path, "would be the file of two jobs, or of a job and the script",
                        "Give another --job-file");
     }
     if (fs::exists(file.path, error) && !replace) {
-      throw UsageError(file.path, "exists already", "Add --replace before the command, or another --job-file");
+      throw UsageError(file.path, "exists already", "Add --replace before the command, or give another --job-file");
     }
   }
   for (const NewFile& file : files) {
@@ -93,7 +95,7 @@ void write_files(const std::vector<NewFile>& files, bool replace) {
   }
 }
 
-// Prints each warning once, without those that the command line has printed.
+// Prints each warning once. Omits the warnings in `own`, because run_command_line() has printed them.
 void print_warnings(const std::vector<JobCommand>& commands, const ResolvedSettings& own, Console& console) {
   std::set<std::string> printed(own.warnings.begin(), own.warnings.end());
   for (const JobCommand& command : commands) {
@@ -103,7 +105,7 @@ void print_warnings(const std::vector<JobCommand>& commands, const ResolvedSetti
   }
 }
 
-// Submits with `words`, or prints them for the user.
+// Runs `words`, the command that submits. Without `submits`, prints `text` and the command instead.
 int submit_or_print(const std::string& text, const std::vector<std::string>& words, bool submits, Console& console) {
   if (!submits) {
     console.print(fmt::format("{}{} {}", text, words[0], quoted_for_shell(words[1])));
@@ -141,7 +143,7 @@ std::vector<SweepRun> runs_of_command(const std::vector<std::string>& words, con
   return runs_of_sweep(flags.config_file, flags.values, environment, false);
 }
 
-// The folder that contains the output folders of all runs.
+// The deepest folder that contains the output folders of all runs. Empty if relative paths have no common folder.
 fs::path common_folder(const std::vector<SweepRun>& runs) {
   fs::path common = fs::path(runs[0].output_dir).lexically_normal();
   for (const SweepRun& run : runs) {

@@ -28,7 +28,8 @@ void print_warnings(const std::vector<SweepRun>& runs, Console& console) {
 int run_sweep_verb(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   if (const auto ranks = detect_ranks(invocation.environment); ranks && ranks->size > 1) {
-    throw UsageError("sweep", fmt::format("starts its ranks itself, but {} has started {}", ranks->source, ranks->size),
+    throw UsageError("sweep",
+                     fmt::format("starts its ranks itself, but {} has started {} ranks", ranks->source, ranks->size),
                      "Start it as one process. --nproc N gives every run N ranks");
   }
   const std::vector<SweepRun> runs =

@@ -26,7 +26,7 @@ fs::path existing_parent(fs::path path) {
   return path;
 }
 
-// The text of the error that `work` throws, or nothing.
+// The text of the error that `work` throws. Empty if it throws none.
 std::string error_of(const std::function<void()>& work) {
   try {
     work();
@@ -36,7 +36,7 @@ std::string error_of(const std::function<void()>& work) {
   return "";
 }
 
-// Network file systems may show a new file late.
+// Whether the file has this content. Waits up to 3 s for it, because network file systems may show a new file late.
 bool sees(const fs::path& path, const std::string& content) {
   constexpr int kTries = 30;
   for (int i = 0; i < kTries; ++i) {

@@ -9,14 +9,14 @@ namespace tessera {
 
 // Whether all ranks share a folder.
 struct SharedFolder {
-  std::string folder;  // as asked for, absolute
-  std::string tested;  // itself, or its nearest parent that exists on rank 0
-  // What failed, one text for each rank concerned: "rank 3 (host b) does not see the file of rank 0".
+  std::string folder;  // the absolute path
+  std::string tested;  // the same folder, or its nearest parent that exists on rank 0
+  // One text for each rank that found a failure: "rank 3 on b: does not see the file of rank 0 on a".
   std::vector<std::string> failures;
 };
 
-// Rank 0 writes a file; every other rank must see it and write its own; rank 0 must see all of them. The files are
-// removed. `ranks`: how to name each rank in failures. Collective.
+// Rank 0 writes a file. Every other rank must see this file and write its own file, and rank 0 must see all these
+// files. Then the ranks remove the files. `ranks`: the name of each rank in failures. Collective.
 SharedFolder check_shared_folder(Communicator& world, const std::string& folder, const std::vector<std::string>& ranks);
 
 }  // namespace tessera

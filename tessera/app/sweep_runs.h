@@ -1,4 +1,4 @@
-// The runs of a sweep, as the command line names it.
+// The runs of the sweep that the command line names.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Reads the sweep `file` and checks every run as `tessera train` does; without `on_this_machine`, whether this machine
-// supports it does not count. `flags` apply to every run. Throws UsageError.
+// Reads the sweep `file` (a file or a folder) and checks the settings of every run as `tessera train` does. `flags`
+// apply to every run. `on_this_machine`: also checks that this machine supports the settings. Throws UsageError.
 std::vector<SweepRun> runs_of_sweep(const std::string& file, const RunFlags& flags, const Environment& environment,
                                     bool on_this_machine);
 

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The flag and its value directly before a word.
+// The flag, with its value, that is directly before a word.
 struct FlagBefore {
   const Setting* setting;
   std::string value;  // empty for a boolean
@@ -85,7 +85,7 @@ bool is_model(const std::string& word) {
          fs::exists(fs::path(word) / "model" / "config.json", error);
 }
 
-// Advice from the word itself, if it belongs to a setting.
+// Advice from the word itself: it is a setting, a verb, or looks like the value of a setting. Empty if it fits none.
 std::string remedy_by_content(const std::string& word, Groups groups, const std::vector<Verb>& verbs) {
   const size_t equals = std::min(word.find('='), word.size());
   const Setting* setting = find_setting(word.substr(0, equals));
@@ -178,7 +178,10 @@ void unknown_flag(const std::string& flag, const Verb& verb, Groups groups, cons
   if (setting && is_negated && setting->type != SettingType::boolean) {
     throw UsageError(name, fmt::format("{} is not a boolean setting", setting->flag()), "Write " + with_unit(*setting));
   }
-  if (setting) throw UsageError(name, "unknown flag", "Write " + with_unit(*setting));  // one dash, as in -lr
+  if (setting) {  // one dash, as in -lr and -no-shuffle
+    throw UsageError(name, "unknown flag",
+                     "Write " + (is_negated ? "--no-" + dashed(setting->name) : with_unit(*setting)));
+  }
   std::string remedy;
   if (const Setting* choice = find_setting_with_choice(bare, groups)) {
     remedy = fmt::format("Write {} {}", choice->flag(), bare);

@@ -23,10 +23,10 @@ bool begins_a_verb(const std::string& word, const std::vector<Verb>& verbs);
 std::string remedy_for_word(const std::string& word, const std::vector<std::string>& words, Groups groups,
                             const std::vector<Verb>& verbs);
 
-// Throws UsageError unless `path`, the value of a setting, is empty, new, or a regular file to replace.
+// Throws UsageError unless `path`, the value of a setting, is empty, does not exist, or is a regular file.
 void check_target(const ResolvedSettings& resolved, const std::string& setting, const std::string& path);
 
-// Throws UsageError if settings are missing that the verb requires; names all of them.
+// Throws UsageError if settings that the verb requires are missing. The error names all of them.
 void check_required(const Verb& verb, const ResolvedSettings& resolved);
 
 }  // namespace tessera

@@ -60,7 +60,7 @@ const std::vector<Verb>& all_verbs() {
        .run = run_slurm,
        .takes_command = true},
       {.name = "sweep",
-       .help = "Run many trainings: a matrix of settings, a folder of recipes",
+       .help = "Start many runs: a matrix of settings, or a folder of recipes",
        .groups = kSweep | kPresentation,
        .example = "tessera sweep sweep.toml --dry-run",
        .required = {},

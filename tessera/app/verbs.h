@@ -18,7 +18,7 @@ struct Verb {
   Groups groups = 0;                        // the settings it takes
   std::string example{};                    // a complete command, for help and errors
   std::vector<std::string> required;        // settings that must be given
-  std::vector<std::string> one_of{};        // at least one of them must be given too
+  std::vector<std::string> one_of{};        // at least one of these settings must be given too
   std::string operands{};                   // words without a flag, for help: "RUN..."; empty: it takes none
   int (*run)(const Invocation&) = nullptr;  // returns the exit code; throws Error
   // True for `config`: its first word may be the name of another verb. It then takes the settings of that verb and
@@ -30,15 +30,15 @@ struct Verb {
   // Ranks may have different programs and settings: the verb reports the differences.
   bool accepts_differences = false;
   bool stops_on_signals = false;  // signals do not end the verb; it asks for received signals and stops itself
-  // The name in help texts of the file after the verb's name, if the verb reads this file itself. Empty: a
-  // configuration file.
+  // Not empty for `sweep`: the file after the verb is not a configuration file, and the verb reads it itself. Help
+  // texts call the file by this name.
   std::string own_file{};
-  Groups run_groups = 0;  // settings of runs that the verb starts; it gets their flags as written
+  Groups run_groups = 0;  // settings of the runs that the verb starts; their flags are in Invocation::run_flags
 };
 
 // The arguments of a verb's function.
 struct Invocation {
-  const Verb* verb;                      // the one that runs
+  const Verb* verb;                      // the verb that runs
   const Verb* subject;                   // the verb after `config`; else `verb` itself
   ResolvedSettings resolved;             // checked
   Environment environment;               // of the process
@@ -46,7 +46,7 @@ struct Invocation {
   World* world = nullptr;                // the ranks; only with runs_as_ranks
   const StopSignals* signals = nullptr;  // only with stops_on_signals
   std::vector<std::string> command{};    // the words of the other verb's command; only with takes_command
-  std::string own_file{};                // of a verb that reads it itself, as written
+  std::string own_file{};                // the path, as written; only for verbs with an own file
   std::vector<std::pair<const Setting*, std::string>> run_flags{};  // of run_groups, with their values as written
 
   const Settings& settings() const { return resolved.settings; }

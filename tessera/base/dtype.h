@@ -97,8 +97,8 @@ inline uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 // The bits of an f32 are the bits of its bf16, as the upper half, plus this rest. A rest of 2^15 does not fit into 16
-// bits. This would be the rest of a value halfway between two bf16 that is rounded down, to even. Such a value loses
-// one ulp of f32 and keeps its bf16.
+// bits. A value halfway between two bf16 that rounds down, to even, would have this rest. Such a value loses one ulp of
+// f32, but its bf16 stays the same.
 inline int16_t bf16_rest_of(float value) {
   const uint32_t upper = static_cast<uint32_t>(f32_to_bf16(value)) << 16;
   const auto rest = static_cast<int32_t>(std::bit_cast<uint32_t>(value) - upper);
@@ -126,7 +126,7 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-  // Subnormal half: adding 0.5 rounds it and leaves the rounded bits at the end.
+  // Subnormal f16: adding 0.5 rounds the value and leaves the rounded bits at the low end.
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   const uint32_t infinite = detail::chosen(magnitude > 0x7f800000u, nan, 0x7c00u);
@@ -135,9 +135,9 @@ inline uint16_t f32_to_f16(float value) {
 }
 // An f32 is its f16 plus this rest times a unit. The unit is 2^-16 of the distance from that f16 to the next greater
 // magnitude. For magnitudes from 2^-17 on this is exact, except that a value halfway between subnormal f16s may lose
-// one ulp of f32. Smaller values are kept as multiples of 2^-40, the nearest one except next to such halfway points. A
-// rest of ±2^15 does not exist. If an f16 and a rest are joined, splitting the result therefore gives the same two
-// again. Values that are not finite get a rest of the largest magnitude.
+// one ulp of f32. Smaller values are rounded to multiples of 2^-40: to the nearest multiple, except next to such
+// halfway points. A rest of ±2^15 does not exist. Splitting a joined value therefore gives the same f16 and rest again.
+// Values that are not finite get a rest of the largest magnitude.
 namespace detail {
 constexpr uint32_t kLeastF16Exponent = 113u << 23, kF32Exponent = 0xffu << 23;
 inline uint32_t f16_rest_unit(float f16) {  // as bits
@@ -154,11 +154,11 @@ inline int16_t f16_rest_of(float value) {
 }
 inline float f32_of_f16(uint16_t f16, int16_t rest) {
   const float upper = f16_to_f32(f16);
-  // The product is exact. With the subtraction a rest of zero keeps the sign of a zero.
+  // The product is exact. Because it is subtracted, a rest of zero keeps the sign of a zero.
   return upper - static_cast<float>(-int{rest}) * std::bit_cast<float>(detail::f16_rest_unit(upper));
 }
 
-// The memory type of an element of a floating-point type, and its value in the narrowest type for arithmetic.
+// The type of an element in memory, and the conversion to and from its value (float, or double for f64).
 template <DType D>
 struct Element;
 template <>
@@ -186,7 +186,7 @@ struct Element<DType::f16> {
   static Type store(float x) { return f32_to_f16(x); }
 };
 template <>
-struct Element<DType::bf16_rest> {  // no value of its own
+struct Element<DType::bf16_rest> {  // a rest alone has no value
   using Type = int16_t;
   static constexpr DType kBeside = DType::bf16;
   static float join(uint16_t bf16, Type rest) { return f32_of_bf16(bf16, rest); }
@@ -203,7 +203,7 @@ struct Element<DType::f16_rest> {
 constexpr bool is_rest(DType dtype) {
   return dtype == DType::f16_rest || dtype == DType::bf16_rest;
 }
-// The rest's type for f16 or bf16.
+// The type of the rests of f16 or bf16.
 constexpr DType rest_of(DType dtype) {
   TESSERA_ASSERT(dtype == DType::f16 || dtype == DType::bf16);
   return dtype == DType::f16 ? DType::f16_rest : DType::bf16_rest;
@@ -217,8 +217,8 @@ constexpr bool converts(DType from, DType to) {
   return has_value(from) && (has_value(to) || is_rest(to));
 }
 
-// Converts `count` elements between floating-point types (f64, f32, f16, bf16), or from one of these to a rest of its
-// values. The ranges must not overlap.
+// Converts `count` elements between floating-point types (f64, f32, f16, bf16), or from one of these types to the rests
+// of the values. The ranges must not overlap.
 void convert(const void* source, DType source_dtype, void* target, DType target_dtype, size_t count);
 // Joins `count` 16-bit elements and their rests, of type `rest_dtype`, to f32.
 void join(const uint16_t* narrow, const int16_t* rest, DType rest_dtype, float* target, size_t count);

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Exit codes of the `tessera` program. After a second signal n it is 128 + n.
+// Exit codes of the `tessera` program. After a second signal n, the exit code is 128 + n.
 enum class ExitCode : int {
   kDone = 0,
   kRunFailed = 1,      // failure at run time
@@ -57,7 +57,7 @@ struct CommunicationError : Error {
       : Error(ExitCode::kCommunication, std::move(where), std::move(what), std::move(remedy)) {}
 };
 
-// What an exception means to the user.
+// An exception as the user sees it.
 struct Failure {
   ExitCode code;
   std::string text;
@@ -65,8 +65,8 @@ struct Failure {
 // Describes the exception being handled. Call it in a catch block.
 Failure current_failure();
 
-// Text of a file in a form that is safe in messages: control characters become '?', and text after `longest_bytes` is
-// cut at a character boundary.
+// Text of a file in a form that is safe in messages: control characters become '?'. Text of more than `longest_bytes`
+// is cut at a character boundary and ends with "…".
 std::string printable(std::string_view text, size_t longest_bytes = 100);
 
 // A programming error: prints the place and the text, and aborts. Enabled in every build.

@@ -8,7 +8,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kBlockElems = 4096;  // tested together as vectors; single elements only if that finds one
+constexpr int64_t kBlockElems = 4096;  // tested together with vectors; then singly, if one is not finite
 
 // The bits of the smallest f32 magnitude that rounds to infinity.
 uint32_t end_of(DType as) {

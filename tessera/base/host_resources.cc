@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// The first line of a file, or nothing.
+// The first line of a file. nullopt if there is none.
 std::optional<std::string> first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -22,7 +22,7 @@ std::optional<std::string> first_line(const std::string& path) {
 }
 
 // The folders of this process's control groups, from its own up to the root: of version 2, and of one controller of
-// version 1. Batch systems limit a job by a group below the root's.
+// version 1. Batch systems limit a job through a group below the root group.
 std::vector<std::filesystem::path> control_groups(const std::filesystem::path& root, const std::string& controller) {
   std::vector<std::filesystem::path> folders;
   std::ifstream groups(root / "proc/self/cgroup");
@@ -66,7 +66,7 @@ ControlGroupLimits control_group_limits(const std::filesystem::path& root) {
   for (const auto& group : control_groups(root, "memory")) {
     for (const char* file : {"memory.max", "memory.limit_in_bytes"}) {
       const int64_t bytes = std::atoll(first_line(group / file).value_or("").c_str());
-      if (bytes <= 0 || bytes >= int64_t{1} << 60) continue;  // none: "max", a huge number
+      if (bytes <= 0 || bytes >= int64_t{1} << 60) continue;  // no limit: "max", or a very large number
       limits.memory_bytes = std::min(limits.memory_bytes.value_or(bytes), bytes);
     }
   }
@@ -77,7 +77,7 @@ ControlGroupLimits control_group_limits(const std::filesystem::path& root) {
     };
     std::istringstream text(first_line(group / "cpu.max").value_or(quota_of_v1()));
     double quota = 0, period = 0;
-    if (!(text >> quota >> period) || quota <= 0 || period <= 0) continue;  // none: "max", -1
+    if (!(text >> quota >> period) || quota <= 0 || period <= 0) continue;  // no limit: "max" or -1
     limits.cores = std::min(limits.cores.value_or(quota / period), quota / period);
   }
   return limits;

@@ -31,8 +31,8 @@ struct Place {
   }
 };
 
-// The library's message without its own codes and position. It is cut to a line or two, because it may quote a large
-// part of the file.
+// The library's message without its code and position. It is cut to one or two lines, because it may quote a large part
+// of the file.
 std::string reason_of(std::string_view message) {
   if (const size_t code = message.find("] "); code != message.npos) message.remove_prefix(code + 2);
   if (message.starts_with("parse error at ")) message.remove_prefix(message.find(": ") + 2);
@@ -58,7 +58,7 @@ class Builder {
   bool start_array(size_t) { return open(Json::array()); }
   bool key(std::string& name) {
     auto& object = open_.back()->template get_ref<typename Json::object_t&>();
-    if constexpr (kOrdered) {  // its own insertion compares all keys; close() finds duplicates instead
+    if constexpr (kOrdered) {  // insertion would compare all keys; end_object() finds duplicates instead
       at_ = &object.emplace_back(name, nullptr).second;
     } else {
       const auto [at, is_new] = object.emplace(name, nullptr);
@@ -113,7 +113,7 @@ class Builder {
 
   const Place& place_;
   Json root_;
-  Json* at_ = &root_;        // the place of the next value outside any array
+  Json* at_ = &root_;        // the place for the next value, unless it belongs to an array
   std::vector<Json*> open_;  // arrays and objects, each inside the previous one
 };
 

@@ -1,6 +1,6 @@
 // Converts eight floats at a time to and from 16-bit types, or 16-bit types and their rests. Uses the processor's
-// vector instructions where it has them. The bits are the same as from the scalar functions of dtype.h. Compilers turn
-// those into vector code with several times as many instructions.
+// vector instructions if it has them. The bits are the same as from the scalar functions of dtype.h. Compilers need
+// several times as many vector instructions for loops over the scalar functions.
 #pragma once
 
 #include <cstdint>

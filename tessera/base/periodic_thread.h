@@ -1,4 +1,4 @@
-// Runs a function periodically on a thread of its own.
+// Runs a function periodically on its own thread.
 #pragma once
 
 #include <condition_variable>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Calls `work` after each pause of `interval_s` seconds, and a last time at the end. All signals are blocked on the
+// Calls `work` after each pause of `interval_s` seconds, and once more at the end. All signals are blocked on the
 // thread, so other threads handle them. `work` must not throw.
 class PeriodicThread {
  public:

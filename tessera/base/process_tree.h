@@ -25,12 +25,13 @@ class ProcessTree {
 
   explicit ProcessTree(std::vector<int> roots, std::filesystem::path proc = "/proc");
 
-  // Now. `now_s`: the time of a monotonic clock. A descendant still counts after its parent has ended.
+  // Takes a sample. `now_s`: the current time of a monotonic clock. A descendant still counts after its parent has
+  // ended.
   Sample sample(double now_s);
 
  private:
   struct Times {
-    uint64_t start = 0;  // clock ticks since boot; distinguishes a process from a later one with the same id
+    uint64_t start = 0;  // clock ticks since boot; a later process with the same id has another value
     uint64_t used = 0;   // clock ticks of processor time
     double at_s = 0;
   };
@@ -38,10 +39,10 @@ class ProcessTree {
   void find_children();
 
   const std::filesystem::path proc_;
-  std::map<int, std::optional<Times>> known_;  // without times: not sampled yet
+  std::map<int, std::optional<Times>> known_;  // nullopt: not sampled yet
 };
 
-// The nearest ancestor of this process that runs the same program; 0: there is none.
+// The id of the nearest ancestor of this process that runs the same program. 0 if there is none.
 int ancestor_with_same_program();
 
 }  // namespace tessera

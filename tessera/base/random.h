@@ -1,6 +1,6 @@
-// Counter-based random numbers. A value depends only on (seed, stream, counter), so every rank, thread or recomputation
-// draws the same numbers. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11, Philox4x32 with
-// 10 rounds.
+// Counter-based random numbers. A value depends only on (seed, stream, counter), so every rank, thread and
+// recomputation draws the same numbers. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11,
+// Philox4x32 with 10 rounds.
 #pragma once
 
 #include <array>

@@ -10,8 +10,8 @@ namespace tessera {
 
 namespace {
 
-// Waking a sleeping thread costs tens of microseconds, like a small operator. Threads therefore spin about that long
-// first.
+// Waking a sleeping thread takes tens of microseconds, as long as a small operator. Threads therefore spin for about
+// this time before they sleep.
 constexpr int kSpins = 4000;
 
 // Fields of the gate.
@@ -50,7 +50,8 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : workers_) worker.join();
 }
 
-// Opens the gate of the next loop, which wakes the workers. No worker is inside at this time.
+// Starts the next loop and wakes the workers. They may enter this loop only if `for_tasks`. Call it while no worker is
+// inside a loop.
 void ThreadPool::open_gate(bool for_tasks) {
   {
     std::lock_guard lock(mutex_);
@@ -84,7 +85,7 @@ void ThreadPool::work() {
     seen = loop_of(gate);
     if (gate & kOpen) {
       take_tasks();
-      if ((gate_.fetch_sub(1) & (kOpen | kInside)) == 1) {  // the last one to leave; the caller may be waiting
+      if ((gate_.fetch_sub(1) & (kOpen | kInside)) == 1) {  // the last worker to leave; the caller may be waiting
         std::lock_guard lock(mutex_);
         done_.notify_one();
       }

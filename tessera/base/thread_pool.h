@@ -13,7 +13,8 @@ namespace tessera {
 
 class ThreadPool {
  public:
-  // num_threads includes the calling thread. 0: the value of OMP_NUM_THREADS, or else the cores this process may use.
+  // num_threads includes the calling thread. 0: the value of OMP_NUM_THREADS or, if it is not set, the number of cores
+  // that this process may use.
   explicit ThreadPool(int num_threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -38,16 +39,16 @@ class ThreadPool {
   void open_gate(bool for_tasks);
 
   std::vector<std::thread> workers_;
-  std::mutex turn_;  // held by the caller whose loop runs
+  std::mutex turn_;  // held by the caller of run() whose loop is running
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  // State of the loop. It changes only while no worker is inside.
+  // State of the current loop. It changes only while no worker is inside the loop.
   const std::function<void(int64_t)>* task_ = nullptr;
   int64_t count_ = 0;
   std::atomic<int64_t> next_{0};
   std::exception_ptr failure_;
-  // Three values in one word: the number of the loop, whether workers may still enter it, and how many are inside. A
-  // worker spins on this word for a moment before it sleeps.
+  // Three values in one word: the number of the loop, whether workers may still enter the loop, and how many are
+  // inside. A worker spins on this word for a moment before it sleeps.
   std::atomic<uint64_t> gate_{0};
   std::atomic<bool> stop_{false};
 };

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Up to four dimensions, the slowest first.
+// Up to four dimensions. The first one varies slowest.
 class Shape {
  public:
   Shape() = default;

@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-// One exchange: rank 0 read its clock before and after another rank read its own. In nanoseconds since the epoch.
+// One exchange: rank 0 read its clock before and after another rank read its own. All values are in nanoseconds since
+// the epoch.
 struct ClockExchange {
   int64_t before = 0, other = 0, after = 0;
 };
@@ -20,7 +21,8 @@ struct ClockOffset {
   bool exceeds(double limit_s) const { return (seconds < 0 ? -seconds : seconds) - uncertainty > limit_s; }
 };
 
-// From the exchange with the shortest round trip: half of it is the uncertainty. `exchanges` must not be empty.
+// Uses the exchange with the shortest round trip. Half of this round trip is the uncertainty. `exchanges` must not be
+// empty.
 ClockOffset offset_of(const std::vector<ClockExchange>& exchanges);
 
 // The offset of each rank's clock, by rank. Collective.

@@ -39,12 +39,12 @@ class PendingCollectives {
     const char* what;
     const Stream* stream;
     Event before;
-    std::optional<Event> after;  // empty until the call returns
-    std::optional<Clock::time_point> since;
+    std::optional<Event> after;              // empty until the call returns
+    std::optional<Clock::time_point> since;  // when the watch first saw it running
   };
   // Moves the entries that are done to `done`. Returns the first queued collective that its stream has reached and that
-  // is not done, with the time since the watch first saw it there. A collective that waits for work of this rank does
-  // not count as running.
+  // is not done, with the time since the watch first saw it in this state. A collective does not count as running while
+  // its stream is still busy with earlier work.
   std::optional<Running> look(Clock::time_point now, std::vector<Entry>& done);
 
  private:
@@ -54,15 +54,15 @@ class PendingCollectives {
 struct WatchOptions {
   int rank = 0;                  // in the world; errors name it
   double timeout_s = 600;        // a collective that runs longer has failed
-  StatusBoard* board = nullptr;  // shows what the rank waits in; outlives the watch
-  // Ends the run with this error, from the watch's thread or the caller's.
+  StatusBoard* board = nullptr;  // shows in which collective the rank waits; outlives the watch
+  // Ends the run with this error. Called on any thread.
   std::function<void(const CommunicationError&)> fail;
 };
 
 class CollectiveWatch {
  public:
-  // `library_error` returns what the collectives' library reports as wrong, or an empty text. The watch's thread calls
-  // it before it queries the streams' events.
+  // `library_error` returns the failure that the collectives' library reports, or an empty text. The watch's thread
+  // calls it before it queries the streams' events.
   CollectiveWatch(const WatchOptions& options, std::function<std::string()> library_error);
   ~CollectiveWatch();  // ends the thread; running collectives are no longer watched
   CollectiveWatch(const CollectiveWatch&) = delete;
@@ -76,7 +76,7 @@ class CollectiveWatch {
   // Empty if nothing is wrong.
   std::optional<CommunicationError> look();
   // Runs when look() has not returned within the time limit. The computing thread is then in a call that waits for the
-  // device while it holds the library's locks (for example a memory allocation), and the device waits for a collective.
+  // device and holds the library's locks, such as a memory allocation. The device waits for a collective.
   void unanswered();
   std::string last_call() const;
   CommunicationError timed_out(const std::string& call) const;

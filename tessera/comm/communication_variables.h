@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-// The variables that configure the communication: NCCL_*, UCX_* and OMPI_MCA_*. Variables that Open MPI's launcher sets
-// for its own use, such as addresses and keys of one start, are left out. A value whose name says that it is secret is
-// "(set)".
+// The variables that configure the communication: NCCL_*, UCX_* and OMPI_MCA_*. Omits the variables that Open MPI's
+// launcher sets for its own use, such as addresses and keys of this start. If a variable's name indicates a secret, its
+// value is "(set)".
 Environment communication_variables(const Environment& environment);
 
 }  // namespace tessera

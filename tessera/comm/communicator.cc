@@ -5,7 +5,7 @@
 namespace tessera {
 
 int64_t communication_scratch_bytes(int size) {
-  // Two chunks in flight from each rank: large enough to reach memory bandwidth, small compared with a unit.
+  // Room for two chunks from each rank. Large enough to reach memory bandwidth, and small compared with a unit.
   return size == 1 ? 0 : std::max<int64_t>(int64_t{8} << 20, int64_t{size} << 16);
 }
 

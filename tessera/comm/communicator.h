@@ -1,10 +1,11 @@
-// Collectives among the ranks of a group. Every rank of the group calls the same ones in the same order.
+// Collectives among the ranks of a group. Every rank of the group calls the same collectives in the same order.
 //
 // Letters: R ranks of the group, P elements of a full array, S = P / R elements of a rank's shard. Rank r's shard of a
 // full array is elements [r·S, (r+1)·S).
 //
-// Every collective sums each element in the order of ranks 0, 1, … R−1. Therefore reduce_scatter and all_reduce of the
-// same numbers give the same bits. 16-bit types are summed in f32 and rounded once.
+// On CPUs, every collective sums each element in the order of ranks 0, 1, … R−1. Therefore reduce_scatter and
+// all_reduce of the same numbers give the same bits. 16-bit types are summed in f32 and rounded once. On GPUs, NCCL
+// chooses the order (nccl_communicator.h).
 #pragma once
 
 #include <cstdint>
@@ -23,13 +24,14 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // ---- Calls on a stream of the device. The stream's events show when they are done. The calls return immediately,
-  // with two exceptions on a GPU: earlier work of the stream must have been passed to CUDA, and the first call of a
-  // group waits for all ranks. `what` names the collective's subject in errors ("parameters of h.3"). It must live as
-  // long as the program. A failure, or a rank that does not arrive within the time limit, is a CommunicationError of
-  // the stream. It names this rank, the collective, its subject and the missing ranks.
+  // ---- Calls on a stream of the device. The stream's events show when the collectives are done. The calls return
+  // immediately, with two exceptions on a GPU. They wait until earlier work of the stream has been passed to CUDA, and
+  // the first call of a group waits for all ranks. `what` names the collective's subject in errors ("parameters of
+  // h.3"). This text must live as long as the program. On CPUs, a failure, or a rank that does not arrive within the
+  // time limit, is a CommunicationError of the stream. The error names this rank, the collective, its subject and the
+  // missing ranks. On GPUs, the watch of the group ends the run.
 
-  // full [P] from each rank's shard [S], which may be its own part of `full`.
+  // full [P] = the shards [S] of all ranks, by rank. `shard` may be this rank's own part of `full`.
   virtual void all_gather(View shard, View full, Stream& stream, const char* what) = 0;
   // shard [S] = Σ over the ranks of the same part of their full [P]. `shard` may be this rank's own part of `full`. The
   // other parts of `full` are unspecified afterwards.
@@ -38,7 +40,7 @@ class Communicator {
   virtual void all_reduce(View x, Stream& stream, const char* what) = 0;
   virtual void broadcast(View x, int root, Stream& stream, const char* what) = 0;
 
-  // ---- Calls on host values. They are done on return. They throw CommunicationError.
+  // ---- Calls on host values. They are done on return, and throw CommunicationError.
 
   // Every rank's text, by rank. Texts may differ in length.
   virtual std::vector<std::string> all_gather_text(std::string_view text, const char* what) = 0;
@@ -46,9 +48,11 @@ class Communicator {
   virtual std::vector<double> sum(std::vector<double> values, const char* what) = 0;
   virtual void barrier(const char* what) = 0;
 
-  // The ranks that pass the same color form a group of `size` ranks. This rank becomes `rank` in it. Collective.
+  // The ranks that pass the same color form a group of `size` ranks. This rank becomes rank `rank` of the group.
+  // Collective.
   virtual std::unique_ptr<Communicator> split(int color, int rank, int size) = 0;
-  // A second group of the same ranks, for host calls that run concurrently with this one's. Collective.
+  // A second group of the same ranks, for host calls that run concurrently with the host calls of this group.
+  // Collective.
   virtual std::unique_ptr<Communicator> duplicate_for_host() { return split(0, rank(), size()); }
 
   // Bytes of views that this rank has sent to others since construction. Work on streams counts when it is queued.
@@ -68,10 +72,10 @@ class Communicator {
 // A group of one rank. Collectives copy, or do nothing if the result is already in place.
 std::unique_ptr<Communicator> make_self_communicator();
 // Rank `rank` of `size`, without peers. On the counting device it books the memory that a rank's collectives hold, and
-// it counts the bytes they would send. Texts and sums contain this rank's values only.
+// counts the bytes that they would send. Texts and sums contain this rank's values only.
 std::unique_ptr<Communicator> make_counting_communicator(Device& device, int rank, int size);
 
-// Scratch (Category::communication) that a CPU group of this size holds on its device.
+// The bytes of scratch (Category::communication) that a CPU group of this size holds on its device.
 int64_t communication_scratch_bytes(int size);
 
 }  // namespace tessera

@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-// The variable of a rank's environment that names both: "<name of the board>:<name of the socket>".
+// The environment variable of a rank that names its board and its socket: "<name of the board>:<name of the socket>".
 inline constexpr const char* kLauncherVariable = "LAUNCHED_BY_TESSERA";
 
 struct LauncherLink {
   std::string board, socket;
 };
-// Nothing where no launcher has started this process.
+// nullopt if no launcher has started this process.
 std::optional<LauncherLink> find_launcher(const Environment& environment);
 
 }  // namespace tessera

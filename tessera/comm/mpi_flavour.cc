@@ -81,7 +81,7 @@ void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment) {
 }
 
 std::optional<ReportedDeath> reported_death(const std::string& mpirun_output) {
-  // Printed by mpirun of Open MPI, and by prterun instead of it from version 5 on.
+  // mpirun of Open MPI prints this text. From version 5 on, prterun prints it.
   static const std::regex kOpenMpi(R"(process rank (\d{1,9}) with PID \d+ on node \S+\s+exited on\s+signal (\d{1,3}))");
   static const std::regex kHydra(R"((?:PID (\d{1,9}) RUNNING AT [^]*)?EXIT STRING: [^\n]*\(signal (\d{1,3})\))");
   std::smatch match;

@@ -14,7 +14,7 @@ struct MpiFlavour {
   enum class Family {
     none,      // this build has no MPI, or an unknown one
     open_mpi,  // ranks find each other through PMIx; the runtime is ORTE up to version 4, then PRRTE
-    mpich,     // also its derivatives, such as Intel MPI and MVAPICH: PMI and Hydra
+    mpich,     // and derivatives (Intel MPI, MVAPICH); ranks use PMI, and mpirun is Hydra
   };
   Family family = Family::none;
   int major = 0;
@@ -31,17 +31,17 @@ MpiFlavour parse_mpi_flavour(std::string_view version);
 // The flavour of the library that this program has loaded.
 const MpiFlavour& mpi_flavour();
 
-// Options of mpirun for `num_ranks` ranks on one machine. They allow root and more ranks than cores. They bind no rank
-// to a core, because ranks divide the cores among themselves through their numbers of threads.
+// Options of mpirun for `num_ranks` ranks on one machine. They allow the user root, and more ranks than cores. They
+// bind no rank to a core, because ranks divide the cores among themselves through their numbers of threads.
 std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks);
-// Whether this mpirun, with these options, ends the other ranks a moment after one dies. Hydra would kill them
-// immediately, and then nobody could see which rank died first. With Hydra the launcher ends the ranks instead.
+// Whether this mpirun, with these options, ends the other ranks shortly after a rank dies. By default, Hydra kills them
+// immediately, and nobody can see which rank died first. With Hydra the launcher ends the ranks instead.
 bool mpirun_ends_ranks(const MpiFlavour& flavour);
-// Adds variables for mpirun and its ranks. They keep the run on this machine, whatever a batch system offers, and on
-// shared memory. Variables that the user has set stay unchanged.
+// Adds variables for mpirun and its ranks. They keep the run on this machine, even if a batch system offers more
+// machines, and make ranks communicate through shared memory. Variables that the user has set stay unchanged.
 void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment);
 
-// What mpirun prints about a rank that was killed by a signal. Each flavour names either the rank or its process.
+// A message of mpirun about a rank that was killed by a signal. Each flavour names either the rank or its process.
 struct ReportedDeath {
   std::optional<int> rank, pid;
   int signal = 0;

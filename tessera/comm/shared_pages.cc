@@ -66,7 +66,7 @@ SharedPages SharedPages::open(const std::string& name, int64_t bytes) {
   const int descriptor = ::open(link.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return {-1, bytes};
   struct stat info {};
-  const bool is_whole = fstat(descriptor, &info) == 0 && info.st_size >= bytes;  // otherwise there are no pages to map
+  const bool is_whole = fstat(descriptor, &info) == 0 && info.st_size >= bytes;  // otherwise some pages would not exist
   SharedPages pages(is_whole ? descriptor : -1, bytes);
   close(descriptor);
   return pages;

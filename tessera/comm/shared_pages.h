@@ -8,9 +8,9 @@
 namespace tessera {
 
 // Memory that processes of one machine share. It has no file, so nothing is left behind when the processes end. Other
-// processes open it through /proc of the process that created it, as long as that process holds it. The object is empty
-// if the memory is not available: the system has no memory left, or this process may not read the other one (it belongs
-// to another user or namespace).
+// processes open it through /proc of the process that created it, while that process holds it. The object is empty if
+// the memory is not available. Either the system has no memory left, or this process may not open the files of the
+// other process, which belongs to another user or namespace.
 class SharedPages {
  public:
   static SharedPages create(int64_t bytes);                         // zeroed
@@ -21,8 +21,8 @@ class SharedPages {
 
   std::byte* data() const { return data_; }
   explicit operator bool() const { return data_ != nullptr; }
-  // Other processes pass this name to open(). Empty if this process did not create the pages. Letters, digits and '-',
-  // 63 at most.
+  // Other processes pass this name to open(). Empty if this process did not create the pages. At most 63 characters:
+  // letters, digits and '-'.
   const std::string& name() const { return name_; }
 
  private:
@@ -30,7 +30,7 @@ class SharedPages {
   std::byte* data_ = nullptr;
   size_t bytes_;
   std::string name_;
-  int descriptor_ = -1;  // others open the pages through it
+  int descriptor_ = -1;  // other processes open the pages through it
 };
 
 }  // namespace tessera

@@ -15,8 +15,7 @@
 namespace tessera {
 namespace {
 
-// A text that one thread writes while others read. A reader may see parts of an old and a new text; nothing worse
-// happens.
+// A text that one thread writes while others read. A reader may see parts of an old and a new text. This is harmless.
 template <size_t kWords>
 struct SharedText {
   std::array<std::atomic<uint64_t>, kWords> words;
@@ -63,13 +62,13 @@ const char* text_of(const std::optional<ProcessState>& process) {
 
 struct StatusBoard::Header {
   std::atomic<uint32_t> reported;
-  std::atomic<uint32_t> num_failures;  // so far; gives each failure its order
+  std::atomic<uint32_t> num_failures;  // so far; it numbers the failures in their order
 };
 
 struct alignas(64) StatusBoard::RankStatus {
   std::atomic<int32_t> pid;
   std::atomic<State> state;
-  std::atomic<uint32_t> order;  // of its failure, among all failures
+  std::atomic<uint32_t> order;  // of its failure among all failures, from 0
   std::atomic<int32_t> code;
   std::atomic<uint64_t> start_time;  // of the process
   std::atomic<uint32_t> found_lost;
@@ -99,7 +98,7 @@ StatusBoard::Header& StatusBoard::header() const {
   return reinterpret_cast<Header&>(status_of(-1));
 }
 
-// The first place belongs to the header.
+// The place before the place of rank 0 belongs to the header.
 StatusBoard::RankStatus& StatusBoard::status_of(int rank) const {
   std::byte* data = pages_.data();
   if (!data) {
@@ -166,7 +165,7 @@ bool StatusBoard::is_there(int rank) const {
 }
 
 bool StatusBoard::is_lost(int rank) const {
-  return !is_there(rank) && status_of(rank).state == State::running;  // in this order: the last written state counts
+  return !is_there(rank) && status_of(rank).state == State::running;  // state last: ranks write it before they end
 }
 
 std::vector<int> StatusBoard::found_lost() const {

@@ -17,8 +17,8 @@ namespace tessera {
 
 class StatusBoard {
  public:
-  // create() makes a new board; name() is what its ranks pass to open(). open() maps the board of a process that still
-  // holds it. Without shared pages the board is local: no other process sees what is written.
+  // create() makes a new board. Its ranks pass its name() to open(), which maps the board while its creator still holds
+  // it. Without shared pages the board is local: no other process sees what is written.
   static std::unique_ptr<StatusBoard> create(int size);
   static std::unique_ptr<StatusBoard> open(const std::string& name, int size);
   ~StatusBoard();
@@ -29,13 +29,13 @@ class StatusBoard {
   // ---- Called by a rank about itself
   void join(int rank);
   void enter_phase(int rank, const char* phase);
-  void end(int rank, int exit_code);  // in order, without a failure
+  void end(int rank, int exit_code);  // normal end, without a failure
   void fail(int rank, ExitCode code, std::string_view error);
-  // Whether this call is the first one of all ranks.
+  // Returns true only for the first call among all ranks.
   bool claim_report();
 
   // While the object lives, the board shows that the rank waits in this collective. If an exception destroys the
-  // object, the board keeps showing it.
+  // object, the board continues to show this.
   class Waiting {
    public:
     Waiting(StatusBoard* board, int rank, std::string_view call);
@@ -49,16 +49,17 @@ class StatusBoard {
   };
 
   // ---- Called by the process that reports to the user
-  int pid_of(int rank) const;  // 0: it has not joined
+  int pid_of(int rank) const;  // 0: the rank has not joined
   // Whether the process that joined as this rank is alive. A new process with the same id does not count.
   bool is_there(int rank) const;
   // Whether the rank joined and its process is gone, and the rank has neither ended normally nor reported a failure.
   bool is_lost(int rank) const;
-  // Ranks that were lost when the first rank failed, if that failure was a communication failure. They are its cause.
+  // Ranks that were lost when the first rank failed, if this was a communication failure. They are the cause of this
+  // failure. Otherwise empty.
   std::vector<int> found_lost() const;
-  bool has_ended(int rank) const;
+  bool has_ended(int rank) const;  // normally, or with a failure
   bool is_waiting(int rank) const;
-  // The highest exit code of the ranks when all have ended normally, otherwise nothing.
+  // The highest exit code of the ranks. nullopt unless all ranks have ended normally.
   std::optional<int> exit_code() const;
   // Whether the board has shared pages. A board without them says nothing about other ranks.
   bool is_shared() const { return static_cast<bool>(pages_); }
@@ -68,17 +69,17 @@ class StatusBoard {
     ExitCode code;
     std::string error;
   };
-  // The first failure that is not a consequence of another one. A communication failure counts only if there is no
-  // other.
+  // The first failure that is not a communication failure. Communication failures are usually consequences of other
+  // failures. If there is no other failure, the first communication failure.
   std::optional<Failure> first_failure() const;
   std::string phase_of(int rank) const;  // "step"; "start" before the first phase
   // "Ranks 0, 2 waited in reduce_scatter of gradients of h.3." for all ranks that waited; empty if none did.
   std::string waiting() const;
-  // The error of a failure and the phase of its rank. Unless it is a communication failure, also what the others waited
-  // in. For a usage error, the error alone.
+  // The error of a failure and the phase of its rank. Unless it is a communication failure, also the collectives in
+  // which other ranks waited. For a usage error, only the error.
   std::string account(const Failure& failure) const;
-  // "Rank 1 (process 17) is stopped, in phase step." for each rank that has neither failed nor ended normally, and that
-  // does not wait for others or is stopped or dead.
+  // "Rank 1 (process 17) is stopped, in phase step." for each rank that is stopped, dead, or not waiting for others.
+  // Omits ranks that have not joined, have failed or have ended normally.
   std::string not_waiting() const;
 
  private:

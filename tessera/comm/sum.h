@@ -10,7 +10,7 @@
 namespace tessera {
 
 // out[i] = (inputs[0][i] + inputs[1][i]) + …, in this order. 16-bit types are summed in f32 and rounded once; integers
-// wrap. Each array has `num_elems` elements. `out` may be one of the inputs; any other overlap is not allowed.
+// wrap around. Each array has `num_elems` elements. `out` may be one of the inputs; any other overlap is not allowed.
 void sum_in_order(const std::vector<const std::byte*>& inputs, std::byte* out, int64_t num_elems, DType dtype);
 
 }  // namespace tessera

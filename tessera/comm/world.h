@@ -23,7 +23,7 @@ struct RankEnvironment {
 
 // Reads the variables in this order: RANK and WORLD_SIZE (torchrun), then OMPI_COMM_WORLD_* (mpirun of Open MPI) or
 // PMI_* (mpirun of MPICH, srun --mpi=pmi2), then PMIX_RANK with SLURM_*, then SLURM_PROCID of a job step. If both kinds
-// of MPI variables are set, the kind of this program's MPI is used. Returns nothing if none is set. Under salloc every
+// of MPI variables are set, the kind of this program's MPI is used. Returns nullopt if none is set. Under salloc every
 // rank of mpirun sees the same SLURM_PROCID; therefore mpirun comes first. If torchrun's variables contradict MPI's
 // variables, they were inherited and are ignored. Throws UsageError if a value is not a valid number.
 std::optional<RankEnvironment> detect_ranks(const Environment& environment, const MpiFlavour& flavour = mpi_flavour());
@@ -33,11 +33,11 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
 enum class Transport { automatic, direct, messages };
 
 struct WorldOptions {
-  double timeout_s = 600;  // of each wait for another rank; the meeting of the ranks may take a little longer
+  double timeout_s = 600;  // of each wait for other ranks; at the start, a few seconds more
   Transport transport = Transport::automatic;
   // The name of the launcher's status board. The launcher reports failures to the user. Empty if there is no launcher.
   std::string board{};
-  // Used without a launcher: reports to the user that the ranks have not met in time, or that a watch has ended them.
+  // Reports to the user that the ranks have not met in time, or that a watch ends them. Used only without a launcher.
   std::function<void(const std::string&)> report{};
 };
 
@@ -47,28 +47,28 @@ class World {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(nodes_.size()); }
-  int local_rank() const;  // among the ranks of this node
+  int local_rank() const;  // this rank's number among the ranks of this node
   int local_size() const;
   // The node of each rank, by rank: 0, 1, … in the order of their first ranks.
   const std::vector<int>& nodes() const { return nodes_; }
   // Ranks on every node. 0 if nodes have different numbers of ranks, or if the ranks of a node are not consecutive.
   int ranks_per_node() const;
 
-  // Of all ranks, for host calls only. It exists before any device does.
+  // The group of all ranks, for host calls only. It needs no device.
   virtual Communicator& communicator() = 0;
-  // Of all ranks, for arrays of this device. Collective. On a CPU device it books communication_scratch_bytes(size());
-  // on a GPU it uses NCCL. RunError: a GPU without NCCL. The group, and groups split from it, must be destroyed before
-  // the world and the device.
+  // Makes a group of all ranks for arrays of this device. Collective. On a CPU device it books
+  // communication_scratch_bytes(size()); on a GPU it uses NCCL. Throws RunError: a GPU without NCCL. The group, and
+  // groups split from it, must be destroyed before the world and the device.
   virtual std::unique_ptr<Communicator> make_communicator(Device& device) = 0;
 
-  // Ranks of this node, this one included, that may run on the same cores as this one.
+  // The number of ranks of this node, including this rank, that may use a core of this rank.
   int ranks_on_these_cores() const { return ranks_on_these_cores_; }
 
-  // What this rank does now ("load", "step"), for reports of failures.
+  // Notes what this rank does now ("load", "step"), for reports of failures.
   virtual void enter_phase(const char* phase) = 0;
-  // The exit code of the orderly end that follows, for the launcher.
+  // Sets the exit code that the launcher sees after the normal end.
   virtual void set_exit_code(int code) = 0;
-  // Ends all ranks because this one has failed. Without a launcher, one of the failing ranks of a node reports the
+  // Ends all ranks because this rank has failed. Without a launcher, one of the failing ranks of a node reports the
   // first failure to the user: it passes one line to `report`.
   [[noreturn]] virtual void fail(ExitCode code, const std::string& error,
                                  const std::function<void(const std::string&)>& report) = 0;
@@ -85,7 +85,7 @@ class World {
 };
 
 // The world that `ranks` describes. Without `ranks` it is this process alone, and MPI is not started. Only one world
-// may exist at a time; with MPI, only one per process. UsageError if something started this process as a rank that does
+// may exist at a time; with MPI, only one per process. Throws UsageError if the launcher that started this rank does
 // not work with this build's MPI.
 std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks, const WorldOptions& options);
 

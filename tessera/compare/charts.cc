@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 constexpr double kLeft = 52, kRight = 14, kTop = 12, kBottom = 38;
-constexpr size_t kMostPoints = 240;  // of a curve: half a point per pixel
+constexpr size_t kMostPoints = 240;  // of a curve: one point for two pixels
 
 struct Axis {
   double low = 0, high = 1, from = 0, to = 1;  // values, and where they are in the picture
@@ -25,7 +25,7 @@ void drop_non_finite(Curve& curve) {
   size_t kept = 0;
   for (size_t i = 0; i < std::min(curve.x.size(), curve.y.size()); ++i) {
     if (!std::isfinite(curve.x[i]) || !std::isfinite(curve.y[i])) continue;
-    if (std::abs(curve.x[i]) > 1e100 || std::abs(curve.y[i]) > 1e100) continue;  // sums of them stay finite
+    if (std::abs(curve.x[i]) > 1e100 || std::abs(curve.y[i]) > 1e100) continue;  // so that differences stay finite
     curve.x[kept] = curve.x[i], curve.y[kept] = curve.y[i];
     ++kept;
   }

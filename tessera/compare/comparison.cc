@@ -114,10 +114,10 @@ class Comparer {
       if (found.size() > 1) {
         std::vector<std::string> names;
         for (const size_t i : found) names.push_back(first(result_.groups[i]).name);
-        throw UsageError("--baseline",
-                         fmt::format("\"{}\" is the value of {} rows: {}", printable(options_.baseline), found.size(),
-                                     join_words(names)),
-                         "Name one run");
+        throw UsageError(
+            "--baseline",
+            fmt::format("\"{}\" fits {} rows: {}", printable(options_.baseline), found.size(), join_words(names)),
+            "Name one run");
       }
     }
     throw UsageError("--baseline", fmt::format("\"{}\" is no run and no row", printable(options_.baseline)),
@@ -192,7 +192,7 @@ class Comparer {
     }
   }
 
-  // The notes about a row for the reader.
+  // The notes about a row: differences from the baseline, and the number of runs.
   std::vector<std::string> notes_of_row(size_t i) const {
     const RunGroup& group = result_.groups[i];
     std::vector<std::string> notes;
@@ -202,10 +202,9 @@ class Comparer {
     if (group.runs.size() > 1) {
       std::vector<std::string> seeds;
       for (const RunFolder* run : group.runs) seeds.push_back(text_of_key(*run, "seed"));
-      notes.push_back(
-          fmt::format("Median of {} runs with the same settings, and in brackets the lowest and the highest "
-                      "(seeds {})",
-                      group.runs.size(), join_words(seeds)));
+      notes.push_back(fmt::format(
+          "Median of {} runs with the same settings (seeds {}); in brackets the lowest and the highest value",
+          group.runs.size(), join_words(seeds)));
     }
     return notes;
   }
@@ -237,7 +236,7 @@ class Comparer {
       }
       sheet.rows.push_back(std::move(row));
     }
-    for (size_t c = 0; c < columns_.size(); ++c) {  // a column of texts
+    for (size_t c = 0; c < columns_.size(); ++c) {  // a column without any number is a column of texts
       const bool texts = std::none_of(sheet.rows.begin(), sheet.rows.end(),
                                       [&](const auto& row) { return row[num_labels + c].is_number; });
       sheet.columns[num_labels + c].is_number = !texts;
@@ -245,7 +244,7 @@ class Comparer {
     add_remarks();
   }
 
-  // Rows with the same keys are never merged: a note shows the other differences.
+  // Rows with the same values of --rows are not merged. Instead, a note names the run and its other differences.
   void add_differences(size_t i, Cell& label) const {
     std::vector<const RunFolder*> twins;
     for (size_t j = 0; j < result_.groups.size(); ++j) {
@@ -269,7 +268,8 @@ class Comparer {
     }
     const bool unknown =
         std::any_of(set_.runs.begin(), set_.runs.end(), [](const RunFolder& run) { return run.settings.empty(); });
-    if (unknown) sheet.remarks.push_back("The settings of some runs are not known: they are never merged with others.");
+    if (unknown)
+      sheet.remarks.push_back("The settings of some runs are not known. These runs are never merged with other runs.");
   }
 
   const RunSet& set_;

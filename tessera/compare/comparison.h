@@ -12,23 +12,25 @@
 namespace tessera {
 
 struct ComparisonOptions {
-  std::vector<std::string> rows{}, columns{};  // empty: by default
-  std::string baseline{}, sort{};              // empty: by default
+  std::vector<std::string> rows{}, columns{};  // empty: the defaults
+  std::string baseline{}, sort{};              // empty: the default baseline; the order of the runs
   Scaling scaling = Scaling::automatic;
 };
 
 struct Comparison {
   Sheet sheet;
   std::vector<RunGroup> groups;        // in the order of the sheet's rows
-  std::vector<std::string> labels;     // of the groups, each once
+  std::vector<std::string> labels;     // the label of each group; all are different
   std::vector<std::string> differing;  // settings that differ
-  size_t baseline = 0;                 // among the groups
+  size_t baseline = 0;                 // index in `groups`
 };
 
-// Compares the runs. UsageError: a column, row or sort key that no run has, or a baseline that fits no row or several.
+// Compares the runs. Throws UsageError if no run has a column, row or sort key, or if the baseline fits no row or
+// several.
 Comparison compare_runs(const RunSet& set, const ComparisonOptions& options);
 
-// One cell: the median of the group, with its spread and notes; "-" if there is none.
+// One cell: the median of the group, with the lowest and the highest value and with notes. "-" if there is no value;
+// "n/a" if the runs cannot have one.
 Cell cell_of(const FigureOrKey& column, const RunGroup& group, const RunGroup* baseline, Scaling scaling);
 
 }  // namespace tessera

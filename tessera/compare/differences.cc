@@ -15,7 +15,7 @@ namespace tessera {
 
 namespace {
 
-// They name or place a run, or present it, and change no result.
+// Settings that change no result: they name, place or start a run, or decide what it prints and logs.
 constexpr std::array<std::string_view, 9> kNotCompared{"output_dir", "experiment", "resume",  "overwrite",    "json",
                                                        "progress",   "memory_log", "tracker", "owner_timeout"};
 
@@ -57,7 +57,7 @@ std::vector<std::string> settings_that_differ(const std::vector<const RunFolder*
 Identity identity_of(const RunFolder& run) {
   Identity identity;
   const std::string model = text_of_key(run, "model"), parameters = count_text(run, "num_parameters");
-  // Without settings "model" is the folder of the saved model, which differs for every run.
+  // Without settings, "model" is from summary.json: the folder of the saved model, which is different for every run.
   identity.model = run.settings.empty() ? "" : base_name(model);
   if (!parameters.empty()) identity.model += (identity.model.empty() ? "" : ", ") + parameters + " parameters";
   identity.data = base_name(text_of_key(run, "dataset"));

@@ -1,5 +1,4 @@
-// Differences among runs: in their settings, and in model, data, machine or program version, which make two runs
-// unequal.
+// Differences among runs: in settings, and in identity (model, data, machine and version of Tessera).
 #pragma once
 
 #include <string>
@@ -9,8 +8,9 @@
 
 namespace tessera {
 
-// Settings whose values differ among the runs, without those that name or place a run (output_dir, experiment, ...), by
-// name. A run without the setting differs from one with it, except if the run has no settings at all.
+// The names of settings whose values differ among the runs, sorted. Leaves out settings that change no result
+// (output_dir, experiment, tracker, ...). A run without a setting differs from a run with this setting, except if the
+// run has no settings at all.
 std::vector<std::string> settings_that_differ(const std::vector<const RunFolder*>& runs);
 
 // Facts whose differences a comparison must show.
@@ -19,11 +19,13 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 Identity identity_of(const RunFolder& run);
-// "other data than x: train.json, 500 samples; there train.json, 1,000 samples", one text for each kind that differs.
-// If only the number of samples differs, for example because it grows with the ranks, this is other data too.
+// "Other data than x: train.json, 500 samples; there train.json, 1,000 samples": one text for each part of the identity
+// that differs. Another number of samples, for example because it grows with the ranks, is other data too.
 std::vector<std::string> unlike(const RunFolder& run, const RunFolder& other, const std::string& name_of_other);
 
-// Runs with equal settings except the seed and equal identity become one group. In the order of their first runs.
+// Groups equal runs: they have the same identity, experiment, number of ranks and settings, except the seed and
+// settings that change no result. A run whose settings are not known is alone in its group. The groups are in the order
+// of their first runs.
 std::vector<RunGroup> groups_of(const std::vector<const RunFolder*>& runs);
 
 // "strategy=zero1, nproc=2": the values of the keys.

@@ -26,7 +26,7 @@ Measure eval_loss_at(const RunFolder& run) {
   return eval_loss_of_epoch(run, kEpoch);
 }
 
-// A key of summary.json.
+// The value of a key of summary.json; for bytes(), in MiB.
 std::function<Measure(const RunFolder&)> keyed(const char* key) {
   return [key](const RunFolder& run) { return of_key(run, key); };
 }
@@ -46,7 +46,7 @@ std::vector<Figure> declare_figures() {
       {"samples_per_second", {"samples_s"}, "samples/s", FigureUnit::rate, samples_per_second},
       {"steady_samples_per_second",
        {},
-       "samples/s, steps alone",
+       "samples/s, steps only",
        FigureUnit::rate,
        keyed("train_samples_per_second_steady")},
       {"tokens_per_second", {"tokens_s"}, "tokens/s", FigureUnit::rate, keyed("train_tokens_per_second_steady")},

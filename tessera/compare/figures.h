@@ -14,26 +14,31 @@ namespace tessera {
 
 // The value of a figure for a run.
 struct Measure {
-  std::vector<double> values{};  // one; several for the modes of memory; none: see note
-  std::string note{};            // for the reader: an unusual source, or why there is no value
-  bool applies = true;           // false: the run cannot have it, such as a GPU's use on CPU ranks
+  std::vector<double> values{};  // one value; several for the modes of memory; empty: no value
+  std::string note{};            // an unusual source, or why there is no value
+  bool applies = true;           // false: the run cannot have a value, for example GPU use on CPU ranks
 };
 
-// Runs of the same settings except the seed, on the same data and machine with the same program.
+// One run, or several equal runs: groups_of().
 struct RunGroup {
   std::vector<const RunFolder*> runs;
 };
 
-// The middle value, or the mean of the two in the middle. NaN if there are none.
+// The middle value, or the mean of the two middle values. NaN if there are no values.
 double median(std::vector<double> values);
 // The values that occur most often, in ascending order.
 std::vector<double> modes(const std::vector<double>& values);
 
-// How the work of a run grows with its ranks. This decides the definition of the efficiency: strong T1/(N*TN), weak
-// T1/TN. `workshop` is the inverse ratio TN/T1. `automatic` takes strong or weak by the work of the two runs.
+// How the work of a run grows with its ranks. This decides the definition of the efficiency:
+//   strong     T1/(N*TN)
+//   weak       T1/TN
+//   workshop   TN/T1, the inverse ratio
+//   automatic  strong or weak, according to the work of the two runs
+// T1 is the runtime of the baseline, and TN is the runtime of the run. N is the run's number of ranks divided by the
+// baseline's.
 enum class Scaling { automatic, strong, weak, workshop };
 
-// Efficiency from runtimes and ranks; a baseline of several ranks counts as one unit of that many.
+// The efficiency as a ratio (1 is 100 %). Runtimes are in seconds. `automatic` counts as strong here.
 double scaling_efficiency(Scaling scaling, double baseline_s, double baseline_ranks, double runtime_s, double ranks);
 
 enum class FigureUnit { none, text, seconds, rate, share, percent, mib, count, ratio };
@@ -41,7 +46,7 @@ enum class FigureUnit { none, text, seconds, rate, share, percent, mib, count, r
 struct Figure {
   std::string name;                    // on the command line: "eval_loss"
   std::vector<std::string> aliases{};  // "em"
-  std::string title;                   // of a column: "eval loss"
+  std::string title;                   // the title of its column: "eval loss"
   FigureUnit unit = FigureUnit::none;
   std::function<Measure(const RunFolder&)> of_run{};
   // For a figure that is derived from a group and the baseline; null for others.
@@ -53,7 +58,7 @@ const Figure* find_figure(std::string_view name);  // by name or alias, dashes o
 // A declared figure, or a setting or dotted key of summary.json.
 struct FigureOrKey {
   const Figure* figure = nullptr;
-  std::string key{};  // if there is no figure
+  std::string key{};  // only if `figure` is null
   std::string title() const { return figure ? figure->title : key; }
   std::string name() const { return figure ? figure->name : key; }
 };
@@ -61,16 +66,16 @@ struct FigureOrKey {
 // The text of a setting or of a key of summary.json: "zero1", "2", "" if the run has neither.
 std::string text_of_key(const RunFolder& run, const std::string& key);
 
-// The value of a figure in the unit of its column: "1.2345", "37.1 %", "1,234".
+// The value of a figure as its column shows it, without the unit: "1.2345", "37.1", "1,234".
 std::string shown(double value, FigureUnit unit);
 
 // Whether the run computed on GPUs.
 bool is_on_gpu(const RunFolder& run);
 
-// The median of a group with the lowest and the highest value.
+// The median of a group, with the lowest and the highest value.
 struct GroupMeasure {
   Measure measure;
-  std::optional<double> low, high;  // with several runs
+  std::optional<double> low, high;  // only if the group has several runs with a value
 };
 GroupMeasure measure_of(const Figure& figure, const RunGroup& group, const RunGroup* baseline, Scaling scaling);
 

@@ -12,7 +12,7 @@ namespace tessera {
 
 namespace {
 
-// The first figures of a single run, large.
+// The most important figures of a single run, in large letters.
 std::string tiles_of(const RunFolder& run) {
   std::string html;
   for (const char* name : {"train_loss", "eval_loss", "exact_match", "f1", "samples_per_second", "tokens_per_second",

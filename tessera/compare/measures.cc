@@ -22,14 +22,14 @@ Measure of_key(const RunFolder& run, const char* key, double scale) {
   return absent();
 }
 
-// The first that has a value; `note` says that it is not the usual source.
+// `first` if it has a value, otherwise `other` with `note`, because `other` is not the usual source.
 static Measure either(Measure first, Measure other, const char* note) {
   if (!first.values.empty() || other.values.empty()) return first;
   if (other.note.empty()) other.note = note;
   return other;
 }
 
-// Sampled memory of the GPU with the highest value, from "memory_log": {"gpu": [{"peak_mib": ...}]}.
+// Sampled memory of the GPU with the highest peak, from "memory_log": {"gpu": [{"peak_mib": ...}]}.
 static Measure sampled_gpu_memory(const RunFolder& run, const char* key) {
   const Record* most = nullptr;
   double highest = -1;
@@ -44,8 +44,8 @@ static Measure sampled_cpu_memory(const RunFolder& run, const char* key) {
   return {.values = find_numbers(run.summary, key), .note = ""};
 }
 
-static constexpr const char* kNoGpuSamples = "CPU ranks: sampled memory of the processes of a node together";
-static constexpr const char* kNoSamples = "The run has no memory samples. Give it --memory-log";
+static constexpr const char* kNoGpuSamples = "CPU ranks: the sampled memory of all processes of a node";
+static constexpr const char* kNoSamples = "The run has no memory samples. Start runs with --memory-log";
 
 Measure gpu_peak(const RunFolder& run) {
   Measure measure = sampled_gpu_memory(run, "peak_mib");
@@ -83,7 +83,6 @@ Measure cpu_mode(const RunFolder& run) {
   return measure.values.empty() ? absent(kNoSamples) : measure;
 }
 
-// Columns of the workshop's callbacks: means over steps and ranks.
 Measure callback_samples(const RunFolder& run) {
   return either(of_key(run, "callbacks.train/samples_per_second_mean"), of_key(run, "train_samples_per_second_steady"),
                 "Over the steps only (train_samples_per_second_steady); the run has no callbacks");
@@ -112,7 +111,7 @@ Measure gpu_utilization_peak(const RunFolder& run) {
 Measure eval_loss_of_epoch(const RunFolder& run, size_t epoch) {
   for (const Record* row : find_records(run.summary, "epochs")) {
     const auto at = find_number(*row, "epoch"), loss = find_number(*row, "eval_loss");
-    // Steps need not divide an epoch: 2.98 is the third.
+    // An evaluation may be a little before or after the end of its epoch: 2.98 counts as epoch 3.
     if (at && loss && std::abs(*at - static_cast<double>(epoch)) < 0.5) return {.values = {*loss}, .note = ""};
   }
   return absent(fmt::format("The run has no evaluation of epoch {}", epoch));
@@ -155,7 +154,8 @@ static bool nearly(double a, double b) {
   return std::abs(a - b) <= 0.01 * std::max(std::abs(a), std::abs(b));
 }
 
-// Strong if both runs did the same work, weak if each rank did the same work, otherwise nothing.
+// Strong if both runs did the same work. Weak if each rank did the same work: samples or layers grow with the ranks.
+// Otherwise nothing.
 static std::optional<Scaling> scaling_of(const RunFolder& run, double ranks, const RunFolder& base, double base_ranks) {
   const auto samples = find_number(run.summary, "num_samples"), base_samples = find_number(base.summary, "num_samples");
   const auto size = find_number(run.summary, "num_parameters"), base_size = find_number(base.summary, "num_parameters");

@@ -9,10 +9,13 @@
 namespace tessera::measures {
 
 Measure absent(std::string note = "");
-// A number of summary.json. NaN with a note: the key exists and is null.
+// A number of summary.json, times `scale`. If the key exists and is null: NaN with a note. If the key is missing: no
+// value.
 Measure of_key(const RunFolder& run, const char* key, double scale = 1);
 
-// Samples over time if the run has them, otherwise the value of its ledger or of the system; the note names the source.
+// Memory. The values are from samples over time (--memory-log) if the run has them. The peaks, and the average of the
+// GPU, can come from other keys of summary.json instead. A note names an unusual source. The GPU with the highest peak
+// counts.
 Measure gpu_peak(const RunFolder& run);
 Measure gpu_average(const RunFolder& run);
 Measure gpu_mode(const RunFolder& run);
@@ -20,7 +23,7 @@ Measure cpu_peak(const RunFolder& run);
 Measure cpu_average(const RunFolder& run);
 Measure cpu_mode(const RunFolder& run);
 
-// The workshop's callbacks: means over steps and ranks.
+// The figures of the workshop's callbacks (means over steps and ranks), otherwise similar figures with a note.
 Measure callback_samples(const RunFolder& run);
 Measure callback_memory(const RunFolder& run);
 Measure gpu_utilization(const RunFolder& run);

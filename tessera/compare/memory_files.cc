@@ -39,13 +39,13 @@ std::optional<double> number_of(std::string_view text) {
   return value;
 }
 
-// Seconds of "2025/01/31 10:00:05.000"; only differences have a meaning.
+// The time "2025/01/31 10:00:05.000" in seconds. Only differences of the results have a meaning.
 std::optional<double> seconds_of(const std::string& text) {
   int year = 0, month = 0, day = 0, hour = 0, minute = 0;
   double second = 0;
   if (std::sscanf(text.c_str(), "%d/%d/%d %d:%d:%lf", &year, &month, &day, &hour, &minute, &second) != 6) return {};
   if (year < 1 || year > 9999 || month < 1 || month > 12 || day < 1 || day > 31) return {};
-  const int y = year - (month <= 2), m = (month + 9) % 12;  // a year from March on ends with its leap day
+  const int y = year - (month <= 2), m = (month + 9) % 12;  // years that begin in March end with the leap day
   const int64_t days = 365 * int64_t{y} + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1;
   return static_cast<double>(days * 86400 + hour * 3600 + minute * 60) + second;
 }
@@ -100,8 +100,8 @@ MemorySeries parse_cpu_memory_log(std::string_view text, const std::string& node
   return series;
 }
 
-// The node in "gpu_memory_log_node1.csv"; empty for "gpu_memory_log.csv". Nothing: another name, or the log of an
-// earlier start of the run ("gpu_memory_log.1.csv").
+// The node in "gpu_memory_log_node1.csv"; an empty text for "gpu_memory_log.csv". Returns nothing for other names, and
+// for the log of an earlier start of the run ("gpu_memory_log.1.csv").
 static std::optional<std::string> node_of(std::string_view name, std::string_view begin, std::string_view end) {
   if (!name.starts_with(begin) || !name.ends_with(end) || name.size() < begin.size() + end.size()) return {};
   name = name.substr(begin.size(), name.size() - begin.size() - end.size());

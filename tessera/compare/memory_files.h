@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// The last start's gpu_memory_log*.csv and cpu_memory_log*.txt in these folders, where they exist. `report` gets what
-// cannot be read.
+// Reads the logs of the last start of a run in these folders: gpu_memory_log*.csv and cpu_memory_log*.txt. A folder may
+// be missing. Calls `report` with the path and the reason for every folder and file that cannot be read.
 std::vector<MemorySeries> read_memory_logs(
     const std::vector<std::filesystem::path>& folders,
     const std::function<void(const std::filesystem::path&, const std::string&)>& report);

@@ -24,12 +24,13 @@ std::string seconds_text(double seconds) {
   return seconds < 90 ? format_rate(seconds) + " s" : format_clock(seconds);
 }
 
-// A horizontal bar of parts, each with its width in percent of the longest bar, and a tooltip.
+// A part of a horizontal bar.
 struct Part {
   size_t color;
   double value;
-  std::string title;
+  std::string title;  // the tooltip
 };
+// A bar of parts. The widths are relative to the longest bar.
 std::string stack(const std::vector<Part>& parts, double longest) {
   std::string html = "<div class=\"stack\">";
   for (const Part& part : parts) {
@@ -326,9 +327,9 @@ std::string memory_section(const std::vector<Cluster>& clusters) {
   std::string html;
   if (!bars.empty()) {
     html +=
-        "<h3>By category</h3><p class=\"hint\">Planned before the start and booked while running, on the first rank's "
-        "device. A bar adds the peaks of its categories, which need not fall together; the number is the highest "
-        "total at one time.</p>\n" +
+        "<h3>By category</h3><p class=\"hint\">The first rank's memory on its device: planned before the start, and "
+        "measured while running. A bar adds the peaks of its categories. They may be at different times. The number "
+        "is the highest total at one time.</p>\n" +
         bars;
   }
   std::string over_time;

@@ -55,7 +55,7 @@ std::vector<Cluster> by_folder(const std::vector<PageRun>& runs) {
       clusters.push_back({folder, {run}});
     }
   }
-  // A single run, such as a baseline, is shown with the first runs below its folder.
+  // A run that is alone in its folder, such as a baseline, joins the first group below the folder that has room.
   for (size_t i = 0; i < clusters.size();) {
     const std::string below = clusters[i].title + "/";
     const auto child = std::find_if(clusters.begin(), clusters.end(), [&](const Cluster& c) {

@@ -10,9 +10,9 @@ namespace tessera {
 
 struct PageRun {
   const RunFolder* run = nullptr;
-  std::string label;        // on the whole page
-  std::string short_label;  // in its cluster
-  size_t color = 0;         // of its curves, one each in a cluster
+  std::string label;        // identifies the run among all runs of the page
+  std::string short_label;  // without the start that all labels of its cluster share
+  size_t color = 0;         // of its curves; the runs of a cluster have different colors
   bool is_baseline = false;
 };
 
@@ -22,16 +22,17 @@ struct Cluster {
   std::vector<PageRun> runs;
 };
 
-// Few runs make one cluster without a title. More runs are grouped by folder: by the folder of their experiments'
-// names, or of their paths. A group of one run joins the first group in a subfolder.
+// Up to kNumColors runs make one cluster without a title. More runs are grouped by folder: this is the part before the
+// last '/' of the experiment's name, or of the run's path if it has no experiment. A run that is alone in its folder
+// joins the first group below this folder that has room. Larger groups are divided.
 std::vector<Cluster> clusters_of(const Comparison& comparison);
 
 std::string html_label(const std::string& text);  // escaped, with places where a line may break
-// base_row: the row of the baseline, or -1.
+// A table, with its notes below. base_row: the row of the baseline, or -1.
 std::string sheet_as_html(const Sheet& sheet, int base_row);
 std::string section(const std::string& id, const std::string& title, const std::string& hint, const std::string& body);
 
-// Each is a section, or empty if the runs have nothing to show there.
+// The sections of the page. A section is empty if the runs have nothing to show there.
 std::string glance_section(const std::vector<Cluster>& clusters);
 std::string settings_section(const Comparison& comparison);
 std::string curves_section(const std::vector<Cluster>& clusters);
@@ -39,7 +40,8 @@ std::string memory_section(const std::vector<Cluster>& clusters);
 std::string phases_section(const std::vector<Cluster>& clusters);
 std::string runs_section(const std::vector<Cluster>& clusters);
 
-// Seconds of a run's training by phase: steps, evaluation, answers, the rest (start, checkpoints). Empty: not known.
+// Seconds of a run's training by phase: steps, evaluation, answers, and the rest (start, checkpoints). Empty if the
+// runtime is not known.
 std::vector<double> seconds_by_phase(const RunFolder& run);
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ bool has_entry(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// A text in quotes as TOML writes it, without the quotes; other values as they are, up to a comment.
+// The value of a TOML line: a text without its quotes, or another value as it is, up to a comment.
 std::string toml_value(std::string_view text) {
   if (!text.starts_with('"')) {
     text = text.substr(0, text.find('#'));
@@ -125,7 +125,8 @@ class RunReader {
     run.experiment = find_text(run.summary, "experiment");
     read_config(folder, run);
     read_metrics(folder, run);
-    // The log may be elsewhere: in the folder of --memory-log, unless the run was started in another one.
+    // The logs may also be in the folder of --memory-log. A relative path counts from the current folder, so the logs
+    // are found only if the run was started there.
     std::vector<fs::path> logs{folder / "memory", folder};
     if (const fs::path log = memory_log_folder(run); !log.empty() && fs::is_directory(log, error) &&
                                                      !fs::equivalent(log, logs[0], error) &&
@@ -136,7 +137,7 @@ class RunReader {
     set_.runs.push_back(std::move(run));
   }
 
-  // Of the setting FOLDER[:SECONDS].
+  // The folder in the setting memory_log, which is FOLDER[:SECONDS]. Empty if the run has no such setting.
   static fs::path memory_log_folder(const RunFolder& run) {
     const auto it = run.settings.find("memory_log");
     if (it == run.settings.end()) return {};
@@ -189,7 +190,7 @@ class RunReader {
     }
   }
 
-  // The number of losses in it that are NaN or infinite.
+  // Adds a record of metrics.jsonl to the run. Returns the number of its losses that are NaN or infinite.
   static int64_t add_record(const Record& record, RunFolder& run) {
     const auto number = [&](const char* key) { return find_number(record, key).value_or(kNaN); };
     const auto step = find_number(record, "step");
@@ -214,7 +215,7 @@ class RunReader {
   size_t known_again_ = 0;
 };
 
-// Names each run by the end of its path: as few complete names as make the runs different.
+// Names each run by the end of its path. Takes as few names of the path as make all runs different.
 void name_runs(std::vector<RunFolder>& runs) {
   const auto end_of = [](const std::string& path, size_t num_names) {
     const fs::path whole = fs::path(path).lexically_normal();

@@ -13,11 +13,12 @@
 
 namespace tessera {
 
-// One record of metrics.jsonl of kind "train". NaN: the record does not have the value, or JSON's null.
+// A record of metrics.jsonl: kind "train". A value is NaN if the record does not have it or has null.
 struct TrainPoint {
   int64_t step = 0;
   double epoch, loss, learning_rate, runtime_s, samples_per_second;
 };
+// A record of kind "eval".
 struct EvalPoint {
   int64_t step = 0;
   double epoch, loss, runtime_s, answers_runtime_s;
@@ -31,7 +32,7 @@ struct MemorySeries {
 
 struct RunFolder {
   std::string path;                             // as it was found
-  std::string name;                             // the end of the path that no other run has
+  std::string name;                             // the shortest end of the path that identifies the run
   std::string experiment;                       // empty: the run has no label
   Record summary = Record::object();            // summary.json
   std::map<std::string, std::string> settings;  // resolved-config.toml: the values as text; empty if it is missing
@@ -42,18 +43,18 @@ struct RunFolder {
 
 struct RunSet {
   std::vector<RunFolder> runs;        // in the order of the arguments; within a folder by name, 2_gpus before 16_gpus
-  std::vector<std::string> problems;  // what could not be used, one line each
+  std::vector<std::string> problems;  // one line for each thing that could not be used
 };
 
-// Reads the runs in these folders. A folder is a run if it holds a summary.json, metrics.jsonl or resolved-config.toml;
-// otherwise the folders below it are searched. Never throws because of the content of a folder: it reports problems.
+// Reads the runs in these folders. A folder is a run if it holds a summary.json, metrics.jsonl or resolved-config.toml.
+// Otherwise the folders below it are searched. Does not throw because of the content of a folder, but adds a problem.
 RunSet read_runs(const std::vector<std::string>& paths);
 
-// Settings as Tessera writes them to resolved-config.toml, one per line. Lines of another form are left out.
+// Reads settings as Tessera writes them to resolved-config.toml, one per line. Omits lines of another form.
 std::map<std::string, std::string> parse_resolved_config(std::string_view text);
 
-// The two files of --memory-log: nvidia-smi's CSV (memory.used in MiB by GPU) and psrecord's table (resident MB). Lines
-// of another form are left out.
+// Read the two files of --memory-log: nvidia-smi's CSV (memory.used in MiB, by GPU) and psrecord's table (resident
+// memory). Omit lines of another form. `node`: the host for the names of the series; empty: one node.
 std::vector<MemorySeries> parse_gpu_memory_log(std::string_view text, const std::string& node);
 MemorySeries parse_cpu_memory_log(std::string_view text, const std::string& node);
 

@@ -28,7 +28,7 @@ std::string plain_number(double value) {
   return std::isfinite(value) ? fmt::format("{}", value) : "";
 }
 
-// Below a table: the footnotes, then the remarks.
+// The lines below a table: the footnotes, then the remarks.
 std::vector<std::string> lines_below(const Sheet& sheet) {
   std::vector<std::string> lines;
   const std::vector<std::string> notes = notes_of(sheet);

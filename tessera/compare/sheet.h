@@ -13,15 +13,15 @@ namespace tessera {
 
 struct Cell {
   std::string text;                     // as shown, without the marks of notes
-  std::vector<double> values{};         // empty: a text, or no value
-  std::optional<double> low{}, high{};  // of several runs
+  std::vector<double> values{};         // empty: the cell has a text, or no value
+  std::optional<double> low{}, high{};  // the lowest and the highest value of several runs
   std::vector<std::string> notes{};     // become footnotes
   bool is_number = false;               // aligned to the right
 };
 
 struct SheetColumn {
   std::string title;
-  std::string name;  // in CSV and JSON
+  std::string name;  // the name in CSV and JSON
   bool is_number = false;
   std::vector<std::string> notes{};
 };
@@ -33,10 +33,10 @@ struct Sheet {
   std::vector<std::string> remarks;  // below the table
 };
 
-// The notes of a sheet, each once, in the order of their cells. Note i has the mark mark_of(i).
+// The notes of a sheet, each once: first those of columns, then those of cells. Note i has the mark mark_of(i).
 std::vector<std::string> notes_of(const Sheet& sheet);
 std::string mark_of(size_t index);  // a, b, ... z, aa, ab, ...
-// "[a][c]": the marks of these notes.
+// "[a][c]": the marks of `notes`. `all`: notes_of() of the sheet.
 std::string marks_of(const std::vector<std::string>& notes, const std::vector<std::string>& all);
 
 std::string sheet_for_terminal(const Sheet& sheet, const Terminal& terminal);

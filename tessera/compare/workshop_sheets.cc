@@ -10,7 +10,8 @@ namespace tessera {
 
 namespace {
 
-// The runs of one configuration of an experiment, and a note if runs of other configurations have the same name.
+// The runs of an experiment that fill a cell, and notes. If the runs of the experiment are not equal, these are the
+// first ones, and a note names the others.
 struct Found {
   RunGroup group;
   std::vector<std::string> notes;
@@ -29,13 +30,12 @@ Found find_experiment(const RunSet& set, const std::string& name) {
     for (size_t i = 1; i < groups.size(); ++i) {
       for (const RunFolder* run : groups[i].runs) others.push_back(run->path);
     }
-    found.notes.push_back(fmt::format("{}: taken. Not taken, because settings, data, machine or version differ: {}",
+    found.notes.push_back(fmt::format("Shown: {}. Not shown, because settings, data, machine or version differ: {}",
                                       groups[0].runs[0]->path, join_words(others)));
   }
   if (found.group.runs.size() > 1) {
     found.notes.push_back(
-        fmt::format("Median of {} runs with the same settings, and in brackets the lowest and the "
-                    "highest",
+        fmt::format("Median of {} runs with the same settings; in brackets the lowest and the highest value",
                     found.group.runs.size()));
   }
   return found;
@@ -66,7 +66,7 @@ class Filler {
   }
 
  private:
-  // Runs of one table should be of the same model, data, machine and version, except where the table varies them.
+  // Adds notes to runs whose model, data, machine or version differs from the baseline (or the first run) of the table.
   void note_unequal() {
     const Found* reference = baseline_.group.runs.empty() ? nullptr : &baseline_;
     std::string name = table_.baseline;
@@ -84,7 +84,7 @@ class Filler {
   Cell cell(const WorkshopFigure& figure, const Found& found) const {
     if (found.group.runs.empty()) return {.text = "-", .is_number = true};
     const RunGroup* baseline = baseline_.group.runs.empty() ? nullptr : &baseline_.group;
-    // In this table, the work is intended to grow with the ranks.
+    // In the table with this column, the work grows with the ranks.
     const bool weak = figure.figure == "weak_efficiency";
     const Figure* known = find_figure(weak ? "efficiency" : figure.figure);
     Cell cell = cell_of({known, known ? "" : figure.figure}, found.group, baseline, weak ? Scaling::weak : scaling_);

@@ -4,12 +4,11 @@ namespace tessera {
 
 namespace {
 
-constexpr double kGB = 1.0 / 1024;  // of MiB
+constexpr double kGB = 1.0 / 1024;  // the scale from MiB to GB
 
 const char* const kUnits = "MB and GB are 2^20 and 2^30 bytes, as the workshop's tools count.";
 const char* const kEfficiency =
-    "Efficiency is T1/TN, the usual definition. The workshop's README divides the other way round: that is the last "
-    "column.";
+    "Efficiency is T1/TN, the usual definition. The workshop's README has the inverse, TN/T1: see the last column.";
 
 std::vector<WorkshopExperiment> deepspeed_stages(const std::string& folder, const std::string& suffix = "") {
   std::vector<WorkshopExperiment> all;
@@ -142,7 +141,8 @@ std::vector<WorkshopTable> fsdp_bloom_tables() {
                    {"Peak Memory Allocated (MB)", "gpu_peak", "", "tessera memory FOLDER"},
                    {"Peak GPU Utilization (%)", "gpu_utilization_peak", "", "summary.json: gpu.utilization_percent"}},
        .baseline = "fsdp/bloom/baseline",
-       .remarks = {"The workshop asks for the eval loss of epoch 5; its run has 3 epochs, and this is the last.",
+       .remarks = {"The workshop asks for the eval loss of epoch 5, but its run has 3 epochs. This is the loss of the "
+                   "last epoch.",
                    kUnits}},
       {.name = "fsdp-bloom-multi-gpu",
        .title = "FSDP: BLOOM on the GPUs of a node",
@@ -151,7 +151,7 @@ std::vector<WorkshopTable> fsdp_bloom_tables() {
        .experiments = joined_lists({one}, numbered("fsdp/bloom/multi_gpu", "gpus", "GPUs")),
        .figures = bloom_columns(),
        .baseline = "fsdp/bloom/baseline",
-       .remarks = {"Scale factors are the row's value over the value of 1 GPU.", kUnits}},
+       .remarks = {"Scale factors are the row's value divided by the value of 1 GPU.", kUnits}},
       {.name = "fsdp-bloom-multi-node",
        .title = "FSDP: BLOOM across nodes",
        .figures_are_rows = false,
@@ -160,8 +160,9 @@ std::vector<WorkshopTable> fsdp_bloom_tables() {
                                    numbered("fsdp/bloom/multi_node", "nodes", "Nodes")),
        .figures = bloom_columns(),
        .baseline = "fsdp/bloom/multi_gpu/2_gpus",
-       .remarks = {"A node has 2 GPUs: the single node is the run on 2 GPUs. Scale factors are over its values.",
-                   kUnits}},
+       .remarks =
+           {"A node has 2 GPUs, so the single node is the run on 2 GPUs. Scale factors are relative to its values.",
+            kUnits}},
   };
 }
 

@@ -1,4 +1,4 @@
-// The twelve tables of the workshop, filled from runs by the names of their experiments.
+// The twelve tables of the workshop. Runs fill the cells: the name of a run's experiment decides its place.
 #pragma once
 
 #include <string>
@@ -9,21 +9,21 @@
 namespace tessera {
 
 struct WorkshopExperiment {
-  std::string title;  // of its row or column: "2 GPUs"
+  std::string title;  // the title of its row or column: "2 GPUs"
   std::string name;   // the label of the run (--experiment): "deepspeed/deepspeed-multi-gpu/2_gpus"
 };
 
 struct WorkshopFigure {
   std::string title;       // "Peak GPU Memory (MiB)"
   std::string figure;      // a name of all_figures(), or a key
-  std::string category{};  // the first text column, where the table has one
-  std::string location{};  // where a run has it, where the table has a column for that
-  double scale = 1;        // 1/1024: GB
+  std::string category{};  // the text of the column "Category", if the table has one
+  std::string location{};  // where a run records the figure; for the column after the title, if the table has one
+  double scale = 1;        // 1/1024 for a figure in MiB that is shown in GB
 };
 
 struct WorkshopTable {
   std::string name, title;
-  bool figures_are_rows = true;             // else experiments are
+  bool figures_are_rows = true;             // false: experiments are rows
   std::vector<std::string> text_columns{};  // titles before the values
   std::vector<WorkshopExperiment> experiments{};
   std::vector<WorkshopFigure> figures{};
@@ -33,7 +33,7 @@ struct WorkshopTable {
 
 const std::vector<WorkshopTable>& workshop_tables();
 
-// The tables. A cell without a run is "-", and a remark names the missing experiments.
+// The filled tables. A cell without a run is "-", and a remark names the missing experiments.
 std::vector<Sheet> workshop_sheets(const RunSet& set, Scaling scaling);
 
 }  // namespace tessera

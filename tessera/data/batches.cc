@@ -58,7 +58,7 @@ static int64_t ceil_divide(int64_t a, int64_t b) {
 BatchPlan::BatchPlan(const BatchOptions& options, int64_t epoch) : options_(options) {
   TESSERA_ASSERT(options.num_samples >= 0 && options.grad_accum > 0 && (by_tokens() || options.batch_size > 0));
   TESSERA_ASSERT(options.rank >= 0 && options.rank < options.world_size && epoch >= 0);
-  // "epoc" above the epoch's number keeps this stream separate from other draws with the same seed.
+  // The upper 32 bits spell "epoc". They keep this stream separate from other draws with the same seed.
   const uint64_t stream = uint64_t{0x65706F63} << 32 | static_cast<uint64_t>(epoch);
   order_.resize(static_cast<size_t>(options.num_samples));
   std::iota(order_.begin(), order_.end(), 0);
@@ -105,14 +105,14 @@ std::vector<MicroBatch> BatchPlan::step_by_samples(int64_t step) const {
   return micro_batches;
 }
 
-// Ranks that shard compute in lockstep: each round takes as long as its most costly micro-batch. Ranks that do not
-// shard wait at the end of the step. Rounds of micro-batches in the order of their costs, each round in the opposite
-// direction of the one before, are good for both.
+// Sorts the micro-batches by cost, and gives one to each rank per round. The direction over the ranks alternates. Ranks
+// that shard compute in lockstep: a round takes as long as its most costly micro-batch, so its costs should be similar.
+// Ranks that do not shard wait only at the end of the step, so the sums of their costs should be similar.
 std::vector<MicroBatch> BatchPlan::step_by_tokens(int64_t step) const {
   const int64_t first = step * micro_batches_of_step(), world = options_.world_size;
   const int64_t count = std::min(micro_batches_of_step(), std::ssize(starts_) - 1 - first);
   const auto start = [&](int64_t k) { return starts_[static_cast<size_t>(first + k)]; };
-  std::vector<std::pair<int64_t, int64_t>> by_cost;  // negative cost and number
+  std::vector<std::pair<int64_t, int64_t>> by_cost;  // negated cost, and the micro-batch's number in the step
   for (int64_t k = 0; k < count; ++k) {
     int64_t cost = 0;
     for (const int64_t index : part(start(k), start(k + 1))) {

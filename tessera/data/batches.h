@@ -1,4 +1,4 @@
-// Assigns samples to micro-batches and ranks, and lays them out without padding.
+// Assigns samples to micro-batches and ranks, and packs the samples of a micro-batch without padding.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct PackedBatch {
   std::vector<int32_t> ids, labels;  // [N]
   std::vector<int32_t> starts;       // [B + 1]: sequence b is tokens [starts[b], starts[b + 1])
   int32_t num_targets = 0;           // labels that are not kNoTarget
-  // [B] the numbers of the sequences in their step, over all micro-batches and ranks; empty: 0, 1, …
+  // [B] number of each sequence in its step, from 0, over all micro-batches and ranks. Empty: 0, 1, …, B - 1.
   std::vector<int64_t> sequence_numbers{};
 };
 
-// Joins the micro-batches of one step into one.
+// Joins micro-batches of one step into one batch.
 PackedBatch merged(std::span<const PackedBatch> batches);
 
-// Packs the samples with these indices, in this order. Without indices, the batch has no sequences: starts = {0}.
+// Packs the samples with these indices, in this order. If `indices` is empty, the batch has no sequences: starts = {0}.
 PackedBatch pack(std::span<const Sample> samples, std::span<const int64_t> indices);
 
 struct BatchOptions {
@@ -33,40 +33,43 @@ struct BatchOptions {
   int64_t world_size = 1, rank = 0;
   uint64_t seed = 0;
   bool shuffle = true;
-  // If not 0: a micro-batch has as many samples as fit into this number of tokens, at most max_batch_samples, and
-  // batch_size has no meaning. No sample may be longer.
+  // If not 0, a micro-batch has as many samples as fit into this number of tokens, but at most max_batch_samples.
+  // batch_size then has no effect. No sample may have more tokens than this.
   int64_t batch_tokens = 0;
   int64_t max_batch_samples = std::numeric_limits<int64_t>::max();
-  std::span<const int64_t> lengths{};  // [num_samples] tokens of each sample; must outlive the plan
-  // The work of a sample of this length, in any unit. It balances micro-batches over ranks.
+  std::span<const int64_t> lengths{};  // [num_samples] tokens of each sample, for batch_tokens; must outlive the plan
+  // The cost of computing a sample of `length` tokens, in any unit. With batch_tokens, it balances the ranks.
   std::function<int64_t(int64_t length)> cost = [](int64_t length) { return length; };
 };
 
-// A rank's samples of a micro-batch.
+// The samples of one rank in one micro-batch.
 struct MicroBatch {
-  std::span<const int64_t> indices;  // empty: the rank only takes part in the collectives
-  int64_t first_sequence = 0;        // number of the first one within the step, over all ranks; the others follow
+  std::span<const int64_t> indices;  // if empty, the rank only takes part in the collectives
+  // The number of the first of these samples in the step, counted from 0 over all micro-batches and ranks. The others
+  // have the next numbers.
+  int64_t first_sequence = 0;
 };
 
-// One epoch for one rank. It is a pure function of the options and the epoch's number. A resumed run therefore gets the
-// same steps as an uninterrupted one. Over all ranks, every sample occurs exactly once per epoch. Every rank has the
-// same number of steps and of micro-batches in a step, as collectives require.
+// The batches of one rank in one epoch. The plan is a pure function of the options and the epoch's number. A resumed
+// run therefore gets the same steps as an uninterrupted run. Over all ranks, every sample occurs exactly once per
+// epoch. All ranks have the same number of steps, and the same number of micro-batches in each step, as collectives
+// require.
 //
-// By samples: global micro-batch k takes the next batch_size × world_size samples of the epoch's order, and rank r
-// takes the r-th slice. If the last micro-batch is short, it is divided as evenly as possible, and ranks may get fewer
-// samples or none. The last step may have fewer micro-batches.
+// By samples (batch_tokens = 0): a global micro-batch takes the next batch_size × world_size samples of the epoch's
+// order, and rank r takes slice r of them. A short last micro-batch is divided as evenly as possible. Ranks may then
+// get fewer samples, or none. The last step may have fewer micro-batches.
 //
 // By tokens: the epoch's order is cut into micro-batches. Each takes the next samples until one does not fit. A step
-// takes the next grad_accum × world_size micro-batches, and the last step the rest. The samples of a step therefore
-// depend on this product only, and not on the ranks. Micro-batches of a step that ranks compute at the same time have
-// about the same cost: the most costly ones come first.
+// takes the next grad_accum × world_size micro-batches, and the last step takes the rest. The samples of a step
+// therefore depend on this product, not on its two factors. Micro-batches that ranks compute at the same time have
+// similar costs. Each step begins with the most costly ones.
 class BatchPlan {
  public:
   BatchPlan(const BatchOptions& options, int64_t epoch);
 
   int64_t num_steps() const;
-  // This rank's micro-batches of a step in [0, num_steps()). Valid while the plan exists. The time does not depend on
-  // the step's number.
+  // This rank's micro-batches in `step`, which is in [0, num_steps()). The plan must outlive the result. The cost of
+  // the call does not depend on the step's number.
   std::vector<MicroBatch> step(int64_t step) const;
 
  private:
@@ -82,11 +85,12 @@ class BatchPlan {
 
   BatchOptions options_;
   std::vector<int64_t> order_;   // [num_samples]
-  std::vector<int64_t> starts_;  // by tokens: micro-batch k is [starts_[k], starts_[k + 1]) of the order
+  std::vector<int64_t> starts_;  // by tokens: micro-batch k has elements [starts_[k], starts_[k + 1]) of order_
 };
 
-// The steps of all epochs, one after the other. Epochs of micro-batches by samples have the same number of steps. By
-// tokens, the number depends on the order of the samples, and each epoch is counted once, when it is needed.
+// Numbers the steps of all epochs, from 0, across the epochs. With batches by samples, or without shuffling, all epochs
+// have the same number of steps. Otherwise, this number depends on the order of the samples. The steps of an epoch are
+// then counted when they are first needed.
 class EpochSteps {
  public:
   explicit EpochSteps(BatchOptions options);
@@ -95,19 +99,19 @@ class EpochSteps {
     int64_t epoch, step;  // step within the epoch
   };
   Place place_of(int64_t step) const;
-  // The epochs that `step` steps complete, a fraction for the last one.
+  // The number of epochs that `step` steps complete. Its fraction is the completed part of the current epoch.
   double epochs_after(int64_t step) const;
-  // The steps of a number of epochs. The last one may be a fraction, which is rounded up to full steps.
+  // The number of steps in `epochs` epochs. For a fraction of an epoch, the steps are rounded up.
   int64_t steps_of(double epochs) const;
   // Whether an epoch ends after this number of steps.
   bool ends_after(int64_t step) const { return step > 0 && place_of(step).step == 0; }
 
  private:
-  int64_t end_of(int64_t epoch) const;  // steps up to the end of this epoch
+  int64_t end_of(int64_t epoch) const;  // number of steps from step 0 to the end of this epoch
 
   BatchOptions options_;
-  int64_t steps_per_epoch_ = 0;        // 0: they differ
-  mutable std::vector<int64_t> ends_;  // of the first epochs
+  int64_t steps_per_epoch_ = 0;        // 0: epochs may differ
+  mutable std::vector<int64_t> ends_;  // end_of() the epochs that are counted: 0, 1, …
 };
 
 }  // namespace tessera

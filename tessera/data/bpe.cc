@@ -57,7 +57,7 @@ Bpe::Bpe(BpeAlphabet alphabet, std::span<const BpeMerge> merges)
   }
 }
 
-// A heap entry is (rank, position). The smallest entry is the next merge.
+// A heap entry is the merge's rank and the index of the left symbol. The smallest entry is the next merge.
 void Bpe::push_pair(Scratch& scratch, int32_t left) const {
   const auto& symbol = scratch.symbols[static_cast<size_t>(left)];
   const uint64_t* merge = merges_.find(pair_of(symbol.id, scratch.symbols[static_cast<size_t>(symbol.next)].id));
@@ -82,7 +82,8 @@ void Bpe::push_bytes(std::string_view word, Scratch& scratch) const {
   }
 }
 
-// An unknown character waits for the next character. Fallback bytes pass it, as in tokenizers' BPE::merge_word.
+// The unk_id of an unknown character is appended late: when the next character has an id or is also unknown, or at the
+// end. Fallback bytes in between come before it, as in BPE::merge_word of Hugging Face's tokenizers.
 void Bpe::push_characters(std::string_view word, Scratch& scratch) const {
   bool unk_waits = false;
   const auto flush = [&] {

@@ -10,8 +10,9 @@
 
 namespace tessera {
 
-// The printable code point that represents each byte in a byte-level vocabulary. 21–7E, A1–AC and AE–FF represent
-// themselves. The other 68 bytes, ascending, are U+0100, U+0101, … Source: GPT-2, encoder.py, bytes_to_unicode.
+// The printable code point that represents each byte in a byte-level vocabulary. The bytes 21–7E, A1–AC and AE–FF (in
+// hexadecimal) represent themselves. U+0100, U+0101, … represent the other 68 bytes, in ascending order. Source: GPT-2,
+// encoder.py, bytes_to_unicode.
 std::array<char32_t, 256> byte_symbols();
 
 // A hash table with 64-bit keys, 64-bit values and open addressing. The key ~0 is reserved.
@@ -43,18 +44,18 @@ struct BpeMerge {
   int32_t left, right, result;  // ids
 };
 
-// The first symbols of a word, before any merge. −1 is the id of a symbol that the vocabulary lacks.
+// How to split a word into symbols, before any merge. If the vocabulary lacks a symbol, its id is −1.
 struct BpeAlphabet {
   BpeAlphabet() {
     bytes.fill(-1);
     fallback_bytes.fill(-1);
   }
-  bool by_character = false;                // every character is a symbol, not every byte
+  bool by_character = false;                // a symbol is a character; otherwise, it is a byte
   std::array<int32_t, 256> bytes;           // id of each byte's symbol
   FlatMap characters;                       // code point -> id
-  bool byte_fallback = false;               // a character without an id becomes the ids of its bytes, if all have one
+  bool byte_fallback = false;               // replaces a character without an id by its bytes, if all have an id
   std::array<int32_t, 256> fallback_bytes;  // ids of the tokens "<0x00>" to "<0xFF>"
-  int32_t unk_id = -1;                      // replaces any other symbol without an id; −1 drops it
+  int32_t unk_id = -1;                      // replaces every other symbol without an id; −1: they are dropped
   bool fuse_unk = false;                    // adjacent symbols without an id give one unk_id
 };
 
@@ -70,12 +71,12 @@ class Bpe {
     std::vector<uint64_t> heap;
   };
 
-  // `merges` is by rank. If a pair occurs twice, the last merge is used.
+  // The rank of a merge is its index. If a pair occurs twice, the last merge is used.
   Bpe(BpeAlphabet alphabet, std::span<const BpeMerge> merges);
 
-  // Appends the ids of one word of at most 2^31 − 1 bytes, which is valid UTF-8 if symbols are
-  // characters. Repeatedly merges the pair of lowest rank, and the leftmost
-  // of equal pairs, until no pair is left.
+  // Appends the ids of one word. It has at most 2^31 − 1 bytes, and is valid UTF-8 if symbols are characters.
+  // Repeatedly merges the adjacent pair with the lowest rank, until no pair has a merge. Of equal pairs, the leftmost
+  // is first.
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
 
  private:
@@ -87,15 +88,16 @@ class Bpe {
   FlatMap merges_;  // left id, right id -> rank, result id
 };
 
-// A bounded cache of encoded words. It is cleared when it is full.
+// A bounded cache of encoded words. When it is full, it is cleared.
 class WordCache {
  public:
   static constexpr size_t kLongestWord = 128;  // bytes; longer words rarely repeat
 
   WordCache() { reset(1u << 10); }
   static uint64_t hash(std::string_view word);
-  // Appends the word's ids if they are known; `hash` is hash(word).
+  // If the cache has the word, appends its ids and returns true. Otherwise returns false. `hash` is hash(word).
   bool append(std::string_view word, uint64_t hash, std::vector<int32_t>& ids) const;
+  // Adds a word that is not in the cache. `word` and `ids` have at most kLongestWord elements.
   void insert(std::string_view word, uint64_t hash, std::span<const int32_t> ids);
 
  private:
@@ -106,8 +108,9 @@ class WordCache {
   };
   void reset(size_t num_buckets);
 
-  std::vector<Bucket> buckets_;    // size is a power of two; at most half full
-  std::vector<uint32_t> records_;  // per word: bytes << 16 | ids, the ids, the bytes padded to 4
+  std::vector<Bucket> buckets_;  // size is a power of two; at most half full
+  // Per word: the number of bytes << 16 | the number of ids, then the ids, then the bytes, padded to a multiple of 4.
+  std::vector<uint32_t> records_;
   size_t size_ = 0;
 };
 

@@ -33,7 +33,7 @@ Pair pair_of(int32_t left, int32_t right) {
 
 struct PairUse {
   int64_t count = 0;            // weighted by the counts of the words
-  std::vector<uint32_t> words;  // every word with the pair; may contain duplicates and words that no longer have it
+  std::vector<uint32_t> words;  // every word with the pair; may have duplicates, and words that have lost the pair
 };
 
 struct Candidate {
@@ -67,7 +67,7 @@ class Learner {
         pair = top.pair;
         return true;
       }
-      if (count > 0 && count < top.count) heap_.push({count, top.pair});  // a count that rose was pushed at that time
+      if (count > 0 && count < top.count) heap_.push({count, top.pair});  // merge() pushes counts that rise
     }
     return false;
   }
@@ -121,11 +121,11 @@ class Learner {
 
   std::vector<Word> words_;
   std::unordered_map<Pair, PairUse> uses_;
-  std::priority_queue<Candidate> heap_;  // holds every pair with at least its current count
+  std::priority_queue<Candidate> heap_;  // has every pair, with its current count or a larger one
   std::vector<Pair> risen_;              // pairs whose count rose in the current merge
 };
 
-// The distinct words of the texts as byte ids, in the order of their first occurrence.
+// The distinct words of the texts, as byte ids and with their counts, in the order of their first occurrence.
 std::vector<Word> count_words(std::span<const std::string_view> texts, const std::array<int32_t, 256>& byte_ids) {
   const Splitter splitter(make_matcher(kBloomPattern, kLabel), SplitBehavior::isolated, false);
   std::unordered_map<std::string, size_t> known;

@@ -21,25 +21,26 @@ struct DataUse {
   int64_t rows_cut = 0;           // used rows that lost tokens
   int64_t rows_without_loss = 0;  // used rows without a token that carries loss
   int64_t rows_malformed = 0;     // skipped because they could not be read; their token counts are unknown
-  int64_t rows_too_long = 0;      // skipped because question and answer alone are longer than a sample
-  int64_t rows_left_out = 0;      // texts that LongTexts::skip omits
+  // Skipped because question and answer alone are longer than a sample, or because the tokenizer rejects the text.
+  int64_t rows_too_long = 0;
+  int64_t rows_left_out = 0;  // texts that LongTexts::skip omits
   int64_t num_samples = 0;
-  // Tokens of the rows that could be read. The three counts add up to all their tokens.
+  // Tokens of the rows that could be read. The three counts add up to all tokens of these rows.
   int64_t tokens_used = 0, tokens_cut = 0, tokens_dropped = 0;
-  std::vector<BadRow> bad;  // the malformed rows, then the rows that are too long
+  std::vector<BadRow> bad;  // the rows of rows_too_long and rows_malformed, in the order of the calls below
 
   int64_t rows_bad() const { return rows_malformed + rows_too_long; }
   bool complete() const { return rows_cut + rows_bad() + rows_left_out == 0; }
 
-  // Counts a row that could be read.
+  // Counts a row that could be read. A row with a fault counts as too long.
   void add(const EncodedRow& row);
   // Counts malformed rows.
   void add_malformed(std::vector<BadRow> rows);
 };
 
-// Throws InputError if the `bad` rows among `num_rows` of a file must not be skipped. Under BadRows::stop, no row may
-// be bad. Otherwise at least one row must be good, and the bad share must not exceed `most`. The error names the first
-// bad rows.
+// Throws InputError if the `bad` rows among `num_rows` rows of the file `path` must not be skipped. Under
+// BadRows::stop, no row may be bad. Under BadRows::skip, at least one row must be good, and the share of bad rows must
+// not exceed `most`. The error names the first bad rows.
 void check_bad_rows(std::span<const BadRow> bad, int64_t num_rows, BadRows policy, double most,
                     const std::string& path);
 

@@ -238,7 +238,8 @@ class Reader {
     const std::string& text = *answer.text;
     const std::string& context = example.context;
     if (text.empty()) {
-      throw RowFault(where, "an answer is the empty string", "Use an empty list of answers if there is none");
+      throw RowFault(where, "an answer is the empty string",
+                     "Use an empty list of answers if the question has no answer");
     }
     size_t offset = code_points.byte_offset(answer.start.value_or(0));
     if (context.compare(offset, text.size(), text) != 0) {
@@ -269,8 +270,8 @@ class Reader {
     id = found->is_string() ? found->get<std::string>() : found->dump();
   }
 
-  // Limits time and memory. Every question copies its context, and a misplaced answer is searched in it. Without this
-  // limit, a small malicious file could use any amount of both.
+  // Limits time and memory. Every question copies its context, and a misplaced answer is searched for in the context.
+  // Without this limit, a small malicious file could use any amount of time and memory.
   void spend(size_t bytes, const std::string& where) {
     work_ += bytes;
     if (work_ > work_limit_) {
@@ -366,12 +367,12 @@ std::vector<Example> load_examples(const std::filesystem::path& path) {
 
 std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, RowOrder order,
                                      const std::string& setting) {
-  constexpr uint64_t kStream =
-      0x73656C6563740000;  // "select": keeps this stream separate from other draws with the seed
+  // "select" in ASCII. It keeps this stream separate from other draws with the same seed.
+  constexpr uint64_t kStream = 0x73656C6563740000;
   const int64_t size = std::ssize(examples);
   if (count < -1) {
     throw UsageError(setting, fmt::format("{} examples cannot be taken", count),
-                     "Give a number of examples, 0 for all");
+                     "Give a number of examples, or 0 for all");
   }
   if (count > size) {
     throw UsageError(setting, fmt::format("{} examples are requested, but the data set has {}", count, size),

@@ -18,37 +18,39 @@ struct Example {
   std::string place;  // in its file: "rows.jsonl:12", "squad.json: data[0].paragraphs[0].qas[1]"
   std::string id;     // as in the file; may be empty
   std::string context, question;
-  std::vector<std::string> answers;  // at least one; training uses the first, scoring uses all
+  std::vector<std::string> answers;  // at least one; training uses the first one
   int64_t answer_start = -1;         // byte offset of answers[0] in context; -1 if not answerable
   bool answerable = false;
-  std::optional<std::string>
-      text;  // set only for a row {"text": ...}; the fields above, except place and id, are then empty
+  // Set only for a row {"text": ...}. The fields above, except place and id, are then empty.
+  std::optional<std::string> text;
 };
 
-// A row that cannot be used because it is malformed or too long.
+// A row that cannot be used, because it is malformed or too long, or because the tokenizer rejects it.
 struct BadRow {
   std::string place, what, remedy;  // as in an error message
 };
 
 struct ExampleRows {
   std::vector<Example> examples;  // the usable rows, in file order
-  std::vector<BadRow> bad;        // the malformed ones
+  std::vector<BadRow> bad;        // the malformed rows, in file order
 };
 
-// Reads a data set. The content of the file decides its format, not the name:
+// Reads a data set. The content of the file, not its name, decides the format:
 //   - SQuAD v1.1 or v2.0: {"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers":
 //     [{"text", "answer_start"}], "is_impossible"}]}]}]};
 //   - rows, as a JSON array or one JSON object per line (JSONL): {"context", "question", "answers": {"text": [...],
-//     "answer_start": [...]}}, as in Hugging Face data sets. id and answer_start are optional. answers may also have
-//     SQuAD's form;
+//     "answer_start": [...]}}, as in Hugging Face data sets. "id" and "answer_start" are optional. "answers" may also
+//     be a list, as in SQuAD;
 //   - rows {"text": ...}, as an array or as JSONL.
-// In files, answer_start counts code points. If the answer is not at this position of the context, the nearest
-// occurrence is used (without answer_start: the first). Every answer must occur in its context, except kNoAnswer. A row
-// with another structure, or with an answer that is not in its context, is a bad row. A malformed paragraph or article
-// of SQuAD counts as one bad row. Throws InputError, with path and line, if the file cannot be read, is not UTF-8 (with
-// the byte offset), is not JSON, or has no row.
+// In files, answer_start counts code points. If the answer is not at this position of the context, its nearest
+// occurrence is used. Without answer_start, its first occurrence is used. Every answer must occur in its context,
+// except kNoAnswer. A row with another structure, or with an answer that is not in its context, is a bad row. A
+// malformed paragraph or article of SQuAD counts as one bad row.
+//
+// Throws InputError if the file cannot be read, is not UTF-8 (with offset and line), is not JSON (with the line), has
+// no row, or if its contexts, repeated for each question, are much larger than the file.
 ExampleRows load_rows(const std::filesystem::path& path);
-// The same, but every row must be good. The first bad row is an InputError with its line (JSONL) or its key
+// The same, but every row must be good. Throws InputError for the first bad row, with its line (JSONL) or its key
 // (data[3].paragraphs[0].qas[2]).
 std::vector<Example> load_examples(const std::filesystem::path& path);
 
@@ -56,15 +58,16 @@ std::vector<Example> load_examples(const std::filesystem::path& path);
 ExampleRows rows_from_text(std::string_view content, const std::string& where);
 std::vector<Example> examples_from_text(std::string_view content, const std::string& where);
 
-// How to order rows before the first ones are taken.
+// The order of the rows, before the first ones are selected.
 enum class RowOrder {
   first,     // as in the file
   random,    // shuffled, depending only on the seed
   datasets,  // as Dataset.shuffle(seed) of Hugging Face datasets orders them
 };
 
-// The first `count` examples (0 or -1: all) in an order. A count above the number of examples is a UsageError, as with
-// `select` of Hugging Face datasets. `setting` names the flag in errors, such as "--train-size".
+// Returns the first `count` examples in the order `order`; for 0 or -1, all examples. Throws UsageError if `count` is
+// larger than the number of examples (as `select` of Hugging Face datasets does), or less than -1. `setting` names the
+// flag in errors, such as "--train-size".
 std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, RowOrder order,
                                      const std::string& setting);
 

@@ -78,7 +78,7 @@ class Pcg64 {
     return static_cast<uint32_t>(value);
   }
 
-  // Uniform in [0, last], last > 0: the low bits of the next value that do not exceed it.
+  // Draws uniformly from [0, last], last > 0: the low bits of the first value whose low bits are at most `last`.
   uint32_t next_up_to(uint32_t last) {
     const uint32_t mask = UINT32_MAX >> std::countl_zero(last);
     while (true) {

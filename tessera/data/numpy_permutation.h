@@ -1,4 +1,4 @@
-// The permutation that NumPy draws, to take the same rows as programs that use Hugging Face datasets.
+// NumPy's random permutation. It selects the same rows as programs that use Hugging Face datasets.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// numpy.random.default_rng(seed).permutation(size) of NumPy 1.18 to 2.4. 0 <= size < 2^32.
+// Returns numpy.random.default_rng(seed).permutation(size), as in NumPy 1.18 to 2.4. 0 <= size < 2^32.
 std::vector<int64_t> numpy_permutation(int64_t size, uint64_t seed);
 
 }  // namespace tessera

@@ -21,12 +21,13 @@ struct Range {
   int64_t begin, end;
 };
 
-// Chooses the `room` tokens of a context to keep around its answer. `tokens` is the encoding of `text`. The answer is
-// bytes [answer.begin, answer.end) of `text`.
+// Chooses which `room` tokens of a context to keep around its answer, as a range of indices of `tokens`. `tokens` is
+// the encoding of `text`. The answer is bytes [answer.begin, answer.end) of `text`.
 //
-// The encoding has no offsets. Therefore the text before the answer is encoded separately. Tokens at the start of both
-// encodings are before the answer. In the same way, common tokens at the end are after it. The tokens in between
-// contain the answer, and the token counts give its middle.
+// Tokens have no offsets into the text. Therefore the text before the answer and the text after it are also encoded
+// separately. Tokens that the first encoding and `tokens` have in common at the start are before the answer. Tokens
+// that the second encoding and `tokens` have in common at the end are after it. The tokens in between contain the
+// answer. The numbers of tokens before and after it give its middle.
 Range window_around(const Ids& tokens, std::string_view text, Range answer, int64_t room, const EncodeFn& encode) {
   const Ids before = encode(TextPlace::inside, text.substr(0, static_cast<size_t>(answer.begin)));
   const Ids behind = encode(TextPlace::inside, text.substr(static_cast<size_t>(answer.end)));
@@ -48,11 +49,11 @@ Range window_around(const Ids& tokens, std::string_view text, Range answer, int6
 struct FittedPrompt {
   Ids ids;
   int64_t num_tokens = 0;  // before cutting
-  int64_t num_least = 0;   // without any context, including the tokens after the prompt
+  int64_t num_least = 0;   // of the prompt without its context, plus the tokens after it
   bool fits = true;
 };
 
-// Under Truncation::context, cuts the prompt to max_length - `tail` tokens. `tail` tokens follow it.
+// Under Truncation::context, cuts the prompt to max_length - tail tokens, because `tail` tokens follow it.
 FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options, int64_t tail) {
   const int64_t room = options.max_length - tail;
   FittedPrompt prompt;
@@ -83,7 +84,8 @@ FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const Pr
 
 std::string too_long(const FittedPrompt& prompt, const Example& example, const PromptOptions& options, bool answer) {
   return fmt::format(
-      "{} tokens are too few for an example whose question{} take{} {} without its context (id \"{}\", \"{:.60}\")",
+      "{} tokens are too few for an example whose question{} take{} {} tokens even without its context (id \"{}\", "
+      "\"{:.60}\")",
       options.max_length, answer ? " and answer" : "", answer ? "" : "s", prompt.num_least, example.id,
       example.question);
 }
@@ -102,7 +104,7 @@ Sample finish(Ids ids, Ids unshifted_labels, int64_t max_length) {
 }
 
 // Splits into consecutive pieces of at most max_length tokens. A last piece of one token would have no target, so the
-// previous piece gives it another token if possible.
+// previous piece gives it another token if max_length is above 2.
 std::vector<Sample> split(const Ids& ids, int64_t max_length) {
   std::vector<Sample> pieces;
   const int64_t size = std::ssize(ids);

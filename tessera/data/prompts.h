@@ -18,14 +18,14 @@ class ThreadPool;
 // Encodes text to token ids, as Tokenizer::encode_at does. Several threads may call it at the same time.
 using EncodeFn = std::function<std::vector<int32_t>(TextPlace, std::string_view)>;
 
-// The tokens of a sample, and which of them carry loss. P = "Question: {question} Context: {context} Answer:". If the
-// tokenizer puts tokens before a text (BOS), P and a plain text begin with them. `encode` gives them only at
-// TextPlace::start, so they never occur in the middle of a sample.
+// The tokens of a sample, and which of them carry loss. P is the prompt, as prompt_text() returns it. If the tokenizer
+// puts a token before each text (BOS), a prompt and a plain text begin with this token. `encode` returns it only for
+// TextPlace::start, so it never occurs in the middle of a sample.
 enum class Objective {
-  completion,  // P, then " {answer}" and the end-of-sequence token; only these two carry loss
+  completion,  // P, then " {answer}" and the end-of-sequence token; all tokens after P carry loss
   causal_lm,   // the same tokens, or a plain text and the end-of-sequence token; all carry loss
   separate,    // P alone; the ids of "{answer}" are the labels of its last positions (see encode_row)
-  prompt,      // P alone and the end-of-sequence token; all carry loss
+  prompt,      // P and the end-of-sequence token, without the answer; all carry loss
 };
 
 // What to cut if a sample is longer than max_length.
@@ -45,18 +45,18 @@ struct PromptOptions {
   Objective objective = Objective::completion;
   Truncation truncation = Truncation::context;
   LongTexts long_texts = LongTexts::split;
-  int64_t max_length = 512;  // tokens of a sample, including its end-of-sequence token
+  int64_t max_length = 512;  // the most tokens of a sample, including its end-of-sequence token
   int32_t eos_id = 2;
   bool append_eos = true;  // false: no sample ends with the end-of-sequence token
-  // Which part of a too long context to keep. True, for training: the part around the answer. False: its beginning, for
-  // generation, where the answer is unknown, and for an evaluation with the same input as generation.
+  // Which part of a context to keep if it is too long. true, for training: the part around the answer. false: the
+  // beginning, because generation does not know the answer. Evaluation uses the same input as generation.
   bool around_answer = true;
 };
 
 inline constexpr int32_t kNoTarget = -100;
 
-// A row of tokens. labels[t] is the token that position t must predict (the already shifted labels of Hugging Face), or
-// kNoTarget. The last label is therefore always kNoTarget.
+// A row of tokens. labels[t] is the token that position t must predict, or kNoTarget. These are Hugging Face's labels,
+// already shifted. The last label is therefore always kNoTarget.
 struct Sample {
   std::vector<int32_t> ids, labels;  // [N] each
 };
@@ -64,7 +64,7 @@ struct Sample {
 // "Question: {question} Context: {context} Answer:"
 std::string prompt_text(std::string_view question, std::string_view context);
 
-// The samples of a data row: one sample, the pieces of a plain text, or none if the row is omitted.
+// The samples of a data row: one sample, the pieces of a plain text, or none if the row is omitted or has a fault.
 struct EncodedRow {
   std::vector<Sample> samples{};
   int64_t num_tokens = 0;  // of the complete row, including the end-of-sequence token
@@ -72,24 +72,26 @@ struct EncodedRow {
   BadRow fault{};
 };
 
-// Encodes the samples of an example.
+// Encodes an example as samples.
 //
-// Prompt and answer are encoded separately. For tokenizers with two properties, the ids are the same as for the
-// complete text "… Answer: {answer}": the tokenizer starts a new piece at a space before a letter, and it never joins a
-// colon with the space after it (BLOOM, GPT-2, Llama 2 and 3, Mistral, Qwen). A prompt that fits is encoded in one
-// piece. If the context must be shortened, the prompt is cut into question, context and "Answer:" at places with the
-// same property.
+// Prompt and answer are encoded separately. The ids are the same as for the complete text "… Answer: {answer}" if the
+// tokenizer has two properties. It starts a new piece at a space before a letter, and it never joins a colon with the
+// space after it. The tokenizers of BLOOM, GPT-2, Llama 2 and 3, Mistral and Qwen have both properties. A prompt that
+// fits is encoded as one text. If its context must be shortened, these parts are encoded separately:
+// "Question: … Context:", " {context}" and " Answer:". These cuts also come before such spaces: after a colon, and
+// before a letter.
 //
-// A context shortened around its answer keeps a window of its tokens. The answer is as near to the middle of the window
-// as the ends of the context allow. If the answer is longer than the window, both ends of the answer are cut evenly.
+// A context that is shortened around its answer keeps a window of its tokens. The answer is as near to the middle of
+// the window as the ends of the context allow. If the answer is longer than the window, both of its ends are cut
+// evenly.
 //
-// The pieces of a plain text have no gap and no overlap. All have max_length tokens, except the last one. If only one
-// token would remain for the last piece, the previous piece gives it another one. Only the first piece begins with BOS.
+// The pieces of a plain text have no gap and no overlap. All except the last one have max_length tokens. If the last
+// piece would have only one token, the previous piece gives it another one. Only the first piece begins with BOS.
 //
 // Objective::separate: the unshifted labels end with the answer's last token, at the prompt's last position. If the
 // answer is longer than the prompt, only its end is used. Then the model's shift applies: position t predicts the label
 // of position t + 1. The result is the same as if prompts and answers were encoded separately, padded on the left to
-// one length, and used as inputs and labels. The answer therefore has no space before it. It has no BOS.
+// one length, and used as inputs and labels. The answer therefore has no space and no BOS before it.
 //
 // A row has a fault if its question and answer alone exceed max_length under Truncation::context, or if `encode` throws
 // InputError for its text. Throws UsageError for a plain text under an objective other than causal_lm.
@@ -99,9 +101,10 @@ EncodedRow encode_row(const Example& example, const EncodeFn& encode, const Prom
 std::vector<EncodedRow> encode_rows(std::span<const Example> examples, const EncodeFn& encode,
                                     const PromptOptions& options, ThreadPool& pool);
 
-// The prompt alone, for generation, with at most max_length tokens. A longer context is cut at its end; under
-// Truncation::right, the row is cut at max_length. A plain text is its own prompt. If it is too long, BOS and its last
-// tokens are used. Throws UsageError if the question alone exceeds max_length.
+// The prompt alone, for generation, with at most max_length tokens. If the prompt is longer, Truncation::context cuts
+// the end of the context, and Truncation::right cuts the end of the prompt. A plain text is its own prompt. If it is
+// too long, BOS and its last tokens are used. Throws UsageError under Truncation::context if the prompt exceeds
+// max_length even without a context.
 std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options);
 
 }  // namespace tessera

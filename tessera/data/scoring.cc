@@ -71,7 +71,7 @@ bool is_final_sigma(std::u32string_view text, size_t i) {
   return before > 0 && is_cased(text[before - 1]) && !(behind < text.size() && is_cased(text[behind]));
 }
 
-// Python's str.lower: one character to one, except for two letters.
+// Python's str.lower. Each character becomes one character, except İ, which becomes two. Σ depends on its neighbours.
 std::u32string lower(std::u32string_view text) {
   std::u32string out;
   out.reserve(text.size());

@@ -12,22 +12,23 @@ enum class Scoring {
   // The evaluation of SQuAD v1.1. Converts to lower case, removes ASCII punctuation, then the words a, an and the.
   // Takes the best score over all references. F1 counts repeated words.
   official,
-  // Another order and another F1, as in the tables of a Python workshop. Converts to lower case, removes the articles
-  // first and punctuation second ("a-b" becomes "b", but "a_b" keeps its "a"). Only the first reference counts. Common
-  // words are counted as sets, but precision and recall divide by lengths with repeated words.
+  // Another order and another F1, as in the tables of a Python workshop. Converts to lower case, then removes the words
+  // a, an and the, then punctuation ("a-b" becomes "b", but "a_b" becomes "ab"). Only the first reference counts. For
+  // F1, each common word counts once, but precision and recall divide by the number of all words.
   workshop,
 };
 
-// The words that count, as UTF-8. Lower case, word boundaries and white space follow Python's str.lower, re and
-// str.split on Unicode text. Each byte that is not UTF-8 counts as U+FFFD.
+// The words of a text that scoring compares, as UTF-8. Lower case, word boundaries and white space follow Python's
+// str.lower, re and str.split on Unicode text. Each byte that is not UTF-8 counts as U+FFFD.
 std::vector<std::string> normalized_words(std::string_view text, Scoring scoring = Scoring::official);
 
-// 1 if prediction and reference have the same words, else 0. Needs at least one reference.
+// 1 if the prediction has the same words in the same order as a reference that counts, else 0. Needs at least one
+// reference.
 double exact_match(std::string_view prediction, std::span<const std::string> references,
                    Scoring scoring = Scoring::official);
 
-// The harmonic mean of precision and recall over words, in [0, 1]. 0 if no word is common, also if both sides have no
-// words. Needs at least one reference.
+// The harmonic mean of precision and recall over words, in [0, 1]: the best of the references that count. 0 if no word
+// is common, also if both sides have no words. Needs at least one reference.
 double f1(std::string_view prediction, std::span<const std::string> references, Scoring scoring = Scoring::official);
 
 }  // namespace tessera

@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-// The offset of the first byte that is not valid UTF-8; npos if there is none.
+// The offset of the first byte that is not valid UTF-8; std::string_view::npos if the text is valid.
 size_t find_invalid_utf8(std::string_view text);
 
-// Byte offsets of code points in a valid UTF-8 text. The text must outlive this object. It stores one offset per
-// kStride code points, so look-ups in a long text stay fast.
+// Byte offsets of code points in a valid UTF-8 text. The text must outlive this object. The object stores one
+// offset per kStride code points, so look-ups in a long text stay fast.
 class CodePoints {
  public:
   explicit CodePoints(std::string_view text);
@@ -25,8 +25,9 @@ class CodePoints {
   std::vector<size_t> marks_;  // offsets of every kStride-th code point
 };
 
-// Among the occurrences of `needle` in `text`, returns the offset that is nearest to `wanted`, the first on ties, or
-// npos. `needle` must not be empty. Knuth-Morris-Pratt search: linear in both lengths for any content.
+// Returns the byte offset of the occurrence of `needle` in `text` that is nearest to the offset `wanted`. Of two
+// equally near ones, returns the first. npos if `needle` does not occur. `needle` must not be empty. The time is linear
+// in both lengths for any content (Knuth-Morris-Pratt search).
 size_t nearest_occurrence(std::string_view text, std::string_view needle, size_t wanted);
 
 }  // namespace tessera

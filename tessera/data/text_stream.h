@@ -1,4 +1,4 @@
-// The text of a list of ids that grows.
+// Decodes a growing list of ids, part by part.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace tessera {
 
-// Returns a text in parts, each as soon as no further id can change it. The parts contain only complete characters.
-// Joined, they equal Tokenizer::decode() of all ids. With some decoders (see Decoder::grows_by_token), the only part is
-// the complete text.
+// Returns a text in parts. A part is returned as soon as no further id can change it, and has only complete characters.
+// The joined parts equal Tokenizer::decode() of all ids. If both Decoder::is_byte_level() and
+// Decoder::grows_by_token() are false, add() returns nothing, and finish() returns the complete text.
 class TextStream {
  public:
   // The tokenizer must outlive the stream.
   TextStream(const Tokenizer& tokenizer, bool skip_special);
-  // The part that becomes certain with this id; often empty.
+  // The part of the text that becomes final with this id; often empty.
   std::string add(int32_t id);
-  // The rest, after the last id.
+  // The rest of the text. Call it after the last id.
   std::string finish();
 
  private:
@@ -25,9 +25,9 @@ class TextStream {
 
   const Tokenizer& tokenizer_;
   const bool skip_special_, byte_level_, grows_;
-  std::string bytes_;         // byte-level: the beginning of a character
-  std::vector<int32_t> ids_;  // other decoders: all ids
-  size_t num_returned_ = 0;   // other decoders: bytes of their text
+  std::string bytes_;         // byte-level decoder: the first bytes of an incomplete character
+  std::vector<int32_t> ids_;  // other decoders: all ids that are not omitted
+  size_t num_returned_ = 0;   // other decoders: bytes of the text that were returned
 };
 
 }  // namespace tessera

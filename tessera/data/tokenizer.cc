@@ -9,7 +9,7 @@ namespace tessera {
 void Tokenizer::State::encode(std::string_view text, bool inside, TokenizerScratch& scratch,
                               std::vector<int32_t>& ids) const {
   if (text.size() > kLongestText) {
-    throw InputError("", "a text of " + std::to_string(text.size()) + " bytes",
+    throw InputError("", "a text of " + std::to_string(text.size()) + " bytes is too long",
                      "Split it into texts of at most " + std::to_string(kLongestText) + " bytes");
   }
   std::string repaired, normalized;
@@ -40,7 +40,8 @@ void Tokenizer::State::encode(std::string_view text, bool inside, TokenizerScrat
   }
 }
 
-// Applies a step that changes the text to every piece. Replaces scratch.pieces, and returns the text they are in.
+// Applies a step that changes the text to every piece. Returns the new text, which is in scratch.rewritten. The new
+// scratch.pieces are its parts.
 std::string_view Tokenizer::State::rewrite(const TokenizerStep& step, std::string_view text, PiecePlace place,
                                            TokenizerScratch& scratch) const {
   std::string& result = scratch.next_rewritten;
@@ -101,8 +102,8 @@ void Tokenizer::State::encode_plain(std::string_view text, PiecePlace place, Tok
 
 void Tokenizer::State::encode_word(std::string_view word, TokenizerScratch& scratch, std::vector<int32_t>& ids) const {
   if (word.size() > kLongestWord) {  // replacements can make a text many times longer
-    throw InputError("", "a word of " + std::to_string(word.size()) + " bytes after normalization",
-                     "Split the text into shorter ones");
+    throw InputError("", "a word of " + std::to_string(word.size()) + " bytes (after normalization) is too long",
+                     "Split the text into shorter texts");
   }
   const bool cacheable = word.size() <= WordCache::kLongestWord;
   const uint64_t hash = cacheable ? WordCache::hash(word) : 0;

@@ -14,18 +14,18 @@ namespace tessera {
 
 // The place of a text in a sample.
 enum class TextPlace : uint8_t {
-  start,   // it begins the sample: the ids are preceded by those that the post-processor puts before a text (BOS)
-  inside,  // it continues another text: nothing is put before it, also no space or "▁" of the tokenizer
+  start,   // it begins the sample: the ids that the post-processor puts before a text (BOS) come first
+  inside,  // it continues another text: the tokenizer puts nothing before it, not even a space or "▁"
 };
 
 // A BPE tokenizer: byte-level (BLOOM, GPT-2, Llama 3, Qwen, ...) or of SentencePiece's style (Llama 2, Mistral). Ids
-// and texts are the same as from Hugging Face's `tokenizers` (0.23) without truncation and padding. Character classes
-// and normal forms follow the library (unicode.h).
+// and texts are the same as those of Hugging Face's library `tokenizers` (0.23), without truncation and padding.
+// Character classes and normal forms follow the library (unicode.h).
 //
 // Several threads may call all const members at the same time.
 class Tokenizer {
  public:
-  // InputError, with path and key, if the file cannot be read or is not such a tokenizer.
+  // Throws InputError, with path and key, if the file cannot be read or is not such a tokenizer.
   static Tokenizer load(const std::filesystem::path& tokenizer_json);
   // The same from the text of a tokenizer.json. `where` names it in errors.
   static Tokenizer from_json_text(std::string_view text, const std::string& where);
@@ -35,8 +35,8 @@ class Tokenizer {
   ~Tokenizer();
 
   // The ids of a text, as the library gives them with add_special_tokens=False. Each maximal invalid UTF-8 subpart
-  // counts as one U+FFFD (as with errors="replace" in Python). InputError if a split pattern of the file needs too many
-  // steps on this text.
+  // counts as one U+FFFD (as with errors="replace" in Python). Throws InputError if a pattern of the file needs too
+  // many steps on this text, or if the text is too long.
   std::vector<int32_t> encode(std::string_view text) const;
   // The same with add_special_tokens=True: with the ids that the file's post_processor puts before and after a text.
   std::vector<int32_t> encode_with_special(std::string_view text) const;
@@ -44,21 +44,22 @@ class Tokenizer {
   // EOS must not come between a prompt and its answer.
   std::vector<int32_t> encode_at(TextPlace place, std::string_view text) const;
 
-  // The text of the ids. Bytes that do not form UTF-8 become U+FFFD as above. Ids without a token give nothing.
-  // skip_special omits the special added tokens.
+  // The text of the ids. Bytes that do not form UTF-8 become U+FFFD, as in the library. Ids without a token are
+  // omitted. skip_special omits the special added tokens.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 
-  // The bytes that one token stands for inside a text. They may be a part of a character. Empty for an id without a
+  // The bytes that a token represents inside a text. They may be a part of a character. Empty for an id without a
   // token.
   std::string bytes_of(int32_t id) const;
 
-  // The largest id plus one: the minimum number of rows of an embedding.
+  // The largest id plus one: the minimum number of rows that an embedding needs.
   int32_t vocab_size() const;
-  // The id of an added token or of a vocabulary entry as the file writes it ("Ġthe", "▁the").
+  // The id of an added token, or of a vocabulary entry as the file writes it ("Ġthe", "▁the"). nullopt if there is
+  // none.
   std::optional<int32_t> id_of(std::string_view token) const;
   // Whether the id is a special added token, which decode() can skip.
   bool is_special(int32_t id) const;
-  // Keys of its file that have a value but are not used: "truncation", "padding".
+  // Keys of the file that have a value, but no effect: "truncation", "padding".
   const std::vector<std::string>& unused_keys() const;
   // The original text of this tokenizer, byte for byte.
   const std::string& json_text() const;

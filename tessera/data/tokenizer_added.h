@@ -16,22 +16,23 @@ struct AddedToken {
   bool single_word = false;  // matches only if no word character is adjacent
   bool lstrip = false;       // includes the white space on its left
   bool rstrip = false;       // includes the white space on its right
-  bool normalized = false;   // searched in the normalized text, in its own normalized form
-  bool special = false;      // can be skipped when decoding
+  bool normalized = false;   // its normalized form is searched in the normalized text
+  bool special = false;      // decoding can skip it
 };
 
-// Finds a set of added tokens: the leftmost match first, and among these the longest.
+// Finds a set of added tokens. Takes the leftmost match first; of the matches that start there, the longest.
 class AddedTokenFinder {
  public:
-  // A part of a text: one added token, or the text between two (id −1).
+  // A part of a text: one added token, or the text before, between or after added tokens (id −1).
   struct Part {
     size_t begin, end;  // bytes
     int32_t id;
   };
 
-  // `form` is the text to find. Returns false and adds nothing if the form is already present.
+  // `form` is the text to find, and not empty. Returns false and adds nothing if another token has the same form.
   bool add(std::string_view form, const AddedToken& token, int32_t id);
-  // Appends the parts of `text` (valid UTF-8), as tokenizers' AddedVocabulary::find_matches does. None if it is empty.
+  // Appends the parts of `text` (valid UTF-8), as AddedVocabulary::find_matches of Hugging Face's tokenizers does.
+  // Appends no part if `text` is empty.
   void find(std::string_view text, std::vector<Part>& parts) const;
 
  private:
@@ -39,13 +40,13 @@ class AddedTokenFinder {
     int32_t id;
     bool single_word, lstrip, rstrip;
   };
-  // The longest pattern that starts at text[at], or null. Sets `end` to its end.
+  // The longest pattern that starts at text[at], or nullptr. Sets `end` to the offset after it, if one is found.
   const Pattern* longest_at(std::string_view text, size_t at, size_t& end) const;
 
   std::vector<Pattern> patterns_;
   std::array<bool, 256> first_bytes_{};
-  FlatMap edges_;                     // node << 8 | byte -> node, of a trie with root 0
-  std::vector<int32_t> ends_ = {-1};  // node -> index of the pattern that ends at it, or −1
+  FlatMap edges_;                     // a trie with root 0: node << 8 | byte -> next node
+  std::vector<int32_t> ends_ = {-1};  // node -> index of the pattern that ends there, or −1
 };
 
 }  // namespace tessera

@@ -10,8 +10,9 @@
 
 namespace tessera {
 
-// Whether words may be cut before every "▁" that follows another character: neither merges nor unknown characters cross
-// these places. Texts without a pre-tokenizer then consist of words that repeat.
+// Whether words may be cut before every "▁" that follows another character. This is possible if neither merges nor
+// unknown characters cross such a place. Without a pre-tokenizer, a complete text would be one word. The cuts make
+// short words, which the cache can find again.
 static bool can_cut_at_metaspace(const TokenizerJson& json, const BpeAlphabet& alphabet) {
   if (json.byte_level || json.ignore_merges) return false;
   if (!alphabet.characters.find(code_point_at(kMetaspace, 0).code)) return false;
@@ -72,8 +73,9 @@ void Tokenizer::State::check_frame() const {
   }
 }
 
-// Follows tokenizers' AddedVocabulary::add_tokens. The id is the vocabulary's, or else the next free one; the file's id
-// is ignored. Of two entries with the same content, the last one counts.
+// Follows AddedVocabulary::add_tokens of Hugging Face's tokenizers. A token that is in the vocabulary has its id there.
+// Other tokens get the next ids after the vocabulary. The ids in the file are ignored. Of two entries with the same
+// content, the last one counts.
 void Tokenizer::State::add_tokens(const std::vector<AddedToken>& list, const std::string& where) {
   auto next_id = static_cast<int32_t>(vocabulary.size());
   std::map<int32_t, const AddedToken*> by_id;

@@ -122,7 +122,7 @@ bool Decoder::grows_by_token() const {
       case Kind::byte_level:
         return false;
       case Kind::replace:
-        if (fused) return false;  // it may match across tokens
+        if (fused) return false;  // its pattern may match across tokens
         break;
       case Kind::byte_fallback:
         if (fused || has_metaspace) return false;

@@ -26,12 +26,12 @@ class ByteSymbols {
 
 struct DecoderStep {
   enum class Kind : uint8_t {
-    byte_level,     // joins all tokens; their symbols become bytes
-    replace,        // in every token
-    byte_fallback,  // consecutive tokens "<0x41>" become bytes, or one U+FFFD each if they are not UTF-8
+    byte_level,     // joins all tokens, and converts their symbols to bytes
+    replace,        // replaces the matches of a pattern in every token
+    byte_fallback,  // consecutive tokens like "<0x41>" become bytes, or one U+FFFD each if the bytes are not UTF-8
     fuse,           // joins all tokens
-    strip,          // at most `start` and `stop` times `character` at the ends of every token
-    metaspace,      // `character` becomes a space; in the first token it is dropped if `drops_first`
+    strip,          // removes `character` from every token: up to `start` times at the start, `stop` times at the end
+    metaspace,      // replaces `character` with a space, or with nothing in the first token if `drops_first`
   };
   Kind kind;
   ReplaceRule replace{};
@@ -43,16 +43,16 @@ struct DecoderStep {
 class Decoder {
  public:
   explicit Decoder(const std::vector<DecoderStep>& steps);
-  // Whether ByteLevel is the only step. Then the text is the concatenation of ByteSymbols::bytes.
+  // Whether ByteLevel is the only step. The text is then the joined ByteSymbols::bytes() of the tokens.
   bool is_byte_level() const;
-  // The text of valid UTF-8 tokens.
+  // The text of the tokens, which must be valid UTF-8.
   std::string decode(std::vector<std::string> tokens) const;
-  // Whether a token that is_part() does not accept never changes the text of the tokens before it, nor is changed by
-  // those after it. Then the text only grows at such tokens.
+  // Whether the text up to and including a token is final, unless is_part() is true for this token. Later tokens then
+  // only append to this text.
   bool grows_by_token() const;
-  // Whether the token is a byte whose text may depend on the next token.
+  // Whether the token is a fallback byte ("<0x41>"), whose text may depend on the next tokens.
   bool is_part(std::string token) const;
-  // The bytes that a token stands for inside a text.
+  // The bytes that a token represents inside a text.
   std::string bytes_of(std::string token) const;
 
  private:

@@ -118,7 +118,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
     version.fail("the key \"model\" is missing", "Give a tokenizer.json of Hugging Face tokenizers");
   TokenizerJson result;
   const Node model = root.at("model");
-  refuse_other_models(model);  // first, because their other parts differ too
+  refuse_other_models(model);  // first, because their other parts differ, too
   read_tokenizer_steps(root, result);
   if (root.has("added_tokens")) {
     const Node list = root.at("added_tokens");

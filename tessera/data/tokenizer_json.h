@@ -18,10 +18,11 @@ namespace tessera {
 // When Metaspace puts its character before a piece that does not begin with it.
 enum class MetaspacePrefix : uint8_t { always, first, never };  // first: only at the beginning of the text
 
-// One step of the pre-tokenizer. ByteLevel becomes up to two steps; its mapping of bytes to symbols is implied.
+// One step of the pre-tokenizer. ByteLevel becomes up to two steps. TokenizerJson::byte_level stands for its mapping of
+// bytes to symbols.
 struct SplitStep {
   enum class Kind : uint8_t {
-    split,         // at the matches of `pattern`
+    split,         // splits pieces at the matches of `pattern`
     prefix_space,  // puts a space before every piece that does not start with one
     metaspace,     // replaces spaces with `metaspace` and puts it before pieces, as `prefix` says
   };
@@ -34,7 +35,7 @@ struct SplitStep {
   std::string where{};  // file and key, for errors
 };
 
-// The ids that a post-processor puts around a text.
+// The ids that a post-processor puts before and after a text.
 struct SpecialFrame {
   std::vector<int32_t> before, after;
   std::string where;  // file and key, for errors
@@ -43,12 +44,12 @@ struct SpecialFrame {
 struct TokenizerJson {
   std::vector<NormalizerStep> normalizer;
   std::vector<SplitStep> steps;
-  bool byte_level = false;  // ByteLevel is a pre-tokenizer: symbols are bytes, otherwise characters
+  bool byte_level = false;  // with the pre-tokenizer ByteLevel, a symbol is a byte; otherwise, a character
   std::vector<DecoderStep> decoder;
   SpecialFrame frame;
-  std::vector<AddedToken> added_tokens;                     // in the file's order; ids follow from the vocabulary
-  std::vector<std::pair<std::string, int32_t>> vocabulary;  // tokens in symbols and their ids, all different
-  std::vector<std::pair<std::string, std::string>> merges;  // by rank
+  std::vector<AddedToken> added_tokens;                     // in the file's order; the vocabulary decides their ids
+  std::vector<std::pair<std::string, int32_t>> vocabulary;  // tokens in symbols, and ids; no two are equal
+  std::vector<std::pair<std::string, std::string>> merges;  // the rank of a merge is its index
   std::string merges_where;
   std::optional<std::string> unk_token;
   bool fuse_unk = false;
@@ -57,11 +58,11 @@ struct TokenizerJson {
   std::vector<std::string> unused;  // keys with a value that Tessera does not use: "truncation", "padding"
 };
 
-// Reads the text of a tokenizer.json. `where` names it in errors. InputError with the faulty key if it is not JSON, is
-// incomplete, contradicts itself, or contains a tokenizer of another kind.
+// Reads the text of a tokenizer.json. `where` names it in errors. Throws InputError, with the faulty key, if it is not
+// JSON, is incomplete, contradicts itself, or contains a tokenizer of another kind.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where);
 
-// "\"token\"" for messages: quoted, escaped, shortened.
+// The token as messages show it: in quotes, escaped and shortened.
 std::string quoted_token(std::string_view token);
 
 struct TokenizerNode;

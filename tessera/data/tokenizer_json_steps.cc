@@ -21,7 +21,7 @@ std::vector<Node> elements(const Node& node, const char* key) {
   return result;
 }
 
-// A text of one character.
+// The text of a node, which must be one character.
 std::string character_of(const Node& node) {
   const std::string& text = node.text();
   if (text.empty() || code_point_at(text, 0).num_bytes != text.size()) {
@@ -108,7 +108,8 @@ MetaspacePrefix read_metaspace_prefix(const Node& node) {
       scheme.fail("no prepend_scheme is called " + quoted_token(scheme.text()), "Use always, first or never");
     }
   }
-  // An older form of "never". The library accepts it only next to prepend_scheme.
+  // add_prefix_space = false is an older form of "never". The library accepts it only together with this
+  // prepend_scheme.
   if (!node.flag("add_prefix_space", true) && prefix != MetaspacePrefix::never) {
     node.fail("add_prefix_space is false, but prepend_scheme is not \"never\"",
               "Set prepend_scheme to \"never\", or remove add_prefix_space");
@@ -166,8 +167,9 @@ void read_pre_tokenizer(const Node& node, TokenizerJson& result) {
   }
 }
 
-// The library measures "the beginning of the text" in the original text. Steps that delete the first characters, which
-// may be new ones, move it.
+// For the prepend_scheme "first", the library checks whether a piece begins at position 0 of the original text. After a
+// step that deletes the first characters, no piece begins there. Tessera does not keep original positions, so it
+// rejects such files.
 void check_first_prefix(const TokenizerJson& result) {
   const bool deletes = std::ranges::any_of(result.normalizer, [](const NormalizerStep& step) {
     return step.kind == NormalizerStep::Kind::replace && (step.replace.content.empty() || step.replace.is_regex);
@@ -178,7 +180,8 @@ void check_first_prefix(const TokenizerJson& result) {
       before = "a Split with the behavior Removed";
     }
     if (!before || step.kind != SplitStep::Kind::metaspace || step.prefix != MetaspacePrefix::first) continue;
-    throw InputError(step.where, fmt::format("prepend_scheme is \"first\", after {}", before), kKindsOfTokenizers);
+    throw InputError(step.where, fmt::format("prepend_scheme \"first\" is not supported after {}", before),
+                     kKindsOfTokenizers);
   }
 }
 
@@ -222,7 +225,7 @@ std::vector<int32_t> ids_of_special(const Node& processor, const std::string& na
   return ids;
 }
 
-// A template such as "<s> $A </s>". Later processors put their ids around the ids of earlier ones.
+// A template such as "<s> $A </s>". Later processors put their ids around the ids of earlier processors.
 void read_template(const Node& node, SpecialFrame& frame) {
   const Node single = node.at("single");
   std::vector<int32_t> before, after;

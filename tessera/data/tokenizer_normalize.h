@@ -15,8 +15,8 @@ namespace tessera {
 struct ReplaceRule {
   std::string pattern;  // not empty
   bool is_regex = false;
-  std::string content{};
-  std::string where{};  // file and key, for errors
+  std::string content{};  // the replacement
+  std::string where{};    // file and key, for errors
 };
 
 // Replaces the non-overlapping matches in a text, from left to right. Thread-safe.
@@ -27,14 +27,14 @@ class Replacer {
 
  private:
   ReplaceRule rule_;
-  std::unique_ptr<const Matcher> matcher_;  // of a regular expression
+  std::unique_ptr<const Matcher> matcher_;  // only for a regular expression
 };
 
 struct NormalizerStep {
   enum class Kind : uint8_t { form, prepend, replace };
   Kind kind;
   NormalForm form{};
-  std::string prefix{};  // of prepend
+  std::string prefix{};  // for prepend
   ReplaceRule replace{};
 };
 
@@ -42,7 +42,7 @@ class Normalizer {
  public:
   explicit Normalizer(const std::vector<NormalizerStep>& steps);
   bool does_nothing() const { return steps_.empty(); }
-  // The normalized text. `inside`: the text continues another one, so nothing is put before it.
+  // The normalized text. `inside`: the text continues another text, so nothing is put before it.
   std::string operator()(std::string_view text, bool inside) const;
 
  private:

@@ -73,7 +73,8 @@ class Rewriter {
     copy(kind == 'c' ? 3 : 2);  // \c[ is a control character
   }
 
-  // Replaces `count` bytes with a class. Oniguruma does not fold the case of a property outside of a class.
+  // Replaces `count` bytes with a class. Outside of a class, Oniguruma does not apply (?i) to a property, so the new
+  // class must not fold case either.
   void replace(size_t count, const std::vector<CodeRange>& ranges, bool negated) {
     const bool folds = class_depth_ == 0 && ignores_case_.back();
     out_ += folds ? "(?-i:[" : "[";
@@ -103,7 +104,7 @@ class Rewriter {
         if (rest()[end] == 'i') ignores_case = turns_on;
       }
       const char after = end < rest().size() ? rest()[end] : '\0';
-      if (after == ')') {  // "(?i)" is for the rest of the group around it
+      if (after == ')') {  // "(?i)" applies to the rest of the group around it
         ignores_case_.back() = ignores_case;
         return copy(end + 1);
       }
@@ -116,7 +117,7 @@ class Rewriter {
   std::string_view pattern_;
   size_t at_ = 0;
   int class_depth_ = 0;
-  std::vector<bool> ignores_case_ = {false};  // of the groups around `at_`
+  std::vector<bool> ignores_case_ = {false};  // per group around `at_`, the outermost first
   std::string out_;
 };
 

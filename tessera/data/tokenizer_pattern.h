@@ -1,4 +1,4 @@
-// Regular expressions of tokenizers, made independent of the Unicode version of the installed Oniguruma.
+// Makes regular expressions of tokenizers independent of the Unicode version of the installed Oniguruma.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// The pattern with code points in place of \p{L}, \P{Nd}, \p{^Letter}, ... (general categories), \w, \W, \d and \D.
+// Returns the pattern with code points instead of \w, \W, \d, \D and general categories (\p{L}, \P{Nd}, \p{^Letter}).
 // Scripts and other properties, brackets such as [:alpha:], \b and \B stay as they are.
 std::string with_code_points(std::string_view pattern);
 

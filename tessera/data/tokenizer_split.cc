@@ -53,7 +53,7 @@ class RegexMatcher : public Matcher {
   RegexMatcher& operator=(const RegexMatcher&) = delete;
 
   void find(std::string_view text, std::vector<Span>& matches) const override {
-    // A search writes to both, so each call has its own.
+    // A search writes to region and param, so each call has its own.
     const std::unique_ptr<OnigRegion, void (*)(OnigRegion*)> region(onig_region_new(),
                                                                     [](OnigRegion* r) { onig_region_free(r, 1); });
     const std::unique_ptr<OnigMatchParam, void (*)(OnigMatchParam*)> param(onig_new_match_param(),
@@ -75,8 +75,8 @@ class RegexMatcher : public Matcher {
                          "Use a pattern with less backtracking, or shorten the text");
       }
       const Span match{static_cast<size_t>(region->beg[0]), static_cast<size_t>(region->end[0])};
-      if (match.begin == match.end &&
-          match.end == last_end) {  // an empty match directly after the last one: step forward
+      // After an empty match directly behind the previous match, the search continues at the next character.
+      if (match.begin == match.end && match.end == last_end) {
         at = match.end < text.size() ? match.end + code_point_at(text, match.end).num_bytes : text.size() + 1;
         continue;
       }
@@ -88,8 +88,8 @@ class RegexMatcher : public Matcher {
  private:
   static constexpr size_t kLongestPattern = 4096;
 
-  // A reasonable pattern retries a few times per byte. These limits are proportional to the text, and stop patterns
-  // with polynomial or exponential cost.
+  // A reasonable pattern retries a few times per byte. These limits grow with the text's size, and stop patterns with
+  // polynomial or exponential cost.
   static void set_limits(OnigMatchParam* param, size_t num_bytes) {
     const unsigned long steps = 100'000 + 16 * num_bytes;
     onig_initialize_match_param(param);
@@ -103,8 +103,9 @@ class RegexMatcher : public Matcher {
   OnigRegex regex_ = nullptr;
 };
 
-// Every piece is an optional space and a maximal run of characters outside a set of 39: white space, ! ( ) , . ? | and
-// the punctuation below. (Oniguruma reads the nested class of the pattern as a union, and its parentheses as members.)
+// Every match is an optional space and a maximal run of characters that are not delimiters. The 39 delimiters are white
+// space, ! ( ) , . ? | and the punctuation below. (Oniguruma reads the nested class of the pattern as a union, and its
+// parentheses as members.)
 class BloomMatcher : public Matcher {
  public:
   BloomMatcher() {
@@ -197,14 +198,15 @@ class Gpt2Matcher : public Matcher {
     const size_t run = text[at] == ' ' && at + 1 < text.size() ? at + 1 : at;
     const uint8_t run_class = class_of_[code_point_at(text, run).code];
     if (run_class != kSpace) return skip_class(text, run, run_class);
-    // \s+(?!\S): all of the white space, except its last character if a word follows. \s+ for a single one.
+    // \s+(?!\S) matches all of the white space, except its last character if a word follows. \s+ matches a single white
+    // space.
     const size_t end = skip_class(text, at, kSpace);
     if (end == text.size()) return end;
     const size_t last = end - code_point_before(text, end).num_bytes;
     return last > at ? last : end;
   }
 
-  std::vector<uint8_t> class_of_;  // for every code point
+  std::vector<uint8_t> class_of_;  // [code point]
 };
 
 }  // namespace
@@ -224,7 +226,8 @@ void Splitter::split(std::string_view text, Span piece, std::vector<Span>& match
   matcher_->find(text.substr(piece.begin, piece.end - piece.begin), matches);
 
   // Walks over matches and the gaps between them. A part joins its neighbour or starts its own piece, as in tokenizers'
-  // NormalizedString::split. For MergedWithNext, the original runs backwards; here a delimiter waits for the next part.
+  // NormalizedString::split. For MergedWithNext, the original runs backwards. Here, the next part joins the delimiter
+  // before it.
   const size_t first = pieces.size();
   bool previous_delimiter = false;
   const auto part = [&](size_t begin, size_t end, bool delimiter) {

@@ -19,22 +19,23 @@ struct Span {
 class Matcher {
  public:
   virtual ~Matcher() = default;
-  // Appends the matches in `text` (valid UTF-8). A match may be empty. InputError if the pattern needs too many steps.
+  // Appends the matches in `text` (valid UTF-8). A match may be empty. Throws InputError if the pattern needs too
+  // many steps.
   virtual void find(std::string_view text, std::vector<Span>& matches) const = 0;
 };
 
-// The pre-tokenizer patterns of BLOOM and GPT-2 (also Hugging Face's ByteLevel with use_regex).
+// The pre-tokenizer patterns of BLOOM and GPT-2. Hugging Face's ByteLevel with use_regex also has GPT-2's.
 inline constexpr const char* kBloomPattern = " ?[^(\\s|[.,!?…。，、।۔،])]+";
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// `where` (file and key) is part of the InputErrors, which are thrown for a pattern that Oniguruma rejects, and by
-// find(). Character classes follow unicode.h. make_matcher has its own code for the two patterns above, which is
-// several times faster and gives the same matches.
+// Both functions throw InputError if the pattern is too long, or if Oniguruma rejects it. These errors, and the errors
+// of find(), begin with `where` (file and key). Character classes follow unicode.h. make_matcher() has its own code for
+// the two patterns above. This code is several times faster, and gives the same matches.
 std::unique_ptr<const Matcher> make_regex_matcher(const std::string& pattern, const std::string& where);
 std::unique_ptr<const Matcher> make_matcher(const std::string& pattern, const std::string& where);
 
-// What to do with the matches (delimiters): Hugging Face's SplitDelimiterBehavior.
+// What to do with the matches (the delimiters), as in Hugging Face's SplitDelimiterBehavior.
 enum class SplitBehavior : uint8_t { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 class Splitter {

@@ -1,4 +1,4 @@
-// The inside of a Tokenizer: tokenizer_build.cc makes it from a file, tokenizer.cc encodes and decodes with it.
+// The state of a Tokenizer. tokenizer_build.cc builds it from a file. tokenizer.cc encodes and decodes with it.
 #pragma once
 
 #include <memory>
@@ -18,18 +18,18 @@
 namespace tessera {
 
 inline constexpr size_t kLongestText = (1u << 30) - 1;    // bytes
-inline constexpr size_t kLongestWord = (1ull << 31) - 1;  // bytes; of Bpe::encode
+inline constexpr size_t kLongestWord = (1ull << 31) - 1;  // bytes; the limit of Bpe::encode()
 
 struct TokenizerStep {
   SplitStep::Kind kind;
-  std::optional<Splitter> splitter;  // of split
-  std::string metaspace;             // of metaspace
-  MetaspacePrefix prefix;
+  std::optional<Splitter> splitter;  // for split
+  std::string metaspace;             // for metaspace
+  MetaspacePrefix prefix;            // for metaspace
 };
 
-// The place of a text between added tokens.
+// The place of a piece of text between added tokens.
 enum class PiecePlace : uint8_t {
-  beginning,   // of the complete text
+  beginning,   // at the beginning of the complete text
   continuing,  // at the beginning of a text that continues another one
   elsewhere,
 };
@@ -45,7 +45,7 @@ struct TokenizerScratch {
   std::string rewritten, next_rewritten;  // the text after steps that change it
 };
 
-// The unused TokenizerScratch objects. The mutex is the only state that encoding threads share.
+// The TokenizerScratch objects that no thread uses. Its mutex is the only lock that encoding threads take.
 class ScratchPool {
  public:
   std::unique_ptr<TokenizerScratch> take() {
@@ -80,12 +80,12 @@ struct Tokenizer::State {
   std::vector<TokenizerStep> steps;
   std::unordered_map<std::string, int32_t> vocabulary, added;  // token -> id
   AddedTokenFinder raw_added, normalized_added;
-  std::vector<std::string> tokens;  // id -> the token; its bytes if the decoder is ByteLevel
-  std::vector<bool> present;        // id -> whether there is such a token
-  std::vector<bool> special;        // id -> omitted by skip_special
+  std::vector<std::string> tokens;  // id -> the token, or its bytes if the decoder is ByteLevel
+  std::vector<bool> present;        // id -> whether a token has this id
+  std::vector<bool> special;        // id -> whether skip_special omits it
   std::optional<Bpe> bpe;           // set by the constructor
-  const bool ignore_merges;         // a word in the vocabulary is one token, whatever the merges would give
-  bool cuts_at_metaspace = false;   // no merge joins "▁" with another character on its left
+  const bool ignore_merges;         // a word in the vocabulary is one token, even if merges give other tokens
+  bool cuts_at_metaspace = false;   // words may be cut before each "▁" after another character
   mutable ScratchPool scratches;
 
   State(const TokenizerJson& json, std::string_view text, const std::string& where);
@@ -95,7 +95,7 @@ struct Tokenizer::State {
   std::vector<BpeMerge> make_merges(const TokenizerJson& json) const;
   int32_t id_or_none(const std::string& token) const;
   void check_frame() const;
-  // Whether a decoded text omits this id.
+  // Whether a decoded text omits this id. Also true if no token has this id.
   bool omits(int32_t id, bool skip_special) const {
     const auto index = static_cast<size_t>(id);
     return id < 0 || index >= tokens.size() || !present[index] || (skip_special && special[index]);

@@ -23,7 +23,7 @@ bool is_continuation(uint8_t byte) {
 
 struct Sequence {
   size_t num_bytes;  // at least 1
-  bool valid;        // if false, num_bytes is the maximal subpart to replace
+  bool valid;        // if false, num_bytes is the length of the maximal subpart to replace
 };
 
 // The sequence that starts at bytes[at]. The bounds of the second byte exclude overlong forms, surrogates, and code
@@ -161,7 +161,8 @@ CodePoint code_point_before(std::string_view text, size_t end) {
 
 std::string normalize(std::string_view text, NormalForm form) {
   std::string result;
-  // A newer character is a starter that composes with nothing, so the text before and after it is independent of it.
+  // A character that the normalizers do not know has combining class 0 and composes with nothing. The text before it
+  // and the text after it can therefore be normalized separately.
   size_t begin = 0;
   bool unchanged = true;
   const auto finish = [&](size_t end) {
@@ -172,7 +173,7 @@ std::string normalize(std::string_view text, NormalForm form) {
       append_normal_form(result, part, form);
     }
   };
-  // ASCII is its own normal form. Characters below U+0300 are composed.
+  // ASCII is its own normal form. NFC changes no character below U+0300.
   const char32_t first_changed = form == NormalForm::nfc ? 0x300 : 0x80;
   for (size_t at = ascii_prefix(text, 0); at < text.size(); at = ascii_prefix(text, at)) {
     const CodePoint c = code_point_at(text, at);

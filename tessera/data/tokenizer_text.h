@@ -14,8 +14,8 @@ bool is_utf8(std::string_view bytes);
 // String::from_utf8_lossy.
 void append_repaired_utf8(std::string& out, std::string_view bytes);
 
-// Moves the text of `bytes` to `out`, repaired as above. Bytes at the end that may be the beginning of a character stay
-// in `bytes`, for the bytes that follow them.
+// Moves `bytes` to the end of `out`, repaired as above. Bytes at the end that may be the beginning of a character stay
+// in `bytes`, because the next bytes may complete it.
 void move_repaired_utf8(std::string& out, std::string& bytes);
 
 void append_code_point(std::string& out, char32_t code);
@@ -35,7 +35,7 @@ inline CodePoint code_point_at(std::string_view text, size_t at) {
   return {(lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
 }
 
-// The code point that ends before text[end]. `end` > 0 and on a character boundary.
+// The code point that ends before text[end]. `end` must be positive and at a character boundary.
 CodePoint code_point_before(std::string_view text, size_t end);
 
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };

@@ -181,7 +181,7 @@ bool is_white_space(char32_t code) {
 
 bool is_word_character(char32_t code) {
   if (code == 0x200C || code == 0x200D) return true;
-  // Oniguruma's \w has superscripts and fractions of Latin-1 that are not alphabetic.
+  // In Latin-1, Oniguruma's \w contains superscripts and fractions, which are not alphabetic.
   return (kWordCategories & category_bit(code)) != 0 || (code > 0xFF && contains(kOtherWordCharacters, code));
 }
 
@@ -189,7 +189,7 @@ bool is_newly_normalized(char32_t code) {
   static const std::vector<bool> table = [] {
     std::vector<bool> newer(kNumCodes);
     for (char32_t c = 0; c < kNumCodes; ++c) {
-      // The ranges leave out code points that are not assigned.
+      // kNewlyNormalized has no code points that are not assigned.
       newer[c] = category_table()[c] == Category::cn || contains(kNewlyNormalized, c);
     }
     return newer;

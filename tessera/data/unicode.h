@@ -1,5 +1,5 @@
-// Classes of characters, as Hugging Face's `tokenizers` has them. Its regular expressions use Unicode 16, whatever the
-// version of the installed Oniguruma.
+// The character classes of Hugging Face's `tokenizers`. Regular expressions use Unicode 16, whatever the version of the
+// installed Oniguruma.
 #pragma once
 
 #include <cstdint>
@@ -45,12 +45,13 @@ enum class Category : uint8_t {
   co
 };
 
-// A set of categories: one bit for each.
+// A set of categories: one bit per category.
 using Categories = uint32_t;
 
 constexpr Categories only(Category category) {
   return Categories{1} << static_cast<uint8_t>(category);
 }
+// Both bounds are included.
 constexpr Categories from_to(Category first, Category last) {
   return (only(last) << 1) - only(first);
 }
@@ -58,25 +59,27 @@ inline constexpr Categories kLetters = from_to(Category::lu, Category::lo);
 inline constexpr Categories kMarks = from_to(Category::mn, Category::me);
 inline constexpr Categories kNumbers = from_to(Category::nd, Category::no);
 
-// The categories with this name in a regular expression: "L", "Letter", "Lu", "uppercase_letter", ... Case, spaces, "_"
-// and "-" do not count. Nothing if no set of categories has the name.
+// The categories with this name in a regular expression: "L", "Letter", "Lu", "uppercase_letter", ... Upper and lower
+// case are equal. Spaces, "_" and "-" are ignored. nullopt if no set of categories has the name.
 std::optional<Categories> categories_of(std::string_view name);
 
 // The category of every code point. [0x110000]
 const std::vector<Category>& category_table();
 
-// Code points of categories, of \w in regular expressions, and of the pre-tokenizer Digits. Ascending, not adjacent.
+// The code points of categories, of \w in regular expressions, and of the pre-tokenizer Digits. The ranges are
+// ascending and not adjacent.
 std::vector<CodeRange> ranges_of(Categories categories);
 std::vector<CodeRange> ranges_of_word_characters();
 std::vector<CodeRange> ranges_of_digits();
-// All other code points.
+// All code points outside `ranges`, which must be ascending.
 std::vector<CodeRange> complement(const std::vector<CodeRange>& ranges);
 
 bool is_white_space(char32_t code);
 // \w of Rust's regex crate, for the neighbours of added tokens: alphabetic, marks, decimal digits, connectors and the
 // zero-width (non-)joiner.
 bool is_word_character(char32_t code);
-// Whether the normalizers of the library ignore the code point, because it is newer than their Unicode version (9).
+// Whether the normalizers of the library leave the code point as it is, because it is newer than their Unicode version
+// (9). Also true for code points that are not assigned.
 bool is_newly_normalized(char32_t code);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The tables that tools/make_unicode_tables.py generates. unicode.h says what they mean.
+// The tables that tools/make_unicode_tables.py generates. unicode.h has functions that read them.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,16 @@ struct CodeRange {
   bool operator==(const CodeRange&) const = default;
 };
 
-// Where the category changes, ascending: first code point << 5 | Category.
+// Runs of code points with one category, ascending: first code point << 5 | Category.
 extern const std::span<const uint32_t> kCategoryRuns;
-// The following ranges are ascending.
-// \w of Oniguruma without letters, letter numbers, marks, decimal digits and connectors.
+// The ranges in the following tables are ascending.
+
+// Oniguruma's \w, except letters, letter numbers, marks, decimal digits and connectors.
 extern const std::span<const CodeRange> kOtherWordCharacters;
 // Code points that the pre-tokenizer Digits treats as digits, although their category is not a number.
 extern const std::span<const CodeRange> kOtherDigits;
-// Assigned code points that the normalizers do not know: they have no decomposition, composition or combining class.
+// Assigned code points that the library's normalizers do not know: for these, the normalizers have no decomposition,
+// composition or combining class.
 extern const std::span<const CodeRange> kNewlyNormalized;
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// A device owns memory, books it, and has streams of work. The CPU computes immediately, with the team of the calling
-// thread, and uses threads for concurrent work. The counting device allocates nothing and runs nothing. An engine on
-// the counting device computes the plan of a run.
+// A device owns memory, books it, and has streams of work. The CPU computes immediately, on its thread pool. Each of
+// its other streams has its own thread. The counting device allocates nothing and runs nothing. An engine on the
+// counting device computes the plan of a run.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +68,8 @@ class Device {
   // Another stream, for copies and communication that overlap the kernels. It must not outlive the device.
   virtual std::unique_ptr<Stream> make_stream() = 0;
 
-  // Copy between this device's memory and host memory, after all work of the compute stream. Sizes in bytes must be
-  // equal. Done on return.
+  // Both copy the bytes of the view to or from host memory, after all work of the compute stream. The copy is complete
+  // on return.
   virtual void copy_to_host(View from, void* to) = 0;
   virtual void copy_from_host(const void* from, View to) = 0;
 
@@ -89,19 +89,19 @@ class Device {
 
 // The host's memory and cores. `pool` must outlive the device.
 std::unique_ptr<Device> make_cpu_device(ThreadPool& pool);
-// Only counts what a device of another kind would hold. Its addresses are distinct and must never be dereferenced. Its
-// copies and streams do nothing.
+// A device that allocates nothing and counts what a device of another kind would hold. Its addresses are distinct and
+// must never be dereferenced. Its copies and streams do nothing.
 struct CountedDevice {
   DeviceKind kind = DeviceKind::cpu;  // the kind it stands for
   int num_threads = 1;                // of a CPU
 };
 std::unique_ptr<Device> make_counting_device(CountedDevice counted = {});
-// The device that a counting device stands for.
+// The device that a counting device stands for. `device` must be a counting device.
 const CountedDevice& counted_by(Device& device);
 // The kind of a device, or for a counting device the kind it stands for.
 DeviceKind kind_of_work(Device& device);
 
-// The thread team of a CPU device. `device` must be one.
+// The thread pool of a device, which must be of kind cpu.
 ThreadPool& thread_pool_of(Device& device);
 
 }  // namespace tessera

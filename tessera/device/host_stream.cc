@@ -1,4 +1,4 @@
-// A thread takes work from a queue. Events count finished work.
+// A thread takes pieces of work from a queue. An event is reached when enough pieces are done.
 #include <condition_variable>
 #include <cstring>
 #include <deque>

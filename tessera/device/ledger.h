@@ -10,7 +10,7 @@ namespace tessera {
 
 enum class Category : uint8_t {
   parameters,     // this rank's kept parameters, in the type of the computation
-  master,         // rests of 16-bit parameters, and the optimizer's own copy if they are kept on another tier
+  master,         // rests of 16-bit parameters; the optimizer's own parameters, if those above are on another tier
   gradients,      // sums over a step
   optimizer,      // AdamW's moments
   gathered,       // full units while they are needed, and their gradients before the reduction
@@ -20,7 +20,7 @@ enum class Category : uint8_t {
   communication,  // scratch of collectives
   staging,        // buffers for transfers between tiers
   workspace,      // fixed scratch of the kernels
-  context,        // memory of a GPU's driver and libraries, by fixed estimates
+  context,        // memory of a GPU's driver and libraries: a fixed estimate
 };
 inline constexpr int kNumCategories = 12;
 const char* name_of(Category);
@@ -56,7 +56,7 @@ class Ledger {
   int64_t current(Category category) const { return current_[index(category)]; }
   int64_t current_total() const { return total_; }
   Phase phase() const { return static_cast<Phase>(static_cast<int64_t>(phase_)); }
-  // Highest bytes during a phase, of one category and of all categories together.
+  // Highest bytes during a phase, of one category and of all categories together. Without a phase: during all phases.
   int64_t peak(Phase phase, Category category) const { return peaks_[index(phase)].by_category[index(category)]; }
   int64_t peak_total(Phase phase) const { return peaks_[index(phase)].total; }
   int64_t peak_total() const;

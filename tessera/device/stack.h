@@ -1,5 +1,5 @@
-// Memory in last-in-first-out order: pushed in forward, popped in backward. It is one buffer. Its size comes from a
-// rehearsal of the largest step on the counting device.
+// Memory in last-in-first-out order: the forward pass pushes arrays, the backward pass pops them. All are in one
+// buffer. Its size comes from a rehearsal of the largest step on the counting device.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ class Stack {
     return height_bytes_ + bytes_on_stack(shape, dtype) <= buffer_.bytes();
   }
 
-  // The current height. pop_to(mark) frees everything pushed since.
+  // The current height. pop_to(mark) frees everything that was pushed after it.
   int64_t mark() const { return height_bytes_; }
   void pop_to(int64_t mark) {
     TESSERA_ASSERT(mark <= height_bytes_);
@@ -41,7 +41,7 @@ class Stack {
   int64_t measured_peak_bytes_ = 0;
 };
 
-// Pops everything that was pushed in its scope.
+// Its destructor pops everything that was pushed after its construction.
 class StackScope {
  public:
   explicit StackScope(Stack& stack) : stack_(stack), mark_(stack.mark()) {}
@@ -54,7 +54,7 @@ class StackScope {
   int64_t mark_;
 };
 
-// A scope whose height is reported separately (the head's). Not nested.
+// A scope whose height is reported separately (the head's). Such scopes must not be nested.
 class MeasuredScope {
  public:
   explicit MeasuredScope(Stack& stack) : scope_(stack), stack_(stack) {

@@ -1,4 +1,4 @@
-// Streams and events: work that runs in order, concurrently with other work, and the synchronization between them.
+// A stream runs its work in order, concurrently with other streams. Events synchronize streams.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ class Event {
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   bool reached() const { return !state_ || state_->reached(); }
-  // Waits until the work before the event is done. Throws the error of that work.
+  // Waits until the work before the event is done. If that work failed, throws its error.
   void synchronize() const {
     if (state_) state_->synchronize();
   }
@@ -31,7 +31,7 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-// Recorded work of a stream, which launch() puts on the stream again as one unit.
+// Recorded work of a stream. Each launch() puts all of this work on the stream, as one unit.
 class StreamGraph {
  public:
   virtual ~StreamGraph() = default;
@@ -40,7 +40,7 @@ class StreamGraph {
 
 // One queue of work of a device. Calls return immediately, except on compute streams: on a CPU the calling thread does
 // the work; on a GPU the calling thread waits for host work that the stream must wait for. If work throws, its stream
-// fails: later work on it is skipped, and every waiting caller gets the exception. Only one thread puts work on a
+// fails: later work on it is skipped, and every waiting caller gets the exception. Only one thread may put work on a
 // stream.
 class Stream {
  public:
@@ -51,7 +51,7 @@ class Stream {
   virtual void wait(const Event& event) = 0;
   // Runs host code in the order of the stream. The code must not use the device.
   virtual void run(std::function<void()> work) = 0;
-  // Equal sizes in bytes. Each view may be in device memory or in host memory.
+  // Copies `from` to `to`. Their sizes in bytes must be equal. Each view may be in device memory or in host memory.
   virtual void copy(View from, View to) = 0;
   void synchronize() { record().synchronize(); }
   // Records the work that `work` puts on this stream, without running it: kernels and copies of a device, with their

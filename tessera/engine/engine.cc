@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// The dropout of a token depends on the update, the sequence's number in it, and the token's position. Initial
-// parameters use the same seed and the numbers below 2^40.
+// The dropout of a token depends on the update, the number of the token's sequence in this update, and the token's
+// position. Initial parameters use the same seed with row numbers below 2^40.
 static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
@@ -59,11 +59,11 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
   const int64_t wanted = options_.checkpointed_blocks, L = model_.num_blocks();
   if (wanted != kAllBlocks && wanted > L) {
     throw UsageError("--activation-checkpointing", fmt::format("{} blocks, but the model has {}", wanted, L),
-                     fmt::format("Give at most {}, or block for all of them", L));
+                     fmt::format("Give at most {}, or \"block\" for all blocks", L));
   }
 }
 
-// Ends the streams and waits for their work, before the memory that they use is freed.
+// Ends the streams and waits for their work before their memory is freed.
 Engine::~Engine() {
   context_.streams = {};
 }
@@ -88,7 +88,8 @@ ParameterViews Engine::parameters(int64_t unit) const {
   return {&model_.unit(unit).table(), parameters_.kept().view(unit), frozen.empty() ? View{} : frozen.view(unit)};
 }
 
-// With groups of query heads, a GPU's backward of attention needs scratch for each token and head of a group.
+// Several query heads can share a key head (a group). The backward pass of attention on a GPU then needs scratch for
+// each token and each head of the group, so fewer tokens fit.
 static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
   const int64_t group = config.num_heads / config.kv_heads();
   const int64_t most_tokens = group <= 2 ? kMaxBatchTokens : 2 * kMaxBatchTokens / group;
@@ -185,8 +186,8 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
   rehearsing_ = false;
 }
 
-// Kernels are tuned in the first step only, and only if its batch has the largest size. More batches of that size then
-// follow. If the largest size is rare, tuning costs more than it gains.
+// Kernels are tuned only in the first step, and only for a batch of the largest size. If the first step has such a
+// batch, more of this size probably follow. If the largest size is rare, tuning costs more than it gains.
 Frame Engine::frame(const Batch& batch, bool training) {
   const int64_t most = work_.training.num_tokens + padding(work_.training.num_tokens, true);
   ops_->set_tuning(training && first_step_ && batch.num_tokens == most);
@@ -206,7 +207,8 @@ int64_t Engine::padding(int64_t num_tokens, bool training) const {
   return pads ? padded_tokens(num_tokens) - num_tokens : 0;
 }
 
-// Lays a batch out in host memory while the device may still compute the previous one. Then uploads it after that work.
+// Lays a batch out in host memory while the device may still compute the previous one. Uploads it after the device has
+// finished that work.
 Batch Engine::upload(const PackedBatch& packed, bool training) {
   Batch batch;
   batch.num_tokens = static_cast<int64_t>(packed.ids.size());
@@ -269,7 +271,7 @@ double Engine::read_f64(View scalar) {
 }
 
 // Embeds the frame's tokens and runs the blocks, alternating between two activations. Keeps nothing for backward.
-// Without tokens, it only gathers parameters together with the other ranks.
+// A rank without tokens only gathers parameters together with the other ranks.
 View Engine::run_blocks(Frame& f, int64_t num_tokens) {
   const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
   model_.begin(f);

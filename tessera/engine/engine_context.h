@@ -17,16 +17,16 @@ class RankGroups {
   RankGroups(Communicator& world_group, const ShardPlan& plan);
 
   Communicator* world;
-  Communicator* shard;    // the S ranks that together hold a model
+  Communicator* shard;    // the S ranks of this rank's shard group
   Communicator* replica;  // the ranks that hold the same shard
 
  private:
   std::unique_ptr<Communicator> own_shard_, own_replica_;
 };
 
-// The streams of a rank; train_step.cc draws one step on them. On the CPU, the compute stream is the calling thread.
-// Uploads have their own stream: the first parameters of the next forward must not wait for the update of its last
-// ones.
+// The streams of a rank. train_step.cc has a drawing of one step on them. On the CPU, the compute stream is the calling
+// thread. Uploads have their own stream: the first parameters of the next forward must not wait for the update of the
+// last parameters.
 struct Streams {
   Stream* compute = nullptr;       // runs kernels
   std::unique_ptr<Stream> comm;    // runs collectives, in the same order on all ranks
@@ -45,7 +45,7 @@ struct EngineContext {
   const Model& model;
   DType dtype;  // type of the computation
   Streams streams;
-  std::vector<UnitShards> units, frozen_units;  // how the trainable and the frozen part of each unit are cut
+  std::vector<UnitShards> units, frozen_units;  // cuts of the trainable and the frozen part of each unit
   bool bf16_states = false;                     // see EngineOptions
   int64_t file_bytes = 0;                       // bytes of arrays on Tier::file
 
@@ -53,15 +53,18 @@ struct EngineContext {
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
   // The type of gradients accumulated over micro-batches.
   DType sum_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-  // The type of master parameters and moments. Masters wider than the computation are split.
+  // The type of master parameters and moments. Masters that are wider than the computation are split in two arrays
+  // (UnitOptimizer::rest()).
   DType state_dtype() const { return bf16_states ? DType::bf16 : sum_dtype(); }
   int64_t num_units() const { return model.num_units(); }
   // The outer units are the units that are not blocks: the root, and an untied head. Their sizes differ from the
-  // blocks' sizes. Each outer unit has its own slot for the complete unit. The blocks share the slots after these.
+  // blocks' sizes. Each outer unit has its own slot, a buffer for the complete unit. The blocks share the slots that
+  // follow.
   size_t num_outer_units() const { return static_cast<size_t>(num_units() - model.num_blocks()); }
   bool is_outer(int64_t unit) const { return !model.is_block(unit); }
   size_t slot_of_outer(int64_t unit) const { return unit == 0 ? 0 : 1; }
-  // Elements of a slot. elems(unit) is the number of elements of a unit.
+  // The number of elements of a slot: that of its outer unit, or of the largest block. elems(unit) returns the number
+  // of elements of a unit.
   template <typename Elems>
   int64_t slot_elems(size_t slot, Elems&& elems) const {
     if (slot < num_outer_units()) return elems(slot == 0 ? 0 : model.head_unit());
@@ -69,13 +72,13 @@ struct EngineContext {
     for (int64_t u = 1; u <= model.num_blocks(); ++u) most = std::max(most, elems(u));
     return most;
   }
-  // Gradients, states and updates exist only for the trainable part.
+  // The cut of a unit's trainable part. Only this part has gradients, optimizer states and updates.
   const UnitShards& cut(int64_t unit) const { return units[static_cast<size_t>(unit)]; }
   const UnitShards& frozen_cut(int64_t unit) const { return frozen_units[static_cast<size_t>(unit)]; }
   bool trains(int64_t unit) const { return cut(unit).num_elems > 0; }
   // Elements per piece when large arrays move between tiers.
   int64_t piece_elems() const { return plan.options().piece_elems; }
-  // Elements of a staging buffer for pieces of arrays of these sizes.
+  // The elements of a staging buffer that holds any piece of arrays of these sizes.
   int64_t staging_elems(const std::vector<int64_t>& sizes) const {
     return std::min(piece_elems(), *std::max_element(sizes.begin(), sizes.end()));
   }

@@ -1,13 +1,13 @@
-// Checks whether parameters are finite, where they are stored. Each rank reads its own shard once.
+// Checks that parameters are finite. Each rank reads its own shard once, in the place where it is stored.
 #include <cmath>
 
 #include "tessera/engine/engine.h"
 
 namespace tessera {
 
-// A sum of squares in f64 is finite if and only if every element of 32 or 16 bits is finite. In split masters, only the
-// 16-bit part can be infinite or NaN.
-// Frozen parameters do not change, so they are not checked.
+// A sum of squares in f64 is finite if and only if every element of 32 or 16 bits is finite. If masters are split, only
+// master() can contain infinity or NaN, so rest() is not read. Frozen parameters do not change, so they are not
+// checked.
 double Engine::sum_of_squared_parameters(int64_t unit) {
   const ElemRange range = context_.cut(unit).own.clipped(context_.cut(unit).num_elems);
   if (range.size() <= 0 || counting()) return 0;

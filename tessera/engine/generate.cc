@@ -1,6 +1,5 @@
-// Generation with a cache of keys and values. First it reads the prompts, then it adds one token to each sequence per
-// turn. Sequences that have ended leave the batch. All ranks take the same number of turns. B sequences
-// that still run, C channels, V vocabulary.
+// Generation with a cache of keys and values. The first turn reads the prompts. Each turn adds one token to each
+// sequence. Sequences that have ended leave the batch. All ranks run the same number of turns.
 #include <algorithm>
 #include <numeric>
 
@@ -10,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Rows of the cache: sequence b has prompt + max_new_tokens consecutive rows.
+// Rows of the cache. Each sequence has consecutive rows: one per token of its prompt, and max_new_tokens more.
 struct CacheLayout {
   std::vector<int32_t> starts;
   int64_t num_rows = 0;
@@ -70,7 +69,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   std::vector<int64_t> draws(prompts.size());
   const auto choose_next = [&](Frame& f, View x) {
     const View ids = small_row(3, x.shape[0]);
-    const ParameterViews head = parameters_.acquire(model_.head_unit());  // also without rows, for the other ranks
+    const ParameterViews head = parameters_.acquire(model_.head_unit());  // collective: also without rows
     if (ids.num_elems() > 0) {
       if (options.sampling) {
         for (size_t i = 0; i < running.size(); ++i) {
@@ -112,7 +111,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   };
   cache.decoding = true;
   for (int64_t turn = 1;; ++turn) {
-    // Keep the sequences that have not ended: next[i] belongs to running[i].
+    // Keep only the sequences that have not ended. next[i] is the new token of running[i].
     std::vector<size_t> still;
     PackedBatch packed;
     std::vector<int32_t> starts, lengths;

@@ -1,15 +1,16 @@
 // Moves the gradients of one micro-batch from a slot to the accumulators after their reduction.
 //
 //   accumulators              first micro-batch of the step        later micro-batches
-//   the backward buffers      convert the wire back                (reduced once per step)
+//   the buffers of backward   convert the wire back                (reduced once per step)
 //   device                    convert; nothing if they share the   add
-//                             memory, as the root's may
+//                             slot's memory (outer units)
 //   host, type of the slot    copy                                 the CPU adds pieces
 //   host, another type        the CPU converts pieces              the CPU adds pieces
 //   file, type of the slot    write pieces                         read, the CPU adds, write
 //   file, another type        the CPU converts, write              read, the CPU adds, write
 //
-// A wire is converted back into the slot before its gradients leave the device.
+// A slot's wire holds the gradients in the type of the reduction, if this differs from the slot's type. It is converted
+// back into the slot before the gradients leave the device.
 #include "tessera/engine/gradients.h"
 
 namespace tessera {
@@ -17,11 +18,11 @@ namespace tessera {
 // A slot's gradients on their way to accumulators outside the device.
 struct UnitGradients::Transfer {
   int64_t unit;
-  View part;   // in the slot
-  bool adds;   // to the sums of earlier micro-batches; otherwise it replaces the previous step's sums
-  bool plain;  // the accumulators store what the slot holds: nothing to add or to convert
+  View part;   // this rank's part of the slot
+  bool adds;   // to the sums of earlier micro-batches; otherwise it overwrites the previous step's sums
+  bool plain;  // the accumulators get a copy of the slot: nothing to add or to convert
   int64_t piece_elems;
-  size_t first_buffers;  // of piece 0
+  size_t first_buffers;  // index in piece_buffers_ for piece 0
 
   int64_t num_pieces() const { return (part.num_elems() + piece_elems - 1) / piece_elems; }
   int64_t first(int64_t i) const { return i * piece_elems; }
@@ -53,7 +54,7 @@ View UnitGradients::own_part(const GradientSlot& slot) const {
   return part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range(slot.unit));
 }
 
-// The same part where the reduction left it.
+// The same part as the reduction left it: in the wire, if there is one.
 View UnitGradients::reduced_part(const GradientSlot& slot) const {
   if (!wire_dtype_) return own_part(slot);
   return part_of(slot.wire.view({context_.cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
@@ -105,11 +106,13 @@ void UnitGradients::move_off_device(GradientSlot& slot) {
   }
 }
 
-// A unit has one event, except the root. Its gradients come last, and AdamW first waits only for their first piece.
+// A unit has one event. Only the root has one event for each piece: its gradients come last, and AdamW starts with its
+// first piece.
 void UnitGradients::copy_to_host(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   const auto u = static_cast<size_t>(transfer.unit);
-  // The previous step's readers of these sums; with several micro-batches, its additions too.
+  // Waits for the previous step's readers of these sums. With several micro-batches, also waits for the additions to
+  // them.
   copy.wait(squares() ? read_until_[u] : context_.streams.host->record());
   const int64_t num_elems = transfer.part.num_elems(), most = transfer.unit == 0 ? transfer.piece_elems : num_elems;
   complete_[u].clear();
@@ -141,7 +144,8 @@ void UnitGradients::move_in_pieces(const Transfer& transfer, GradientSlot& slot)
   complete_[static_cast<size_t>(transfer.unit)] = {in_file ? copy.record() : context_.streams.host->record()};
 }
 
-// Copies piece i from the slot to the host, and reads the sums that it is added to from the file.
+// Copies piece i from the slot to the host. If the sums are in a file and piece i is added to them, also reads these
+// sums.
 void UnitGradients::fetch_piece(const Transfer& transfer, int64_t i, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   PieceBuffers& buffers = buffers_of(transfer, i);
@@ -154,7 +158,7 @@ void UnitGradients::fetch_piece(const Transfer& transfer, int64_t i, GradientSlo
   buffers.ready = copy.record();
 }
 
-// The CPU adds piece i to the sums, or stores it as the first part of them.
+// The CPU adds piece i to the sums. In the step's first micro-batch, it overwrites the sums with piece i.
 void UnitGradients::sum_piece(const Transfer& transfer, int64_t i) {
   Stream& host = *context_.streams.host;
   PieceBuffers& buffers = buffers_of(transfer, i);
@@ -178,7 +182,7 @@ View UnitGradients::incoming_piece(const Transfer& transfer, int64_t i) {
   return buffers_of(transfer, i).incoming.view({transfer.size(i)}, transfer.part.dtype);
 }
 
-// The sums in host memory, or the buffer for sums that are in the file.
+// The sums of piece i in host memory. If the sums are in the file: the buffer for them.
 View UnitGradients::summed_piece(const Transfer& transfer, int64_t i) {
   if (tier() == Tier::file) return buffers_of(transfer, i).stored.view({transfer.size(i)}, dtype());
   return accumulators_.view(transfer.unit).rows(transfer.first(i), transfer.last(i));

@@ -14,8 +14,8 @@ static std::vector<int64_t> accumulated_elems(const EngineContext& context) {
   return elems;
 }
 
-// The type of the reduction, for gradients of `dtype`. Set only for a 16-bit type other than `dtype`; sums are never
-// widened.
+// The type in which gradients of `dtype` are reduced, if this is a 16-bit type other than `dtype`. Otherwise empty:
+// they are reduced in `dtype`, because gradients are never converted to a wider type.
 static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
   const std::optional<DType> wanted = plan.options().reduce_dtype;
   return plan.alone() || !wanted || size_of(*wanted) != 2 || *wanted == dtype ? std::nullopt : wanted;
@@ -56,7 +56,8 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
 }
 
 void UnitGradients::allocate_slots() {
-  // No more slots than blocks that train: a unit then never takes a second slot while its first one is still full.
+  // Allocates at most one slot per trained block. With more slots, a block could take a second slot while its first
+  // slot is still full.
   int64_t num_blocks = 0;
   for (int64_t u = 1; u <= context_.model.num_blocks(); ++u) num_blocks += context_.trains(u);
   const int64_t most = context_.plan.options().max_units_in_flight;
@@ -92,8 +93,8 @@ void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& strea
   accumulators_.load(unit, (direct_ ? range(unit).begin : 0) + first, to, stream);
 }
 
-// Moves the gradients of an untied head, if its slot holds any. Backward completes them first, so they must move before
-// the gradients of blocks: the norm adds up units in the order of moving.
+// Moves the gradients of an untied head, if its slot holds any, before the gradients of any block. The squares of the
+// norm are added up in the order in which units move, and backward completes the head first.
 void UnitGradients::empty_head_slot() {
   if (context_.num_outer_units() < 2) return;
   GradientSlot& slot = slots_[context_.slot_of_outer(context_.model.head_unit())];
@@ -122,8 +123,8 @@ UnitGradients::GradientSlot& UnitGradients::slot_of(int64_t unit) {
   assertion_failed("the unit has a slot", __FILE__, __LINE__);
 }
 
-// Waits for the readers of the previous step's sums at this point, and not before. Sums outside the device are
-// protected when new ones are copied there.
+// For sums on the device, the compute stream waits here, as late as possible, for the readers of the previous step's
+// sums. For sums outside the device, this wait comes later, before new sums are copied there.
 UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
   const ParameterTable& table = context_.model.unit(unit).table();
@@ -188,12 +189,13 @@ void UnitGradients::reduce_bucket(int64_t unit) {
   for (int64_t u = unit; u <= last; ++u) complete_[static_cast<size_t>(u)] = {comm.record()};
 }
 
-// The next forward overlaps the last reductions. On the device, adding a slot to the accumulators may wait until the
-// slot is taken again.
+// Before the step's last micro-batch, accumulators on the device get the gradients of a slot only when the slot is
+// taken again. The next forward thus overlaps the last reductions.
 void UnitGradients::end_micro_batch() {
   if (!last_micro_batch_ && tier() == Tier::device) return;
   if (slots_.empty()) return;
-  // In the order of their reduction: the head, the blocks in the order of taking the slots, the root.
+  // Slots move in the order of their reductions: the head, the blocks in the order in which they took their slots, the
+  // root.
   empty_head_slot();
   const size_t num_outer = context_.num_outer_units(), num_turns = slots_.size() - num_outer;
   for (size_t i = 0; i < num_turns; ++i) {

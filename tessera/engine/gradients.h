@@ -1,13 +1,14 @@
 // Gradients of a rank: the buffers for backward, the reduction among ranks, and the sums over a step ("accumulators").
 //
-// Backward adds to the accumulators directly if they are on the device and nothing is reduced before the step's last
-// micro-batch. Otherwise a slot holds a unit's gradients of one micro-batch. The ranks reduce the slot. This rank then
-// adds the part that it updates to the accumulators, on any tier.
+// Backward adds to the accumulators directly (direct()), unless gradients leave its buffers in every micro-batch
+// (ShardPlan::reduce_every_micro_batch()). Otherwise a slot holds a unit's gradients of one micro-batch, and the ranks
+// reduce the slot. Each rank then adds its own part (the part that it updates) to the accumulators. These may be on any
+// tier.
 //
 // Frozen parameters have no gradients. A unit with only frozen parameters takes no slot and is not reduced.
 //
 // A micro-batch's gradients have the type gradient_dtype(). The accumulators have the same type if a step has one
-// micro-batch, and otherwise f32 (or f64). Outer units have slots of their own. With one micro-batch, their sums
+// micro-batch, and otherwise f32 (or f64). Outer units have their own slots. If a step has one micro-batch, their sums
 // can stay in these slots.
 #pragma once
 
@@ -19,50 +20,56 @@ namespace tessera {
 
 class UnitGradients {
  public:
-  // Allocates all buffers, for steps of at most `micro_batches`. The context must outlive this object.
+  // Allocates all buffers for steps of at most `micro_batches` micro-batches. The context must outlive this object.
   UnitGradients(EngineContext& context, int64_t micro_batches);
 
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
-  // The complete gradients of a unit's trainable parameters. The compute stream may add to them until reduce(). One
-  // block at a time, in addition to outer units. Fresh gradients contain nothing of this step or of this micro-batch
-  // yet: the gradients of weights with decay are unspecified, or zeros if the rank does not compute, and all others are
-  // zeros.
+  // The complete gradients of a unit's trainable parameters. The compute stream may add to them until reduce(). Between
+  // acquire() and reduce(), at most one block may be held. Outer units may be held at the same time. `fresh`: nothing
+  // was added yet, in this micro-batch (slots) or in this step (direct()). Backward must then overwrite the gradients
+  // of the weights that have weight decay, because their values are unspecified. All other gradients are zeros. If the
+  // rank does not compute, all gradients are zeros.
   struct Acquired {
     ParameterViews views;
     bool fresh;
   };
   Acquired acquire(int64_t unit, bool computes);
-  // Call it when backward has added this micro-batch to the unit. Starts the reduction if it is due. Collective.
+  // Call it when backward has added this micro-batch's gradients to the unit's gradients. Starts the reduction if it is
+  // due. Collective.
   void reduce(int64_t unit);
-  // Sends gradients that must leave the device. After the step's last micro-batch, also adds all outstanding sums to
-  // the accumulators.
+  // Moves the gradients of all slots to the accumulators. If these are on the device, it does so only after the step's
+  // last micro-batch.
   void end_micro_batch();
 
-  // After the step's last micro-batch: the event that completes the sum over micro-batches and ranks. It covers the
-  // elements up to `last` of the part of a unit that this rank updates.
+  // Call it after the step's last micro-batch. Returns the event after which the sums over micro-batches and ranks are
+  // complete, for elements [0, last) of range(unit).
   const Event& complete(int64_t unit, int64_t last) const {
     const std::vector<Event>& pieces = complete_[static_cast<size_t>(unit)];
     return pieces[std::min(pieces.size(), static_cast<size_t>((last - 1) / context_.piece_elems() + 1)) - 1];
   }
+  // The elements of the unit that this rank updates.
   ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
   Tier tier() const { return accumulators_.tier(); }
   DType dtype() const { return accumulators_.dtype(); }
-  // Elements [first, last) of range(), unless they are in a file.
+  // The sums of elements [first, last), counted from the start of range(unit). Not for Tier::file: use load_sum().
   View sum(int64_t unit, int64_t first, int64_t last) const;
-  // Copies the same elements to a view in host memory.
+  // Copies the sums from element `first` on, as many as `to` has, to a view in host memory. On any tier.
   void load_sum(int64_t unit, int64_t first, View to, Stream& stream) const;
-  // Steps have one micro-batch. The gradients of one step are therefore needed until the only backward of the next
-  // step.
+  // Whether steps have one micro-batch. The next step then overwrites the sums only in its single backward, so the
+  // optimizer may read them until then.
   bool one_micro_batch() const { return one_micro_batch_; }
-  // [1] f64, on the compute stream: the sum of squares of this rank's own elements of all units. Empty unless it was
-  // computed on the device before the gradients left it.
+  // [1] f64, on the compute stream: the sum of squares of this rank's own elements of all units. Empty unless the
+  // device adds up the squares before the gradients leave it (accumulators outside the device, one micro-batch per
+  // step).
   View squares() const { return squares_.bytes() > 0 ? squares_.view({1}, DType::f64) : View{}; }
-  // Work before the event still reads a unit's sums of this step.
+  // Announces that the work before `event` reads the unit's sums of this step. The next step writes to them only after
+  // `event`.
   void read_until(int64_t unit, Event event) { read_until_[static_cast<size_t>(unit)] = std::move(event); }
 
-  // The complete accumulators of a unit. Only if direct().
+  // Whether backward adds to the accumulators directly.
   bool direct() const { return direct_; }
+  // The complete accumulators of a unit. Only if direct().
   ParameterViews whole(int64_t unit) const;
 
  private:
@@ -71,10 +78,10 @@ class UnitGradients {
     Buffer wire;        // [padded] in the type of the reduction, if the gradients have another type
     int64_t unit = -1;  // the unit whose gradients it holds
     bool reduced = false;
-    Event ready, free;  // reduction is done; the last reader is done
+    Event ready, free;  // after the reduction; after the slot's last reader
   };
   // Buffers for pieces of gradients that move to accumulators outside the device. While the CPU adds one piece, the
-  // next one arrives.
+  // next piece arrives.
   struct PieceBuffers {
     Buffer incoming, stored;
     Event ready, free;
@@ -109,7 +116,7 @@ class UnitGradients {
   EngineContext& context_;
   const bool one_micro_batch_;
   const bool direct_;
-  const DType backward_dtype_;       // type of the buffers of backward: slots or accumulators
+  const DType backward_dtype_;       // type of the gradients that backward writes, in slots or accumulators
   std::optional<DType> wire_dtype_;  // type of the slots' wires, if any
   UnitArrays accumulators_;
   Buffer squares_;
@@ -118,7 +125,7 @@ class UnitGradients {
   std::vector<std::vector<Event>>
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order
   std::vector<Event> read_until_;  // [units]
-  std::vector<char> begun_;        // [units] the accumulators hold something of this step
+  std::vector<char> begun_;        // [units] the accumulators contain gradients of this step
   PieceBuffers piece_buffers_[2];
   size_t next_buffers_ = 0;
   int64_t bucket_last_ = -1;  // the highest unit of the bucket that is being filled

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-// Takes the shorter of the last two windows, because an evaluation between two updates makes one window long.
+// Uses the shorter of the last two windows, because an evaluation between two updates makes one window too long.
 int64_t LateMoments::begin(double now) {
   late_elems_ = 0;
   if (ended_ < 0) return 0;

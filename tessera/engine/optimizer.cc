@@ -56,7 +56,7 @@ UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters,
   }
 }
 
-// Cuts part_of(unit), a part of range(unit) counted from its first element, into pieces.
+// Cuts part_of(unit) of every unit into pieces. part_of() counts elements from the start of range(unit).
 template <typename PartOf>
 std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const {
   std::vector<Piece> all;
@@ -69,8 +69,9 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   return all;
 }
 
-// Takes units in the order of backward, with the root last. While one unit's squares are added up, later units may
-// still arrive. With one micro-batch, the device adds them up for every tier, which gives the same bits.
+// Takes units in the order of backward, with the root last. While one unit's squares are added up, the gradients of
+// later units may still arrive. With one micro-batch, the device adds up the squares for every tier, so the result has
+// the same bits.
 double UnitOptimizer::sum_of_squares() {
   // For replicated gradients, each rank counts its own part, as with sharded gradients. This gives the same bits.
   const auto counted = [&](int64_t unit) {
@@ -90,7 +91,7 @@ double UnitOptimizer::sum_of_squares() {
         context_.streams.compute->wait(gradients_.complete(u, part.end));
         arrays.push_back(gradients_.sum(u, part.begin, part.end));
       }
-      if (u > 1) continue;  // adds the other units first, because the root may still arrive
+      if (u > 1) continue;  // adds the other units first, because the root's gradients may still arrive
       context_.ops.add_sums_of_squares(arrays, sum);
       arrays.clear();
     }
@@ -103,8 +104,8 @@ double UnitOptimizer::sum_of_squares() {
   return context_.plan.replica() == 0 || !std::isfinite(result) ? result : 0;
 }
 
-// Adds up gradients in host memory as soon as they arrive. From a file, fetches one piece while the previous one is
-// added up.
+// Adds up the squares of gradients in host memory as soon as they arrive. If gradients are in a file, it reads one
+// piece while it adds up the previous one.
 double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
   Stream& copy = *context_.streams.copy;
   Stream& host = *context_.streams.host;
@@ -132,7 +133,7 @@ double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
   return context_.host.kind() != DeviceKind::counting ? *sum.as<double>() : 0;
 }
 
-// Gradients in host memory are used in place.
+// Gradients in host memory need no copy, and are used where they are.
 void UnitOptimizer::fetch_gradient(const Piece& piece, PieceBuffers& buffers) {
   Stream& copy = *context_.streams.copy;
   copy.wait(gradients_.complete(piece.unit, piece.last));
@@ -167,8 +168,8 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
   Stream& host = *context_.streams.host;
   const std::vector<Piece> all = pieces_of_update(num_late_blocks());
   const auto end_of_now = std::ranges::find(all, AdamWWrites::moments, &Piece::writes);
-  // Fetches pieces while earlier ones are updated. From a file, it fetches one piece ahead. Otherwise it fetches two
-  // ahead, because a piece follows the new parameters of an earlier piece on the copy stream.
+  // Fetches pieces while earlier pieces are updated: one piece ahead if states are in a file, and otherwise two. On the
+  // copy stream, the new parameters of an earlier piece come before a fetched piece.
   const auto buffers_of = [&](size_t i) -> PieceBuffers& { return piece_buffers_[i % piece_buffers_.size()]; };
   const size_t ahead = piece_buffers_.size() - 1;
   for (size_t i = 0; i < std::min(ahead, all.size()); ++i) fetch(all[i], buffers_of(i));
@@ -192,7 +193,7 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
 }
 
 // Deferring needs moments and gradients in memory, and one backward per step. With several micro-batches, the first
-// backward would wait for all deferred moments, and only the last one leaves enough time for them.
+// backward would wait for all deferred moments, but only the last backward has enough time for them.
 bool UnitOptimizer::may_be_late() const {
   return context_.host_ops.can_split_adamw() && m_.tier() == Tier::host && gradients_.tier() != Tier::file &&
          gradients_.one_micro_batch();
@@ -207,7 +208,8 @@ int64_t UnitOptimizer::num_late_blocks() {
   return may_be_late() ? std::min(context_.plan.options().late_blocks.value_or(0), context_.model.num_blocks()) : 0;
 }
 
-// In forward order. Then the moments of the first `num_late` blocks, in the order of the next backward.
+// Returns all pieces in forward order, followed by the moments of the first `num_late` blocks, in the order of the next
+// backward.
 std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces_of_update(int64_t num_late) const {
   std::vector<Piece> all = pieces([&](int64_t unit) { return ElemRange{0, range(unit).size()}; });
   std::vector<Piece> late;
@@ -237,8 +239,8 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
   }
 }
 
-// Copies masters on the device to parameters that are kept elsewhere. Returns an event. The next forward
-// waits for it.
+// Copies a unit's masters from the device to its kept parameters on another tier. Returns the event after the copy. The
+// next forward waits for it.
 Event UnitOptimizer::send_to_kept(int64_t unit) {
   Stream& compute = *context_.streams.compute;
   Stream& copy = *context_.streams.copy;
@@ -261,7 +263,7 @@ Event UnitOptimizer::send_to_kept(int64_t unit) {
 void UnitOptimizer::fetch(const Piece& piece, PieceBuffers& buffers) {
   Stream& copy = *context_.streams.copy;
   const bool fetches = buffers.m.bytes() > 0 || buffers.gradient.bytes() > 0;
-  if (!fetches) {  // the piece is ready when its gradient is; gradients of later pieces may still arrive
+  if (!fetches) {  // the piece is ready when its gradient is ready; gradients of later pieces may still arrive
     buffers.ready = gradients_.complete(piece.unit, piece.last);
     return;
   }
@@ -277,8 +279,8 @@ void UnitOptimizer::fetch(const Piece& piece, PieceBuffers& buffers) {
   buffers.ready = copy.record();
 }
 
-// Returns an event. For parameters, the next forward waits for it. For moments, the next writer of the gradients waits
-// for it.
+// Returns the event after the update. If parameters are written, the next forward waits for it. If only moments are
+// written, the next writer of the gradients waits for it.
 Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, const AdamWStep& step) {
   Stream& copy = *context_.streams.copy;
   Stream& host = *context_.streams.host;

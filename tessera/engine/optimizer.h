@@ -1,5 +1,5 @@
-// The optimizer of a rank: AdamW's states, the master parameters of the part that it updates, and the update itself,
-// unit by unit in forward order.
+// The optimizer of a rank: AdamW's states and the master parameters of the part that this rank updates, and the update
+// itself. The update takes the units in forward order.
 #pragma once
 
 #include "tessera/engine/gradients.h"
@@ -14,16 +14,17 @@ class UnitOptimizer {
   // Allocates all arrays, zeroed. The arguments must outlive this object.
   UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients);
 
-  // The sum of squares of the step's gradients that this rank counts. Over all ranks, each element counts once. Ranks
-  // outside the first replica return 0, or their sum if it is not finite.
+  // Returns the sum of squares of the step's gradients that this rank counts. Over all ranks, each element counts once.
+  // A rank outside the first replica returns 0, except if its sum is not finite: then it returns this sum.
   double sum_of_squares();
-  // Runs AdamW number `number` on everything that this rank updates. Offloaded states move in pieces. Each unit gets an
-  // event. The next forward waits for it. `seed`: of the stochastic rounding of bf16 states.
+  // Runs AdamW's update with this number (from 1) on everything that this rank updates. Offloaded states move in
+  // pieces. Each unit gets an event, and the next forward waits for it. `seed`: for the stochastic rounding of bf16
+  // states.
   void update(const AdamWOptions& options, uint64_t seed, int64_t number, double learning_rate, double gradient_scale);
 
-  // The arrays of the updated part, range(unit) of each unit. This part begins at element first_master_elem() of
-  // master(). Masters have the type of the computation. For 16-bit masters, rest() holds the remaining bits of the f32
-  // value, except with bf16 states.
+  // The arrays of the part that this rank updates, which is range(unit) of each unit. In master(), this part begins at
+  // element first_master_elem(); in the other arrays, at element 0. Masters have the type of the computation. For
+  // 16-bit masters, rest() holds the remaining bits of the f32 value, except with bf16 states.
   ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
   const UnitArrays& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
@@ -65,11 +66,11 @@ class UnitOptimizer {
   UnitArrays own_master_;  // empty if the kept parameters are the masters
   UnitArrays rest_;        // empty unless the states are wider than the computation
   UnitArrays m_, v_;
-  std::vector<int64_t> first_elems_;         // of each unit's trainable part, among those of the model
+  std::vector<int64_t> first_elems_;         // index of each unit's first trainable element in the model
   std::vector<PieceBuffers> piece_buffers_;  // for offloaded states
   PieceBuffers leaving_;                     // for states on the device with parameters kept elsewhere
   std::optional<LateMoments>
-      late_moments_;  // set if measured times choose the number of blocks; used by the host stream until timed_
+      late_moments_;  // set if measured times choose the number of blocks; the host stream uses it until timed_
   Event timed_;
   Buffer sum_;  // [1] f64
 };

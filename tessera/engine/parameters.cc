@@ -17,7 +17,7 @@ UnitParameters::UnitParameters(EngineContext& context)
   const Tier tier = context.plan.options().offload.parameters;
   const bool gathers = context.plan.shard_parameters() && context.plan.shard_group_size() > 1;
   direct_ = tier == Tier::device && !gathers;
-  // No other unit uses an outer unit's slot, so its kept part can be a part of the gathered unit.
+  // No other unit uses an outer unit's slot, so the kept part of an outer unit can be a part of this slot.
   std::vector<View> in_slots(context.units.size()), frozen_in_slots = in_slots;
   if (tier == Tier::device && gathers) {
     slots_.resize(context.num_outer_units());
@@ -82,7 +82,8 @@ UnitParameters::ParameterSlot* UnitParameters::slot_holding(int64_t unit) {
   return nullptr;
 }
 
-// A block takes an empty slot, or the slot that was released first.
+// Returns a slot for the unit, or null if no slot is free. A block takes an empty slot, or the slot that was released
+// first.
 UnitParameters::ParameterSlot* UnitParameters::take_slot(int64_t unit) {
   if (context_.is_outer(unit)) return &slots_[context_.slot_of_outer(unit)];
   ParameterSlot* best = nullptr;

@@ -17,28 +17,28 @@ class UnitParameters {
 
   // ---- complete units, for the compute stream
 
-  // acquire() and prefetch() are collective if parameters are sharded.
+  // With every strategy except no_shard, acquire() and prefetch() are collective.
 
-  // The complete parameters of a unit, valid until release(). Only one block may be acquired at a time, in addition to
-  // outer units. An outer unit stays in its slot after release(), until it is updated.
+  // Returns the complete parameters of a unit, valid until release(). At most one block may be held at a time. Outer
+  // units may be held at the same time. After release(), an outer unit stays in its slot until it is updated.
   ParameterViews acquire(int64_t unit);
   void release(int64_t unit);
-  // Starts to gather a unit that is needed soon, if a slot is free.
+  // Starts to gather a unit that is needed soon, if a slot is free. Ignores a `unit` that does not exist.
   void prefetch(int64_t unit);
 
   // ---- what this rank keeps
 
-  // Parameters [s] or [padded], in the type of the computation.
+  // The trainable parameters of each unit, [s] or [padded], in the type of the computation.
   const UnitArrays& kept() const { return kept_; }
   UnitArrays& kept() { return kept_; }
-  // The frozen parameters, which are kept apart. Empty if no parameter is frozen.
+  // The frozen parameters, in separate arrays. Empty if no parameter is frozen.
   const UnitArrays& frozen() const { return frozen_; }
-  // The kept elements of a part of a unit: this rank's shard, or all of it.
+  // The elements that this rank keeps of a unit's trainable or frozen part: its shard, or all elements with padding.
   ElemRange kept_range(int64_t unit) const { return kept_range(context_.cut(unit)); }
   ElemRange kept_frozen_range(int64_t unit) const { return kept_range(context_.frozen_cut(unit)); }
-  // Work before the event updates this rank's own part of a unit. Gathered copies become out of date.
+  // Announces that the work before `event` updates this rank's own part of a unit. Gathered copies become out of date.
   void updated(int64_t unit, Event event);
-  // Everything that is kept of a unit is new. Gathered copies become out of date.
+  // Announces that all kept elements of a unit, on all ranks, have new values now. Gathered copies become out of date.
   void replaced(int64_t unit);
 
  private:
@@ -46,7 +46,7 @@ class UnitParameters {
     Buffer buffer;
     int64_t unit = -1;  // the unit whose parameters it holds
     bool acquired = false;
-    Event ready, free;  // gathering is done; the last reader is done
+    Event ready, free;  // after the gathering; after the slot's last reader
     uint64_t released_at = 0;
   };
 
@@ -63,7 +63,7 @@ class UnitParameters {
   EngineContext& context_;
   UnitArrays kept_, frozen_;
   bool direct_ = true;                  // complete units are kept on the device: no slots
-  std::vector<char> stale_;             // [units] direct_: other ranks have updated their parts
+  std::vector<char> stale_;             // [units] if direct_: other ranks have updated their parts
   std::vector<Event> updated_, ready_;  // [units]
   std::vector<ParameterSlot> slots_;    // for outer units, then for blocks
   Buffer staging_;                      // for Tier::file

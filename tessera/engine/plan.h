@@ -1,5 +1,5 @@
-// The memory and work that a run will need. To find them, the largest step, evaluation and generation run on the
-// counting device.
+// The memory and work that a run will need. plan_run() finds them: it runs the largest step, evaluation and generation
+// on the counting device.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tessera {
 
 struct Plan {
-  Ledger device, host;  // bytes by phase and category, as in the rank's own ledgers
+  Ledger device, host;  // bytes by phase and category, as in the ledgers of a run
   // Device and host together, if they share one memory. Assumes that both reach a phase's peak at the same time.
   int64_t peak_bytes() const {
     int64_t most = 0;
@@ -24,12 +24,12 @@ struct Plan {
 
   int64_t file_bytes = 0;  // of arrays offloaded to files
 
-  std::array<int64_t, kNumPhases> head_bytes{};  // the head's share of the activations while it runs, by phase
+  std::array<int64_t, kNumPhases> head_bytes{};  // the head's peak bytes among the activations, by phase
 
   int64_t num_parameters = 0, num_trainable_parameters = 0;
-  int64_t micro_batch_flops = 0;             // forward and backward; attention assumes sequences of equal lengths
+  int64_t micro_batch_flops = 0;             // forward and backward; attention: see BatchBounds::mean_length
   int64_t step_bytes_sent = 0;               // by this rank in one step, over all micro-batches
-  int64_t step_bytes_sent_within_nodes = 0;  // the part of these sent to groups of ranks on one node
+  int64_t step_bytes_sent_within_nodes = 0;  // the part that was sent within groups on one node
 };
 
 // The rank to plan: `rank` of `world_size`.
@@ -37,11 +37,12 @@ struct PlannedRank {
   int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
   DeviceKind device = DeviceKind::cpu;
 };
-// Returns a function that estimates the work of the blocks on a sample of a length. Its unit is the work of a layer on
-// a token without attention.
+// Returns a function that estimates the work of all blocks on a sample with this number of tokens. The estimate's unit
+// is the work of one layer on one token, without attention.
 std::function<int64_t(int64_t length)> cost_of_samples(const Model& model);
 
-// `beside`, if given, allocates what the run holds on the engine's devices from its first save until its end.
+// `beside`, if given, allocates the additional memory that a run holds on the engine's devices from its first save
+// until its end.
 using HeldBeside = std::function<std::shared_ptr<void>(Engine&, Communicator& world)>;
 Plan plan_run(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work, const PlannedRank& rank,
               const HeldBeside& beside = {});

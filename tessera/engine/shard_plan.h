@@ -1,5 +1,5 @@
-// Which rank holds what. A strategy is a row of a table. A ShardPlan applies the row to the ranks of a run. Pure
-// arithmetic.
+// Which rank holds which elements. A strategy is a row of a table. A ShardPlan applies the row to the ranks of a run.
+// This file only calculates: it allocates and moves nothing.
 //
 // Letters: R ranks of the world, S ranks of a shard group, P elements of a unit, s elements of a rank's shard.
 #pragma once
@@ -22,8 +22,8 @@ enum class ShardingStrategy { no_shard, zero1, zero2, shard_grad_op, full_shard,
 struct StrategyRow {
   ShardingStrategy strategy;
   const char* name;
-  bool shard_optimizer;   // AdamW's states and the master parameters: only for the rank's shard
-  bool shard_gradients;   // reduced gradients: only for the rank's shard
+  bool shard_optimizer;   // AdamW's states and master parameters: only the rank's shard
+  bool shard_gradients;   // reduced gradients: only the rank's shard
   bool shard_parameters;  // parameters outside the computation: only the rank's shard; otherwise always complete units
   bool free_after_forward;  // free a block's gathered parameters after its forward and gather them again for its
                             // backward
@@ -32,7 +32,7 @@ struct StrategyRow {
 std::span<const StrategyRow> strategy_rows();
 const StrategyRow& row_of(ShardingStrategy strategy);
 
-// Where arrays of one kind are kept between uses.
+// The place where arrays of one kind are kept between uses.
 enum class Tier { device, host, file };
 const char* name_of(Tier tier);
 
@@ -45,7 +45,7 @@ struct Offload {
   bool operator==(const Offload&) const = default;
 };
 
-enum class GradientSync { automatic, micro, step };  // reduce in every micro-batch, or only in the step's last
+enum class GradientSync { automatic, micro, step };  // micro, step: reduce in every micro-batch, or in the last
 enum class BackwardPrefetch { pre, post, none };     // gather the next unit before or after the current unit's backward
 
 struct ShardOptions {
@@ -56,26 +56,28 @@ struct ShardOptions {
   GradientSync gradient_sync = GradientSync::automatic;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
   bool forward_prefetch = true;
-  int max_units_in_flight = 2;               // gathered blocks that exist at a time, if they are freed after forward
+  // Most gathered blocks at a time, if blocks are freed after forward or kept off the device. Also the most slots for
+  // gradients of blocks.
+  int max_units_in_flight = 2;
   int64_t bucket_bytes = int64_t{25} << 20;  // approximate size of the pieces of a reduction of replicated gradients
   // Large arrays move between tiers in pieces of this size: enough for full speed, and small compared with a unit.
   int64_t piece_elems = int64_t{8} << 20;
-  // Number of blocks whose moments an update in host memory defers to the next backward (engine/late_moments), if that
-  // is possible. Unset: on a GPU, as many as fit into that time.
+  // Number of blocks whose moments an update in host memory defers to the next backward (engine/late_moments.h), if
+  // that is possible. Unset: with a GPU, measured times choose the number; otherwise no block.
   std::optional<int64_t> late_blocks;
-  std::optional<DType> reduce_dtype;  // type of the reduction of gradients; unset: see gradient_dtype()
+  std::optional<DType> reduce_dtype;  // type in which gradients are reduced; unset: their own type
   bool sync_module_states = false;    // only rank 0 reads the initial parameters
 };
 
 // The type of one micro-batch's gradients after backward, for a computation in `dtype`. It is `dtype`, except when
 // 16-bit gradients are reduced in another type: then it is f32. Sums over several micro-batches are always
-// f32 (or f64). A 16-bit gradient with several parts in a micro-batch is rounded once per part. The embedding's
-// gradient, for example, has one part per chunk of the head.
+// f32 (or f64). A 16-bit gradient that is the sum of several parts in a micro-batch is rounded once per part. The
+// gradient of the head's weight, for example, has one part per chunk of logits.
 inline DType gradient_dtype(DType dtype, std::optional<DType> reduce_dtype) {
   return size_of(dtype) == 2 && reduce_dtype.value_or(dtype) != dtype ? DType::f32 : dtype;
 }
 
-// A range of elements.
+// Elements [begin, end).
 struct ElemRange {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
@@ -84,7 +86,7 @@ struct ElemRange {
 
 // How one unit's flat buffer is cut.
 struct UnitShards {
-  int64_t num_elems = 0;     // P, as in the table
+  int64_t num_elems = 0;     // P, as in the parameter table
   int64_t shard_elems = 0;   // s, a multiple of ParameterTable::kAlignment
   int64_t padded_elems = 0;  // S · s
   ElemRange own;             // this rank's range in the padded buffer
@@ -101,16 +103,16 @@ class ShardPlan {
   int shard_group_size() const { return group_size_; }  // S
   int num_replicas() const { return world_size_ / group_size_; }
   int shard_rank() const { return world_rank_ % group_size_; }
-  int replica() const { return world_rank_ / group_size_; }  // also the color of the shard group
+  int replica() const { return world_rank_ / group_size_; }  // all ranks of a shard group have the same one
   bool alone() const { return world_size_ == 1; }
 
   bool shard_parameters() const { return row_.shard_parameters; }
   bool shard_optimizer() const { return row_.shard_optimizer; }
   bool free_after_forward() const { return row_.free_after_forward; }
-  // Gradients leave the backward pass in every micro-batch, for the reduction or for another tier.
+  // Whether gradients leave the buffers of backward in every micro-batch, to be reduced or to move to another tier.
   bool reduce_every_micro_batch() const { return reduce_every_micro_batch_; }
   UnitShards cut(int64_t num_elems) const;
-  // The part of a unit that this rank updates: its shard, or all of it.
+  // The part of a unit that this rank updates: its shard, or all elements with padding.
   ElemRange updated(const UnitShards& unit) const {
     return row_.shard_optimizer ? unit.own : ElemRange{0, unit.padded_elems};
   }

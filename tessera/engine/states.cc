@@ -9,8 +9,8 @@ static constexpr const char* kStatesSubject = "initial parameters";
 // several threads to write, and small compared with a model.
 static constexpr int64_t kPiecesOfPart = 8;
 
-// Visits the arrays that hold parameters: the kept parameters, and the masters if they are separate.
-// visit(arrays, unit, range of the unit's elements, first element of that range in its array).
+// Visits the arrays that hold parameters: the kept parameters and, if they are separate, the masters and their rests.
+// Calls visit(arrays, unit, range, first): elements `range` of the unit begin at element `first` of its array.
 template <typename Visit>
 static void for_each_parameter_array(const EngineContext& context, UnitParameters& parameters,
                                      const UnitOptimizer* optimizer, Visit&& visit) {
@@ -33,7 +33,7 @@ bool Engine::visible(const UnitArrays& arrays) const {
 
 Engine::DeviceStaging::DeviceStaging(Engine& engine) : engine_(engine) {
   if (engine.stack_) scope_.emplace(*engine.stack_);
-  engine.context_.streams.comm->wait(engine.context_.streams.compute->record());  // waits for the last use of the stack
+  engine.context_.streams.comm->wait(engine.context_.streams.compute->record());  // the last use of the stack
 }
 
 View Engine::DeviceStaging::take(int64_t elems, DType dtype) {
@@ -48,7 +48,7 @@ View Engine::DeviceStaging::take_free(int64_t most, DType dtype) {
   return engine_.stack_->push({most}, dtype);
 }
 
-// If the host cannot access an array, it passes through a host buffer in pieces.
+// If the host cannot access an array, the elements pass through a host buffer in pieces.
 void Engine::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
                         const std::function<void(ElemRange, View)>& read) {
   if (visible(arrays)) {
@@ -87,8 +87,9 @@ void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range,
   }
 }
 
-// Writes split masters as f32 to host memory, from element `first` of the part that this rank updates. The host joins
-// them, through host buffers if they are in a file. If only the device can access them, the device joins them.
+// Writes split masters as f32 to `masters` in host memory, from element `first` of the part that this rank updates. The
+// host joins the two arrays, and reads them into host buffers first if they are in a file. If only the device can
+// access the arrays, the device joins them.
 void Engine::join_masters(int64_t unit, int64_t first, View masters) {
   const UnitArrays &narrow = optimizer_->master(), &rest = optimizer_->rest();
   const int64_t most = std::min(context_.piece_elems(), masters.num_elems());
@@ -145,7 +146,7 @@ void Engine::save_range(int64_t unit, ElemRange range, const Write& write) {
   }
 }
 
-// Frozen parameters have the type of the computation. They leave in the type of the states.
+// Frozen parameters have the type of the computation. They are saved in the type of the states.
 void Engine::save_frozen(int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
   const int64_t first = range.begin - parameters_.kept_frozen_range(unit).begin;
@@ -163,8 +164,8 @@ void Engine::save_frozen(int64_t unit, ElemRange range, const Write& write) {
   });
 }
 
-// Waits for all streams, because the host reads and writes the arrays. An error of any stream is thrown here, before
-// its results are saved.
+// Waits for all streams, because the host then reads and writes the arrays. An error of any stream is thrown here,
+// before wrong results are saved.
 void Engine::finish_update() {
   context_.streams.compute->synchronize();
   for (const auto* stream :
@@ -245,8 +246,8 @@ void Engine::initialize_parameters(uint64_t seed) {
         break;
     }
   };
-  // Arrays on other tiers are also drawn on the device, in the free part of the stack. The functions of a GPU and of
-  // the host differ in some bits.
+  // Values for arrays on other tiers are also drawn on the device, in the free part of the stack. The host would draw
+  // values that differ from a GPU's in some bits.
   const bool drawn_in_place = context_.device.host_visible();
   for_each_parameter_array(context_, parameters_, optimizer_.get(),
                            [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {

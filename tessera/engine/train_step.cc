@@ -4,10 +4,10 @@
 //                          each unit is gathered before its use; its gradients are reduced after its backward
 //   gradient norm → clipping → AdamW, unit by unit in forward order
 //
-// The five streams of a rank over a step with one micro-batch: full_shard, with parameters, gradients and optimizer
-// states in host memory. Time runs to the right. Unit 0 is the root with a tied head, 1 to 3 are blocks, and two
-// gathered blocks fit on the device. An untied head is unit 4: it is gathered after g3, computed after F3 and
-// reduced before r3. docs/architecture.md has the same drawing.
+// The five streams of a rank during a step with one micro-batch. The strategy is full_shard, with parameters, gradients
+// and optimizer states in host memory. Time runs to the right. Unit 0 is the root with a tied head. Units 1 to 3 are
+// blocks, and two gathered blocks fit on the device. An untied head would be unit 4: gathered after g3, computed after
+// F3 and reduced before r3. docs/architecture.md has the same drawing.
 //
 //            | forward             | backward                            | norm | update            | next forward
 //   upload   | b  p0 p1 p2 p3      |             p1                      |      |                   | b  p0 p1 …
@@ -27,9 +27,10 @@
 //   s → B            a unit's gradient buffer is filled again after its gradients have left
 //   a, m → s         the next step's gradients replace those in host memory after AdamW has read them
 //
-// Without offloading, copy and host have no work: compute adds r to the sums and runs AdamW, and g waits for that. With
-// parameters on the device, there is no p: copy brings new ones after each a, and g waits for that. With files, copy
-// also reads and writes the pieces of a. With several micro-batches, host adds what s brings, and takes the norm there.
+// Without offloading, the streams copy and host have no work: compute adds the reduced gradients to the sums and runs
+// AdamW, and g waits for AdamW. With parameters on the device, there is no p: after each a, copy brings the new
+// parameters to the device, and g waits for this copy. With files, copy also reads and writes the pieces for a. With
+// several micro-batches, host adds the gradients that s brings to the sums, and computes the norm from the sums.
 #include <cmath>
 #include <vector>
 
@@ -41,7 +42,7 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
   StepResult result = accumulate(window, loss_scale);
 
   // Phase 4: clip by the global norm. AdamW applies the factor when it reads the gradient, which saves a separate pass.
-  // One exchange sums norm and loss over all ranks before the update, so all ranks take the same decision.
+  // One exchange sums norm and loss over all ranks before the update, so all ranks make the same decision.
   const double squares = optimizer_->sum_of_squares();
   const double local_loss = read_f64(loss_.view({1}, DType::f64));  // the norm has waited for all of the step's work
   const auto sums = context_.ranks.world->sum({squares, local_loss}, "the gradient's norm and the loss");
@@ -103,7 +104,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const ShardOptions& sharding = context_.plan.options();
   const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch
 
-  // The sizes and the height of the stack determine all other addresses on the stack.
+  // The addresses of all other views on the stack follow from the sizes and from the height of the stack.
   enum class BlockWork : int64_t { forward, backward, first_backward };
   const auto key = [&](BlockWork work, int64_t unit, const ParameterViews& p, const ParameterViews& g, View from,
                        View to) {
@@ -119,15 +120,16 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] is the input of the head
   std::vector<SavedViews> saved(static_cast<size_t>(L));
   SavedViews saved_embedding;
-  // Nothing below the first unit that trains has a backward, so nothing is kept for it: its blocks alternate between
-  // two activations.
+  // Units before the first trained unit have no backward, so they keep nothing: such blocks alternate between two
+  // activations.
   const int64_t first_trained = model_.first_trained();
   const auto trains_from = [&](int64_t unit) { return unit >= first_trained; };
   const CheckpointedBlocks checkpointed = checkpointed_blocks();
-  // Backward frees the values of each block after their last use. Its own two gradients lie below all of them.
+  // Backward frees the values of each block after their last use. The two gradients of backward (d_y and d_x) are below
+  // all these values on the stack.
   View d_y, d_x;
   const auto push_gradients = [&] { d_y = f.push(N, C), d_x = f.push(N, C); };
-  std::vector<int64_t> height(static_cast<size_t>(L));  // of the stack that a block's backward needs
+  std::vector<int64_t> height(static_cast<size_t>(L));  // of the stack when a block's backward starts
   x[0] = f.push(N, C);
   const ParameterViews root = parameters_.acquire(0);
   if (computes) model_.root().embed_forward(f, root, x[0], trains_from(0) ? &saved_embedding : nullptr);

@@ -11,10 +11,10 @@ namespace tessera {
 class UnitArrays {
  public:
   UnitArrays() = default;
-  // Allocates zeroed arrays of elems[unit] elements. Tier::file uses one unnamed file in the folder. The file
-  // disappears when the process ends. Every rank that needs the folder creates it if it is missing. If given[unit]
-  // exists, the unit's array is this device memory, owned by the caller. OutOfMemoryError. RunError: the folder cannot
-  // be written or has no room.
+  // Allocates zeroed arrays of elems[unit] elements. Tier::file uses one unnamed file in ShardOptions::file_folder. The
+  // file disappears with this object. Every rank creates the folder if it is missing. If given[unit] is not empty, the
+  // unit's array is this device memory, which the caller owns. Throws OutOfMemoryError. Throws RunError: the folder
+  // cannot be written or has no room.
   UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
              std::vector<View> given = {});
   ~UnitArrays();
@@ -28,13 +28,13 @@ class UnitArrays {
   Tier tier() const { return tier_; }
   DType dtype() const { return dtype_; }
   int64_t num_elems(int64_t unit) const { return elems_[static_cast<size_t>(unit)]; }
-  // The array itself, unless it is in the file. Arrays of consecutive units are one contiguous range, except given
-  // arrays.
+  // The array itself. Not for Tier::file. views(): the arrays of all units from first_unit to last_unit (inclusive),
+  // which are contiguous. None of them may be a given array, except if it is the only one.
   View view(int64_t unit) const { return views(unit, unit); }
   View views(int64_t first_unit, int64_t last_unit) const;
 
   // Copies elements [first, first + n) of a unit's array to or from a view of n elements, in the order of the stream.
-  // On Tier::file the view must be in host memory. RunError from the stream: the file cannot be read or written.
+  // On Tier::file the view must be in host memory. If the file cannot be read or written, the stream throws RunError.
   void load(int64_t unit, int64_t first, View to, Stream& stream) const;
   void save(int64_t unit, int64_t first, View from, Stream& stream) const;
 
@@ -47,7 +47,7 @@ class UnitArrays {
   Tier tier_ = Tier::device;
   DType dtype_ = DType::f32;
   std::vector<int64_t> elems_;
-  std::vector<int64_t> offsets_;  // in bytes, in the buffer or the file
+  std::vector<int64_t> offsets_;  // of each unit's array in the buffer or the file, in bytes
   std::vector<View> given_;       // [units] an array that the caller owns, or empty
   Buffer buffer_;
   int file_ = -1;

@@ -20,7 +20,7 @@ namespace {
 // How an attempt ended.
 struct Outcome {
   int code = 0;
-  std::string account{};  // describes the failure; empty: nothing to add to the output of the ranks
+  std::string account{};  // describes the failure; empty: the output of the ranks is sufficient
   bool may_restart = false;
 };
 
@@ -42,7 +42,7 @@ std::string mpirun_path(const Environment& environment) {
   }
   if (const auto path = program_in_path(environment, "mpirun")) return *path;
   throw UsageError("--nproc", "mpirun is not found in PATH",
-                   fmt::format("Install the mpirun of {}. Tessera was built with it", mpi_flavour().text));
+                   fmt::format("Install the mpirun of {}, the library of this build", mpi_flavour().text));
 }
 
 // The rank that died first, as the launcher saw it or as mpirun reports it. Nothing if neither is known.
@@ -75,7 +75,7 @@ std::string account_of_death(const StatusBoard& board, std::optional<int> rank, 
 int signal_of(const MpirunEnd& end, const std::optional<ReportedDeath>& report) {
   if (end.signal_of_lost != 0) return end.signal_of_lost;
   if (report) return report->signal;
-  const int signal = end.code - 128;  // higher codes are mpirun's own
+  const int signal = end.code - 128;  // codes above 128 + SIGRTMAX are mpirun's own
   return mpi_flavour().family == MpiFlavour::Family::open_mpi && signal > 0 && signal <= SIGRTMAX ? signal : 0;
 }
 

@@ -9,7 +9,7 @@ namespace tessera {
 // The launcher's end of the socket.
 class StreamSocket {
  public:
-  StreamSocket();  // RunError
+  StreamSocket();  // throws RunError
   ~StreamSocket();
   StreamSocket(const StreamSocket&) = delete;
   StreamSocket& operator=(const StreamSocket&) = delete;

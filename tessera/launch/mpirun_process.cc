@@ -25,8 +25,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
-constexpr auto kGrace = std::chrono::milliseconds(3000);
-constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // the same as Open MPI's
+// The time between a failure and the end of the other ranks by this launcher.
+constexpr auto kGrace = std::chrono::milliseconds(3000);     // if mpirun should end them earlier
+constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // if mpirun does not: the time that Open MPI waits
 constexpr int kLookAround_ms = 100;
 
 Environment rank_environment(const Environment& environment, const std::string& link) {
@@ -80,8 +81,8 @@ bool drain(int descriptor, std::string& text) {
   }
 }
 
-// Sends a signal to every rank that is alive. Returns whether it reached one. One rank is enough: the ranks agree on
-// signals.
+// Sends a signal to every rank that is alive. Returns whether the signal reached a rank. One rank is enough, because
+// the ranks agree on signals.
 bool forward(int signal, const StatusBoard& board) {
   bool reached = false;
   for (int rank = 0; rank < board.size(); ++rank) {
@@ -148,7 +149,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
                      ForwardedSignals& signals) {
   int output[2];
   if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot create a pipe");
-  fcntl(output[1], F_SETFL, 0);  // mpirun's end may block
+  fcntl(output[1], F_SETFL, 0);  // writes of mpirun may block
   std::vector<std::string> command = mpirun_options(mpi_flavour(), num_ranks);
   command.insert(command.begin(), mpirun);
   std::string program(4096, '\0');
@@ -160,7 +161,8 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
   close(output[1]);
 
   MpirunEnd end;
-  int status = 0, undelivered = 0;  // a signal that arrived before any rank had started
+  int status = 0;
+  int undelivered = 0;  // a signal that no rank has received yet; 0: none
   bool running = true;
   std::optional<Clock::time_point> failed_at, signalled_at;
   RankWatch watch(board);
@@ -187,13 +189,14 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0) end.wait_error = errno;
     running = ended == 0;
-    // After a failure mpirun or this launcher ends the other ranks. Ranks that do not end in time are killed.
+    // After a failure, mpirun (except Hydra) ends the other ranks. The launcher kills ranks that are alive after
+    // `grace`.
     const std::vector<int> lost = watch.newly_lost();
     const bool has_failed = board.first_failure().has_value();  // after newly_lost(): later deaths are consequences
     if (!failed_at && !has_failed) end.lost = lost;
     if (!failed_at && (!lost.empty() || has_failed)) failed_at = Clock::now();
     if (running && failed_at && Clock::now() - *failed_at > grace) kill_ranks(board);
-    if (running && failed_at && Clock::now() - *failed_at > 2 * kGrace) kill(child, SIGKILL);  // it does not react
+    if (running && failed_at && Clock::now() - *failed_at > 2 * kGrace) kill(child, SIGKILL);  // mpirun does not react
   }
   if (end.lost.empty()) end.lost = board.found_lost();
   // If several ranks were found dead at the same moment, those that waited for no other rank probably died first.
@@ -204,7 +207,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     close(output[0]);
   }
   end.was_killed = end.wait_error == 0 && WIFSIGNALED(status);
-  if (end.was_killed || end.wait_error != 0) kill_ranks(board);  // they would continue without it
+  if (end.was_killed || end.wait_error != 0) kill_ranks(board);  // they would continue without mpirun
   end.code = end.was_killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return end;
 }

@@ -1,4 +1,4 @@
-// One run of mpirun: its start, the forwarding of signals to the ranks, and its end.
+// One run of mpirun, from its start to its end. Forwards signals to the ranks.
 #pragma once
 
 #include <csignal>
@@ -24,7 +24,7 @@ class ForwardedSignals {
 
   int descriptor() const { return descriptor_; }    // to poll
   int next();                                       // the number of a signal that has arrived; 0: none
-  int wait(double seconds);                         // waits for a signal except SIGCHLD; 0: none arrived
+  int wait(double seconds);                         // waits for a signal other than SIGCHLD; 0: none arrived
   const sigset_t& usual() const { return usual_; }  // the signal mask before construction
 
  private:
@@ -33,12 +33,12 @@ class ForwardedSignals {
 };
 
 struct MpirunEnd {
-  int code = 0;                // mpirun's exit code; 128 + n if signal n killed it
-  bool was_killed = false;     // a signal killed mpirun itself
-  int wait_error = 0;          // errno if the exit status of mpirun is unknown; `code` is then meaningless
-  std::vector<int> lost;       // ranks that died without an orderly end or an error, the most likely first one in front
-  int signal_of_lost = 0;      // the signal that killed lost[0]; 0: unknown
-  std::string noise;           // the output of mpirun, and of the ranks before they took over the launcher's streams
+  int code = 0;             // mpirun's exit code; 128 + n if signal n killed it
+  bool was_killed = false;  // a signal killed mpirun itself
+  int wait_error = 0;       // errno if the exit status of mpirun is unknown; `code` is then meaningless
+  std::vector<int> lost;    // ranks that died without an orderly end or a reported error; lost[0] probably died first
+  int signal_of_lost = 0;   // the signal that killed lost[0]; 0: unknown
+  std::string noise;        // the output of mpirun, and of the ranks before they took over the launcher's streams
   std::vector<int> forwarded;  // forwarded signals, in order
 };
 

@@ -1,5 +1,6 @@
-// Finds the rank that dies first. The launcher is not the parent of its ranks; mpirun is. Therefore it holds a
-// descriptor of each process (pidfd_open), which reports the end of the process before mpirun ends the other ranks.
+// Finds the rank that dies first. The parent of the ranks is mpirun, not the launcher. Therefore the launcher holds a
+// descriptor of each rank's process (pidfd_open), which reports the end of the process before mpirun ends the other
+// ranks.
 #pragma once
 
 #include <poll.h>
@@ -17,7 +18,8 @@ class RankWatch {
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
-  // Adds the descriptors of all living ranks that have joined the board. Each becomes readable when its process ends.
+  // Adds the descriptors of all living ranks that have joined the board. A descriptor becomes readable when its process
+  // ends.
   void add_to(std::vector<pollfd>& events);
   // The ranks whose processes have ended since the last call, without an orderly end and without a reported failure.
   // Without pidfd_open (before Linux 5.3) a process counts as ended only when a call finds it gone.

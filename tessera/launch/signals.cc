@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// A signal handler can access static data only.
+// A signal handler can access only static data.
 std::atomic<int> received_signal{0};
 std::atomic<int64_t> received_at_ms{0};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);

@@ -1,5 +1,5 @@
-// SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask a run to save and end. A second signal ends it immediately with exit code 128
-// + its number. SIGINT and SIGHUP have no effect if the parent ignores them (launch/surroundings.h).
+// SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask a run to save and end. A second signal n ends the run immediately with exit
+// code 128 + n. SIGINT and SIGHUP have no effect if the parent ignores them (launch/surroundings.h).
 #pragma once
 
 #include <chrono>

@@ -14,7 +14,8 @@
 namespace tessera {
 namespace {
 
-// A folder in a line of #SBATCH. `patterns`: sbatch replaces % and a letter in this option, for example %j.
+// A folder, followed by `file`, as the value of an option of #SBATCH. `patterns`: sbatch replaces patterns such as %j
+// in this option, so a % of the folder is doubled.
 std::string folder_for_sbatch(const std::string& folder, bool patterns, const std::string& file = "") {
   std::string text;
   for (const char c : folder) {
@@ -100,7 +101,7 @@ std::string requeueing(const Settings& s) {
 # 75: a signal stopped the run, and it saved. After any other code the job ends.
 if [ "$code" -eq 75 ]; then
   if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {0} ]; then
-    echo "job $SLURM_JOB_ID: the run has saved; queue it again"
+    echo "job $SLURM_JOB_ID: the run has saved; the job is queued again"
     scontrol requeue "$SLURM_JOB_ID" || echo "job $SLURM_JOB_ID: scontrol failed; submit the job file again" >&2
   else
     echo "job $SLURM_JOB_ID: not queued again after {0} times; submit the job file again to continue" >&2
@@ -115,7 +116,7 @@ bool is_secret_name(const std::string& name) {
   return std::ranges::any_of(kEnds, [&](const char* end) { return name.ends_with(end); });
 }
 
-// The name of a variable whose secret the word holds, or empty.
+// The name of the variable whose secret is in the word. Empty if the word has no secret.
 std::string secret_in(const std::string& word, const Environment& environment) {
   constexpr size_t kShortestSecret = 12;  // a shorter value may be in the word by accident
   for (const auto& [name, value] : environment) {
@@ -143,7 +144,7 @@ std::string slurm_job_text(const SlurmJob& job) {
   std::string text = s.module.empty() ? "#!/bin/bash\n" : "#!/bin/bash -l\n";
   text += fmt::format(
       "# Written by {}. Submit it: sbatch {}\n"
-      "# Stop the run and save: scancel --signal=USR1 JOB (it queues again), or scancel JOB (it does not)\n",
+      "# Stop the run and save: scancel --signal=USR1 JOB (the job is queued again), or scancel JOB (it is not)\n",
       job.written_by, quoted_for_shell(job.job_file));
   text += resources(job) + option(fmt::format("output={}", folder_for_sbatch(job.job_folder, true, "/slurm-%j.log")));
   text += ending(s) + "\n" + modules(s) + "set -euo pipefail\n\n";
@@ -157,7 +158,7 @@ void check_no_secrets(const std::vector<std::string>& words, const Environment& 
     if (name.empty()) continue;
     throw UsageError(
         name, "a job file must not hold a secret, but an argument does",
-        fmt::format("Leave it out and set the variable {} in the shell before sbatch, which passes it on", name));
+        fmt::format("Leave the argument out, and set the variable {} in the shell. sbatch passes it to the job", name));
   }
 }
 

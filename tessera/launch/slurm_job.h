@@ -18,20 +18,20 @@ struct SlurmJob {
   std::vector<std::string> arguments;  // "train" and what follows it
   std::string name;
   std::string working_folder;  // absolute; paths in `arguments` are relative to it
-  std::string job_folder;      // absolute, for the log; it must exist when the job starts
+  std::string job_folder;      // absolute; the folder of the log. It must exist when the job starts
   std::string job_file;        // as the user submits it
-  std::string written_by;      // a comment: the program's version
+  std::string written_by;      // the program's version, for a comment
 };
 
-// Number of ranks on each node: one for each GPU, or as the settings say.
+// The number of ranks on each node: --ntasks-per-node, otherwise one per GPU of a node, at least one.
 int64_t ranks_on_a_node(const Settings& settings);
 
-// The text of the job file. Throws UsageError: a folder with a letter that sbatch cannot read.
+// The text of the job file. Throws UsageError if the path of a folder has a letter that sbatch cannot read.
 std::string slurm_job_text(const SlurmJob& job);
 
-// Refuses words that hold a secret: a job file is often readable by others. A secret is the value of a variable such as
-// WANDB_API_KEY or HF_TOKEN, an assignment to such a variable, or a token of Hugging Face. Throws UsageError, which
-// does not contain the secret.
+// Throws UsageError if a word contains a secret, because other users can often read a job file. A secret is the value
+// of a variable such as WANDB_API_KEY or HF_TOKEN, an assignment to such a variable, or a token of Hugging Face. The
+// error does not contain the secret.
 void check_no_secrets(const std::vector<std::string>& words, const Environment& environment);
 
 }  // namespace tessera

@@ -19,10 +19,11 @@ std::string slurm_submission_text(const SlurmSubmission& submission) {
   const bool waits = submission.max_jobs > 0 && static_cast<uint64_t>(submission.max_jobs) < count;
   std::string text = fmt::format("#!/bin/bash\n# Written by {}. Start it: bash {}\n", submission.written_by,
                                  quoted_for_shell(submission.script));
-  text += waits ? fmt::format(
-                      "# {} jobs, at most {} at once: a job waits for the end of another one, also if that fails.\n",
-                      count, submission.max_jobs)
-                : fmt::format("# {} jobs. None waits for another one.\n", count);
+  text += waits
+              ? fmt::format(
+                    "# {} jobs, at most {} at once. A job waits for the end of another job, even if that job fails.\n",
+                    count, submission.max_jobs)
+              : fmt::format("# {} jobs. None waits for another one.\n", count);
   text += fmt::format("set -euo pipefail\ncd {}\n\nfiles=(\n", quoted_for_shell(submission.working_folder));
   for (const std::string& file : submission.job_files) text += "  " + quoted_for_shell(file) + "\n";
   text += ")\njobs=()\nfor file in \"${files[@]}\"; do\n  words=(--parsable)\n";

@@ -7,15 +7,15 @@ namespace tessera {
 // Call it first in main, before any thread starts and any file is opened.
 //
 //   signal mask        empty: a parent that blocks signals does so for itself
-//   SIGCHLD            default: where it is ignored, a process cannot learn how its children end
+//   SIGCHLD            default: if it is ignored, a process cannot learn how its children end
 //   SIGPIPE, SIGXFSZ   ignored: a write that fails returns an error, with a message
 //   SIGHUP, SIGINT     stay ignored if the parent ignored them, as nohup and a shell's `&` do on purpose
-//   streams 0, 1, 2    open: a closed one refuses reads and writes, but no file of the run gets its number
+//   streams 0, 1, 2    open: a stream that was closed refuses reads and writes, so no file of the run gets its number
 void prepare_process();
 
-// Whether the parent wants the process to ignore this signal: SIGHUP under nohup, SIGINT in a shell's background. If
-// other signals are ignored, this is not intended, and they may be handled: a job script that traps SIGTERM for itself
-// does not intend to protect its children.
+// Whether the parent wants the process to ignore this signal: SIGHUP under nohup, SIGINT in a shell's background. False
+// for other signals, even if the process has inherited that they are ignored: a job script that ignores SIGTERM does so
+// for itself, not to protect its children. The process may handle those signals.
 bool parent_ignores(int signal);
 
 }  // namespace tessera

@@ -11,13 +11,13 @@
 
 namespace tessera {
 
-// The keys of "train_data" and "eval_data" in summary.json. Lists at most 100 skipped rows.
+// The value of "train_data" or "eval_data" in summary.json. Lists at most 100 skipped rows.
 Record data_record(const DataUse& use);
 // "train.jsonl: 8 rows as 192 samples, 24,123 tokens; nothing cut or dropped"
 std::string data_line(const DataUse& use, const std::string& path, const Settings& settings);
 // Prints data_line(), and a warning with the place and the fault of each of the first skipped rows.
 void note_data(const DataUse& use, const std::string& path, const Settings& settings, Console& console);
-// Prints which keys of tokenizer.json are not used, if any.
+// If tokenizer.json has keys that are not used, prints them.
 void note_unused_keys(const std::vector<std::string>& keys, Console& console);
 
 }  // namespace tessera

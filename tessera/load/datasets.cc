@@ -24,14 +24,14 @@ int64_t num_targets_of(const Sample& sample) {
   return std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; });
 }
 
-// The dropout of attention numbers positions only up to kMaxDropoutKeys. The limit applies to every model. Rotary
-// positions have the limit of the model's context too.
+// The dropout of attention can number only kMaxDropoutKeys positions. This limit applies to every model. With rotary
+// positions, the model's context is also a limit.
 void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config, const std::string& path) {
   const int64_t context = config.max_positions;
   for (const Sample& sample : samples) {
     if (context > 0 && std::ssize(sample.ids) > context) {
       throw UsageError("--max-length",
-                       fmt::format("{} has a sample of {} tokens, but the context of the model has {} "
+                       fmt::format("{} has a sample of {} tokens, but the context of the model has {} tokens "
                                    "(max_position_embeddings and the scaling of its positions)",
                                    path, sample.ids.size(), context),
                        fmt::format("Give at most {}", context));
@@ -166,7 +166,7 @@ BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_t
   BatchBounds bounds;
   bounds.num_tokens = most;
   bounds.mean_length = all_tokens > 0 ? squares / all_tokens : 0;
-  // The shortest samples are the most.
+  // A batch has the most samples if they are the shortest ones.
   std::ranges::sort(sizes, {}, &Size::tokens);
   int64_t tokens = 0;
   for (const Size& size : sizes) {
@@ -175,7 +175,8 @@ BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_t
     ++bounds.num_sequences;
   }
   if (num_batches == 1) bounds.num_sequences = std::min(bounds.num_sequences, kMaxBatchSequences);
-  // The samples with most targets for each of their tokens. A part of the last one makes it a bound.
+  // A batch has the most targets if its samples have the most targets per token. A part of the last sample also counts,
+  // which makes the number an upper bound.
   std::ranges::sort(sizes, std::ranges::greater(), [](const Size& size) {
     return static_cast<double>(size.targets) / static_cast<double>(std::max<int64_t>(1, size.tokens));
   });

@@ -1,4 +1,5 @@
-// Converts data files to input of the engine: examples, their tokens, and the batch bounds that determine memory.
+// Converts data files to input of the engine: examples, their tokens, and upper bounds of batches, which determine
+// memory.
 #pragma once
 
 #include <string>
@@ -14,28 +15,28 @@ namespace tessera {
 
 struct Dataset {
   std::vector<Example> examples;
-  std::vector<Sample> samples;                // in the order of the examples: one for each, or the pieces of a text
-  std::vector<std::vector<int32_t>> prompts;  // one for each example, for generation; empty unless requested
+  std::vector<Sample> samples;                // in the order of the examples: one per example, or the pieces of a text
+  std::vector<std::vector<int32_t>> prompts;  // one per example, for generation; empty unless requested
   DataUse use;                                // counts of used, cut and skipped rows
 };
 
 enum class DatasetUse { training, evaluation };
 
-// Reads --dataset or --eval-dataset, selects --train-size or --eval-size of its rows, and encodes them with several
-// threads. config.eos_token_id ends answers. Malformed rows are skipped before the selection. Rows that are too long
-// are skipped after it. UsageError, also if a row is longer than the model's context. InputError. InputError also if
-// too many rows are bad, or if no sample carries loss.
+// Reads --dataset or --eval-dataset, selects --train-size or --eval-size of its rows, and encodes them on the threads
+// of the pool. config.eos_token_id ends answers. Malformed rows are skipped before the selection. Rows that are too
+// long are skipped after it. Throws UsageError, also if a row is longer than the model's context. Throws InputError,
+// also if too many rows are bad, or if no sample carries loss.
 Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
                      bool with_prompts, ThreadPool& pool);
 
-// UsageError if a prompt and its continuation are longer than the model's context. `place` names the prompt, if it is
-// not empty.
+// Throws UsageError if a prompt and its continuation are longer than the model's context. `place` names the prompt in
+// the error, unless it is empty.
 void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens, const std::string& place = "");
 
-// Upper bounds of the tokens and targets in any `batch_size` of the samples or prompts.
+// Upper bounds of the tokens, sequences and targets in any `batch_size` samples or prompts.
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);
 BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size);
-// The same for `num_batches` batches together. Each has complete samples with at most `batch_tokens` tokens.
+// The same for `num_batches` batches together. Each batch has complete samples with at most `batch_tokens` tokens.
 BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_tokens, int64_t num_batches = 1);
 
 // The data set of --eval-dataset, with prompts if --eval-generation is set. nullopt without --eval-dataset.

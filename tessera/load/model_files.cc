@@ -42,8 +42,8 @@ ModelConfig gpt_config_of(const Settings& settings) {
     config.vocab_size = Tokenizer::load(tokenizer_path(settings)).vocab_size();
   }
   if (config.vocab_size == 0) {
-    throw UsageError("--vocab-size", "the model \"gpt\" needs it",
-                     "Give --vocab-size, or --tokenizer to take the tokenizer's");
+    throw UsageError("--vocab-size", "the model \"gpt\" needs the size of its vocabulary",
+                     "Give --vocab-size, or --tokenizer to use the tokenizer's size");
   }
   if (const std::string fault = fault_of(config); !fault.empty()) throw UsageError("the model \"gpt\"", fault);
   return config;
@@ -63,7 +63,7 @@ fs::path config_file_of(const Settings& settings) {
   return fs::is_directory(path) ? path / "config.json" : path;
 }
 
-// The id of the end-of-text token in tokenizer_config.json. Empty if there is no such file or key.
+// The id of the end-of-text token in tokenizer_config.json. nullopt if this file or the key does not exist.
 std::optional<int32_t> named_end(const Tokenizer& tokenizer, const fs::path& tokenizer_config) {
   if (!fs::exists(tokenizer_config)) return std::nullopt;
   const std::string text = read_file(tokenizer_config, {.longest_bytes = kMaxCompanionBytes});
@@ -85,7 +85,7 @@ std::string special_tokens_of(const Tokenizer& tokenizer) {
   for (int32_t id = 0; id < tokenizer.vocab_size() && tokens.size() < kShown; ++id) {
     if (tokenizer.is_special(id)) tokens.push_back(fmt::format("{} {}", id, tokenizer.decode(std::array{id}, false)));
   }
-  return tokens.empty() ? "it has no special tokens" : "its special tokens are " + joined(tokens, ", ");
+  return tokens.empty() ? "the tokenizer has no special tokens" : "the special tokens are " + joined(tokens, ", ");
 }
 
 // Sets or checks config.eos_token_id, which must be the end-of-text token of the tokenizer. Otherwise the model would
@@ -103,7 +103,7 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
     config.eos_token_id = named.value_or(kUsual);
     return;
   }
-  // If several tokens can end a text, training uses the tokenizer's one.
+  // If several tokens can end a text, training uses the token that the tokenizer names.
   const auto other = std::find(config.more_end_ids.begin(), config.more_end_ids.end(), named.value_or(-1));
   if (other != config.more_end_ids.end()) std::swap(*other, config.eos_token_id);
   const int32_t id = config.eos_token_id;
@@ -132,7 +132,8 @@ void add_end_ids(ModelConfig& config, const std::vector<int32_t>& ids) {
   }
 }
 
-// A head tensor in the files of a tied head must be equal to the embedding. Each rank compares a part.
+// If the head is tied and the files also contain a head tensor, this tensor must be equal to the embedding. Each rank
+// compares a part.
 void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
   for (const std::string& name : model.tolerated_names()) {
     if (!source.contains(name) || source.are_equal(name, model.embedding_name(), rank, num_ranks, pool)) continue;
@@ -144,7 +145,7 @@ void check_tied(const TensorSource& source, const Model& model, int rank, int nu
   }
 }
 
-// Sets config.frozen from --freeze. Each pattern must mean a tensor, and some tensor must train.
+// Sets config.frozen from --freeze. Each pattern must match a tensor, and at least one tensor must stay trainable.
 void freeze(ModelConfig& config, const Settings& settings) {
   config.frozen = split_list(settings.freeze);
   if (config.frozen.empty()) return;
@@ -156,8 +157,8 @@ void freeze(ModelConfig& config, const Settings& settings) {
     for (const ParameterSpec& spec : model.unit(u).table().specs()) {
       if (spec.joined && spec.trainable != before->trainable) {
         throw UsageError("--freeze",
-                         fmt::format("\"{}\" freezes only one of {} and {}, which are computed as one", settings.freeze,
-                                     before->name, spec.name),
+                         fmt::format("\"{}\" freezes only one of {} and {}, which are computed together",
+                                     settings.freeze, before->name, spec.name),
                          "Freeze both or none");
       }
       names.push_back(spec.name);
@@ -288,8 +289,7 @@ std::optional<Sampling> sampling_of(const ResolvedSettings& resolved, const Gene
                           .top_k = given_or("top_k", s.top_k, file.top_k),
                           .top_p = given_or("top_p", s.top_p, file.top_p)};
   if (sampling.temperature > 0) return sampling;
-  throw UsageError(path,
-                   "\"temperature\" is 0, which takes the most likely token, but tokens are to be drawn at random",
+  throw UsageError(path, "\"temperature\" is 0, which takes the most likely token, but tokens must be drawn at random",
                    "Give --temperature");
 }
 

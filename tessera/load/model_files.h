@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// The folder of --model, which may name its config.json or a run's output folder.
+// The model folder that --model means. --model is this folder, its config.json, or the output folder of a run.
 std::filesystem::path folder_of_model(const Settings& settings);
 
 // Throws UsageError if training would replace its own initial model at the end. Example: --output-dir X with --model
@@ -20,32 +20,33 @@ std::filesystem::path folder_of_model(const Settings& settings);
 void check_model_is_kept(const Settings& settings);
 
 // The configuration for --model and --init: the config.json of a folder, or the file itself. With --init random,
-// --model may also be a known name ("bloom-560m"), or "gpt" with sizes from flags. UsageError, InputError.
+// --model may also be a known name ("bloom-560m"), or "gpt" with sizes from flags. Throws UsageError or InputError.
 ModelConfig model_config_of(const Settings& settings);
 
 // The tokenizer of --tokenizer, otherwise of the model folder. Sets config.eos_token_id from the tokenizer if the
-// configuration does not define it, and adds the end-of-text tokens of generation_config.json. InputError if the
-// tokenizer has ids beyond the model's vocabulary, or if its end-of-text token differs from the configuration.
-// UsageError.
+// configuration does not define it, and adds the end-of-text tokens of generation_config.json. Throws InputError if the
+// tokenizer has ids beyond the model's vocabulary, or if its end-of-text token differs from the configuration. Throws
+// UsageError if no tokenizer is given.
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
 
-// The generation_config.json of --model; nothing in it if there is none. InputError.
+// The path of generation_config.json in the folder of --model. The file may be missing.
 std::filesystem::path generation_config_path(const Settings& settings);
+// Reads this file. If the file is missing, the result has no values. Throws InputError.
 GenerationConfig generation_config_of(const Settings& settings, const ModelConfig& config);
 
-// How to draw tokens, or nothing to take the most likely ones. Settings that are not given come from `file`, the
-// generation_config.json of the model. UsageError if its temperature is 0.
+// How to draw tokens, or nullopt to take the most likely ones. Settings that are not given come from `file`, the
+// generation_config.json of the model. Throws UsageError if the temperature comes from `file` and is 0.
 std::optional<Sampling> sampling_of(const ResolvedSettings& resolved, const GenerationConfig& file);
 
 // Starts to read the weight files of --model into the page cache for load_or_initialize(). Only local rank 0 does this,
 // and only if all ranks are on one node. On several nodes, each rank reads only its own part, without reading ahead.
-// Throws nothing. Destroy the result when the weights are loaded.
+// Never throws. Destroy the result when the weights are loaded.
 ReadAhead read_weights_ahead(const Settings& settings, const World* world);
 
 // Reads the tensors of a Hugging Face folder into the engine's parameters. Each rank reads the parts that it keeps.
-// With sync_module_states, rank 0 reads everything and sends it to the other ranks. InputError: a tensor is missing,
-// unexpected or has a wrong shape, or the head differs from the embedding. UsageError: the weights differ from the
-// weights of rank 0. Collective.
+// With sync_module_states, rank 0 reads everything and sends it to the other ranks. Throws InputError if a tensor is
+// missing, is unexpected or has a wrong shape, or if a tied head differs from the embedding. Throws UsageError if ranks
+// see different weights. Collective.
 void load_parameters(Engine& engine, const std::filesystem::path& folder, Communicator& world, ThreadPool& pool);
 
 // Reads the parameters from the folder of --model, or with --init random draws them from --seed. Collective.

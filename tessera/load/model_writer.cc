@@ -32,8 +32,8 @@ void for_each_tensor(const Model& model, Visit&& visit) {
   }
 }
 
-// The index in kSavedTypes. 0, which is f32, for types that are not saved (f64), and for tensors without a file: it is the
-// type of the masters, except with bf16 states. Loading reports files that are incomplete.
+// The index of a tensor's type in kSavedTypes. Returns 0 (f32, the type of the masters, except with bf16 states) for
+// types that are not saved (f64) and for tensors without a file. Loading reports files that are incomplete.
 size_t index_of_type(const std::optional<TensorSource>& source, const std::string& name) {
   const std::optional<DType> dtype = source ? source->dtype_of(name) : std::nullopt;
   const auto known = std::find(kSavedTypes.begin(), kSavedTypes.end(), dtype);
@@ -147,7 +147,7 @@ std::vector<PlannedTensor> ModelWriter::planned_tensors() const {
   return tensors;
 }
 
-// In three exchanges, like a checkpoint (store/checkpoint_writer.cc).
+// Works in three exchanges between the ranks, like a checkpoint (store/checkpoint_writer.cc).
 void ModelWriter::write(const fs::path& folder, const std::function<void(const Write&)>& write_part) const {
   std::optional<AtomicFolder> target;  // rank 0 only; removes the temporary folder on failure
   const auto folders = on_all_ranks(world_, "a model's folder", [&]() -> std::string {

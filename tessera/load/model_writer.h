@@ -22,18 +22,18 @@ namespace tessera {
 inline constexpr std::array kSavedTypes{DType::f32, DType::bf16, DType::f16};
 
 // The type of each tensor in the files that a model was loaded from, by its name in the parameter tables. A checkpoint
-// keeps them, because a run that resumes saves in the same types and may not find these files any more.
+// keeps these types: a resumed run saves in the same types, and the files may no longer exist.
 using LoadedTypes = std::map<std::string, DType>;
 
-// Reads the types from the files of --model. f32 for types that are not saved (f64) and for tensors without a file: it
-// is the type of the masters. Only rank 0 must see the files. Collective. InputError.
+// Reads the types from the files of --model. f32, the type of the masters, replaces types that are not saved (f64), and
+// is the type of tensors without a file. Only rank 0 must see the files. Throws InputError. Collective.
 LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world);
 
-// All ranks write the folder together, each the elements that it keeps. No rank holds the model.
+// All ranks write the folder together. Each writes the elements that it keeps, so no rank holds the complete model.
 class ModelWriter {
  public:
-  // Saves each tensor in --save-dtype, or else in its type in `loaded`. f32 for tensors that are not in it. All
-  // arguments except `loaded` must outlive it.
+  // Saves each tensor in --save-dtype if it is given, otherwise in the tensor's type in `loaded`, or in f32 if `loaded`
+  // does not contain the tensor. All arguments except `loaded` must outlive the writer.
   ModelWriter(const Model& model, const Tokenizer& tokenizer, const Settings& settings, const LoadedTypes& loaded,
               Communicator& world, ThreadPool& pool);
 
@@ -43,9 +43,10 @@ class ModelWriter {
   // tokenizer_config.json, special_tokens_map.json and chat_template.jinja from the folder of the tokenizer, if they
   // exist. All ranks must see the folder.
   //
-  // `write_part` calls its argument with this rank's elements, and must not communicate. Over all ranks, it must pass
-  // each element once. Any failure on any rank makes every rank throw the same error, and an existing folder then stays
-  // unchanged: UsageError, InputError, RunError, also if an element is not finite in the type of the file. Collective.
+  // `write_part` calls its argument with this rank's elements, and must not communicate. Over all ranks, each element
+  // must be passed exactly once. If a rank fails, every rank throws the same error, and an existing folder stays
+  // unchanged. Throws UsageError, InputError or RunError, also if an element is not finite in the type of the file.
+  // Collective.
   void write(const std::filesystem::path& folder, const std::function<void(const Write&)>& write_part) const;
 
  private:

@@ -13,7 +13,7 @@ namespace tessera {
 
 namespace {
 
-// The supported model types, as the error for another type lists them.
+// The remedy if a model type is not supported.
 constexpr const char* kSupported =
     "Tessera supports \"bloom\", \"gpt\", \"llama\", \"mistral\", \"qwen2\" and \"qwen3\"";
 
@@ -38,7 +38,7 @@ void read_token_ids(const ConfigReader& read, ModelConfig& config) {
         std::pair{"pad_token_id", &config.pad_token_id}}) {
     if (read.has(key)) *id = static_cast<int32_t>(read.integer({key}, -1, 0, last_id));
   }
-  // The first one ends the texts of the training.
+  // The first id ends each text in training.
   const std::vector<int32_t> ids = read_end_ids(read, config.vocab_size);
   if (ids.empty()) return;
   config.eos_token_id = ids[0];
@@ -101,7 +101,7 @@ std::string fault_of_heads(const ModelConfig& config) {
     return fmt::format("hidden_size {} is not a multiple of the {} heads", C, H);
   }
   if (D > kMaxHeadDim && config.head_channels == 0) {
-    return fmt::format("hidden_size {} over {} heads makes heads of {} channels, but attention supports at most {}", C,
+    return fmt::format("hidden_size {} with {} heads gives heads of {} channels, but attention supports at most {}", C,
                        H, D, kMaxHeadDim);
   }
   if (D > kMaxHeadDim) {
@@ -136,7 +136,7 @@ std::string fault_of(const ModelConfig& config) {
     if (value < 1) return fmt::format("{} is {}, not a positive number", name, value);
   }
   if (config.num_layers > kMaxLayers) {
-    return fmt::format("num_layers is {}, but a model has at most {}", config.num_layers, kMaxLayers);
+    return fmt::format("num_layers is {}, but a model may have at most {}", config.num_layers, kMaxLayers);
   }
   if (const std::string fault = fault_of_heads(config); !fault.empty()) return fault;
   if (config.hidden_size > kMaxNormChannels) {

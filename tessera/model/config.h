@@ -30,23 +30,23 @@ struct ModelConfig {
   std::vector<int32_t> more_end_ids;  // other tokens that end a generated text
   // Shell patterns (* ? [...]) for the names of tensors that training does not change. Not in config.json.
   std::vector<std::string> frozen;
-  std::string original_json;  // the text that this was read from; used when the model is saved again
+  std::string original_json;  // the text from which this was read; the saved config.json starts from it
 
   // ---- llama, mistral, qwen2 and qwen3
   int64_t num_kv_heads = 0;   // K, divides H; 0: H
   int64_t head_channels = 0;  // D; 0: C / H
   Activation activation = Activation::silu;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool head_norms = false;  // on each head of queries and keys
+  bool head_norms = false;  // a norm on each head of queries and keys
   Rope rope;
-  int64_t max_positions = 0;         // the longest row in tokens; 0: no limit
-  int64_t sliding_window = 0;        // keys that a query sees in the layers that slide; 0: no layer slides
-  std::vector<bool> sliding_layers;  // which layers slide; empty: all
+  int64_t max_positions = 0;         // the longest sequence in tokens; 0: no limit
+  int64_t sliding_window = 0;        // keys that a query sees in layers with a window; 0: no windows
+  std::vector<bool> sliding_layers;  // which layers have the window; empty: all
 
   int64_t head_dim() const { return head_channels > 0 ? head_channels : hidden_size / num_heads; }
   int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
   int64_t attention_channels() const { return num_heads * head_dim(); }  // H·D
-  int64_t kv_channels() const { return kv_heads() * head_dim(); }        // K·D: of a row of the cache of keys
+  int64_t kv_channels() const { return kv_heads() * head_dim(); }        // K·D, also of a row in the cache of keys
   int64_t window_of(int64_t layer) const {
     const bool slides = sliding_layers.empty() || sliding_layers[static_cast<size_t>(layer)];
     return slides ? sliding_window : 0;
@@ -54,16 +54,17 @@ struct ModelConfig {
   bool is_llama_like() const { return architecture != "bloom" && architecture != "gpt"; }
 };
 
-// Reads a config.json. `where` names it in errors. Throws InputError if the text is not JSON, has a model type or a
-// setting that is not supported, or has missing or invalid values (with key and value).
+// Reads a config.json. `where` names it in errors. Throws InputError, with key and value, if the text is not JSON, if a
+// value is missing or invalid, or if the model type or a setting is not supported.
 ModelConfig parse_model_config(std::string_view text, const std::string& where);
 ModelConfig read_model_config(const std::filesystem::path& path);
 
-// Shapes with known names, such as bloom-560m and llama-3.2-1b (known_models.cc).
+// Shapes with known names, such as bloom-560m and llama-3.2-1b (known_models.cc). find_known_model() returns false and
+// leaves `config` unchanged if the name is not known.
 std::vector<std::string> known_model_names();
 bool find_known_model(std::string_view name, ModelConfig& config);
 
-// Describes what is invalid or contradictory in the numbers; empty if they are valid.
+// Describes the first value that is invalid or contradicts another one. Empty if all are valid.
 std::string fault_of(const ModelConfig& config);
 
 // The config.json to save with weights of `dtype`.

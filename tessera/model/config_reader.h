@@ -14,18 +14,21 @@ namespace tessera {
 using Json = nlohmann::ordered_json;
 
 inline constexpr int64_t kMaxDimension = int64_t{1}
-                                         << 24;  // far above any model; a product of two still fits into 64 bits
+                                         << 24;  // larger than in any model; the product of two fits into 64 bits
 inline constexpr int64_t kMaxLayers = 100000;
 inline constexpr const char* kOwn = "Use the model's own config.json";
 
-// A value for an error message. Containers are not printed: printing recurses, and a file may contain a long one.
+// Describes a value for an error message. Does not print lists and objects: they may be long and deeply nested, and
+// printing is recursive.
 inline std::string in_words(const Json& value) {
   if (value.is_structured()) return std::string("an ") + value.type_name();
   const std::string text = value.dump();
   return text.size() <= 80 ? text : fmt::format("a text of {} bytes", text.size());
 }
 
-// Reads one object: typed look-ups under any of the common spellings, with errors that name key and value.
+// Reads typed values from one JSON object. Several keys are alternatives, and the first one that is present counts. If
+// no key is present, or its value is null, the functions return `fallback`. integer() throws an error instead if
+// `fallback` is negative. Errors name key and value.
 class ConfigReader {
  public:
   ConfigReader(const Json& json, const std::string& where) : json_(json), where_(where) {}
@@ -102,16 +105,16 @@ class ConfigReader {
   const std::string& where_;
 };
 
-// The ids of "eos_token_id", an id or a list; empty if the key is missing or null.
+// The ids of "eos_token_id", which is an id or a list of ids. Empty if the key is missing or null.
 std::vector<int32_t> read_end_ids(const ConfigReader& read, int64_t vocab_size);
 
 // ---- llama_config.cc
 
 // Whether this model type is one of Llama's family: llama, mistral, qwen2, qwen3.
 bool is_llama_type(const std::string& model_type);
-// Reads the members of a model of Llama's family, except token ids and those that all architectures share.
+// Reads the keys of a model of Llama's family, except token ids and the keys that all architectures share.
 void read_llama_config(const ConfigReader& read, ModelConfig& config);
-// Adds the keys that are missing in a config.json of these architectures.
+// Adds all keys of a config.json of Llama's family that `json` does not have yet.
 void write_llama_config(const ModelConfig& config, Json& json);
 
 }  // namespace tessera

@@ -23,7 +23,8 @@ GptBlock::GptBlock(const ModelConfig& config, int64_t layer)
   const double fan_c = 1 / std::sqrt(static_cast<double>(C)), fan_f = 1 / std::sqrt(static_cast<double>(F));
   const double xavier = std::sqrt(6.0 / static_cast<double>(C + 3 * C));
   using enum Initializer::Kind;
-  // torch's TransformerEncoder copies its first layer. The streams therefore do not depend on the layer.
+  // torch's TransformerEncoder copies its first layer. Random streams therefore do not depend on the layer, and all
+  // layers start with the same values.
   const auto add = [&](const char* name, Shape shape, Initializer init, bool decays) {
     return table_.add(prefix + name, shape, init, decays);
   };
@@ -72,7 +73,7 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   const int64_t N = x.shape[0], C = hidden_size_;
   const bool drops = f.training && rate_ > 0;
   const View d_sum = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);
-  const View d_branch = drops ? f.push(N, C) : d_sum;  // d_sum before the dropout of the branch
+  const View d_branch = drops ? f.push(N, C) : d_sum;  // gradient of a branch before its dropout
 
   norm_backward(f, d_y, sum2, p[norm2_weight_], {}, stats2, {}, d_sum, g[norm2_weight_], g[norm2_bias_], {});
   if (drops) f.ops->dropout_backward(d_sum, dropout(f, 3), d_branch);

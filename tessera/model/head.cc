@@ -1,4 +1,4 @@
-// M rows with loss, m rows of one chunk of them, C channels, V vocabulary.
+// M rows with loss, m of these rows in one chunk, C channels, V vocabulary.
 #include "tessera/model/head.h"
 
 #include <algorithm>
@@ -28,11 +28,12 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
   if (!parts.bias.empty()) bias_ = table.add(parts.bias, {vocab_size_}, linear(embedding_init.stream + 1), false);
 }
 
-// Divides rows into chunks of equal size. Large chunks are full tiles of a product.
+// Returns the number of rows per chunk. Chunks have equal sizes, except the last one. Large chunks consist of full
+// tiles of a matrix product.
 //
 // More rows can give smaller chunks: `most` rows are one chunk, but one row more makes two chunks of half the size. If
-// a frame represents smaller batches too, it therefore uses the largest chunk of any of them. That chunk never shrinks
-// when `num_rows` or the height of the stack grows.
+// a frame stands for smaller batches too, the function therefore returns the largest chunk of any of these batches.
+// This value never shrinks when `num_rows` or the height of the stack grows.
 int64_t Head::chunk_rows(const Frame& f, int64_t num_rows) const {
   constexpr int64_t kTileRows = 128;
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));

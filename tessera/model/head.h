@@ -1,5 +1,5 @@
 // The head: final norm, and the product over the vocabulary. The weight of a tied head is the embedding in the root's
-// table, and the head is a part of the root. An untied head is a unit of its own, the last one of the model.
+// table, and the head is a part of the root. An untied head is the last unit of the model.
 #pragma once
 
 #include <optional>
@@ -18,18 +18,19 @@ class Head {
     Norm::Kind norm = Norm::Kind::layer;
     std::string weight = {};  // of a head that is not tied
     std::string bias = {};
-    bool like_linear = false;  // an untied weight starts as torch.nn.Linear's, not as the embedding
+    bool like_linear = false;  // initialize an untied weight like torch.nn.Linear's, not like the embedding
   };
-  // Adds its tensors to the table of its unit. The weight is the tensor `tied` of this table, or a new one.
+  // Adds the head's tensors to the table of its unit. The weight is the tensor `tied` of this table, or a new tensor if
+  // `tied` is empty.
   Head(const ModelConfig& config, const Parts& parts, ParameterTable& table, const Initializer& embedding_init,
        std::optional<ParameterTable::Handle> tied);
 
   // p and g are the parameters and gradients of the unit that holds the head's tensors.
 
   // Adds the summed cross-entropy of the batch's targets to loss [1] f64, from x [N, C]. Processes only rows with loss,
-  // in chunks. [N, V] logits never exist.
+  // in chunks. The logits [N, V] never exist at once.
   void loss(Frame& frame, const ParameterViews& p, View x, View loss) const;
-  // The same. Also computes d_x [N, C] and the gradients g of `scale` times that loss.
+  // Adds to loss in the same way. Also computes d_x [N, C], and adds the gradients of `scale` times that loss to g.
   void loss_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, double scale, View loss,
                      View d_x) const;
   // Writes to ids [M] i32 the most likely next token after each of the rows x [M, C].

@@ -73,7 +73,8 @@ View LlamaBlock::head_norm_gradient(Frame& f, const Views& g,
   return tensor ? or_unwanted(f, g[*tensor], attention_.head_dim, f.dtype) : View{};
 }
 
-// Without norms of heads, queries and keys are rotated in place. With them, backward needs the rows before the norms.
+// Without norms of heads, queries and keys are rotated in place. With these norms, a copy is rotated, because backward
+// needs the rows before the norms.
 void LlamaBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
   const int64_t W = attention_.row_channels();

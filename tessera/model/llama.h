@@ -1,5 +1,6 @@
 // The block of Llama, Mistral, Qwen2 and Qwen3 (transformers, modeling_llama.py and its variants): pre-norm, rotary
-// positions, grouped heads of keys and values, gated feed-forward layer. Qwen3 norms each head of queries and keys.
+// positions, grouped heads of keys and values, gated feed-forward layer. Qwen3 applies a norm to each head of queries
+// and keys.
 #pragma once
 
 #include <optional>

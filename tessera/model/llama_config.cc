@@ -9,9 +9,9 @@ namespace {
 
 struct ModelType {
   const char *name, *class_name;
-  bool biases_always;      // on queries, keys and values, without a key
-  bool may_have_biases;    // "attention_bias"
-  bool may_have_mlp_bias;  // "mlp_bias"
+  bool biases_always;      // queries, keys and values have biases; no setting for it
+  bool may_have_biases;    // the setting "attention_bias" counts
+  bool may_have_mlp_bias;  // the setting "mlp_bias" counts
   bool head_norms;
   enum class Window { never, always, some_layers } window;
   int64_t kv_heads;  // default; 0: as many as heads
@@ -31,7 +31,7 @@ const ModelType* find_type(const std::string& name) {
   return found == std::end(kTypes) ? nullptr : found;
 }
 
-// Settings that change the computation and that Tessera does not support.
+// Throws InputError if a setting changes the computation and Tessera does not support it.
 void refuse_unsupported(const ConfigReader& read) {
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     const Json* value = read.value(key);
@@ -66,7 +66,7 @@ void read_scaling(const ConfigReader& all, const ConfigReader& parameters, const
   constexpr double kMost = 1e9;
   const double max_positions = static_cast<double>(all.integer({"max_position_embeddings"}, 0, 0, INT32_MAX));
   rope.original_positions = parameters.number({"original_max_position_embeddings"}, max_positions, 1, kMost);
-  // transformers prefers this one.
+  // transformers prefers this value, which is outside `parameters`.
   rope.original_positions = all.number({"original_max_position_embeddings"}, rope.original_positions, 1, kMost);
   const auto required = [&](const char* key, double low, double high) {
     if (parameters.has(key)) return parameters.number({key}, 0, low, high);
@@ -129,7 +129,7 @@ void read_rope(const ConfigReader& read, Rope& rope) {
 
 void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& config) {
   if (type.window == ModelType::Window::never) return;
-  // A null means no window. A missing key means the default.
+  // null means no window. A missing key means the default.
   const bool is_null = read.is_null("sliding_window");
   const int64_t window = is_null ? 0 : read.integer({"sliding_window"}, kDefaultWindow, 1, INT32_MAX);
   if (type.window == ModelType::Window::always) {
@@ -143,7 +143,7 @@ void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& 
   if (const Json* types = read.value("layer_types")) {
     if (!types->is_array() || static_cast<int64_t>(types->size()) != config.num_layers) {
       throw InputError(read.where(),
-                       fmt::format("\"layer_types\" is not a list of {} layers, one for each", config.num_layers),
+                       fmt::format("\"layer_types\" is not a list of {} entries, one per layer", config.num_layers),
                        kOwn);
     }
     for (size_t i = 0; i < types->size(); ++i) {
@@ -166,7 +166,7 @@ void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& 
   config.sliding_layers = std::move(slides);
 }
 
-// The longest row that the positions of the model cover.
+// The longest sequence that the positions of the model cover, in tokens.
 int64_t longest_row(const Rope& rope, int64_t max_positions) {
   switch (rope.scaling) {
     case Rope::Scaling::none:
@@ -193,7 +193,7 @@ void read_llama_config(const ConfigReader& read, ModelConfig& config) {
   config.num_layers = read.integer({"num_hidden_layers"}, -1, 1, kMaxLayers);
   config.num_heads = read.integer({"num_attention_heads"}, -1, 1, kMaxDimension);
   config.ff_dim = read.integer({"intermediate_size"}, -1, 1, kMaxDimension * 4);
-  // A null means one head of keys for each head of queries. A missing key means the default.
+  // null means one head of keys for each head of queries. A missing key means the default.
   const int64_t most_heads = config.num_heads;
   config.num_kv_heads = read.is_null("num_key_value_heads") || type.kv_heads == 0 ? most_heads : type.kv_heads;
   config.num_kv_heads = read.integer({"num_key_value_heads"}, config.num_kv_heads, 1, kMaxDimension);
@@ -235,7 +235,8 @@ void write_llama_config(const ModelConfig& config, Json& json) {
   if (type.may_have_biases) set_default("attention_bias", config.o_bias);
   if (type.may_have_mlp_bias) set_default("mlp_bias", config.mlp_bias);
   if (!json.contains("rope_parameters")) set_default("rope_theta", config.rope.theta);
-  // Only known shapes have no config.json. They have either no scaling or the scaling of llama3, and no window.
+  // Only models of known shapes have no config.json. Their rotary positions have no scaling or the scaling of llama3,
+  // and they have no sliding window.
   TESSERA_ASSERT(!config.original_json.empty() || config.sliding_window == 0);
   if (config.original_json.empty() && config.rope.scaling == Rope::Scaling::llama3) {
     json["rope_scaling"] = {{"rope_type", "llama3"},

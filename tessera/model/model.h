@@ -11,7 +11,7 @@ namespace tessera {
 
 class Model {
  public:
-  // Keeps small constants (ALiBi's slopes, rotary frequencies) on the device. The device must outlive it.
+  // Keeps small constants (ALiBi's slopes, rotary frequencies) on the device. The device must outlive the model.
   Model(ModelConfig config, Device& device);
 
   const ModelConfig& config() const { return config_; }
@@ -27,16 +27,17 @@ class Model {
   bool is_block(int64_t u) const { return u > 0 && u <= num_blocks(); }
   int64_t num_parameters() const;
   int64_t num_trainable_parameters() const;
-  // Where backward ends: the first unit with trainable tensors that forward uses there. 0: the embedding, 1 to L: a
-  // block, L + 1: the head.
+  // The position in forward where backward ends: the first position that uses a trainable tensor. 0: the embedding, 1
+  // to L: a block, L + 1: the head. A tied head is at L + 1 too, although its tensors are in unit 0.
   int64_t first_trained() const;
 
-  // Sets what all blocks need of a batch: the rotary angles of its tokens, which stay on the stack.
+  // Computes what all blocks need for a batch: the rotary angles of its tokens. They stay on the stack.
   void begin(Frame& frame) const;
 
-  // The name of a table's tensor in files of this architecture. Readers also accept names without the prefix.
+  // Converts the name of a tensor in a table to its name in files of this architecture. Readers also accept names
+  // without the prefix.
   std::string file_name(const std::string& name) const;
-  // Whether a pattern of ModelConfig::frozen means the tensor of this name in a table.
+  // Whether a pattern of ModelConfig::frozen matches the tensor `name` of a table, or its name in files.
   bool matches(const std::string& pattern, const std::string& name) const;
   // Names that files may contain although the model has no such tensor. A tied head is the embedding, and a file may
   // contain it again under these names, with the same values.

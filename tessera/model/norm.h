@@ -13,7 +13,7 @@ class Norm {
   // Adds `name`.weight [C], and for a layer norm `name`.bias [C], to the table.
   Norm(Kind kind, ParameterTable& table, const std::string& name, int64_t channels, double epsilon);
 
-  // What forward writes for backward.
+  // Reserves stack memory for the statistics that forward writes and backward reads.
   View push_stats(Frame& frame, int64_t rows) const { return frame.push_stats(rows, kind_ == Kind::layer ? 2 : 1); }
   // y may be x. stats may be empty.
   void forward(Frame& frame, const ParameterViews& p, View x, View y, View stats) const;

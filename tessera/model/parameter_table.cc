@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-// Places a tensor after the last one. Returns the number of elements up to and including it and the gap after it.
+// Places a tensor after the last placed one. Returns the end of the gap after it, in elements from the start.
 int64_t ParameterTable::append(ParameterSpec& spec) {
   spec.offset = spec.joined ? end_ : num_elems_;
   end_ = spec.offset + spec.shape.num_elems();

@@ -12,23 +12,24 @@ namespace tessera {
 // The initial values of a parameter that is not read from a file.
 struct Initializer {
   enum class Kind { zero, one, normal, uniform } kind = Kind::zero;
-  double scale = 0;     // normal: standard deviation around 0; uniform: half the width around 0
-  uint64_t stream = 0;  // parameters with the same stream start with the same values
+  double scale = 0;     // normal: standard deviation; uniform: values from −scale to scale
+  uint64_t stream = 0;  // parameters with the same stream and kind get the same values
 };
 
 struct ParameterSpec {
-  std::string name;  // as in the Hugging Face file, without the optional prefix "transformer."
+  std::string name;  // as in Hugging Face files, without the prefix "transformer." or "model."
   Shape shape;
   int64_t offset = 0;  // elements from the start of the unit's flat buffer
   Initializer init;
   bool decays = false;    // weight decay applies
   bool trainable = true;  // otherwise frozen: no gradient, no optimizer state, no update
-  bool joined = false;    // follows the previous tensor without a gap: kernels use both as one, and both train or none
+  // Follows the previous tensor without a gap. Kernels use both as one tensor, so both are trainable or both frozen.
+  bool joined = false;
 };
 
-// Trainable tensors come first, those with weight decay before the others. Frozen tensors come last. The trainable part
-// of a flat buffer, and any shard of it, then has one boundary between the two groups. Every tensor starts at a
-// multiple of kAlignment elements, and the gaps stay zero, except joined tensors.
+// Trainable tensors come first: tensors with weight decay, then tensors without it. Frozen tensors come last. The
+// trainable part of a flat buffer, and any shard of it, then has at most one boundary between decay and no decay. Every
+// tensor starts at a multiple of kAlignment elements, except joined tensors. The gaps stay zero.
 class ParameterTable {
  public:
   static constexpr int64_t kAlignment = 64;
@@ -36,15 +37,15 @@ class ParameterTable {
   enum class Gap { aligned, none };
 
   Handle add(std::string name, Shape shape, Initializer init, bool decays, Gap gap = Gap::aligned);
-  // Freezes every tensor with a name that `frozen` accepts. Moves tensors in the buffer. Handles stay valid.
+  // Freezes every tensor if `frozen` returns true for its name. Tensors then have other offsets. Handles stay valid.
   void freeze(const std::function<bool(const std::string& name)>& frozen);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   int64_t num_elems() const { return num_elems_; }                    // of the flat buffer, including gaps
   int64_t num_trainable() const { return num_trainable_; }            // of the trainable part, including gaps
   int64_t num_frozen() const { return num_elems_ - num_trainable_; }  // of the frozen part
-  int64_t num_decayed() const { return num_decayed_; }
-  int64_t num_parameters() const;  // without gaps
+  int64_t num_decayed() const { return num_decayed_; }                // trainable with weight decay, including gaps
+  int64_t num_parameters() const;                                     // without gaps
   int64_t num_trainable_parameters() const;
 
  private:
@@ -52,7 +53,7 @@ class ParameterTable {
 
   std::vector<ParameterSpec> specs_;
   int64_t num_elems_ = 0, num_trainable_ = 0, num_decayed_ = 0;
-  int64_t end_ = 0;  // of the last tensor, without the gap after it
+  int64_t end_ = 0;  // end of the last tensor, without the gap after it
 };
 
 // The two parts of a flat buffer, with its table: the parameters of a unit, or their gradients.
@@ -61,7 +62,7 @@ struct ParameterViews {
   View flat;         // [num_trainable]
   View frozen = {};  // [num_frozen]; empty for gradients
 
-  // A frozen parameter has no gradient: its view is empty.
+  // The view of one tensor. For gradients, it is empty if the parameter is frozen.
   View operator[](ParameterTable::Handle handle) const {
     const ParameterSpec& spec = table->specs()[handle];
     const View& part = spec.trainable ? flat : frozen;
@@ -69,7 +70,7 @@ struct ParameterViews {
     const int64_t offset = spec.trainable ? spec.offset : spec.offset - table->num_trainable();
     return {part.data + offset * static_cast<int64_t>(size_of(part.dtype)), part.dtype, spec.shape};
   }
-  // The rows of consecutive tensors without gaps between them, as one tensor.
+  // The rows of the tensors from `first` to `last` (inclusive) as one tensor. They must have no gaps between them.
   View joined(ParameterTable::Handle first, ParameterTable::Handle last) const;
 };
 

@@ -15,11 +15,12 @@ class Root final : public Unit {
 
   // Computes y [N, C] from frame.batch.ids. With `saved`, the views for backward stay on the stack.
   void embed_forward(Frame& frame, const ParameterViews& p, View y, SavedViews* saved) const;
-  // With fresh gradients, the gradient of the embedding may have unspecified contents, if the root has no head.
+  // If gradients are fresh and the root has no head, the gradient of the embedding may have unspecified contents before
+  // the call.
   void embed_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, const SavedViews& saved,
                       View d_y) const;
 
-  bool embedding_trains() const;  // any of the tensors that embed_backward() has gradients for
+  bool embedding_trains() const;  // whether embed_backward() has any gradient to compute
 
   const std::optional<Head>& tied_head() const { return head_; }
 

@@ -8,23 +8,24 @@
 namespace tessera {
 
 struct Rope {
-  // linear: Chen et al. 2023. llama3: of Llama 3.1. yarn: Peng et al. 2023. All as in transformers.
+  // linear: Chen et al. 2023. llama3: Llama 3.1. yarn: Peng et al. 2023. All as in transformers.
   enum class Scaling { none, linear, llama3, yarn } scaling = Scaling::none;
   double theta = 10000;
   double factor = 1;                                 // linear, llama3, yarn
   double original_positions = 0;                     // llama3, yarn: the context in pretraining, in tokens
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
-  bool truncates = true;                             // yarn: the ramp begins and ends at whole channels
+  bool truncates = true;                             // yarn: interpolation begins and ends at whole channel pairs
   double attention_factor = 1;                       // multiplies sines and cosines
 
   bool operator==(const Rope&) const = default;
 };
 
-// The angle for each position of channel pairs 0 … head_dim/2 − 1, in radians. f32 steps, as in transformers.
+// Returns the angle per position of channel pairs 0 to head_dim/2 − 1, in radians. Rounds to f32 at the same steps as
+// transformers.
 std::vector<float> rope_frequencies(const Rope& rope, int64_t head_dim);
 
-// The attention_factor of yarn if a configuration does not give it. 0: mscale is not given.
+// The attention_factor of yarn if a configuration does not give it. mscale or mscale_all_dim = 0: not given.
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
 
 }  // namespace tessera

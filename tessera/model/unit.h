@@ -1,5 +1,6 @@
-// Units are gathered and freed as one. A model is one root (embedding), a list of blocks, and a head, which is a part
-// of the root if it is tied. A unit sees one device and full parameters. The engine handles ranks and shards.
+// Units of a model. A unit's parameters are gathered and freed together. A model has a root (the embedding), a list of
+// blocks, and a head. A tied head is a part of the root. A unit computes on one device with complete parameters. The
+// engine handles ranks and shards.
 //
 // Letters: B sequences, N tokens, C channels, H heads, V vocabulary, M rows with loss, P elements of a unit.
 #pragma once
@@ -14,13 +15,14 @@
 
 namespace tessera {
 
-// A micro-batch on the device: its real tokens one after the other, without padding.
+// A micro-batch on the device: its sequences one after the other, without padding between them. In training on a GPU,
+// the last sequence may be padding (padded_tokens()).
 struct Batch {
   View ids;          // [N] i32
-  View starts;       // [B+1] i32
-  View positions;    // [N] i32: of each token in its sequence
+  View starts;       // [B+1] i32: first row of each sequence, then N
+  View positions;    // [N] i32: position of each token in its sequence
   View target_rows;  // [M] i32, ascending: the rows with loss
-  View targets;      // [M] i32: the token each of them must predict
+  View targets;      // [M] i32: the token that each of these rows must predict
   View row_ids;      // [N] i64: a number for each token; it does not depend on how the step is cut into batches
   int64_t num_tokens = 0, num_sequences = 0, num_targets = 0;
 };
@@ -30,7 +32,7 @@ struct KvCache {
   std::vector<View> keys, values;  // per block: [rows, channels of the keys]
   View starts;                     // [B] i32: first row of each sequence
   View lengths;                    // [B] i32: rows in use; only while decoding
-  bool decoding = false;           // false: reads a prompt; true: one new token per sequence
+  bool decoding = false;           // false: reads prompts; true: one new token per sequence
 };
 
 // What a unit needs in addition to its parameters.
@@ -41,12 +43,12 @@ struct Frame {
   DType dtype;                           // of activations
   bool training = false;                 // enables dropout
   uint64_t dropout_seed = 0;             // of the run; row ids differ between updates
-  bool fresh_gradients = false;          // weights with decay hold no gradients yet: a unit's first product writes them
+  bool fresh_gradients = false;          // the first product overwrites gradients of weights with decay
   KvCache* cache = nullptr;              // set during generation
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
-  int64_t head_chunk_bytes = 128 << 20;  // minimum limit for the bytes of logits that exist at a time
-  bool large_head_chunks = false;   // use a share of the bytes on the stack as the limit, if that is more (head.cc)
-  bool stands_for_smaller = false;  // the memory must suffice for every batch up to this one's sizes (head.cc)
+  int64_t head_chunk_bytes = 128 << 20;  // limit for the bytes of logits that exist at a time
+  bool large_head_chunks = false;        // the limit grows with the bytes on the stack (head.cc)
+  bool stands_for_smaller = false;       // use enough memory for every smaller batch too (head.cc)
 
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics need more precision than 16-bit activations have.
@@ -75,10 +77,10 @@ class Block : public Unit {
  public:
   using Unit::Unit;
   // Computes y [N, C] from x [N, C]. y may be empty if only the saved views are needed. With `saved`, the views for
-  // backward stay on the stack above y. Without it, nothing stays.
+  // backward stay on the stack. Otherwise the stack is unchanged afterwards.
   virtual void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const = 0;
   // Computes d_x [N, C] from d_y [N, C] and adds to the gradients g of trainable parameters. Fresh gradients of weights
-  // with decay have unspecified contents; all other fresh gradients hold zeros. `x` is the input of forward. Leaves the
+  // with decay have unspecified contents; all other fresh gradients are zeros. `x` is the input of forward. Leaves the
   // stack unchanged.
   virtual void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                         View d_y, View d_x) const = 0;
@@ -87,15 +89,15 @@ class Block : public Unit {
 // The gradients of a linear layer. If a parameter is frozen, its view is empty and nothing is computed for it.
 void weight_gradient(Frame& frame, View d_y, View x, View d_weight);
 void bias_gradients(Frame& frame, std::initializer_list<BiasGradient> gradients);
-// For a kernel that always sums a gradient, even if nobody needs it. Returns the gradient, or space [elems] on the
-// stack if it is empty.
+// For a kernel that always sums a gradient, even if nobody needs it. Returns `gradient`, or new space [elems] on the
+// stack if `gradient` is empty.
 View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype);
-// As Kernels::layer_norm_backward, with an empty view for the gradient of a frozen weight or bias.
+// Like Kernels::layer_norm_backward, but d_weight or d_bias may be empty if the weight or bias is frozen.
 void norm_backward(Frame& frame, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
                    View d_weight, View d_bias, View y);
 
-// Attention of a block, including the cache's part. Computes o [N, H·D] from qkv [N, W], and log_sum_exp [N, H] for
-// backward.
+// Attention of a block. Reads and writes the frame's cache, if there is one. Computes o [N, H·D] from qkv [N, W], and
+// log_sum_exp [N, H] for backward.
 void attend(Frame& frame, int64_t layer, View qkv, const AttentionShape& shape, const Dropout& dropout, View o,
             View log_sum_exp);
 

@@ -10,15 +10,15 @@ inline int64_t linear_flops(int64_t num_rows, int64_t channels_in, int64_t chann
   return 2 * num_rows * channels_in * channels_out;
 }
 
-// Causal attention over one sequence of T tokens: q·kᵀ and p·v, each 2·H·D per pair of positions. Query heads that
-// share keys do not need fewer operations. A query sees at most `window` positions, if it is not 0.
+// Causal attention over one sequence of T tokens: q·kᵀ and p·v, each 2·H·D operations per pair of positions. Query
+// heads that share keys do not need fewer operations. If `window` is not 0, a query sees at most `window` positions.
 inline int64_t attention_forward_flops(int64_t num_tokens, int64_t channels, int64_t window = 0) {
-  const int64_t hidden = window > 0 && num_tokens > window ? num_tokens - window : 0;  // from the last query
+  const int64_t hidden = window > 0 && num_tokens > window ? num_tokens - window : 0;  // hidden from the last query
   return 4 * channels * (num_tokens * (num_tokens + 1) / 2 - hidden * (hidden + 1) / 2);
 }
 
-// Includes the backward pass, which costs 2.5 times the forward: it computes the scores again, and four more products.
-// A checkpointed block runs forward twice.
+// Includes the backward pass, which costs 2.5 times the forward pass: it computes the scores again, and four more
+// products. A checkpointed block runs the forward pass twice.
 inline int64_t attention_training_flops(int64_t num_tokens, int64_t channels, int64_t window, bool checkpointed) {
   return attention_forward_flops(num_tokens, channels, window) * (checkpointed ? 9 : 7) / 2;
 }

@@ -3,13 +3,14 @@
 //
 // Letters: B sequences, N tokens (all sequences of a micro-batch concatenated, no padding), C channels, I/O channels in
 // and out of a linear layer, H heads, K heads of keys and values, D head dimension, W channels of a row of qkv, F inner
-// channels of a gated layer, V vocabulary, M rows that carry loss, T longest sequence.
+// channels of a gated layer, V vocabulary, M rows that carry loss, P elements of a flat array.
 //
 // Floating-point views of one call share one type T, unless stated otherwise: f32, bf16, f16, or f64 for gradient
-// checks. With a 16-bit T, statistics (stats, log_sum_exp) are f32, and gradients of parameters (d_weight, d_bias) are
-// f32 or T. A call overwrites results and adds to gradients of parameters. Results must not overlap inputs. Where the
-// comment says "or empty", an empty View means that the caller does not need the array. All kernels are deterministic:
-// the same inputs on the same device give the same bits, for any number of threads.
+// checks. With a 16-bit T, statistics (stats, rstd, log_sum_exp) are f32, and gradients of parameters (d_weight,
+// d_bias) are f32 or T. A call overwrites results and adds to gradients of parameters. Results must not overlap inputs,
+// unless a comment says "may be". Where a comment says "or empty", an input may be absent, or the caller does not need
+// a result: the View is then empty. All kernels are deterministic: the same inputs on the same device give the same
+// bits, for any number of threads.
 #pragma once
 
 #include <memory>
@@ -23,10 +24,10 @@ namespace tessera {
 // Limits of a call, the same on every device. A caller checks its sizes against them.
 inline constexpr int64_t kMaxBatchTokens = int64_t{1} << 22, kMaxBatchSequences = 65535;
 inline constexpr int64_t kMaxHeadDim = 512;           // channels of an attention head
-inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a layer norm, if they are a multiple of 8
+inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a norm, if they are a multiple of 8
 inline constexpr int64_t kMaxAnyNormChannels = 4096;  // otherwise
 
-// Linear layers support all except silu. Gated layers support silu and gelu_tanh.
+// Linear layers support all activations except silu. Gated layers support silu and gelu_tanh.
 enum class Activation { none, gelu_tanh, relu, silu };
 
 // Inverted dropout: kept elements are divided by (1 − rate). The mask of element (row, column) depends only on (seed,
@@ -40,8 +41,8 @@ struct Dropout {
 };
 
 // How to draw a token from the probabilities that logits stand for. In this order: the logits are divided by the
-// temperature; top_k keeps the tokens with the k greatest logits; top_p keeps the most likely tokens of these until
-// their probabilities sum to p. A token that is as likely as the last kept one is kept too.
+// temperature; top_k keeps the tokens with the k greatest logits; of these tokens, top_p keeps the most likely ones,
+// until their probabilities sum to p. A token that is as likely as the last kept one is kept too.
 struct Sampling {
   double temperature = 1;  // greater than 0
   int64_t top_k = 0;       // 0: all tokens
@@ -86,7 +87,7 @@ struct HeadNorms {
 enum class AdamWWrites { all, parameters, moments };
 
 struct BiasGradient {
-  View d_y;     // N is the same for all of a call
+  View d_y;     // [N, O]; one N for all entries of a call
   View d_bias;  // [O] +=
 };
 
@@ -155,7 +156,7 @@ class Kernels {
   virtual void rotary_angles(View positions /*[N] i32*/, View frequencies /*[D/2] f32*/, double scale,
                              View rotations /*[N, D]*/) = 0;
   // y = qkv with queries and keys rotated by (x_j·cos − x_{j+D/2}·sin, x_{j+D/2}·cos + x_j·sin), after the norms, if
-  // any. Layout blocked. Without norms, y may be qkv.
+  // any. The layout must be blocked. Without norms, y may be qkv.
   virtual void rotate_heads(View qkv /*[N, W]*/, View rotations /*[N, D]*/, const AttentionShape& shape,
                             const HeadNorms& norms, View y /*[N, W]*/) = 0;
   // The gradient through rotate_heads. qkv is its input, or empty without norms.
@@ -183,7 +184,7 @@ class Kernels {
   virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
                                      View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/,
                                      View x /*[N, I], may be preactivation; or empty*/) = 0;
-  // Overwrites a fresh d_weight, which has unspecified contents. Adds to any other.
+  // With `fresh`, d_weight has unspecified contents, and the call overwrites it. Otherwise the call adds to it.
   virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, bool fresh,
                                       View d_weight /*[O, I] = or +=*/) = 0;
   // Gradients of the biases of several layers in one call. Each is little work: on a GPU, two cost little more than
@@ -192,9 +193,9 @@ class Kernels {
   // d_x = d_y ∘ mask: the gradient through the dropout on a linear layer's output.
   virtual void dropout_backward(View d_y /*[N, O]*/, const Dropout& dropout, View d_x /*[N, O]; may be d_y*/) = 0;
 
-  // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·k)) · v
+  // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·position)) · v
 
-  // Sequence b has rows starts[b] … starts[b+1]−1. k counts from 0 in each sequence.
+  // Sequence b has rows starts[b] … starts[b+1]−1. `position` is the key's, counted from 0 in each sequence.
   virtual void attention_forward(View qkv /*[N, W]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
                                  const Dropout& dropout, View o /*[N, H·D]*/,
                                  View log_sum_exp /*[N, H] of the scores; or empty*/) = 0;
@@ -202,7 +203,7 @@ class Kernels {
                                   View d_o /*[N, H·D]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
                                   const Dropout& dropout, View d_qkv /*[N, W]*/) = 0;
 
-  // ---- generation: keys and values of sequence b lie in cache rows cache_starts[b] + position -----------------------
+  // ---- generation: keys and values of sequence b are in cache rows cache_starts[b] + position -----------------------
   virtual void store_keys_values(View qkv /*[N, W]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
                                  View cache_starts /*[B] i32*/, View keys /*[rows, K·D]*/,
                                  View values /*[rows, K·D]*/) = 0;
@@ -220,7 +221,7 @@ class Kernels {
   virtual void argmax_rows(View logits /*[M, V]*/, View ids /*[M] i32*/) = 0;  // the first of equal maxima
   // Draws one id for each row, with probabilities that are exact to 2^-42 (ops/sampling_numbers.h). draws[i] is a
   // uniform random 64-bit number. For equal draws, the id depends only on the row's logits: not on other rows, threads
-  // or the device. A NaN is never drawn. A row without a finite logit gives 0. V ≤ kMaxSampledVocabulary.
+  // or the device. A NaN is never drawn. If all logits of a row are NaN or −∞, its id is 0. V ≤ kMaxSampledVocabulary.
   virtual void sample_rows(View logits /*[M, V]*/, View draws /*[M] i64*/, const Sampling& sampling,
                            View ids /*[M] i32*/) = 0;
 
@@ -230,23 +231,24 @@ class Kernels {
   // f32 stored in two arrays: f16 or bf16, and their `rest`. If only moments are written, the call does not access
   // parameters, and they may be empty. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for
   // NaN.
-  // Moments and parameters may also be bf16, without a rest. They are updated in f32, each from the unrounded others,
-  // and rounded stochastically when they are stored.
+  // Moments and parameters may also be bf16, without a rest. They are updated in f32 from unrounded values, and rounded
+  // stochastically when they are stored.
   virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
                      View v /*[P]*/, const AdamWStep& step) = 0;
   // Whether adamw() accepts every value of AdamWStep::writes.
   virtual bool can_split_adamw() const { return false; }
 
   // While on, the first call with a shape may take longer, to find the fastest algorithm for later calls with this
-  // shape. The results do not depend on it, in any bit.
+  // shape. The results have the same bits as without it.
   virtual void set_tuning(bool) {}
 
   // Floating-point operations of the linear layers since construction (ops/flops.h). Attention is not included: its
   // count depends on the lengths of the sequences, which the caller knows.
   int64_t flops() const { return flops_; }
 
-  // Scratch in bytes of Category::workspace. It grows to the needs of the largest call (16-bit types on the CPU). A
-  // caller that knows its work in advance reserves the scratch, and then no call allocates.
+  // The bytes of scratch under Category::workspace that grows to the needs of the largest call. Only 16-bit types on
+  // the CPU have such scratch. A caller that knows its work in advance reserves the scratch, and then no call
+  // allocates.
   virtual int64_t scratch_bytes() const { return 0; }
   virtual void reserve_scratch(int64_t) {}
 

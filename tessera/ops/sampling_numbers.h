@@ -3,8 +3,8 @@
 //   distance = (largest logit − logit) / temperature, as a fixed-point number with 26 fraction bits;
 //   weight   = exp(−distance), as a fixed-point number with 42 fraction bits: the token's share before normalization.
 //
-// Sums of weights are therefore exact in any order. Tokens with equal distances count as equally likely. The weight of
-// a token that is less likely than 2^-43 times the most likely one is 0.
+// Sums of weights are therefore exact in any order. Tokens with equal distances count as equally likely. A token has
+// the weight 0 if its share is less than 2^-43 of the most likely token's.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,10 @@
 namespace tessera {
 
 inline constexpr double kDistanceUnit = 0x1p-26, kWeightUnit = 0x1p-42;
-// Beyond this distance, 32, weights are 0. NaN and such logits have the distance kNeverDrawn, and no pass counts them.
+// Beyond the largest distance, 32, weights are 0. Logits beyond it, and NaN, get the distance kNeverDrawn. No pass
+// counts them.
 inline constexpr uint32_t kLargestDistance = 0x7FFFFFFFu, kNeverDrawn = 0x80000000u;
-// Sums of so many weights fit into 63 bits.
+// The sum of this many weights fits into 63 bits.
 inline constexpr int64_t kMaxSampledVocabulary = int64_t{1} << 20;
 
 // `largest` is finite or +∞, and no logit is greater.
@@ -32,7 +33,7 @@ constexpr uint64_t sampling_weight(double share) {
   return static_cast<uint64_t>(share * (1 / kWeightUnit) + 0.5);
 }
 
-// top_p keeps a token if the tokens that are more likely have less than this mass, of `total` for all.
+// top_p keeps a token if all more likely tokens together have less than this mass. `total` is the mass of all tokens.
 constexpr uint64_t sampling_mass_of(double top_p, uint64_t total) {
   const double wanted = top_p * static_cast<double>(total);
   auto mass = static_cast<uint64_t>(wanted);
@@ -57,7 +58,8 @@ constexpr SamplingDigit sampling_digit(int digit) {
   return digit == 0 ? SamplingDigit{20, 11} : digit == 1 ? SamplingDigit{10, 10} : SamplingDigit{0, 10};
 }
 
-// The random number of a text's token `position`, counted from its first new token. Depends on nothing else.
+// The random number for token `position` of text `text`. Position 0 is the text's first new token. The number depends
+// on nothing else.
 inline uint64_t sampling_draw(uint64_t seed, int64_t text, int64_t position) {
   constexpr uint64_t kStream = uint64_t{0x73616D70} << 32;  // "samp": keeps it separate from other draws with the seed
   const auto words = philox(seed, static_cast<uint64_t>(position), kStream ^ static_cast<uint64_t>(text));

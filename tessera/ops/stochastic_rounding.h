@@ -1,5 +1,5 @@
-// Stochastic rounding of f32 to bf16, as AdamW stores bf16 states: a value between two neighbouring bf16 becomes the
-// upper one with a probability equal to its distance from the lower one, in units of the distance between both. The
+// Stochastic rounding of f32 to bf16, as AdamW stores bf16 states: a value between two neighbouring bf16 values becomes
+// the upper one with a probability equal to its distance from the lower one, in units of the distance between both. The
 // expected result is the value itself, so updates much smaller than a unit of bf16 are not lost. Rounding to nearest
 // would lose them.
 //
@@ -28,8 +28,9 @@ constexpr uint64_t rounding_counter_high(int64_t update) {
   return uint64_t{1} << 63 | static_cast<uint64_t>(update);
 }
 
-// 16 of an element's 32 random bits for each of its values. The 16 bits of one value are uniform. Those of m and p
-// share none; those of v share 8 with each, which correlates them by 1/256.
+// Each of an element's three values uses 16 of its 32 random bits, from this bit on. The 16 bits of one value are
+// uniform. The bits of m and of p are disjoint. The bits of v share 8 with each of them, which correlates them by
+// 1/256.
 enum class Rounded : uint32_t { m = 0, v = 8, p = 16 };
 
 // Finite values stay finite: the result is at most the largest bf16. Infinity stays infinite, and NaN stays NaN. No

@@ -36,7 +36,7 @@ Overflow LossScaler::update_as_grad_scaler(bool overflow) {
 }
 
 // deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler.update_scale with scale factor 2. The scale doubles after window
-// + 1 steps without overflow, and then after every further window. Only this restores the hysteresis.
+// + 1 steps without overflow, and then after every further window of such steps. Only doubling restores the hysteresis.
 Overflow LossScaler::update_as_deepspeed(bool overflow) {
   if (overflow) {
     state_.clean_steps = 0;

@@ -1,5 +1,6 @@
 // The loss scale of fp16 training. Gradients are computed from the scaled loss, so small gradients do not become zero.
-// A step with overflowing gradients is skipped. Pure logic: the caller scales, detects overflow and skips.
+// A step with overflowing gradients is skipped. This class only computes the scale: the caller scales the loss, detects
+// overflow and skips steps.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +12,11 @@ enum class Overflow {
   none,
   searched,   // the search continues: the scale falls, or the overflow uses up hysteresis
   stuck,      // the scale is fixed or at most min_scale, and gradients still overflow
-  exhausted,  // the same under DeepSpeed's rules, which end the run
+  exhausted,  // the scale is at min_scale under DeepSpeed's rules, which then end the run
 };
 
-// How a dynamic scale changes: as torch.amp.GradScaler, or as DeepSpeed's DynamicLossScaler (consecutive_hysteresis
-// off).
+// How a dynamic scale changes: as in torch.amp.GradScaler, or as in DeepSpeed's DynamicLossScaler with
+// consecutive_hysteresis off.
 enum class LossScaleRules { grad_scaler, deepspeed };
 
 struct LossScaleOptions {
@@ -23,7 +24,7 @@ struct LossScaleOptions {
   double fixed_scale = 0;  // > 0: never changes
   double initial_scale = 65536;
   int64_t window = 2000;   // steps without overflow that double the scale
-  int64_t hysteresis = 1;  // deepspeed: the number of the overflow that halves the scale; earlier ones only count
+  int64_t hysteresis = 1;  // deepspeed: overflows halve the scale from this number on; earlier ones only count
   double min_scale = 1;    // an overflow at this scale is not part of the search; deepspeed: it ends the run
 };
 
@@ -32,7 +33,7 @@ struct LossScaleState {
   double scale = 1;
   int64_t clean_steps =
       0;  // steps without overflow; grad_scaler: since the last change, deepspeed: since the last overflow
-  int64_t hysteresis_left = 1;  // deepspeed
+  int64_t hysteresis_left = 1;  // deepspeed: overflows up to the one that halves the scale, inclusive
   bool operator==(const LossScaleState&) const = default;
 };
 

@@ -17,9 +17,9 @@ struct ScheduleOptions {
   Warmup warmup = Warmup::linear;
 };
 
-// The rate's position between the lowest (0) and the highest (1), for the update after `step` earlier ones.
+// The rate's position between the lowest (0) and the highest (1), for the update that follows `step` earlier updates.
 double schedule_factor(const ScheduleOptions& options, int64_t step);
-// The learning rate of this update.
+// The learning rate of that update.
 double scheduled_rate(const ScheduleOptions& options, double lowest, double highest, int64_t step);
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ bool knows_complete_command(const FitRequest& request) {
   return request.rank.world_size == 1 || find_launcher(environment_of_process()).has_value();
 }
 
-// Searches for a configuration for evaluation or generation, which only keep parameters.
+// Searches for a configuration for evaluation or generation, which keep only parameters.
 std::optional<Configuration> find_forward_fit(const FitRequest& request) {
   using enum Tier;
   for (const Tier tier : {device, host, file}) {
@@ -86,7 +86,7 @@ std::string command_with(const std::vector<std::string>& command,
 static std::string command_to(const FitRequest& request, const Configuration& fit) {
   auto flags = flags_between(request.settings, fit.settings);
   if (!request.settings.fsdp.empty())
-    flags.insert(flags.begin(), {"--fsdp", ""});  // a value of --fsdp would contradict them
+    flags.insert(flags.begin(), {"--fsdp", ""});  // another value of --fsdp would contradict `flags`
   if (knows_complete_command(request)) return command_with(own_command(), flags);
   return command_with({"…"}, flags);
 }
@@ -114,7 +114,7 @@ std::string advice(const FitRequest& request) {
   const WorkBounds work = request.work_of(request.settings);
   const bool has_length = work.training.num_tokens + work.evaluation.num_tokens > 0;
   const bool by_tokens = work.training.num_tokens > 0 && request.settings.batch_tokens > 0;
-  return fmt::format("No strategy, offload{} or checkpointing makes it fit. Use a smaller {}{}model{}",
+  return fmt::format("No strategy, offload{} or checkpointing makes the run fit. Use a smaller {}{}model{}",
                      by_tokens ? "" : ", batch size", by_tokens ? "--batch-tokens, a smaller " : "",
                      has_length ? "--max-length, more ranks with a --strategy that shards, or a smaller " : "",
                      work.training.num_tokens > 0 ? "; tessera plan shows the memory by category" : "");

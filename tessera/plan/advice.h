@@ -12,11 +12,11 @@ namespace tessera {
 // with another --strategy, --offload of parameters, or --eval-batch-size.
 std::optional<Configuration> find_nearest_fit(FitRequest request);
 
-// "Start it as: tessera train … --offload optimizer:file # needs 11.5 GiB per rank", or other advice if nothing fits.
-// The text after the command is a shell comment.
+// "Start it as: tessera train … --offload optimizer:file # needs 11.5 GiB per rank". The text after the command is a
+// shell comment. If nothing fits, returns other advice.
 std::string advice(const FitRequest& request);
 
-// The command with other flags, quoted for a shell. `flags` (name and value) replace flags of the same names.
+// The command, quoted for a shell, with `flags` (name and value) at its end. They replace flags of the same settings.
 std::string command_with(const std::vector<std::string>& command,
                          const std::vector<std::pair<std::string, std::string>>& flags);
 

@@ -26,7 +26,8 @@ struct NominalMachine {
 };
 constexpr NominalMachine kCpu{2e11, 16, 4e9, 1e9, 8e9, 1e9, 1e10};
 constexpr NominalMachine kGpu{3e14, 512, 2e11, 2.5e10, 2.5e10, 3e9, 5e10};
-// Bytes of AdamW per element, without the gradient: masters, m and v, read and written.
+
+// Bytes that AdamW reads and writes per element: master, m and v, without the gradient.
 double update_bytes(const EngineOptions& options) {
   return options.bf16_states ? 12 : 24;
 }
@@ -63,13 +64,14 @@ std::vector<Offload> offloads(const FitRequest& request) {
   return all;
 }
 
-// The numbers of checkpointed blocks to try with every batch size. fewest_checkpointed() tries those between.
+// The numbers of checkpointed blocks to try with every batch size. fewest_checkpointed() tries numbers between them.
 std::vector<int64_t> checkpointings(const FitRequest& request) {
   if (request.fixed.contains("activation_checkpointing")) return {request.settings.activation_checkpointing};
   return {0, kAllBlocks};
 }
 
-// Divisors of batch_size × grad_accum in ascending order: the largest one up to each power of two, and batch_size.
+// The batch sizes to try, in ascending order. For each power of two, this is the largest divisor of batch_size ×
+// grad_accum that is not larger than the power. batch_size itself is always included.
 std::vector<int64_t> batch_sizes(const FitRequest& request) {
   const Settings& s = request.settings;
   const bool by_tokens = s.batch_tokens > 0;  // another number of tokens would change the results
@@ -113,12 +115,13 @@ Row search_batch_size(const FitRequest& request, Settings settings, double step_
   return row;
 }
 
-// For a batch size that fits only with checkpointed blocks: the configuration with the fewest of them. Memory falls and
-// time grows with their number. Returns nothing if only all blocks fit, or if it takes `limit_s` seconds or more.
+// For a batch size that does not fit without checkpointed blocks: finds the configuration with the fewest checkpointed
+// blocks that fits. More of them need less memory and more time. Returns nothing if a step takes `limit_s` seconds or
+// more, or if the run fits only with all blocks checkpointed.
 std::optional<Configuration> fewest_checkpointed(const FitRequest& request, Settings settings, double step_tokens,
                                                  double limit_s) {
   std::optional<Configuration> found;
-  int64_t begin = 1, end = request.config.num_layers;  // the fewest is in [begin, end], where `end` means none found
+  int64_t begin = 1, end = request.config.num_layers;  // the numbers in [begin, end) are still to try
   for (int64_t blocks = 1; begin < end; blocks = (begin + end) / 2) {
     settings.activation_checkpointing = blocks;
     Configuration c = plan_configuration(request, settings, step_tokens);

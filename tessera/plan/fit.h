@@ -1,8 +1,8 @@
 // Finds the fastest configuration of a training run that fits into memory. It plans every candidate.
 //
-// The candidates are all combinations of strategy, offload, number of checkpointed blocks and batch size. grad_accum
-// changes with the batch size: batch_size × grad_accum stays constant, and with it the results of the run. batch_tokens
-// stays. A cost model, not a measurement, decides which configuration is faster: step_cost().
+// The candidates are combinations of strategy, offload, number of checkpointed blocks and batch size. grad_accum
+// changes with the batch size: batch_size × grad_accum stays constant, so the results of the run do not change.
+// batch_tokens does not change. A cost model (step_cost()), not a measurement, decides which configuration is faster.
 #pragma once
 
 #include <functional>
@@ -18,21 +18,22 @@
 
 namespace tessera {
 
-// The limit that a plan exceeds most. If the plan fits, the memory of the device that it leaves free.
+// The limit that a plan exceeds most. If the plan fits, this is the limit of the device, and `bytes` is minus the free
+// bytes.
 struct Excess {
   enum class Of { device, host, disk };
   int64_t bytes = 0;  // above the limit; zero or negative if the plan fits
   int64_t limit_bytes = 0;
   Of of = Of::device;
   // Only for device and host memory:
-  Phase phase = Phase::step;  // Phase::step if it exceeds the limit, else the phase with the highest peak
-  Category largest = Category::activations;  // the category with most bytes in this phase
+  Phase phase = Phase::step;  // Phase::step if this phase exceeds the limit, else the phase with the highest peak
+  Category largest = Category::activations;  // the category with the most bytes in `phase`
   int64_t largest_bytes = 0;
   bool fits() const { return bytes <= 0; }
 };
 Excess excess_of(const Plan& plan, const MemoryLimits& limits);
 
-// Seconds of one step on a nominal machine, without overlap. Use them only to compare configurations.
+// Seconds of one step on a nominal machine, without overlap. Use these values only to compare configurations.
 struct StepCost {
   double compute_s = 0, communication_s = 0, offload_s = 0;
   double total_s() const { return compute_s + communication_s + offload_s; }
@@ -64,15 +65,15 @@ struct FitRequest {
 };
 struct FitResult {
   std::optional<Configuration> best;
-  // Faster configurations that do not fit, the fastest first. One batch size for each combination of the other
-  // settings, with no or with all blocks checkpointed.
+  // Faster configurations that do not fit, the fastest first. Each combination of strategy, offload, and no or all
+  // blocks checkpointed appears at most once, with one batch size.
   std::vector<Configuration> faster;
   std::optional<Configuration> smallest;  // if nothing fits: the configuration with the least excess
 };
 // Whether the settings pass check_sharding() and fit the number of ranks.
 bool is_consistent(const Settings& settings, const PlannedRank& rank);
 Configuration plan_configuration(const FitRequest& request, const Settings& settings, double step_tokens);
-// Throws UsageError if the fixed settings exclude every configuration.
+// Searches the candidates. Throws UsageError if the fixed settings exclude every configuration.
 FitResult find_fit(const FitRequest& request);
 
 }  // namespace tessera

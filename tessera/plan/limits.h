@@ -19,24 +19,25 @@ struct MemoryLimits {
   int64_t disk_bytes = std::numeric_limits<int64_t>::max();  // for arrays offloaded to files
 };
 
-// The folder for data offloaded to files: --offload-dir, otherwise `offload` in the output folder.
+// The folder for arrays that are offloaded to files: --offload-dir, otherwise `offload` in the output folder.
 std::string offload_folder(const Settings& settings);
 
-// Free bytes on the disk of `folder`, which need not exist yet. 0 for a file system in memory, because files there save
-// no memory. nullopt if not known.
+// Free bytes on the disk of `folder`. The folder need not exist yet. 0 for a file system in memory, because files there
+// save no memory. nullopt if the free bytes are not known.
 std::optional<int64_t> free_disk_bytes(const std::string& folder);
 
 // The limits of this machine for each of its `num_ranks` ranks: host memory, `gpu_bytes` of its GPU (nullopt: the CPU
 // is the device), and the disk of offload_folder().
 MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<int64_t> gpu_bytes);
 
-// How much of the host memory of a rank may be pinned. Nothing can move pinned pages, so the system needs a rest.
+// How many of a rank's bytes of host memory may be pinned. The system cannot move pinned pages, so it keeps a tenth.
 constexpr int64_t pinnable_bytes(int64_t host_bytes) {
   return host_bytes / 10 * 9;
 }
 
-// The limits for a plan: --fit or --device-memory, --host-memory and --disk, otherwise the limits of this machine. The
-// ranks of a node share --host-memory and --disk.
+// The limits for a plan: --fit or --device-memory, --host-memory and --disk. The ranks of a node share the last two.
+// Limits that are not given are those of this machine. A plan for GPUs on a machine without GPUs has no known limits if
+// none is given.
 MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank);
 
 }  // namespace tessera

@@ -29,22 +29,22 @@ struct LocalRanks {
 std::optional<int64_t> usable_gpu_bytes(Device& device);
 
 // Plans the work, and compares the needs of all ranks on this machine with the available memory, including the limit of
-// the control group. On GPUs, also compares the needs of rank.rank with `gpu_bytes`. Throws OutOfMemoryError with both
-// numbers and a command that would fit.
+// the control group. On GPUs, also compares the needs of rank.rank with `gpu_bytes`. If the run does not fit, throws
+// OutOfMemoryError with the needed and the available bytes, and with the command of a run that fits.
 void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                   LocalRanks local, std::optional<int64_t> gpu_bytes);
 
-// Compares the file bytes of the ranks on this machine with the free space on the disk of --offload-dir. RunError if
-// the space is too small. Call it before the files are created.
+// Compares the file bytes of the ranks on this machine with the free space on the disk of --offload-dir. Throws
+// RunError if the space is too small. Call it before the files are created.
 void check_disk(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                 LocalRanks local);
 
-// Advice for a run that ran out of memory although its plan fits: the fastest run that needs at most 90 % of its
-// memory.
+// Advice for a run that ran out of memory although its plan fits: the fastest run that needs at most 90 % of the memory
+// that was planned.
 std::string advice_for_less(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,
                             const PlannedRank& rank, LocalRanks local, std::optional<int64_t> gpu_bytes);
 
-// Runs `work`, which should fit into memory by its plan. If it runs out of memory, calls `check`. If `check` throws
+// Runs `work`, which fits into memory according to its plan. If it runs out of memory, calls `check`. If `check` throws
 // OutOfMemoryError (with advice for the memory that is left), adds the failed allocation to this error. If `check`
 // returns, its text is the advice in the error.
 template <typename Work>

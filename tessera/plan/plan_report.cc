@@ -85,8 +85,8 @@ Record configuration_record(const Configuration& configuration) {
   return record;
 }
 
-// Adds table rows, one for each category. Omits rows without bytes in any phase, and rows that another rank's
-// plan also has.
+// Adds table rows: one for each category, and the total. Omits rows without bytes in any phase. Also omits the rows of
+// categories that are equal in the plan of another rank.
 class LedgerRows {
  public:
   LedgerRows(Table& table, const Plan* other) : table_(table), other_(other) {}
@@ -123,7 +123,7 @@ class LedgerRows {
 
  private:
   Table& table_;
-  const Plan* other_;  // the plan with rows to omit; nullptr: none
+  const Plan* other_;  // rows equal to this plan's are omitted, except totals; nullptr: no row is
   int num_rows_ = 0;
 };
 
@@ -239,7 +239,7 @@ void print_plan(const PlanReport& r, Console& console) {
                                                      std::min(world, r.rank.ranks_per_node));
   const bool frozen = r.first.num_trainable_parameters < r.first.num_parameters;
   const std::string trained =
-      frozen ? fmt::format(" ({} of them train)", format_count(r.first.num_trainable_parameters)) : "";
+      frozen ? fmt::format(" ({} of them trainable)", format_count(r.first.num_trainable_parameters)) : "";
   console.print(fmt::format("{} parameters{}{}; {}{}", format_count(r.first.num_parameters), trained, ranks,
                             summary_of(r.settings), world == 1 ? "" : " per rank"));
   const bool differ = r.ranks_differ();
@@ -250,13 +250,14 @@ void print_plan(const PlanReport& r, Console& console) {
   }
   const double tera = static_cast<double>(r.first.micro_batch_flops) * 1e-12;
   console.print(fmt::format("compute  {:.3g} TFLOP per micro-batch of at most {} tokens{}, {:.3g} per step", tera,
-                            format_count(r.work.training.num_tokens), r.fused ? " (all of a step run as one)" : "",
-                            step_flops(r) * 1e-12));
+                            format_count(r.work.training.num_tokens),
+                            r.fused ? " (all micro-batches of a step run as this one)" : "", step_flops(r) * 1e-12));
   const bool may_fuse =
       gpu && r.settings.grad_accum > 1 && r.settings.fuse_micro_batches != Settings::FuseMicroBatches::off;
   if (may_fuse && r.limits.device_bytes == MemoryLimits{}.device_bytes) {
     console.print(
-        "fusing   a GPU with enough memory runs a step's micro-batches as one; --device-memory plans for such a GPU");
+        "fusing   a GPU with enough memory runs a step's micro-batches as one; give --device-memory to plan with the "
+        "memory of a GPU");
   }
   if (world > 1) {
     console.print(fmt::format("sent     {} by each rank per step", format_bytes(r.first.step_bytes_sent)));
@@ -269,7 +270,7 @@ void print_plan(const PlanReport& r, Console& console) {
   if (excess.limit_bytes == MemoryLimits{}.device_bytes) return;
   const bool both = r.limits.one_memory && excess.of == Excess::Of::device;
   const char* what = both ? "device and host together" : name_of(excess.of);
-  console.print(fmt::format("{}  {} of the {} that a rank may have ({}){}", excess.fits() ? "fits   " : "exceeds",
+  console.print(fmt::format("{}  needs {}, a rank may have {} ({}){}", excess.fits() ? "fits   " : "exceeds",
                             format_bytes(excess.bytes + excess.limit_bytes), format_bytes(excess.limit_bytes), what,
                             excess.fits() ? "" : ": " + account_of(excess)));
 }

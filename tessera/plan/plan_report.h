@@ -15,12 +15,12 @@ struct PlanReport {
   bool fused = false;         // the micro-batches of a step run as one
   Plan first;                 // of rank 0
   std::optional<Plan> other;  // of every other rank, if there is more than one rank
-  MemoryLimits limits;        // the defaults if nothing is known
+  MemoryLimits limits;        // of a rank
   std::optional<FitResult> fit;
   std::optional<DataUse> train_data, eval_data;
 
   bool ranks_differ() const;
-  // Bytes of pinned host memory of a rank, if the system allows so much.
+  // Bytes of host memory that a rank with this plan pins, if the system allows so much.
   int64_t pinned_bytes(const Plan& plan) const;
 };
 

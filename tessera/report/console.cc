@@ -17,7 +17,7 @@ namespace tessera {
 namespace {
 
 constexpr int kUsualColumns = 80;
-constexpr std::string_view kEraseLine = "\r\x1b[K";  // to the first column; erase to the end (ECMA-48 EL)
+constexpr std::string_view kEraseLine = "\r\x1b[K";  // moves to the first column and erases the line (ECMA-48 EL)
 
 int columns_of(int descriptor) {
   winsize size{};
@@ -45,7 +45,7 @@ Terminal describe_terminal(bool is_tty, const std::function<const char*(const ch
   };
   const std::string term = value("TERM");
   if (!is_tty || term.empty() || term == "dumb") return {};
-  // The first of these variables that is set and not empty gives the locale of characters (POSIX, 8.2).
+  // The first of these variables that is set and not empty determines the encoding (POSIX, 8.2).
   std::string locale;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     if (locale.empty()) locale = value(name);

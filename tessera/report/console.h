@@ -11,26 +11,26 @@
 
 namespace tessera {
 
-// The abilities of the screen that an output goes to.
+// What the screen of an output can show.
 struct Terminal {
   bool interactive = false;  // lines can be redrawn: the output is a terminal, and TERM is not dumb
   bool color = false;        // interactive, and NO_COLOR is unset or empty (no-color.org)
   bool unicode = false;      // interactive, and the locale uses UTF-8
 };
 
-// env returns the value of an environment variable, or null if it is unset.
+// `env` returns the value of an environment variable, or null if the variable is unset.
 Terminal describe_terminal(bool is_tty, const std::function<const char*(const char*)>& env);
 
 class Console {
  public:
   // What to do if standard output cannot be written.
   enum class LostOutput {
-    ends_the_verb,  // the verb only prints: OutputClosedError if there is no reader any more, else RunError
+    ends_the_verb,  // the verb only prints: throws OutputClosedError if the reader is gone, else RunError
     is_noted,       // results are in files: print one warning on standard error and continue
   };
   struct Output {
     Terminal terminal;
-    std::function<void(std::string_view)> write;  // writes all of it immediately
+    std::function<void(std::string_view)> write;  // writes the complete text immediately
     std::function<int()> columns;                 // the terminal's width, measured at each call
   };
   Console(Output out, Output err) : out_(std::move(out)), err_(std::move(err)) {}
@@ -43,9 +43,9 @@ class Console {
 
   Console(const Console&) = delete;
 
-  // Any thread may call these five functions. Pass a line without its newline; it may contain several lines.
+  // Any thread may call these five functions. `line` has no newline at its end, but may have several lines.
   void print(std::string_view line);        // to standard output
-  void print_part(std::string_view text);   // to standard output, without a newline; not while there is a status line
+  void print_part(std::string_view text);   // to standard output, without a newline; not while a status line is shown
   void note(std::string_view line);         // to standard error
   void show_status(std::string_view line);  // replaces the status line; must be narrower than the terminal
   void clear_status();

@@ -73,8 +73,8 @@ std::string note_of_unreadable(const fs::path& file, int64_t count) {
              : fmt::format("[!] Skipped {} unreadable row{} of {}\n", count, count == 1 ? "" : "s", file.string());
 }
 
-// The files in `folder` and its subfolders with `prefix` and `suffix`, by path. `own`: the subfolder that takes any
-// prefix.
+// The files in `folder`, `folder`/memory and `folder`/`own` whose names have this prefix and suffix, sorted by path.
+// `any_in_own`: in `own`, any prefix counts.
 std::vector<fs::path> logs_in(const fs::path& folder, const std::string& own, const std::string& prefix,
                               const std::string& suffix, bool any_in_own) {
   std::vector<fs::path> files;
@@ -91,7 +91,7 @@ std::vector<fs::path> logs_in(const fs::path& folder, const std::string& own, co
   return files;
 }
 
-// The content of a file. On failure adds a line to `text` and returns nothing.
+// The content of a file. If it cannot be read, adds a line to `text` and returns nothing.
 std::optional<std::string> content_of(const fs::path& file, std::string& text) {
   try {
     return read_file(file, {});

@@ -38,17 +38,17 @@ struct GpuLogStatistics {
   std::map<int64_t, MemoryStatistics> by_gpu;  // used memory in MiB
   int64_t num_unreadable = 0;
 };
-GpuLogStatistics read_gpu_log(std::string_view text);  // without its first line
+GpuLogStatistics read_gpu_log(std::string_view text);  // skips the first line (the header)
 struct CpuLogStatistics {
   MemoryStatistics real_mb;
   int64_t num_unreadable = 0;
 };
-CpuLogStatistics read_cpu_log(std::string_view text);  // without comments
+CpuLogStatistics read_cpu_log(std::string_view text);  // skips comments: # and the rest of the line
 
 // What `tessera memory` prints.
 struct MemoryAnalysis {
   std::string text;
-  bool found = false;  // any sample
+  bool found = false;  // whether a log had a sample
 };
 // Reads gpu_memory_log*.csv in the folder and in its subfolder `memory`, and all CSV files in its subfolder
 // `gpu_memory`.

@@ -1,4 +1,4 @@
-// Peak, mean and the most frequent values of samples of memory.
+// The peak, the mean and the modes (most frequent values) of samples of memory.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,8 @@
 //   {"schema": 1, "kind": "train", "step": 10, "epoch": 0.5, "loss": 4.895, ..., "timing":
 //   {"samples_per_second": 73.2}}
 //
-// Everything that depends on the clock or the machine is under "timing". Without that key, two runs with the same
-// computation have the same bytes, even if one of them was killed and resumed.
+// Everything that depends on the clock or the machine is under "timing". Except for this key, two runs with the same
+// computation write the same bytes, even if one of the runs was killed and resumed.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,16 @@ class MetricsLog {
   // Creates an empty file. Removes earlier content.
   static MetricsLog create(const std::string& path);
   // Continues an existing file after its first size_bytes (from a checkpoint). Removes the rest, because the run
-  // repeats the steps after the checkpoint. InputError if the file is missing or shorter, or if no line ends there.
+  // repeats the steps after the checkpoint. Throws InputError if the file is missing or shorter, or if no line ends at
+  // size_bytes.
   static MetricsLog resume(const std::string& path, int64_t size_bytes);
 
-  // Writes one record. On return, the operating system has it. kind: "train", "eval", "summary", ...; step: the
-  // optimizer step, from 1. values must not use the keys schema, kind, step, epoch, timing. RunError if the disk fails;
-  // the file then ends with the previous record. Returns the record.
+  // Appends one record and returns it. On return, the operating system has the record. `kind`: "train", "eval",
+  // "summary", ... `step`: the number of optimizer steps done. `values` must not have the keys schema, kind, step,
+  // epoch and timing. Throws RunError if the disk fails; the file then ends with the previous record.
   Record append(std::string_view kind, int64_t step, double epoch, const Record& values, const Record& timing = {});
 
-  // Syncs all records to the disk and returns the size for a checkpoint.
+  // Syncs all records to the disk and returns the size of the file, for a checkpoint.
   int64_t synced_size_bytes();
   int64_t size_bytes() const { return file_.size_bytes(); }
   const std::string& path() const { return file_.path(); }

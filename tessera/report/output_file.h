@@ -1,4 +1,4 @@
-// A file that the report room writes. Every failure becomes a RunError that names the file and the cause.
+// A file that the report room writes. A function that fails throws RunError with the file and the cause.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@ namespace tessera {
 
 class OutputFile {
  public:
-  // mode: flags for open(2) in addition to O_WRONLY | O_CREAT, such as O_TRUNC.
+  // `mode`: flags for open(2) in addition to O_WRONLY | O_CREAT, such as O_TRUNC. Without O_TRUNC, append() continues
+  // an existing file.
   OutputFile(std::string path, int mode);
   ~OutputFile();
   OutputFile(OutputFile&& other) noexcept;
@@ -19,8 +20,8 @@ class OutputFile {
   int64_t size_bytes() const { return size_bytes_; }  // after the last successful write
 
   void append(std::string_view text);  // all or nothing: removes a partial write
-  void truncate(int64_t size_bytes);   // continues from there; size_bytes <= size_bytes()
-  void sync();                         // to the disk, not only to the system
+  void truncate(int64_t size_bytes);   // keeps the first size_bytes bytes; at most size_bytes()
+  void sync();                         // returns when the disk has the content, not only the system
 
  private:
   [[noreturn]] void fail(const char* doing) const;

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kHalfLife = 15;  // seconds; long compared with a step, short compared with a visible change of speed
+constexpr double kHalfLife = 15;         // seconds; much longer than a step, but short enough to show changes of speed
 constexpr double kRedrawInterval = 0.1;  // seconds
 constexpr int kWidestBar = 32, kNarrowestBar = 8;
 

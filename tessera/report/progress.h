@@ -1,4 +1,4 @@
-// Progress of a loop over steps: a bar at the bottom of a terminal, or a line from time to time.
+// Shows the progress of a loop over steps: as a bar at the bottom of a terminal, or as a line from time to time.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace tessera {
 
-double steady_seconds();  // monotonic; since an unspecified moment
+double steady_seconds();  // a monotonic clock; only differences have a meaning
 
 struct ProgressOptions {
   std::string description;  // "Training"
   int64_t first_step = 0;   // steps done before this run
   int64_t total_steps = 0;  // including first_step
   std::string unit = "samples";
-  double every_s = 30;  // without a bar: maximum time between two lines
+  double every_s = 30;  // without a bar: a step prints a line if the last line is at least this old
   std::function<double()> now_s = steady_seconds;
 };
 
@@ -28,11 +28,11 @@ struct ProgressState {
   std::optional<double> loss = {};
   std::optional<double> units_per_s = {};
   std::string unit = {};
-  std::optional<double> left_s = {};  // estimated time to the end
+  std::optional<double> left_s = {};  // estimated seconds until the end
 };
 
-// The bar as a line of at most `columns` columns. To fit, it shrinks. Then it drops the bar, the rate, the time left,
-// the loss and the description, in this order.
+// The progress as a line of at most `columns` columns. If the line is too long, the bar shrinks. If this is not enough,
+// the line drops the bar, the rate, the time left, the loss and the description, in this order.
 //   Training  37% ━━━━━━━━━╸────────────────   370/1000  loss 4.895  73.2 samples/s  1:23 left
 std::string render_bar(const ProgressState& state, const Terminal& terminal, int columns);
 // The same as a line for a log file:
@@ -45,12 +45,12 @@ class Progress {
   ~Progress();                                          // removes an unfinished bar
   Progress(const Progress&) = delete;
 
-  // Call it after a step: `step` steps are done in total, with `num_units` samples since the last call. The last given
-  // loss stays on the screen. A bar is redrawn at most ten times per second.
+  // Call it after a step. `step`: the steps done in total. `num_units`: the samples (or other units) since the previous
+  // call. Without `loss`, the line keeps the previous loss. A bar is redrawn at most ten times per second.
   void update(int64_t step, int64_t num_units, std::optional<double> loss = {});
 
-  // Call these around other work (an evaluation, a checkpoint). Its time does not count, and another Progress may use
-  // the status line.
+  // Call these before and after other work (an evaluation, a checkpoint). The time of this work does not count, and
+  // another Progress may use the status line meanwhile.
   void pause();
   void resume();
 
@@ -68,10 +68,10 @@ class Progress {
   std::optional<double> loss_;
   bool finished_ = false;
 
-  double last_update_s_;  // or the end of the last pause
+  double last_update_s_;  // time of the last update() or resume()
   double last_shown_s_;
-  // Sums of everything so far, and sums whose weight halves every kHalfLife seconds. Their ratios are the mean rates
-  // and the smoothed rates, without bias from the start.
+  // all_: sums since the start, for the mean rate. recent_: sums whose weight halves every kHalfLife seconds, for the
+  // smoothed rate. A smoothed rate is a ratio of two such sums, so the start does not bias it.
   struct Sums {
     double seconds = 0, steps = 0, units = 0;
   };

@@ -44,7 +44,7 @@ std::string whole_number(const Record& value) {
   return value.is_number_unsigned() ? std::to_string(value.get<uint64_t>()) : std::to_string(value.get<int64_t>());
 }
 
-// The position of a value in pretty JSON. One line if spaces_per_level is 0.
+// The indentation of a value in JSON. Everything is on one line if spaces_per_level is 0.
 struct Layout {
   int spaces_per_level = 0;
   int level = 0;

@@ -1,5 +1,5 @@
-// Records: JSON objects that keep the order of their keys, for lines on the screen, metrics.jsonl and summary.json.
-// Only their text is our own: numbers as Python writes them.
+// Records: JSON objects that keep the order of their keys, for lines on the screen, metrics.jsonl and summary.json. The
+// functions below write their text: numbers have the form that Python gives them.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,7 +13,7 @@ namespace tessera {
 // A JSON value. A record without keys is Record::object(); Record() is null.
 using Record = nlohmann::ordered_json;
 
-// A double in the form of Python's repr(): the shortest text that reads back as the same number; 4.0, 1e-05, 1e+16,
+// A double in the form of Python's repr(), the shortest text that reads back as the same number: 4.0, 1e-05, 1e+16,
 // nan.
 std::string python_repr(double value);
 
@@ -23,15 +23,15 @@ double round_decimals(double value, int decimals);
 // One line in the form of a printed Python dict: {'loss': 4.895, 'done': True}.
 std::string to_python(const Record& value);
 
-// One line of JSON: {"loss": 4.895, "done": true}. Numbers as in python_repr(), so every double reads back unchanged.
-// JSON has no NaN and no infinities: they become null. Bytes that are not UTF-8 become U+FFFD.
+// One line of JSON: {"loss": 4.895, "done": true}. Numbers have the form of python_repr(), so every finite double reads
+// back unchanged. NaN and infinities become null, because JSON has none. Bytes that are not UTF-8 become U+FFFD.
 std::string to_json(const Record& value);
 
 // The same on several lines, indented by two spaces. Lists of plain values stay on one line. No newline at the end.
 std::string to_pretty_json(const Record& value);
 
-// Reads the output of to_json(), or any JSON object. InputError for any other text; it starts with `where` (the file
-// and line).
+// Reads the output of to_json(), or any JSON object. Throws InputError for any other text. `where`: the file and line,
+// for the error.
 Record record_from_json(std::string_view text, const std::string& where);
 
 }  // namespace tessera

@@ -9,8 +9,8 @@ class StreamWriter {
  public:
   explicit StreamWriter(int descriptor) : descriptor_(descriptor) {}
 
-  // Writes the complete text. Waits while the stream cannot take it. Returns 0, or errno of the first failure. After a
-  // failure it writes nothing more, and every call returns the same value.
+  // Writes the complete text. Waits while the stream cannot take more. Returns 0, or errno of the first failure. After
+  // a failure the writer writes nothing more, and every call returns the same value.
   int write(std::string_view text);
 
  private:

@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-// Decodes the character at text[0] and returns its number of bytes. Invalid UTF-8 counts as U+FFFD: a byte that starts
-// no character, or an incomplete character.
+// Decodes the character at text[0]. Sets `num_bytes` to its number of bytes. Invalid UTF-8 (a byte that starts no
+// character, or an incomplete character) counts as U+FFFD.
 char32_t decode(std::string_view text, size_t& num_bytes) {
   constexpr char32_t kReplacement = 0xFFFD;
   const auto first = static_cast<unsigned char>(text[0]);

@@ -16,8 +16,8 @@ std::string_view cut_to_width(std::string_view text, int columns);
 
 std::string format_bytes(int64_t bytes);  // 512 B, 1.50 KiB, 14.2 GiB
 std::string format_count(int64_t count);  // 559,214,592
-std::string format_rate(
-    double rate);  // three digits, or all digits before the decimal point: 0.0123, 7.32, 73.2, 12345
+// Three digits, or all digits before the decimal point: 0.0123, 7.32, 73.2, 12345.
+std::string format_rate(double rate);
 std::string format_clock(double seconds);  // 0:07, 12:34, 1:02:03; negative or not finite: --:--
 
 // An argument of a command as a shell reads it: unchanged if possible, otherwise in single quotes.

@@ -22,7 +22,7 @@ void add_rounded(Record& record, const Record& speed) {
   }
 }
 
-// A float of a Python dict with so many significant digits: "4.0", "1.235e+15", "nan".
+// A float as in a Python dict, with at most `digits` significant digits: "4.0", "1.235e+15", "nan".
 std::string digits_of(double value, int digits) {
   if (std::isnan(value)) return "nan";  // without a sign
   std::string text = fmt::format("{:.{}g}", value, digits);

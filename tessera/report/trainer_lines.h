@@ -12,15 +12,15 @@
 namespace tessera {
 
 struct StepMetrics {
-  double loss;           // mean over the valid targets since the last line; shown to 4 decimals
+  double loss;           // mean of the steps' losses since the last line; shown to 4 decimals
   double grad_norm;      // before clipping
   double learning_rate;  // of the step that has just finished
-  double epoch;          // fractional; shown to 2 decimals, also below
+  double epoch;          // with a fraction; here and below, shown to 2 decimals
 };
 
 struct EvalMetrics {
   double loss;
-  double runtime_s;  // shown to 4 decimals; rates are shown to 3 decimals and omitted if it is 0
+  double runtime_s;  // shown to 4 decimals; rates are shown to 3 decimals, or omitted if runtime_s is 0
   int64_t num_samples;
   int64_t num_steps;
   double epoch;
@@ -29,8 +29,8 @@ struct EvalMetrics {
 struct TrainMetrics {
   double runtime_s;
   int64_t num_samples;  // over all epochs
-  int64_t num_steps;    // of the optimizer
-  double mean_loss;     // over all steps
+  int64_t num_steps;    // optimizer steps
+  double mean_loss;     // over all steps with a finite loss
   double epoch;
 };
 
@@ -46,11 +46,12 @@ Record trainer_record(const EvalMetrics& metrics);
 // {'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …, 'train_loss': …, 'epoch': …}
 Record trainer_record(const TrainMetrics& metrics);
 
-// The parts of these that depend on the clock, unrounded: {eval|train}_runtime, _samples_per_second, _steps_per_second.
+// The values of these records that depend on the clock, unrounded: {eval|train}_runtime, _samples_per_second,
+// _steps_per_second.
 Record timing_record(const EvalMetrics& metrics);
 Record timing_record(const TrainMetrics& metrics);
 
-// The same as a line to print, without a newline.
+// The record as a line to print, without a newline.
 template <typename Metrics>
 std::string trainer_line(const Metrics& metrics) {
   return to_python(trainer_record(metrics));
@@ -58,8 +59,8 @@ std::string trainer_line(const Metrics& metrics) {
 // Evaluation Metrics: {'exact_match': …, 'f1': …}
 std::string trainer_line(const AnswerMetrics& metrics);
 
-// The same line for a stream. On an interactive terminal the line of a step has at most kTerminalColumns columns, and
-// losses and scores have at most 4 decimals. Elsewhere the line is unchanged.
+// The line for a stream. On an interactive terminal, losses and scores have at most 4 decimals, and the line of a step
+// has at most kTerminalColumns columns. On other streams, this is the line from above.
 constexpr int kTerminalColumns = 80;
 std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal);
 std::string trainer_line(const EvalMetrics& metrics, const Terminal& terminal);

@@ -52,7 +52,7 @@ void check_training(const ResolvedSettings& resolved) {
     const SettingValue precision = find_setting("precision")->get(s);
     throw UsageError(
         resolved.where("optimizer_states"),
-        fmt::format("\"bf16\" keeps the weights in bf16 too, but the precision is {}", toml_text(precision)),
+        fmt::format("\"bf16\" also keeps the weights in bf16, but the precision is {}", toml_text(precision)),
         "Give --precision bf16, or --optimizer-states fp32");
   }
 }
@@ -70,11 +70,11 @@ void check_micro_batch(const ResolvedSettings& resolved) {
                                  s.batch_tokens, s.max_length, resolved.where("max_length")),
                      fmt::format("Give at least {}, or a smaller --max-length", s.max_length));
   }
-  constexpr double kMostEpochs = 100'000;  // the steps of each are counted before the run
+  constexpr double kMostEpochs = 100'000;  // the steps of each epoch are counted before the run
   if (s.batch_tokens > 0 && s.max_steps == 0 && s.epochs > kMostEpochs) {
     throw UsageError(
         resolved.where("epochs"),
-        fmt::format("{} are too many with batch_tokens, because epochs differ in their numbers of steps", s.epochs),
+        fmt::format("{} are too many with batch_tokens, because the steps of each epoch must be counted", s.epochs),
         fmt::format("Give at most {}, or --max-steps", kMostEpochs));
   }
 }
@@ -156,10 +156,10 @@ void check_prompts(const ResolvedSettings& resolved) {
   }
   const char* const single = !s.prompt.empty() ? "prompt" : "question";
   if (!s.prompts.empty() && (!s.prompt.empty() || !s.question.empty())) {
-    contradicts("prompts", single, "Give a single prompt, or a file of them");
+    contradicts("prompts", single, "Give a single prompt, or a file of prompts");
   }
   if (s.stream == S::Stream::on) {
-    const char* remedy = "Only a single text on standard output can be printed as it comes";
+    const char* remedy = "Only a single text on standard output can be printed token by token";
     if (!s.prompts.empty()) contradicts("stream", "prompts", remedy);
     if (s.json) contradicts("stream", "json", remedy);
     if (!s.output.empty()) contradicts("stream", "output", remedy);
@@ -170,8 +170,9 @@ void check_prompts(const ResolvedSettings& resolved) {
   }
 }
 
-// Refuses sizes for a model that already has a shape. Default values from a file or the environment are accepted, and
-// so are sizes of a weaker source than --model: a recipe's sizes belong to the recipe's model.
+// Refuses sizes for a model that already has a shape. Accepts default values from a file or the environment. Also
+// accepts sizes from a source of lower precedence than the source of `model`, because sizes belong to the model beside
+// them.
 void check_shape(const ResolvedSettings& resolved) {
   const std::string& model = resolved.settings.model;
   if (model.empty() || model == "gpt") return;
@@ -184,8 +185,7 @@ void check_shape(const ResolvedSettings& resolved) {
       throw UsageError(resolved.where(setting->name),
                        fmt::format("the model \"{}\" already defines the size of its vocabulary", model),
                        "Remove it. For another size, change \"vocab_size\" in a copy of the model's config.json and "
-                       "give the copy as "
-                       "--model with --init random");
+                       "give the copy as --model with --init random");
     }
     throw UsageError(
         resolved.where(setting->name),

@@ -49,7 +49,7 @@ void check_groups(const ResolvedSettings& resolved) {
     throw UsageError(resolved.where("shard_group_size"),
                      fmt::format("{} has no effect with the strategy \"{}\", because all ranks form one group",
                                  s.shard_group_size, word_of(resolved, "strategy")),
-                     "Give --strategy hybrid_shard or hybrid_shard_zero2, or remove it");
+                     "Give --strategy hybrid_shard or hybrid_shard_zero2, or remove this setting");
   }
   if (resolved.num_ranks % s.shard_group_size != 0) {
     throw UsageError(resolved.where("shard_group_size"),
@@ -64,7 +64,7 @@ void check_loss_scale(const ResolvedSettings& resolved) {
     throw UsageError(
         resolved.where("loss_scale"),
         fmt::format("{} applies only to fp16, but the precision is {}", s.loss_scale, word_of(resolved, "precision")),
-        "Give --precision fp16, or remove it");
+        "Give --precision fp16, or remove this setting");
   }
   if (s.loss_scale_rules == LossScaleRules::grad_scaler) {
     const S defaults;
@@ -72,7 +72,7 @@ void check_loss_scale(const ResolvedSettings& resolved) {
       throw UsageError(
           resolved.where(name),
           fmt::format("{} applies only to DeepSpeed's rules, but loss_scale_rules is \"grad_scaler\"", value),
-          "Give --loss-scale-rules deepspeed, or remove it");
+          "Give --loss-scale-rules deepspeed, or remove this setting");
     };
     if (s.loss_scale_hysteresis > 1) refuse("loss_scale_hysteresis", fmt::format("{}", s.loss_scale_hysteresis));
     if (s.min_loss_scale != defaults.min_loss_scale) refuse("min_loss_scale", fmt::format("{}", s.min_loss_scale));

@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Far more than real settings need. The limit also bounds the depth of hostile keys (a.a.a.…), because toml++ frees
-// nested tables recursively.
+// This is far more than real settings need. The limit also bounds the depth of hostile keys (a.a.a.…), because toml++
+// frees nested tables recursively.
 constexpr size_t kMaxFileBytes = 16 * 1024;
 
 bool is_fsdp(const std::string& table) {
@@ -118,7 +118,7 @@ static std::string take_include(std::vector<FileEntry>& entries) {
   const auto* text = std::get_if<std::string>(&found->value);
   if (!text || text->empty()) {
     throw UsageError(where, fmt::format("must be the path of a TOML file, got {}", quoted_value(found->value)),
-                     "Write for example include = \"base.toml\". The path is relative to this file");
+                     "Write for example include = \"base.toml\". The path is relative to the folder of this file");
   }
   const fs::path path = (fs::path(found->file).parent_path() / *text).lexically_normal();
   entries.erase(found);
@@ -134,12 +134,12 @@ std::vector<FileEntry> read_config_file(const std::string& path) {
     const fs::path identity = fs::weakly_canonical(file, none);
     if (std::ranges::find(chain, identity) != chain.end()) {
       throw UsageError(includer + ": include", fmt::format("{} includes itself through this file", file),
-                       "Remove one of the lines");
+                       "Remove one of the include lines");
     }
     chain.push_back(identity);
     std::vector<FileEntry> entries = parse_config(read_config_text(file, remedy), file);
     includer = file;
-    remedy = fmt::format("{} includes it. The path is relative to that file", file);
+    remedy = fmt::format("{} includes it. The path is relative to the folder of that file", file);
     file = take_include(entries);
     all.insert(all.begin(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
   }

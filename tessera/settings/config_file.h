@@ -14,23 +14,23 @@ struct FileEntry {
   std::string key;    // as written
   SettingValue value;
   int line = 0;      // from 1
-  std::string file;  // its name, as errors show it
+  std::string file;  // the file's name, as errors show it
 };
 
-// The entries of a TOML text: first the top level, then the tables, each in the order of its keys. Errors name the file
-// as `name`. Throws UsageError with file and line if the text is not TOML or is too large. Every value must be a text,
-// a number or a boolean. Only the table [fsdp] (also [fsdp_config]) may contain more. A nested table: its name becomes
-// a prefix of its keys
-// ("mixed_precision_policy.param_dtype"). An array of texts: it becomes one text, joined with commas.
+// The entries of a TOML text: first the top level, then the tables, each sorted by key. Every value must be a text, a
+// number or a boolean. The table [fsdp] (or [fsdp_config]) may also contain nested tables and arrays of texts.
+// The name of a nested table becomes a prefix of its keys ("mixed_precision_policy.param_dtype"). An array of texts
+// becomes one text, joined with commas. Throws UsageError, with file and line, if the text is not TOML, is too large,
+// or has another value. Errors name the file as `name`.
 std::vector<FileEntry> parse_config(std::string_view text, const std::string& name);
 
 // The content of a text file of at most 16 KiB. Throws UsageError with the remedy if the file is longer or cannot be
 // read.
 std::string read_config_text(const std::string& path, const std::string& remedy);
 
-// The entries of a file. The entries of the file that its key `include` names come first, and so on. That path is
-// relative to the folder of the file that contains it. Throws UsageError, also if a file cannot be read or includes
-// itself.
+// The entries of a file. If it has the key `include`, the entries of the file that this key names come first, and so
+// on. The path in `include` is relative to the folder of the file that contains the key. Throws UsageError, also if a
+// file cannot be read or includes itself.
 std::vector<FileEntry> read_config_file(const std::string& path);
 
 }  // namespace tessera

@@ -31,7 +31,7 @@ class Reader {
     read_reduction();
     if (!file_.ignored().empty()) {
       layer_.notes.push_back(
-          file_.where("ignored, because Tessera has no use for them: " + joined(file_.ignored(), ", ")));
+          file_.where("these keys are ignored, because Tessera has no use for them: " + joined(file_.ignored(), ", ")));
     }
     return std::move(layer_);
   }
@@ -47,7 +47,7 @@ class Reader {
   void set_if(const char* name, const std::optional<T>& value, const std::string& path) {
     if (value) set(name, SettingValue(*value), path);
   }
-  // Sets DeepSpeed's default for a missing key. "auto" is not missing; it means the trainer's value.
+  // Sets DeepSpeed's default for a missing key. A key with the value "auto" is not missing.
   void preset(const char* name, const SettingValue& value, const std::string& path) {
     if (file_.has(path)) return;
     layer_.presets.push_back({find_setting(name), value, {Origin::Kind::deepspeed_preset, file_.where(path)}});
@@ -161,7 +161,7 @@ class Reader {
     set_if("loss_scale_window", file_.whole("fp16.loss_scale_window"), "fp16.loss_scale_window");
     set_if("loss_scale_hysteresis", file_.whole("fp16.hysteresis"), "fp16.hysteresis");
     set_if("min_loss_scale", file_.real("fp16.min_loss_scale"), "fp16.min_loss_scale");
-    // No key selects DeepSpeed's rules. The section itself does.
+    // No key selects DeepSpeed's rules for the loss scale. The section fp16 itself selects them.
     layer_.presets.push_back({find_setting("loss_scale_rules"),
                               SettingValue("deepspeed"),
                               {Origin::Kind::deepspeed_preset, file_.where("fp16")}});
@@ -180,7 +180,7 @@ class Reader {
     refuse(path,
            fmt::format("false contradicts precision {} ({})",
                        toml_text(find_setting("precision")->get(others_.settings)), others_.where("precision")),
-           "Write \"auto\" to use the trainer's value");
+           "Write \"auto\" to use this precision");
   }
 
   void read_zero() {
@@ -196,7 +196,7 @@ class Reader {
     if (const auto elements = file_.whole("zero_optimization.reduce_bucket_size")) {
       const int64_t element_bytes = reduce_dtype() == "fp32" ? 4 : 2;
       if (*elements < 1 || *elements > (int64_t{1} << 60)) {
-        refuse("zero_optimization.reduce_bucket_size", fmt::format("must be at least 1, got {}", *elements), "");
+        refuse("zero_optimization.reduce_bucket_size", fmt::format("must be from 1 to 2^60, got {}", *elements), "");
       }
       set("reduce_bucket_size", *elements * element_bytes, "zero_optimization.reduce_bucket_size");
     }
@@ -278,14 +278,15 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
   const int64_t total = *layer.train_batch_size, ranks = resolved.num_ranks;
   const std::string where = layer.name + ": train_batch_size";
   if (s.batch_tokens > 0) {
-    throw UsageError(where,
-                     fmt::format("{} contradicts {} {}: steps filled by tokens differ in their numbers of samples",
-                                 total, resolved.where("batch_tokens"), s.batch_tokens),
-                     "Remove it or write \"auto\", or give --batch-size");
+    throw UsageError(
+        where,
+        fmt::format("{} contradicts {} {}: steps that are filled by tokens differ in their numbers of samples", total,
+                    resolved.where("batch_tokens"), s.batch_tokens),
+        "Remove it or write \"auto\", or give --batch-size");
   }
   const bool has_accumulation = resolved.is_given("grad_accum");
-  // With "auto", the size of a micro-batch is the trainer's value or default, unless the other two numbers determine
-  // it.
+  // For "auto", the size of a micro-batch is the value or the default of batch_size, unless the other two numbers
+  // determine it.
   const bool has_micro = resolved.is_given("batch_size") || (layer.micro_batch_is_auto && !has_accumulation);
   // A factor that is not given starts as 1. This is DeepSpeed's default for the accumulation if neither is given.
   const int64_t micro = has_micro ? s.batch_size : 1;
@@ -299,7 +300,7 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
                       fmt::format("{} is not {}{}{}{} rank{}", total, is_multiple ? "a multiple of " : "",
                                   named("batch_size", has_micro, micro),
                                   named("grad_accum", has_accumulation, accumulation), ranks, ranks == 1 ? "" : "s"),
-                      "Change one of them, or write \"auto\"");
+                      "Change one of these numbers, or write \"auto\"");
   };
   // Each factor is below 2^31, so the product of two fits. The third follows by division.
   const int64_t factor = micro * accumulation;

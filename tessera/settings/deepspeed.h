@@ -12,22 +12,22 @@
 namespace tessera {
 
 struct DeepSpeedLayer {
-  std::vector<LayerValue> presets;  // DeepSpeed's defaults for missing keys, if they differ from ours
-  std::vector<LayerValue> values;   // the values in the file
-  std::vector<std::string> notes;   // for the log, one line each
-  // Samples per step over all ranks, if given, and whether the size of a micro-batch is "auto" (the trainer's value).
-  std::optional<int64_t> train_batch_size;
-  bool micro_batch_is_auto = false;
-  std::string name;  // of the file, for error messages
+  std::vector<LayerValue> presets;          // DeepSpeed's defaults for missing keys, if they differ from Tessera's
+  std::vector<LayerValue> values;           // the values in the file
+  std::vector<std::string> notes;           // for the log, one line each
+  std::optional<int64_t> train_batch_size;  // samples per step over all ranks; nullopt if not given
+  bool micro_batch_is_auto = false;         // whether train_micro_batch_size_per_gpu is "auto"
+  std::string name;                         // of the file, for error messages
 };
 
 // Reads DeepSpeed's configuration. `others` are the settings without this file. They decide whether the section fp16
-// has an effect. For "auto", the trainer's value stays. Throws UsageError with the path of the key if the text is not
-// JSON, or if the file contains unknown keys, wrong types, contradictions or unsupported features.
+// has an effect. A key with the value "auto" leaves the setting as it is. Throws UsageError, with the path of the key,
+// if the text is not JSON, or if it contains unknown keys, wrong types, contradictions or unsupported features.
 DeepSpeedLayer read_deepspeed(std::string_view text, const std::string& name, const ResolvedSettings& others);
 
-// Ensures batch_size × grad_accum × ranks = train_batch_size. Computes a factor that is not given from the others.
-// Throws UsageError, which names all factors, if they contradict each other.
+// If the file gives train_batch_size, ensures batch_size × grad_accum × ranks = train_batch_size. Computes a factor
+// that is not given from the other numbers. Throws UsageError, which names all factors, if the numbers contradict each
+// other.
 void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved);
 
 }  // namespace tessera

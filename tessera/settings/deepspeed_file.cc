@@ -80,8 +80,8 @@ constexpr Key kKeys[] = {
     {"zero_optimization.offload_optimizer.device", Fate::used},
     {"zero_optimization.offload_optimizer.nvme_path", Fate::used},
     {"zero_optimization.offload_optimizer.pin_memory", Fate::used},
-    {"zero_optimization.offload_optimizer.buffer_count", Fate::ignored, "two units"},
-    {"zero_optimization.offload_optimizer.buffer_size", Fate::ignored, "a unit's size"},
+    {"zero_optimization.offload_optimizer.buffer_count", Fate::ignored, "always two units"},
+    {"zero_optimization.offload_optimizer.buffer_size", Fate::ignored, "always a unit's size"},
     {"zero_optimization.offload_optimizer.fast_init", Fate::ignored, "always fast"},
     {"zero_optimization.offload_optimizer.pipeline", Fate::ignored, "always pipelined"},
     {"zero_optimization.offload_optimizer.pipeline_read", Fate::ignored, "always pipelined"},
@@ -94,9 +94,9 @@ constexpr Key kKeys[] = {
     {"zero_optimization.offload_param.device", Fate::used},
     {"zero_optimization.offload_param.nvme_path", Fate::used},
     {"zero_optimization.offload_param.pin_memory", Fate::used},
-    {"zero_optimization.offload_param.buffer_count", Fate::ignored, "two units"},
-    {"zero_optimization.offload_param.buffer_size", Fate::ignored, "a unit's size"},
-    {"zero_optimization.offload_param.max_in_cpu", Fate::ignored, "two units"},
+    {"zero_optimization.offload_param.buffer_count", Fate::ignored, "always two units"},
+    {"zero_optimization.offload_param.buffer_size", Fate::ignored, "always a unit's size"},
+    {"zero_optimization.offload_param.max_in_cpu", Fate::ignored, "always two units"},
     {"zero_optimization.cpu_offload", Fate::refused, "Write offload_optimizer: {\"device\": \"cpu\"}"},
     {"zero_optimization.cpu_offload_param", Fate::refused, "Write offload_param: {\"device\": \"cpu\"}"},
     {"zero_optimization.cpu_offload_params", Fate::refused, "Write offload_param: {\"device\": \"cpu\"}"},
@@ -108,11 +108,11 @@ constexpr Key kKeys[] = {
     {"zero_optimization.allgather_partitions", Fate::ignored, "gathered unit by unit"},
     {"zero_optimization.allgather_bucket_size", Fate::ignored, "gathered unit by unit"},
     {"zero_optimization.use_multi_rank_bucket_allreduce", Fate::ignored, "reduced unit by unit"},
-    {"zero_optimization.sub_group_size", Fate::ignored, "steps unit by unit"},
+    {"zero_optimization.sub_group_size", Fate::ignored, "updated unit by unit"},
     {"zero_optimization.load_from_fp32_weights", Fate::ignored, "master weights are always saved"},
     {"zero_optimization.elastic_checkpoint", Fate::ignored, "any number of ranks can resume"},
     {"zero_optimization.ignore_unused_parameters", Fate::ignored, "no parameter is unused"},
-    {"zero_optimization.legacy_stage1", Fate::ignored, "only one stage 1"},
+    {"zero_optimization.legacy_stage1", Fate::ignored, "only one kind of stage 1"},
     {"zero_optimization.memory_efficient_linear", Fate::ignored, "always efficient"},
     {"zero_optimization.override_module_apply", Fate::ignored, "no Python modules"},
     {"zero_optimization.pipeline_loading_checkpoint", Fate::ignored, "always unit by unit"},
@@ -205,7 +205,7 @@ std::vector<std::string> keys_of(const std::string& prefix) {
 // Whether the value turns a feature off.
 bool is_off(const json& value) {
   if (value.is_object()) return value.empty() || (value.contains("enabled") && is_off(value["enabled"]));
-  if (value.is_number()) return value.get<double>() <= 1;  // the size of a group
+  if (value.is_number()) return value.get<double>() <= 1;  // a number is the size of a group of ranks
   return value.is_null() || value == false || value == "auto";
 }
 
@@ -230,7 +230,8 @@ DeepSpeedFile::DeepSpeedFile(std::string_view text, std::string name) : name_(st
   check_keys(root_, "");
 }
 
-// Runs before check_keys(), because another type has other keys. Its error is more helpful than an unknown key.
+// Runs before check_keys(), because another type has other keys. The error for the type is more helpful than an error
+// for an unknown key.
 void DeepSpeedFile::check_type(const std::string& section, const std::vector<std::string>& types) {
   const auto found = root_.find(section);
   if (found == root_.end() || !found->is_object() || !found->contains("type")) return;

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// A path looks like "zero_optimization.stage". The getters return nothing for a key that is missing, null or "auto".
+// A path looks like "zero_optimization.stage". The getters return nullopt for a key that is missing, null or "auto".
 // They throw UsageError with the path for a value of another type. A text is never converted to a number.
 class DeepSpeedFile {
  public:
@@ -24,12 +24,13 @@ class DeepSpeedFile {
   bool is_auto(const std::string& path) const;
 
   std::optional<bool> boolean(const std::string& path) const;
-  std::optional<int64_t> whole(const std::string& path) const;  // accepts 5e8, too
+  std::optional<int64_t> whole(const std::string& path) const;  // also accepts 5e8
   std::optional<double> real(const std::string& path) const;
   std::optional<std::string> word(const std::string& path) const;
   std::optional<std::pair<double, double>> pair(const std::string& path) const;  // an array of two numbers
 
-  // The keys of this file without effect here, with a reason: "zero_optimization.overlap_comm (always overlapped)".
+  // The keys of this file that have no effect here, each with a reason: "zero_optimization.overlap_comm (always
+  // overlapped)".
   const std::vector<std::string>& ignored() const { return ignored_; }
 
  private:

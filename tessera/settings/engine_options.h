@@ -9,7 +9,7 @@ namespace tessera {
 // Whether a run uses GPUs: --device is cuda, or it is auto and the machine has a GPU.
 bool uses_cuda(const Settings& settings);
 
-// Whether the host memory of a run on a GPU is pinned.
+// Whether a run on a GPU pins the host memory of offloaded data.
 bool pins_host_memory(const Settings& settings);
 
 // The engine's options. A run and its plan use the same options.

@@ -31,7 +31,7 @@ std::string one_of(const std::vector<std::string>& words, const SettingValue& va
   throw UsageError(where, "unknown value " + quoted_value(value), "One of: " + joined(words, ", "));
 }
 
-// The strategy for a name, or for a number of accelerate.
+// The strategy for a name, or for accelerate's number.
 SettingValue sharding_word(const SettingValue& value, const std::string& where) {
   static const std::vector<std::string> numbered = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
                                                     "hybrid_shard_zero2"};
@@ -42,7 +42,7 @@ SettingValue sharding_word(const SettingValue& value, const std::string& where) 
     return one_of(numbered, text, where);
   }
   if (*number >= 1 && *number <= 5) return numbered[static_cast<size_t>(*number - 1)];
-  throw UsageError(where, fmt::format("must be 1 to 5, or a name, got {}", *number),
+  throw UsageError(where, fmt::format("must be 1 to 5 or a name, got {}", *number),
                    "1 FULL_SHARD, 2 SHARD_GRAD_OP, 3 NO_SHARD, 4 HYBRID_SHARD, 5 HYBRID_SHARD_ZERO2");
 }
 
@@ -55,17 +55,18 @@ SettingValue dtype_word(const SettingValue& value, const std::string& where) {
   return one_of({"fp32", "bf16", "fp16"}, text, where);
 }
 
-// Checks a comma-separated list of block classes. Tessera's units are exactly these blocks.
+// Checks a comma-separated list of block classes. In Tessera, every block is a unit.
 void check_wrapped_classes(const SettingValue& value, const std::string& where) {
   const std::string text = word(value, where);
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string name = text.substr(begin, end - begin);
     begin = end + 1;
-    const std::string last = name.substr(name.rfind('.') + 1);  // of torch.nn.modules.transformer.…
+    const std::string last = name.substr(name.rfind('.') + 1);  // without a path such as torch.nn.modules.transformer.
     if (last == "BloomBlock" || last == "TransformerEncoderLayer") continue;
-    throw UsageError(where, fmt::format("{} is not a block of a model that Tessera supports", quoted_value(name)),
-                     "Give BloomBlock, or TransformerEncoderLayer for gpt");
+    throw UsageError(
+        where, fmt::format("{} is not a block class that this key supports", quoted_value(name)),
+        "Give BloomBlock or, for gpt, TransformerEncoderLayer; or remove the key, because every block is a unit");
   }
 }
 
@@ -79,7 +80,7 @@ struct Meaning {
   }
 };
 
-// Translates a key with a direct counterpart here. Returns false for another key.
+// Translates a key that has a direct counterpart here. Returns false for all other keys.
 bool translate_value(const std::string& key, const SettingValue& value, const std::string& where, Meaning& meaning) {
   if (key == "sharding_strategy") {
     meaning.set("strategy", sharding_word(value, where));
@@ -104,7 +105,7 @@ bool translate_value(const std::string& key, const SettingValue& value, const st
   return true;
 }
 
-// Checks a key without effect here, and notes why it is ignored. Returns false for another key.
+// Checks a key that has no effect here, and notes why it is ignored. Returns false for all other keys.
 bool explain(const std::string& key, const SettingValue& value, const std::string& where, FsdpMeaning& meaning) {
   const auto ignored = [&](const char* why) { meaning.note = fmt::format("{} ({})", key, why); };
   if (key == "limit_all_gathers") {
@@ -150,7 +151,7 @@ bool explain(const std::string& key, const SettingValue& value, const std::strin
 FsdpMeaning meaning_of_fsdp_key(const std::string& written, const SettingValue& value, const std::string& where) {
   std::string key = underscored(written);
   if (key.starts_with("fsdp_")) key = key.substr(5);
-  // The name in FSDP1.
+  // FSDP1 has this name for the same table.
   if (key.starts_with("mixed_precision.")) key.replace(0, 15, "mixed_precision_policy");
   Meaning meaning{{}, where};
   if (translate_value(key, value, where, meaning) || explain(key, value, where, meaning.result)) return meaning.result;

@@ -14,8 +14,8 @@ static Setting memory_log() {
       .type = SettingType::text,
       .unit = "FOLDER[:SECONDS]",
       .help =
-          "Log memory and utilization over time into files in this folder, every 5 or SECONDS seconds "
-          "(docs/memory-logs.md)",
+          "Log memory and utilization over time to files in FOLDER, every SECONDS seconds (default: 5); see "
+          "docs/memory-logs.md",
       .get = [](const S& s) { return SettingValue(memory_log_text(s.memory_log)); },
       .set = [](S& s,
                 const SettingValue& value) { s.memory_log = parse_memory_log(std::get<std::string>(value), ""); }};

@@ -1,4 +1,4 @@
-// Declarations for network tests, the checks before a run, and doctor; and the grammar of their values.
+// Declarations for network tests, the checks before a run, and doctor. Also parses their values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ Placement brief_line(const char* line) {
   return brief(kNettest, line, kNettest);
 }
 
-// A text that is kept as a value of type T. `parse` takes the text and the place for errors.
+// A setting that is given as a text and stored as a value of type T. `parse` takes the text, and the place for errors.
 template <typename T, typename Parse, typename Print>
 Setting parsed(const char* name, T S::*field, const Placement& place, const char* unit, const char* help, Parse parse,
                Print print) {
@@ -50,13 +50,13 @@ std::vector<Setting> message_settings() {
              "Collectives to measure: all, or a list of all_reduce, all_gather, reduce_scatter, broadcast",
              parse_collectives, [](const Names& words) { return joined(words, ","); }),
       parsed("sizes", &S::sizes, brief_line("sizes of the messages: 8K,1M,64M"), "BYTES,...",
-             "Sizes of the messages, for example 8K,1M,64M; a letter alone is a power of 1024", parse_message_sizes,
+             "Sizes of the messages, for example 8K,1M,64M. K, M, G and T are powers of 1024", parse_message_sizes,
              message_sizes_text),
       message_size("min_bytes", &S::min_bytes, brief_line("instead of --sizes: the smallest size"),
-                   "Smallest message, instead of --sizes. 0: as --max-bytes, or else 4 GiB between GPUs and 64 MiB "
-                   "between CPU ranks, or less if memory is short"),
-      message_size("max_bytes", &S::max_bytes, brief_line("and the largest size"),
-                   "Largest message, instead of --sizes; 0: as --min-bytes"),
+                   "Smallest message, instead of --sizes; 0: the same as --max-bytes. Without any size: 4 GiB between "
+                   "GPUs, 64 MiB between CPU ranks, or less if memory is short"),
+      message_size("max_bytes", &S::max_bytes, brief_line("instead of --sizes: the largest size"),
+                   "Largest message, instead of --sizes; 0: the same as --min-bytes"),
       integer("step_factor", &S::step_factor, brief_line("factor from one size to the next"), "N", {2, 1 << 20},
               "Factor from one size to the next, between --min-bytes and --max-bytes", {"stepfactor"}),
   };
@@ -75,10 +75,10 @@ std::vector<Setting> measurement_settings() {
            kNonNegativeReal,
            "Lowest mean bus bandwidth in GB/s (10^9 bytes); below it the exit code is 5. With --pairs, every pair must "
            "reach it. 0: no limit"),
-      boolean("pairs", &S::pairs, brief_line("test all pairs of nodes, to find the slow one"),
-              "Test all pairs of nodes (on one node: of ranks) to find the slow one"),
+      boolean("pairs", &S::pairs, brief_line("test each pair of nodes, to find slow ones"),
+              "Test each pair of nodes, to find slow ones; on one node, each pair of ranks"),
       boolean("workshop_exit_codes", &S::workshop_exit_codes, kNettest,
-              "End with exit code 46 below --min-busbw, and with 44 if there is no valid result"),
+              "End with exit code 46 if the bandwidth is below --min-busbw, and with 44 if no result is valid"),
   };
 }
 

@@ -37,14 +37,14 @@ void apply(const LayerValue& layer_value, ResolvedSettings& resolved) {
   resolved.origins[layer_value.setting->name] = layer_value.origin;
 }
 
-// Checks and applies the entries of a configuration file.
+// Checks and applies the entries of a configuration file and of the files that it includes.
 class FileLayer {
  public:
   FileLayer(const SettingSources& sources, const std::string& verb, const std::vector<std::string>& verb_names,
             ResolvedSettings& resolved)
       : sources_(sources), verb_(verb), verb_names_(verb_names), resolved_(resolved) {}
 
-  // The entries of one file follow each other.
+  // Entries of the same file are adjacent in sources_.file. Each file is applied on its own.
   void apply_all() {
     for (std::span<const FileEntry> rest = sources_.file; !rest.empty();) {
       const auto end = std::ranges::find_if(rest, [&](const FileEntry& e) { return e.file != rest.front().file; });
@@ -71,8 +71,9 @@ class FileLayer {
       if (!entry.table.empty() && !is_fsdp(entry)) apply_entry(entry);
     }
     if (!without_effect_.empty()) {
-      resolved_.warnings.push_back(fmt::format("{}: [fsdp]: ignored, because Tessera has no use for them: {}",
-                                               entries.front().file, joined(without_effect_, ", ")));
+      resolved_.warnings.push_back(
+          fmt::format("{}: [{}]: these keys are ignored, because Tessera has no use for them: {}", entries.front().file,
+                      fsdp_table_, joined(without_effect_, ", ")));
     }
   }
 
@@ -97,7 +98,10 @@ class FileLayer {
   void apply_fsdp(const FileEntry& entry) {
     const std::string where = fmt::format("{}: {}.{}", place(entry), entry.table, entry.key);
     const FsdpMeaning meaning = meaning_of_fsdp_key(entry.key, entry.value, where);
-    if (!meaning.note.empty()) without_effect_.push_back(meaning.note);
+    if (!meaning.note.empty()) {
+      without_effect_.push_back(meaning.note);
+      fsdp_table_ = entry.table;
+    }
     for (const auto& [setting, value] : meaning.values) {
       check_first("", *setting, entry, where);
       apply({setting, value, {Origin::Kind::file, place(entry)}}, resolved_);
@@ -115,7 +119,8 @@ class FileLayer {
   const std::vector<std::string>& verb_names_;
   ResolvedSettings& resolved_;
   std::map<std::pair<std::string, std::string>, int> lines_;  // (table, setting) → line
-  std::vector<std::string> without_effect_;
+  std::vector<std::string> without_effect_;                   // the ignored keys of the table fsdp_table_
+  std::string fsdp_table_;                                    // "fsdp" or "fsdp_config"
 };
 
 void apply_environment(const Environment& environment, ResolvedSettings& resolved) {
@@ -167,7 +172,8 @@ bool ResolvedSettings::is_given(const std::string& name) const {
   return it != origins.end() && it->second.kind > Origin::Kind::deepspeed_preset;
 }
 
-// A recipe's sizes belong to the recipe's model. A model of higher precedence has its own.
+// Sizes (shape, vocabulary) belong to the model that is named beside them. They have no effect if a source of higher
+// precedence names a model with its own shape. Adds a warning about them.
 static void report_unused_sizes(ResolvedSettings& resolved) {
   const std::string& model = resolved.settings.model;
   if (!(resolved.groups & kModel) || model.empty() || model == "gpt") return;
@@ -182,7 +188,7 @@ static void report_unused_sizes(ResolvedSettings& resolved) {
                                           resolved.where("model"), model));
 }
 
-// train_size_per_rank sets train_size, unless that was given with a higher precedence.
+// train_size_per_rank sets train_size, unless train_size was given with a higher precedence.
 static void settle_train_size(ResolvedSettings& resolved) {
   Settings& s = resolved.settings;
   if (!(resolved.groups & kTrainData) || s.train_size_per_rank == 0) return;

@@ -1,4 +1,5 @@
-// Resolves flags, environment variables, files and defaults to the settings of one run, and records the origin of each.
+// Resolves flags, environment variables, files and defaults to the settings of one run. Records the origin of each
+// value.
 #pragma once
 
 #include <map>
@@ -19,7 +20,7 @@ struct Origin {
   // In ascending precedence.
   enum class Kind { preset, deepspeed_preset, file, deepspeed, environment, flag };
   Kind kind = Kind::preset;
-  // "--lr", "TESSERA_LR", "run.toml:3", "ds.json: optimizer.params.lr"; empty for a default
+  // "--lr", "TESSERA_LR", "run.toml:3", "ds.json: optimizer.params.lr"; empty for Tessera's default
   std::string place;
 
   // "flag --lr", "environment TESSERA_LR", "run.toml:3", "ds.json: optimizer.params.lr", "default of DeepSpeed",
@@ -58,24 +59,23 @@ struct SettingSources {
 // Resolves the settings of `groups`. The precedence is flag > environment > DeepSpeed's file > file > DeepSpeed's
 // defaults > default. A file may contain settings of other verbs, and tables of other verbs in `verb_names`. These are
 // checked and then ignored. The table of `verb` overrides the top level of the file and the table [fsdp]. A file
-// overrides the file that it includes. Throws
-// UsageError if a key is unknown or a value is invalid. An unknown TESSERA_ variable only adds a warning.
+// overrides the file that it includes. Throws UsageError if a key is unknown or a value is invalid. An unknown TESSERA_
+// variable only adds a warning.
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
 
-// Whether the settings ask for tokens that are drawn at random: --do-sample, or any of its numbers without
-// --no-do-sample, except a temperature of 0.
+// Whether the settings ask for tokens that are drawn at random. They do with --do-sample, or with --temperature,
+// --top-k or --top-p if --no-do-sample is not given. A given temperature of 0 always takes the most likely token.
 bool asks_for_sampling(const ResolvedSettings& resolved);
 
 // Checks that settings do not contradict each other. Throws UsageError.
 void check_consistent(const ResolvedSettings& resolved);
 // The part of check_consistent() for sharding, offload and loss scaling.
 void check_sharding(const ResolvedSettings& resolved);
-// The part for network tests and the checks before a run.
+// The part of check_consistent() for network tests and the checks before a run.
 void check_nettest(const ResolvedSettings& resolved);
 
 // Checks that this build and machine support the settings. Throws UsageError, which names the supported values.
-// Extend it when a back end adds support.
 void check_supported(const ResolvedSettings& resolved);
 
 // The settings as TOML, by groups. A comment names the origin of each. Reading the text back gives the same settings.

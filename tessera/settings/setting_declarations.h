@@ -30,7 +30,8 @@ struct Placement {
   Groups brief_for = 0;
 };
 
-// A setting that new users need. The short help shows it with one line, for verbs that take a group of `verbs`.
+// The placement of a setting that new users need. The short help of a verb shows it with one line, if the verb takes
+// one of the groups `verbs`.
 inline Placement brief(Group group, const char* line, Groups verbs = kAllGroups) {
   Placement placement(group);
   placement.line = line;
@@ -81,7 +82,7 @@ inline Setting real(const char* name, double S::*field, const Placement& place, 
   return setting;
 }
 
-// An amount of bytes. Outside the struct, it is stored as canonical text.
+// An amount of bytes. Outside of Settings, its value is a canonical text.
 inline Setting bytes(const char* name, int64_t S::*field, const Placement& place, Range range, const char* help) {
   return {
       .name = name,
@@ -121,7 +122,7 @@ Setting choice(const char* name, E S::*field, const Placement& place, std::vecto
   return setting;
 }
 
-// Each is defined in the file of its name.
+// Each function is defined in the file with its name.
 std::vector<Setting> sharding_settings();
 std::vector<Setting> trainer_settings();
 std::vector<Setting> nettest_settings();

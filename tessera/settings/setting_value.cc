@@ -21,7 +21,7 @@ std::string number_text(double x) {
   return text;
 }
 
-// A proposal to replace `text`, which is not a value of the setting.
+// Advice for `text`, which is not a value of the setting. May be empty.
 std::string remedy_for_text(const Setting& setting, const std::string& text, const std::string& where) {
   if (setting.type == SettingType::boolean) {
     if (!where.starts_with("--")) return "";  // a file or the environment
@@ -161,7 +161,7 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       return x;
     }
     case SettingType::bytes: {
-      // A negative whole number skips the grammar. check_range() then reports it.
+      // The grammar is only for texts. check_range() reports a negative whole number.
       const auto* whole = std::get_if<int64_t>(&value);
       const auto* text = std::get_if<std::string>(&value);
       if (!whole && !text) wrong_type(setting, value, where);

@@ -1,4 +1,5 @@
-// Settings whose values have a grammar: amounts of bytes, offload, checkpointing, and the place of memory logs.
+// Parses and prints values that have a grammar: amounts of bytes, message sizes, collectives, offload, checkpointing,
+// trackers, and the place of memory logs.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +11,21 @@
 
 namespace tessera {
 
-// ASCII letters in lower case.
+// The text with its ASCII letters in lower case.
 std::string lower(std::string_view text);
 
 // Reads "32GiB", "25 MB", "1.5KiB", "500000000", "5e8". Units: B; kB, MB, GB, TB (powers of 1000); KiB, MiB, GiB, TiB
 // (powers of 1024). Upper and lower case are equal. Throws UsageError with `where` if the text has another form, or if
 // the amount is negative, too large, or not a whole number of bytes.
 int64_t parse_bytes(std::string_view text, const std::string& where);
-// The same amount with the largest unit that divides it: "25MiB", "500MB", "1001".
+// The same amount in the first unit that divides it, of TiB, GiB, MiB, KiB, TB, GB, MB and kB: "25MiB", "500MB",
+// "1001".
 std::string bytes_text(int64_t bytes);
 
-// Reads the size of a message: as parse_bytes(), or with one letter as in nccl-tests: "8K" and "4G" are powers of 1024.
-// At least one byte.
+// Reads the size of a message, as parse_bytes() does. As in nccl-tests, a letter alone is a power of 1024: "8K", "4G".
+// The size must be at least one byte.
 int64_t parse_message_size(std::string_view text, const std::string& where);
-// Reads a comma-separated list of them. An empty text is an empty list.
+// Reads a comma-separated list of message sizes. An empty text is an empty list.
 std::vector<int64_t> parse_message_sizes(std::string_view text, const std::string& where);
 // The canonical text: "8KiB,1MiB".
 std::string message_sizes_text(const std::vector<int64_t>& sizes);

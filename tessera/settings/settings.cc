@@ -37,7 +37,7 @@ std::vector<Setting> model_settings() {
   };
 }
 
-// The setting that it stands for holds the value after resolution.
+// After resolution, train_size has the value that this setting implies.
 Setting per_rank(Setting setting) {
   setting.stands_for_others = true;
   return setting;
@@ -50,14 +50,14 @@ std::vector<Setting> data_settings() {
       integer("train_size", &S::train_size, kTrainData, "ROWS", kCount,
               "Number of training rows to use, chosen by --subset; 0: all", {"max_train_samples"}),
       per_rank(integer("train_size_per_rank", &S::train_size_per_rank, kTrainData, "ROWS", kCount,
-                       "Number of training rows for each rank: sets --train-size to this number times the ranks")),
+                       "Training rows per rank: sets --train-size to this number times the number of ranks")),
       choice("subset", &S::subset, kText,
              {{"auto", std::nullopt},
               {"random", RowOrder::random},
               {"first", RowOrder::first},
               {"datasets", RowOrder::datasets}},
              "Which rows --train-size and --eval-size take. random: drawn by --seed; first: the first ones; datasets: "
-             "as Hugging Face datasets' shuffle(seed).select(range(N)); auto: random, or with --no-shuffle the first "
+             "as Hugging Face datasets' shuffle(seed).select(range(N)); auto: random, but with --no-shuffle the first "
              "training rows"),
       boolean("shuffle", &S::shuffle, kTrainData, "Draw a new order of the samples for every epoch"),
       text("eval_dataset", &S::eval_dataset, brief(kEvalData, "questions to evaluate on"), "PATH",
@@ -70,8 +70,8 @@ std::vector<Setting> data_settings() {
               {"separate", Objective::separate},
               {"prompt", Objective::prompt}},
              "Which tokens carry loss. completion: the answer; causal_lm: all; separate: the last prompt positions, "
-             "with the answer as labels; prompt: the prompt, without the answer (both give poor results; they "
-             "reproduce the tables of a workshop)"),
+             "with the answer as labels; prompt: the prompt, without the answer. separate and prompt give poor "
+             "results; they reproduce the tables of a workshop"),
       boolean("append_eos", &S::append_eos, kText,
               "End each sample with the end-of-sequence token (not with --objective separate)"),
       integer("max_length", &S::max_length, brief(kText, "longest sample"), "TOKENS", {2, kMaxCount},
@@ -98,9 +98,9 @@ Setting activation_checkpointing() {
       .type = SettingType::text,
       .unit = "none|block|N",
       .help =
-          "Blocks that keep only their input and compute their activations again in the backward pass: none, block "
-          "(all "
-          "of them), or the first N. More of them need less memory and more time; the losses have the same bits",
+          "Blocks that keep only their input, and compute their activations again in the backward pass: none, block "
+          "(all blocks), or the first N blocks. More such blocks need less memory, but more time. The losses have the "
+          "same bits",
       .get = [](const S& s) { return SettingValue(checkpointing_text(s.activation_checkpointing)); },
       .set =
           [](S& s, const SettingValue& value) {
@@ -147,9 +147,8 @@ std::vector<Setting> optimization_settings() {
       real("weight_decay", &S::weight_decay, kOptimization, "RATE", kNonNegativeReal,
            "Decoupled weight decay (AdamW) of all parameters except biases and norms"),
       text("freeze", &S::freeze, kOptimization, "PATTERN,...",
-           "Do not train the tensors with these names: patterns with * ? [...], as 'word_embeddings*,h.0.*' (names as "
-           "in "
-           "the model's files). Frozen tensors have no gradients and no optimizer states"),
+           "Do not train the tensors with these names: patterns with * ? [...], such as 'word_embeddings*,h.0.*' "
+           "(names as in the model's files). Frozen tensors have no gradients and no optimizer states"),
       real("beta1", &S::beta1, kOptimization, "X", kBelowOne, "AdamW: decay rate of the first moment", {"adam_beta1"}),
       real("beta2", &S::beta2, kOptimization, "X", kBelowOne, "AdamW: decay rate of the second moment", {"adam_beta2"}),
       real("adam_epsilon", &S::adam_epsilon, kOptimization, "X", {.min = 0, .open_min = true},
@@ -162,9 +161,9 @@ std::vector<Setting> optimization_settings() {
       choice(
           "optimizer_states", &S::optimizer_states, kOptimization,
           {{"fp32", S::OptimizerStates::fp32}, {"bf16", S::OptimizerStates::bf16}},
-          "What AdamW keeps of a parameter. fp32: two fp32 moments and an fp32 master weight (12 bytes with weight and "
-          "moments); bf16, with --precision bf16 only: two bf16 moments and the bf16 weight, without a master (6 "
-          "bytes). AdamW then rounds all three stochastically"),
+          "What AdamW keeps for each parameter. fp32: two fp32 moments and an fp32 master weight (12 bytes together); "
+          "bf16, only with --precision bf16: two bf16 moments and the bf16 weight, without a master weight (6 bytes "
+          "together). AdamW then rounds all three stochastically"),
       activation_checkpointing(),
       choice("fuse_micro_batches", &S::fuse_micro_batches, kOptimization,
              {{"auto", S::FuseMicroBatches::automatic}, {"off", S::FuseMicroBatches::off}},
@@ -192,7 +191,8 @@ std::vector<Setting> checkpoint_settings() {
               {"eval_on_start"}),
       text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
            "auto: continue from the newest complete checkpoint in --output-dir; none: begin a new run; PATH: continue "
-           "from this checkpoint, or from the newest one in this folder. A PATH outside --output-dir begins a new run",
+           "from this checkpoint, or from the newest one in this folder. With a PATH outside --output-dir, the "
+           "continued run is a new run in --output-dir",
            {"resume_from_checkpoint"}),
       boolean("overwrite", &S::overwrite, kCheckpoints,
               "Replace the run in --output-dir if the new run does not continue it", {"overwrite_output_dir"}),
@@ -203,7 +203,7 @@ std::vector<Setting> checkpoint_settings() {
       integer("save_steps", &S::save_steps, kCheckpoints, "STEPS", kCount,
               "Steps between two checkpoints, with --save-strategy steps"),
       integer("save_total_limit", &S::save_total_limit, kCheckpoints, "N", kCount,
-              "Number of newest checkpoints to keep; the best one is also kept; 0: all"),
+              "Number of newest checkpoints to keep; the best one is also kept; 0: keep all"),
       boolean("load_best_model_at_end", &S::load_best_model_at_end, kCheckpoints,
               "End with the best evaluated model instead of the last one"),
       choice("metric_for_best_model", &S::metric_for_best_model, kCheckpoints,
@@ -217,7 +217,8 @@ std::vector<Setting> checkpoint_settings() {
              "the run loaded; fp32 with --init random"),
       bytes(
           "max_shard_size", &S::max_shard_size, kSavedModel, {.min = 1},
-          "Bytes of tensors in a weight file of a saved model folder. A larger model gets several files and an index"),
+          "Maximum bytes of tensors in a weight file of a saved model folder. A larger model gets several files and an "
+          "index"),
   };
 }
 
@@ -233,17 +234,16 @@ std::vector<Setting> generation_settings() {
           "official: SQuAD's rules over all reference answers; workshop: the rules of a workshop over the first one"),
       integer("max_new_tokens", &S::max_new_tokens, brief(kGeneration, "longest generated text", kQuestion), "TOKENS",
               {1, 1 << 20}, "Maximum number of tokens to generate per answer or text"),
-      boolean(
-          "do_sample", &S::do_sample, brief(kSampling, "draw tokens at random; without: the likeliest"),
-          "Draw each token at random from its probabilities. --temperature, --top-k and --top-p do this too. Values "
-          "that are not given come from the model's generation_config.json. Without: take the most likely token",
-          {"sample"}),
+      boolean("do_sample", &S::do_sample, brief(kSampling, "draw tokens at random, not the likeliest"),
+              "Draw each token at random, by its probability. --temperature, --top-k and --top-p also do this. Values "
+              "that are not given come from the model's generation_config.json. Otherwise: take the most likely token",
+              {"sample"}),
       real("temperature", &S::temperature, kSampling, "T", {.min = 0, .max = 1e6},
            "Divide the logits by this number before a token is drawn; 0: take the most likely token"),
       integer("top_k", &S::top_k, kSampling, "K", kCount,
-              "Draw from the K most likely tokens, and those as likely as the last one; 0: all tokens"),
+              "Draw from the K most likely tokens, and all tokens as likely as the last of them; 0: all tokens"),
       real("top_p", &S::top_p, kSampling, "P", kUnitInterval,
-           "Draw from the most likely tokens whose probabilities sum to P, after --top-k; 1: all tokens"),
+           "Draw from the most likely tokens whose probabilities sum to at least P, after --top-k; 1: all tokens"),
       boolean("special_tokens", &S::special_tokens, kSpecialTokens,
               "Show the tokens that the tokenizer puts before and after a text (BOS, EOS)", {"add_special_tokens"}),
       text("prompt", &S::prompt, brief(kPrompt, "text to continue, used unchanged"), "TEXT",
@@ -254,11 +254,10 @@ std::vector<Setting> generation_settings() {
            "Passage that contains the answer to --question"),
       text("prompts", &S::prompts, brief(kPromptFile, "JSON lines of prompts or questions"), "FILE",
            "JSON lines of {\"prompt\"} or {\"question\", \"context\"}, with an optional \"id\". The results are JSON "
-           "lines in "
-           "the same order"),
+           "lines in the same order"),
       choice("stream", &S::stream, kPromptFile,
              {{"auto", S::Stream::automatic}, {"on", S::Stream::on}, {"off", S::Stream::off}},
-             "Print the text of a single prompt as its tokens come. auto: only on a terminal; on: always; off: never"),
+             "Print the text of a single prompt token by token. auto: only on a terminal; on: always; off: never"),
   };
 }
 
@@ -291,7 +290,7 @@ std::vector<Setting> machine_settings() {
               "CPU threads of each rank; 0: OMP_NUM_THREADS, otherwise the cores divided among the ranks"),
       integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "Seed of all random numbers"),
       text("checkpoint", &S::checkpoint, brief(kCheckpoint, "folder checkpoint-<step>, or a run folder"), "PATH",
-           "Checkpoint folder (checkpoint-<step>), or a folder of checkpoints to take the newest one"),
+           "Checkpoint folder (checkpoint-<step>), or a folder of checkpoints, whose newest one is read"),
       text("output_dir", &S::output_dir, brief(kOutputDir, "folder for the results"), "PATH", "Folder for the results"),
       text("output", &S::output, kOutputFile, "FILE", "Write the result to this file; empty: standard output"),
       boolean("json", &S::json, brief(kPresentation, "print the result as JSON", kQuestion | kPlan),
@@ -309,7 +308,7 @@ std::vector<Setting> declare_all() {
                      report_settings, slurm_settings, sweep_settings, tracker_settings, trainer_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
-  // The settings of a group follow each other, in the order of the groups' first settings.
+  // Settings of a group become adjacent. The groups are in the order of their first settings.
   std::vector<Group> order;
   for (const Setting& setting : all) {
     if (std::ranges::find(order, setting.group) == order.end()) order.push_back(setting.group);

@@ -25,8 +25,8 @@
 
 namespace tessera {
 
-// The values that a verb uses. The declarations (settings.cc) have their names, meanings and units. An empty text means
-// that nothing was given. A zero may have a special meaning; see the help text.
+// The values that a verb uses. Their declarations (settings.cc, *_settings.cc) have their meanings and units. An empty
+// text means that nothing was given. A zero may have a special meaning; see the help text.
 struct Settings {
   enum class Init { pretrained, random };
   enum class FuseMicroBatches { automatic, off };
@@ -94,7 +94,7 @@ struct Settings {
   int64_t save_steps = 0, save_total_limit = 2;
   bool load_best_model_at_end = false;
   Metric metric_for_best_model = Metric::eval_loss;
-  std::optional<DType> save_dtype;         // empty: as loaded
+  std::optional<DType> save_dtype;         // unset: as loaded
   int64_t max_shard_size = 5'000'000'000;  // bytes
   bool save_async = false;
   // evaluation and generation
@@ -174,7 +174,7 @@ struct Settings {
   // memory
   bool gpu_only = false, cpu_only = false;
 
-  // Whether to show progress bars. Empty if this depends on the terminal.
+  // Whether to show progress bars. nullopt if this depends on the terminal.
   std::optional<bool> bars() const {
     return progress == Progress::automatic ? std::nullopt : std::optional(progress == Progress::on);
   }
@@ -263,7 +263,8 @@ struct Setting {
   std::function<std::string(const std::string&, const std::string&)> canonical{};
   // A number or a boolean without quotes also counts as text.
   bool takes_scalars = false;
-  // After resolution, other settings hold the values that it implies. It is then printed only as a comment.
+  // The setting only sets other settings. After resolution, these hold the values that it implies, and the setting
+  // itself is printed only as a comment.
   bool stands_for_others = false;
   std::function<SettingValue(const Settings&)> get{};
   std::function<void(Settings&, const SettingValue&)> set{};  // the value must have passed checked_value()
@@ -281,8 +282,8 @@ std::vector<const Setting*> settings_of(Groups groups);
 // The setting with this name or alias, or nullptr.
 const Setting* find_setting(std::string_view word);
 
-// The setting that has `word` as one of its choices ("fp16": precision), or nullptr. Prefers one that the short help
-// of every verb shows.
+// The setting of `groups` that has `word` as one of its choices ("fp16": precision), or nullptr. Prefers a setting that
+// the short help of every verb shows.
 const Setting* find_setting_with_choice(std::string_view word, Groups groups);
 
 // Replaces dashes by underscores. Names are compared in this form. dashed() does the opposite.

@@ -56,12 +56,12 @@ std::vector<Setting> placement_settings() {
       integer("shard_group_size", &S::shard_group_size, kSharding, "RANKS", kCount,
               "Hybrid strategies: number of ranks that share one copy of the model; 0: the ranks of a node"),
       integer("ranks_per_node", &S::ranks_per_node, brief(kSharding, "ranks of one machine", kPlan), "RANKS", kCount,
-              "Number of ranks on one machine; 0: as detected, or all ranks (plan)"),
+              "Number of ranks on one machine; 0: as detected; for a plan, all ranks"),
       with_synonyms(
           choice("backward_prefetch", &S::backward_prefetch, kSharding,
                  {{"pre", BackwardPrefetch::pre}, {"post", BackwardPrefetch::post}, {"none", BackwardPrefetch::none}},
                  "When the backward pass gathers the next unit. pre: before it computes the current unit's "
-                 "gradients; post: after that; none: when it needs the unit"),
+                 "gradients; post: after these; none: when it needs the unit"),
           {{"backward_pre", "pre"}, {"backward_post", "post"}, {"no_prefetch", "none"}}),
       boolean("forward_prefetch", &S::forward_prefetch, kSharding,
               "Gather the next unit of the forward pass while the current unit computes"),
@@ -109,15 +109,15 @@ std::vector<Setting> gradient_settings() {
 std::vector<Setting> plan_settings() {
   return {
       bytes("fit", &S::fit, brief(kPlan, "find the fastest run in this memory per rank"), kNonNegativeReal,
-            "Find the fastest strategy, offload, checkpointing and batch size that fit into this memory of a rank (of "
-            "its GPU with --device cuda); 0: plan the given settings"),
+            "Find the fastest strategy, offload, checkpointing and batch size that fit into this memory per rank (with "
+            "--device cuda: of its GPU); 0: plan the given settings"),
       bytes("device_memory", &S::device_memory, kPlan, kNonNegativeReal,
-            "Memory of a rank (of its GPU with --device cuda); 0: as on this machine"),
+            "Memory per rank (with --device cuda: of its GPU); 0: as on this machine"),
       bytes("host_memory", &S::host_memory, kPlan, kNonNegativeReal,
             "Host memory of a node, shared by its ranks; 0: as on this machine"),
       bytes("disk", &S::disk, kPlan, kNonNegativeReal,
             "Disk space of a node for offloaded files, shared by its ranks; 0: the free space on the disk of "
-            "--offload-dir, or of --output-dir if that is empty"),
+            "--offload-dir, or of --output-dir if --offload-dir is empty"),
   };
 }
 

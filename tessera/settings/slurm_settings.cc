@@ -1,4 +1,4 @@
-// Declarations for Slurm's job files. A setting has the name of sbatch's option, if sbatch has the option.
+// Declarations for Slurm's job files. If sbatch has an option for a setting, both have the same name.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,11 +12,12 @@ namespace tessera::declaring {
 
 namespace {
 
-// A text in a line of the job file. sbatch would read blanks and quotes in it as its own syntax.
+// Checks a text that becomes part of a line of the job file. sbatch and the shell would not take blanks, quotes, $ and
+// # literally.
 std::string checked_word(const std::string& text, const std::string& where) {
   const auto is_wrong = [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7f || c == '#'; };
   if (std::ranges::any_of(text, is_wrong) || text.find_first_of("\"'\\`$") != std::string::npos) {
-    throw UsageError(where, fmt::format("must have no blanks, quotes, $ or #, got {}", quoted_value(text)));
+    throw UsageError(where, fmt::format("must have no blanks, quotes, $, # or \\, got {}", quoted_value(text)));
   }
   return text;
 }
@@ -30,7 +31,8 @@ std::string checked_memory(const std::string& text, const std::string& where) {
   const std::string unit = text.substr(digits);
   const bool is_unit = unit.empty() || unit == "K" || unit == "M" || unit == "G" || unit == "T";
   if (!text.empty() && (digits == 0 || !is_unit)) {
-    throw UsageError(where, fmt::format("must be a whole number with K, M, G or T, got {}", quoted_value(text)),
+    throw UsageError(where,
+                     fmt::format("must be a whole number, perhaps with K, M, G or T, got {}", quoted_value(text)),
                      "Write for example 64G. 0 asks for all memory of the nodes");
   }
   return text;
@@ -83,9 +85,8 @@ std::vector<Setting> slurm_settings() {
               "Seconds before the time limit at which the run stops, saves and queues again; loading and saving must "
               "take less time; 0: never"),
       text("job_file", &S::job_file, brief(kSlurm, "the file to write; -: print it"), "FILE|-",
-           "The job file to write; -: print it; empty: job.sbatch in the output folder. Of a sweep: the script that "
-           "submits "
-           "all jobs; empty: submit.sh in the folder of all runs"),
+           "The job file to write; -: print it; empty: job.sbatch in the output folder. For a sweep: the script that "
+           "submits all jobs; empty: submit.sh in the folder of all runs"),
       boolean("replace", &S::replace, kSlurm, "Replace the job file if it exists"),
       boolean("submit", &S::submit, brief(kSlurm, "also submit the job"),
               "Submit the job, or all jobs of a sweep, with sbatch"),

@@ -1,4 +1,4 @@
-// The declarations of the settings of a sweep.
+// Declarations for sweeps.
 #include "tessera/settings/setting_declarations.h"
 
 namespace tessera::declaring {

@@ -1,9 +1,9 @@
 // The TOML parser. Included by .cc files only.
 #pragma once
 
-// Disables two wrong checks of toml++ 3.3 and 3.4, which a file can trigger. One asserts that a table's name starts
-// with a valid character, and fails for "[=]". The code after it reports this as an error. The other marks the case
-// that a non-ASCII letter is not white space as unreachable.
+// Disables two wrong checks of toml++ 3.3 and 3.4, which a file can trigger. The first asserts that a table's name
+// starts with a valid character, and fails for "[=]". The code after the check reports this as an error anyway. The
+// second marks a case as unreachable that occurs: a non-ASCII letter that is not white space.
 #define TOML_ASSERT(expression) static_assert(true)
 #if __has_include(<toml++/impl/preprocessor.hpp>)  // 3.4
 #include <toml++/impl/preprocessor.hpp>

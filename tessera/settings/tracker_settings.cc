@@ -56,8 +56,8 @@ std::vector<Setting> tracker_settings() {
     return tracker_text(parse_trackers(text, where));
   };
   return {tracker, text("tracker_dir", &S::tracker_dir, kOptimization, "PATH",
-                        "Folder for the folders tensorboard and wandb of --tracker, one for each run; empty: "
-                        "--output-dir, or for W&B the variable WANDB_DIR",
+                        "Folder for the folders tensorboard and wandb of --tracker. Each run needs its own; empty: "
+                        "--output-dir. For W&B, the variable WANDB_DIR takes precedence",
                         {"logging_dir"})};
 }
 

@@ -1,12 +1,12 @@
-// Declarations of the Hugging Face Trainer's arguments that stand for other settings (trainer_words.cc), or are only
-// checked. Arguments that are another name of one setting are aliases in the other files.
+// Declarations for arguments of the Hugging Face Trainer that set other settings (trainer_words.cc), or are only
+// checked. If an argument is only another name of a setting, it is an alias in the other files.
 #include "tessera/settings/setting_declarations.h"
 
 namespace tessera::declaring {
 
 std::vector<Setting> trainer_settings() {
   Setting optim = choice("optim", &S::optim, kOptimization, {{"adamw_torch", std::string("adamw_torch")}},
-                         "The Trainer's name of the optimizer. Only AdamW exists");
+                         "The Trainer's name of the optimizer, which is always AdamW");
   optim.synonyms = {{"adamw_torch_fused", "adamw_torch"}, {"adamw_hf", "adamw_torch"}, {"adamw", "adamw_torch"}};
   std::vector<Setting> all{
       std::move(optim),

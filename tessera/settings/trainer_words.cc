@@ -28,8 +28,9 @@ const Setting& setting_named(const char* name) {
   return *setting;
 }
 
-// true enables a precision. false disables it only if a weaker source has set it. FSDP's mixed precision in the same
-// file stays, because the Trainer's flag is only about autocast.
+// fp16 = true selects this precision. fp16 = false changes fp16 to fp32, but only if a source of lower precedence has
+// selected fp16. The same holds for bf16. FSDP's mixed precision in the same file stays, because the Trainer's flag is
+// only about autocast.
 void apply_precision(ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   const auto kind_of = [&](const char* name) { return resolved.origins.at(name).kind; };
@@ -111,7 +112,7 @@ void apply_fsdp_file(ResolvedSettings& resolved) {
   }
   if (ignored.empty()) return;
   resolved.warnings.push_back(
-      fmt::format("{}: ignored, because Tessera has no use for them: {}", name, joined(ignored, ", ")));
+      fmt::format("{}: these keys are ignored, because Tessera has no use for them: {}", name, joined(ignored, ", ")));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The settings of the Hugging Face Trainer that have no direct counterpart in Tessera: fsdp, fsdp_config, fp16, bf16,
-// gradient_checkpointing, optim and report_to. Each sets other settings, or is checked.
+// gradient_checkpointing, optim and report_to. Each sets other settings, or is only checked.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace tessera {
 // the same precedence, or has no meaning here.
 void apply_trainer_words(ResolvedSettings& resolved);
 
-// Sets `setting` because the given setting `by` implies the value. A value of higher precedence stays. Throws
-// UsageError if one of the same precedence differs.
+// Sets `setting` because the given setting `by` implies the value. If `setting` has a value of higher precedence, this
+// value stays. Throws UsageError if `setting` has a different value of the same precedence.
 void set_implied(ResolvedSettings& resolved, const std::string& by, const Setting& setting, const SettingValue& value);
 
 }  // namespace tessera

@@ -49,10 +49,10 @@ void check_replaceable(const fs::path& target, const std::vector<std::string>& m
   bool marked = fs::is_empty(target);
   for (const auto& entry : fs::directory_iterator(target)) {
     const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file()) refuse(fmt::format("holds \"{}\", which is not a regular file", printable(name)));
+    if (!entry.is_regular_file()) refuse(fmt::format("contains \"{}\", which is not a regular file", printable(name)));
     marked = marked || std::find(markers.begin(), markers.end(), name) != markers.end();
   }
-  if (!marked) refuse("is not an earlier version of it (no " + markers.front() + ")");
+  if (!marked) refuse("is not an earlier version of this folder (no " + markers.front() + ")");
 }
 
 // The parts of a temporary's name: the target's name, and the process that wrote it.
@@ -73,7 +73,7 @@ std::optional<Leftover> parse_leftover(const fs::path& path, std::string_view ki
 
 AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string>& markers) {
   std::error_code error;
-  target_ = fs::weakly_canonical(fs::absolute(target), error);   // keeps a link to a folder as a link
+  target_ = fs::weakly_canonical(fs::absolute(target), error);   // so a link to a folder stays a link
   if (!target_.has_filename()) target_ = target_.parent_path();  // removes a '/' at the end of a new name
   if (error) throw RunError(target, "cannot be reached: " + error.message(), "Check the path");
   if (!target_.has_filename()) throw UsageError(target, "is not a valid folder name", "Choose another name");

@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-// Minimum number of elements per thread: large compared with the cost of waking it.
+// Minimum number of elements per thread. Copying them takes much longer than waking a thread.
 constexpr int64_t kGrainElems = 1 << 18;
 
 int64_t rounded_up(int64_t bytes) {

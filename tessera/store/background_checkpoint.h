@@ -17,33 +17,33 @@ namespace tessera {
 
 class BackgroundCheckpoint {
  public:
-  // The copy is on `host`, a device of host memory. The first save allocates it, and later saves use it again. It
-  // belongs to Category::staging and has the bytes of the rank's ranges, each rounded up to Device::kAlignment. The
-  // writing thread has its own communicator, a duplicate of `world`. Therefore the constructor is collective. `host`
-  // must outlive this object.
+  // The copy is on `host`, a device of host memory. The first save allocates it, and later saves use it again if it is
+  // large enough. It belongs to Category::staging and has the bytes of the rank's ranges, each rounded up to
+  // Device::kAlignment. The writing thread has its own communicator, a duplicate of `world`. Therefore the constructor
+  // is collective. `host` must outlive this object.
   BackgroundCheckpoint(Device& host, Communicator& world);
-  // Waits for the save in progress and drops its error. Call wait() before, unless the run already fails.
+  // Waits for the save in progress and drops its error. Call wait() first, unless the run has already failed.
   ~BackgroundCheckpoint() = default;
   BackgroundCheckpoint(const BackgroundCheckpoint&) = delete;
   BackgroundCheckpoint& operator=(const BackgroundCheckpoint&) = delete;
 
   // Waits for the previous save and throws its error. Then copies what `write_part` writes, and returns while a thread
   // runs write_checkpoint() on the copy. `pool` copies in parallel; the thread does not use it. Collective: all ranks
-  // have the same outcome. On a counting device it only allocates the copy.
+  // have the same outcome. On a counting device, save() only allocates the copy.
   void save(const std::filesystem::path& output_folder, int64_t step, const WritePart& write_part,
             ThreadPool* pool = nullptr);
   // Returns when the last save is on the disk on all ranks. Throws its error, once. Every rank must call it, because
-  // each learns the outcome from its own thread.
+  // each rank gets the outcome from its own thread.
   void wait();
 
  private:
   struct Array {
     ArrayRange range;
     DType dtype;
-    int64_t offset;  // in bytes, in the buffer
+    int64_t offset;  // of the array in the buffer, in bytes
     int64_t written_elems = 0;
   };
-  // What a rank has passed to save(), until the thread has written it.
+  // The part of a rank that was passed to save(). It exists until the thread has written it.
   class Copy final : public CheckpointPart {
    public:
     Copy(Device& host, Buffer& buffer, ThreadPool* pool) : host_(host), buffer_(buffer), pool_(pool) {}

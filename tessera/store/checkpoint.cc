@@ -128,7 +128,7 @@ Checkpoint::Checkpoint(fs::path folder, Manifest manifest)
   for (const ManifestArray& array : manifest_.arrays) {
     for (const ArrayPiece& piece : array.pieces) ranks.insert(piece.rank);
   }
-  for (const int rank : ranks) file(rank_file_name(rank, manifest_.world_size));  // checks that the manifest has it
+  for (const int rank : ranks) file(rank_file_name(rank, manifest_.world_size));  // throws if it is not in the manifest
 }
 
 const SafetensorsFile& Checkpoint::file_of(int rank) const {
@@ -151,7 +151,7 @@ void Checkpoint::read_range(const ArrayRange& range, const View& target, ThreadP
   const ManifestArray& array = this->array(range.name);
   if (array.total_elems != range.total_elems) {
     throw InputError(folder_,
-                     fmt::format("array \"{}\" has {} elements, this run needs {}", range.name, array.total_elems,
+                     fmt::format("array \"{}\" has {} elements, but this run needs {}", range.name, array.total_elems,
                                  range.total_elems),
                      "Resume with the model and settings of the checkpoint");
   }

@@ -1,4 +1,4 @@
-// Reads checkpoints (format: checkpoint_writer.h). Decides which of them to use and to keep.
+// Reads checkpoints (format: checkpoint_writer.h). Decides which checkpoints to use and which to keep.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,22 @@
 
 namespace tessera {
 
-// A checkpoint with every byte checked against its manifest. Any number of ranks may have written it.
+// A checkpoint. All its bytes were checked against its manifest. Any number of ranks may have written it.
 class Checkpoint {
  public:
-  // Collective: each rank checks a part of the bytes, and all ranks have the same outcome. DamageError names the
-  // missing or damaged file. InputError: no such folder, another version, or different folders on different ranks.
-  // Other errors: as File, if something cannot be read. The second form is for a process without other ranks.
+  // Collective: each rank checks a part of the bytes, and all ranks have the same outcome. Throws DamageError, which
+  // names the missing or damaged file. Throws InputError: no such folder, another version, or different folders on
+  // different ranks. If something cannot be read, throws errors as File does. The second form is for a process without
+  // other ranks.
   static Checkpoint open_verified(const std::filesystem::path& folder, Communicator& world, ThreadPool* pool = nullptr);
   static Checkpoint open_verified(const std::filesystem::path& folder, ThreadPool* pool = nullptr);
 
   const std::filesystem::path& folder() const { return folder_; }
   int64_t step() const { return manifest_.step; }
-  int world_size() const { return manifest_.world_size; }  // of the run that wrote it
+  int world_size() const { return manifest_.world_size; }  // of the run that wrote the checkpoint
 
-  // Copies the elements of any range of an array into `target`, from all files that hold them. `target` has the same
-  // number of elements and is in host memory. Converts among floating-point types. Not collective; one thread at a
+  // Copies any range of an array into `target`, from all files that contain elements of it. `target` has the same
+  // number of elements and is in host memory. Converts between floating-point types. Not collective; one thread at a
   // time. InputError: no such array, or another size.
   void read_range(const ArrayRange& range, const View& target, ThreadPool* pool = nullptr) const;
   std::string text(std::string_view name) const;  // InputError: no such file in the checkpoint
@@ -48,16 +49,16 @@ class Checkpoint {
 
   std::filesystem::path folder_;
   Manifest manifest_;
-  mutable std::map<int, SafetensorsFile> files_;  // by rank; opened at the first read
+  mutable std::map<int, SafetensorsFile> files_;  // by rank; each file is opened at its first read
 };
 
 // The steps of the folders "checkpoint-<step>" in an output folder, ascending, complete or not. Errors as File: a
 // folder that cannot be read is an error, not an empty list.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& output_folder);
 
-// The newest complete checkpoint; nullopt if the folder has no checkpoints. On rank 0, calls `warn` for each newer one
-// that is damaged or incomplete. Collective: rank 0 lists the checkpoints, and all ranks have the same outcome.
-// InputError: all of them are damaged. A checkpoint that cannot be read is not skipped: its error is thrown.
+// The newest complete checkpoint; nullopt if the folder has no checkpoints. On rank 0, calls `warn` for each newer
+// checkpoint that is damaged or incomplete. Collective: rank 0 lists the checkpoints, and all ranks have the same
+// outcome. InputError: all of them are damaged. A checkpoint that cannot be read is not skipped: its error is thrown.
 std::optional<Checkpoint> latest_checkpoint(const std::filesystem::path& output_folder, Communicator& world,
                                             const std::function<void(const std::string&)>& warn,
                                             ThreadPool* pool = nullptr);
@@ -69,19 +70,19 @@ Checkpoint find_checkpoint(const std::filesystem::path& path, Communicator& worl
 
 // Which checkpoints to keep.
 struct Rotation {
-  int keep = 0;                       // number of the newest to keep; 0: all
+  int keep = 0;                       // the number of newest checkpoints to keep; 0: all
   std::set<int64_t> protected_steps;  // always kept
-  std::set<int64_t> replaced_steps;   // kept only while no newer checkpoint is complete
+  std::set<int64_t> replaced_steps;   // removed when a newer checkpoint is complete
 };
 
-// Removes the other checkpoints. Only a checkpoint with a valid manifest and the right file sizes counts or is removed.
-// A damaged newest checkpoint therefore does not cost the last good one. Contents are not read again. Collective: rank
-// 0 does the work, and all ranks throw its RunError.
+// Removes the checkpoints that `rotation` does not keep. Only a checkpoint with a valid manifest and the right file
+// sizes counts, and only such a checkpoint is removed. If the newest checkpoint is damaged, the last good one therefore
+// stays. The contents of files are not read again. Collective: rank 0 does the work, and all ranks throw its RunError.
 void rotate_checkpoints(const std::filesystem::path& output_folder, Communicator& world, const Rotation& rotation);
 
 // Renames the checkpoints of later steps than `last_step`, complete or not. "checkpoint-40" becomes
-// "checkpoint-40.<why>", or "checkpoint-40.<why>-2" if that name exists. Calls `note` for each on rank 0. Collective:
-// rank 0 does the work, and all ranks throw its RunError.
+// "checkpoint-40.<why>", or "checkpoint-40.<why>-2" if that name exists. On rank 0, calls `note` for each renamed
+// checkpoint. Collective: rank 0 does the work, and all ranks throw its RunError.
 void set_checkpoints_aside(const std::filesystem::path& output_folder, Communicator& world, int64_t last_step,
                            const char* why, const std::function<void(const std::string&)>& note);
 

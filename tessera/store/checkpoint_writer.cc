@@ -1,9 +1,9 @@
-// All ranks write a checkpoint, or none does. There are three exchanges. Every rank takes part in each, also if it
-// fails:
+// All ranks write a checkpoint, or none does. There are three exchanges:
 //   1. Rank 0 creates the temporary folder and sends its name.
 //   2. Each rank writes and syncs its file, and sends its part of the manifest.
 //   3. Rank 0 writes the manifest, renames the folder, and reports success.
-// The next exchange reports a failure, and all ranks stop there.
+// A rank whose work fails still takes part in the exchange after this work. The exchange reports the failure, and all
+// ranks stop there.
 #include "tessera/store/checkpoint_writer.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A rank's file in the temporary folder, plus the texts on rank 0. Removes its file if it is destroyed unfinished.
+// A rank's file in the temporary folder, plus the texts on rank 0. If the object is destroyed before finish(), it
+// removes the file.
 class PartWriter final : public CheckpointPart {
  public:
   PartWriter(fs::path folder, int64_t step, const Communicator& world, ThreadPool* pool)

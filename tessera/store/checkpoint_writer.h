@@ -1,4 +1,4 @@
-// Writes training checkpoints: folders "checkpoint-<step>" that exist only when every byte of them is on the disk.
+// Writes training checkpoints: folders "checkpoint-<step>" that exist only when all their bytes are on the disk.
 //   rank-00000-of-00004.safetensors   one file per rank: its pieces of the arrays, as tensors with the arrays' names
 //   trainer_state.json, ...           texts of rank 0
 //   manifest.json                     sizes and checksums of all of them, and which rank holds which piece
@@ -17,25 +17,25 @@
 namespace tessera {
 
 // Elements [begin, end) of a flat array of the complete run ("parameters/root", "optimizer.m/block.0", ...). Empty if
-// begin == end. Sizes do not depend on the number of ranks: padding to a multiple of it is not stored.
+// begin == end. Sizes do not depend on the number of ranks, because padding is not stored.
 struct ArrayRange {
   std::string name;
   int64_t total_elems = 0;
   int64_t begin = 0, end = 0;
 };
 
-// Receives a rank's part of a checkpoint. The rank first declares all its ranges, at most one of each array. Then it
-// writes them in any order, each complete or in consecutive pieces. Together the ranks must hold every element of each
-// array exactly once.
+// Receives a rank's part of a checkpoint. The rank first declares all its ranges, at most one range of each array. Then
+// it writes the ranges in any order, each complete or in consecutive pieces. Together the ranks must hold every element
+// of each array exactly once.
 class CheckpointPart {
  public:
   virtual ~CheckpointPart() = default;
   // `dtype` is the type in the file, the same on all ranks.
   virtual void declare(const ArrayRange& range, DType dtype) = 0;
-  // Writes the next elements of a range from host memory. They have the declared type or are converted from another
-  // floating-point type. The caller may reuse their memory on return. RunError.
+  // Writes the next elements of a range from host memory. Elements of another floating-point type are converted to the
+  // declared type. The caller may reuse their memory on return. Throws RunError.
   virtual void write(std::string_view name, const View& values) = 0;
-  // Adds a file with this name. Only rank 0's texts are used; texts of other ranks are ignored. RunError.
+  // Adds a file with this name. Only rank 0's texts are used; texts of other ranks are ignored. Throws RunError.
   virtual void add_text(std::string_view name, std::string_view text) = 0;
 };
 using WritePart = std::function<void(CheckpointPart& part)>;
@@ -43,10 +43,10 @@ using WritePart = std::function<void(CheckpointPart& part)>;
 // All ranks write checkpoint-<step> of the output folder together. All of them must see this folder. Collective.
 //
 // `write_part` fills in this rank's part and must not communicate with `world`. Any failure on any rank (a full disk, a
-// lost permission, an exception of `write_part`) makes every rank throw the same error, which names the rank. Then
-// nothing is left behind, and an earlier checkpoint of the same step is unchanged. If a rank dies, the others throw the
-// CommunicationError of `world`. remove_stale_temporaries() of the next run then removes the rest. `pool` hashes,
-// converts and writes in parallel.
+// lost permission, an exception of `write_part`) makes every rank throw the same error, which names the failed rank. In
+// this case, nothing is left behind, and an earlier checkpoint of the same step is unchanged. If a rank dies, the
+// others throw the CommunicationError of `world`. In the next run, remove_stale_temporaries() then removes the leftover
+// files. `pool` hashes, converts and writes in parallel.
 void write_checkpoint(const std::filesystem::path& output_folder, int64_t step, Communicator& world,
                       const WritePart& write_part, ThreadPool* pool = nullptr);
 

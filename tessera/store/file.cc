@@ -60,7 +60,7 @@ int open_patiently(const std::filesystem::path& path, int flags) {
   }
 }
 
-// The names in a folder. Returns nothing, with errno set, if the folder cannot be read.
+// The names in a folder. Returns nullopt, with errno set, if the folder cannot be read.
 std::optional<std::vector<std::string>> listed(const std::filesystem::path& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
   if (!stream) return std::nullopt;
@@ -126,7 +126,7 @@ File File::create_new(const std::filesystem::path& path, uint64_t expected_bytes
   const int descriptor = uninterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   if (descriptor < 0) throw_write_error(path, errno, expected_bytes);
   File file(path, descriptor, expected_bytes);
-  // Not every file system can reserve space. Then the writes themselves find the full disk.
+  // Not every file system can reserve space. Without a reservation, the first write that fails reports the full disk.
   const auto reserve = [&] { return fallocate(descriptor, 0, 0, static_cast<off_t>(expected_bytes)); };
   if (expected_bytes > 0 && uninterrupted(reserve) != 0 && is_out_of_room(errno)) {
     const int error = errno;
@@ -168,7 +168,7 @@ uint64_t File::size() const {
   return static_cast<uint64_t>(status.st_size);
 }
 
-// Keeps the same descriptor. For a file of a network file system that lost its handle.
+// Opens the file again with the same descriptor. For a file on a network file system whose handle is no longer valid.
 void File::open_again() const {
   const int descriptor = open_patiently(path_, O_RDONLY);
   if (descriptor < 0) throw_read_error(path_, errno);
@@ -182,7 +182,8 @@ void File::write_at(const void* data, size_t bytes, uint64_t offset) {
     const ssize_t written = pwrite(descriptor_, next, bytes, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) throw_write_error(path_, written < 0 ? errno : ENOSPC, expected_bytes_);
-    // Only a hint: starts writing to the disk now, while the next bytes are prepared. sync() waits for it.
+    // Only a hint: the system starts to write these bytes to the disk while the next bytes are prepared. sync() waits
+    // for this.
     sync_file_range(descriptor_, static_cast<off_t>(offset), written, SYNC_FILE_RANGE_WRITE);
     next += written;
     bytes -= static_cast<size_t>(written);

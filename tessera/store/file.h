@@ -13,21 +13,22 @@ namespace tessera {
 
 // An open file that closes itself. Only one thread at a time may use it.
 //
-// Reading retries errors that may be temporary (EINTR, EAGAIN, EIO, too many open files and similar). The pauses take
-// less than a second in total. If a file of a network file system loses its handle (ESTALE), it is opened again.
+// Reading retries errors that may be temporary (EINTR, EAGAIN, EIO, too many open files and similar). The pauses of one
+// call take less than a second in total. If the handle of a file on a network file system is no longer valid (ESTALE),
+// the file is opened again.
 class File {
  public:
-  // InputError: missing, a folder, or not readable. Other errors as throw_read_error().
+  // Throws InputError: missing, a folder, or not readable. Throws other errors as throw_read_error() does.
   static File open_to_read(const std::filesystem::path& path);
-  // The same, but returns nothing if the file does not exist.
+  // The same, but returns nullopt if the file does not exist.
   static std::optional<File> open_if_there(const std::filesystem::path& path);
   // Creates a new file for `expected_bytes`. Reserves the space immediately if the file system supports it, so a full
-  // disk is found before the work. RunError: exists already, not writable, no space. Without space, the file is
-  // removed.
+  // disk is found before the work. Throws RunError: exists already, not writable, no space. If there is no space to
+  // reserve, the new file is removed again.
   static File create_new(const std::filesystem::path& path, uint64_t expected_bytes);
-  // Opens a file of `expected_bytes` that exists, only to write. Several processes may write different bytes of it. It
-  // must have its final size. Otherwise a client of NFS may write zeros around its own bytes, over the bytes of other
-  // processes. RunError.
+  // Opens an existing file of `expected_bytes` for writing only. Several processes may write different bytes of it. The
+  // file must already have its final size: otherwise an NFS client may write zeros around its own bytes, over the bytes
+  // of other processes. Throws RunError.
   static File open_to_write(const std::filesystem::path& path, uint64_t expected_bytes);
 
   File(File&& other) noexcept;
@@ -40,12 +41,12 @@ class File {
 
   // Writes all the bytes or throws RunError (disk full, quota, size limit, failing disk).
   void write_at(const void* data, size_t bytes, uint64_t offset);
-  // Gives a file being written the size that its creator announced. RunError.
+  // Sets the size of the file to the `expected_bytes` that it was created or opened with. Throws RunError.
   void resize();
-  // Reads all the bytes. InputError: the file is too short. Other errors as throw_read_error().
+  // Reads all the bytes. Throws InputError: the file is too short. Throws other errors as throw_read_error() does.
   void read_at(void* data, size_t bytes, uint64_t offset) const;
   std::string text() const;  // the complete file
-  // Returns when the file's content is on the disk. RunError.
+  // Returns when the file's content is on the disk. Throws RunError.
   void sync();
 
  private:
@@ -58,23 +59,24 @@ class File {
   uint64_t expected_bytes_ = 0;
 };
 
-// Creates a file with this text and returns when it is on the disk. RunError: then no partial file stays.
+// Creates a file with this text and returns when it is on the disk. Throws RunError. After an error, no partial file
+// stays.
 void write_new_file(const std::filesystem::path& path, std::string_view text);
-// Creates a folder and its missing parents. RunError.
+// Creates a folder and its missing parents. Throws RunError.
 void create_folders(const std::filesystem::path& folder);
-// The names of a folder's entries, in no order. Empty if the folder does not exist. Retries as File does. Errors as
-// throw_read_error().
+// The names of a folder's entries, unordered. Empty if the folder does not exist. Retries as File does. Throws errors
+// as throw_read_error() does.
 std::vector<std::string> names_in_folder(const std::filesystem::path& folder);
-// Whether a path is a folder. Retries and errors as above.
+// Whether a path is a folder. False if nothing exists there. Retries and throws as names_in_folder() does.
 bool is_folder(const std::filesystem::path& path);
-// Returns when a folder's entries (new, renamed, removed) are on the disk. RunError.
+// Returns when changes of a folder's entries (new, renamed, removed) are on the disk. Throws RunError.
 void sync_folder(const std::filesystem::path& folder);
 
 // Throws RunError for a failed operation on a file that is being written. `error` is errno's value.
 [[noreturn]] void throw_write_error(const std::filesystem::path& path, int error, uint64_t needed_bytes);
 // Throws the error of a failed operation on a file that is being read. `error` is errno's value. InputError: a wrong
-// path or a missing permission. OutOfMemoryError. RunError: the disk, the file server or the process failed. This says
-// nothing about the file's content.
+// path or a missing permission. OutOfMemoryError: no memory. RunError: a failure of the disk or the file server, or too
+// many open files. A RunError does not mean that the file's content is wrong.
 [[noreturn]] void throw_read_error(const std::filesystem::path& path, int error);
 
 // Whether `name` is the name of an entry in a folder: not empty, no separator, neither "." nor "..".

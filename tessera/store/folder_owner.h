@@ -16,10 +16,10 @@ struct FolderOwner {
   ProcessIdentity process;
   std::string boot_id;        // of the machine; new at every boot
   std::string pid_namespace;  // the namespace of the process number, such as a container's
-  double stale_after_s = 0;   // other hosts consider it gone after this time without a heartbeat
+  double stale_after_s = 0;   // without a heartbeat for this time, other hosts consider the owner gone
 
   static FolderOwner self(double stale_after_s);
-  // One line of JSON with a unique token, and back. parse() returns nothing for any other text.
+  // One line of JSON with a unique token, and back. parse() returns nullopt for any other text.
   std::string to_text() const;
   static std::optional<FolderOwner> parse(const std::string& text);
 
@@ -31,25 +31,25 @@ struct FolderOwner {
 // An owner file as it was read.
 struct OwnerFile {
   std::string text;
-  std::optional<FolderOwner> owner;  // nothing: the text is incomplete
+  std::optional<FolderOwner> owner;  // nullopt: the text is incomplete
   int64_t heartbeat_ns = 0;          // the file's modification time
 };
-// Returns nothing if there is no such file. Opens the file each time, so a network file system asks its server.
+// Returns nullopt if there is no such file. Opens the file at each call, so a network file system asks its server.
 std::optional<OwnerFile> read_owner_file(const std::filesystem::path& path);
 
-// The current time of the file system's clock: the modification time of a new file next to `path`. RunError.
+// The current time of the file system's clock: the modification time of a new file next to `path`. Throws RunError.
 int64_t file_system_now_ns(const std::filesystem::path& path);
 
-// Decides whether an owner is alive, over several looks at its file.
+// Decides whether an owner is alive. This can need several looks at its file.
 class OwnerWatch {
  public:
   enum class Verdict { alive, gone, unknown };
-  // An owner with a comparable process is alive if its process is alive. Any other owner is alive if its heartbeat
-  // changes while it is watched. It is gone if its last heartbeat is older than stale_after_s by the file system's
-  // clock and has not changed for one and a half heartbeat intervals. The second condition covers hosts with different
-  // clocks.
+  // An owner with a comparable process is alive if its process is alive, and gone otherwise. Any other owner is alive
+  // if its heartbeat changes while it is watched. Such an owner is gone if its last heartbeat is older than
+  // stale_after_s by the file system's clock. This heartbeat must also have been watched for one and a half heartbeat
+  // intervals without a change, which protects owners if clocks differ. In all other cases, the verdict is unknown.
   Verdict look(const OwnerFile& file, const std::filesystem::path& path);
-  double age_s() const { return age_s_; }  // age of the heartbeat at the last look; 0 if it did not matter
+  double age_s() const { return age_s_; }  // age of the heartbeat at the last look; 0 if that look did not use it
 
  private:
   std::string text_;  // of the watched owner

@@ -80,7 +80,7 @@ ManifestArray array_of(const nlohmann::json& json, const std::string& where) {
   return array;
 }
 
-// A text about the error in the pieces of an array; empty if they cover the array.
+// Describes the error in the pieces of an array. Empty if the pieces cover the array.
 std::string fault_of(const ManifestArray& array, int world_size) {
   int64_t reached = 0;
   for (const ArrayPiece& piece : array.pieces) {
@@ -138,7 +138,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
 
 Manifest merge_manifests(std::vector<Manifest> parts) {
   Manifest merged{parts.at(0).step, parts[0].world_size, {}, {}};
-  std::map<std::string, size_t> places;  // in merged.arrays, by name
+  std::map<std::string, size_t> places;  // index in merged.arrays, by name
   for (Manifest& part : parts) {
     std::move(part.files.begin(), part.files.end(), std::back_inserter(merged.files));
     for (ManifestArray& array : part.arrays) {
@@ -149,9 +149,9 @@ Manifest merge_manifests(std::vector<Manifest> parts) {
       }
       ManifestArray& known = merged.arrays[at->second];
       if (known.total_elems != array.total_elems || known.dtype != array.dtype) {
-        throw RunError(
-            "", fmt::format("the ranks do not agree on array \"{}\": {} {} or {} {}", known.name, known.total_elems,
-                            name_of(known.dtype), array.total_elems, name_of(array.dtype)));
+        throw RunError("",
+                       fmt::format("the ranks do not agree on array \"{}\": {} elements of {}, or {} of {}", known.name,
+                                   known.total_elems, name_of(known.dtype), array.total_elems, name_of(array.dtype)));
       }
       known.pieces.insert(known.pieces.end(), array.pieces.begin(), array.pieces.end());
     }

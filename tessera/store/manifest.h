@@ -15,8 +15,8 @@ namespace tessera {
 inline constexpr const char* kManifestName = "manifest.json";
 
 struct ManifestFile {
-  std::string name;                   // in the checkpoint's folder
-  std::vector<FileSegment> segments;  // cover the file from its first byte to its last
+  std::string name;                   // of a file in the checkpoint's folder
+  std::vector<FileSegment> segments;  // consecutive, from the file's first byte to its last
 
   uint64_t bytes() const { return segments.empty() ? 0 : segments.back().end; }
 };
@@ -46,13 +46,14 @@ struct Manifest {
 std::string rank_file_name(int rank, int world_size);
 
 std::string manifest_text(const Manifest& manifest);
-// Parses a manifest, or one rank's part of it: then the pieces need not cover the arrays. `where` names it in errors.
-// DamageError: the text was changed. InputError: another version.
+// Parses a complete manifest, or one rank's part. In a part, the pieces need not cover the arrays. `where` names the
+// text in errors. Throws DamageError: the text was changed. Throws InputError: another version.
 Manifest parse_manifest(const std::string& text, const std::string& where);
-// Combines the parts of all ranks into the manifest. RunError: the pieces of an array leave a hole, overlap, or
-// disagree on its size or type.
+// Combines the parts of all ranks into the manifest. Throws RunError: the pieces of an array leave a hole or overlap,
+// or the ranks disagree on its size or type.
 Manifest merge_manifests(std::vector<Manifest> parts);
-// As parse_manifest. Also DamageError: the file is missing, or pieces do not cover the arrays. Other errors as File.
+// Reads and parses a complete manifest. Throws as parse_manifest() does. Also throws DamageError: the file is missing,
+// or pieces do not cover the arrays. Throws other errors as File does.
 Manifest read_manifest(const std::filesystem::path& path);
 
 }  // namespace tessera

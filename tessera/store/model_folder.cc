@@ -120,7 +120,8 @@ void TensorSource::open_index(const fs::path& index) {
   check_files_of_index(index);
 }
 
-// Tensors that the index does not name are ignored. But a tensor must not be in two files, because one may be stale.
+// Tensors that the index does not name are ignored. But a tensor that the index names must not be in two files, because
+// one of the two may be out of date.
 void TensorSource::check_files_of_index(const fs::path& index) const {
   for (size_t file = 0; file < files_.size(); ++file) {
     for (const TensorInfo& tensor : files_[file].tensors()) {

@@ -15,8 +15,8 @@
 
 namespace tessera {
 
-// All tensors of a folder with model.safetensors, or with model.safetensors.index.json and the files that it names. A
-// leading "transformer." or "model." is ignored, in the files' names and in the requested names.
+// All tensors of a folder with model.safetensors, or with model.safetensors.index.json and the files that it names. The
+// functions ignore a leading "transformer." or "model." of tensor names, both in the files and in the arguments.
 class TensorSource {
  public:
   // Whether a folder has safetensors weights.
@@ -26,7 +26,7 @@ class TensorSource {
   explicit TensorSource(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
-  std::vector<std::string> names() const;  // as in the files, sorted
+  std::vector<std::string> names() const;  // of all tensors, as in the files, sorted
   bool contains(std::string_view name) const;
   const std::filesystem::path& file_of(std::string_view name) const;  // InputError: absent
   // The type of a tensor. Empty if the folder has no such tensor, or if Tessera does not read its type.
@@ -34,17 +34,17 @@ class TensorSource {
   // InputError: absent, or a type that Tessera does not read.
   const TensorInfo& get(std::string_view name) const;
 
-  // As SafetensorsFile::read_into and read_range_into. InputError.
+  // Like SafetensorsFile::read_into and read_range_into. Throw InputError.
   void read_into(std::string_view name, const View& target, ThreadPool* pool = nullptr) const;
   void read_range_into(std::string_view name, int64_t elem_begin, int64_t elem_end, const View& target,
                        ThreadPool* pool = nullptr) const;
 
-  // Whether two floating-point tensors have the same shape and the same values, as f32, in one of `num_parts` parts of
-  // their elements. InputError.
+  // Divides the elements of two floating-point tensors into `num_parts` parts and compares part number `part` (from 0).
+  // Returns whether the shapes are equal and the values of this part are equal as f32. Throws InputError.
   bool are_equal(std::string_view a, std::string_view b, int part, int num_parts, ThreadPool& pool) const;
 
-  // A checksum of every tensor's name, type and shape, and of up to kSampledElems values in its middle. InputError: a
-  // type that Tessera does not read.
+  // A checksum of the names, types and shapes of all tensors, and of up to kSampledElems values in the middle of each.
+  // Throws InputError: a type that Tessera does not read.
   static constexpr int64_t kSampledElems = 1024;
   uint64_t sampled_checksum() const;
 

@@ -28,7 +28,7 @@ uint64_t tensor_bytes(const PlannedTensor& tensor) {
 std::vector<std::vector<PlannedTensor>> cut(std::vector<PlannedTensor> tensors, uint64_t max_bytes) {
   std::vector<std::vector<PlannedTensor>> files;
   size_t open = 0;      // the file that is being filled
-  uint64_t filled = 0;  // its bytes
+  uint64_t filled = 0;  // bytes of this file's tensors so far
   bool is_open = false;
   for (PlannedTensor& tensor : tensors) {
     const uint64_t bytes = tensor_bytes(tensor);
@@ -87,7 +87,7 @@ void ModelShards::complete_files(const fs::path& folder) const {
   if (num_files() > 1) write_new_file(folder / "model.safetensors.index.json", index_text());
 }
 
-// As transformers writes it.
+// The index, as transformers writes it.
 std::string ModelShards::index_text() const {
   nlohmann::ordered_json map = nlohmann::ordered_json::object();
   uint64_t total_bytes = 0;
@@ -120,7 +120,7 @@ void ShardWriter::write(std::string_view name, int64_t first, const View& values
   });
 }
 
-// Opens a file, or takes the open one. It stays open until kMaxOpenFiles others are written.
+// Returns the open file, or opens it. It stays open until kMaxOpenFiles other files are written.
 File& ShardWriter::open_file(size_t number) {
   const auto found = std::find_if(open_.begin(), open_.end(), [&](const auto& file) { return file.first == number; });
   if (found != open_.end()) {
@@ -128,7 +128,8 @@ File& ShardWriter::open_file(size_t number) {
     return open_.back().second;
   }
   if (open_.size() == kMaxOpenFiles) {
-    // Before it is closed, because a later descriptor may not get the error of an earlier write.
+    // Syncs the file before closing it. If it were opened again later, sync() might not report an error of these
+    // writes.
     open_.front().second.sync();
     open_.erase(open_.begin());
   }

@@ -19,8 +19,8 @@ namespace tessera {
 // The file and place of each tensor. The same arguments give the same files on every rank.
 class ModelShards {
  public:
-  // Fills one file after the other with the tensors in their order, up to `max_bytes` of tensors each. A larger tensor
-  // gets a file of its own. Names must be unique.
+  // Fills one file after the other with the tensors in their order, up to `max_bytes` of tensors each. A tensor of more
+  // bytes gets its own file. Names must be unique.
   ModelShards(std::vector<PlannedTensor> tensors, int64_t max_bytes);
 
   size_t num_files() const { return layouts_.size(); }
@@ -34,10 +34,10 @@ class ModelShards {
   };
   const Place& place(std::string_view name) const;
 
-  // Creates the files in a folder, with their final sizes. Reserves the space if the file system can. RunError.
+  // Creates the files in a folder, with their final sizes. Reserves the space if the file system can. Throws RunError.
   void create_files(const std::filesystem::path& folder) const;
   // Writes the headers and, for several files, the index. Call it when all ranks have written their tensors: a file
-  // without a header cannot be mistaken for a complete one. RunError.
+  // without a header cannot be mistaken for a complete one. Throws RunError.
   void complete_files(const std::filesystem::path& folder) const;
 
  private:
@@ -50,13 +50,13 @@ class ModelShards {
 // Writes this rank's elements of the tensors into the files that create_files() has created.
 class ShardWriter {
  public:
-  // `shards` and `pool` must outlive it.
+  // `shards` and `pool` must outlive this object.
   ShardWriter(const ModelShards& shards, std::filesystem::path folder, ThreadPool& pool);
 
-  // Writes the elements of a flattened tensor from `first` on. They are in host memory, in any floating-point type.
-  // RunError.
+  // Writes `values` as the elements of a flattened tensor from `first` on. `values` are in host memory and have any
+  // floating-point type. Throws RunError.
   void write(std::string_view name, int64_t first, const View& values);
-  // Returns when everything written is on the disk. RunError.
+  // Returns when everything written is on the disk. Throws RunError.
   void sync();
 
  private:
@@ -65,7 +65,8 @@ class ShardWriter {
   const ModelShards& shards_;
   const std::filesystem::path folder_;
   ThreadPool& pool_;
-  // The files written last, the newest at the end. Few, because a process may open only so many.
+  // The open files. The file that was written last is at the end. Their number is small, because a process may open
+  // only a limited number of files.
   std::vector<std::pair<size_t, File>> open_;
 };
 

@@ -1,4 +1,4 @@
-// How a run takes a folder from an owner that is gone. Several runs may notice at the same time that it is gone:
+// How a run takes a folder from an owner that is gone. Several runs may notice at the same time that the owner is gone:
 //   1. A run creates the marker for this owner's text. Only one of the runs succeeds. The marker is already the run's
 //      own owner file.
 //   2. It reads the owner file again. Only the holder of the marker may replace this file.
@@ -109,8 +109,8 @@ void OutputLock::pause() const {
 }
 
 // Creates a file with this run's text and returns its descriptor, or -1 if a file with this name exists. The text is
-// first written to a draft, which a hard link then gives the name. The file therefore appears complete. Without hard
-// links, the file is created under its name and then written.
+// first written to a draft file. A hard link then gives the draft the name `path`, so the file appears complete. If the
+// file system has no hard links, the file is created under its name and then written.
 int OutputLock::make_exclusively(const fs::path& path) const {
   const fs::path draft =
       fmt::format("{}-{}-{}.tmp-{}", file_.string(), checksum_text(checksum_of(text_.data(), text_.size())), gettid(),

@@ -1,4 +1,4 @@
-// One run at a time in an output folder, even if runs are on different nodes.
+// Allows one run at a time in an output folder, even if runs are on different nodes.
 #pragma once
 
 #include <condition_variable>
@@ -13,35 +13,36 @@
 namespace tessera {
 
 // Owns an output folder through the owner file ".tessera-lock" in it, which exists while a run works there. The file
-// names host, boot, process and start time. A thread renews its modification time. File locks are not used, because
-// many cluster file systems reject flock() or keep it local to a node. Three operations must be atomic: giving a file a
-// second name (link), creating a new file (O_EXCL) and renaming a file over another.
+// names host, boot, process and start time. A thread renews the file's modification time (the heartbeat). File locks
+// are not used, because many cluster file systems reject flock() or keep it local to a node. Three operations must be
+// atomic: giving a file a second name (link), creating a new file (O_EXCL) and renaming a file over another.
 class OutputLock {
  public:
   static constexpr double kStaleAfterS = 180;
   static constexpr const char* kFileName = ".tessera-lock";
-  // Part of the error if the owner is alive.
+  // A part of the error message if the owner is alive.
   static constexpr const char* kInUse = "is in use by another run";
 
-  // Creates the folder if it is missing, but does not take it yet. Other hosts consider the owner gone after
-  // `stale_after_s` without a heartbeat. RunError: the folder cannot be created.
+  // Creates the folder if it is missing, but does not take it yet. Other hosts consider this run gone after
+  // `stale_after_s` without a heartbeat. Throws RunError: the folder cannot be created.
   explicit OutputLock(const std::filesystem::path& folder, double stale_after_s = kStaleAfterS);
-  // Removes the owner file.
+  // Removes the owner file, if it is still this run's file.
   ~OutputLock();
   OutputLock(const OutputLock&) = delete;
   OutputLock& operator=(const OutputLock&) = delete;
 
-  // Takes the folder if it is free or its owner is gone. Returns false if it is not yet known whether an owner on
-  // another host is alive; waiting_for() describes the state. Call it again after pause(). UsageError: the owner is
-  // alive; the message names its process and host. RunError: the folder cannot be read or written.
+  // Takes the folder if it is free or its owner is gone. Returns false if it is not yet known whether the owner is
+  // alive, or if another run is taking the folder. waiting_for() then describes the state. Call try_take() again after
+  // pause(). Throws UsageError: the owner is alive; the message names its process and host. Throws RunError: the folder
+  // cannot be read or written.
   bool try_take();
   const std::string& waiting_for() const { return waiting_for_; }
   void pause() const;
 
-  // RunError if another run has taken the folder because this run sent no heartbeat. Call it before replacing anything
-  // in the folder.
+  // Throws RunError if another run has taken the folder because this run sent no heartbeat. Call it before replacing
+  // anything in the folder.
   void check_held() const;
-  // The previous owner, if it was gone.
+  // The previous owner, if it was gone and this run has taken its folder. Otherwise nullopt.
   const std::optional<ProcessIdentity>& predecessor() const { return predecessor_; }
 
  private:
@@ -56,8 +57,8 @@ class OutputLock {
   const std::filesystem::path folder_, file_;
   const double stale_after_s_;
   OwnerWatch watch_;
-  std::string text_;      // of the owner file, when the folder is taken
-  int descriptor_ = -1;   // of the owner file, when the folder is taken
+  std::string text_;      // of this run's owner file
+  int descriptor_ = -1;   // of the owner file; -1: the folder is not taken
   double pause_s_ = 0.5;  // between two attempts
   std::string waiting_for_;
   std::optional<ProcessIdentity> predecessor_;

@@ -20,7 +20,7 @@ struct ProcessIdentity {
   static std::optional<ProcessIdentity> parse(std::string_view text);
 
   bool is_on_this_host() const;
-  // False on another host, where this cannot be known.
+  // Whether the process is alive. Always false if it is on another host, because this host cannot know it.
   bool is_alive_here() const;
   bool operator==(const ProcessIdentity&) const = default;
 };

@@ -20,8 +20,8 @@
 
 namespace tessera {
 
-// One tensor of a file, as its header describes it. It can describe every dtype and rank of the format.
-// SafetensorsFile::get checks that Tessera can compute with a tensor.
+// One tensor of a file, as the file's header describes it. It can have any dtype and rank of the format.
+// SafetensorsFile::get() checks that Tessera can read the tensor.
 struct TensorInfo {
   std::string name;
   std::string dtype_name;       // as in the file: "F32", "F8_E4M3", ...
@@ -49,22 +49,24 @@ class SafetensorsFile {
   SafetensorsFile& operator=(SafetensorsFile&&) = delete;
   ~SafetensorsFile();
 
-  // Parses and validates the start of a file of `file_size` bytes. `start` holds at least its header, or the complete
-  // file if that is shorter. `where` names the file in errors. InputError.
+  // Parses and validates the header of a file of `file_size` bytes. `start` contains at least the header, or the
+  // complete file if that is shorter. `where` names the file in errors. Throws InputError.
   static SafetensorsHeader parse_header(std::span<const std::byte> start, uint64_t file_size, const std::string& where);
 
   const std::filesystem::path& path() const { return path_; }
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   const TensorInfo* find(std::string_view name) const;  // nullptr: no such tensor
-  // A tensor to read. InputError: absent, a type that Tessera does not read, or more than 4 dimensions.
+  // Returns a tensor that can be read. Throws InputError: absent, a type that Tessera does not read, or more than 4
+  // dimensions.
   const TensorInfo& get(std::string_view name) const;
   // The mapped bytes of a tensor. They may not be aligned to their type.
   const std::byte* data(const TensorInfo& info) const { return mapping_ + header_.data_begin + info.begin; }
 
-  // Copies a complete tensor into `target` (same number of elements, host memory). Converts among floating-point types.
-  // Runs in parallel if a pool is given. Pages leave the resident set right after reading, so loading needs the model's
-  // memory only once. InputError: the types do not convert, a value is not finite, or the file cannot be read any more.
+  // Copies a complete tensor into `target` (same number of elements, host memory). Converts between floating-point
+  // types. Runs in parallel if a pool is given. Releases the file's pages right after reading, so the model is not in
+  // memory twice. Throws InputError: the types do not convert, a value is not finite, or the file cannot be read any
+  // more.
   void read_into(const TensorInfo& info, const View& target, ThreadPool* pool = nullptr) const;
   // The same for elements [elem_begin, elem_end) of the flattened tensor, such as a rank's part.
   void read_range_into(const TensorInfo& info, int64_t elem_begin, int64_t elem_end, const View& target,
@@ -99,18 +101,18 @@ struct SafetensorsLayout {
 
   uint64_t file_bytes() const { return places.empty() ? header.size() : places.back().end; }
 };
-// Names must be unique. Adds "format": "pt" to the metadata, which transformers requires.
+// Names must be unique. Adds "format": "pt" to the metadata, because transformers requires it.
 SafetensorsLayout lay_out(std::vector<PlannedTensor> plan, std::map<std::string, std::string> metadata = {});
 
-// Calls `use` with `num_elems` elements in the type of the file, in pieces that fit the cache, in order. `at` counts
-// the bytes before a piece.
+// Converts `num_elems` elements to the type of the file, in pieces that fit the cache, and calls `use` with each piece
+// in order. `at` is the number of bytes before the piece.
 void for_each_converted(const std::byte* values, DType dtype, DType file_dtype, uint64_t num_elems,
                         const std::function<void(const std::byte* piece, uint64_t bytes, uint64_t at)>& use);
 
 // Writes a safetensors file. The tensors are known in advance; their values come later, in any order.
 class SafetensorsWriter {
  public:
-  // Creates the file, reserves its space and writes the header (lay_out()). RunError: the file exists, cannot be
+  // Creates the file, reserves its space and writes the header (lay_out()). Throws RunError: the file exists, cannot be
   // written, or there is no space.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<PlannedTensor> plan,
                     std::map<std::string, std::string> metadata = {});
@@ -121,10 +123,11 @@ class SafetensorsWriter {
 
   // Writes the next elements of a planned tensor from host memory, complete or in consecutive pieces. They have the
   // planned type, or another floating-point type that is converted through buffers of fixed size. Large pieces are
-  // written in parallel if a pool is given. RunError.
+  // written in parallel if a pool is given. Throws RunError.
   void write(std::string_view name, const View& values, ThreadPool* pool = nullptr);
   // Call it when every tensor is written. Returns when the file is on the disk, with the checksums of its header and of
-  // each tensor. A large tensor has several segments. The checksums are of the bytes as written. RunError.
+  // each tensor. A large tensor has several segments. The checksums are computed from the bytes as written. Throws
+  // RunError.
   std::vector<FileSegment> finish();
 
  private:
@@ -134,7 +137,7 @@ class SafetensorsWriter {
   };
   struct Entry {
     SafetensorsLayout::Place place;
-    uint64_t written = 0;  // bytes, from the start
+    uint64_t written = 0;  // bytes from the start of the tensor
     std::vector<Segment> segments;
   };
   void write_bytes(Segment& segment, uint64_t begin, uint64_t end, const std::byte* values, DType dtype,

@@ -60,7 +60,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   const File file = File::open_to_read(path);
   size_ = file.size();
   if (size_ < 8) parse_header({}, size_, path);  // throws
-  // Read instead of mapped, because a header must not change between its validation and its use.
+  // Reads the header instead of mapping it, because it must not change between its validation and its use.
   uint64_t length = 0;
   file.read_at(&length, sizeof length, 0);
   std::vector<std::byte> start(8 + std::min<uint64_t>({length, size_ - 8, 100'000'000}));
@@ -120,7 +120,7 @@ void SafetensorsFile::read_range_into(const TensorInfo& info, int64_t elem_begin
   TESSERA_ASSERT(0 <= elem_begin && elem_begin <= elem_end && elem_end <= info.num_elems());
   TESSERA_ASSERT(target.num_elems() == elem_end - elem_begin);
   if (*info.dtype != target.dtype && !converts(*info.dtype, target.dtype)) {
-    throw InputError(path_, fmt::format("tensor \"{}\" has type {} where {} is needed", printable(info.name),
+    throw InputError(path_, fmt::format("tensor \"{}\" has type {}, but {} is needed", printable(info.name),
                                         info.dtype_name, name_of(target.dtype)));
   }
   const int64_t chunk_elems = kChunkBytes / static_cast<int64_t>(size_of(*info.dtype));
@@ -146,7 +146,7 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   const size_t span = reinterpret_cast<uintptr_t>(source) + static_cast<size_t>(num_elems) * elem_bytes - first_page;
   void* const pages = reinterpret_cast<void*>(first_page);
   // Mapping all pages in one call is faster than one fault per page. It also turns the SIGBUS of a file that shrank or
-  // of a failing disk into an error. Kernels before 5.14 return EINVAL, and pages fault one by one.
+  // of a failing disk into an error. Kernels before 5.14 return EINVAL. Pages then fault one by one.
   if (madvise(pages, span, MADV_POPULATE_READ) != 0 && errno != EINVAL) {
     throw InputError(path_, fmt::format("tensor \"{}\" cannot be read: {}", printable(info.name), std::strerror(errno)),
                      "Check the disk, and that nothing changes the file while it is read");
@@ -161,11 +161,12 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   if (converts(*info.dtype, target_dtype) && !is_rest(target_dtype)) {
     check_finite(info, elem_begin, source, {target, target_dtype, {num_elems}});
   }
-  // Neighbours may share the first and last page. Their reader maps these pages again from the page cache.
+  // Other chunks may share the first or last page. Their reader then maps this page again from the page cache.
   madvise(pages, span, MADV_DONTNEED);
 }
 
-// Throws if the copied elements contain NaN or infinity. `target` holds elements of the tensor from `source` on.
+// Throws if the copied elements contain NaN or infinity. `target` contains the elements from `source` on, which is
+// element `elem_begin`.
 void SafetensorsFile::check_finite(const TensorInfo& info, int64_t elem_begin, const std::byte* source,
                                    const View& target) const {
   const int64_t found = find_non_finite(target);

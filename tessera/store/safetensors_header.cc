@@ -162,8 +162,8 @@ void HeaderReader::finish_tensor() {
     if (__builtin_mul_overflow(bits, static_cast<uint64_t>(dim), &bits)) fail_tensor("its shape overflows");
   }
   if (bits % 8 != 0 || bits / 8 != tensor_.end - tensor_.begin) {
-    fail_tensor(
-        fmt::format("its shape and type take {} bits, its data_offsets {} bytes", bits, tensor_.end - tensor_.begin));
+    fail_tensor(fmt::format("its shape and type need {} bits, but its data_offsets give {} bytes", bits,
+                            tensor_.end - tensor_.begin));
   }
   header_.tensors.push_back(std::move(tensor_));
 }
@@ -193,7 +193,7 @@ void check_tiling(SafetensorsHeader& header, uint64_t data_bytes, const std::str
     reached = tensor.end;
   }
   if (reached != data_bytes) {
-    throw InputError(where, fmt::format("has {} bytes of data, its header describes {}", data_bytes, reached),
+    throw InputError(where, fmt::format("has {} bytes of data, but its header describes {}", data_bytes, reached),
                      reached > data_bytes ? "The file is truncated: copy or download it again" : remedy);
   }
 }
@@ -209,7 +209,8 @@ SafetensorsHeader SafetensorsFile::parse_header(std::span<const std::byte> start
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(start[static_cast<size_t>(i)]);
   if (length > kLongestHeader || length > file_size - 8 || length > start.size() - 8) {
-    throw InputError(where, fmt::format("has a header length of {} bytes in a file of {}", length, file_size), remedy);
+    throw InputError(where, fmt::format("has a header length of {} bytes in a file of {} bytes", length, file_size),
+                     remedy);
   }
   const std::string_view text(reinterpret_cast<const char*>(start.data()) + 8, length);
   if (text.empty() || text[0] != '{') throw InputError(where, "the safetensors header does not start with {", remedy);

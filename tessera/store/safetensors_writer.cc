@@ -14,8 +14,8 @@ namespace {
 
 // Small enough to stay in the cache between conversion, hashing and writing.
 constexpr uint64_t kBufferBytes = 1 << 20;
-// Bytes that one task writes, and checks later. Small enough for several threads to share a tensor, and large enough to
-// keep the manifest short.
+// Bytes of a segment. One task writes a segment, and later one task checks it. Small enough for several threads to
+// share a tensor, and large enough to keep the manifest short.
 constexpr uint64_t kSegmentBytes = 64 << 20;
 
 std::string dtype_name(DType dtype) {
@@ -24,7 +24,8 @@ std::string dtype_name(DType dtype) {
   return word;
 }
 
-// The length and the JSON, padded with spaces to a multiple of 8 bytes. The offsets in it count from its end.
+// Returns the length and the JSON, padded with spaces to a multiple of 8 bytes. The offsets in the JSON count from the
+// end of this text.
 std::string header_of(const std::vector<SafetensorsLayout::Place>& places,
                       std::map<std::string, std::string> metadata) {
   metadata["format"] = "pt";
@@ -47,7 +48,8 @@ std::string header_of(const std::vector<SafetensorsLayout::Place>& places,
 }  // namespace
 
 SafetensorsLayout lay_out(std::vector<PlannedTensor> plan, std::map<std::string, std::string> metadata) {
-  // Larger types come first, which aligns every tensor to its type. Then by name, as in the reference library.
+  // Larger types come first, which aligns every tensor to its type. Tensors with types of the same size are sorted by
+  // name, as in the reference library.
   std::sort(plan.begin(), plan.end(), [](const PlannedTensor& a, const PlannedTensor& b) {
     return std::make_tuple(size_of(b.dtype), std::string_view(a.name)) <
            std::make_tuple(size_of(a.dtype), std::string_view(b.name));
@@ -132,7 +134,7 @@ void SafetensorsWriter::write(std::string_view name, const View& values, ThreadP
   entry->written = end;
 }
 
-// Writes bytes [begin, end) of the file, the next bytes of the segment.
+// Writes bytes [begin, end) of the file. They are the next bytes of the segment.
 void SafetensorsWriter::write_bytes(Segment& segment, uint64_t begin, uint64_t end, const std::byte* values,
                                     DType dtype, DType target_dtype) {
   const auto write = [&](const std::byte* piece, uint64_t bytes, uint64_t at) {

@@ -23,9 +23,10 @@ struct StopRequests {
   std::chrono::steady_clock::time_point first_at_{};
 };
 
-// Runs this program with the arguments. Standard output and error are added to the file `log`. Returns the exit code,
-// or 128 + n if signal n killed it. Passes new stop requests to the child and waits until it ends; the third one kills
-// it. Calls `tick` about once per second. RunError: the process or the log cannot be created.
+// Runs this program with `arguments` as a child process, and waits for its end. Appends its standard output and error
+// to the file `log`. Passes new stop requests to the child; the third request kills the child. Calls `tick` about once
+// per second. Returns the exit code, or 128 + n if signal n killed the child. Throws RunError if the process or the log
+// cannot be created.
 int run_child(const std::vector<std::string>& arguments, const std::filesystem::path& log, ForwardedSignals& signals,
               StopRequests& stops, const std::function<void()>& tick);
 

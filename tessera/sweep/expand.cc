@@ -23,7 +23,7 @@ constexpr size_t kMostRuns = 10000;
 // A run before its rules are evaluated.
 struct Draft {
   const SweepRecipe* recipe;
-  std::string where;  // of its entry, or the sweep's path
+  std::string where;  // the place of its [[run]], or the sweep's path
   std::string name_template;
   std::vector<SweepValue> values;  // each setting once; later sources have replaced earlier ones
   int64_t repeat = 0;
@@ -72,7 +72,7 @@ std::vector<std::string> words_of(const std::string& recipe, const std::vector<S
   return words;
 }
 
-// Letters, digits and a few signs that need no quotes in a shell. Other characters become '-'.
+// Keeps letters, digits and a few signs that need no quotes in a shell. Other characters become '-'.
 std::string as_file_name(const std::string& text) {
   std::string name = text;
   for (char& c : name) {
@@ -136,7 +136,7 @@ class Expansion {
     if (drafts_.empty()) throw UsageError(sweep_.path, "exclude leaves no run", "Remove an exclusion");
   }
 
-  // The combinations of the matrix, as the digits of a number. The last digit changes fastest.
+  // Adds the combinations of the matrix. Counts them like the digits of a number: the last digit changes fastest.
   void add_product(const SweepRecipe& recipe) {
     std::vector<size_t> digits(sweep_.axes.size(), 0);
     for (;;) {
@@ -178,7 +178,7 @@ class Expansion {
     }
   }
 
-  // Throws an error of a run with the run's place in the file.
+  // Calls `work`. Puts the run's place before a UsageError, unless the error already names the sweep or the recipe.
   template <typename F>
   auto at(const Draft& draft, const F& work) const {
     try {
@@ -219,7 +219,7 @@ class Expansion {
     values_.push_back(std::move(values));
   }
 
-  // The value of a name in the rule of `asking`.
+  // The value of the setting `name`, for the rule `asking`.
   static int64_t number(const std::string& name, const SweepValue& asking, std::vector<SweepValue>& values,
                         const ResolvedSettings& resolved, const std::function<void(SweepValue&)>& settle) {
     const Setting* setting = find_setting(name);
@@ -228,7 +228,7 @@ class Expansion {
       for (const Setting* known : settings_of(resolved.groups)) {
         if (known->type == SettingType::integer) names.push_back(known->name);
       }
-      const std::string what = setting ? "has no whole number" : "is not a setting";
+      const std::string what = setting ? "is not a whole number" : "is not a setting";
       std::string remedy = setting ? "" : did_you_mean(name, names);
       if (remedy.empty()) remedy = "A rule may use settings with whole numbers, such as nproc and batch_size";
       throw UsageError(asking.where, fmt::format("{}: {} {}", quoted_value(asking.value), quoted_value(name), what),
@@ -353,7 +353,7 @@ class Expansion {
   std::vector<SweepValue> flags_;
   std::set<size_t> fitting_;  // exclusions that fit a combination
   std::vector<Draft> drafts_;
-  std::vector<std::vector<SweepValue>> values_;  // of the drafts; without rules
+  std::vector<std::vector<SweepValue>> values_;  // the values of each draft, after the evaluation of rules
   std::map<std::string, std::string> recipes_output_dir_;
   std::map<std::string, int> runs_of_recipe_;
   std::vector<const Setting*> differing_;

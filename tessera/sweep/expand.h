@@ -14,12 +14,12 @@ namespace tessera {
 // A run of a sweep.
 struct SweepRun {
   std::string name;                      // may contain slashes
-  std::string output_dir{};              // no other run of the sweep has it
-  std::vector<std::string> arguments{};  // of this program: "train", the recipe, flags
+  std::string output_dir{};              // different for each run of the sweep
+  std::vector<std::string> arguments{};  // the arguments of this program: "train", the recipe, flags
   ResolvedSettings resolved{};           // checked
 };
 
-// How `tessera train` reads its arguments, without the word "train".
+// How `tessera train` reads its arguments. The arguments do not include the word "train".
 struct TrainCommand {
   // Resolves the settings. Throws UsageError for an unknown or invalid setting.
   std::function<ResolvedSettings(const std::vector<std::string>&)> resolve;
@@ -27,18 +27,19 @@ struct TrainCommand {
   std::function<void(const ResolvedSettings&)> check;
 };
 
-// The settings of flags that apply to every run, with their values as written.
+// Flags that apply to every run: the settings, and their values as written.
 using RunFlags = std::vector<std::pair<const Setting*, std::string>>;
 
-// All runs, each checked: for each recipe the product of the matrix (the first setting changes slowest) and the
-// repeats, then the entries [[run]]. Flags override the settings of the sweep, and these override the recipe.
+// All runs, each checked. For each recipe, these are the product of the matrix (the first setting changes slowest) and
+// the repeats. The entries [[run]] follow. Flags override the settings of the sweep, and these override the recipe.
 //
-// A flag --output-dir replaces the template of the file. Without a template, a recipe with one run keeps its own
-// output_dir. Other runs go to FOLDER/{name}, where FOLDER is the output_dir of the recipe, or runs/TITLE. The default
-// name is the recipe's, if there are several, with the settings that differ: "zero_1,nproc=2".
+// The flag --output-dir replaces the template output_dir of the file. A template without braces means TEMPLATE/{name}.
+// Without a template, a recipe with one run keeps its own output_dir. Other runs go to FOLDER/{name}: FOLDER is the
+// output_dir of the recipe, otherwise runs/TITLE. By default, the name of a run consists of the recipe's name (if there
+// are several recipes) and the settings that differ: "zero_1,nproc=2".
 //
-// Throws UsageError with the place in the file: an invalid rule, an exclusion that fits nothing, no run left, two runs
-// with one folder, or what check() finds.
+// Throws UsageError with the place in the file if a rule is invalid, an exclusion fits nothing, no run is left, two
+// runs have the same folder, or check() finds an error.
 std::vector<SweepRun> expand(const SweepFile& sweep, const RunFlags& flags, const TrainCommand& train);
 
 // Replaces every {word} of a template. Throws UsageError with `where` if a brace has no partner.

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The end of a file, at most `longest` bytes. Empty if it cannot be read.
+// The end of a file, at most `longest` bytes. Empty if the file cannot be read.
 std::string end_of(const fs::path& path, uint64_t longest) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return "";
@@ -28,7 +28,7 @@ std::string end_of(const fs::path& path, uint64_t longest) {
   return text;
 }
 
-// Whether the last complete record of metrics.jsonl is a summary. The next start of the run cuts it off.
+// Whether the last record of metrics.jsonl is complete and is a summary. The next start of the run removes this record.
 bool has_ended(const fs::path& metrics) {
   std::string text = end_of(metrics, 64 * 1024);
   if (!text.ends_with('\n')) return false;
@@ -47,7 +47,8 @@ bool may_differ(const Setting& setting) {
          std::ranges::find(kNames, setting.name) != std::end(kNames);
 }
 
-// Whether resolved-config.toml of a run has these settings. A setting that it does not name has its default.
+// Whether `file`, the resolved-config.toml of a run, has these settings. A setting that is not in the file has its
+// default.
 bool has_settings(const fs::path& file, const ResolvedSettings& resolved) {
   Settings then;
   try {

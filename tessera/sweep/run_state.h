@@ -14,12 +14,13 @@ enum class RunState {
   in_use,  // another process works in the folder
 };
 
-// Looks at the files of the run: metrics.jsonl ends with a summary, summary.json exists, and resolved-config.toml has
-// the same settings, except settings that do not affect a result (timeouts, presentation). Incomplete or unreadable
-// files mean `open`: `tessera train` then reports what is wrong with them.
+// Looks at the files of the run. A run is `done` if metrics.jsonl ends with a summary, summary.json exists, and
+// resolved-config.toml has the same settings, except settings that do not affect a result (timeouts, presentation). If
+// files are incomplete or unreadable, the run is `open`, and `tessera train` reports what is wrong with them.
 RunState state_of_run(const std::filesystem::path& folder, const ResolvedSettings& resolved);
 
-// The last line of a log that begins with "error: ", after the byte `from`. Otherwise the last line that is not empty.
+// The last error in a log after the byte `from`: the last line that begins with "error: ", without these letters. If no
+// line does, the last line that is not empty. Reads at most the last 64 KiB.
 std::string last_error_in(const std::filesystem::path& log, uint64_t from);
 
 }  // namespace tessera

@@ -36,7 +36,7 @@ bool is_finished(SweepState state) {
   return state != SweepState::not_started && state != SweepState::stopped;
 }
 
-// The runs in order, with a status line on a terminal, and otherwise with one line for each run.
+// Starts the runs in order. Shows a status line on a terminal, and otherwise prints one line for each run.
 class Sweeper {
  public:
   Sweeper(const std::vector<SweepRun>& runs, Console& console)
@@ -69,7 +69,7 @@ class Sweeper {
       result.exit_code =
           run_child(run.arguments, log_of(run), signals_, stops_, [&] { show(i, steady_seconds() - begin_s); });
       if (*result.exit_code != 0) result.error = last_error_in(log_of(run), log_begin);
-    } catch (const Error& error) {  // of this run's folder
+    } catch (const Error& error) {  // for example because the folder of this run cannot be created
       result.exit_code = static_cast<int>(error.code());
       result.error = error.what();
     }
@@ -78,7 +78,8 @@ class Sweeper {
     if (result.state == SweepState::done) durations_.push_back(result.seconds);
   }
 
-  // A stop signal kills a run that has not installed its handlers yet. A second signal ends it.
+  // The state after the exit code. A stop signal kills a run that has not installed its handlers yet, and a second
+  // signal ends any run: then the run is stopped, not failed.
   SweepState state_after(SweepResult& result) const {
     const int code = *result.exit_code;
     if (code == 0) return SweepState::done;
@@ -111,7 +112,8 @@ class Sweeper {
     console_.show_status(progress_text(now, console_.err_columns() - 1));
   }
 
-  // A line about a run that ended. On a terminal, the status line shows the progress, and only problems get a line.
+  // Prints a line about a run that has ended. On a terminal, only problems get a line, because the status line shows
+  // the progress.
   void say(size_t i) {
     const SweepResult& result = results_[i];
     const bool is_well = result.state == SweepState::done || result.state == SweepState::done_before;
@@ -124,7 +126,7 @@ class Sweeper {
     console_.note(line);
   }
 
-  // Another sweep may have finished its runs since this one passed them.
+  // Another sweep may have finished the runs that this sweep found in use.
   void look_at_used_runs() {
     for (size_t i = 0; i < runs_.size(); ++i) {
       if (results_[i].state != SweepState::in_use) continue;
@@ -200,7 +202,7 @@ std::optional<double> estimated_left_s(const std::vector<double>& finished_s, si
   const auto count = static_cast<double>(finished_s.size());
   const double mean_s = std::accumulate(finished_s.begin(), finished_s.end(), 0.0) / count;
   if (num_left == 0) return 0;
-  // A run that takes longer than the mean is expected to end soon, and does not shorten the others.
+  // A current run that takes longer than the mean counts as almost done. It does not reduce the time of the other runs.
   return mean_s * static_cast<double>(num_left - 1) + std::max(0.0, mean_s - run_s);
 }
 

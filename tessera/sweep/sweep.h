@@ -1,4 +1,4 @@
-// Starts the runs of a sweep one after the other, and reports how each ended.
+// Starts the runs of a sweep one after another, and reports how each run ended.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,10 @@ namespace tessera {
 // How a run of a sweep ended.
 enum class SweepState {
   not_started,
-  done_before,  // was finished when its turn came
+  done_before,  // was already done when this sweep looked at it
   done,
   failed,
-  stopped,  // ended with 75: the same sweep again resumes it
+  stopped,  // ended with 75 or by a signal: starting the same sweep again resumes the run
   in_use,   // another process works in its folder
 };
 // "not started", "done before", …
@@ -27,8 +27,8 @@ const char* name_of(SweepState state);
 struct SweepResult {
   SweepState state = SweepState::not_started;
   std::optional<int> exit_code{};
-  double seconds = 0;   // of this start
-  std::string error{};  // the last error line of the log; of failed runs
+  double seconds = 0;   // duration of this start
+  std::string error{};  // the last error in the log, or why the run could not start; empty: none
 };
 
 // The log of a run: standard output and error of all its starts. Each start begins with the line "$ tessera …".
@@ -38,14 +38,14 @@ std::string log_of(const SweepRun& run);
 struct SweepProgress {
   size_t num_runs = 0, num_finished = 0, num_failed = 0;
   std::string name{};              // of the current run; empty: none
-  double run_s = 0;                // since its start
-  std::optional<double> left_s{};  // of the complete sweep
+  double run_s = 0;                // seconds since the start of the current run
+  std::optional<double> left_s{};  // estimated seconds until the end of the sweep
 };
 // "Sweep 3/12 (1 failed), nproc=2 0:12, 4:10 left" in at most `columns` columns.
 std::string progress_text(const SweepProgress& progress, int columns);
 
-// The time that `num_left` runs take, including the current one: the mean of finished runs, minus the time that the
-// current run has already taken. Nothing without a finished run.
+// Estimates the seconds that `num_left` runs still take, including the current run. Each run takes the mean of
+// `finished_s`. `run_s`: the time that the current run has already taken. Returns nothing if no run has finished.
 std::optional<double> estimated_left_s(const std::vector<double>& finished_s, size_t num_left, double run_s);
 
 // Starts every run that is not done, in order, and continues after a failure. A stop signal goes to the current run,
@@ -63,8 +63,8 @@ SweepEnd run_sweep(const std::vector<SweepRun>& runs, Console& console);
 // The results as a table, followed by the errors of failed runs.
 std::string sweep_report(const std::vector<SweepRun>& runs, const std::vector<SweepResult>& results,
                          const Terminal& terminal);
-// {"runs": [{"name": …, "output_dir": …, "command": …, "state": …}]}. Without results, the states come from the folders
-// of the runs.
+// {"runs": [{"name": …, "output_dir": …, "command": …, "state": …}]}. If `results` is empty, the states come from the
+// folders of the runs.
 Record sweep_record(const std::vector<SweepRun>& runs, const std::vector<SweepResult>& results);
 
 // The command of a run, for a shell.

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files of a folder that recipes share.
+// Files whose names end like this are shared by recipes, and are not recipes themselves.
 constexpr const char* kSharedFile = "base.toml";
 
 std::optional<SettingValue> scalar_of(const toml::node& node) {
@@ -43,7 +43,7 @@ std::vector<std::pair<const toml::key*, const toml::node*>> in_file_order(const 
   return entries;
 }
 
-// The folder that contains all the paths, which are normal.
+// The deepest folder that contains all paths. The paths are in normal form.
 fs::path shared_folder(const std::vector<std::string>& paths) {
   fs::path shared = fs::path(paths[0]).parent_path();
   const auto contains = [&](const std::string& path) {
@@ -53,7 +53,7 @@ fs::path shared_folder(const std::vector<std::string>& paths) {
   return shared;
 }
 
-// Names recipes by their paths below a folder.
+// The recipes with these paths. Their names are the paths below `folder`, without ".toml".
 std::vector<SweepRecipe> named_below(const fs::path& folder, const std::vector<std::string>& paths) {
   std::vector<SweepRecipe> recipes;
   for (const auto& path : paths) {
@@ -158,7 +158,7 @@ class SweepReader {
     return tables;
   }
 
-  // A recipe in the folder of the sweep file.
+  // The path of the recipe `text`. It is relative to the folder of the sweep file.
   std::string recipe_at(const std::string& text, const std::string& place) const {
     const fs::path recipe = (fs::path(path_).parent_path() / text).lexically_normal();
     std::error_code none;

@@ -12,7 +12,7 @@ namespace tessera {
 // A value of a setting in a sweep.
 struct SweepValue {
   const Setting* setting = nullptr;
-  SettingValue value;    // checked; a rule: its text
+  SettingValue value;    // checked; of a rule, the text
   bool is_rule = false;  // an expression over the settings of the run (expression.h)
   std::string where;     // "sweep.toml:7: matrix.nproc"
   bool operator==(const SweepValue& other) const { return setting == other.setting && value == other.value; }
@@ -28,42 +28,44 @@ struct SweepAxis {
 // A recipe: a configuration file of `tessera train`.
 struct SweepRecipe {
   std::string path;  // empty: none
-  std::string name;  // the path without ".toml", below the given folder or below the folder that all recipes share
+  // The file's name without ".toml". It begins with the folders below the folder of the sweep, or in a list of recipes,
+  // below the deepest folder that contains all of them.
+  std::string name;
 };
 
 // A table [[run]].
 struct SweepEntry {
   std::string where;     // "sweep.toml:12: [[run]]"
   SweepRecipe recipe{};  // empty: the sweep's base
-  std::string name{};    // a template as SweepFile::name; empty: the sweep's
+  std::string name{};    // a template, as SweepFile::name; empty: SweepFile::name applies
   std::vector<SweepValue> values{};
 };
 
 // A table of `exclude`.
 struct SweepExclusion {
   std::string where;
-  std::vector<SweepValue> values;  // a combination of the matrix that has all of them is left out
+  std::vector<SweepValue> values;  // a combination of the matrix with all these values is left out
 };
 
 struct SweepFile {
   std::string path;                    // as given
-  std::string title;                   // the file's name without ".toml", or the folder's
-  std::vector<SweepRecipe> recipes{};  // at least one; an empty one if the sweep names none
-  bool lists_recipes = false;          // a folder or `recipes`, not `base`
+  std::string title;                   // the file's name without ".toml", or the folder's name
+  std::vector<SweepRecipe> recipes{};  // at least one; an empty recipe if the sweep names none
+  bool lists_recipes = false;          // the recipes are from a folder or from `recipes`, not from `base`
   std::string name{}, output_dir{};    // templates with {setting}, {recipe} and {name}; empty: the defaults of expand()
   int64_t repeats = 1;
-  std::vector<SweepValue> settings{};  // of all runs
+  std::vector<SweepValue> settings{};  // [settings], for all runs
   std::vector<SweepAxis> axes{};       // [matrix], in the order of the file
   std::vector<SweepEntry> entries{};
   std::vector<SweepExclusion> exclusions{};
 };
 
 // Reads the file or folder `path`. `groups` are the settings that a run takes. A folder is a sweep of its *.toml files,
-// also in folders below it, except files that another one includes or whose names end with "base.toml". Throws
-// UsageError with file and line.
+// including those in folders below it, except files that another recipe includes and files whose names end with
+// "base.toml". Throws UsageError with file and line.
 SweepFile read_sweep(const std::string& path, Groups groups);
 
-// The sweep in a TOML text. Paths of recipes are relative to the folder of `path`.
+// Parses the TOML text of the sweep file `path`. Paths of recipes are relative to the folder of `path`.
 SweepFile parse_sweep(const std::string& text, const std::string& path, Groups groups);
 
 }  // namespace tessera

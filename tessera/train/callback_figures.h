@@ -1,9 +1,9 @@
 // The figures that the callbacks of KAUST's FSDP workshop report, under their names. MB is 2^20 bytes.
 //
 //   avg_mem_alloc_MB, avg_mem_reserved_MB, avg_mem_total_MB, avg_gpu_util_%, std_gpu_util_%
-//       sampled at the end of each optimizer step; over ranks and steps
+//       means and standard deviation over ranks and steps; each rank takes a sample at the end of each optimizer step
 //   train/steps_per_second, train/samples_per_second
-//       between two logs, evaluations and checkpoints included; with the suffix _mean: over all of them
+//       in the time between two logs, including evaluations and checkpoints; with the suffix _mean: until the last log
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace tessera {
 
-// Sums over steps.
+// Sums the samples of steps.
 class UtilizationFigures {
  public:
-  // At the end of a step. `held_bytes`: the bytes of the rank's device.
+  // Call it at the end of a step. `held_bytes`: the bytes that the rank holds on its device now.
   void add(int64_t held_bytes, const GpuSample& sample);
   std::string to_text() const;  // for add_text() on another rank
   void add_text(const std::string& text);
@@ -37,16 +37,16 @@ class UtilizationFigures {
   Sum held_, total_, utilization_;
 };
 
-// Speed between logs.
+// The speed between logs.
 class SpeedFigures {
  public:
   explicit SpeedFigures(double now_s) : before_s_(now_s) {}
 
-  // After each step.
+  // Call it after each step.
   void add(int64_t num_samples);
-  // The figures since the previous log. Empty if no step has ended since then.
+  // The figures since the previous log, or since the start. Empty if no step or no time has passed since then.
   Record log(double now_s);
-  // The means of all logs so far. Empty without one.
+  // The mean speed from the start to the last log. Empty if there was no log.
   Record means() const;
 
  private:

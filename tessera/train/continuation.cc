@@ -12,7 +12,7 @@ namespace tessera {
 
 namespace {
 
-// A key that is not in this table may never change. It determines the model, the samples, their order or the metrics.
+// A key that is not in this table may never change.
 constexpr std::pair<const char*, MayChange> kMayChange[] = {
     {"epochs", MayChange::in_any_case},
     {"max_steps", MayChange::in_any_case},
@@ -36,7 +36,7 @@ constexpr std::pair<const char*, MayChange> kMayChange[] = {
     {"metric_for_best_model", MayChange::in_a_new_folder},
 };
 
-// What a checkpoint without this key means, because it is older than the key.
+// The value of a key in checkpoints that are older than the key.
 std::string value_without(const std::string& key) {
   return key == "optimizer_states" ? "fp32" : "";
 }
@@ -106,11 +106,11 @@ std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t
   if (!decays && after.num_warmup_steps == before.num_warmup_steps) {
     return text + ". The learning rate does not depend on their number";
   }
-  text += ". The steps done keep their learning rates. ";
+  text += ". The finished steps keep their learning rates. ";
   if (decays)
-    text += fmt::format("From here the rate falls towards step {} rather than {}. ", after.num_steps, before.num_steps);
-  return text + fmt::format("Step {} has the rate {}, which is {} by the schedule of {} steps", step + 1, rate(after),
-                            rate(before), steps_then);
+    text += fmt::format("From here the rate falls towards step {} instead of {}. ", after.num_steps, before.num_steps);
+  return text + fmt::format("The rate of step {} is {}, but with {} steps it would be {}", step + 1, rate(after),
+                            steps_then, rate(before));
 }
 
 }  // namespace tessera

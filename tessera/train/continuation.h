@@ -1,4 +1,4 @@
-// Which settings may differ between a checkpoint's run and one that resumes from it.
+// Which settings may differ between a checkpoint's run and a run that resumes from the checkpoint.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@
 namespace tessera {
 
 enum class MayChange {
-  never,            // it determines the model, the samples, their order or the metrics
+  never,            // the key determines the model, the samples, their order or the metrics
   in_a_new_folder,  // a new run in another folder may start from the checkpoint with another value
-  in_any_case,      // the length of the run
+  in_any_case,      // the key determines only the length of the run
 };
 
 // A key of the fingerprint (train_state.h) whose value differs.
@@ -28,18 +28,18 @@ struct Change {
 
 // The keys of `now` that are missing in `then` or have another value there. Keys that only `then` has do not count.
 std::vector<Change> changes_between(const Record& then, const Record& now);
-// The changes that do not permit a continuation in the same folder, or in a new one.
+// The changes that forbid a continuation: in the same folder, or with `in_a_new_folder`, in another folder.
 std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder);
 // "was made with lr = 0.01, and this run has 0.02; with seed = 42, …". Lists the first three changes and counts the
 // rest.
 std::string listed(const std::vector<Change>& changes);
 
-// The number of steps of a run. max_steps 0: `epochs` decides.
+// The number of steps of a run: `max_steps`. If `max_steps` is 0, the steps of `epochs`.
 int64_t total_steps(int64_t max_steps, double epochs, const EpochSteps& steps);
 // The learning-rate schedule of a run of `num_steps` steps.
 ScheduleOptions schedule_options(const Settings& settings, int64_t num_steps);
 // The message of a run that continues after `step` with another number of steps. It describes the effect on the
-// schedule.
+// learning rate. `num_updates`: the updates so far; the schedule counts these.
 std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t steps_now, int64_t step,
                            int64_t num_updates);
 

@@ -1,5 +1,5 @@
-// Evaluation: the loss over a data set, and exact match and F1 of greedily generated answers. Also the generation of
-// any number of texts.
+// Evaluation: the loss over a data set, and exact match and F1 of greedily generated answers. Also generates any number
+// of texts.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct LossEvaluation {
   int64_t num_samples = 0, num_steps = 0;
 };
 
-// Called between batches on all ranks. Returns whether to stop the evaluation; all ranks must return the same.
+// Called before each batch on all ranks. Returns whether to stop the evaluation. It must return the same on all ranks.
 using StopNow = std::function<bool()>;
 
 // Evaluates every sample once, in order, with batches of `batch_size` samples per rank. Returns nothing if `stop`
@@ -29,9 +29,9 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
                                             int64_t batch_size, Console& console, const StopNow& stop = {});
 
 // Continues all prompts, with batches of `batch_size` prompts per rank. After each batch, calls `take` on all ranks
-// with the texts of all ranks and the number of the first one; the others follow in order. Rank 0 gets the first
-// prompt. Sets options.first_number, so the result does not depend on ranks and batches. Returns false if `stop`
-// returned true. Collective.
+// with the texts of all ranks, in the order of their prompts. `first` is the index of the first of these prompts. Rank
+// 0 gets the first prompt. Sets options.first_number, so the result does not depend on ranks and batches. Returns false
+// if `stop` returned true. Collective.
 using TakeTexts = std::function<void(int64_t first, const std::vector<std::vector<int32_t>>& texts)>;
 bool generate_all(Engine& engine, Communicator& world, std::span<const std::vector<int32_t>> prompts,
                   int64_t batch_size, GenerationOptions options, const TakeTexts& take, const StopNow& stop = {});
@@ -48,9 +48,9 @@ std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& w
                                                  const Tokenizer& tokenizer, int64_t batch_size, int64_t max_new_tokens,
                                                  Scoring scoring, Console& console, const StopNow& stop = {});
 
-// {id: answer}, the predictions in the format of SQuAD's own evaluation script. The id of a row without one is its
-// number in the data set. If ids repeat, the first row keeps the id, and the script finds its answer. The other rows
-// get "id#2", "id#3", …, and the console prints a warning.
+// {id: answer}, the predictions in the format of SQuAD's own evaluation script. A row without an id gets its index
+// (from 0) as the id. If ids repeat, the first row keeps the id, and the script finds its answer. The other rows get
+// "id#2", "id#3", …, and the console prints a warning.
 Record predictions_by_id(const std::vector<Example>& examples, const std::vector<std::string>& predictions,
                          Console& console);
 

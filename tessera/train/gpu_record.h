@@ -13,7 +13,7 @@ namespace tessera {
 // "sm_clock_mhz": …}. Quantities without a sample are missing.
 Record gpu_record(const GpuUsage& usage);
 
-// For each number, the maximum over the ranks.
+// The records of all ranks as one: each number is the maximum over the ranks.
 Record highest_of(const std::vector<Record>& gpu_records);
 
 // "14.2 GiB at most, 13.6 GiB by this program; on average 93 % busy, 612 W, 1755 MHz"

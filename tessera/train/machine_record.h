@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// {"hosts": ["node1", "node2"], "cpus": ["AMD EPYC 7763"], "gpus": ["NVIDIA H200"]}: the distinct names of all ranks,
-// in order; "gpus", the visible ones, only for a run on GPUs. Collective.
+// {"hosts": ["node1", "node2"], "cpus": ["AMD EPYC 7763"], "gpus": ["NVIDIA H200"]}: the distinct names on all ranks,
+// sorted. Only a run on GPUs has "gpus": the GPUs that its ranks see. Collective.
 Record machine_record(Communicator& world, bool on_gpu);
 
 }  // namespace tessera

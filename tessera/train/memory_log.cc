@@ -32,7 +32,7 @@ struct RankFacts {
   }
 };
 
-// The launcher of --nproc with all processes that it has started, or the ranks of this node.
+// The processes whose trees are sampled: the launcher of --nproc if there is one, otherwise the ranks of this node.
 std::vector<int> roots_of(const std::vector<RankFacts>& node) {
   if (find_launcher(environment_of_process())) {
     if (const int launcher = ancestor_with_same_program()) return {launcher};
@@ -53,7 +53,7 @@ std::vector<LoggedGpu> gpus_of(const std::vector<RankFacts>& node, const Nvml& n
   return gpus;
 }
 
-// Why there is no log of GPU memory; empty: there is one.
+// Sets the GPUs of `sources`. Returns why there is no log of GPU memory. Empty if there is one.
 std::string find_gpus(MemorySources& sources, const RankFacts& mine, const std::vector<RankFacts>& node,
                       bool is_first_of_node) {
   if (mine.gpu.empty()) return "The run uses no GPU";
@@ -123,7 +123,7 @@ std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Work
   const auto warn = [&console, is_first = worker.is_first(), is_first_of_node](const std::string& line) {
     if (is_first) {
       console.note(line);
-    } else if (is_first_of_node) {  // its console is muted; other ranks of the node write to the same disk
+    } else if (is_first_of_node) {  // one warning per node is enough; the console of this rank is muted
       StreamWriter(STDERR_FILENO).write(line + "\n");
     }
   };

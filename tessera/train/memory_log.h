@@ -17,15 +17,15 @@ namespace tessera {
 
 class MemoryLog {
  public:
-  // Takes the first sample. Calls `warn` at most once, possibly from the log's thread, when a file cannot be written.
-  // The log then ends.
+  // Takes the first sample. When a file cannot be written, calls `warn`, possibly from the log's thread, and ends the
+  // log. `now_s`: a monotonic clock.
   MemoryLog(const MemoryLogNames& names, MemorySources sources, double interval_s,
             std::function<void(const std::string&)> warn, std::function<double()> now_s);
 
-  // Any time, from one thread. Costs nothing.
+  // Sets the step that later samples have. Only one thread may call it, at any time. Costs almost nothing.
   void note_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
 
-  // Takes a last sample, ends the log and returns its statistics, as MemoryLogFiles does.
+  // Takes a last sample, ends the log and returns its statistics, as MemoryLogFiles::statistics() does.
   Record finish();
 
  private:
@@ -40,7 +40,8 @@ class MemoryLog {
   std::optional<PeriodicThread> thread_;
 };
 
-// The log that the settings request, or null. RunError: the folder is not writable. `world` may be null. Collective.
+// Starts the log that the settings request. Returns null if they request none. Throws RunError if the folder is not
+// writable. `world` may be null. Collective.
 std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Worker& worker, const World* world,
                                             Console& console);
 

@@ -35,17 +35,18 @@ struct MemorySources {
 struct MemoryLogNames {
   std::filesystem::path folder;
   int rank = 0;
-  std::string host{};            // of this node, for summary.json
-  bool has_other_nodes = false;  // then the names of a node's files contain the host
+  std::string host{};            // the host name of this node, also for summary.json
+  bool has_other_nodes = false;  // if true, the names of a node's files contain the host
 };
 
 class MemoryLogFiles {
  public:
-  // Creates the files. Files of an earlier start get a number: cpu_memory_log.txt becomes cpu_memory_log.1.txt.
+  // Creates the files. Files of an earlier start get a number: cpu_memory_log.txt becomes cpu_memory_log.1.txt. Throws
   // RunError.
   MemoryLogFiles(const MemoryLogNames& names, MemorySources sources);
 
-  // Appends one sample to each file. `elapsed_s`: of a monotonic clock, since the start of the log. RunError.
+  // Appends one sample to each file. `elapsed_s`: seconds since the start of the log, from a monotonic clock. Throws
+  // RunError.
   void sample(double elapsed_s, std::chrono::system_clock::time_point time, int64_t step);
 
   // {"gpu": [{"host", "index", "peak_mib", "average_mib", "mode_mib"}], "cpu": {"peak_mb", "average_mb", "mode_mb"}}.
@@ -64,7 +65,8 @@ class MemoryLogFiles {
   MemoryStatistics real_mb_;
 };
 
-// Of all ranks: all GPUs, and the processes of the node that used most memory. Empty if nothing was sampled.
+// Combines the statistics() of all ranks: all GPUs, and the processes of the node with the highest peak. Empty if
+// nothing was sampled.
 Record combined_memory_statistics(const std::vector<Record>& ranks);
 
 }  // namespace tessera

@@ -21,8 +21,8 @@ Record eval_record(const EvalOutcome& outcome) {
   return record;
 }
 
-// Reads typed values from a record that to_json() wrote. A missing key or another type is an InputError, even if the
-// file's checksum is right.
+// Reads typed values from a record that to_json() wrote. Throws InputError if a key is missing or has another type,
+// even if the file's checksum is right.
 class RecordReader {
  public:
   RecordReader(const Record& record, const std::string& where) : record_(record), where_(where) {}
@@ -35,7 +35,7 @@ class RecordReader {
       if constexpr (std::is_same_v<T, double>) return v.is_number() || v.is_null();
       if constexpr (std::is_same_v<T, std::string>) return v.is_string();
     });
-    if constexpr (std::is_same_v<T, double>) {  // JSON has no NaN: it was written as null
+    if constexpr (std::is_same_v<T, double>) {  // JSON has no NaN: to_json() writes null
       if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
     }
     return value.template get<T>();
@@ -73,8 +73,9 @@ class RecordReader {
   const Record& checked(const char* key, Test&& is_of_its_type) const {
     const auto value = record_.find(key);
     if (value == record_.end() || !is_of_its_type(*value)) {
-      throw InputError(where_, fmt::format("the key \"{}\" is missing or of another type", key),
-                       "Another version of Tessera wrote this checkpoint: resume with that one, or use --resume none");
+      throw InputError(
+          where_, fmt::format("the key \"{}\" is missing or of another type", key),
+          "Another version of Tessera wrote this checkpoint: resume with that version, or use --resume none");
     }
     return *value;
   }
@@ -277,14 +278,15 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     TESSERA_ASSERT(setting);
     std::visit([&](const auto& value) { record[name] = value; }, setting->get(settings));
   }
-  // Only the product matters: the ranks and micro-batches may differ.
+  // The batch and the numbers of micro-batches and ranks may differ if their product is the same.
   if (settings.batch_tokens > 0) {
     record["batch_tokens"] = settings.batch_tokens;
     record["grad_accum x ranks"] = settings.grad_accum * num_ranks;
   } else {
     record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
   }
-  // Follows the settings that determine the samples. If one of them differs, messages then name it first.
+  // After the settings, because these determine the samples. If such a setting differs, messages name the setting
+  // first.
   record["dataset_samples"] = samples.size();
   record["dataset_checksum"] = checksum_of(samples);
   return record;

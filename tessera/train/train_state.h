@@ -1,5 +1,5 @@
-// The progress of a training run, without parameters and optimizer states. A checkpoint contains it, and a resumed run
-// then repeats the original run bit for bit.
+// The progress of a training run, except parameters and optimizer states. A checkpoint contains this state, so a
+// resumed run repeats the original run bit for bit.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ struct EvalOutcome {
   std::optional<double> loss, exact_match, f1;
 };
 
-// A row of the table at the end: the steps from one evaluation to the next, by default an epoch.
+// A row of the table at the end of the run: the steps between two evaluations, by default an epoch.
 struct EpochRow {
   double epoch = 0, train_loss = 0;
   EvalOutcome eval;
@@ -30,21 +30,23 @@ struct EpochRow {
 // Indicators of a run that diverges.
 struct TrainHealth {
   int64_t num_skipped = 0;           // steps whose update was skipped
-  int64_t skipped_in_a_row = 0;      // latest consecutive skipped updates, except in the loss-scale search
+  int64_t skipped_in_a_row = 0;      // skipped updates since the last update, except in the search for the loss scale
   std::optional<double> first_loss;  // the first finite loss
-  int64_t sound_checkpoint = -1;     // step of the last checkpoint after which a loss was finite; -1: none
+  // Step of the last sound checkpoint; -1: none. A later step has updated its parameters, or was skipped only by the
+  // search for the loss scale.
+  int64_t sound_checkpoint = -1;
 };
 
 struct TrainState {
-  int64_t step = 0;        // updates done
-  double total_loss = 0;   // sum of the steps' losses; here and below, finite losses only
+  int64_t step = 0;        // steps done, including steps with a skipped update
+  double total_loss = 0;   // sum of the steps' losses; here and below, only finite losses
   int64_t loss_steps = 0;  // the number of steps in the sum
   double logged_loss = 0;  // the same since the last logged line
   int64_t logged_steps = 0;
   double row_loss = 0;  // the same since the last row of the table
   int64_t row_steps = 0;
   int64_t num_samples = 0, num_tokens = 0, num_targets = 0;
-  EvalOutcome before;
+  EvalOutcome before;  // the evaluation before the first step (--eval-before)
   bool evaluated_before = false;
   TrainHealth health;
   std::vector<EpochRow> rows;
@@ -52,13 +54,13 @@ struct TrainState {
   int64_t best_step = 0;
   int64_t num_updates = 0;                   // steps whose update was not skipped
   int64_t evaluated_step = -1;               // the step of the last evaluation
-  Record eval_timing = Record::object();     // of the last evaluation
+  Record eval_timing = Record::object();     // times and rates of the last evaluation
   std::optional<LossScaleState> loss_scale;  // fp16 only
-  std::optional<bool> fused_micro_batches;   // whether the run that saved it fused them
+  std::optional<bool> fused_micro_batches;   // whether the micro-batches of a step ran as one
   int64_t metrics_bytes = 0;                 // size of metrics.jsonl when the checkpoint was made
-  double runtime_s = 0;                      // of all runs up to the checkpoint
-  // Time and amount of work for the throughput. They exclude evaluations, checkpoints, and the first step of each run,
-  // because it also allocates memory and fills caches.
+  double runtime_s = 0;                      // runtime up to the checkpoint, including earlier starts
+  // Time and work for the throughput. They exclude evaluations, checkpoints, and the first step of each start, because
+  // the first step also allocates memory and fills caches.
   double steady_s = 0;
   int64_t steady_samples = 0, steady_tokens = 0;
   std::vector<int64_t> stop_steps;          // steps of the checkpoints that exist only because a run was stopped there
@@ -66,22 +68,24 @@ struct TrainState {
   std::optional<LoadedTypes> loaded_types;  // of the initial model's tensors; empty in checkpoints of older versions
 
   std::string to_json(const Record& fingerprint) const;
-  // InputError if to_json cannot have written the text.
+  // Reads the text of to_json(). Throws InputError if a key is missing or has another type. `where`: the file, for the
+  // error.
   static TrainState from_json(const std::string& text, const std::string& where);
-  // The same. If `fingerprint` differs, UsageError with the settings that differ.
+  // The same. Also throws UsageError if the fingerprint in the text differs from `fingerprint`, with the settings that
+  // differ.
   static TrainState from_json(const std::string& text, const Record& fingerprint, const std::string& where);
-  // The fingerprint that to_json was given.
+  // The fingerprint in the text of to_json().
   static Record fingerprint_in(const std::string& text, const std::string& where);
 };
 
-// The part of a model's configuration that its parameters depend on.
+// The values of a model's configuration that decide what its parameters compute.
 Record model_fingerprint(const ModelConfig& config);
 // The patterns of the frozen parameters of the run with this fingerprint.
 std::vector<std::string> frozen_in(const Record& fingerprint);
 // A checksum of the tokens and targets of all samples.
 std::string checksum_of(const std::vector<Sample>& samples);
-// The settings and facts that determine the results of a run. A resumed run must have the values of the checkpoint's
-// run, except for keys that may change (continuation.h).
+// The settings and facts that determine the results of a run. A resumed run must have the same values as the
+// checkpoint's run, except for keys that may change (continuation.h).
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks);
 // All ranks must have the same fingerprint. Otherwise every rank throws a UsageError that names a rank and the key.

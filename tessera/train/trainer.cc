@@ -165,7 +165,7 @@ int Trainer::run() {
   return within_memory([&] { return check_memory_again(); },
                        [&] {
                          resume_or_start();
-                         // Now, because the files of the initial model may be gone at the end.
+                         // Done now, because the files of the initial model may be gone at the end.
                          if (!state_.loaded_types) {
                            state_.loaded_types = loaded_types_of(engine_.model(), settings_, worker_.world());
                          }
@@ -200,10 +200,10 @@ int Trainer::train() {
   if (eval_) note_data(eval_->use, settings_.eval_dataset, settings_, console_);
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
   const int64_t all = engine_.model().num_parameters(), trained = engine_.model().num_trainable_parameters();
-  const std::string some = trained < all ? fmt::format(" ({} of them train)", format_count(trained)) : "";
+  const std::string some = trained < all ? fmt::format(" ({} of them trainable)", format_count(trained)) : "";
   console_.note(fmt::format("{} parameters{}, {} samples, {} steps of {}{}, {}{} threads", format_count(all), some,
                             format_count(std::ssize(train_.samples)), num_steps_, settings_.batch_words(),
-                            ranks.empty() ? "" : " a rank", ranks, worker_.pool().num_threads()));
+                            ranks.empty() ? "" : " per rank", ranks, worker_.pool().num_threads()));
   if (settings_.offload.uses(Tier::host) && worker_.device().host_visible()) {
     console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
   }

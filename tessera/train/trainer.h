@@ -23,8 +23,8 @@
 
 namespace tessera {
 
-// The largest batches that the engine will get. A run and its plan use the same bounds. `fused`: the micro-batches of a
-// step run as one.
+// Bounds of the batches that the engine gets. A run and its plan use the same bounds. `eval` may be null. `fused`: the
+// micro-batches of a step run as one.
 WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused = false);
 
 // The value that the search for the best model compares. Higher is better.
@@ -32,10 +32,11 @@ double metric_of(const EvalOutcome& outcome, Settings::Metric metric);
 
 class Trainer {
  public:
-  // Reads the data and the model's configuration and allocates all memory. Writes only the output folder and its lock.
-  // run() saves `resolved_config` as resolved-config.toml. `received_signal` returns the number of a signal that asks
-  // this rank to stop, or 0. Only the first rank prints and writes files; all ranks write checkpoints and models.
-  // UsageError, InputError, OutOfMemoryError, RunError, CommunicationError. Collective.
+  // Reads the data and the model's configuration and allocates all memory. Creates the output folder and the files of
+  // --memory-log and --offload, but no results. run() saves `resolved_config` as resolved-config.toml.
+  // `received_signal` returns the number of a signal that asks this rank to stop, or 0. Only the first rank prints and
+  // writes results; all ranks write checkpoints and models. Throws UsageError, InputError, OutOfMemoryError, RunError
+  // and CommunicationError. Collective.
   Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
           std::function<int()> received_signal);
 
@@ -55,9 +56,9 @@ class Trainer {
  private:
   struct Interval {
     Settings::Interval kind = Settings::Interval::no;
-    int64_t steps = 0;  // of Settings::Interval::steps
+    int64_t steps = 0;  // only for Settings::Interval::steps
   };
-  // Whether the run has reached a step where this interval ends. The last step ends every interval.
+  // Whether an interval ends after the current step. The last step of the run ends all intervals, except kind `no`.
   bool due(const Interval& interval) const;
   bool take_output_folder();
   void resume_or_start();
@@ -131,17 +132,17 @@ class Trainer {
   double begin_s_ = steady_seconds();  // start of the training, after data and model were read
   double runtime_before_s_ = 0;        // runtime of the runs that this run continues
   int64_t last_saved_step_ = -1;
-  int64_t bytes_sent_ = 0;                 // by this rank during training
+  int64_t bytes_sent_ = 0;                 // sent by this rank during training
   bool warned_of_loss_ = false;            // the warning about an exploding loss was printed
-  bool rotates_ = false;                   // remove old checkpoints when a step has shown that the newest is sound
+  bool rotates_ = false;                   // remove old checkpoints after the next step, which tests the newest one
   std::optional<MetricsLog> metrics_;      // first rank only
-  TrackerOptions tracker_options_;         // of track()
+  TrackerOptions tracker_options_;         // from track()
   std::unique_ptr<Trackers> trackers_;     // first rank only
-  GpuUsage tracked_usage_;                 // of the GPU, when trackers last recorded it
+  GpuUsage tracked_usage_;                 // the GPU's usage when trackers last recorded it
   std::optional<double> tracked_at_s_;     // the time of that record
   std::optional<LossScaler> loss_scaler_;  // fp16 only
   std::unique_ptr<BackgroundCheckpoint> background_;
-  int stop_signal_ = 0;  // the signal for which all ranks stop; 0: none
+  int stop_signal_ = 0;  // the signal that stops all ranks; 0: none
   std::optional<Progress> progress_;
   std::unique_ptr<GpuSampler> gpu_sampler_;  // only during training on a GPU
   int64_t steps_of_this_run_ = 0;

@@ -30,8 +30,9 @@ void Trainer::checkpoint() {
   if (progress_) progress_->resume();
 }
 
-// A checkpoint that is still being written does not count. While updates are skipped, also keeps the last checkpoint
-// that is known to be sound: parameters can be finite and still too large to compute with.
+// Removes old checkpoints. A checkpoint that is still being written does not count. While updates are skipped, keeps
+// also the last checkpoint that is known to be sound, because finite parameters can still be too large for the
+// computation.
 void Trainer::rotate() {
   Rotation rotation{static_cast<int>(settings_.save_total_limit), {}, {}};
   if (state_.health.skipped_in_a_row > 0) rotation.protected_steps.insert(state_.health.sound_checkpoint);

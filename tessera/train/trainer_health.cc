@@ -16,7 +16,7 @@ static std::string numbers_of(const StepResult& result) {
                      text(result.gradient_norm));
 }
 
-// Settings that make updates smaller or use a wider type.
+// Advice: settings that make updates smaller or use a wider type.
 static std::string remedy_of(const Settings& settings) {
   using P = Settings::Precision;
   const char* const wider = settings.precision == P::fp16   ? ", or use --precision bf16 or fp32"
@@ -52,9 +52,10 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
     return;
   }
   const int64_t most = settings_.max_skipped_updates;
-  const std::string limit = most > 0 ? fmt::format(", and {} end the run (--max-skipped-updates)", most) : "";
-  console_.note(fmt::format("warning: step {} skipped: {}. The parameters stay as they are; {} in a row{}", state_.step,
-                            numbers, health.skipped_in_a_row, limit));
+  const std::string limit = most > 0 ? fmt::format(" ({} end the run: --max-skipped-updates)", most) : "";
+  console_.note(
+      fmt::format("warning: step {} skipped: {}. The parameters stay as they are. Skipped updates in a row: {}{}",
+                  state_.step, numbers, health.skipped_in_a_row, limit));
   if (overflow == Overflow::exhausted) {
     end_diverged(
         "fp16 loss scale",
@@ -73,7 +74,7 @@ void Trainer::watch_loss(double loss) {
   std::optional<double>& first = state_.health.first_loss;
   if (!first) first = loss;
   if (!has_exploded(loss, *first, config_.vocab_size) || std::exchange(warned_of_loss_, true)) return;
-  console_.note(fmt::format("warning: the loss of step {} is {}, and the first one was {}: training diverges. {}",
+  console_.note(fmt::format("warning: the loss of step {} is {}, and the first loss was {}: training diverges. {}",
                             state_.step, loss, *first, remedy_of(settings_)));
 }
 
@@ -101,7 +102,7 @@ void Trainer::note_skipped_end() const {
                   updates));
 }
 
-// Refuses to save non-finite parameters. Call it before any file is replaced. Collective.
+// Ends the run if parameters are not finite, so they are not saved. Call it before any file is replaced. Collective.
 void Trainer::check_parameters() {
   const std::optional<int64_t> unit = engine_.find_non_finite_unit();
   if (!unit) return;

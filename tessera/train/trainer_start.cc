@@ -14,9 +14,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The files that a finished run leaves in its folder.
 constexpr const char* kMetrics = "metrics.jsonl";
-constexpr const char* kResults[] = {"model", "summary.json"};
+constexpr const char* kResults[] = {"model", "summary.json"};  // only a finished run has them
 constexpr const char* kOverwrittenRun = "overwritten-run";
 
 fs::path full_path(const fs::path& path) {
@@ -38,13 +37,13 @@ bool has_results(const fs::path& folder) {
   return false;
 }
 
-// Whether `origin`, the checkpoint that a run began from, is the one that --resume names.
+// Whether --resume names `origin` (the checkpoint that a run began from) or the folder of this checkpoint.
 bool began_from(const std::string& origin, const std::string& resume) {
   const fs::path asked = full_path(resume);
   return !origin.empty() && (origin == asked || fs::path(origin).parent_path() == asked);
 }
 
-// Moves a run's results and checkpoints into a separate folder. A user can move them back by hand.
+// Moves a run's results and checkpoints into a separate folder inside `folder`. A user can move them back by hand.
 void move_run_aside(const fs::path& folder) {
   const std::vector<int64_t> steps = checkpoint_steps(folder);
   if (steps.empty() && !has_results(folder)) return;
@@ -85,7 +84,7 @@ bool Trainer::take_output_folder() {
   return true;
 }
 
-// The kind of place that --resume names, as the first rank sees it. Collective.
+// Where the run starts from, according to --resume. All ranks use the view of the first rank. Collective.
 Trainer::Source Trainer::source_of_start() const {
   if (settings_.resume == "none") return Source::nothing;
   if (settings_.resume == "auto") return Source::newest;
@@ -187,7 +186,7 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
   }
   set_checkpoints_aside(settings_.output_dir, worker_.world(), state_.step, newer_are,
                         [&](const std::string& text) { console_.note(text); });
-  rotate();  // the earlier run may have ended before it did this
+  rotate();  // the earlier run may have ended before it removed old checkpoints
   console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step, num_steps_));
   const std::string text = checkpoint.trainer_state();
   const Record then = TrainState::fingerprint_in(text, state_file(checkpoint));
@@ -243,7 +242,8 @@ void Trainer::start_again() {
   }
 }
 
-// Renames the results of an earlier run in the output folder. Called when the new run has its model. Collective.
+// Moves an earlier run in the output folder aside (with --overwrite), and sets its checkpoints aside. Called when the
+// new run has loaded its model. Collective.
 void Trainer::make_way() {
   on_all_ranks(worker_.world(), "moving an earlier run aside", [&]() -> std::string {
     if (worker_.is_first() && settings_.overwrite) move_run_aside(settings_.output_dir);

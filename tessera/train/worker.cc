@@ -38,7 +38,7 @@ void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu) {
       "--device",
       fmt::format("this program has no code for {} of compute capability {}.{}. It has code for {}", gpu.name,
                   gpu.major, gpu.minor, info.architectures),
-      fmt::format("Build it with -DTESSERA_CUDA_ARCHITECTURES={}{}, or use --device cpu", gpu.major, gpu.minor));
+      fmt::format("Build Tessera with -DTESSERA_CUDA_ARCHITECTURES={}{}, or use --device cpu", gpu.major, gpu.minor));
 }
 
 void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu) {

@@ -13,18 +13,19 @@
 
 namespace tessera {
 
-// `gpus`: the GPU of each rank, by rank; empty: no GPU. UsageError if two ranks have the same GPU, or if only some
-// ranks have one.
+// `gpus`: the id of the GPU of each rank; empty: the rank has no GPU. Throws UsageError if two ranks have the same GPU,
+// or if only some ranks have a GPU.
 void check_gpus(const std::vector<std::string>& gpus);
 
-// UsageError if the program has no code for this GPU.
+// Throws UsageError if the program has no code for this GPU.
 void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu);
 
-// UsageError if the GPU's tensor cores do not support the type of --precision.
+// Throws UsageError if the GPU's tensor cores do not support the type of --precision.
 void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu);
 
-// A note for runs with --device auto that use the CPU although a GPU was probably intended: the machine has a driver,
-// or `variable` returns variables that assign GPUs. Otherwise empty.
+// A note for runs with --device auto that use the CPU although the user probably expects a GPU: the machine has a
+// driver, or environment variables assign GPUs. `variable` returns the value of a variable, or null. Empty if no note
+// is needed.
 std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*(const char*)>& variable);
 
 class Worker {
@@ -40,12 +41,11 @@ class Worker {
   int num_ranks() const { return group_->size(); }
   LocalRanks local_ranks() const;
   bool is_first() const { return rank() == 0; }
-  // This rank, for a plan of its work.
-  PlannedRank planned_rank() const;
+  PlannedRank planned_rank() const;  // this rank, as a plan needs it
   EnginePlace place() { return {*device_, *host_, *group_, ranks_per_node_}; }
-  // Prints a note if no GPU is used although one seems to exist, and one if 16-bit arithmetic is emulated.
+  // With --device auto, prints the note of note_of_no_gpu(). Prints another note if the CPU emulates 16-bit arithmetic.
   void note_device(const Settings& settings, Console& console) const;
-  // Warns if host memory is not pinned that should be. Call it when all memory is allocated.
+  // Warns if a part of the host memory is not pinned although it should be. Call it when all memory is allocated.
   void note_unpinned(Console& console) const;
   // Sets the phase of the run for the ledgers of device and host, and for reports of failures.
   void enter(Phase phase);

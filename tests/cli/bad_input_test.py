@@ -1,4 +1,5 @@
-"""Impossible data sets and settings: the exit code, a message with the remedy, and no half-written files."""
+"""Impossible data sets and settings give the right exit code and a message with the remedy. No half-written file
+remains."""
 import json
 import os
 
@@ -107,11 +108,11 @@ class SettingsOfARun(BadInputTest):
         self.fails(USAGE, 'c.toml:2: num_layers: applies only to a new model "gpt"', "train", "c.toml",
                    *JOB[JOB.index("--model") + 2:], "--output-dir", "out")
         self.refuses(USAGE, '--model: "gpt" is the name of a shape', "--model", "gpt", "--init", "pretrained")
-        self.fails(USAGE, "--vocab-size: the model \"gpt\" needs it", "train", "--model", "gpt", "--init", "random",
+        self.fails(USAGE, "--vocab-size: the model \"gpt\" needs the size of its vocabulary", "train", "--model", "gpt", "--init", "random",
                    "--dataset", "train.jsonl", "--output-dir", "out")
 
     def test_more_than_the_machine_has(self):
-        def first_to_die():  # if the run allocates the memory after all, the kernel kills only this process
+        def first_to_die():  # if the run does allocate the memory, the kernel kills only this process
             with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
                 file.write("1000")
         for words in [["train", *JOB, "--output-dir", "out"], ["eval", *JOB[:6], "--eval-dataset", "eval.jsonl"],
@@ -133,7 +134,7 @@ class SettingsOfARun(BadInputTest):
         self.assertFalse(os.path.exists(self.path("out")))
 
     def test_gpt_without_weights_of_its_own(self):
-        """The config.json of a saved gpt holds its shape."""
+        """The config.json of a saved gpt contains its shape."""
         self.train("good", job=GPT)
         self.fails(USAGE, '--ff-dim: applies only to a new model "gpt", but the model "good/model" already has a shape',
                    "eval", "--model", "good/model", "--eval-dataset", "eval.jsonl", "--ff-dim", "64")

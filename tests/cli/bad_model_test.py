@@ -1,4 +1,4 @@
-"""Models, tokenizers and checkpoints that are damaged or contradictory, and files that are something else."""
+"""Models, tokenizers and checkpoints that are damaged or contradictory, and files of another kind."""
 import json
 import os
 import shutil
@@ -14,7 +14,7 @@ class Models(BadInputTest):
         self.train("good", job=JOB)
 
     def broken(self, message, damage):
-        """`damage` changes a copy of the model. eval and train refuse it with exit code INPUT."""
+        """`damage` changes "bad", a copy of the model. Expects that eval and train refuse this copy with `message`."""
         shutil.rmtree(self.path("bad"), ignore_errors=True)
         shutil.copytree(self.path("good", "model"), self.path("bad"))
         damage()
@@ -53,7 +53,7 @@ class Models(BadInputTest):
             ({name: None}, "bad: 1 tensor is missing (h.0.mlp.dense_4h_to_h.weight)"),
             ({"transformer.zzz": ("F32", [1], bytes(4))}, "bad: 1 tensor is not of this model (transformer.zzz)"),
             ({name: (dtype, shape[::-1], data)}, "(h.0.mlp.dense_4h_to_h.weight: [64, 16] instead of [16, 64])"),
-            ({name: ("I32", shape, data)}, f'bad/model.safetensors: tensor "{name}" has type I32 where f32 is needed'),
+            ({name: ("I32", shape, data)}, f'bad/model.safetensors: tensor "{name}" has type I32, but f32 is needed'),
             ({"h.0.mlp.dense_4h_to_h.weight": (dtype, shape, data)}, "h.0.mlp.dense_4h_to_h.weight"),
         ]:
             with self.subTest(message=message):
@@ -116,11 +116,11 @@ class Models(BadInputTest):
         for content, message in [
             (b"", "has 0 bytes, too few for a safetensors file"),
             (whole[:-10], "The file is truncated: copy or download it again"),
-            (whole + b"x", "bytes of data, its header describes"),
+            (whole + b"x", "bytes of data, but its header describes"),
             (struct.pack("<Q", 2 ** 63) + whole[8:], "has a header length of 9223372036854775808 bytes in a file of"),
             (b"\x10" + bytes(7) + b"hello world 1234", "the safetensors header does not start with {"),
             (file({"a": two, "b": {**two, "data_offsets": [4, 12]}}, bytes(12)), 'overlap before tensor "b"'),
-            (file({"a": two}, b""), "has 0 bytes of data, its header describes 8"),
+            (file({"a": two}, b""), "has 0 bytes of data, but its header describes 8"),
             (file({"a": {**two, "shape": [-2]}}), "has the number -2 in a wrong place"),
             (file({"a": {**two, "shape": [2 ** 40, 2 ** 40]}}), 'wrong at tensor "a": its shape overflows'),
             (file({"a": {**two, "data_offsets": [8, 0]}}), 'tensor "a"'),
@@ -174,7 +174,7 @@ class Models(BadInputTest):
             else:
                 self.write_json("bad/tokenizer_config.json", tokenizer_config)
 
-        specials = "Give the id of the token that ends a text: its special tokens are 0 <unk>, 1 <s>, 2 </s>, 3 <pad>"
+        specials = "Give the id of the token that ends a text: the special tokens are 0 <unk>, 1 <s>, 2 </s>, 3 <pad>"
         for config, tokenizer_config, message in [
             ({"eos_token_id": 400}, None, 'bad/config.json: "eos_token_id" is 400, not a whole number from 0 to 399'),
             ({"eos_token_id": 450, "vocab_size": 500}, None,
@@ -197,7 +197,7 @@ class Models(BadInputTest):
         self.write_json("plain/tokenizer.json", tokenizer)
         words = [*GPT, "--max-steps", "1", "--tokenizer", "plain"]
         self.fails(INPUT, "plain/tokenizer.json: does not define which token ends a text. Name it as \"eos_token\" in "
-                   "plain/tokenizer_config.json; it has no special tokens", "train", *words, "--output-dir", "out")
+                   "plain/tokenizer_config.json; the tokenizer has no special tokens", "train", *words, "--output-dir", "out")
         self.write_json("plain/tokenizer_config.json", {"eos_token": "<pad>"})
         self.train("out", job=words)
         self.assertEqual(self.json_of("out", "model", "config.json")["eos_token_id"], 3)
@@ -221,7 +221,7 @@ class Models(BadInputTest):
         self.fails(USAGE, "was made with hidden_size = 16, and this run has 32", *words, "good/checkpoint-18",
                    "--model", "wide.json", "--tokenizer", "tok")
         self.assertFalse(os.path.exists(self.path("new")))
-        self.fails(USAGE, "exists and holds ", *words, "good/checkpoint-18", "--output-dir", "good")
+        self.fails(USAGE, "exists and contains ", *words, "good/checkpoint-18", "--output-dir", "good")
 
     def test_questions(self):
         self.fails(USAGE, "generate: needs --prompt, --question or --prompts. Example: ", "generate", "--model", "good/model")

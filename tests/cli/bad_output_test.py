@@ -42,7 +42,7 @@ class Outputs(BadInputTest):
         self.train("out", job=JOB)
 
     def full_disk(self, output, message, **options):
-        """A checkpoint meets a full disk: the run reports it and keeps the earlier checkpoint, and the next run resumes."""
+        """The disk becomes full during a checkpoint. The run reports this and keeps the earlier checkpoint."""
         whole = self.path("whole")
         self.train("whole")
         shutil.copytree(whole, output, ignore=shutil.ignore_patterns("checkpoint-6", "checkpoint-18", "model"))
@@ -56,7 +56,7 @@ class Outputs(BadInputTest):
             self.assertEqual(self.read(output, "checkpoint-12", name), self.read(whole, "checkpoint-12", name))
 
     def test_a_limit_on_file_sizes(self):
-        limit = os.path.getsize(self.path("train.jsonl")) + (1 << 14)  # a checkpoint takes 160 KiB
+        limit = os.path.getsize(self.path("train.jsonl")) + (1 << 14)  # too few bytes for a checkpoint (160 KiB)
         self.full_disk(self.path("out"), "Raise the limit on file sizes",
                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
         self.train("out")
@@ -75,7 +75,7 @@ class Outputs(BadInputTest):
         self.assert_same_results("whole", "disk/out")
 
     def test_metrics_on_a_full_disk(self):
-        """metrics.jsonl meets a full disk: the run ends, and the records are complete."""
+        """metrics.jsonl reaches a size limit, as on a full disk: the run fails, and all records in it are complete."""
         self.fails_late("out", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)))
         for line in self.read("out", "metrics.jsonl").splitlines():
             json.loads(line)

@@ -1,4 +1,4 @@
-"""Runs into a folder with an earlier run: they continue it, keep it, or replace it on request."""
+"""Runs whose output folder contains an earlier run: they continue it, leave it unchanged, or replace it on request."""
 import os
 import shutil
 import signal
@@ -13,13 +13,13 @@ RUN = JOB + ["--eval-dataset", "eval.jsonl", "--save-total-limit", "0"]
 
 class Continued(Interrupted):
     def run_train(self, output, *words, job=RUN):
-        """The standard error of a run that succeeds."""
+        """Expects that the run succeeds. Returns its standard error."""
         code, _, err = self.run_tessera("train", *job, "--output-dir", output, *words)
         self.assertEqual(code, 0, err)
         return err
 
     def contents(self, folder):
-        """{relative path: content} of all files."""
+        """{relative path: content} of all files in a folder."""
         return {os.path.relpath(os.path.join(where, name), self.path(folder)): self.read(where, name)
                 for where, _, names in os.walk(self.path(folder)) for name in names}
 
@@ -33,8 +33,8 @@ class Longer(Continued):
         before = self.rates("out")
         err = self.run_train("out", "--max-steps", "8")
         self.assertIn("Resuming from out/checkpoint-4 (step 4 of 8)", err)
-        self.assertIn("The run has 8 steps now instead of 4. The steps done keep their learning rates. From here the rate "
-                      "falls towards step 8 rather than 4. Step 5 has the rate 0.005, which is 0 by the schedule of 4 steps",
+        self.assertIn("The run has 8 steps now instead of 4. The finished steps keep their learning rates. From here the "
+                      "rate falls towards step 8 instead of 4. The rate of step 5 is 0.005, but with 4 steps it would be 0",
                       err)
         self.run_train("whole", "--max-steps", "8")
         self.assertEqual(self.rates("out"), before + self.rates("whole")[4:])
@@ -44,7 +44,7 @@ class Longer(Continued):
                    "--output-dir", "out", "--max-steps", "5")
 
     def test_more_epochs_where_no_rate_depends_on_them(self):
-        """The result is then the same as of the longer run, bit for bit."""
+        """The results are the same as those of a run that has all epochs from the start, bit for bit."""
         job = RUN + ["--lr-schedule", "constant", "--precision", "bf16"]
         self.run_train("whole", "--epochs", "3", job=job)
         self.run_train("out", "--epochs", "1", job=job)
@@ -99,7 +99,8 @@ class Finished(Continued):
         self.assertEqual((self.checkpoints("out"), self.set_aside("out")), ([], []))
 
     def test_overwrite_that_is_killed_before_it_has_anything(self):
-        """The user can restore the earlier run by hand. The same command replaces it in the end."""
+        """The killed run has moved the earlier run to overwritten-run, so the user can restore it. If the same command
+        runs to its end, it removes the earlier run."""
         words = ["--lr", "2e-2", "--overwrite"]
         process = self.start("out", *words, "--epochs", "1000", "--save-strategy", "no", job=RUN)
         self.assertTrue(self.wait_for_lines("out", 1, process))
@@ -108,7 +109,7 @@ class Finished(Continued):
         process.send_signal(signal.SIGKILL)
         process.wait()
         self.assertEqual(self.contents("out/overwritten-run"), self.before)
-        self.run_train("out", "--lr", "2e-2")  # without --overwrite nothing is removed
+        self.run_train("out", "--lr", "2e-2")  # removes nothing without --overwrite
         self.assertEqual(self.contents("out/overwritten-run"), self.before)
         self.run_train("out", *words)
         self.assertEqual(self.set_aside("out"), [])
@@ -125,7 +126,7 @@ class Elsewhere(Continued):
         self.run_train("out")
 
     def test_the_same_settings(self):
-        """The new run repeats the later steps and keeps the earlier records."""
+        """The new run repeats the steps after the checkpoint, and has the records of the steps before it."""
         before = self.contents("out")
         err = self.run_train("new", "--resume", "out/checkpoint-6")
         self.assertIn("A new run from out/checkpoint-6 (step 6 of 18)", err)
@@ -147,7 +148,8 @@ class Elsewhere(Continued):
         self.assertFalse(os.path.exists(self.path("other", "metrics.jsonl")))
 
     def test_stopped_and_started_again(self):
-        """The same command continues the new run, not the old one. This works also without the old one."""
+        """If the same command starts again, it continues the new run, not the old one. This works even if the old run
+        is deleted."""
         words = ["--resume", "out/checkpoint-6", "--epochs", "200", "--save-strategy", "no"]
         steps = self.stop("new", *words, lines=40, job=RUN)
         self.assertGreater(steps[-1], 30)
@@ -174,13 +176,13 @@ class Elsewhere(Continued):
 
 class StopCheckpoints(Continued):
     def stops(self, *words):
-        """The checkpoints after each of five stops and at the end of the run."""
+        """Stops a run five times. Returns the checkpoints after each stop, and those at the end of the run."""
         seen = [self.stop("out", *words, lines=15 + 25 * number, job=RUN + ["--epochs", "40"]) for number in range(5)]
         self.run_train("out", *words, "--epochs", "40")
         return seen, self.checkpoints("out")
 
     def test_each_replaces_the_one_before(self):
-        """With all regular checkpoints kept, and with no regular checkpoints."""
+        """Each checkpoint of a stop replaces the previous one, in runs with regular checkpoints and in runs without."""
         seen, last = self.stops()
         for steps in seen:
             self.assertLessEqual(len([step for step in steps if step % 6]), 1, seen)

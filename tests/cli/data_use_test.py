@@ -12,7 +12,7 @@ NAMES = ["rows_used", "rows_cut", "rows_left_out", "rows_malformed", "rows_too_l
 
 class DataUseTest(TinyJobTest):
     def note(self, *words):
-        """The standard error of a command that succeeds."""
+        """Expects that the command succeeds. Returns its standard error."""
         code, _, err = self.run_tessera(*words)
         self.assertEqual(code, 0, err)
         return err
@@ -21,7 +21,7 @@ class DataUseTest(TinyJobTest):
         return len(self.succeeds("tokenize", "--tokenizer", "tok", "--prompt", text).split())
 
     def use_of(self, *words):
-        """The numbers that `tessera plan` reports about its training data."""
+        """The numbers that `tessera plan` reports about the training data, in the order of NAMES."""
         use = json.loads(self.succeeds("plan", *words, "--json"))["train_data"]
         return [use[name] for name in NAMES]
 
@@ -91,8 +91,8 @@ class BadRows(DataUseTest):
         self.assertEqual((use["rows_malformed"], use["rows_too_long"], use["rows_used"]), (1, 1, 22))
         self.assertEqual([place.split(": ")[0] for place in use["skipped"]], ["mixed.jsonl:24", "mixed.jsonl:6"])
         self.assertGreater(use["tokens_dropped"], 600)
-        # The malformed row is removed before samples are drawn. The long row keeps its place in their order: when it is
-        # left out, the samples are exactly the samples of the good rows.
+        # Malformed rows are removed before the samples get their order, so this file gives the results of the good
+        # rows. A row that is too long keeps its place in the order, so the file does not contain the long row.
         self.write("malformed.jsonl", jsonl([*self.good[:5], self.bad[0], *self.good[5:]]))
         self.train("same", "--dataset", "malformed.jsonl", job=JOB)
         self.assert_same_results("good", "same")
@@ -114,7 +114,7 @@ class BadRows(DataUseTest):
         self.fails(INPUT, "mixed.jsonl:23:13: not valid JSON", *words)
 
     def test_questions_that_are_too_long_to_ask_score_0(self):
-        """EM and F1 cover all questions that can be read. The loss covers only the questions that are computed."""
+        """EM and F1 include all questions that can be read. The loss includes only the questions that fit."""
         self.train("out", "--epochs", "40", "--eval-dataset", "train.jsonl", "--eval-generation", "--max-new-tokens", "5",
                    "--eval-strategy", "no", "--save-strategy", "no", job=JOB)
         words = ["--model", "out/model", "--eval-generation", "--max-new-tokens", "5", "--max-bad-rows", "0.5", "--json"]

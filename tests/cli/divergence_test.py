@@ -1,4 +1,4 @@
-"""Runs with non-finite losses, gradients or parameters: they use and save no wrong values, and report everything."""
+"""Runs with non-finite losses, gradients or parameters neither use nor save such values, and report all of them."""
 import math
 import os
 import shutil
@@ -13,7 +13,7 @@ EVERY_STEP = ["--save-strategy", "steps", "--save-steps", "1"]
 # After the first update the parameters are finite, but activations overflow.
 TOO_FAST = ["--lr", "1e25", "--max-steps", "20", *EVERY_STEP]
 MODEL = ("model", "model.safetensors")
-KEPT = ("overwritten-run", *MODEL)  # from the previous run; a run that fails does not replace it
+KEPT = ("overwritten-run", *MODEL)  # the model of the previous run; a failed run does not delete it
 
 
 def set_element(tensors, name, index, value):
@@ -24,7 +24,7 @@ def set_element(tensors, name, index, value):
 
 class DivergenceTest(TinyJobTest):
     def ends(self, output, *words, job=JOB):
-        """The last line and the complete standard error of a run that ends with FAILED."""
+        """Expects that the run ends with FAILED. Returns its last line, an error, and its complete standard error."""
         code, _, err = self.run_tessera("train", *job, "--output-dir", output, *words)
         self.assertEqual(code, FAILED, err)
         self.assertNotIn("-nan", err)
@@ -34,7 +34,8 @@ class DivergenceTest(TinyJobTest):
         return last, err
 
     def model_of(self, name, **elements):
-        """A copy of plain/model with elements {tensor: (index, value)}."""
+        """Copies plain/model to the folder `name` and changes elements: {tensor: (index, value)}, with "__" for "." in
+        the name of a tensor. Returns the settings that choose the copy."""
         if not os.path.exists(self.path("plain")):
             self.train("plain", "--max-steps", "2", job=JOB)
         shutil.copytree(self.path("plain", "model"), self.path(name))
@@ -67,7 +68,8 @@ class Skipped(DivergenceTest):
                 self.assertIn("No checkpoint of the run is known to be sound", last)
                 for i, step in enumerate([2, 3, 4]):
                     self.assertRegex(err, rf"\nwarning: step {step} skipped: the loss is (nan|inf) and the norm of the gradients "
-                                          rf"nan\. The parameters stay as they are; {i + 1} in a row, and 3 end the run \(")
+                                          r"nan\. The parameters stay as they are\. Skipped updates in a row: "
+                                          rf"{i + 1} \(3 end the run: ")
                 self.assertEqual([(record["step"], record["in_a_row"], record["grad_norm"])
                                   for record in self.metrics("out", "skipped")], [(2, 1, None), (3, 2, None), (4, 3, None)])
                 self.assertEqual(self.read("out", *KEPT), model)
@@ -84,7 +86,7 @@ class Skipped(DivergenceTest):
         self.assertEqual(self.json_of("out", "summary.json")["skipped_steps"], 19)
         self.assertEqual(len(self.metrics("out", "skipped")), 19)
         self.assertIn("\nwarning: the last 19 updates of the run were skipped, because", err)
-        # The mean leaves out losses that are not finite.
+        # The mean excludes losses that are not finite.
         self.assertEqual(self.json_of("out", "summary.json")["train_loss"], self.metrics("out", "train")[0]["loss"])
 
     def test_the_count_is_resumed(self):
@@ -98,7 +100,8 @@ class Skipped(DivergenceTest):
         self.assertEqual(err.count(" skipped: "), 2)
 
     def test_a_loss_scale_that_cannot_help(self):
-        """In fp16 an overflow counts if the scale is already low enough, or if the loss itself overflows."""
+        """In fp16, an overflow counts towards --max-skipped-updates if the scale cannot fall, or if the loss itself
+        overflows."""
         last, err = self.ends("fixed", "--precision", "fp16", "--loss-scale", "16777216")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is \d.*, or use --precision bf16 or fp32")
         words = self.model_of("big", **{f"transformer__h__{i}__mlp__dense_4h_to_h__bias": (3, 60000) for i in (0, 1)})
@@ -108,8 +111,9 @@ class Skipped(DivergenceTest):
 
 class Sound(DivergenceTest):
     def test_rotation_keeps_the_last_sound_checkpoint(self):
-        """It belongs to the last step before the rate jumps, and is not the newest one."""
-        # A warm-up with tiny rates: sound until the rate is large enough for an overflow.
+        """The last sound checkpoint is from before the update that made the parameters too large. Newer checkpoints
+        exist."""
+        # The rates of this warm-up are tiny at first. The run is sound until a rate is large enough for an overflow.
         words = ["--lr", "1e25", "--warmup-steps", "12", "--warmup-type", "log", "--warmup-min-lr", "1e-12", "--max-steps",
                  "16", *EVERY_STEP]
         for more in [[], ["--save-async"]]:
@@ -119,14 +123,14 @@ class Sound(DivergenceTest):
                 skips = [record["step"] for record in self.metrics("out", "skipped")]
                 self.assertGreater(sound, 0)
                 self.assertEqual(sound, skips[0] - 2)
-                # The step after a save removes older checkpoints. This run ended in that step.
+                # The run removes older checkpoints in the step after a save. It ended in that step, so some may remain.
                 self.assertLessEqual({sound, skips[-1] - 1}, set(self.checkpoints("out")))
-                # The model named in the message is usable.
+                # The checkpoint that the message names is usable.
                 self.succeeds("export", "--model", "config.json", "--tokenizer", "tok", "--checkpoint",
                               f"out/checkpoint-{sound}", "--output-dir", f"start{len(more)}")
                 self.train(f"again{len(more)}", "--model", f"start{len(more)}", "--init", "pretrained", "--max-steps", "2",
                            job=[word for word in JOB if word not in ("--init", "random")])
-                # A run that resumes keeps it and names it.
+                # A run that resumes keeps the sound checkpoint and names it.
                 last, _ = self.ends("out", *words, *more, "--save-total-limit", "1")
                 self.assertIn(f"The last sound checkpoint is out/checkpoint-{sound}. ", last)
                 self.assertEqual(self.checkpoints("out"), [sound, skips[-1] - 1])
@@ -140,7 +144,7 @@ class Sound(DivergenceTest):
         self.assertGreater(len(exploded), 1)
         self.assertEqual(err.count("warning: the loss of step"), 1)
         worst, first = (str(loss).removesuffix(".0") for loss in (losses[exploded[0] - 1], losses[0]))
-        self.assertIn(f"warning: the loss of step {exploded[0]} is {worst}, and the first one was {first}: "
+        self.assertIn(f"warning: the loss of step {exploded[0]} is {worst}, and the first loss was {first}: "
                       "training diverges. Lower --lr (now 1000)", err)
         code, _, err = self.run_tessera("train", *JOB, "--output-dir", "sound", "--epochs", "3")
         self.assertEqual((code, err.count("warning")), (0, 0), err)
@@ -159,7 +163,7 @@ class Sound(DivergenceTest):
 
 class Parameters(DivergenceTest):
     def test_an_update_that_overflows(self):
-        """The update itself makes parameters infinite: the run writes neither model nor checkpoint."""
+        """An update makes parameters infinite. The run then writes neither model nor checkpoint."""
         self.train("out", "--max-steps", "2", "--save-strategy", "no", job=JOB)
         before = self.read("out", *MODEL)
         for words in [["--max-steps", "1", "--save-strategy", "no"], EVERY_STEP, [*EVERY_STEP, "--save-async"],
@@ -210,7 +214,7 @@ class Ranks(RanksTest):
                 code, err = self.start("out", *TOO_FAST, ranks=ranks, job=job).end()
                 self.assertEqual(code, FAILED, err)
                 self.assert_one_error(err, r"rank \d: step 4: 3 updates in a row skipped: the loss is (nan|inf) ")
-                self.assertEqual(err.count("warning: step "), 3)  # the first rank reports
+                self.assertEqual(err.count("warning: step "), 3)  # only the first rank reports
                 self.assertEqual([record["in_a_row"] for record in self.metrics("out", "skipped")], [1, 2, 3])
                 self.assertEqual(self.checkpoints("out"), [1, 2, 3])
                 code, err = self.start("out", *TOO_FAST, "--lr", "1e39", ranks=ranks, job=job).end()

@@ -3,7 +3,7 @@ import json
 
 from tessera_cli import CliTest, main
 
-# A configuration for one process: everything "auto", no sharding.
+# A configuration for one process without sharding. Many values are "auto".
 AUTO = {
     "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1},
     "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
@@ -26,7 +26,7 @@ class DeepSpeed(CliTest):
         self.write("c.toml", "deepspeed = \"ds.json\"\nlr = 1e-3\nmax_grad_norm = 7\n")
         code, out, err = self.run_tessera("config", "train", "c.toml", "--weight-decay", "0.3")
         self.assertEqual(code, 0, err)
-        self.assertEqual(err, "warning: ds.json: ignored, because Tessera has no use for them: "
+        self.assertEqual(err, "warning: ds.json: these keys are ignored, because Tessera has no use for them: "
                               "zero_optimization.allgather_bucket_size (gathered unit by unit), "
                               "zero_optimization.overlap_comm (always overlapped)\n")
         for line in (r"# deepspeed = \"ds\.json\" +# c\.toml:1", r"lr = 0\.001 +# c\.toml:2",
@@ -58,7 +58,7 @@ class DeepSpeed(CliTest):
             for words, ranks in ([], "1 rank"), (["--nproc", "4"], "4 ranks"):
                 self.fails(2, f"(ds.json: gradient_accumulation_steps) x {ranks}.", "config", verb, "--deepspeed",
                            "ds.json", *words)
-        # For one of two ranks of mpirun the batch sizes agree; the required settings are missing.
+        # The process is one of two ranks of mpirun, so the batch sizes agree. Only required settings are missing.
         code, _, err = self.run_tessera("train", "--deepspeed", "ds.json",
                                         env={"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"})
         self.assertEqual(code, 2)
@@ -100,7 +100,7 @@ class Fsdp(CliTest):
         self.write("c.toml", "[fsdp]\nsharding_strategy = \"NO_SHARD\"\nbackward_prefetch = \"BACKWARD_POST\"\n"
                              "transformer_layer_cls_to_wrap = [\"BloomBlock\"]\nuse_orig_params = true\n")
         code, out, err = self.run_tessera("config", "train", "c.toml")
-        self.assertEqual((code, err), (0, "warning: c.toml: [fsdp]: ignored, because Tessera has no use for them: "
+        self.assertEqual((code, err), (0, "warning: c.toml: [fsdp]: these keys are ignored, because Tessera has no use for them: "
                                           "use_orig_params (no Python modules)\n"))
         self.assertRegex(out, r"(?m)^strategy = \"no_shard\" +# c\.toml:2$")
         self.assertRegex(out, r"(?m)^backward_prefetch = \"post\" +# c\.toml:3$")

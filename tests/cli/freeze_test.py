@@ -33,7 +33,7 @@ class Freeze(TinyJobTest):
         plan = json.loads(self.succeeds("plan", *job, "--freeze", FROZEN, "--json"))
         self.assertEqual(plan["num_trainable_parameters"], trained)
 
-        # A checkpoint holds everything: export makes the same model from it, and a run continues from it.
+        # A checkpoint also holds the frozen tensors: export makes the same model from it, and a run continues from it.
         self.succeeds("export", "--checkpoint", "out/checkpoint-6", "--model", "first/model", "--output-dir", "exported")
         self.assertEqual(self.tensors("exported"), after)
         self.succeeds("train", *job, "--output-dir", "half", "--freeze", FROZEN, "--max-steps", "3", "--lr-schedule",

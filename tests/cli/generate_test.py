@@ -1,4 +1,4 @@
-"""generate: random draws, generation_config.json, files of prompts, and text that is printed as it comes."""
+"""generate: random draws, generation_config.json, files of prompts, and text that is printed while it is generated."""
 import json
 import os
 import pty
@@ -18,7 +18,7 @@ class GenerateTest(TinyJobTest):
         self.generate = ["generate", "--model", "out/model", *(["--device", "cuda"] if ON_GPU else [])]
 
     def configure(self, **keys):
-        """Writes generation_config.json beside the model."""
+        """Writes generation_config.json into the model's folder."""
         self.write_json("out/model/generation_config.json", keys)
 
     def write_json(self, name, value):
@@ -55,14 +55,14 @@ class Draws(GenerateTest):
         self.write("prompts.jsonl", jsonl([{"prompt": text} for text in ["Who", "Where does Arlo", "a", "Who", "b c"]]))
         words = ["--prompts", "prompts.jsonl", *SAMPLED]
         all_at_once = self.lines(*words)
-        self.assertEqual(len({tuple(line["ids"]) for line in all_at_once}), 5)  # also of equal prompts
+        self.assertEqual(len({tuple(line["ids"]) for line in all_at_once}), 5)  # equal prompts get different texts
         for size in ["1", "2", "3"]:
             self.assertEqual(self.lines(*words, "--eval-batch-size", size), all_at_once)
-        # The first prompt of a file has the number of a single prompt.
+        # The number of a prompt selects its draws. The first prompt of a file has the same number as a single prompt.
         self.assertEqual(self.result("--prompt", "Who", *SAMPLED)["ids"], all_at_once[0]["ids"])
 
     def test_every_device_and_number_of_threads_gives_the_same_texts(self):
-        """The logits of CPU and GPU differ by their rounding, which changes no draw here."""
+        """The logits of CPU and GPU differ by rounding. In this test, the differences change no draw."""
         self.write("prompts.jsonl", jsonl([{"prompt": text} for text in ["Who", "Where does Arlo", "a", "Who", "b c"]]))
         words = ["generate", "--model", "out/model", "--prompts", "prompts.jsonl", *SAMPLED, "--top-k", "200", "--top-p", "0.95"]
         on_cpu = self.succeeds(*words, "--device", "cpu", "--threads", "1")
@@ -84,14 +84,14 @@ class Draws(GenerateTest):
             (["--top-p", "1.5"], "--top-p: must be at most 1"),
             (["--stream", "on", "--json"], "--stream: contradicts json. Only a single text on standard output"),
             (["--stream", "on", "--output", "a.txt"], "--stream: contradicts output"),
-            (["--prompts", "a.jsonl"], "--prompts: contradicts prompt. Give a single prompt, or a file of them"),
+            (["--prompts", "a.jsonl"], "--prompts: contradicts prompt. Give a single prompt, or a file of prompts"),
             (["--eval-batch-size", "2"], "--eval-batch-size: does nothing with a single prompt. Give --prompts"),
             (["--output", "out"], '--output: "out" is not a regular file'),
         ]:
             with self.subTest(words=words):
                 self.fails(USAGE, message, *prompt, *words)
         self.fails(USAGE, "--stream: contradicts prompts", *self.generate, "--prompts", "a", "--stream", "on")
-        # Settings of a weaker source are not refused: other runs may need them.
+        # A contradicting setting from a file is not refused, because other runs may need it.
         self.write("run.toml", "top_k = 5\n")
         self.succeeds(*self.generate[:1], "run.toml", *self.generate[1:], "--prompt", "a", "--temperature", "0")
 
@@ -115,7 +115,7 @@ class GenerationConfig(GenerateTest):
         self.assertEqual(self.result(*prompt)["ids"], greedy)
         self.succeeds(*self.generate, *prompt, "--do-sample", "--temperature", "1")
         self.fails(USAGE, 'out/model/generation_config.json: "temperature" is 0, which takes the most likely token, but '
-                   "tokens are to be drawn at random. Give --temperature", *self.generate, *prompt, "--do-sample")
+                   "tokens must be drawn at random. Give --temperature", *self.generate, *prompt, "--do-sample")
 
     def test_every_end_id_ends_a_text(self):
         words = ["--prompt", "Where does", *SAMPLED]
@@ -192,7 +192,7 @@ class PromptFiles(GenerateTest):
 
 class Streams(GenerateTest):
     def test_parts_are_the_text(self):
-        """Random bytes make many texts that are not UTF-8."""
+        """At this temperature, tokens are nearly random, so many texts are not valid UTF-8."""
         for seed in range(6):
             words = ["--prompt", "Who", "--temperature", "5", "--seed", str(seed)]
             whole = self.succeeds(*self.generate, *words, "--stream", "off")
@@ -219,7 +219,7 @@ class Streams(GenerateTest):
                 if not part:
                     break
                 text += part
-                part.decode()  # complete characters
+                part.decode()  # each part has only complete characters
             self.assertEqual(process.wait(RUN_LIMIT_S), 0)
             self.assertEqual(text.decode().replace("\r\n", "\n"), expected)
 

@@ -1,4 +1,4 @@
-"""`--memory-log` of a run, and `tessera memory` compared with an independent implementation of its definitions."""
+"""Tests `--memory-log`, and compares `tessera memory` with an independent implementation of its definitions."""
 import errno
 import json
 import os
@@ -15,7 +15,7 @@ GPU_HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB]\n"
 
 
 def number(text):
-    """The number in a cell, or None."""
+    """The number in a cell, or None if the cell contains no number."""
     text = text.strip()
     return float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else None
 
@@ -29,7 +29,8 @@ def skipped(count, path):
 
 
 def gpu_lines(folder):
-    """From the description: the first line is a header; Peak, Avg and all modes of column 4, by index in column 2."""
+    """What `tessera memory` must print about GPU logs: for each GPU (its index is in column 2), the peak, average and
+    all modes of column 4. The first line of a log is a header."""
     names = sorted(name for name in os.listdir(folder) if name.startswith("gpu_memory_log") and name.endswith(".csv"))
     if not names:
         return f"[!] No GPU logs found in {folder}\n"
@@ -55,7 +56,8 @@ def gpu_lines(folder):
 
 
 def cpu_lines(folder):
-    """From the description: comments begin with #; column 3 of a table with blanks."""
+    """What `tessera memory` must print about the CPU log: the peak, average and all modes of column 3. Blanks separate
+    columns. A # begins a comment."""
     path = os.path.join(folder, "cpu_memory_log.txt")
     if not os.path.exists(path):
         return f"[!] CPU log not found: {path}\n"
@@ -74,7 +76,7 @@ def cpu_lines(folder):
 
 
 class Analysis(TinyJobTest):
-    def setUp(self):  # no job
+    def setUp(self):  # without the files of a job
         super(TinyJobTest, self).setUp()
 
     def random_gpu_log(self, source, name, newline):
@@ -175,7 +177,7 @@ class Logs(TinyJobTest):
 
     def test_changes_no_result_and_keeps_the_logs_of_an_earlier_start(self):
         self.train("plain", "--max-steps", "4", job=GPT)
-        for _ in range(2):  # the second start finds a run that has ended
+        for _ in range(2):  # the second time, the folder contains a run that has ended
             self.train("out", "--max-steps", "4", "--memory-log", "logs:0.5", job=GPT)
         self.assert_same_results("out", "plain")
         self.assertTrue({"cpu_memory_log.txt", "cpu_memory_log.1.txt", "ledger-rank-0.jsonl", "ledger-rank-0.1.jsonl"}
@@ -185,7 +187,7 @@ class Logs(TinyJobTest):
         self.assertIn("CPU Memory Usage (cpu_memory_log)\n", out)
 
     def test_a_full_disk_ends_the_log_and_not_the_run(self):
-        # Written before the fault: the header of one file, and the first sample of two.
+        # The run writes three times before the fault: the header of the CPU log, and the first sample of both logs.
         env = {"LD_PRELOAD": LIBRARY, "FAULT_CALLS": "pwrite", "FAULT_PATH": "/logs/", "FAULT_CALL": "4",
                "FAULT_TIMES": str(10 ** 6), "FAULT_KIND": f"error {errno.ENOSPC}"}
         words = [*OF_ANY_DEVICE, "--device", "cpu", "--max-steps", "2", "--output-dir", "out"]

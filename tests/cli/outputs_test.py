@@ -1,4 +1,4 @@
-"""docs/outputs.md documents exactly the keys that runs write."""
+"""docs/outputs.md documents the keys that Tessera writes, and no others."""
 import json
 import os
 import re
@@ -10,7 +10,7 @@ PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "doc
 
 
 def documented():
-    """{heading: {key: meaning}}. A key with CATEGORY or PHASE stands for one key per category or phase."""
+    """{heading: {key: meaning}} of the page. A key with CATEGORY or PHASE stands for one key per category or phase."""
     with open(PAGE, encoding="utf-8") as file:
         lines = file.read().splitlines()
     tables, heading = {}, None
@@ -54,13 +54,15 @@ class Outputs(TinyJobTest):
     PAGE = documented()
 
     def assert_documented(self, heading, keys, without=()):
-        """`keys` are the keys of the page. Keys with a condition (in italics) that is in `without` are absent."""
+        """Asserts that `keys` are the keys under this heading of the page, except those whose condition (in italics)
+        contains a text of `without`. These must be absent."""
         page = self.PAGE[heading]
         absent = {key for key, meaning in page.items()
                   if any(one in condition for condition in re.findall(r"\*([^*]+)\*", meaning) for one in without)}
-        self.assertEqual(set(page) - absent - set(keys), set(), f"on the page under {heading}, and not written")
-        self.assertEqual(set(keys) - set(page), set(), f"written, and not on the page under {heading}")
-        self.assertEqual(set(keys) & absent, set(), f"under {heading}, written without {without}")
+        self.assertEqual(set(page) - absent - set(keys), set(), f"not written, but on the page under {heading}")
+        self.assertEqual(set(keys) - set(page), set(), f"written, but not on the page under {heading}")
+        self.assertEqual(set(keys) & absent, set(),
+                         f"written, although the page under {heading} says they need one of {without}")
 
     def json_output(self, *words, **options):
         return json.loads(self.succeeds(*words, "--json", **options))
@@ -70,7 +72,7 @@ class Outputs(TinyJobTest):
         without = [*without, "--resume", "--preflight", "--memory-log",
                    *([] if "--experiment" in words else ["--experiment"])]
         if ON_GPU:
-            self.skipTest("what is known of a GPU differs by the machine")
+            self.skipTest("the keys about GPUs depend on the machine")
         summary = self.json_output("train", *job, "--output-dir", "out", *words, env={"NCCL_DEBUG": "WARN"})
         self.assertEqual(summary, self.json_of("out", "summary.json"))
         summary["environment"] = {"VARIABLE": summary["environment"]["NCCL_DEBUG"]}
@@ -107,7 +109,7 @@ class Outputs(TinyJobTest):
 
     def test_of_a_run_with_a_memory_log(self):
         if ON_GPU:
-            self.skipTest("what is known of a GPU differs by the machine")
+            self.skipTest("the keys about GPUs depend on the machine")
         words = ["--max-steps", "2", "--output-dir", "out", "--memory-log", "logs"]
         summary = self.json_output("train", *GPT, *words)
         summary["environment"] = {"VARIABLE": "a variable"}

@@ -22,7 +22,7 @@ class Owner(Continued):
                           str(TIMEOUT_S)]
 
     def on_host(self, name):
-        """The words before a command that run it on a separate host: another name, no network."""
+        """The words before a command that run it as on another host: with another name and without a network."""
         words = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-u", "-n", "sh", "-c",
                  f'hostname {name} && exec "$@"', "sh"]
         tried = subprocess.run([*words, "true"], stderr=subprocess.DEVNULL, check=False) if shutil.which("unshare") else None
@@ -90,7 +90,8 @@ class Owner(Continued):
         self.assertEqual(self.owner()["host"], "node-a")
 
     def test_a_node_that_comes_back(self):
-        """Its run was paused, and another run owns the folder now: it ends before it writes a checkpoint."""
+        """The run on the first node was paused, and another run has taken over the folder. When the first run
+        continues, it ends before it writes a checkpoint."""
         first = self.start_on(self.on_host("node-a"))
         self.wait_for_checkpoint(first)
         first.send_signal(signal.SIGSTOP)
@@ -117,7 +118,7 @@ class Owner(Continued):
             self.assertIn(f"out: is in use by another run (process {first.pid} on ", err)
             first.kill()
             first.wait()
-            third = self.start_on([], env=env)  # on the same host it does not have to wait
+            third = self.start_on([], env=env)  # on the same host, this run does not have to wait
             while self.owner()["process"] != third.pid:
                 self.assertIsNone(third.poll())
             third.kill()

@@ -1,4 +1,4 @@
-"""tessera plan: runs hold and send exactly what it predicts, and the configuration of --fit fits."""
+"""tessera plan: runs hold and send exactly the predicted bytes, and the configuration that --fit chooses fits."""
 import json
 import os
 import re
@@ -24,13 +24,13 @@ class PlanTest(TinyJobTest):
 
 class Ledger(PlanTest):
     def peaks(self, ledger):
-        """{category: bytes}: the highest value of all phases, as in summary.json."""
+        """{category: bytes}: each category's highest value in all phases, as in summary.json."""
         return {category: max(phase[category] for phase in ledger.values()) for category in ledger["step"]}
 
     def test_is_what_ranks_hold_and_send(self):
         for words in [["--nproc", "1", "--offload", "optimizer,gradients", "--save-async"],
                       ["--nproc", "1", "--offload", "optimizer:file", "--offload-dir", "files", "--save-async"],
-                      # An evaluation during a background checkpoint, which holds a copy.
+                      # Evaluations during checkpoints in the background. Such a checkpoint holds a copy of the states.
                       ["--nproc", "2", "--strategy", "zero2", "--save-async", "--save-strategy", "steps", "--save-steps", "1",
                        "--eval-strategy", "steps", "--eval-steps", "1", "--eval-generation", "--eval-dataset",
                        "eval.jsonl", "--max-new-tokens", "3"],
@@ -59,7 +59,7 @@ class Ledger(PlanTest):
                 self.assertEqual(plan["other_ranks"] is None, plan["world_size"] == 1)
                 if "--eval-dataset" in words:
                     continue
-                # If the strategy keeps complete parameters, the first step gathers none.
+                # If the strategy keeps complete parameters, the first step gathers no parameters.
                 sent, step = summary["bytes_sent"], plan["step_bytes_sent"]
                 self.assertEqual(sent, 4 * step) if "full_shard" in words else self.assertLessEqual(sent, 4 * step)
                 self.assertGreaterEqual(sent, 3 * step)
@@ -85,7 +85,8 @@ class Ledger(PlanTest):
         plan = self.plan(*words)
         self.assertEqual((plan["num_parameters"], plan["world_size"]), (176247271424, 512))
         step = plan["first_rank"]["device"]["step"]
-        # 1/512 for each rank, and padding to 64 elements in each of 71 units. The root's own parts are in its slots.
+        # Each rank has 1/512 of each of the 71 units, padded to 64 elements. The parts of the root unit are in its
+        # slots, so they do not count as parameters or gradients.
         shard, root = 4 * plan["num_parameters"] / 512, 4 * (250880 + 4) * 14336 / 512
         for category, least in [("parameters", shard - root), ("gradients", shard - root), ("optimizer", 2 * shard)]:
             self.assertGreaterEqual(step[category], least)
@@ -93,8 +94,9 @@ class Ledger(PlanTest):
         self.assertLess(plan["first_rank"]["head"]["step"], step["activations"])
         self.assertGreater(plan["first_rank"]["head"]["step"], 0)
         self.assertEqual(plan["first_rank"]["pinned_bytes"], 0)
-        # Every unit is gathered twice and reduced once. Units that are still in memory are not gathered again: the root
-        # and the last units of a forward pass in its backward pass, the first units in the next micro-batch.
+        # In a micro-batch, every unit is gathered twice and reduced once. Units that are still in memory are not
+        # gathered again. In the backward pass, these are the root and the last units of the forward pass. In the next
+        # micro-batch, these are the first units.
         several = self.plan(*words, "--grad-accum", "2")
         two = several["step_bytes_sent"] - plan["step_bytes_sent"]
         whole = 4 * plan["num_parameters"] * 511 // 512
@@ -107,7 +109,7 @@ class Ledger(PlanTest):
         self.assertEqual(many["step_flops"], 1e6 * plan["step_flops"])
 
     def test_long_rows(self):
-        """Memory grows with the tokens of a micro-batch, and not with the square of a row's length."""
+        """Memory grows with the number of tokens in a micro-batch, and not with the square of a row's length."""
         words = ["--model", "llama-3.2-1b", "--device", "cuda", "--precision", "bf16", "--activation-checkpointing", "block"]
 
         def activations(tokens, length):
@@ -118,7 +120,7 @@ class Ledger(PlanTest):
         (once, flops), (long, long_flops) = activations(32768, 32768), activations(131072, 131072)
         self.assertLess(abs(long / once - 4), 0.1)
         self.assertGreater(long_flops, 4.5 * flops)
-        same, fewer_flops = activations(131072, 512)  # rows of any length
+        same, fewer_flops = activations(131072, 512)  # the same number of tokens in shorter rows
         self.assertEqual(same, long)
         self.assertLess(fewer_flops, long_flops / 2)
         by_samples = self.plan(*words, "--batch-size", "4", "--max-length", "32768")
@@ -167,14 +169,15 @@ class Ledger(PlanTest):
     def test_a_file_that_is_no_shape(self):
         shape = ["--model", "gpt", "--init", "random", "--vocab-size", "9", "--hidden-size", "32768", "--num-heads", "64"]
         self.fails(2, 'the model "gpt": hidden_size is 32768, but norms support at most 16384', "plan", *shape)
-        self.fails(2, 'the model "gpt": num_layers is 2147483647, but a model has at most 100000', "plan", *shape, "--hidden-size",
+        self.fails(2, 'the model "gpt": num_layers is 2147483647, but a model may have at most 100000', "plan", *shape, "--hidden-size",
                    "64", "--num-layers", "2147483647")
 
     def test_table(self):
         titles = r" +\| +load \| +step \| +evaluation \| +save \| +resume \|"
         rows = [r"\| optimizer +\|", r"\|   including head \|", r"\| device +\|", r"\| host +\|", "^compute  ",
                 "^sent     .* by each rank per step", "^fits     "]
-        # Seven ranks do not divide the elements of a unit evenly. On GPUs, each saves its part through host memory.
+        # Seven ranks save unequal parts of a unit. On GPUs, these parts go through host memory, so the ranks need
+        # different amounts of it.
         gpu = ["--device", "cuda", "--device-memory", "8GiB"]
         for words, more in [(["--device", "cpu", "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
                             ([*gpu, "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
@@ -234,7 +237,7 @@ class Fit(PlanTest):
         self.assertFalse(self.plan(*offloaded, "--device-memory", "6GiB")["fits"])
 
     def test_memory_of_the_host_and_the_disk(self):
-        """The fastest plan of --fit also fits the host memory and the disk, which the ranks of a node share."""
+        """The plan that --fit chooses also fits into the host memory and the disk, which the ranks of a node share."""
         words = ["--device", "cuda", "--model", "bloom-7b1", "--max-length", "256", "--fit", "32GiB"]
         one = self.plan(*words, "--host-memory", "120GiB", "--disk", "1MiB")
         self.assertEqual(one["host_memory_bytes"], 120 * 2 ** 30)
@@ -248,7 +251,7 @@ class Fit(PlanTest):
         for faster in files["fit"]["faster"]:
             self.assertEqual(faster["phase"] is None, faster["memory"] == "disk")
         self.assertIn("host", {faster["memory"] for faster in files["fit"]["faster"]})
-        # Each of four ranks gets a quarter of both.
+        # Each of four ranks gets a quarter of the host memory and of the disk.
         four = self.plan(*words, "--nproc", "4", "--host-memory", "480GiB", "--disk", "4MiB")
         self.assertEqual((four["host_memory_bytes"], four["disk_bytes"]), (120 * 2 ** 30, 2 ** 20))
         self.fails(4, "--fit: nothing fits into 32.0 GiB: the smallest configuration, ", "plan", *words, "--host-memory", "24GiB", "--disk",
@@ -265,10 +268,10 @@ class Fit(PlanTest):
 
 @unless_sanitized
 class Advice(TinyJobTest):
-    """A run that does not fit gets advice: a command that fits on this machine with little memory."""
+    """If a run does not fit into the memory of this machine, its error advises a command that fits."""
 
     def on_a_small_machine(self, kib, *words, shell=None, cwd=None):
-        """Runs a command that sees another MemTotal: in its own mount namespace, with another /proc/meminfo."""
+        """Runs a command that sees `kib` as MemTotal: its own mount namespace has another /proc/meminfo."""
         with open("/proc/meminfo", encoding="ascii") as file:
             self.write("meminfo", re.sub(r"(?m)^MemTotal:.*$", f"MemTotal: {kib} kB", file.read()))
         inside = 'mount --bind "$0" /proc/meminfo && ' + (shell or 'exec "$@"')
@@ -312,7 +315,7 @@ class Advice(TinyJobTest):
         self.assertIn("--eval-batch-size ", self.advised(160_000, "eval", "--model", "first/model", *evaluation))
         self.assertIn("parameters:file", self.advised(110_000, "generate", "--model", self.path("first", "model"),
                                                       "--prompt", "a", "--threads", "1", cwd=self.on_disk))
-        # Files in memory do not free memory: this needs a disk.
+        # Offload to files in memory does not free memory, so the advice asks for a folder on a disk.
         done = self.on_a_small_machine(400_000, *train, "--output-dir", "out")
         self.assertRegex(done.stdout, r"Give an --offload-dir on a disk with \d+ MiB of free space for each rank "
                                       r"\(out/offload has none\), and start it as: ")
@@ -320,9 +323,9 @@ class Advice(TinyJobTest):
 
 @unless_sanitized
 class ResidentMemory(PlanTest):
-    """The resident memory that the kernel counts agrees with the plan within 5% and a constant. The constant covers the
-    program and its libraries, MPI's too, tokenizer and data, threads' stacks, and allocated pages that a run does not
-    touch."""
+    """The resident memory that the kernel counts differs from the plan by at most 5% and a constant. The constant
+    covers the program, its libraries (also MPI's), tokenizer, data and the stacks of threads. It also covers allocated
+    pages that a run never touches."""
     CONSTANT = 32 * MIB
 
     def test_is_the_plan(self):
@@ -343,7 +346,7 @@ class ResidentMemory(PlanTest):
                 planned, measured = summary["planned_peak_bytes"], summary["peak_memory_bytes"]
                 self.assertGreater(planned, 4 * self.CONSTANT)
                 self.assertLess(abs(measured - planned), 0.05 * planned + self.CONSTANT,
-                                f"planned {planned / MIB:.1f} MiB, measured {measured / MIB:.1f}")
+                                f"planned {planned / MIB:.1f} MiB, measured {measured / MIB:.1f} MiB")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Training and evaluation in 16 bits: close to fp32, loss scaling is reported and saved, the plan is exact."""
+"""Training and evaluation in 16 bits: the results are close to fp32, loss scaling is reported and saved, and the plan
+is exact."""
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ RESTLESS = ["--initial-scale-power", "24", "--loss-scale-window", "2"]
 
 class PrecisionTest(TinyJobTest):
     def copy_until(self, step, whole, output):
-        """Copies the folder of a finished run and removes what it wrote after `step`, except the metrics."""
+        """Copies the folder of a finished run, and removes what the run wrote after `step`, except the metrics."""
         shutil.copytree(self.path(whole), self.path(output))
         for later in self.checkpoints(output):
             if later > step:
@@ -26,7 +27,8 @@ class PrecisionTest(TinyJobTest):
 
 class Training(PrecisionTest):
     def test_close_to_single_precision(self):
-        """First losses agree within 4 u: a few roundings per layer (tests/unit/engine). Later, the runs diverge."""
+        """The first losses differ by at most 4 u, relatively: a few roundings per layer (tests/unit/engine). u is the
+        rounding error of the type. Later losses differ more."""
         self.train("fp32", "--epochs", "2")
         single = self.metrics("fp32", "train")
         for name, u in [("bf16", 2**-8), ("fp16", 2**-11), ("bf16 bf16", 2**-8)]:
@@ -48,12 +50,12 @@ class Training(PrecisionTest):
                 self.train("out", *words, "--epochs", "1", "--resume", "none", "--overwrite")
                 measured = self.json_of("out", "summary.json")["ledger_peak_bytes"]
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
-                measured.pop("total")  # the highest total of all phases; categories peak at different times
+                measured.pop("total")  # the highest total of all phases, not the sum of the peaks
                 for category, peak in measured.items():
                     self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
 
     def test_the_saved_model_is_the_master(self):
-        """eval rounds the masters as the run did, and gets the run's metrics. generate gives the answers of eval."""
+        """eval rounds the masters as the run did, and gets the same metrics. generate gives the answers of eval."""
         self.train("out", "--precision", "bf16", "--epochs", "2")
         words = ["--model", "out/model", "--precision", "bf16", "--max-new-tokens", "5"]
         code, out, err = self.run_tessera("eval", *words, "--eval-dataset", "eval.jsonl", "--eval-generation", "--json",
@@ -68,8 +70,8 @@ class Training(PrecisionTest):
         self.assertEqual(answer.strip(), answers[row["id"]].strip())
 
     def test_bf16_states(self):
-        """A resumed run ends like an uninterrupted one. A run with other states begins in a new folder only, from rounded or
-        widened states. A checkpoint takes half of the bytes."""
+        """A resumed run ends like an uninterrupted one. A run with another type of states needs a new folder. It begins
+        with the rounded or widened states of the checkpoint. bf16 states halve the size of checkpoints."""
         words = ["--precision", "bf16", "--max-steps", "8", "--save-strategy", "steps", "--save-steps", "4", "--lr-schedule",
                  "constant"]
         narrow = [*words, "--optimizer-states", "bf16"]
@@ -99,7 +101,7 @@ class Training(PrecisionTest):
                          read_tensors(self.path("narrow", "model", "model.safetensors")))
 
     def test_fine_tuning_and_resume(self):
-        """Fine-tunes folders of all types and saves the best model. A resumed run ends like an uninterrupted one."""
+        """Fine-tunes models of all types, and saves the best model. A resumed run ends like an uninterrupted one."""
         dtypes = ["fp32", "bf16", "fp16"]
         for dtype in dtypes:
             self.train(f"first-{dtype}", "--epochs", "20", "--save-dtype", dtype)
@@ -119,7 +121,7 @@ class Training(PrecisionTest):
                     self.train("out", *words)
                     self.assert_same_results(whole, "out")
                     shutil.rmtree(self.path("out"))
-            # The rounded parameters are the same, but the masters keep all bits of the file.
+            # Both runs begin with the same rounded parameters, but the masters keep all bits of the fp32 file.
             losses = [[record["loss"] for record in self.metrics(f"{precision}-{dtype}", "train")]
                       for dtype in ["fp32", precision]]
             self.assertEqual(losses[0][0], losses[1][0])
@@ -156,9 +158,9 @@ class LossScale(PrecisionTest):
             self.assertEqual(record["loss_scale"], 2.0 ** (24 - i))
             self.assertIn(f"Step {record['step']} skipped: gradients overflow at a loss scale of {2 ** (24 - i)}. The "
                           f"new loss scale is {2 ** (23 - i)} (the loss is {record['loss']} and the norm of the ", err)
-            self.assertEqual(record["in_a_row"], 0)  # the search for the scale never ends a run
+            self.assertEqual(record["in_a_row"], 0)  # overflows in the search for a scale do not count
         self.assertEqual(err.count(" skipped: "), len(skipped))
-        # The schedule counts only updates, and the loss falls.
+        # The schedule does not count skipped steps. The loss falls.
         train, updates = self.metrics("out", "train"), 0
         for record in train:
             self.assertAlmostEqual(record["learning_rate"], 1e-2 * (1 - updates / 12), places=12)

@@ -32,7 +32,7 @@ class Quickstart(CliTest):
 
 
 class Documents(CliTest):
-    """Commands in scripts and documents have existing verbs and flags, and possible values."""
+    """Commands in scripts and documents use existing verbs and flags, and allowed values."""
 
     def test_commands(self):
         seen = set()
@@ -48,12 +48,12 @@ class Documents(CliTest):
         self.assertLessEqual({"train", "generate", "plan", "tokenizer"}, seen)
 
     def commands(self, name):
-        """The commands of a file: complete lines, joined with the next line after a backslash."""
+        """The commands in a file. Each is a complete line. A backslash at its end continues it on the next line."""
         with open(os.path.join(ROOT, name), encoding="utf-8") as file:
             text = file.read().replace("\\\n", " ")
         for line in text.splitlines():
             found = re.search(r"^(?: {4}|  [a-z ]+  )(?:\$ )?((?:build/)?tessera [a-z].*)$", line)
-            if found and "--deepspeed" not in line:  # its file belongs to the reader
+            if found and "--deepspeed" not in line:  # the user has to provide the file
                 yield found[1]
 
 

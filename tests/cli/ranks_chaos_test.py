@@ -1,10 +1,10 @@
 """Runs with a fault at a random point: a call on a file fails, the disk is full, a process is killed or gets a signal.
 
-A run with a fault either gives the results of a run without it, or ends with the right exit code and one error line.
-The same command then continues the run, with the same results bit for bit.
+A run with a fault either gives the results of a run without one, or ends with the right exit code and one error line.
+After such an end, the same command continues the run, and gives the same results bit for bit.
 
 TESSERA_CHAOS_POINTS  number of points (default 100, about two minutes)
-TESSERA_CHAOS_SEED    number of the first point (default 0); a failure names its point
+TESSERA_CHAOS_SEED    number of the first point (default 0); a failure reports the number of its point
 """
 import errno
 import os
@@ -24,12 +24,12 @@ STOPS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
 JOB = EVALUATED + ["--epochs", "6", "--save-strategy", "steps", "--save-steps", "3", "--eval-strategy", "steps",
                    "--eval-steps", "4", "--eval-before"]
 VARIANTS = {1: [], 2: ["--strategy", "full_shard"], 3: ["--strategy", "zero2", "--save-async"]}
-EVERY = 1 << 30  # number of calls; for example a disk that stays full
+EVERY = 1 << 30  # FAULT_TIMES for all later calls, as if a disk stays full
 CALLS = {"read": "open_read read pread", "write": "open_write write pwrite fsync ftruncate mkdir rename"}
 
 
 class Fault:
-    """A fault, and the exit codes that a run with it may have. 0: the run may succeed without the call."""
+    """A random fault, and the exit codes that a run with it may have. 0: the run may succeed in spite of the fault."""
 
     def __init__(self, draw, ranks):
         self.call_class = draw.choice(["read", "write"])
@@ -42,7 +42,7 @@ class Fault:
             number = int(draw.choice(STOPS))
             self.kind = f"signal {number}"
             self.codes = [SAVED_AFTER_SIGNAL, 0]
-            # Without the handlers, before the start and after the last step, the signal's default action ends the run.
+            # Before the start and after the last step, the run has no handlers. The signal's default action ends it.
             self.codes += [-number] if ranks == 1 else [128 + number, COMMUNICATION_FAILED]
         elif what == "harmless":
             self.kind = draw.choice([f"error {errno.EINTR}", "short"])
@@ -70,7 +70,7 @@ class Chaos(TinyJobTest):
         return run.end()
 
     def whole(self, ranks):
-        """The outputs of a run without a fault, and of one that was stopped half-way."""
+        """The output folders of two runs without a fault: a complete one, and one as after a kill half-way."""
         name, half = f"whole-{ranks}", f"half-{ranks}"
         if not os.path.isdir(self.path(name)):
             code, err = self.run_with(name, ranks)
@@ -84,7 +84,7 @@ class Chaos(TinyJobTest):
         return name, half
 
     def num_calls(self, start, ranks, call_class):
-        """The number of calls of a class: of rank 0, or of the only process."""
+        """The number of calls of a class in a run without a fault: of rank 0, or of the only process."""
         key = (start, ranks, call_class)
         if key not in self.counts:
             self.begin(start, ranks)
@@ -108,14 +108,14 @@ class Chaos(TinyJobTest):
         start = draw.choice(["new", "half"])
         whole, _ = self.whole(ranks)
         fault = Fault(draw, ranks)
-        rank = draw.choice([0, 0, ranks - 1])  # the first rank makes the most calls on files
+        rank = draw.choice([0, 0, ranks - 1])  # rank 0 makes the most calls on files
         call = draw.randint(1, self.num_calls(start, ranks, fault.call_class))
         point = f"{fault.kind} at {fault.call_class} {call} of rank {rank} of {ranks}, x{fault.times}, {start}"
         self.begin(start, ranks)
         code, err = self.run_with("out", ranks, FAULT_CALLS=CALLS[fault.call_class], FAULT_CALL=str(call),
                                   FAULT_KIND=fault.kind, FAULT_TIMES=str(fault.times),
                                   **({"FAULT_RANK": str(rank)} if ranks > 1 else {}))
-        # Other ranks may make fewer calls than the first. Then no fault occurs.
+        # Other ranks may make fewer calls than rank 0. Then no fault occurs.
         self.assertIn(code, [*fault.codes, 0] if rank > 0 else fault.codes, (point, err))
         self.assertNotIn("assertion failed", err)
         if code != 0 and fault.is_error:

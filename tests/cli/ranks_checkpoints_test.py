@@ -1,4 +1,4 @@
-"""Checkpoints of several ranks: read by other worlds, damaged, on a full disk, and with states offloaded to files."""
+"""Checkpoints of several ranks: read by other numbers of ranks, damaged, on a full disk, and with offload to files."""
 import os
 import random
 import resource
@@ -20,7 +20,7 @@ class Checkpoints(RanksTest):
         return super().train_ranks(output, *words, ranks=ranks, job=JOB, **options)
 
     def copy(self, output, last, of="whole"):
-        """Copies a run to the state after a kill that followed a checkpoint."""
+        """Copies the run `of`, in the state after a kill that followed the checkpoint of step `last`."""
         shutil.copytree(self.path(of), self.path(output))
         for step in self.checkpoints(output):
             if step > last:
@@ -51,7 +51,7 @@ class Elsewhere(Checkpoints):
         losses = [record["loss"] for record in self.metrics("whole", "train")]
         before, writers = "whole", 4
         for ranks, last in (1, 4), (3, 6), (2, 10):
-            # From its last checkpoint: the run computes nothing and writes the same model file.
+            # A run that resumes from the last checkpoint computes nothing, and writes the same model file.
             shutil.copytree(self.path(before), self.path("same"))
             shutil.rmtree(self.path("same", "model"))
             err = self.train_ranks("same", *words, ranks=ranks)
@@ -60,7 +60,7 @@ class Elsewhere(Checkpoints):
             for name in os.listdir(self.path(before, "model")):
                 self.assertEqual(self.read("same", "model", name), self.read(before, "model", name), name)
             shutil.rmtree(self.path("same"))
-            # From the middle: wrong moments would change the losses.
+            # A run that resumes in the middle would have other losses if its moments were wrong.
             output = f"on-{ranks}"
             self.copy(output, last, of=before)
             self.train_ranks(output, *words, ranks=ranks)
@@ -82,7 +82,8 @@ class Elsewhere(Checkpoints):
 
 
 class ByTokens(Checkpoints):
-    """A step of micro-batches by tokens has the same samples for every division over ranks."""
+    """With --batch-tokens, a step has the same samples, no matter how ranks and accumulation divide it into
+    micro-batches."""
 
     def test_another_division_continues(self):
         words = ["--strategy", "full_shard", "--batch-tokens", "150", "--max-length", "128"]
@@ -125,7 +126,7 @@ class Continued(Checkpoints):
                     shutil.rmtree(self.path(output))
 
     def test_stops(self):
-        """The next checkpoint replaces the checkpoint of a stop, whichever process gets the signal."""
+        """The next checkpoint replaces the checkpoint of a stop, no matter which process got the signal."""
         for ranks in 2, 4:
             lines = 10
             for rank in 1, None, 0:
@@ -150,7 +151,7 @@ class Damage(Checkpoints):
         self.train_ranks("whole", "--strategy", "full_shard", ranks=3)
 
     def test_any_file(self):
-        """With a flipped bit, a cut end or a missing file, the run warns and uses the previous checkpoint."""
+        """If a file has a flipped bit or a cut end, or is missing, the run warns and uses the previous checkpoint."""
         source = random.Random(6)
 
         def flip(path):
@@ -184,7 +185,8 @@ class FullDisk(Checkpoints):
     JOB = ["--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "1"]
 
     def test_of_one_rank(self):
-        """The last good checkpoint stays, the failed one is removed, and the run continues when the disk has space."""
+        """The run keeps the last good checkpoint and removes the failed one. The next start continues when the disk has
+        space."""
         for words in [], ["--save-async"]:
             words = ["--strategy", "full_shard", *words]
             self.train_ranks_long("whole", *words)
@@ -238,7 +240,7 @@ class Offload(Checkpoints):
         code, _, err = self.run_tessera("train", *JOB, "--output-dir", "out", *self.WORDS, "files",
                                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
         self.assertEqual(code, RUN_FAILED, err)
-        self.assert_one_error(err, "files: offloaded arrays cannot be kept: File too large.*--offload-dir")
+        self.assert_one_error(err, "files: offloaded arrays cannot be stored: File too large.*--offload-dir")
         self.assertEqual(os.listdir(self.path("files")), [])
 
     def test_nothing_is_left_behind(self):

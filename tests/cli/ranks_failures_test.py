@@ -1,4 +1,5 @@
-"""Ranks that are killed, stopped or get a signal at any moment: all end, one line reports why, the run can continue."""
+"""Ranks that are killed, stopped or get a signal at any moment: all ranks end, one line reports why, and the run can
+continue."""
 import os
 import random
 import re
@@ -10,7 +11,7 @@ from ranks_job import COMMUNICATION_FAILED, LONG, MPIRUN, PHASES, SAVED_AFTER_SI
 from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED
 
-# "a rank": it had not yet joined the launcher's board.
+# "a rank": the launcher does not know its number, because the rank has not yet registered with it.
 KILLED = rf"(rank \d|a rank) {mpirun.killed(9, 'Killed')}.*\bin phase ({PHASES})\b"
 COMM_TIMEOUT_S = 3  # longer than the pauses of a busy machine
 STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
@@ -61,7 +62,7 @@ class Killed(RanksTest):
                    "--save-total-limit", "1", "--load-best-model-at-end", ranks=4)
 
     def test_under_plain_mpirun(self):
-        """mpirun prints more lines and chooses the exit code."""
+        """mpirun prints other lines in addition to the error, and it chooses the exit code."""
         words = ["train", *LONG, "--output-dir", "out", "--batch-size", "6", "--strategy", "full_shard"]
         for rank, lines in (0, 15), (1, 40):
             run = Run([*MPIRUN, "-n", "2", PROGRAM, *words], self.folder)
@@ -105,22 +106,24 @@ class Killed(RanksTest):
 @unittest.skipIf(os.environ.get("TESSERA_TEST_SANITIZED") == "thread",
                  "the thread sanitizer does not work with a preloaded library")
 class AtCalls(RanksTest):
-    """Signals at counted calls, independent of the clock: calls that read another rank's memory or change a file."""
+    """Signals at counted calls, so that the clock has no influence. The counted calls read another rank's memory or
+    change a file."""
     JOB = EVALUATED + ["--strategy", "full_shard", "--epochs", "2", "--save-strategy", "steps", "--save-steps", "2",
                        "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
                        "--eval-before", "--forward-prefetch"]
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
-    NUM_CALLS = 6  # per rank
+    NUM_CALLS = 6  # calls per rank that get a signal, in addition to the first call
 
     def start_counted(self, output, rank, **variables):
         env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": str(rank), "FAULT_COUNT": self.path("count"),
                "FAULT_CALLS": "process_vm_readv pwrite fsync mkdir rename", **variables}
-        # Without this option the sanitizer's library must be loaded first.
+        # Without this option, AddressSanitizer demands that its own library is loaded first.
         env["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
         return self.start(output, job=self.JOB, env=env)
 
     def check_everywhere(self, number, check):
-        """Sends the signal at several calls, each in a new run, checks the end, and continues with the same command."""
+        """For several calls: starts a new run, sends the signal at this call, checks the end, and continues with the
+        same command."""
         self.train_ranks("whole", job=self.JOB)
         for rank in 0, 1:
             code, err = self.start_counted("counted", rank).end()
@@ -150,7 +153,7 @@ class AtCalls(RanksTest):
         self.assertGreater(len(phases), 1)
 
     def test_signalled(self):
-        """From the first call, long before the model is loaded, to the last one, during its saving."""
+        """The first of the calls comes before the model is loaded, and the last one while the model is saved."""
         said = set()
 
         def check(code, err):
@@ -165,7 +168,7 @@ class AtCalls(RanksTest):
 
 
 class Stopped(RanksTest):
-    """A rank that exists but does nothing any more."""
+    """A rank that still exists, but does not run any more."""
 
     def check(self, wait, *words):
         run = self.start("out", *words, "--comm-timeout", str(COMM_TIMEOUT_S))
@@ -192,7 +195,7 @@ class Stopped(RanksTest):
 
 class Signalled(RanksTest):
     def test_signals(self):
-        """A signal to the launcher, which forwards it, or to one rank: all ranks agree, save and end."""
+        """After a signal to one rank, or to the launcher (which forwards it), all ranks agree, save and end."""
         self.train_ranks("whole", ranks=3)
         lines = 10
         for rank, number in [(None, signal.SIGTERM), (1, signal.SIGUSR1), (2, signal.SIGTERM), (None, signal.SIGHUP)]:
@@ -200,7 +203,7 @@ class Signalled(RanksTest):
                 run = self.start("out", "--save-async", "--max-restarts", "3", ranks=3)
                 run.process_of(2)
                 self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= lines))
-                if lines > 10:  # beyond the lines of the previous run: this run trains
+                if lines > 10:  # a resumed run: wait also for its messages
                     self.assertTrue(self.wait_until(run, lambda: "Resuming" in run.text() and
                                                     " samples, " in run.text()))
                 self.assertTrue(run.signal(rank, number))
@@ -216,7 +219,8 @@ class Signalled(RanksTest):
 
 class LostOutput(RanksTest):
     def test_the_reader_goes_away(self):
-        """`tessera train --nproc N … | head -1`, for each stream and for both: training continues."""
+        """As in `tessera train --nproc N … | head -1`, the reader of one stream or of both streams goes away. Training
+        continues."""
         job = EVALUATED + ["--epochs", "20", "--save-strategy", "steps", "--save-steps", "7"]
         for ranks, streams in (2, ["stdout"]), (2, ["stderr"]), (4, ["stdout", "stderr"]):
             with self.subTest(ranks=ranks, streams=streams):

@@ -1,4 +1,4 @@
-"""Training with several ranks, observed from outside: its processes, its progress and its end."""
+"""Starts training with several ranks, and observes its processes, its progress and its end from outside."""
 import glob
 import math
 import os
@@ -19,28 +19,28 @@ from tiny_job import EVALUATED, ON_GPU, TinyJobTest
 # Many steps, evaluations and checkpoints in one or two seconds. A step has 12 samples, for every number of ranks.
 LONG = EVALUATED + ["--epochs", "100", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
                     "--eval-strategy", "steps", "--eval-steps", "25", "--eval-before", "--eval-batch-size", "1"]
-# The relative error of a sum over the about 600 tokens of a step, if the order of summation changes.
+# A step has about 600 tokens. This is the largest relative change of a sum over them, if its order changes.
 TOLERANCE = 600 * 2**-23
 RUN_FAILED, COMMUNICATION_FAILED, SAVED_AFTER_SIGNAL = 1, 5, 75
-ALL_GONE_S = 10  # after a failure
+ALL_GONE_S = 10  # the other processes must end within this time after the launcher
 PHASES = "start|load|resume|step|evaluation|save"
 
 
 class Run:
-    """A running training. A variable in the environment identifies all its processes, including orphans."""
+    """A training run. An environment variable identifies all its processes, including orphans."""
 
     def __init__(self, words, folder, env=None, **options):
         self.mark = f"RANKS_TEST_RUN={uuid.uuid4()}"
         name, value = self.mark.split("=")
-        self.ranks = {}  # process of each rank; filled by process_of()
-        self.errors = os.path.join(folder, f"errors-{value}")  # orphans would keep a pipe open
+        self.ranks = {}  # {rank: process ID}; process_of() fills it
+        self.errors = os.path.join(folder, f"errors-{value}")  # a file: orphans would keep a pipe open
         with open(self.errors, "wb") as errors:
             options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": errors, **options}
             self.process = subprocess.Popen(words, cwd=folder, **options,
                                             env={**mpirun.clean_environment(), **(env or {}), name: value})
 
     def processes(self):
-        """{process: rank} of all living processes. The rank of the launcher and of mpirun is None."""
+        """{process ID: rank} of all living processes of the run. The launcher and mpirun have the rank None."""
         found = {}
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
@@ -48,7 +48,7 @@ class Run:
             try:
                 with open(f"/proc/{entry}/environ", "rb") as file:
                     variables = file.read().decode(errors="replace").split("\0")
-            except OSError:  # it has ended
+            except OSError:  # the process has ended
                 continue
             if self.mark in variables:
                 ranks = [v.split("=")[1] for v in variables if v.startswith(mpirun.RANK_VARIABLE + "=")]
@@ -56,13 +56,14 @@ class Run:
         return found
 
     def process_of(self, rank):
-        """Waits until the rank's process exists and returns it; None if the run ends first."""
+        """Waits until the rank's process exists, and returns its ID. Returns None if the run ends first."""
         while rank not in self.ranks and self.process.poll() is None:
             self.ranks = {its_rank: process for process, its_rank in self.processes().items() if its_rank is not None}
         return self.ranks.get(rank)
 
     def signal(self, rank, number):
-        """Sends a signal to a rank, or to the launcher if `rank` is None. Returns whether the process existed."""
+        """Sends a signal to a rank, or to the launcher if `rank` is None. Returns False if the process or the run has
+        ended."""
         process = self.process.pid if rank is None else self.process_of(rank)
         if process is None or self.process.poll() is not None:
             return False
@@ -73,12 +74,12 @@ class Run:
         return True
 
     def end(self):
-        """Waits until all processes are gone. Returns the exit code and standard error."""
+        """Waits until all processes have ended. Returns the launcher's exit code and standard error."""
         code = self.process.wait(timeout=RUN_LIMIT_S)
         deadline = time.monotonic() + ALL_GONE_S
         while self.processes():
             if time.monotonic() > deadline:
-                raise AssertionError(f"processes are left: {self.processes()}; {self.text()}")
+                raise AssertionError(f"processes have not ended: {self.processes()}; {self.text()}")
             time.sleep(0.01)
         return code, self.text()
 
@@ -112,7 +113,7 @@ class RanksTest(TinyJobTest):
         return err
 
     def assert_near(self, expected, output):
-        """The metrics of two runs agree, except for rounding."""
+        """Asserts that the metrics of two runs agree, except for rounding."""
         records = [(kind, record) for kind in ["train", "eval"] for record in self.metrics(output, kind)]
         others = [(kind, record) for kind in ["train", "eval"] for record in self.metrics(expected, kind)]
         self.assertEqual(len(records), len(others))
@@ -124,7 +125,8 @@ class RanksTest(TinyJobTest):
                 self.assertEqual(record.get(key), other.get(key), (key, kind))
 
     def assert_same_sums(self, expected, output, words):
-        """Equal bits, except if a CPU initializes or updates parameters instead of a GPU, which rounds differently."""
+        """Asserts that two runs have the same results, bit for bit. With --offload on GPUs, a CPU initializes or
+        updates parameters. It rounds differently, so the metrics then agree except for rounding."""
         if ON_GPU and "--offload" in words:
             self.assert_near(expected, output)
         else:
@@ -151,7 +153,7 @@ class RanksTest(TinyJobTest):
         run.process_of(0)
         target = begin + source.randint(1, 120)
         is_there = lambda: self.num_lines(output) != begin and self.num_lines(output) >= target
-        if moment == "evaluation":  # it begins when metrics.jsonl has the train record of its step
+        if moment == "evaluation":  # an evaluation begins when metrics.jsonl has the train record of its step
             is_there = lambda: self.num_lines(output) != begin and self.last_step(output) % 25 == 0
         self.wait_until(run, is_there)
         if moment == "save":
@@ -163,7 +165,7 @@ class RanksTest(TinyJobTest):
         return int(steps[-1]) if steps else 0
 
     def assert_one_error(self, err, pattern):
-        """The last line reports the error, and no other line does."""
+        """Asserts that the last line reports an error that matches `pattern`, and that no other line reports one."""
         errors = [line for line in err.splitlines() if "error" in line.lower()]
         self.assertEqual(len(errors), 1, err)
         self.assertRegex(errors[0], "^error: " + pattern)

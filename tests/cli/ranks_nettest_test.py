@@ -19,7 +19,7 @@ PAGE = outputs_test.documented()
 
 
 def keys_on_page(heading, *absent):
-    """Keys of docs/outputs.md, without those whose meaning contains a text of `absent`."""
+    """The keys under a heading of docs/outputs.md, except those whose meaning contains a text of `absent`."""
     return {key for key, meaning in PAGE[heading].items() if not any(text in meaning for text in absent)}
 
 
@@ -40,7 +40,7 @@ class Nettest(CliTest):
             self.assertEqual(row[8], "0")
         last = out.splitlines()[-1]
         self.assertRegex(last, r"^# Avg bus bandwidth    : [\d.e+-]+$")
-        mean = sum(float(row[7]) for row in rows) / 2  # printed with two decimals
+        mean = sum(float(row[7]) for row in rows) / 2  # the rows have two decimals
         self.assertAlmostEqual(float(last.split()[-1]), mean, delta=0.006)
         self.assertIn("# Out of bounds values : 0 OK\n", out)
 
@@ -89,7 +89,7 @@ class Nettest(CliTest):
         for more, expected in ([], COMMUNICATION_FAILED), (["--workshop-exit-codes"], TOO_SLOW):
             code, out, err = self.run_tessera(*words, "1e6", *more)
             self.assertEqual(code, expected, err)
-            self.assertEqual(len(rows_of(out)), 2)  # the table is printed all the same
+            self.assertEqual(len(rows_of(out)), 2)  # the table is printed nevertheless
             self.assertRegex(err, r"^error: nettest: the bus bandwidth \S+ GB/s is below --min-busbw 1000000.0. Run ")
             self.assertEqual(err.count("\n"), 1)
         self.succeeds(*words, "1e-9", "--workshop-exit-codes")
@@ -138,7 +138,7 @@ class Preflight(TinyJobTest):
                          {key for key in PAGE["summary.json"] if key.startswith("preflight.")} - {"preflight.skipped"})
         self.assertEqual(summary["environment"]["NCCL_ALGO"], "Tree")
         self.assertNotIn("orte", json.dumps(summary["environment"]))
-        # It does not change the results.
+        # The preflight does not change the results of training.
         self.train("plain", "--max-steps", "2", "--nproc", "2", job=JOB)
         self.assert_same_results("out", "plain")
         self.assertNotIn("preflight", self.json_of("plain", "summary.json"))
@@ -169,7 +169,8 @@ class Doctor(CliTest):
         self.assertIn("2 ranks on 1 host\n", out)
         self.assertIn("ranks 0-1", out)
         self.assertRegex(out, r"  UCX_TLS +tcp\n")
-        self.assertEqual(out.count(": every rank can write there and sees the others' files\n"), 2)
+        self.assertEqual(out.count(": every rank can write there, and rank 0 and the other ranks see each other's "
+                                   "files\n"), 2)
         self.assertEqual((os.listdir(self.folder), os.listdir(os.path.join(self.folder, "data"))), (["data"], []))
         report = json.loads(self.succeeds(*words, "--json", env={"UCX_TLS": "tcp"}))
         self.assertEqual((report["ranks"], report["problems"], report["environment"]["UCX_TLS"]), (2, [], "tcp"))

@@ -1,5 +1,5 @@
-"""Calls that fail while a run opens its checkpoint. Temporary errors are retried, other errors end the run, and no
-checkpoint is treated as damaged. With one rank and with several."""
+"""Calls that fail while a run of one or several ranks opens its checkpoint. The run retries after temporary errors, and
+ends after other errors. It never treats the checkpoint as damaged."""
 import errno
 import os
 import shutil
@@ -19,7 +19,8 @@ class ReadErrors(RanksTest):
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 
     def failing(self, ranks, rank, number, functions, path, call, count):
-        """Resumes with calls that fail. Returns exit code and standard error."""
+        """Resumes a run. On `rank`, the calls from number `call` on fail with errno `number`, `count` times. Returns
+        exit code and standard error."""
         env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": "" if ranks == 1 else str(rank),
                "FAULT_KIND": f"error {int(number)}", "FAULT_CALLS": functions, "FAULT_PATH": path,
                "FAULT_CALL": str(call), "FAULT_TIMES": str(count)}
@@ -57,7 +58,7 @@ class ReadErrors(RanksTest):
             self.assertEqual(got, RUN_FAILED, err)
             self.assertIn("cannot read: Input/output error", err)
             self.assertEqual(sorted(os.listdir(self.path("out"))), before)
-        # Temporary errors have no visible effect.
+        # Temporary errors: the run resumes without a warning.
         for number, functions, count in [(errno.EINTR, "open_read pread", 20), (errno.ESTALE, "pread", 2),
                                          (errno.EIO, "open_read pread fstat stat opendir readdir", 3),
                                          (errno.EMFILE, "open_read", 2), (errno.EAGAIN, "pread", 2)][::every]:

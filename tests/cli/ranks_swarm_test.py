@@ -1,12 +1,12 @@
-"""Jobs drawn at random: models, frozen tensors, data, batches, precisions, strategies, ranks, offload, signals, resume,
-export.
+"""Random jobs: models, frozen tensors, data, batches, precisions, strategies, ranks, offload, signals and export.
 
-Every Job is valid: it must end with exit code 0. After a signal it may end with 75, and the same command must then end
-with 0. Its ledger must not exceed the plan, and in fp32 its losses must equal the plain run's on one rank.
+Every Job is valid, so it must end with exit code 0. After a signal, the run may end with 75, and the same command must
+then end with 0. The ledger must not exceed the plan. In fp32, the losses must agree with those of the plain run on one
+rank, except for rounding. Damaged jobs have odd values and must work, or end with one error line.
 
-TESSERA_SWARM_JOBS    number of jobs (default 120; with the same number of damaged jobs about two minutes)
-TESSERA_SWARM_SEED    number of the first job (default 0); a failure names its job
-TESSERA_SWARM_RANKS   maximum number of ranks of a job (default 4); 1 without MPI
+TESSERA_SWARM_JOBS    number of jobs, and also of damaged jobs (default 120, about two minutes)
+TESSERA_SWARM_SEED    number of the first job (default 0); a failure reports the number of its job
+TESSERA_SWARM_RANKS   maximum number of ranks of a job (default 4); set 1 without MPI
 """
 import json
 import math
@@ -28,13 +28,14 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
 # Values that are invalid for some settings. Each must be refused with one error line, or work.
 ODD_VALUES = ["-1", "0", "1", "3", "nan", "inf", "1e30", "-0.5", "", " ", "x", "none", "auto", "9999999999999999999", "2147483647",
               "/dev/null", "/", "out", "../..", "é", "a,b", "host:file", "%s%n", "[1]"]
-# Patterns of --freeze for the kinds of models. Any two of a kind leave a tensor to train.
+# Patterns of --freeze for each kind of model. Any two patterns of a kind leave at least one tensor to train.
 FREEZES = {"gpt": ["token_embedding.weight", "transformer.layers.0.*", "*bias", "*.self_attn.*", "lm_head.*"],
            "llama": ["embed_tokens*", "layers.0.*", "model.norm.weight", "*layernorm*", "*_proj.*"],
            "bloom": ["word_embeddings*", "transformer.h.0.*", "ln_f.*", "h.*.mlp.*", "*.bias"]}
 ERRORS = [FAILED, USAGE, INPUT, OUT_OF_MEMORY]
 ENOUGH_S = 3  # a job that still runs after this time gets a signal
-# The loss of a step is a sum over some hundred tokens. Differences grow with each step and with the learning rate.
+# The loss of a step is a sum over a few hundred tokens, in another order on several ranks. The difference grows with
+# each step and with the learning rate.
 LOSS_TOLERANCE = 1e-3
 
 
@@ -43,12 +44,12 @@ class Draw(random.Random):
         return self.random() < share
 
     def magnitude(self, low, high):
-        """All powers of two are equally likely."""
+        """A random whole number from `low` to `high`. All factors of two between them are equally likely."""
         return min(high, max(low, round(2 ** self.uniform(math.log2(low), math.log2(high)))))
 
 
 def draw_model(draw, folder):
-    """The kind of a new model and the arguments that describe it. Its files are in `folder`."""
+    """The kind of a random model, and the arguments for it. Writes its config.json to `folder`, if it needs one."""
     heads = draw.randint(1, 4)
     shape = {"hidden": heads * draw.choice([4, 8, 16, 20]), "heads": heads, "layers": draw.randint(1, 3)}
     vocabulary = draw.choice([400, draw.magnitude(400, 60000)])
@@ -91,7 +92,7 @@ def draw_data(draw, folder, name, are_questions):
 
 
 class Job:
-    """The arguments of a job in groups, because the plain run omits some groups."""
+    """The arguments of a random job, in groups, because the plain run omits some groups."""
 
     def __init__(self, draw, folder):
         kind, self.model = draw_model(draw, folder)
@@ -133,7 +134,7 @@ class Job:
         self.saving += ["--save-dtype", draw.choice(["fp32", "bf16", "fp16"])] if draw.flip(0.3) else []
         if self.evaluation and draw.flip(0.3):
             self.saving += ["--load-best-model-at-end"]
-            self.saving[3] = self.evaluation[7]  # the best model must have been saved
+            self.saving[3] = self.evaluation[7]  # save when the run evaluates, so that the best model has a checkpoint
         self.sharding = self.draw_sharding(draw)
         self.memory = ["--activation-checkpointing", draw.choice(["none", "block", 1])]
         self.memory += ["--fuse-micro-batches", "off"] if ON_GPU and draw.flip() else []
@@ -157,7 +158,7 @@ class Job:
             kinds = draw.choice([["optimizer"], ["optimizer", "gradients"], ["parameters"], ["optimizer", "parameters"],
                                  ["optimizer", "gradients", "parameters"]]
                                 if strategy in SHARDS_PARAMETERS else [["optimizer"], ["optimizer", "gradients"]])
-            if "step" in words:  # keeps the gradients on the device
+            if "step" in words:  # --grad-sync step keeps the gradients on the device
                 kinds = [kind for kind in kinds if kind != "gradients"]
             words += ["--offload", ",".join(kind + draw.choice([":host", ":file"]) for kind in kinds), "--offload-dir",
                       "files"]
@@ -168,7 +169,7 @@ class Job:
                 self.sharding + self.memory)
 
     def plain(self):
-        """The same steps on one rank, without sharding, offload and checkpointing."""
+        """The arguments for the same steps on one rank, without sharding, offload and activation checkpointing."""
         by_tokens = self.tokens is not None
         sizes = self.sizes(self.batch * self.ranks, self.accum * (self.ranks if by_tokens else 1))
         return self.common() + sizes + ["--precision", self.precision] + self.states
@@ -193,7 +194,7 @@ class Swarm(TinyJobTest):
         return code, err
 
     def interrupt(self, draw, words):
-        """Sends a signal to a run after some lines of its metrics. The run may already have ended."""
+        """Starts a run, and sends it a signal after a few lines of metrics, unless it has already ended."""
         run = self.start("out", words)
         after, number = draw.randint(0, 8), draw.choice(SIGNALS + [signal.SIGKILL])
         while run.process.poll() is None and self.num_lines("out") < after:
@@ -201,7 +202,8 @@ class Swarm(TinyJobTest):
         was_there = run.signal(None, number)
         code, err = run.end()
         self.assertNotIn("assertion failed", err)
-        allowed = [0, SAVED_AFTER_SIGNAL, -number, 128 + number] if was_there else [0]  # -number: no handlers yet
+        # Before the run has handlers, and for SIGKILL, the signal itself ends the process.
+        allowed = [0, SAVED_AFTER_SIGNAL, -number, 128 + number] if was_there else [0]
         self.assertIn(code, allowed, err)
 
     def check_outputs(self, draw, job):
@@ -253,7 +255,7 @@ class Swarm(TinyJobTest):
         words = [str(word) for word in Job(draw, self.folder).words()]
         values = [i for i, word in enumerate(words) if not word.startswith("--")]
         for i in draw.sample(values, draw.randint(1, 2)):
-            if words[i - 1] not in ("--nproc", "--threads"):  # they would start too many processes or threads
+            if words[i - 1] not in ("--nproc", "--threads"):  # odd values would start too many of them
                 words[i] = draw.choice(ODD_VALUES)
         print(number, words) if "TESSERA_SWARM_VERBOSE" in os.environ else None
         run = self.start("out", words)

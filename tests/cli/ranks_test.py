@@ -1,4 +1,4 @@
-"""Several ranks compute the results of one process, with every strategy and every kind of launcher."""
+"""Several ranks compute the same results as one process, with every strategy, and with each way to start them."""
 import json
 import math
 import os
@@ -25,8 +25,8 @@ class Exactness(RanksTest):
 
     def check_world(self, ranks):
         groups = ["--shard-group-size", "2"] if ranks == 4 else []
-        # For each order of summation, the first output with it. 2 groups of 2 ranks and 1 group of 4 sum in different
-        # orders. So do NCCL's all_reduce and its reduce_scatter.
+        # {order of summation: the first output that was computed in it}. Two groups of 2 ranks sum in another order
+        # than one group of 4 ranks. NCCL's all_reduce sums in another order than its reduce_scatter.
         first = {}
         for strategy in STRATEGIES:
             with self.subTest(strategy=strategy):
@@ -56,7 +56,7 @@ class Exactness(RanksTest):
         self.check_world(4)
 
     def test_ways_to_the_same_sums(self):
-        """Accumulation, prefetch, checkpointing, buckets, offload and the reading rank do not change a bit."""
+        """Strategy, prefetch, checkpointing, buckets, offload and --sync-module-states do not change a bit."""
         self.train_ranks("two", "--strategy", "full_shard", ranks=2, job=JOB)
         os.mkdir(self.path("files"))
         files = ["--offload-dir", "files", "--offload"]
@@ -78,7 +78,7 @@ class Exactness(RanksTest):
         self.assertEqual(os.listdir(self.path("files")), [])
 
     def test_parameters_of_a_file(self):
-        """Each rank reads its own part of the file, or the first rank reads it for all."""
+        """Each rank reads its own parts of the file, or rank 0 reads them for all ranks."""
         job = ["--model", "plain/model", *JOB[4:]]  # without --init random
         self.assertEqual(JOB[2:4], ["--init", "random"])
         self.train("alone", "--batch-size", "12", job=job)
@@ -141,7 +141,7 @@ class Exactness(RanksTest):
 
 class Start(RanksTest):
     def run_mpirun(self, *words, program=PROGRAM, ranks=3, folder=None):
-        """Exit code and standard error."""
+        """Runs a program under mpirun. Returns the exit code and standard error."""
         run = Run([*MPIRUN, "-n", str(ranks), program, *words], folder or self.folder)
         self.addCleanup(run.destroy)
         return run.end()
@@ -169,7 +169,7 @@ class Start(RanksTest):
                    env={"RANK": "1", "WORLD_SIZE": "2"})
 
     def assert_one_error(self, err, pattern):
-        """Exactly one line is an error. mpirun may print other lines."""
+        """Asserts that exactly one line is an error. mpirun may print other lines."""
         errors = [line for line in err.splitlines() if line.startswith("error: ")]
         self.assertEqual(len(errors), 1, err)
         self.assertRegex(errors[0], pattern)
@@ -225,7 +225,8 @@ class Start(RanksTest):
                 self.write(f"elsewhere/{name}", text)
 
     def elsewhere(self):
-        """Makes elsewhere/, another node's copy of the data and of first/model, a trained model."""
+        """Trains first/model, and copies it and the data to elsewhere/, as on another node. Returns the arguments of a
+        training, without the output folder."""
         self.train("first", "--max-steps", "1", job=JOB)
         for folder in [["first", "model"], ["tok"]]:
             shutil.copytree(self.path(*folder), self.path("elsewhere", *folder))
@@ -248,7 +249,7 @@ class Start(RanksTest):
                                   "weights_checksum: is .* on rank 0, but .* on rank 2")
 
     def test_a_head_that_differs_from_the_embedding(self):
-        """Any rank may find the difference."""
+        """Any rank may be the one that finds the difference."""
         words = self.elsewhere()
         path = self.path("first", "model", "model.safetensors")
         tensors = read_tensors(path)

@@ -1,4 +1,4 @@
-"""Every recipe of the workshop runs to its end with a tiny model, and has the sizes in the table of recipes."""
+"""Every recipe of the workshop runs to its end with a tiny model, and has the sizes in the table of experiments()."""
 import json
 import os
 import re
@@ -8,14 +8,15 @@ from tessera_cli import main
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RECIPES = os.path.join(ROOT, "recipes", "workshop")
-MOST_RANKS = 4  # recipes for 8 and 16 ranks run with 4: the test shares two cores with others
+MOST_RANKS = 4  # recipes for 8 and 16 ranks run with 4, because other tests use the cores too
 
 NONE, STATES, ALL = "none", "optimizer:host,gradients:host", "optimizer:host,gradients:host,parameters:host"
 MULTI, FSDP, CUSTOM = "deepspeed/deepspeed-multi-gpu/", "fsdp/bloom/", "fsdp/custom_model/"
 
 
 def experiments():
-    """{name: ranks, strategy, offload, pinned memory if offloaded, rows, (batch, accumulation), layers of gpt}."""
+    """{name: (ranks, strategy, offload, --pin-memory, training rows, (batch size, accumulation), layers of gpt)}. The
+    last is None for BLOOM."""
     table = {"deepspeed/baseline": (1, "no_shard", NONE, True, 500, (4, 4), None)}
     strategies = ["no_shard", "zero1", "zero2", "full_shard"]
     offloads = [NONE, STATES, STATES, ALL]
@@ -109,7 +110,7 @@ class Workshop(RanksTest):
         self.check_tables()
 
     def check_tables(self):
-        """The report makes all tables, without a gap."""
+        """The report makes all tables, and no cell is empty."""
         tables = json.loads(self.succeeds("report", "runs/workshop", "--tables", "workshop", "--format", "json"))["tables"]
         self.assertEqual(len(tables), 12)
         for table in tables:
@@ -117,7 +118,7 @@ class Workshop(RanksTest):
             for row in table["rows"]:
                 for column, value in row.items():
                     note = value.get("notes", []) if isinstance(value, dict) else []
-                    if note == ["CPU ranks have no GPU"]:  # its utilization
+                    if note == ["CPU ranks have no GPU"]:  # the column of GPU utilization
                         continue
                     value = value["value"] if isinstance(value, dict) else value
                     self.assertNotIn(value, [None, ""], (table["name"], row, column))

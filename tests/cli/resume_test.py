@@ -1,4 +1,4 @@
-"""Runs that are killed, stopped, damaged or started again end with the results of an undisturbed run."""
+"""Runs that are killed, stopped, started again or have damaged checkpoints get the results of an undisturbed run."""
 import json
 import os
 import random
@@ -18,7 +18,7 @@ SAVED_AFTER_SIGNAL = 75
 
 class Interrupted(TinyJobTest):
     def start(self, output, *words, job=LONG):
-        """Starts a run. The caller signals its process and waits for it."""
+        """Starts a run and returns its process. The caller sends signals to it and waits for it."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         process = subprocess.Popen([PROGRAM, "train", *job, "--output-dir", output, *words], cwd=self.folder, env=clean,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -27,7 +27,7 @@ class Interrupted(TinyJobTest):
         return process
 
     def wait_for_lines(self, output, count, process):
-        """Returns whether the run wrote `count` lines before it ended."""
+        """Waits until metrics.jsonl has `count` lines. Returns False if the run ends first."""
         while self.num_lines(output) < count:
             if process.poll() is not None:
                 return False
@@ -38,7 +38,7 @@ class Interrupted(TinyJobTest):
         """Kills runs at random moments until one reaches its end. Returns the number of kills."""
         for kills in range(1000):
             process = self.start(output, job=job)
-            # At once, or up to 60 lines after the last line of the previous run: anywhere in a step or a save.
+            # Kill it at once, or up to 60 lines after the last line of the previous run: anywhere in a step or a save.
             if self.wait_for_lines(output, self.num_lines(output) + source.randint(-10, 60), process):
                 time.sleep(source.uniform(0, 0.005))
                 process.kill()
@@ -46,7 +46,7 @@ class Interrupted(TinyJobTest):
             if code != -signal.SIGKILL:
                 self.assertEqual(code, 0, process.stderr.read().decode())
                 return kills
-        self.fail("killed runs do not get anywhere")
+        self.fail("killed runs make no progress")
 
     def stop(self, output, *words, by=signal.SIGTERM, lines=20, job=LONG):
         """Starts a run and stops it with a signal. Returns the steps of its checkpoints."""
@@ -116,7 +116,7 @@ class Stopped(Interrupted):
         self.assertIn(f"Resuming from out/checkpoint-{step} (step {step} of 240)", err)
 
     def test_a_signal_while_data_load(self):
-        """The data come through a pipe, and the run waits for them."""
+        """The data set is a pipe, and the run waits for its content."""
         job = [word.replace("train.jsonl", "pipe.jsonl") for word in LONG]
         os.mkfifo(self.path("pipe.jsonl"))
         process = self.start("out", job=job)
@@ -130,14 +130,14 @@ class Stopped(Interrupted):
         self.assertEqual(os.listdir(self.path("out")), [])
 
     def test_a_second_signal_ends_at_once(self):
-        # One step is long enough that both signals arrive in it.
+        # A step is so long that both signals arrive in the same step.
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
         self.assertTrue(self.wait_for_lines("out", 1, process))
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGUSR1, signal.SIGCONT:
-            process.send_signal(number)  # two at the same time are one request
+            process.send_signal(number)  # two signals at the same time count as one request
         while self.has_pending_signals(process):  # a second SIGUSR1 would merge with a pending one
             time.sleep(0.001)
-        process.send_signal(signal.SIGSTOP)  # a GPU would finish the step before the second request
+        process.send_signal(signal.SIGSTOP)  # a GPU might otherwise finish the step before the second request
         time.sleep(0.13)
         process.send_signal(signal.SIGUSR1)
         process.send_signal(signal.SIGCONT)
@@ -150,7 +150,7 @@ class Stopped(Interrupted):
             return any(int(line.split()[1], 16) for line in status if line.startswith(("SigPnd", "ShdPnd")))
 
     def slow_job(self):
-        """A job with steps of seconds. An evaluation before them shows that the run has begun."""
+        """A job whose steps take seconds. An evaluation before the first step shows that the run has begun."""
         self.write("many.jsonl", jsonl(questions(22, 1) * 200))
         return EVALUATED + ["--dataset", "many.jsonl", "--eval-before", "--max-steps", "2", "--threads", "1"]
 
@@ -174,10 +174,10 @@ class Resume(Interrupted):
     def setUp(self):
         super().setUp()
         self.train("whole", job=LONG)
-        self.assertEqual(self.checkpoints("whole"), [70, 231, 238, 240])  # the best and the newest
+        self.assertEqual(self.checkpoints("whole"), [70, 231, 238, 240])  # the best and the three newest
 
     def stopped(self, output):
-        """A copy of the complete run, as after a kill that followed checkpoint 238."""
+        """Copies the complete run, as after a kill that followed checkpoint 238. Returns this checkpoint's path."""
         shutil.copytree(self.path("whole"), self.path(output))
         for name in ["model", "checkpoint-240"]:
             shutil.rmtree(self.path(output, name))
@@ -185,7 +185,7 @@ class Resume(Interrupted):
         return self.path(output, "checkpoint-238")
 
     def test_damage(self):
-        """In each file of the newest checkpoint: a flipped bit, a missing end, or the file is missing."""
+        """Each file of the newest checkpoint in turn has a flipped bit, lacks its last byte, or is missing."""
         source = random.Random(5)
 
         def flip(path):
@@ -286,7 +286,8 @@ class Resume(Interrupted):
             self.assertEqual((self.checkpoints("out"), self.set_aside("out")), ([70, 231, 238], []))
 
     def test_path(self):
-        """From an older checkpoint, although a newer one exists. After a kill, from the last one of the new run."""
+        """The run resumes from an older checkpoint and renames the newer one. After a kill, it resumes from the newest
+        checkpoint with a normal name."""
         self.stopped("out")
         for name in "checkpoint-238.superseded", "checkpoint-238.superseded-2":
             os.mkdir(self.path("out", name))
@@ -305,7 +306,7 @@ class Resume(Interrupted):
         self.assert_same_results("whole", "out")
 
     def test_path_of_the_run(self):
-        """From its newest complete checkpoint, never from the start."""
+        """--resume with the folder of a run chooses its newest complete checkpoint, and never begins from the start."""
         self.fails(3, "no such checkpoint", "train", *LONG, "--output-dir", "new", "--resume", "gone")
         self.fails(3, "new: is not a checkpoint and contains none. Give a folder checkpoint-STEP, or the output folder of a "
                    "run", "train", *LONG, "--output-dir", "new", "--resume", "new")

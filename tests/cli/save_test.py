@@ -7,12 +7,12 @@ from tessera_cli import main
 from tiny_job import INPUT, JOB, USAGE, TinyJobTest, read_tensors, safetensors
 
 INDEX = "model.safetensors.index.json"
-# The checkpoint of a run of two steps is the model of its end.
+# The checkpoint after the second and last step contains the final model.
 SAVING = [*JOB, "--max-steps", "2", "--save-strategy", "steps", "--save-steps", "2"]
 
 
 def narrowed(data):
-    """f32 -> bf16, by cutting."""
+    """f32 -> bf16: omits the lower 16 bits."""
     return b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))
 
 
@@ -55,7 +55,7 @@ class Shards(SaveTest):
             self.assertEqual(here.keys(), {name for name, place in index["weight_map"].items() if place == file})
             size = sum(len(data) for _, _, data in here.values())
             self.assertTrue(size <= 8000 or len(here) == 1, (file, size))
-        # The embedding [400, 16] is larger than the limit.
+        # The embedding [400, 16] is larger than the limit, so it has its own file.
         self.assertEqual(list(read_tensors(self.path("out", "model", files[0]))), ["transformer.word_embeddings.weight"])
         self.assertEqual(self.eval_loss("out/model"), self.eval_loss("whole/model"))
         self.succeeds("export", "--model", "out/model", "--checkpoint", "out", "--output-dir", "exported",
@@ -64,7 +64,7 @@ class Shards(SaveTest):
             self.assertEqual(self.read("exported", name), self.read("out", "model", name), name)
 
     def test_replace_other_files(self):
-        """A folder has no files of an earlier model with other shards."""
+        """Export removes the files of an earlier model with other shards."""
         self.train("out", job=SAVING)
         export = ["export", "--model", "out/model", "--checkpoint", "out", "--output-dir", "exported"]
         for limit, has_index in [("8kB", True), ("20kB", True), ("5GB", False), ("16KiB", True)]:
@@ -114,7 +114,8 @@ class Types(SaveTest):
         self.loaded = read_tensors(self.path("first", "model", "model.safetensors"))
 
     def saved_types(self, *words):
-        """Trains the model that first/model is now. Returns the types of its tensors, and the type in config.json."""
+        """Trains first/model, and exports the checkpoint too. Returns {tensor: saved type}, and the type in
+        config.json."""
         self.train("out", "--resume", "none", "--overwrite", *words,
                    job=["--model", "first/model", "--dataset", "train.jsonl", "--max-steps", "1", "--threads", "1",
                         "--save-strategy", "steps", "--save-steps", "1"])
@@ -125,7 +126,7 @@ class Types(SaveTest):
                 config.get("dtype") or config["torch_dtype"])
 
     def replace(self, change):
-        """Changes the type of each tensor of first/model: change(name, data) gives the type and the bytes."""
+        """Changes the type of each tensor of first/model: change(name, data) returns the new type and the new bytes."""
         tensors = {}
         for name, (_, shape, data) in self.loaded.items():
             dtype, changed = change(name, data)
@@ -139,7 +140,7 @@ class Types(SaveTest):
         self.assertEqual(self.saved_types(), (dict.fromkeys(self.loaded, "BF16"), "bfloat16"))
         self.assertEqual(self.saved_types("--save-dtype", "fp32"), (dict.fromkeys(self.loaded, "F32"), "float32"))
         self.assertEqual(self.saved_types("--save-dtype", "fp16"), (dict.fromkeys(self.loaded, "F16"), "float16"))
-        # The computation has another type.
+        # The type of the computation does not change the saved type.
         self.assertEqual(self.saved_types("--precision", "fp16"), (dict.fromkeys(self.loaded, "BF16"), "bfloat16"))
 
     def test_of_mixed_files_are_those_of_each_tensor(self):
@@ -158,7 +159,7 @@ class Types(SaveTest):
         self.assertEqual({dtype for dtype, _, _ in self.tensors_of("random/model").values()}, {"F32"})
 
     def test_of_a_run_without_its_initial_weights(self):
-        """A resumed run needs the configuration and the tokenizer, not the weights."""
+        """A resumed run needs the configuration and the tokenizer of its initial model, but not the weights."""
         self.replace(lambda _, data: ("BF16", narrowed(data)))
         self.saved_types()
         longer = ["--model", "first/model", "--dataset", "train.jsonl", "--max-steps", "2", "--threads", "1",

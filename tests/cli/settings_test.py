@@ -33,7 +33,7 @@ class Flags(CliTest):
                              (["--eval-generation"], "--eval-generation: does nothing without an eval_dataset"),
                              (["--eval-size", "2"], "--eval-size: does nothing without an eval_dataset")]:
             self.fails(2, error, "config", "train", *words)
-        self.write("run.toml", "save_steps = 2\neval_before = true\n")  # which other runs may share
+        self.write("run.toml", "save_steps = 2\neval_before = true\n")  # other runs may use the same file
         self.succeeds("config", "train", "run.toml")
         self.succeeds("config", "train", "--no-eval-before", "--eval-size", "0", "--save-steps", "0")
         for strategy in "steps", "no":
@@ -90,13 +90,13 @@ class Flags(CliTest):
         for wrong in ["-1", "2.5", "blocks", ""]:
             self.fails(2, f'--activation-checkpointing: must be none, block or a number of blocks, got "{wrong}"', "config",
                        f"--activation-checkpointing={wrong}")
-        self.fails(2, "--activation-checkpointing: 25 blocks, but the model has 24. Give at most 24, or block", "plan", "--model",
+        self.fails(2, '--activation-checkpointing: 25 blocks, but the model has 24. Give at most 24, or "block"', "plan", "--model",
                    "bloom-560m", "--activation-checkpointing", "25")
 
     def test_optimizer_states(self):
         self.succeeds("config", "train", "--optimizer-states", "bf16", "--precision", "bf16")
         for precision in ["fp32", "fp16"]:
-            self.fails(2, f'--optimizer-states: "bf16" keeps the weights in bf16 too, but the precision is "{precision}". Give '
+            self.fails(2, f'--optimizer-states: "bf16" also keeps the weights in bf16, but the precision is "{precision}". Give '
                           "--precision bf16, or --optimizer-states fp32", "config", "train", "--optimizer-states", "bf16",
                        "--precision", precision)
 

@@ -16,7 +16,7 @@ while [[ $1 == --* ]]; do shift; done
 if [ -n "${RUN_IT:-}" ]; then exec "$@"; fi
 exit "$CODE"
 """
-# Prints a new number each time, and refuses the file REFUSED.
+# Prints a new job number for each call, and refuses the file REFUSED.
 SBATCH = """#!/bin/bash
 echo "sbatch $*" >> calls
 [ "${!#}" != "${REFUSED:-}" ] || exit 1
@@ -33,7 +33,7 @@ class SlurmTest(TinyJobTest):
             os.chmod(self.write(f"bin/{name}", text), stat.S_IRWXU)
 
     def job(self, *words, run=tuple(RUN), **options):
-        """The text of a job file, without comments at the ends of lines."""
+        """The lines of a job file, without comments at their ends."""
         out = self.succeeds("slurm", "--job-file", "-", *words, *run, **options)
         return [line.split("  #")[0].rstrip() for line in out.splitlines()]
 
@@ -104,7 +104,7 @@ class Files(SlurmTest):
     def test_an_existing_file_stays(self):
         self.succeeds("slurm", "--job-file", "my job.sbatch", *RUN)
         before = self.read("my job.sbatch")
-        self.fails(2, "my job.sbatch: exists already. Add --replace before the command, or another --job-file", "slurm",
+        self.fails(2, "my job.sbatch: exists already. Add --replace before the command, or give another --job-file", "slurm",
                    "--job-file", "my job.sbatch", "--nodes", "2", *RUN)
         self.assertEqual(self.read("my job.sbatch"), before)
         self.succeeds("slurm", "--job-file", "my job.sbatch", "--nodes", "2", "--replace", *RUN)
@@ -137,7 +137,7 @@ class Jobs(SlurmTest):
         self.assertEqual(self.submit(CODE="75")[::2], (75, []))
 
     def test_a_job_trains_in_its_folder(self):
-        """The words of the command reach the program as they were given."""
+        """The program gets exactly the words of the command, also those with blanks and quotes."""
         name = "it's $HOME; a \"name\""
         os.rename(self.path("train.jsonl"), self.path(name))
         run = [word if word != "train.jsonl" else name for word in JOB]
@@ -158,7 +158,7 @@ class Jobs(SlurmTest):
 
 
 class Sweeps(SlurmTest):
-    """A job for each run that is not done."""
+    """`slurm sweep` makes a job for each run that is not done."""
 
     def setUp(self):
         super().setUp()
@@ -262,7 +262,7 @@ class Refusals(SlurmTest):
     def test_command(self):
         self.fails(2, "slurm: needs the command of the job. Example: tessera slurm ", "slurm", "--nodes", "2")
         self.refuses('trian: unknown verb. Did you mean "train"?', run=["trian"])
-        self.refuses("eval: slurm writes job files of training runs only. Write: tessera slurm ... train", run=["eval"])
+        self.refuses("eval: slurm writes job files only for training runs. Write: tessera slurm ... train", run=["eval"])
         self.refuses("--lr: is not a setting of slurm. It belongs to train", "--lr", "1")
         self.refuses("--nodes: is a setting of the job. Write it before the command of the run", run=[*RUN, "--nodes", "2"])
         self.refuses("--output-dir: is required by train", run=["train", *JOB])
@@ -273,15 +273,15 @@ class Refusals(SlurmTest):
     def test_runs_that_would_fail(self):
         self.refuses("--nproc: 4 contradicts the 2 ranks of the job", "--nodes", "2", run=[*RUN, "--nproc", "4"])
         self.refuses("--max-restarts: needs --nproc, but Slurm starts the ranks", run=[*RUN, "--max-restarts", "1"])
-        self.refuses('--resume: "none" would begin again each time', run=[*RUN, "--resume", "none"])
+        self.refuses('--resume: "none" would begin the run again each time', run=[*RUN, "--resume", "none"])
         self.job("--no-requeue", run=[*RUN, "--resume", "none"])
 
     def test_values(self):
         for time in "4:", "-1", "1-", "a", "1:2:3:4", "0", "1-2-3", "2.5h":
             self.refuses(f'--time: is not a time limit of sbatch: "{time}". Write minutes (90)', f"--time={time}")
-        self.refuses("--signal-before: 300 s before the end of a job of 300 s is before its start", "--time", "5")
-        self.refuses('--mem: must be a whole number with K, M, G or T, got "64 GB"', "--mem", "64 GB")
-        self.refuses('--partition: must have no blanks, quotes, $ or #, got "a b"', "--partition", "a b")
+        self.refuses("--signal-before: 300 s before the end is too early for a job of at most 300 s", "--time", "5")
+        self.refuses('--mem: must be a whole number, perhaps with K, M, G or T, got "64 GB"', "--mem", "64 GB")
+        self.refuses('--partition: must have no blanks, quotes, $, # or \\, got "a b"', "--partition", "a b")
         self.refuses("--nodes: must be at least 1, got 0", "--nodes", "0")
 
     def test_control_characters(self):

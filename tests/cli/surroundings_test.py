@@ -1,4 +1,4 @@
-"""State that a run inherits from its parent (ignored and blocked signals, closed streams), and lost streams."""
+"""Runs that inherit ignored or blocked signals or closed streams from their parent, and runs that lose a stream."""
 import json
 import os
 import pty
@@ -29,7 +29,7 @@ class SurroundingsTest(TinyJobTest):
             time.sleep(0.0005)
 
     def assert_complete(self, output):
-        """The results are the same as with undisturbed streams."""
+        """Asserts that the results are the same as those of an undisturbed run."""
         if not os.path.exists(self.path("whole")):
             self.train("whole", job=LONG)
         self.assertEqual(without_timing(self.path(output, "metrics.jsonl")),
@@ -54,7 +54,7 @@ class InheritedSignals(SurroundingsTest):
         self.assertEqual(process.wait(timeout=RUN_LIMIT_S), SAVED_AFTER_SIGNAL)
 
     def test_ignored_hangup_and_interrupt_stay_ignored(self):
-        """As under nohup, and in the background of a shell."""
+        """nohup starts programs with an ignored SIGHUP. Shells start background programs with an ignored SIGINT."""
         def ignore():
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -69,7 +69,7 @@ class InheritedSignals(SurroundingsTest):
 
 class LostStreams(SurroundingsTest):
     def test_the_reader_of_the_output_goes_away(self):
-        """`tessera train … | head -3`, for each stream and for both."""
+        """As in `tessera train … | head -3`, the reader of one stream or of both streams goes away."""
         for streams in [["stdout"], ["stderr"], ["stdout", "stderr"]]:
             output = "-".join(streams)
             reader, writer = os.pipe()
@@ -94,7 +94,8 @@ class LostStreams(SurroundingsTest):
         """The terminal is closed, writes to it fail, and SIGHUP comes: the run saves, and the same command continues."""
         def lead_the_session():
             os.setsid()
-            os.close(os.open(os.ttyname(0), os.O_RDWR))  # the first terminal that a session leader opens becomes its controlling terminal
+            # The first terminal that a session leader opens becomes its controlling terminal.
+            os.close(os.open(os.ttyname(0), os.O_RDWR))
 
         controller, terminal = pty.openpty()
         process = self.start("out", stdin=terminal, stdout=terminal, stderr=terminal, preexec_fn=lead_the_session)
@@ -117,7 +118,8 @@ class LostStreams(SurroundingsTest):
         self.assert_complete("out")
 
     def test_streams_that_are_closed_from_the_start(self):
-        """No file of the run gets the number of a stream, so that no file receives its text."""
+        """No file of the run gets the descriptor of a closed stream. Otherwise the stream's text would be written to
+        the file."""
         for numbers in (1,), (1, 2), (0, 1, 2):
             output = f"out-{len(numbers)}"
             process = self.start(output, preexec_fn=lambda: [os.close(number) for number in numbers])
@@ -127,7 +129,7 @@ class LostStreams(SurroundingsTest):
         self.assertEqual(code, 1)
 
     def test_results_that_nobody_reads(self):
-        """The program ends without a message, like other programs with output to `head`."""
+        """The program ends without a message, as other programs do when their output goes to `head`."""
         self.train("good", job=JOB)
         model = ["--model", "good/model"]
         for words in [["config"], ["--help"], ["plan", *JOB[:-4]], ["eval", *model, "--eval-dataset", "eval.jsonl", "--json"],
@@ -141,7 +143,7 @@ class LostStreams(SurroundingsTest):
             self.assertNotIn(b"error", err)
 
     def test_a_slow_reader_with_a_pipe_that_does_not_wait(self):
-        """Some parents pass non-blocking pipes. Nothing is lost when such a pipe is full."""
+        """Some parent processes pass non-blocking pipes. When such a pipe is full, no output is lost."""
         text = "".join(f"{i}\n" for i in range(20000)).encode()
         reader, writer = os.pipe()
         os.set_blocking(writer, False)

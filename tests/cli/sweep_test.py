@@ -1,4 +1,4 @@
-"""`tessera sweep`: many trainings with one command, started, stopped, resumed and skipped."""
+"""`tessera sweep` starts, stops, resumes and skips many training runs with one command."""
 import json
 import os
 import shlex
@@ -39,7 +39,7 @@ class SweepTest(TinyJobTest):
         self.write("job.toml", RECIPE)
 
     def sweep(self, *words, code=0, **options):
-        """Returns standard output and error."""
+        """Expects exit code `code`. Returns standard output and standard error."""
         got, out, err = self.run_tessera("sweep", *words, **options)
         self.assertEqual(got, code, out + err)
         return out, err
@@ -156,10 +156,10 @@ class Stops(SweepTest):
     def test_a_second_signal_ends_the_sweep(self):
         process = self.start_and_wait("sweep", "sweep.toml")
         child = self.json_of("runs/b", ".tessera-lock")["process"]
-        os.kill(child, signal.SIGSTOP)  # it does not react
+        os.kill(child, signal.SIGSTOP)  # the child does not react to signals
         for number in signal.SIGTERM, signal.SIGINT, signal.SIGINT:
             process.send_signal(number)
-            time.sleep(0.3)  # a signal within 0.1 s belongs to the same request
+            time.sleep(0.3)  # signals within 0.1 s count as one request
         code, out, err = self.end(process)
         self.assertEqual(code, 128 + signal.SIGINT, out + err)
         self.assertEqual(self.states("sweep.toml", code=0), {"a": "done before", "b": "done", "c": "done"})
@@ -178,9 +178,9 @@ class Stops(SweepTest):
         self.end(process)
         end = time.monotonic() + RUN_LIMIT_S
         while os.path.exists(self.path("runs/b/.tessera-lock")):
-            self.assertLess(time.monotonic(), end, f"process {child} runs")
+            self.assertLess(time.monotonic(), end, f"process {child} still runs")
             time.sleep(0.01)
-        self.assertEqual(len(self.checkpoints("runs/b")), 1)  # it has saved
+        self.assertEqual(len(self.checkpoints("runs/b")), 1)  # the run has saved
 
 
 class BadSweeps(SweepTest):

@@ -1,4 +1,4 @@
-"""Runs the tessera program for command-line tests: `python3 <name>_test.py path/to/tessera`."""
+"""Runs the tessera program for command-line tests: `python3 <name>_test.py path/to/tessera [TEST...]`."""
 import os
 import subprocess
 import sys
@@ -6,13 +6,13 @@ import tempfile
 import unittest
 
 RUN_LIMIT_S = float(os.environ.get("TESSERA_TEST_RUN_LIMIT_S", 60))
-unless_sanitized = unittest.skipIf("TESSERA_TEST_SANITIZED" in os.environ, "a sanitizer takes memory of its own")
+unless_sanitized = unittest.skipIf("TESSERA_TEST_SANITIZED" in os.environ, "the sanitizer needs additional memory")
 PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "tessera"
 
 
 class CliTest(unittest.TestCase):
     def setUp(self):
-        # In memory if possible: runs sync every checkpoint, and a busy disk would make the tests slow.
+        # The folder is in memory if possible. Runs sync every checkpoint, so a busy disk would make the tests slow.
         self._folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         self.addCleanup(self._folder.cleanup)
         self.folder = self._folder.name
@@ -24,7 +24,7 @@ class CliTest(unittest.TestCase):
         return path
 
     def run_tessera(self, *words, env=None, **options):
-        """Returns exit code, standard output, standard error. The only TESSERA_ variables are those in `env`."""
+        """Returns exit code, standard output, standard error. The program gets only the TESSERA_ variables in `env`."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         options.setdefault("cwd", self.folder)
         done = subprocess.run([PROGRAM, *words], env={**clean, **(env or {})}, timeout=RUN_LIMIT_S,
@@ -37,7 +37,7 @@ class CliTest(unittest.TestCase):
         return out
 
     def fails(self, code, message, *words, **options):
-        """The program ends with `code`, prints one line `error: …` that contains `message`, and prints no result."""
+        """Expects that the program ends with `code`, and prints only one line `error: …`, which contains `message`."""
         got, out, err = self.run_tessera(*words, **options)
         self.assertEqual(got, code, err)
         self.assertEqual(out, "")
@@ -45,7 +45,7 @@ class CliTest(unittest.TestCase):
         self.assertIn(message, err)
 
 
-SKIPPED = 77  # the exit code that CTest reports as skipped: a file with a skipped test has not passed
+SKIPPED = 77  # CTest reports this exit code as skipped. A file with a skipped test uses it
 
 
 def main():

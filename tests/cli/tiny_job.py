@@ -13,7 +13,7 @@ JOB = ["--model", "config.json", "--init", "random", "--tokenizer", "tok", "--da
        "--logging-steps", "1", "--threads", "1"]
 OF_ANY_DEVICE = list(JOB)
 ON_GPU = os.environ.get("TEST_DEVICE") == "cuda"
-MOST_RANKS = int(os.environ.get("TEST_RANKS", 64))  # on GPUs: one rank per GPU
+MOST_RANKS = int(os.environ.get("TEST_RANKS", 64))  # a test uses at most this many ranks; on GPUs, one per GPU
 if ON_GPU:
     JOB += ["--device", "cuda"]
 EVALUATED = JOB + ["--eval-dataset", "eval.jsonl", "--eval-generation", "--max-new-tokens", "5"]
@@ -24,7 +24,7 @@ USAGE, INPUT, FAILED, OUT_OF_MEMORY = 2, 3, 1, 4  # exit codes
 
 
 def questions(count, seed):
-    """Rows in the format of Hugging Face data sets, with different lengths."""
+    """`count` rows with questions, in the format of Hugging Face data sets. Their lengths differ."""
     source = random.Random(seed)
     rows = []
     for i in range(count):
@@ -63,7 +63,7 @@ def read_tensors(path):
 
 
 def safetensors(tensors):
-    """The inverse of read_tensors."""
+    """The bytes of a safetensors file: the inverse of read_tensors."""
     header, body = {}, b""
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
@@ -86,7 +86,7 @@ def cut(path):
 
 
 class TinyJobTest(CliTest):
-    """In the test's folder: train.jsonl (22 questions), eval.jsonl (7), config.json and tok/tokenizer.json."""
+    """The test's folder contains train.jsonl (22 questions), eval.jsonl (7), config.json and tok/tokenizer.json."""
 
     def setUp(self):
         super().setUp()
@@ -111,7 +111,7 @@ class TinyJobTest(CliTest):
         return [record for record in records if record["kind"] == kind]
 
     def checkpoints(self, output):
-        """The steps of the checkpoints in an output folder, without renamed ones."""
+        """The steps of the checkpoints in an output folder, in order. Renamed checkpoints are omitted."""
         names = [name[len("checkpoint-"):] for name in os.listdir(self.path(output)) if name.startswith("checkpoint-")]
         return sorted(int(name) for name in names if name.isdigit())
 
@@ -124,19 +124,19 @@ class TinyJobTest(CliTest):
         return self.succeeds("train", *job, "--output-dir", output, *words, **options)
 
     def assert_same_results(self, output, other):
-        """Two runs have the same metrics and the same final model, bit for bit."""
+        """Asserts that two runs have the same metrics and the same final model, bit for bit."""
         self.assertEqual(without_timing(self.path(output, "metrics.jsonl")),
                          without_timing(self.path(other, "metrics.jsonl")))
         self.assertEqual(self.read(output, "model", "model.safetensors"), self.read(other, "model", "model.safetensors"))
 
     def assert_tidy(self, output):
-        """An output folder contains no temporary files."""
+        """Asserts that an output folder contains no temporary file and no lock."""
         for folder, _, files in os.walk(self.path(output)):
             for name in [*files, os.path.basename(folder)]:
                 self.assertNotRegex(name, r"\.tmp-|\.old-|lock$")
 
     def num_lines(self, output):
-        """The lines of metrics.jsonl. They show how far a run is, on a machine of any speed."""
+        """The number of lines in metrics.jsonl (0 without the file). It shows a run's progress on any machine."""
         try:
             return self.read(output, "metrics.jsonl").count(b"\n")
         except FileNotFoundError:
@@ -144,10 +144,10 @@ class TinyJobTest(CliTest):
 
 
 class BadInputTest(TinyJobTest):
-    """Bad input: the error names file, key, value and remedy, and no half-written file remains."""
+    """Tests of bad input: the error names file, key, value and remedy, and no half-written file remains."""
 
     def refuses(self, code, message, *words):
-        """A training run into "out" ends with `code` and leaves no file."""
+        """Expects that training into "out" fails with `code` and `message`, and leaves no file there."""
         self.fails(code, message, "train", *JOB, "--output-dir", "out", *words)
         if os.path.exists(self.path("out")):
             self.assertEqual(os.listdir(self.path("out")), [])

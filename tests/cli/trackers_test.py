@@ -1,4 +1,4 @@
-"""The files of --tracker, with readers of their own: rows, resumed runs, WANDB_* variables, a full disk."""
+"""The files of --tracker, read by the functions below: rows, resumed runs, WANDB_* variables, a full disk."""
 import glob
 import json
 import math
@@ -29,7 +29,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """[(number, value)] of a protobuf message."""
+    """[(field number, value)] of a protobuf message."""
     at, found = 0, []
     while at < len(data):
         key, at = varint(data, at)
@@ -48,13 +48,13 @@ def fields(data):
 
 
 def items(message, key):
-    """{name: value} of the items of a W&B record."""
+    """{name: value} of the items of a W&B record. `key`: the number of the field with the name."""
     pairs = [dict(fields(item)) for number, item in fields(message) if number == 1]
     return {pair[key].decode(): json.loads(pair[16]) for pair in pairs}
 
 
 def events(path):
-    """[(step, {tag: value}, whether a session starts)] of an event file."""
+    """[(step, {tag: value}, whether the event starts a session)] of a TensorBoard event file."""
     with open(path, "rb") as file:
         data = file.read()
     found = []
@@ -68,7 +68,7 @@ def events(path):
 
 
 def records(path):
-    """[(field, message)] of a W&B log."""
+    """[(field number, message)] of a W&B log."""
     with open(path, "rb") as file:
         data = file.read()
     assert data[:7] == b":W&B\xe1\xbe\0"
@@ -83,7 +83,7 @@ def records(path):
         buffer, at = buffer + payload, at + 7 + size
         if kind in (1, 4):
             numbered = fields(buffer)
-            assert numbered[0] == (1, len(found) + 1), "records count up"
+            assert numbered[0] == (1, len(found) + 1), "records have the numbers 1, 2, 3, ..."
             found.append(numbered[1])
             buffer = b""
     return found
@@ -104,7 +104,7 @@ class Trackers(TinyJobTest):
         return [(step, tags) for file in files for step, tags, _ in events(file) if "train/epoch" in tags]
 
     def assert_complete(self, output, exit_code=0):
-        """Both trackers hold the records of metrics.jsonl, each once and in order."""
+        """Asserts that both trackers hold the records of metrics.jsonl, each once and in order."""
         lines = self.lines(output)
         shown = self.rows_of_tensorboard(output)
         found = records(self.wandb_log(output))
@@ -165,14 +165,14 @@ class Trackers(TinyJobTest):
             if log:
                 self.assertEqual(self.wandb_log("out"), log)  # the same run
             log = self.wandb_log("out")
-            with open(log, "ab") as file:  # the kill may also hit the middle of a write
+            with open(log, "ab") as file:  # as if the kill came in the middle of a write
                 file.write(source.randbytes(source.randrange(30)))
         self.train("out", job=LONG)
         self.assertEqual(self.wandb_log("out"), log)
         self.assert_complete("out")
         starts = [step for file in glob.glob(self.path("out", "tensorboard", "*"))
                   for step, _, starts in events(file) if starts]
-        self.assertGreater(max(starts), 0)  # readers forget later steps of the killed run
+        self.assertGreater(max(starts), 0)  # TensorBoard then omits the later steps of the killed run
 
     def test_a_stopped_run_is_marked_and_continues(self):
         self.assertEqual(self.kill_after("out", 40, by=signal.SIGTERM), 75)
@@ -228,7 +228,8 @@ class Trackers(TinyJobTest):
         self.assertEqual(sorted(os.listdir(self.path("logs"))), ["tensorboard", "wandb"])
 
     def test_a_full_disk_ends_the_tracker_and_not_the_run(self):
-        # Files end at this size, as on a full disk. The trackers' files are larger than metrics.jsonl.
+        # No file can become larger than `limit`, as on a full disk. wandb's file would become larger, but metrics.jsonl
+        # and the model would not.
         self.train("good", job=LONG + ["--save-strategy", "no"])
         sizes = [os.path.getsize(self.path("good", name)) for name in ("metrics.jsonl", "model/model.safetensors")]
         self.assertLess(max(sizes), os.path.getsize(self.wandb_log("good")))
@@ -238,12 +239,12 @@ class Trackers(TinyJobTest):
             preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
                                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))))
         self.assertEqual(code, 0, err)
-        self.assertEqual(err.count("the tracker wandb stops, the run continues"), 1, err)
+        self.assertEqual(err.count("the tracker wandb stops, and the run continues"), 1, err)
         self.assert_same_results("out", "good")
 
 
 def items_of_stats(found):
-    """{name: value} of the first record of the machine."""
+    """{name: value} of the first record with measurements of the machine."""
     message = next(message for field, message in found if field == 7)
     pairs = [dict(fields(item)) for number, item in fields(message) if number == 3]
     return {pair[1].decode(): json.loads(pair[16]) for pair in pairs}

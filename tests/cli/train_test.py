@@ -31,7 +31,7 @@ class Output(TinyJobTest):
         for line, step in zip((line for line in lines if "loss" in line), (3, 6, 9, 12)):
             self.assertAlmostEqual(line["learning_rate"], 1e-2 * (1 - (step - 1) / 12), places=9)
         self.assertLess(lines[-1]["train_loss"], lines[0]["eval_loss"])
-        # The printed lines round. metrics.jsonl has the exact numbers.
+        # The printed numbers are rounded. metrics.jsonl has the exact numbers.
         for line, record in zip((line for line in lines if "loss" in line), self.metrics("out", "train"), strict=True):
             self.assertEqual(line["loss"], round(record["loss"], 4))
         for line, record in zip((line for line in lines if "eval_loss" in line), self.metrics("out", "eval"), strict=True):
@@ -44,7 +44,7 @@ class Output(TinyJobTest):
         self.assert_same_timing(lines[-3], summary, evaluation[1:4])
 
     def test_lines_on_a_terminal(self):
-        """The line of a step fits 80 columns. metrics.jsonl keeps all digits."""
+        """The line of a step fits into 80 columns. metrics.jsonl keeps all digits."""
         controller, terminal = pty.openpty()
         process = subprocess.Popen([PROGRAM, "train", *EVALUATED, "--output-dir", "out", "--epochs", "2"],
                                    cwd=self.folder, env={**os.environ, "TERM": "xterm"}, stdin=subprocess.DEVNULL,
@@ -108,7 +108,8 @@ class Output(TinyJobTest):
         self.assertEqual(printed, self.json_of("out", "summary.json"))
 
     def test_a_loss_that_is_not_finite(self):
-        """The run reports it and leaves it out of means. It keeps the last model, and no model counts as the best."""
+        """The run reports the loss and excludes it from means. No model counts as the best, so the run keeps the last
+        one."""
         words = ["--lr", "1e25", "--max-grad-norm", "0", "--load-best-model-at-end", "--save-total-limit", "1",
                  "--max-skipped-updates", "0"]
         out = self.train("out", *words)
@@ -162,7 +163,7 @@ class Schedule(TinyJobTest):
         self.train("out", "--load-best-model-at-end", "--metric-for-best-model", "f1", "--epochs", "4")
         scores = {record["step"]: record["f1"] for record in self.metrics("out", "eval")}
         summary = self.json_of("out", "summary.json")
-        self.assertEqual(summary["best_step"], max(scores, key=scores.get))  # the first one of equal scores
+        self.assertEqual(summary["best_step"], max(scores, key=scores.get))  # of equal scores, the first one
         self.assertEqual(summary["f1"], max(scores.values()))
 
     def test_seeds(self):
@@ -201,14 +202,15 @@ class Strategies(TinyJobTest):
         answer_tokens, bare_tokens = (
             3 * sum(len(self.succeeds("tokenize", "--tokenizer", "tok", "--prompt", space + row["answers"]["text"][0]).split())
                     for row in rows) for space in (" ", ""))
-        # causal_lm: every token except the first of a sample. completion: the answer and the end. separate: the answer only.
+        # The targets of a sample. causal_lm: all tokens except the first. completion: the answer and the end token.
+        # separate: only the answer.
         self.assertEqual(targets["causal_lm"], tokens["causal_lm"] - num_answers)
         self.assertEqual(targets["completion"], answer_tokens + num_answers)
         self.assertEqual(targets["separate"], bare_tokens)
         self.assertEqual(tokens["completion"], tokens["separate"] + answer_tokens + num_answers)
 
     def test_truncations(self):
-        """With `context` every answer keeps its loss. With `right` long samples lose it."""
+        """With `context`, every answer is kept and carries loss. With `right`, long samples lose their answers."""
         self.train("whole")
         for truncation in ["context", "right"]:
             self.train(truncation, "--truncation", truncation, "--max-length", "46")
@@ -237,11 +239,13 @@ class Strategies(TinyJobTest):
         return set(tokenizer["model"]["vocab"]) | {token["content"] for token in tokenizer["added_tokens"]}
 
     def test_accumulation(self):
-        """4 x 1 and 2 x 2 use the same samples in the same steps. They differ only in the order of sums."""
+        """Batch size 4, and batch size 2 with 2 micro-batches per step, have the same samples in the same steps. Only
+        the order of sums differs."""
         self.train("whole", "--batch-size", "4", job=JOB)
         self.train("parts", "--batch-size", "2", "--grad-accum", "2", job=JOB)
         pairs = list(zip(self.metrics("whole", "train"), self.metrics("parts", "train"), strict=True))
-        # A step's sums of about 200 fp32 terms carry 200 eps = 2.4e-5; Adam may amplify it where gradients are near 0.
+        # A sum of about 200 fp32 terms has a relative error of up to 200 eps = 2.4e-5. Adam may amplify it where
+        # gradients are near 0.
         for whole, parts in pairs:
             self.assertEqual((whole["num_targets"], whole["num_tokens"]), (parts["num_targets"], parts["num_tokens"]))
             self.assertTrue(math.isclose(whole["loss"], parts["loss"], rel_tol=2e-4), (whole, parts))
@@ -255,7 +259,7 @@ class Strategies(TinyJobTest):
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
                 self.assertEqual(plan["num_parameters"], summary["num_parameters"])
                 for category, measured in summary["ledger_peak_bytes"].items():
-                    if category in ("workspace", "total"):  # the libraries of a real device have workspaces of their own
+                    if category in ("workspace", "total"):  # plan_test.py compares these too
                         continue
                     planned = max(phase[category] for phase in plan["first_rank"]["device"].values())
                     self.assertEqual(planned, measured, category)
@@ -317,7 +321,8 @@ class Models(TinyJobTest):
 
     @unless_sanitized
     def test_export_holds_one_unit_at_a_time(self):
-        """Blocks of 12.6 MB: a model of 12 blocks needs no more memory than one of 2."""
+        """The export of a model with 12 blocks of 12.6 MB needs at most one block more memory than that of a model with
+        2."""
         shape = ["--model", "gpt", "--init", "random", "--tokenizer", "tok", "--vocab-size", "400", "--hidden-size", "512",
                  "--num-heads", "2", "--ff-dim", "2048"]
         unit = 4 * 12 * 512 * 512
@@ -334,7 +339,7 @@ class Models(TinyJobTest):
         self.assertLess(peak[12], 6 * unit)
 
     def peak_bytes(self, *words):
-        """The peak resident memory of a run of the program."""
+        """Runs the program. Returns its peak resident memory in bytes."""
         code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); " \
                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
         done = subprocess.run([sys.executable, "-c", code, PROGRAM, *words], cwd=self.folder, check=True, timeout=RUN_LIMIT_S,
@@ -343,7 +348,7 @@ class Models(TinyJobTest):
 
     def test_export_refuses_the_configuration_of_another_model(self):
         self.train("out", "--max-steps", "2")
-        self.write("other.json", json.dumps(BLOOM | {"n_head": 4}))  # tensors of the same sizes
+        self.write("other.json", json.dumps(BLOOM | {"n_head": 4}))  # the tensors have the same shapes
         self.fails(2, "num_heads", "export", "--model", "other.json", "--init", "random", "--tokenizer", "tok",
                    "--checkpoint", "out/checkpoint-2", "--output-dir", "exported")
         self.assertFalse(os.path.exists(self.path("exported")))
@@ -362,7 +367,8 @@ class Models(TinyJobTest):
         config = self.json_of("half", "model", "config.json")
         self.assertIn("bfloat16", (config.get("torch_dtype"), config.get("dtype")))
         loss = json.loads(self.succeeds("eval", "--model", "half/model", "--eval-dataset", "eval.jsonl", "--json"))["eval_loss"]
-        # Nearly independent errors of 2^-9 in each weight change the loss by far less than 1 %.
+        # The relative errors of the weights are at most 2^-9 and nearly independent. They change the loss by far less
+        # than 1 %.
         self.assertTrue(math.isclose(loss, self.json_of("out", "summary.json")["eval_loss"], rel_tol=1e-2))
 
     def test_fine_tuning_continues_from_a_saved_model(self):

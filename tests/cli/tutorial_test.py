@@ -1,10 +1,11 @@
 """Runs every command of README.md and docs/tutorial.md, in order and in one folder for each document.
 
-A command exits with 0, or as its comment says. Lines of a transcript occur in the output, with any numbers. "…" stands
-for lines that the document leaves out, and at the end of a line for the rest of the line.
+A command must exit with 0, or with the code in its comment ("# exits with N"). Each line of a transcript must occur in
+the output, but its numbers may differ. A line "…" stands for omitted lines. At the end of a line, "…" stands for the
+rest of this line.
 
-Two kinds of commands are replaced. `./quickstart` runs its recipe with few steps. curl copies the bundled model and data,
-under the names of the files that it would download.
+Three kinds of commands in README.md are changed. `./quickstart` runs its recipe with few steps. `tessera train` gets
+few steps and rows. `curl` copies the bundled model and data, under the names of the files that it would download.
 """
 import os
 import re
@@ -16,12 +17,13 @@ from tessera_cli import PROGRAM, RUN_LIMIT_S, CliTest, main, unless_sanitized
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 MODEL = os.path.join("recipes", "quickstart", "model")
-# For commands that take too long for a test.
+# Settings for commands that would take too long in a test.
 SMALL = {"TESSERA_MAX_STEPS": "2", "TESSERA_TRAIN_SIZE": "16", "TESSERA_EVAL_SIZE": "4"}
 
 
 def commands(document):
-    """Commands and transcripts of fenced `console` blocks. A command begins with "$ "; a backslash continues it."""
+    """Yields each command of the fenced `console` blocks, and the lines of its transcript. A command begins with "$ ".
+    A backslash continues it on the next line."""
     with open(os.path.join(ROOT, document), encoding="utf-8") as file:
         text = file.read()
     for block in re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S):
@@ -35,7 +37,7 @@ def expected_code(command):
 
 
 def shape(line):
-    """A line with its numbers and spaces made equal."""
+    """The line with "#" for each number, and with one space for each sequence of spaces."""
     return re.sub(r"\s+", " ", re.sub(r"\d[\d.,]*", "#", line)).strip()
 
 
@@ -56,7 +58,7 @@ class Documents(CliTest):
         for command, transcript in commands(document):
             if "--nproc" in command and "tessera train" in command and not self.has_mpi:
                 continue
-            # Every command depends on those before it.
+            # A command may depend on the commands before it.
             done = run(command)
             self.assertEqual(done.returncode, expected_code(command), f"$ {command}\n{done.stdout}")
             self.assertNotIn("command not found", done.stdout)

@@ -1,4 +1,4 @@
-"""Help texts, and errors of the command line that say what to write instead."""
+"""Help texts, and errors of the command line. The errors say what to write instead."""
 import json
 import os
 import re
@@ -157,6 +157,7 @@ class Words(CliTest):
     def test_misspelt_flags(self):
         self.remedy('--leraning-rate: unknown flag. Did you mean "--learning-rate"?', "train", "--leraning-rate", "1")
         self.remedy("-lr: unknown flag. Write --lr RATE", "train", "-lr", "1")
+        self.remedy("-no-shuffle: unknown flag. Write --no-shuffle", "train", "-no-shuffle")
         self.remedy("--no-lr: --lr is not a boolean setting. Write --lr RATE", "train", "--no-lr")
         self.remedy("--zzzz: unknown flag. See tessera train --help all", "train", "--zzzz")
 

@@ -3,10 +3,10 @@
 tools/make_workshop_reference.py made tests/parity/workshop/*.json. Each file has the losses of the job in fp32 and the
 losses of the same job in fp64. Their difference is the error that rounding makes in the Trainer's run.
 
-Tolerance: two fp32 programs with the same mathematics and another order of their sums differ from the exact losses by
-errors of the same size. The largest error of the Trainer's run, at least one unit in the last place of the largest
-loss, estimates this size. Errors of single steps vary around it, so 8 times this size is allowed. A wrong formula shows
-far above that: one label, one token or one missing decay changes the losses by more than 1e-4.
+Tolerance: if two fp32 programs compute the same formulas, but sum in different orders, their rounding errors have about
+the same size. The largest error of the Trainer's run is the estimate of this size. The estimate is at least one unit in
+the last place of the largest loss. The errors of single steps vary, so 8 times the estimate is allowed. A wrong formula
+changes the losses much more: one wrong label, one wrong token or a missing decay changes them by more than 1e-4.
 """
 import json
 import math

@@ -1,5 +1,5 @@
-// Arbitrary bytes as a model's config.json. Either parsing throws an InputError, or the configuration can be written
-// and read again.
+// Reads arbitrary bytes as a model's config.json. Either parsing throws an InputError, or the configuration can be
+// written and read again.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Arbitrary bytes as a safetensors file. The header's parser either throws an InputError or describes tensors that tile
-// the data.
+// Reads arbitrary bytes as a safetensors file. The header's parser either throws an InputError, or describes tensors
+// that cover the data without gaps or overlaps.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

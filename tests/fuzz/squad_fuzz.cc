@@ -1,5 +1,5 @@
-// Arbitrary bytes as a data set. rows_from_text either returns examples that satisfy its contract, or throws an
-// InputError. The samples made from the examples must be well formed too.
+// Reads arbitrary bytes as a data set. rows_from_text either returns examples that satisfy its contract, or throws an
+// InputError. The samples of the examples must also be well formed.
 #include <cstdint>
 #include <string_view>
 
@@ -30,7 +30,7 @@ void check(const tessera::Example& example) {
     num_tokens += std::ssize(sample.ids);
   }
   TESSERA_ASSERT(num_tokens <= row.num_tokens);
-  // A row has no samples if question and answer are longer than 64 bytes.
+  // A row without samples has a fault: its question and answer are longer than 64 bytes.
   TESSERA_ASSERT(row.samples.empty() == !row.fault.what.empty());
   if (!example.text) TESSERA_ASSERT(f1(example.question, example.answers) <= 1.0);
 }

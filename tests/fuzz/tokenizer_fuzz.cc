@@ -1,4 +1,5 @@
-// Arbitrary bytes as a tokenizer.json: either an InputError or a tokenizer that encodes and decodes.
+// Reads arbitrary bytes as a tokenizer.json. The result is either an InputError, or a tokenizer that encodes and
+// decodes.
 #include <cstddef>
 #include <cstdint>
 #include <numeric>

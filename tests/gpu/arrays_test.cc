@@ -48,8 +48,7 @@ TEST_P(ArraysTest, SumOfSquares) {
     // Both sides sum in double, in different orders.
     sum.expect_close(static_cast<double>(n + 4) * 0x1p-53 * sum.largest(), "sum");
   }
-  // Sums several arrays, no array, and more arrays than one launch takes. The bits equal the result of one call per
-  // array.
+  // Sums more arrays than one launch takes; one is empty. The result has the same bits as after one call per array.
   const Tensor x = random_tensor(dtype(), {300007}, 3);
   Tensor together(DType::f64, {1}, {2.5}), one_by_one(DType::f64, {1}, {2.5});
   std::vector<View> arrays;
@@ -63,7 +62,8 @@ TEST_P(ArraysTest, SumOfSquares) {
   EXPECT_EQ(together.bits(), one_by_one.bits());
 }
 
-// The CPU uses polynomials, and the GPU its functions. They differ by some ulps of values up to 6.
+// The CPU uses polynomials, and the GPU uses its math library. Draws from N(0, 1) are at most 6 and differ by a few
+// ulps.
 TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   constexpr int64_t kCount = 1001;
   for (const int64_t first : {int64_t{0}, int64_t{5}, (int64_t{1} << 33) + 2}) {
@@ -78,8 +78,8 @@ TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   }
 }
 
-// An f32 split into 16 bits and their rest. Drawn, filled and converted values have the host's bits. The join restores
-// the f32.
+// An f32 split into 16 bits and their rest. Drawn, filled and converted values have the same bits as on the host. The
+// join restores the f32.
 class RestTest : public TypedTest {};
 INSTANTIATE_TEST_SUITE_P(Types, RestTest, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& values) { return std::string(name_of(values.param)); });
@@ -116,7 +116,7 @@ TEST_P(RestTest, EqualsTheHosts) {
   expect_rest("fill");
   fill_all([&](View view) { ops.fill_normal(view, 0.5, 2, 42, 3, 5); });
   expect_rest("fill_normal");
-  for (const double scale : {1.0, 1e-4, 1e-5, 1e-6}) {  // f16s become subnormal, and zero
+  for (const double scale : {1.0, 1e-4, 1e-5, 1e-6}) {  // f16 values become subnormal, and zero
     ops.fill_uniform(x, -3 * scale, scale, 42, 4, 0);
     ops.convert(x, narrow);
     ops.convert(x, rest);
@@ -191,8 +191,8 @@ TEST(AdamW, EqualsTheCpu) {
   }
 }
 
-// The bits of the state do not depend on where it is updated. Five steps on either device, with values of all
-// magnitudes, including subnormal ones.
+// The bits of the state do not depend on the device that updates it. Runs five steps on both devices, with values of
+// all magnitudes, including subnormal values.
 TEST(AdamW, ComputesTheBitsOfTheCpu) {
   constexpr int64_t kCount = 100003;
   for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
@@ -250,8 +250,8 @@ TEST(AdamW, ComputesTheBitsOfTheCpu) {
   }
 }
 
-// The same with bf16 states, which both round with the same random bits. Arrays that begin at a group of random words,
-// and others, which another kernel updates.
+// The same with bf16 states. Both devices round them with the same random bits. Some arrays begin at a group of random
+// words. Another kernel updates the arrays that do not.
 TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
   const auto bits_of = [](const std::vector<double>& values, DType dtype) {
     std::vector<std::byte> bits(values.size() * size_of(dtype));

@@ -42,7 +42,7 @@ const Case kCases[] = {
     {{200, 65}, 2, 80, QkvLayout::blocked, false, 0.2f},
     {{140}, 1, 128, QkvLayout::interleaved, true, 0.1f},
     {{60}, 1, 320, QkvLayout::blocked, true, 0.2f},
-    {{50}, 1, 320, QkvLayout::blocked},  // wider than the tensor-core kernels
+    {{50}, 1, 320, QkvLayout::blocked},  // too wide for the kernels on tensor cores
     {{70, 2}, 2, 20},                    // not a multiple of a vector
     {{33}, 3, 5},
     {{9, 0, 4}, 2, 8},  // an empty sequence
@@ -118,8 +118,8 @@ void AttentionTest::check(const Case& c, By by) {
     k.attention_forward(at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
     k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv));
   });
-  // Scores reach slope·T and are rounded to ε of that, which is a relative error of the probabilities. o is an average
-  // of values ≤ 1 over 1 − rate. Its weights and the result are rounded to the type.
+  // Scores reach slope·T. They are rounded to ε of their size, which is a relative error of the probabilities. o is an
+  // average of values ≤ 1, divided by 1 − rate. Its weights and the result are rounded to the type.
   const double scores =
       arithmetic_roundoff(dtype()) * (8 * (c.alibi ? c.longest() : 4) + 2 * static_cast<double>(c.head_dim) + 32);
   log_sum_exp.expect_close(scores * 2, "log_sum_exp");

@@ -19,7 +19,7 @@ inline std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
   return starts;
 }
 
-// This GPU, used as one before sm_80: without tensor cores for 16-bit types.
+// This GPU, used like a GPU before sm_80: without tensor cores for 16-bit types.
 struct OlderGpu {
   OlderGpu() : scratch(rig().gpu->allocate(cuda::kScratchBytes, Category::workspace)) {
     context.stream = static_cast<cudaStream_t>(rig().gpu->compute_stream().native());

@@ -15,7 +15,8 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   context.scratch = scratch.data();
   std::vector<DType> sum_types = gradient_types();
   if (dtype() == DType::f32) sum_types = {DType::f32, DType::f16, DType::bf16};
-  // Complete and incomplete packs, one block of columns and several, wide columns, rows in one part and in several.
+  // The sizes cover full packs and single elements, one block of columns and several blocks, wide pieces of rows, and
+  // rows in one part and in several parts.
   for (const auto& [N, C] :
        {std::pair<int64_t, int64_t>{1, 8}, {3, 5}, {700, 72}, {300, 4104}, {4096, 40}, {4099, 200}, {9000, 37}}) {
     for (const DType sum_type : sum_types) {
@@ -33,7 +34,7 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
         std::vector<double> actual = sums.values();
         const std::vector<double> rest = others.values();
         actual.insert(actual.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(C - first));
-        EXPECT_EQ(rest.back(), others.expected().back()) << "past the end";
+        EXPECT_EQ(rest.back(), others.expected().back()) << "the element past the end has changed";
         const double tolerance =
             2 * arithmetic_roundoff(dtype()) * static_cast<double>(N);  // the expected values are rounded too
         for (size_t c = 0; c < actual.size(); ++c) {
@@ -44,7 +45,7 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   }
 }
 
-// The same bits as one call per array, for loads of the same width.
+// One call for several arrays gives the same bits as one call per array, if the loads have the same width.
 TEST_P(ColumnSumsTest, OfSeveralArraysTogether) {
   Kernels& k = *rig().gpu_kernels;
   for (const int64_t N : {700, 5000}) {

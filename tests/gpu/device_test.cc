@@ -94,7 +94,7 @@ TEST(PinnedHost, MemoryBeyondItsLimitIsOrdinary) {
   EXPECT_NE(reason_of_unpinned(*host), "");
   EXPECT_TRUE(is_pinned(first) && is_pinned(*second));
   EXPECT_FALSE(is_pinned(third) || is_pinned(small));
-  // Copies between all of them work.
+  // Copies between all these buffers work.
   const auto values = [](const Buffer& buffer) { return buffer.view({kCount}, DType::f32); };
   for (int64_t i = 0; i < kCount; ++i) values(first).as<float>()[i] = static_cast<float>(i);
   const auto copies = gpu.make_stream();
@@ -107,7 +107,7 @@ TEST(PinnedHost, MemoryBeyondItsLimitIsOrdinary) {
   copies->synchronize();
   for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(values(*second).as<float>()[i], static_cast<float>(i));
   second.reset();
-  EXPECT_TRUE(is_pinned(host->allocate(kBytes - 8, Category::staging))) << "the freed block made room";
+  EXPECT_TRUE(is_pinned(host->allocate(kBytes - 8, Category::staging))) << "the freed block did not make room";
   EXPECT_EQ(reason_of_unpinned(*make_cpu_device(rig().pool)), "");
   EXPECT_EQ(host->ledger().peak_total(), 3 * kBytes + 1);
 }
@@ -129,7 +129,7 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
     for (int64_t i = 0; i < kCount; ++i) from.as<float>()[i] = static_cast<float>(i);
     stage = 1;
   });
-  copies->wait(files->record());  // an event of a thread
+  copies->wait(files->record());  // an event of a host thread
   copies->run([&] { EXPECT_EQ(stage.exchange(2), 1); });
   copies->copy(from, there);
   gpu.compute_stream().wait(copies->record());
@@ -177,7 +177,8 @@ TEST(CudaStream, AFailureOfTheHostReachesTheComputeStream) {
   EXPECT_THROW(copies->native(), RunError);
 }
 
-// CUDA reads small arrays in pageable memory as soon as the copy is requested.
+// CUDA reads small arrays in pageable memory when the copy is requested. The request must therefore wait for earlier
+// host work.
 TEST(CudaStream, CopiesTheResultOfEarlierHostWork) {
   Device& gpu = *rig().gpu;
   const auto files = gpu.make_stream(), copies = gpu.make_stream();

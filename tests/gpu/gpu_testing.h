@@ -27,7 +27,7 @@ struct Rig {
   std::unique_ptr<Kernels> gpu_kernels = make_kernels(*gpu);
 };
 
-// One per program, because a GPU's context takes time to create.
+// There is one rig per program, because a GPU's context takes time to create.
 inline Rig& rig() {
   static Rig only;
   return only;
@@ -66,7 +66,7 @@ inline std::vector<double> random_values(int64_t count, uint64_t seed) {
 // An array on the GPU in one type and on the CPU in double. Integers keep their own type on the CPU.
 class Tensor {
  public:
-  // Rounds the contents to `dtype`. Without values it fills with NaN, for arrays that a kernel overwrites.
+  // Rounds the contents to `dtype`. Without values, the contents are NaN, for arrays that a kernel overwrites.
   Tensor(DType dtype, Shape shape, std::vector<double> values = {}) : dtype_(dtype), shape_(shape) {
     const auto count = static_cast<size_t>(shape.num_elems());
     if (values.empty()) values.assign(count, NAN);
@@ -138,15 +138,15 @@ inline Tensor random_tensor(DType dtype, Shape shape, uint64_t seed) {
   return Tensor(dtype, shape, random_values(shape.num_elems(), seed));
 }
 
-// Returns the view of one side. An absent tensor is an empty view.
+// Returns the view of one side. A null tensor gives an empty view.
 struct Side {
   bool gpu;
   View operator()(Tensor& tensor) const { return gpu ? tensor.gpu() : tensor.cpu(); }
   View operator()(Tensor* tensor) const { return tensor ? (*this)(*tensor) : View{}; }
 };
 
-// Makes a call twice on the GPU, where every result must have the same bits, and once on the CPU in double. `tensors`
-// are the ones that the call changes.
+// Runs `call` twice on the GPU and once on the CPU in double. Both runs on the GPU must give the same bits. `tensors`
+// are the tensors that the call changes; null pointers are skipped.
 inline void on_both(std::initializer_list<Tensor*> tensors, const std::function<void(Kernels&, const Side&)>& call) {
   std::vector<std::vector<std::byte>> first;
   call(*rig().gpu_kernels, {true});
@@ -176,7 +176,7 @@ class TypedTest : public ::testing::TestWithParam<DType> {
  protected:
   DType dtype() const { return GetParam(); }
   DType stats() const { return statistics_of(dtype()); }
-  // Gradients of parameters may have two types. Both are tested.
+  // The gradients of 16-bit parameters may be of the same type or f32. Both are tested.
   std::vector<DType> gradient_types() const {
     if (size_of(dtype()) == 2) return {dtype(), DType::f32};
     return {dtype()};

@@ -17,7 +17,7 @@ struct Grouped {
   }
 };
 
-// One query head of one sequence, in double. The rows are rows of qkv [N, W] in `blocked` layout.
+// The reference in double. run() computes one query head of one sequence. qkv [N, W] has the layout `blocked`.
 struct Reference {
   const Grouped& c;
   const std::vector<double>&qkv, &d_o;
@@ -109,7 +109,7 @@ class GroupedAttentionTest : public TypedTest {
     const cuda::Context& context = older_gpu.context;
     std::vector<std::vector<std::byte>> first;
     for (int turn = 0; turn < 2; ++turn) {
-      for (Tensor* tensor : {&o, &log_sum_exp, &d_qkv}) tensor->reset();  // NaN
+      for (Tensor* tensor : {&o, &log_sum_exp, &d_qkv}) tensor->reset();  // fills with NaN
       if (older) {
         cuda::attention_forward(context, qkv.gpu(), starts.gpu(), c.shape(), {}, o.gpu(), log_sum_exp.gpu());
         cuda::attention_backward(context, qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(), {},
@@ -132,7 +132,7 @@ class GroupedAttentionTest : public TypedTest {
     const double scores = arithmetic_roundoff(dtype()) * (64 + 2 * static_cast<double>(c.head_dim));
     expect_close(log_sum_exp, reference.log_sum_exp, 2 * scores, "log_sum_exp");
     expect_close(o, reference.o, 2 * scores + 4 * roundoff(dtype()), "o");
-    // Sums over the queries of a group have more terms, by the number of these queries.
+    // Gradients of keys and values are sums over all query heads of a group, so `largest` grows with the group.
     expect_close(d_qkv, reference.d_qkv, (8 * scores + 12 * roundoff(dtype())) * largest(reference.d_qkv), "d_qkv");
   }
 };
@@ -167,7 +167,7 @@ TEST_P(GroupedAttentionTest, RandomShapes) {
 }
 
 TEST_P(GroupedAttentionTest, LongSequences) {
-  if (dtype() == DType::f64) GTEST_SKIP() << "the same kernels as for short sequences";
+  if (dtype() == DType::f64) GTEST_SKIP() << "f64 uses the same kernels for long and for short sequences";
   check({{2100, 33}, 2, 1, 128}, false);
   check({{2100}, 2, 1, 64, 700}, false);
   if (size_of(dtype()) == 2) check({{4100}, 1, 1, 128}, false);
@@ -181,7 +181,7 @@ TEST_P(GroupedAttentionTest, DecodeContinuesAPrompt) {
     SCOPED_TRACE(::testing::Message() << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim);
     const int64_t D = c.head_dim, N = c.rows(), C = c.heads * D, KD = c.kv_heads * D, W = C + 2 * KD,
                   B = static_cast<int64_t>(c.lengths.size());
-    // The same sequences, each one token longer. Decode must give their last rows.
+    // The same sequences, each one token longer. attention_decode() must give the results for their last rows.
     Grouped longer = c;
     for (int32_t& n : longer.lengths) ++n;
     const std::vector<int32_t> places = starts_of(longer.lengths), cache_starts(places.begin(), places.end() - 1);

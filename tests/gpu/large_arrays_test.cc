@@ -1,6 +1,6 @@
 // Arrays with more than 2^31 elements: 131,072 tokens of a large model. Each operator runs on a large array and again
-// on a copy of its last rows. The results for these rows must have the same bits. An index of 32 bits would read or
-// write other rows, and the results start as NaN.
+// on a copy of its last rows. The results for these rows must have the same bits, except that products may round
+// differently. Results start as NaN. An index of 32 bits would read or write other rows.
 #include "gpu_testing.h"
 
 namespace tessera::testing {
@@ -55,7 +55,7 @@ class LargeArrays : public ::testing::Test {
     convert(bits.data(), x.dtype, values.data(), DType::f64, values.size());
     return values;
   }
-  // The arrays differ by at most `relative` of the largest element; a NaN fails.
+  // Expects that the arrays differ by at most `relative` of the largest element. A NaN fails.
   static void expect_same(View x, View y, const char* what, double relative = 0) {
     const auto actual = values(x), expected = values(y);
     double most = 0;
@@ -177,7 +177,7 @@ TEST_F(LargeArrays, Products) {
   k().linear_forward(x, weight, bias, {}, {}, y);
   k().linear_forward(small_x, weight, bias, {}, {}, small_y);
   expect_same_tail(y, small_y, "y", kSums + 2 * roundoff(DType::bf16));
-  // Only the last rows have a gradient. A sum over all rows must find it.
+  // Only the last rows have a gradient. A sum over all rows must include it.
   k().fill(y, 0);
   k().convert(small_y, tail(y));
   const View d_weight = zeros({O, I}), d_bias = zeros({O}), small_d_weight = zeros({O, I}), small_d_bias = zeros({O}),

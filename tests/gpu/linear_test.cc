@@ -132,8 +132,9 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
   }
 }
 
-// Tensor cores use the first 11 bits of a factor. On average this makes a product smaller by 2^-10 of itself. Sums of
-// products of factors uniform in [-1, 1] are about √length / 3, and at most five times that among thousands.
+// Tensor cores use the first 11 bits of a factor. On average this makes a product smaller by 2^-10 of itself. With
+// factors uniform in [-1, 1], a sum of `length` products is about √length / 3. The largest of thousands of such sums is
+// at most five times that.
 TEST(Tf32, TruncatesOnlyFactors) {
   const auto tf32 = make_kernels(*rig().gpu, true);
   for (const auto [N, I, O] : {std::array<int64_t, 3>{64, 64, 192}, {700, 256, 64}, {130, 48, 120}}) {
@@ -178,7 +179,7 @@ TEST_P(LinearTest, ActivationAndDropout) {
         y.expect_close(4 * roundoff(dtype()) + 16 * arithmetic_roundoff(dtype()), "activation");
         EXPECT_EQ(in_place.bits(), y.bits());
         EXPECT_EQ(d_pre[1].bits(), d_pre[0].bits());
-        d_pre[0].expect_close(2 * tolerance(64, d_pre[0].largest()), "its gradient");
+        d_pre[0].expect_close(2 * tolerance(64, d_pre[0].largest()), "d_pre");
         d_x.expect_close(4 * roundoff(dtype()), "dropout");
       }
     }

@@ -1,4 +1,4 @@
-"""The memory that NVML reports for a run equals its ledger, including the parts of the driver and of NCCL.
+"""The memory that NVML reports for a run differs from its ledger by less than 2 %. Both include the driver and NCCL.
 
 python3 tests/gpu/memory_test.py path/to/tessera, on a machine with 4 GPUs. With fewer GPUs it runs the cases that fit.
 """
@@ -16,7 +16,7 @@ MIB = 2 ** 20
 
 class GpuMemory(TinyJobTest):
     def check(self, *arguments):
-        """Runs once. Returns its summary and the loss of its first step."""
+        """Trains once. Returns the summary of the run and the loss of its first step."""
         self.train("out", *arguments, "--model", "bloom-560m", "--max-length", "512", "--resume", "none", "--overwrite",
                    "--save-strategy", "no", "--save-dtype", "bf16", "--device", "cuda", job=JOB)
         summary = self.json_of("out", "summary.json")
@@ -27,7 +27,7 @@ class GpuMemory(TinyJobTest):
         return summary, self.metrics("out", "train")[0]["loss"]
 
     def test_graphs_of_many_sizes(self):
-        """Texts of all lengths. They give most batch sizes, and each size has its own graphs."""
+        """Texts of many lengths give many batch sizes, and each size has its own graphs."""
         source = random.Random(3)
         self.write("texts.jsonl", jsonl([{"text": " ".join(source.choices(["Oslo", "Lima", "baker"], k=source.randint(5, 400)))}
                                          for _ in range(1200)]))
@@ -36,8 +36,8 @@ class GpuMemory(TinyJobTest):
         fused, loss = self.check(*arguments)
         single, loss_of_single = self.check(*arguments, "--fuse-micro-batches", "off")
         self.assertEqual((fused["fused_micro_batches"], single["fused_micro_batches"]), (True, False))
-        # Both runs have the same samples and weights, but products of other sizes are added up in another order. Later
-        # steps may also differ by which of them overflow while the loss scale falls.
+        # Both runs have the same samples and weights, but products of other sizes add in another order. In later steps,
+        # the runs may also overflow at different steps while the loss scale falls.
         self.assertAlmostEqual(loss, loss_of_single, delta=1e-3 * loss_of_single)
         self.check(*arguments, "--offload", "optimizer", "--pin-memory", "--max-steps", "60")
 

@@ -5,8 +5,8 @@ namespace {
 
 class NormTest : public TypedTest {
  protected:
-  // Widths of one warp and of several, widths that are not a multiple of a vector, and the widest of a block in this
-  // type.
+  // Widths of one warp and of several warps, widths that are not a multiple of a vector, and the largest width that a
+  // block supports in this type.
   std::vector<Shape> shapes() const {
     return {{1, 8},     {130, 30},    {7, 64},
             {1000, 96}, {37, 1024},   {2500, 1000},

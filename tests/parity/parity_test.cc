@@ -1,5 +1,5 @@
 // Compares Tessera in fp32 with transformers and torch: logits, loss, the gradient of every parameter, twenty AdamW
-// updates and greedy generation. tools/make_references.py made the references.
+// updates and greedy generation. tools/make_references.py made the reference files.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -69,17 +69,18 @@ class Parity : public testing::TestWithParam<const char*> {
     engine->prepare({bounds, bounds, bounds, 12, micro_batches});
     return engine;
   }
-  // Whether element j of a tensor belongs to the bias of attention's keys. q·(k + bias) shifts all scores of a row by
-  // the same amount, and softmax ignores that. The gradient is therefore 0, and computed values are only rounding
-  // errors. Rotary positions make it depend on the distance, and therefore on the key.
+  // Whether element j of a tensor belongs to a bias of attention's keys that has no gradient. q·(k + bias) shifts all
+  // scores of a row by the same amount, and softmax ignores this shift. The gradient is therefore 0, and its computed
+  // values are only rounding errors. With rotary positions, the shift depends on the key's position, so those biases
+  // have a gradient.
   static bool is_key_bias(const ModelConfig& config, const std::string& name, size_t j) {
     const auto C = static_cast<size_t>(config.hidden_size), D = static_cast<size_t>(config.head_dim());
     if (name.ends_with("query_key_value.bias")) return j / D % 3 == 1;
     return name.ends_with("in_proj_bias") && j / C == 1;
   }
 
-  // Compares a result for every tensor with "<kind>/<name>" of the reference. Errors may reach `tolerance` times the
-  // tensor's largest element, and `key_bias_tolerance` for the biases of keys.
+  // Compares a result for every tensor with "<kind>/<name>" of the reference. An error may be as large as `tolerance`
+  // times the tensor's largest element. For the biases of keys, it may be as large as `key_bias_tolerance`.
   template <typename Views>
   void expect_near(const Engine& engine, const std::string& kind, double tolerance, double key_bias_tolerance,
                    const Views& views) {
@@ -100,7 +101,7 @@ class Parity : public testing::TestWithParam<const char*> {
           else
             error = std::max(error, difference);
         }
-        // Rotary positions let little of these gradients remain, so rounding weighs more.
+        // With rotary positions, these gradients are sums that almost cancel, so rounding errors are relatively larger.
         const double factor = key.ends_with("k_proj.bias") ? 4 : 1;
         EXPECT_LE(error, factor * tolerance * largest) << key << ", relative " << error / largest;
       }
@@ -160,7 +161,8 @@ TEST_P(Parity, TwentyUpdates) {
     EXPECT_NEAR(result.gradient_norm, norm, 4096 * kEpsilon * norm) << step;
   }
   // AdamW divides each gradient by its own size. Where gradients cancel, this magnifies their rounding. The gradients
-  // of keys' biases are only rounding, so each of the twenty updates moves them by up to the rate, in either direction.
+  // of keys' biases are only rounding, so each of the twenty updates moves these biases by up to the rate, in either
+  // direction.
   expect_near(*engine, "final", 1e-4, 20 * 1e-3 * 2, [&](int64_t u) { return engine->parameters(u); });
 }
 

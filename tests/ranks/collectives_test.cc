@@ -1,4 +1,4 @@
-// Compares every collective on every type, bit for bit, with sequential sums in the order of ranks.
+// Tests every collective on every type. Sums must equal sequential sums in the order of ranks, bit for bit.
 #include <unistd.h>
 
 #include <cstring>
@@ -13,14 +13,15 @@ namespace tessera {
 namespace {
 
 constexpr DType kAllTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
-// Numbers of elements of a shard: zero, few, and no multiple of a vector's width. kChunks needs several chunks.
+// Numbers of elements per shard: zero, few and many. Most are not multiples of a vector's width. A shard of kChunks
+// elements is transferred in several chunks.
 constexpr int64_t kSizes[] = {0, 1, 7, 1024, 4099};
 constexpr int64_t kChunks = 600'007;
 
 using Bytes = std::vector<std::byte>;
 
-// The contribution of rank `rank` at element i. `simple`: small integers with exact sums in every type. Otherwise
-// numbers with sums that depend on the order.
+// The value that rank `rank` contributes at element i. `simple`: small integers, whose sums are exact in every type.
+// Otherwise the values have sums that depend on the order.
 double value_of(int rank, int64_t i, bool simple) {
   if (simple) return static_cast<double>((rank + 1) * (i % 5));
   const uint64_t bits = (static_cast<uint64_t>(i) * 8 + static_cast<uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15u;
@@ -74,7 +75,7 @@ void add(Bytes& sum, const Bytes& other, int64_t i) {
   put(sum, i, static_cast<T>(get<T>(sum, i) + get<T>(other, i)));
 }
 
-// Σ over the ranks, in the order of ranks.
+// The sum of the contributions of ranks 0 to size - 1, added in this order.
 Bytes reference_sum(int size, int64_t num_elems, DType dtype, bool simple) {
   Bytes sum = contribution(0, num_elems, dtype, simple);
   const auto load = [&](const Bytes& bytes, int64_t i) {
@@ -148,7 +149,7 @@ class Collectives : public testing::Test {
     for (const DType dtype : kAllTypes) {
       for (const int64_t shard : kSizes) {
         for (const bool simple : {true, false}) {
-          if (!simple && test_uses_cuda() && size_ > 2) continue;  // NCCL sums in another order
+          if (!simple && test_uses_cuda() && size_ > 2) continue;  // NCCL adds in another order
           SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << shard << (simple ? " simple" : ""));
           check(dtype, shard, simple);
         }
@@ -297,7 +298,7 @@ TEST_F(Collectives, SendTheBytesThatACountingGroupCounts) {
 }
 
 TEST_F(Collectives, ArraysOfMoreElementsThanAnIntCounts) {
-  if (size_ != 2) {  // one size is enough: the test needs 2 GiB per rank
+  if (size_ != 2) {  // one number of ranks is enough, because each rank needs 2 GiB
     EXPECT_NE(size_, 2);
     return;
   }

@@ -23,7 +23,7 @@
 
 namespace tessera {
 
-constexpr int kSteps = 2, kMicroBatches = 3, kSequences = 5;  // no world of 2 to 4 ranks divides 5 sequences
+constexpr int kSteps = 2, kMicroBatches = 3, kSequences = 5;  // 2, 3 or 4 ranks get unequal shares of 5 sequences
 constexpr int64_t kVocabulary = 37, kNewTokens = 4;
 constexpr double kLearningRate = 1e-2;
 inline WorkBounds work_of(int num_micro_batches) {
@@ -42,7 +42,7 @@ inline ModelConfig small_config(const std::string& architecture) {
   config.hidden_dropout = config.attention_dropout = 0.1;
   if (config.is_llama_like()) {
     config.num_kv_heads = 1;
-    config.head_channels = 6;  // 18 channels of queries and 24 of the model
+    config.head_channels = 6;  // the queries have 18 channels (3 heads of 6), but the model has 24
     config.head_norms = config.qkv_bias = true;
   }
   return config;
@@ -50,8 +50,8 @@ inline ModelConfig small_config(const std::string& architecture) {
 
 using Sequence = std::pair<std::vector<int32_t>, std::vector<int32_t>>;  // ids, labels
 
-// The sequences of one global micro-batch. The last one of a step is short: some ranks of larger worlds get no
-// sequence.
+// The sequences of one global micro-batch. The last micro-batch of a step has only two sequences: with three or four
+// ranks, some ranks get none.
 inline std::vector<Sequence> sequences_of(int step, int micro_batch) {
   RandomStream random(static_cast<uint64_t>(100 * step + micro_batch), 1);
   std::vector<Sequence> sequences(micro_batch + 1 == kMicroBatches ? 2 : kSequences);
@@ -97,7 +97,7 @@ struct Outcome {
   std::vector<double> losses, norms;
   double eval_loss = 0;
   std::vector<std::vector<int32_t>> answers;  // to this rank's prompts
-  States initial, states;                     // of all ranks, before and after training
+  States initial, states;                     // complete arrays, before and after training
 };
 
 inline std::vector<std::vector<int32_t>> prompts_of(int rank, int world_size) {
@@ -114,7 +114,7 @@ inline std::vector<float> as_floats(View values) {
   return floats;
 }
 
-// The complete arrays, gathered in one exchange from the parts that each rank saves. Collective.
+// Gathers the complete arrays in one exchange from the parts that each rank saves. A collective call.
 inline States all_states(Engine& engine, Communicator& world) {
   struct Piece {
     int64_t unit, kind, begin, size;
@@ -150,18 +150,19 @@ inline States all_states(Engine& engine, Communicator& world) {
 }
 
 #ifdef TESSERA_TEST_CUDA_STREAMS
-// A CPU device with CUDA streams, on a stand-in for CUDA's runtime.
+// A CPU device whose streams are CudaStreams. These use the replacement for CUDA's runtime in tests/stubs.
 class CpuWithCudaStreams final : public CpuDevice {
  public:
   using CpuDevice::CpuDevice;
-  bool host_visible() const override { return false; }  // like a GPU's memory: all transfers use buffers
+  bool host_visible() const override { return false; }  // as on a GPU: transfers to and from the host use buffers
   std::unique_ptr<Stream> make_stream() override {
     return std::make_unique<cuda::CudaStream>(0, cuda::CudaStream::Waits::in_own_thread);
   }
 };
 #endif
 
-// For a CPU the plan assumes that transfers to and from the host need no staging buffers.
+// Whether the plan includes the staging buffers of `device`. For a CPU, it assumes that transfers to and from the host
+// need none.
 inline bool plan_knows_staging(const Device& device) {
   return device.kind() == DeviceKind::cuda || device.host_visible();
 }
@@ -189,11 +190,11 @@ class Rig {
     Engine engine({device, host, world, ranks_per_node}, config, options);
     engine.prepare(work_of(num_micro_batches));
     engine.initialize_parameters(5);
-    // Saves and loads all states once, as a checkpoint does.
+    // Save and load all states once, as a checkpoint does.
     enter(Phase::save);
     Outcome outcome;
     outcome.initial = all_states(engine, world);
-    // Initial parameters differ in their bits between GPU and CPU. All runs start with the parameters of the plain run.
+    // A GPU initializes parameters with other bits than a CPU. Runs on GPUs start with the parameters of the plain run.
     const States& states = test_uses_cuda() && !initial_.empty() ? initial_ : outcome.initial;
     enter(Phase::resume);
     engine.load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
@@ -222,7 +223,7 @@ class Rig {
                                        .first_number = 10 * world.rank()});
     enter(Phase::save);
     outcome.states = all_states(engine, world);
-    // The parameters that each rank saves alone must equal those that it saves with the states.
+    // save_parameters() must give the same parameters as save_states().
     std::map<int64_t, int64_t> num_saved;
     engine.save_parameters([&](int64_t unit, ElemRange range, View part) {
       const int64_t trainable = engine.model().unit(unit).table().num_trainable();
@@ -302,7 +303,7 @@ class Rig {
         const auto category = static_cast<Category>(c);
         if (category == Category::staging && !plan_knows_staging(*device)) continue;
         if (phase == Phase::load && category == Category::staging) {
-          // Parameters are initialized on the tier that holds them. Those in a file may need a buffer in host memory.
+          // The tier that holds the parameters initializes them. On Tier::file, this may need a buffer in host memory.
           EXPECT_LE(host->ledger().peak(phase, category), plan.host.peak(phase, category));
           continue;
         }
@@ -318,25 +319,26 @@ class Rig {
  private:
   ThreadPool pool_;
   States initial_;       // of the plain run
-  bool pinned_ = false;  // whether the previous run used pinned memory; runs alternate
+  bool pinned_ = false;  // whether the latest sharded run on a GPU used pinned memory; the runs alternate
 };
 
-// The maximum difference between a run and the plain run of the same precision.
+// The maximum differences between a run and the plain run of the same precision.
 struct Tolerance {
-  double loss, norm, parameters;  // relative; `parameters` refers to the root of the sum of squares
+  double loss, norm, parameters;  // relative; `parameters` limits the norm of the difference of all parameters
 };
 
-// f32 sums of a few hundred terms depend on their order by 1e-7 times the root of the number of terms, here about 2e-6
-// of the loss. AdamW divides by the size of the gradient. An error of its first steps is therefore at most the learning
-// rate times the relative error of the gradient. Elements whose gradient nearly cancels need a wider bound. The
-// gradient of the key biases is only rounding error, but they still move by the learning rate.
+// If an f32 sum of n terms changes its order, it changes by about 1e-7 √n, relatively. For the few hundred terms of a
+// loss, this is about 2e-6. AdamW divides by the size of the gradient. In its first steps, the error of an update is
+// therefore at most the learning rate times the relative error of the gradient. This relative error is larger for
+// elements whose gradient nearly cancels, so they need a wider bound. The gradient of the key biases is only rounding
+// error, but AdamW still moves these biases by the learning rate.
 constexpr Tolerance kSinglePrecision{1e-4, 1e-3, 1e-2};
 
-// In 16 bits such a difference may round an element of an activation to the neighbouring number, at a relative distance
-// of u = 2^-8 (bf16) or 2^-11 (f16). Gradients that are reduced in 16 bits differ by the same amount. The loss and the
-// norm average over such elements. More of AdamW's small gradients change their sign. The attention of a GPU rounds
-// values that the CPU keeps in 32 bits. After an update the loss contains the rounding of forward and of the gradients:
-// up to 1.4 u was measured in f16.
+// In 16 bits, such a difference may round an element of an activation to the neighbouring number, at a relative
+// distance of u = 2^-8 (bf16) or 2^-11 (f16). Gradients that are reduced in 16 bits differ by the same amount. The loss
+// and the norm average over such elements. More small gradients change their sign than in f32, so more of AdamW's
+// updates do, too. The attention of a GPU rounds values that the CPU keeps in 32 bits. After an update, the loss
+// contains the rounding errors of the forward pass and of the gradients: up to 1.4 u was measured in f16.
 inline Tolerance tolerance_of(const EngineOptions& options) {
   const DType reduced = options.sharding.reduce_dtype.value_or(options.dtype);
   if (options.dtype == DType::f32 && reduced == DType::f32) return kSinglePrecision;

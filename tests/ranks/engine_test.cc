@@ -1,5 +1,5 @@
-// Compares every strategy, tier and order of the engine with the plain run: one process on the same global batches.
-// Also compares every ledger with its plan.
+// Compares every strategy, tier and order of gathering with the plain run: one process on the same global batches. Also
+// compares every ledger with its plan.
 #include <array>
 #include <map>
 #include <tuple>
@@ -15,7 +15,8 @@ struct Case {
   std::string name;
 };
 
-// Every strategy on every tier that it supports, with every GradientSync, with and without checkpointed blocks.
+// Every strategy with each of the offloads below and each GradientSync that it supports, with and without checkpointed
+// blocks.
 std::vector<Case> all_cases() {
   constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
   std::vector<Case> cases;
@@ -34,15 +35,15 @@ std::vector<Case> all_cases() {
           options.strategy = strategy;
           options.offload = offload;
           options.gradient_sync = sync;
-          // The options of gathering rotate through the cases.
+          // The values of the other options rotate through the cases.
           options.backward_prefetch = static_cast<BackwardPrefetch>(turn % 3);
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
-          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // otherwise a GPU chooses by the measured time
+          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // otherwise a GPU chooses from measured times
           if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // otherwise a unit is one piece
           options.file_folder = testing::TempDir();
-          const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of three
+          const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of the three blocks
           ++turn;
           cases.push_back({options, checkpointed_blocks,
                            std::string(row_of(strategy).name) + " optimizer:" + name_of(offload.optimizer) +
@@ -61,8 +62,8 @@ int ranks_per_node() {
   return test_world().size() == 4 ? 2 : test_world().size();
 }
 
-// Every `stride`-th case from `first` on. If the stride shares no factor with the numbers of tiers, syncs and so on,
-// the cases cover all values of each.
+// Every `stride`-th case from case `first` on (from 0). If the stride has no common factor with the numbers of
+// offloads, syncs and so on, the cases cover all values of each option.
 std::vector<Case> some_cases(size_t stride, size_t first) {
   const std::vector<Case> all = all_cases();
   std::vector<Case> some;
@@ -70,19 +71,19 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
   return some;
 }
 
-// Every case on GPUs, and with four ranks: only they form two nodes. Otherwise a fifth of the cases, a different one
-// for each number of ranks.
+// On GPUs or with four ranks: all cases, because only four ranks form two nodes. Otherwise a fifth of the cases. Each
+// number of ranks has another fifth.
 std::vector<Case> cases_of_world() {
 #ifdef TESSERA_TEST_CUDA_STREAMS
-  const bool all = false;  // the test without streams runs them all
+  const bool all = false;  // the program without CUDA streams runs all cases
 #else
   const bool all = test_uses_cuda() || test_world().size() == 4;
 #endif
   return all ? all_cases() : some_cases(5, static_cast<size_t>(test_world().size()));
 }
 
-// Compares each case with the plain run. Cases with the same groups and the same time of reduction must agree with each
-// other bit for bit.
+// Compares each case with the plain run. Two cases must agree bit for bit if both reduce in the same groups, at the
+// same time (per micro-batch or per step), and compute the norm from pieces of the same size.
 void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches, bool tied_head = true,
            const char* architecture = "bloom", std::vector<std::string> frozen = {}) {
   Rig rig;
@@ -105,9 +106,9 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     expect_close(plain, outcome, tolerance_of(options));
     if (testing::Test::HasFailure()) return;
     const ShardPlan plan(test.options, test_world().size(), test_world().rank(), ranks_per_node());
-    // NCCL sums more than two numbers in an order that depends on the collective and on the place in a bucket.
+    // NCCL adds more than two numbers in an order that depends on the collective and on the position in a bucket.
     if (test_uses_cuda() && test_world().size() > 2 && !plan.shard_optimizer()) continue;
-    // If gradients accumulate outside the device, their norm is computed there, piece by piece.
+    // If gradients accumulate outside the device, their norm is also computed outside it, piece by piece.
     const int64_t on_device =
         test_uses_cuda() ? 0 : ShardOptions().piece_elems;  // on CPUs the norm treats a unit as one piece
     const bool beyond = test.options.offload.gradients != Tier::device && num_micro_batches > 1;
@@ -133,8 +134,8 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfQwen3) {
   check(some_cases(17, 11), {}, kMicroBatches, false, "qwen3");
 }
 
-// Units of frozen parameters, units of both kinds, and a backward that ends above the embedding. The rig checks that
-// frozen parameters keep their bits.
+// Tests units with only frozen parameters, units with frozen and trainable ones, and backward passes that end before
+// the embedding. The rig checks that frozen parameters keep their bits.
 TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithFrozenParameters) {
   const std::vector<std::string> all[] = {
       {"word_embeddings*", "h.0.*"}, {"*.bias"},         {"h.1.*"},
@@ -184,7 +185,8 @@ TEST(Engine, StepsOfOneMicroBatchGiveThePlainRun) {
   check(some_cases(7, 0), {}, 1);
 }
 
-// 16-bit parameters and activations with 32-bit masters. Gradients are computed and reduced in 16 or 32 bits.
+// Parameters and activations in 16 bits (once in 32 bits), with 32-bit masters or with bf16 states. Gradients are
+// reduced in 16 or 32 bits.
 TEST(Engine, HalvesGiveThePlainRun) {
   struct Types {
     DType dtype;
@@ -210,7 +212,7 @@ TEST(Engine, HalvesGiveThePlainRun) {
   }
 }
 
-// NaN and infinity of any rank reach neither parameters nor moments. All ranks skip the same updates, and the next step
+// NaN and infinity on any rank must not reach parameters or moments. All ranks skip the same updates, and the next step
 // is not affected.
 TEST(Engine, NothingUpdatesFromWhatIsNotFinite) {
   ThreadPool pool(1);
@@ -243,14 +245,14 @@ TEST(Engine, NothingUpdatesFromWhatIsNotFinite) {
     };
     EXPECT_EQ(engine->find_non_finite_unit(), std::nullopt);
     EXPECT_FALSE(step(*engine, 0, loss_scale).skipped);
-    EXPECT_TRUE(step(*engine, 1, INFINITY).skipped);  // only the gradients are non-finite, on every rank
+    EXPECT_TRUE(step(*engine, 1, INFINITY).skipped);  // the loss is finite, and the gradients of every rank are not
     EXPECT_FALSE(step(*engine, 1, loss_scale).skipped);
     for (int number = 0; number < 2; ++number) EXPECT_FALSE(step(*other, number, loss_scale).skipped);
     const States sound = all_states(*engine, *communicator);
     EXPECT_EQ(sound, all_states(*other, *communicator));
     EXPECT_EQ(engine->num_updates(), 2);
 
-    // A non-finite parameter on the last rank. It affects activations, loss and gradients.
+    // The last rank loads a non-finite parameter. It affects activations, loss and gradients.
     const int64_t unit = config.num_layers;
     const ParameterSpec& spec = engine->model().unit(unit).table().specs().back();
     const auto element = static_cast<size_t>(spec.offset + spec.shape.num_elems() - 1);
@@ -288,7 +290,7 @@ TEST(Engine, ARunRepeatsBitForBit) {
   expect_close(rig.plain(config, options, kMicroBatches), first, kSinglePrecision);
 }
 
-// On a GPU, blocks run as graphs from the second batch of the same size on. Other devices use no graphs.
+// On a GPU, blocks run as CUDA graphs from the second batch of a size on. Other devices use no graphs.
 TEST(Engine, GraphsChangeNoBit) {
   ThreadPool pool(1);
   World& world = test_world();
@@ -325,7 +327,7 @@ TEST(Engine, GraphsChangeNoBit) {
   }
 }
 
-// The tiers of states and parameters change no bit of the initial parameters, nor of steps with one micro-batch.
+// With one micro-batch per step, the tiers of states, gradients and parameters do not change a bit of the results.
 TEST(Engine, TiersChangeNoBit) {
   constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::file};
   std::vector<Offload> all;

@@ -1,4 +1,4 @@
-// Ranks that miss a collective or call another one. Needs at least two ranks.
+// Tests with ranks that miss a collective, or call another collective than the others. Needs at least two ranks.
 #include "rank_test.h"
 #include "tessera/comm/mpi/message_collectives.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-// A message that arrives after a collective has failed is not written to memory that the caller may have freed.
+// A message may arrive after its collective has failed. The caller may have freed the memory, so nothing writes to it.
 TEST(FailedLane, LeavesMemoryAlone) {
   MPI_Comm messages = MPI_COMM_NULL, host = MPI_COMM_NULL;
   const int rank = test_world().rank(), color = rank < 2 ? 0 : MPI_UNDEFINED;
@@ -41,7 +41,7 @@ TEST(FailedLane, LeavesMemoryAlone) {
 
 class Failures : public testing::Test {
  protected:
-  // The text of the error that the work on a stream throws.
+  // The text of the CommunicationError that `work` on a new stream throws; "" if it throws none.
   template <typename Work>
   std::string error_of(const Work& work) {
     const auto stream = device_->make_stream();
@@ -97,12 +97,12 @@ TEST_F(Failures, AMissingRankIsNamed) {
   EXPECT_TRUE(has(error, "rank " + std::to_string(rank_) + ": reduce_scatter of gradients of h.3")) << error;
   if (rank_ != late) {
     const size_t names =
-        error.find("waited 1 s for rank");  // names all late ranks; a busy machine may delay others too
+        error.find("waited 1 s for rank");  // the text names all late ranks: several on a busy machine
     ASSERT_NE(names, std::string::npos) << error;
     EXPECT_TRUE(has(error.substr(error.find("for rank", names)), std::to_string(late))) << error;
     others_have_failed();
   }
-  // Messages may still arrive for a group whose collective has failed. Therefore it is neither used again nor
+  // Messages may still arrive for a group whose collective has failed. Therefore the group is neither used again nor
   // destroyed.
   static std::vector<std::pair<Communicator*, Device*>> kept;
   kept.emplace_back(group.release(), device_.release());

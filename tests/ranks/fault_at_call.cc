@@ -1,4 +1,5 @@
-// A library for LD_PRELOAD. It counts chosen calls of a process, and makes some of them fail or sends a signal in them.
+// A library for LD_PRELOAD. It counts chosen calls of a process. It makes some of them fail or transfer fewer bytes, or
+// sends a signal to the process before them.
 //
 //   FAULT_CALLS  the calls to count, separated by blanks. For reading: open_read, read, pread, fstat, stat, opendir,
 //                readdir. For writing: open_write, write, pwrite, fsync, ftruncate, mkdir, rename. Others: flock,
@@ -7,10 +8,10 @@
 //                streams. process_vm_readv has no path and always counts
 //   FAULT_RANK   the rank whose calls count; empty: all processes
 //   FAULT_CALL   the number of the first call with a fault, from 1; empty: no fault
-//   FAULT_TIMES  how many calls in a row have the fault (default 1)
+//   FAULT_TIMES  how many consecutive counted calls have the fault (default 1)
 //   FAULT_KIND   "error N": the call fails with errno N; "signal N": the process gets signal N before the call;
 //                "short": the call transfers half of the bytes
-//   FAULT_COUNT  a file; at its end the process writes the number of counted calls there
+//   FAULT_COUNT  the path of a file: when the process ends, it writes the number of counted calls to this file
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -66,14 +67,14 @@ bool is_meant(const char* path) {
 }
 
 bool is_meant(int file) {
-  if (file <= STDERR_FILENO) return false;  // errors are reported there
+  if (file <= STDERR_FILENO) return false;  // a standard stream: errors are reported there
   if (!*variable("FAULT_PATH")) return true;
   char link[64], path[PATH_MAX];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", file);
   const ssize_t length = readlink(link, path, sizeof path - 1);
   if (length <= 0) return false;
   path[length] = 0;
-  return path[0] == '/' && is_meant(path);  // "socket:[7]", "anon_inode:[eventfd]" are no paths
+  return path[0] == '/' && is_meant(path);  // "socket:[7]", "anon_inode:[eventfd]" are not paths
 }
 
 bool is_meant(std::nullptr_t) {
@@ -83,7 +84,7 @@ bool is_meant(std::nullptr_t) {
 std::atomic<long> num_calls{0};
 enum class Fault { none, error, half };
 
-// Counts a call that is meant, and returns its fault. Sets errno for an error. A signal is delivered here.
+// Counts a call and returns its fault. Sets errno for Fault::error. Raises the signal of a signal fault itself.
 Fault next_fault() {
   static const long first = std::atol(variable("FAULT_CALL")), times = std::max(1L, std::atol(variable("FAULT_TIMES")));
   static const char* const kind = variable("FAULT_KIND");
@@ -130,7 +131,7 @@ __attribute__((destructor)) void write_count() {
 
 }  // namespace
 
-// The function that this library hides.
+// The real function that this library replaces.
 #define REAL(name)                                                                        \
   ([] {                                                                                   \
     static auto* const real = reinterpret_cast<decltype(&name)>(dlsym(RTLD_NEXT, #name)); \

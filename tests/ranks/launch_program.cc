@@ -1,4 +1,4 @@
-// A program with Tessera's command line and verbs for tests of the launcher.
+// A program for tests of the launcher: Tessera's command line with other verbs.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -23,7 +23,8 @@ void sleep_ms(int time) {
   std::this_thread::sleep_for(std::chrono::milliseconds(time));
 }
 
-// The first rank prints what the ranks see of their surroundings.
+// Rank 0 prints the numbers of all ranks, and what it sees itself: threads, standard input, a variable of the
+// environment, a setting and the terminal.
 int say(const Invocation& invocation) {
   World& world = *invocation.world;
   const auto ranks = world.communicator().all_gather_text(std::to_string(world.rank()), "ranks");
@@ -39,12 +40,13 @@ int say(const Invocation& invocation) {
   return 0;
 }
 
-// Runs steps of collectives. In the third step the last rank performs `--prompt ACTION`, a failure.
+// Runs ten steps of collectives with the failure `--prompt ACTION`. Most actions happen on the last rank, in the third
+// step.
 int misbehave(const Invocation& invocation) {
   World& world = *invocation.world;
   const std::string action = invocation.settings().prompt;
   if (action == "stop-in-mpi" && world.rank() == world.size() - 1) {
-    world.communicator().barrier("groups to form");  // the others continue with MPI's own collectives
+    world.communicator().barrier("groups to form");  // the other ranks then wait in MPI's own collectives
     raise(SIGSTOP);
   }
   if (action == "stop-at-end") {
@@ -63,7 +65,7 @@ int misbehave(const Invocation& invocation) {
     for (;;) sleep_ms(20);
   }
   for (int step = 0; step < 10; ++step) {
-    if (step == 2 && action == "kill-alone") {  // while the others compute
+    if (step == 2 && action == "kill-alone") {  // the other ranks compute and wait in no collective
       if (world.rank() == world.size() - 1) raise(SIGKILL);
       for (;;) sleep_ms(20);
     }
@@ -77,7 +79,7 @@ int misbehave(const Invocation& invocation) {
       if (action == "throw") throw RunError("disk", "is full", "Make room");
       if (action == "memory") throw std::bad_alloc();
       if (action == "input") throw InputError("model.safetensors", "is cut");
-      if (action == "watch") {  // like the watch of a GPU's collectives: the computing thread waits forever
+      if (action == "watch") {  // as on a GPU: another thread reports the failure, and this thread waits forever
         std::thread([&] {
           world.fail(ExitCode::kCommunication, "all_gather of parameters of h.4: waited 7 s", {});
         }).join();
@@ -91,7 +93,7 @@ int misbehave(const Invocation& invocation) {
   return 0;
 }
 
-// Works until a signal arrives, then returns 75 on all ranks.
+// Works until a signal arrives, then returns 75 on all ranks. With `--prompt forever` it then continues to run.
 int work(const Invocation& invocation) {
   World& world = *invocation.world;
   if (world.rank() == 0) Console::of_process().print("at work");
@@ -103,7 +105,8 @@ int work(const Invocation& invocation) {
   return static_cast<int>(ExitCode::kSavedAfterSignal);
 }
 
-// Fails in the first `--prompt TIMES` starts. Counts its starts in a file in the output folder.
+// Rank 0 is killed in the first `--prompt TIMES` starts. A file in the output folder counts the starts. Each start also
+// writes a file checkpoint-NUMBER.
 int recover(const Invocation& invocation) {
   World& world = *invocation.world;
   const Settings& settings = invocation.settings();

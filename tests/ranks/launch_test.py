@@ -1,4 +1,4 @@
-"""Tests of the launcher of ranks, with the verbs of launch_program: `python3 launch_test.py PATH_OF_LAUNCH_PROGRAM`."""
+"""Tests of the launcher, with the verbs of launch_program: `python3 launch_test.py LAUNCH_PROGRAM [TEST...]`."""
 import os
 import pty
 import re
@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import mpirun  # noqa: E402
 
 MPIRUN = [*mpirun.MPIRUN, "-n", "3"]
-# When a rank dies, Open MPI gives the others one second to report it. Hydra kills them immediately.
+# When a rank dies, Open MPI gives the other ranks one second to report this. Hydra (MPICH) kills them immediately.
 OTHERS_HAVE_TIME = mpirun.IS_OPEN_MPI
 
 
@@ -204,10 +204,10 @@ class Launch(unittest.TestCase):
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_an_ignored_hangup_stays_ignored(self):
-        """The same as under nohup."""
+        """nohup starts programs in the same way, with SIGHUP ignored."""
         process = self.at_work(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         process.send_signal(signal.SIGHUP)
-        time.sleep(0.2)  # enough time for a run that handles the signal to react
+        time.sleep(0.2)  # long enough for a reaction, if the run handled the signal
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=RUN_LIMIT_S)
@@ -231,7 +231,7 @@ class Launch(unittest.TestCase):
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_a_reader_that_goes_away(self):
-        """A verb that prints results ends silently, with several ranks as with one."""
+        """If nobody reads its output, a verb that prints results ends without a message, also with several ranks."""
         reader, writer = os.pipe()
         os.close(reader)
         code, _, err = self.run_program("say", "--nproc", "2", stdout=writer)
@@ -251,14 +251,14 @@ class Launch(unittest.TestCase):
     def test_signals_that_come_together_are_one(self):
         process = self.at_work("--max-restarts", "3")
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCONT:
-            process.send_signal(number)  # three signals are pending when it continues
+            process.send_signal(number)  # three signals are pending when the process continues
         _, err = process.communicate(timeout=RUN_LIMIT_S)
         self.assertEqual((process.returncode, err), (75, b""))
 
     def test_a_signal_before_the_start_of_ranks_reaches_them(self):
         process = self.start("work", "--nproc", "2", "--max-restarts", "3")
         children = ""
-        while not children:  # it handles signals from the start of mpirun on; the threads of BLAS have ended by then
+        while not children:  # when mpirun exists, the launcher handles signals, and BLAS has no threads any more
             with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
                 children = file.read()
         process.send_signal(signal.SIGUSR1)
@@ -276,7 +276,7 @@ class Launch(unittest.TestCase):
     def test_no_rank_outlives_the_launcher(self):
         process = self.at_work()
         ranks = subprocess.run(["pgrep", "-f", f"^{PROGRAM} work"], stdout=subprocess.PIPE).stdout.split()
-        self.assertEqual(len(ranks), 3)  # the launcher is one of them
+        self.assertEqual(len(ranks), 3)  # the launcher and two ranks
         process.kill()
         process.communicate(timeout=RUN_LIMIT_S)
         deadline = time.monotonic() + 20

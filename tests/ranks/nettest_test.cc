@@ -1,4 +1,5 @@
-// Network tests on real ranks: healthy collectives have no wrong element, and damaged ones are noticed.
+// Runs network tests on real ranks. Healthy collectives have no wrong element. Wrong elements of damaged collectives
+// are counted.
 #include <functional>
 
 #include "rank_test.h"
@@ -8,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Forwards to another communicator, and damages arrays before or after its collectives.
+// Forwards to another communicator, and damages an array before or after each collective.
 class Damaged final : public Communicator {
  public:
   using Damage = std::function<void(View)>;
@@ -77,7 +78,7 @@ TEST_F(NetTests, HealthyRanksHaveNoWrongElement) {
         EXPECT_GT(result.seconds, 0);
         EXPECT_NEAR(result.busbw, result.algbw * bus_factor(collective, size_), 1e-12);
         EXPECT_EQ(result.iterations, 2);
-        // All ranks agree, to the bit.
+        // All ranks return the same time.
         const auto times = group_->all_gather_text(std::to_string(result.seconds), "times");
         EXPECT_EQ(times, std::vector<std::string>(times.size(), times[0]));
       }
@@ -91,7 +92,8 @@ TEST_F(NetTests, OneChangedElementOnOneRankIsCounted) {
     Damaged damaged(*group_, {}, [&](View x) {
       if (is_last) x.data[x.bytes() - 1] ^= std::byte{1};
     });
-    EXPECT_EQ(run(damaged, collective, 100'000, DType::f32).wrong, 2) << name_of(collective);  // in both checks
+    // A test checks the result twice.
+    EXPECT_EQ(run(damaged, collective, 100'000, DType::f32).wrong, 2) << name_of(collective);
   }
 }
 
@@ -154,7 +156,7 @@ TEST_F(NetTests, PairsOfRanksAreAllTested) {
   }
 }
 
-// Units of several ranks, as nodes are.
+// A unit may consist of several ranks, like a node.
 TEST_F(NetTests, PairsOfUnitsContainAllTheirRanks) {
   if (size_ < 3) return;
   std::vector<int> units(static_cast<size_t>(size_), 1);

@@ -33,10 +33,10 @@ int run(int size) {
   int failed = RUN_ALL_TESTS();
   const auto& outcome = *testing::UnitTest::GetInstance();
   if (outcome.successful_test_count() == 0 || outcome.skipped_test_count() > 0) {
-    std::fprintf(stderr, "rank %d: no test ran, or one was skipped\n", world->rank());
+    std::fprintf(stderr, "rank %d: no test passed, or a test was skipped\n", world->rank());
     failed = 1;
   }
-  // The other ranks may wait for a rank that has failed, so end all of them.
+  // The other ranks may wait for a rank that has failed. abort() ends all ranks.
   if (failed) world->abort(ExitCode::kRunFailed);
   world.reset();
   return 0;

@@ -1,5 +1,5 @@
-// Tests that run as ranks: `mpirun -n N program --world=N [--transport=messages] [--device=cuda]`. A program fails if
-// its world does not have N ranks, if a test is skipped, or if no test runs.
+// Tests that run as ranks: `mpirun -n N program --world=N [--transport=direct|messages] [--device=cuda]`. A program
+// fails if its world does not have N ranks, if a test is skipped, or if no test passes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 
 namespace tessera {
 
-// Set by main() in rank_main.cc.
+// rank_main.cc sets the values of these functions before the tests run.
 World& test_world();
 Transport test_transport();
-// --device=cuda: the ranks compute on GPUs.
+// Whether the ranks compute on GPUs (--device=cuda).
 bool test_uses_cuda();
 
 }  // namespace tessera

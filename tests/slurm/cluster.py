@@ -1,6 +1,6 @@
-"""A Slurm of two hosts on one machine, for root: each host has namespaces of its own (network, host name, processes,
-mounts, shared memory). A veth pair connects each host with a bridge in a third namespace, the switch. All processes and
-namespaces end with `stop`."""
+"""A Slurm cluster of two hosts on one machine. It needs root. Each host has its own namespaces (network, host name,
+processes, mounts, shared memory). A veth pair connects each host with a bridge in a third group of namespaces,
+"switch". stop() ends all processes and namespaces."""
 import os
 import re
 import shutil
@@ -42,13 +42,13 @@ PartitionName=debug Nodes=ALL Default=YES State=UP
 
 
 def missing():
-    """The programs and files that this machine lacks for the cluster, one text each."""
+    """What this machine lacks for the cluster, one text each: root rights and Debian packages."""
     lacks = []
     if os.geteuid() != 0:
-        lacks.append("the rights of root (namespaces)")
+        lacks.append("root rights (for namespaces)")
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     packages = {package for program, package in NEEDED.items() if not shutil.which(program, path=path)}
-    # Slurm's plugin for PMIx opens libpmix.so, which only the package for developers contains.
+    # Slurm's plugin for PMIx opens libpmix.so, which only the developer package contains.
     if not any(os.path.exists(os.path.join(folder, "libpmix.so"))
                for folder in ["/usr/lib64", "/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"]):
         packages.add("libpmix-dev")
@@ -56,7 +56,7 @@ def missing():
 
 
 def wait_for(what, condition, limit_s):
-    """The first value of `condition` that is true."""
+    """Calls `condition` until its value is true, and returns this value. Fails after `limit_s` seconds."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         value = condition()
@@ -69,9 +69,9 @@ def wait_for(what, condition, limit_s):
 class Cluster:
     def __init__(self, folder):
         self.folder = folder
-        self.processes = []  # of this test, outside the namespaces
-        self.inits = {}      # host → the first process of its namespaces
-        self.first = {}      # host → its `unshare`
+        self.processes = []  # the processes that _spawn() started
+        self.inits = {}      # host → ID of the first process in its namespaces
+        self.first = {}      # host → the `unshare` process that made its namespaces
 
     def start(self):
         os.makedirs(os.path.join(self.folder, "state"))
@@ -101,14 +101,14 @@ class Cluster:
                 process.wait()
 
     def lose(self, host):
-        """The host stops immediately: its processes are killed, and its address does not answer."""
+        """Stops a host immediately: kills all its processes. Its address no longer answers."""
         process = self.first.pop(host)
         os.kill(self.inits.pop(host), signal.SIGKILL)
         process.wait()
         process.stdout.close()
 
     def bring_back(self, host):
-        """A lost host starts again."""
+        """Starts a lost host again."""
         self._start_host(host)
         self.start_slurmd(host)
 
@@ -116,7 +116,7 @@ class Cluster:
         self._spawn(["slurmd", "-D", "-N", host], host=host)
 
     def run(self, *words, host="hostA", env=None, check=True):
-        """The standard output of a command on a host."""
+        """Runs a command on a host. Returns its standard output."""
         done = subprocess.run(self._on(host, words), env=self._environment(env), check=False, timeout=120,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if check and done.returncode != 0:
@@ -124,7 +124,7 @@ class Cluster:
         return done.stdout
 
     def submit(self, job_file, *options, env=None):
-        """Submits a job file from a folder other than its own, and returns the number of the job."""
+        """Submits a job file. The working folder is not the file's folder. Returns the number of the job."""
         return self.run("sbatch", "--parsable", *options, job_file, env=env).strip()
 
     def job(self, number):
@@ -132,14 +132,14 @@ class Cluster:
         return dict(re.findall(r"(\S+?)=(\S*)", self.run("scontrol", "--oneliner", "show", "job", number)))
 
     def wait_for_state(self, number, states, limit_s):
-        """Waits until the job is in one of `states`, and returns its fields. A waiting job may start immediately."""
+        """Waits until the job is in one of `states`, and returns its fields. It may miss a very short state."""
         def reached():
             fields = self.job(number)
             return fields if fields["JobState"] in states else None
         return wait_for(f"job {number} to be {' or '.join(states)}", reached, limit_s)
 
     def start_now(self, number):
-        """A requeued job waits about two minutes. This makes it start immediately."""
+        """Makes a requeued job start immediately. Slurm would let it wait about two minutes."""
         self.run("scontrol", "update", f"JobId={number}", "StartTime=now")
 
     def _write(self, name, text):
@@ -172,7 +172,8 @@ class Cluster:
             self.inits[host] = int(file.read().split()[0])
 
     def _start_host(self, host):
-        for kind in ["spool", "tmp"]:  # as on a host that keeps them in memory: Slurm 22.05 fails on files of a lost host
+        # Empty folders, as on a host that keeps them in memory. Slurm 22.05 fails if it finds files of a lost host.
+        for kind in ["spool", "tmp"]:
             shutil.rmtree(os.path.join(self.folder, f"{kind}-{host}"), ignore_errors=True)
             os.makedirs(os.path.join(self.folder, f"{kind}-{host}"))
         self._start_namespaces(host, "mount -t tmpfs none /dev/shm && mount -t tmpfs none /tmp && "

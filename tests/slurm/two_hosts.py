@@ -1,5 +1,5 @@
-"""Submits the files of `tessera slurm` to a real Slurm of two hosts (cluster.py): python3 two_hosts.py PROGRAM [TEST…].
-tools/slurm_test.sh runs it. It needs root, takes about ten minutes, and does not belong to ./check."""
+"""Submits job files of `tessera slurm` to a real Slurm of two hosts (cluster.py): python3 two_hosts.py PROGRAM [TEST…].
+tools/slurm_test.sh runs this test, and ./check does not. The test needs root and takes about ten minutes."""
 import json
 import os
 import re
@@ -16,7 +16,7 @@ from tessera_cli import PROGRAM, main  # noqa: E402
 from tiny_job import BLOOM, JOB, jsonl, questions, without_timing  # noqa: E402
 
 NUM_RANKS = 4
-REQUEUE_PAUSE_S = 4  # Slurm refuses a job that starts again in the second of its requeue ("credential revoked")
+REQUEUE_PAUSE_S = 4  # Slurm refuses a start in the same second as the requeue ("credential revoked")
 
 
 class TwoHosts(unittest.TestCase):
@@ -82,7 +82,7 @@ class TwoHosts(unittest.TestCase):
         return sorted(int(match[1]) for entry in os.listdir(self.path(name)) if (match := re.fullmatch(r"checkpoint-(\d+)", entry)))
 
     def run_to_the_end(self, number, limit_s):
-        """Starts the job each time it is queued again. Returns its fields at the end."""
+        """Waits until the job ends. Starts it each time it is queued again. Returns the job's fields at the end."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             fields = self.cluster.job(number)
@@ -105,14 +105,15 @@ class TwoHosts(unittest.TestCase):
         self.assertEqual((fields["JobState"], fields["ExitCode"]), ("COMPLETED", "0:0"), self.log("limited", number))
         self.assertGreaterEqual(int(fields["Restarts"]), 1)
         log = self.log("limited", number)
-        self.assertEqual(log.count("the run has saved; queue it again"), int(fields["Restarts"]))
+        self.assertEqual(log.count("the run has saved; the job is queued again"), int(fields["Restarts"]))
         whole = self.submit("whole", steps)
         self.assertEqual(self.run_to_the_end(whole, 300)["Restarts"], "0")
         self.assert_same_results("limited", "whole")
-        print(f"{steps} steps, {fields['Restarts']} requeues: metrics and model equal one uninterrupted run")
+        print(f"{steps} steps, {fields['Restarts']} requeues: metrics and model equal those of an uninterrupted run")
 
     def test_hybrid_shard_sees_two_nodes(self):
-        """Two ranks of a node share a copy of the model. Two groups of one node each compute the same as given groups."""
+        """The two ranks of a node hold one copy of the model together. Tessera detects these groups: memory and results
+        are the same as with --shard-group-size 2."""
         self.cluster.wait_for_state(self.submit("detected", 20), ["COMPLETED"], 120)
         self.cluster.wait_for_state(self.submit("given", 20, "--shard-group-size", "2"), ["COMPLETED"], 120)
         self.cluster.wait_for_state(self.submit("four", 20, "--shard-group-size", "4"), ["COMPLETED"], 120)
@@ -126,7 +127,7 @@ class TwoHosts(unittest.TestCase):
         fields = self.cluster.wait_for_state(number, ["TIMEOUT", "FAILED", "COMPLETED"], 240)
         self.assertEqual((fields["JobState"], fields["Restarts"]), ("TIMEOUT", "0"))
         log = self.log("unsignalled", number)
-        self.assertNotIn("queue it again", log)
+        self.assertNotIn("the job is queued again", log)
         self.assertIn("DUE TO TIME LIMIT", log)
         self.assertTrue(self.checkpoints("unsignalled"))
 
@@ -141,7 +142,7 @@ class TwoHosts(unittest.TestCase):
 
     def test_a_lost_node_queues_the_job_again(self):
         """Slurm queues the job again, because the file has --requeue. The checkpoint before the loss is intact."""
-        steps = max(2000, self.steps_of(25))  # the node is lost after 1250
+        steps = max(2000, self.steps_of(25))  # the node is lost at about step 1250
         number = self.submit("lost", steps)
         self.wait_for_lines("lost", 1000 // 50 + 5)
         self.cluster.lose("hostB")
@@ -156,7 +157,8 @@ class TwoHosts(unittest.TestCase):
         self.assert_same_results("lost", "not_lost")
 
     def test_jobs_of_a_sweep_run_one_after_the_other(self):
-        """A requeued job has not ended, and a failed one has: the next one waits for the first, and starts after the second."""
+        """A requeued job has not ended, so the next job keeps waiting for it. A failed job has ended, so the next job
+        starts."""
         with open(self.path("chain.toml"), "w", encoding="utf-8") as file:
             file.write('output_dir = "chain/{name}"\n[[run]]\nname = "long"\n'
                        f'max_steps = {self.steps_of(1000)}\n[[run]]\nname = "fails"\ndevice = "cuda"\nmax_steps = 5\n'
@@ -182,7 +184,7 @@ class TwoHosts(unittest.TestCase):
         number = self.submit("failing", 100, "--device", "cuda")
         fields = self.cluster.wait_for_state(number, ["FAILED", "COMPLETED"], 60)
         self.assertEqual((fields["JobState"], fields["Restarts"]), ("FAILED", "0"))
-        self.assertNotIn("queue it again", self.log("failing", number))
+        self.assertNotIn("the job is queued again", self.log("failing", number))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-// Replaces the part of CUDA's runtime that a CudaStream calls, without a GPU. A stream is a thread that runs each piece
-// of work after a random delay. The functions have other names than the library's (tests/CMakeLists.txt), so a program
-// can link both.
+// Replaces the functions of CUDA's runtime that a CudaStream calls. Needs no GPU. A stream is a thread that runs each
+// piece of work after a random delay. The functions have other names than the library's (tests/CMakeLists.txt), so a
+// program can link both.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 struct CUstream_st {
   std::unique_ptr<tessera::Stream> thread = tessera::make_host_stream();
-  tessera::RandomStream random{reinterpret_cast<uintptr_t>(this), 0};  // used only by that thread
+  tessera::RandomStream random{reinterpret_cast<uintptr_t>(this), 0};  // only `thread` uses it
 
   void put(std::function<void()> work) {
     thread->run([this, work = std::move(work)] {

@@ -1,6 +1,6 @@
 // Replaces NVIDIA's management library: one GPU at 0000:1B:00.0 with values that the tests expect. Variants:
 //   NVML_STUB_OLD        has only the functions of the oldest drivers
-//   NVML_STUB_LOST       the GPU has fallen off the bus and returns no values
+//   NVML_STUB_LOST       the GPU has fallen off the bus, and queries of the GPU return an error
 //   NVML_STUB_NO_DRIVER  the library exists, but no driver is loaded
 #include <unistd.h>
 

@@ -57,12 +57,12 @@ void Collectives::fail(const Call& call, const std::string& what, const std::str
 
 void Collectives::fail_waiting(const Call& call, const std::vector<int>& ranks) const {
   fail(call, fmt::format("waited {} s for {}", group_.timeout_s, names_of(ranks)),
-       "If it is slow and not stuck, give a longer --comm-timeout");
+       "If a rank is slow but not stuck, give a longer --comm-timeout");
 }
 
 void Collectives::fail_disagreeing(const Call& call, int peer, const Call& theirs) const {
   const auto size = [](const Call& c) { return fmt::format("{} bytes of {}", c.bytes, tessera::name_of(c.dtype)); };
-  fail(call, fmt::format("has {} from root {} here, but {} has {} of {} from root {}", size(call), call.root,
+  fail(call, fmt::format("has {} from root {} here, but {} is in {} with {} from root {}", size(call), call.root,
                          names_of({peer}), theirs.to_string(), size(theirs), theirs.root));
 }
 

@@ -21,7 +21,7 @@ struct GroupInfo {
   int rank = 0;
   std::vector<int> world_ranks;  // by rank of the group; errors use these numbers
   double timeout_s = 600;
-  StatusBoard* board = nullptr;  // shows what they wait for
+  StatusBoard* board = nullptr;  // shows in which collective a rank waits; may be null
 
   int size() const { return static_cast<int>(world_ranks.size()); }
 };
@@ -36,7 +36,7 @@ struct Call {
   DType dtype;
   int root;
   int64_t bytes;  // of the larger array, or of this rank's text
-  char what[52];  // its subject, truncated
+  char what[52];  // the subject, truncated
 
   static Call make(Collective collective, DType dtype, int64_t bytes, const char* what, int root = 0);
   bool agrees_with(const Call& other) const;
@@ -49,10 +49,12 @@ class Collectives {
   virtual ~Collectives() = default;
   const GroupInfo& group() const { return group_; }
 
-  // All of them throw CommunicationError. After that the object is unusable.
-  // Slice q of `full` = rank q's `shard`, which may be that slice.
+  // All of these functions throw CommunicationError. After an error the object is unusable.
+
+  // Slice q of `full` = rank q's `shard`, for every q. `shard` may be this rank's slice of `full`.
   virtual void all_gather(View shard, View full, const char* what) = 0;
-  // `shard` = Σ of this rank's slice of the ranks' `full`. It may be that slice. The other slices stay unchanged.
+  // `shard` = Σ over the ranks of this rank's slice of their `full`. `shard` may be that slice. The other slices stay
+  // unchanged.
   virtual void reduce_scatter(View full, View shard, const char* what) = 0;
   virtual void all_reduce(View x, const char* what) = 0;
   virtual void broadcast(View x, int root, const char* what) = 0;

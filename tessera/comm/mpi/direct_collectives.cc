@@ -1,9 +1,9 @@
 // Ranks of one node read each other's memory with one copy, and sleep on counters in shared pages.
 //
-// Each rank has a state. In a collective its counter takes three steps. `posted`: peers may read the call and the
-// address of its array. `reduced` (all_reduce only): this rank's slice is summed. `finished`: this rank has read all
-// that it needs. A rank leaves a collective when all have finished. From then on it may change its memory and put the
-// next call into its state.
+// Each rank has a state. In a collective its counter passes up to three steps. `posted`: peers may read the call and
+// the address of its array. `reduced` (all_reduce only): this rank's slice is summed. `finished`: this rank has read
+// all that it needs. A rank leaves a collective when all have finished. From then on it may change its memory and put
+// the next call into its state.
 #include "tessera/comm/mpi/direct_collectives.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ namespace {
 constexpr uint32_t kPosted = 1, kReduced = 2, kFinished = 3;  // steps of one collective
 constexpr int kSpins = 200;                                   // a few microseconds; a peer may need our core
 constexpr int64_t kChunkBytes = 256 << 10;                    // read and summed at a time; fits into the L2 cache
-constexpr auto kLookAround = std::chrono::milliseconds(200);  // how often a waiting rank checks that its peers live
+constexpr auto kLookAround = std::chrono::milliseconds(200);  // how often a waiting rank checks that its peer lives
 
 void pause_briefly() {
 #if defined(__x86_64__)

@@ -11,8 +11,8 @@ class DirectCollectives final : public Collectives {
  public:
   // Bytes of shared pages that one object of `size` ranks needs.
   static int64_t shared_bytes(int size);
-  // Uses the pages from `offset` on. Sums need `scratch`. While the object lives, descendants of `reader` may read this
-  // process's memory.
+  // Uses the pages from byte `offset` on. Sums need `scratch`. While the object lives, descendants of `reader` may read
+  // this process's memory.
   DirectCollectives(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch,
                     pid_t reader);
   ~DirectCollectives() override;
@@ -39,17 +39,17 @@ class DirectCollectives final : public Collectives {
   void read(int peer, int64_t offset, std::byte* to, int64_t bytes);  // reads from the peer's array
   void reduce(View full, View out);
   void finish();
-  void leave();  // no peer waits for this rank after that
+  void leave();  // after this, no peer waits for this rank
   template <typename Failure>
   void give_up(const Failure& failure);
 
   static constexpr uint64_t kToken = 0x7e55e7a0c0111ec7;
-  const uint64_t token_ = kToken;  // peers read it to test whether they can
+  const uint64_t token_ = kToken;  // peers read it to test their access
   const MemoryAccess access_;
   std::shared_ptr<SharedPages> pages_;
   RankState* states_;
   View scratch_;
-  uint32_t base_ = 0;  // steps of finished collectives
+  uint32_t base_ = 0;  // the number of steps of all finished collectives
 };
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// Permits other processes to read this process's memory, on systems that require it. Yama lets only ancestors read,
-// unless a process names another reader (prctl PR_SET_PTRACER). A process names one reader; the descendants of that
-// reader may read as well.
+// Permits other processes to read this process's memory, on systems that require a permission. Yama lets only ancestors
+// read, unless a process names another reader (prctl PR_SET_PTRACER). A process can name only one reader. The
+// descendants of this reader may read as well.
 #pragma once
 
 #include <sys/types.h>
@@ -13,12 +13,12 @@ namespace tessera {
 // This process's ancestors, parent first, without process 1. The list ends early if the system hides one of them.
 std::vector<pid_t> ancestors();
 
-// The nearest process that is in all chains of ancestors. 0: only process 1 is.
+// The nearest process that is in all chains of ancestors. 0 if there is none except process 1.
 pid_t nearest_common(std::span<const std::vector<pid_t>> chains);
 
 // While objects exist, the descendants of their readers may read this process's memory. All readers are ancestors of
-// this process. If there are several, the process names the farthest one, because the others descend from it. A reader
-// of 0 names nobody.
+// this process. If there are several, the process names the farthest one, because the others descend from it. If
+// `reader` is 0, the object names nobody.
 class MemoryAccess {
  public:
   explicit MemoryAccess(pid_t reader);

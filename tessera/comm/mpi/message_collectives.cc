@@ -134,7 +134,7 @@ void MessageCollectives::begin(const Call& call) {
   }
 }
 
-// Slice q of `full` = rank q's `mine`. This rank's own slice stays unchanged.
+// Fills slice q of `full` with rank q's `mine`, except this rank's own slice.
 void MessageCollectives::gather_slices(View mine, View full) {
   Pending pending;
   for (int q = 0; q < group().size(); ++q) {

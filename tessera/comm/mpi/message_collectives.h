@@ -36,7 +36,7 @@ class MessageCollectives final : public Collectives {
   void receive(Pending& pending, int peer, std::byte* data, int64_t bytes);
   void wait(Pending& pending);
   void check(int mpi_result, int peer);
-  void begin(const Call& call);  // exchanges calls with the peers; all must be at the same call
+  void begin(const Call& call);  // exchanges calls with the peers, and checks that they agree
   void gather_slices(View mine, View full);
   void reduce(View full, View out);
 

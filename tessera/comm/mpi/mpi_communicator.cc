@@ -34,7 +34,8 @@ pid_t find_launcher_of(MPI_Comm comm, int size) {
   return nearest_common(chains);
 }
 
-// Two objects in pages that the ranks of `comm` share. If one rank cannot share or read, all ranks get an empty list.
+// Returns two objects in pages that the ranks of `comm` share: for streams, and for host calls. If any rank cannot
+// share or read memory, all ranks get an empty list.
 std::vector<std::unique_ptr<Collectives>> make_direct_collectives(MPI_Comm comm, const GroupInfo& group, View scratch) {
   char name[64] = {};
   const int64_t bytes_of_one = DirectCollectives::shared_bytes(group.size());
@@ -137,7 +138,7 @@ class MpiCommunicator final : public Communicator {
       if (texts[r].size() != bytes) {
         throw CommunicationError(
             fmt::format("rank {}", host_collectives_->group().world_ranks[static_cast<size_t>(rank())]),
-            fmt::format("sum of {}: has {} values here, {} on rank {}", what, values.size(),
+            fmt::format("sum of {}: has {} values here, but {} on rank {}", what, values.size(),
                         texts[r].size() / sizeof(double), host_collectives_->group().world_ranks[r]));
       }
     }

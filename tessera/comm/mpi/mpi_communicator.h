@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// A group of the ranks of `comm`. It duplicates `comm` for its own use. `device` is null if the group serves host calls
-// only. `board` may be null, and must outlive the group. Collective. CommunicationError.
+// A group of the ranks of `comm`. The group duplicates `comm` for its own use. `device` is null if the group serves
+// host calls only. `board` may be null, and must outlive the group. Collective. Throws CommunicationError.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, Device* device, const WorldOptions& options,
                                                     StatusBoard* board);
 

@@ -26,7 +26,7 @@
 namespace tessera {
 namespace {
 
-// Holds MPI from the first to the last moment of a world.
+// Starts MPI before the other parts of a world exist, and ends it after them.
 class MpiLibrary {
  public:
   explicit MpiLibrary(const WorldOptions& options) : options_(options) {
@@ -44,7 +44,7 @@ class MpiLibrary {
   std::optional<RendezvousLimit> end_;  // limits MPI_Finalize
 };
 
-// Whether an error begins with "rank 3: ". Then it occurred on another rank, which reported it to this one.
+// Whether an error begins with a text like "rank 3: ". Such an error already names the rank where it occurred.
 bool names_a_rank(std::string_view error) {
   constexpr std::string_view kBegin = "rank ";
   if (!error.starts_with(kBegin)) return false;
@@ -77,7 +77,7 @@ std::vector<int> find_nodes() {
   return nodes;
 }
 
-// The board of the ranks of this node: the launcher's, which this rank has already joined, or one of their own.
+// Returns the board of the ranks of this node: the launcher's board, which this rank has already joined, or a new one.
 std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<StatusBoard> launchers) {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
@@ -157,24 +157,26 @@ class MpiWorld final : private MpiLibrary, public World {
     fail_after(std::nullopt, code, error, report);
   }
   void abort(ExitCode code) override {
-    board_->end(rank(), static_cast<int>(code));  // others need not look for the cause
+    board_->end(rank(), static_cast<int>(code));  // so other ranks do not look for the cause
     end_all(code);
   }
 
  private:
-  // Ends all ranks because this one has failed. `lost` is the rank whose process is gone and caused it, if known.
+  // Ends all ranks because this one has failed. `lost`: the rank that caused the failure because its process is gone,
+  // if known.
   [[noreturn]] void fail_after(std::optional<int> lost, ExitCode code, const std::string& error,
                                const std::function<void(const std::string&)>& report) {
     failing_.lock();  // never unlocked: the watch's thread and the computing thread may fail at the same moment
     std::string text = names_a_rank(error) ? error : fmt::format("rank {}: {}", rank(), error);
     const bool is_consequence = code == ExitCode::kCommunication;
-    if (is_consequence && board_->is_waiting(rank())) {  // now, before they continue or end
+    if (is_consequence && board_->is_waiting(rank())) {  // now, before other ranks continue or end
       for (const auto& sentence : {board_->not_waiting(), board_->waiting()}) {
         if (!sentence.empty()) text += (text.ends_with('.') ? " " : ". ") + sentence;
       }
     }
     board_->fail(rank(), code, text);
-    // A rank that failed for a reason of its own may be about to report it. Nobody else reports a rank that is gone.
+    // Waits up to a second for the cause: another rank may be about to report its own failure, or a rank may be gone.
+    // Only this rank reports a rank that is gone.
     for (int i = 0; is_consequence && !lost && i < 20 && board_->first_failure()->code == code; ++i) {
       if (watch_) lost = watch_->lost();
       if (!lost) sleep_ms(50);
@@ -183,19 +185,19 @@ class MpiWorld final : private MpiLibrary, public World {
     if (reports && report) report(account(lost));
     if (!reports && options_.board.empty()) sleep_ms(1000);  // mpirun must not kill the rank that reports
     // MPI_Abort would make Hydra kill the other ranks immediately. They may be about to release the output folder, and
-    // the launcher gives them time for it.
+    // the launcher gives them time for this.
     if (!options_.board.empty() && !mpirun_ends_ranks(mpi_flavour())) std::_Exit(static_cast<int>(code));
     end_all(code);
   }
   std::string account(std::optional<int> lost) const {
     const StatusBoard::Failure failure = *board_->first_failure();
     if (!lost || failure.code != ExitCode::kCommunication) return board_->account(failure);
-    for (int i = 0; i < 6 && board_->waiting().empty(); ++i) sleep_ms(50);  // others reach a collective meanwhile
+    for (int i = 0; i < 6 && board_->waiting().empty(); ++i) sleep_ms(50);  // meanwhile, other ranks reach a collective
     return board_->account({*lost, ExitCode::kRunFailed,
                             fmt::format("rank {} (process {}) was killed, or ended without an error message", *lost,
                                         board_->pid_of(*lost))});
   }
-  // Ends in the same way as by SIGTERM without a handler. For the other ranks this is a normal end, not a failure.
+  // Ends this process as SIGTERM does without a handler. For the other ranks, this is a normal end and not a failure.
   void terminate() {
     if (!failing_.try_lock()) return;  // this rank is about to report a failure, and then ends
     board_->end(rank(), 128 + SIGTERM);

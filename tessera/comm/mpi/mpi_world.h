@@ -4,10 +4,11 @@
 
 namespace tessera {
 
-// Starts MPI, and ends it on destruction. UsageError if MPI and the environment disagree about the number of ranks.
+// Starts MPI. The world ends MPI on destruction. Throws UsageError if MPI and the environment disagree about the number
+// of ranks.
 std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldOptions& options);
 
-// The version text of the loaded library. MPI need not be started.
+// The version text of the loaded library. Works also before MPI is started.
 std::string mpi_library_version();
 
 }  // namespace tessera

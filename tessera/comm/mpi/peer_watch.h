@@ -12,21 +12,21 @@
 
 namespace tessera {
 
-// A thread that looks for lost ranks of this node: their process is gone, and it has neither ended normally nor
-// reported a failure. It polls only the next rank, so each rank is watched by one other rank. When a rank dies, mpirun
-// ends the others with SIGTERM. If SIGTERM would end this process at once, the watch delays it until its thread has
-// looked. Only one watch may exist at a time.
+// A thread that looks for lost ranks of this node. A rank is lost if its process is gone, and the rank has neither
+// ended normally nor reported a failure. The thread polls only the next rank, so each rank is watched by one other
+// rank. When a rank dies, mpirun ends the others with SIGTERM. If this process has no handler for SIGTERM, the watch
+// delays the end of the process until its thread has looked for lost ranks. Only one watch may exist at a time.
 class PeerWatch {
  public:
-  // All ranks of this node have joined the board, which must outlive the watch. Both functions are called from the
-  // watch's thread, one of them at most once: `lost` with the first rank that is gone, `terminate` if a SIGTERM has
-  // arrived and no rank is gone.
+  // All ranks of this node must have joined the board, which must outlive the watch. At most one of the two functions
+  // is called, once, on the watch's thread: `lost` with the first lost rank, or `terminate` if a SIGTERM has arrived
+  // and no rank is lost.
   PeerWatch(const StatusBoard& board, int rank, std::function<void(int)> lost, std::function<void()> terminate);
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  std::optional<int> lost() const;  // the first rank that is gone
+  std::optional<int> lost() const;  // the first lost rank, from the next rank on
 
  private:
   void work();

@@ -11,8 +11,8 @@ namespace tessera {
 // reports which ranks are missing and ends. Then all ranks end.
 class RendezvousLimit {
  public:
-  // `what` the ranks have done at the end: "met", "ended". `board` may be null. The board and the options must outlive
-  // the object.
+  // `what` completes the message "the ranks have not …": "met" or "ended". `board` may be null. The board and the
+  // options must outlive the object.
   RendezvousLimit(const char* what, int rank, const WorldOptions& options, StatusBoard* board);
 
  private:

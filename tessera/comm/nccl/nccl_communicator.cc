@@ -36,7 +36,7 @@ ncclDataType_t type_of(DType dtype) {
   return ncclUint8;
 }
 
-// At its start NCCL loads its kernels and finds its connections, which takes longer than ranks wait for each other.
+// Additional time for NCCL's start: it loads NCCL's kernels and finds connections.
 constexpr double kStartSlack_s = 30;
 
 class NcclCommunicator final : public Communicator {
@@ -142,7 +142,7 @@ class NcclCommunicator final : public Communicator {
     throw OutOfMemoryError(fmt::format("rank {}", watch_options_.rank),
                            fmt::format("{} of {}: {}", collective, what, text), cuda::kNoMemoryRemedy);
   }
-  // A limit for calls that have none of their own.
+  // A time limit for calls that have none of their own.
   TimeLimit limit_of(const char* call, double slack_s) const {
     const double limit_s = watch_options_.timeout_s + slack_s;
     return TimeLimit(limit_s, [this, call, limit_s] {

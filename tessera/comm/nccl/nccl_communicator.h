@@ -28,17 +28,17 @@ class NcclMemory {
 };
 
 // A group of GPUs, one per rank. Arrays go through NCCL on CUDA streams. Host calls go through `host`, which has the
-// same ranks. NCCL starts when the group moves its first array. A group that moves none takes no memory, for example
-// the group of all ranks in most hybrid runs. NCCL sums in its own order, which is the same whenever the same ranks
-// repeat a call. Collective. The watch ends the run through the `fail` of its options if NCCL exceeds the time limit
-// (its start and end included) or reports a failure on any rank. The thread that waits for the GPU would not notice
-// this. The watch queries events; therefore a CUDA graph must not capture collectives. RunError: NCCL is not available.
-// The first collective waits for all ranks. If the start fails, the first collective throws CommunicationError or
-// OutOfMemoryError.
+// same ranks. NCCL starts when the group moves its first array. A group that moves no array takes no memory, for
+// example the group of all ranks in most hybrid runs. NCCL sums in its own order, which is the same whenever the same
+// ranks repeat a call. Collective. If NCCL exceeds the time limit or reports a failure on any rank, the watch calls the
+// `fail` of its options, which ends the run. The thread that waits for the GPU would not notice such a failure. NCCL's
+// start and end have a time limit too. The watch queries events; therefore a CUDA graph must not capture collectives.
+// Throws RunError: NCCL is not available. The first collective waits for all ranks. If the start fails, the first
+// collective throws CommunicationError or OutOfMemoryError.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::shared_ptr<NcclMemory> memory, const WatchOptions& watch);
 
-// The version of the NCCL that would be used, "2.28.3", or the reason why there is none.
+// The version of the NCCL that a group would use, such as "2.28.3", or the reason why NCCL is not available.
 std::string nccl_description();
 
 }  // namespace tessera

@@ -23,7 +23,7 @@ struct NcclLibrary {
   decltype(&ncclGetVersion) version;
 };
 
-// RunError: libnccl.so.2 is missing, or lacks a function.
+// Throws RunError: libnccl.so.2 is missing, or lacks a function.
 const NcclLibrary& nccl_library();
 
 }  // namespace tessera

@@ -19,8 +19,9 @@ struct NetMessage {
   int64_t bytes = 0;      // the column "size": of P elements
 };
 
-// all_reduce and broadcast: whole elements in `bytes`. all_gather and reduce_scatter: also a multiple of R. A shard of
-// at least 16 bytes is a multiple of 16 bytes. At least one element for each part.
+// Rounds `bytes` down to complete elements. For all_gather and reduce_scatter, rounds down to R shards of equal size. A
+// shard of at least 16 bytes is also rounded down to a multiple of 16 bytes. There is always at least one element, or
+// one element per shard.
 NetMessage message_of(NetCollective collective, int64_t bytes, size_t element_bytes, int num_ranks);
 
 // busbw = algbw × this factor: 2 (R − 1) / R for all_reduce, (R − 1) / R for all_gather and reduce_scatter, 1 for
@@ -30,7 +31,7 @@ double bus_factor(NetCollective collective, int num_ranks);
 // Bytes per second of one call in GB/s (10^9). 0 if the time is not positive.
 double algorithm_bandwidth(int64_t bytes, double seconds);
 
-// min, min·factor, min·factor², … up to and including max. `factor` is at least 2.
+// All of min, min·factor, min·factor², … that are at most max. `factor` is at least 2.
 std::vector<int64_t> stepped_sizes(int64_t min_bytes, int64_t max_bytes, int64_t factor);
 
 }  // namespace tessera

@@ -90,7 +90,7 @@ class Trial {
     return wrong;
   }
 
-  // Elements that the call must overwrite are NaN before it.
+  // Writes the input. Elements that the call must overwrite are NaN before the call.
   void fill() {
     const int64_t all = message_.num_elems, shard = shard_elems();
     const int rank = group_.rank();
@@ -134,7 +134,7 @@ class Trial {
   const std::unique_ptr<Stream> stream_;
 };
 
-// The seconds of one call: the mean over the ranks.
+// Returns the seconds of one call: the mean over the iterations and the ranks.
 double measure(Communicator& group, Trial& trial, int64_t iterations) {
   group.barrier(kWhat);
   const double begin = now_s();

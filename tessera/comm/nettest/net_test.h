@@ -13,41 +13,42 @@ namespace tessera {
 
 struct NetTest {
   NetCollective collective = NetCollective::all_reduce;
-  int64_t bytes = 0;  // as asked for; see message_of()
+  int64_t bytes = 0;  // as the user requests; see message_of()
   DType dtype = DType::f32;
   int64_t warmup = 20, iterations = 50;
   uint64_t seed = 0;
-  double longest_s = 0;  // limits warm-up and iterations to about this time, with at least one iteration; 0: no limit
+  // Limits warm-up and iterations together to about this time, but makes at least one iteration. 0: no limit.
+  double longest_s = 0;
 };
 
 struct NetResult {
   NetCollective collective = NetCollective::all_reduce;
   NetMessage message;
-  int64_t iterations = 0;       // measured
-  double seconds = 0;           // of one call, the mean over the iterations and the ranks
+  int64_t iterations = 0;       // that were measured
+  double seconds = 0;           // of one call: the mean over the iterations and the ranks
   double algbw = 0, busbw = 0;  // GB/s
-  int64_t wrong = 0;            // elements, over all ranks and both checks
+  int64_t wrong = 0;            // wrong elements, over all ranks and both checks
 };
 
-// The bytes that run_net_test() needs on each rank, for its largest message.
+// The bytes of the buffer that run_net_test() needs on each rank for this test.
 int64_t net_buffer_bytes(const NetTest& test, int num_ranks);
 
-// Runs one test in place, as the engine calls collectives: in `buffer`, of at least net_buffer_bytes() on `device`.
-// Every element of every rank is checked once before the measurement and once after it. All ranks get the same result.
-// CommunicationError. Collective.
+// Runs one test in place, as the engine calls collectives. `buffer` is on `device` and has at least net_buffer_bytes().
+// Every element of every rank's result is checked once before the measurement and once after it. All ranks get the same
+// result. Throws CommunicationError. Collective.
 NetResult run_net_test(Communicator& group, Device& device, Buffer& buffer, const NetTest& test);
 
 // The mean of the bus bandwidths, as nccl-tests prints it. 0 without results.
 double average_busbw(const std::vector<NetResult>& results);
 
-// Two nodes, or two ranks of a run on one node.
+// The result of two units: two nodes, or two ranks of a run on one node.
 struct NetPairResult {
   int first = 0, second = 0;
   NetResult result;
 };
 
 // Runs the test between all pairs of units; pairs without a common unit run at the same time. `units`: the unit of each
-// rank, numbered from 0 (the node of each rank, or its own number). A pair is a group of all ranks of both units. The
+// rank, numbered from 0 (the rank's node, or the rank's own number). A pair is a group of all ranks of both units. The
 // result is the same on all ranks, ordered by first and second. Collective.
 std::vector<NetPairResult> run_pair_tests(Communicator& world, Device& device, Buffer& buffer, const NetTest& test,
                                           const std::vector<int>& units);
@@ -60,7 +61,7 @@ struct SlowUnit {
 SlowUnit slowest_unit(const std::vector<NetPairResult>& results);
 
 // Bytes that each rank of this node can use for buffers now: a share of the free host memory, or the free memory of its
-// GPU without NCCL's own buffers. The maximum of int64_t if unknown.
+// GPU minus a reserve for NCCL. The maximum of int64_t if unknown.
 int64_t free_bytes_for_buffers(Device& device, int local_ranks);
 
 }  // namespace tessera

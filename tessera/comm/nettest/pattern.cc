@@ -20,7 +20,8 @@ uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Calls work(data, bytes of the piece, its offset in the period) for the pieces that do not cross the end of a period.
+// Cuts the data into pieces that do not cross the end of a period. Calls work(data, bytes of the piece, its offset in
+// the period in bytes) for each piece.
 template <typename Data, typename Work>
 void by_period(Data* data, int64_t begin, int64_t count, size_t element_bytes, const Work& work) {
   while (count > 0) {

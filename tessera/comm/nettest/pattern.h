@@ -12,7 +12,7 @@ namespace tessera {
 
 class NetPattern {
  public:
-  // Values repeat after this many elements, a prime: data at a wrong place is noticed.
+  // Values repeat after this number of elements. It is a prime, so data at a wrong place is noticed.
   static constexpr int64_t kPeriod = 8191;
 
   // `dtype`: f32, bf16 or f16.
@@ -25,7 +25,7 @@ class NetPattern {
   // different data.
   int sent(int owner, int64_t i) const;
 
-  // The elements of kPeriod consecutive indices from 0 on, as bytes in the type.
+  // The elements 0 to kPeriod − 1 as bytes, in the element type.
   std::vector<std::byte> terms(int rank) const;
   std::vector<std::byte> sent(int owner) const;
   std::vector<std::byte> sums() const;  // Σ over the ranks of terms(rank)
@@ -37,7 +37,7 @@ class NetPattern {
   DType dtype_;
   int num_ranks_;
   uint64_t seed_;
-  int highest_;  // of a term
+  int highest_;  // the highest value of a term
   int every_;    // one rank in `every_` has a term other than 0
 };
 

@@ -1,4 +1,4 @@
-// Errors of the CUDA runtime as exceptions.
+// Turns errors of the CUDA runtime into exceptions.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,11 +7,11 @@
 
 namespace tessera::cuda {
 
-// Remedy of an OutOfMemoryError on a GPU that no plan has predicted.
+// The remedy of an OutOfMemoryError if a call of CUDA or of its libraries finds no GPU memory.
 inline constexpr const char* kNoMemoryRemedy =
-    "`nvidia-smi` shows which processes hold the GPU's memory, and `tessera plan` how much this run needs";
+    "`nvidia-smi` shows which processes hold the GPU's memory, and `tessera plan` shows how much this run needs";
 
-// Throws RunError naming the call, or OutOfMemoryError.
+// Throws OutOfMemoryError if GPU memory is missing, otherwise RunError. Both name the call.
 [[noreturn]] void fail(const char* call, cudaError_t error);
 
 inline void check(cudaError_t error, const char* call) {

@@ -97,12 +97,12 @@ class CudaDevice final : public Device {
     }
     check(error, "cudaMalloc");
     check(cudaMemsetAsync(data, 0, size, stream()), "cudaMemsetAsync");
-    check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");  // other streams may use it immediately
+    check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");  // other streams may use the memory at once
     return static_cast<std::byte*>(data);
   }
   void give_back(std::byte* data, int64_t) override {
     cudaSetDevice(ordinal_);
-    cudaFree(data);  // waits for the work that uses it; another call reports that work's errors
+    cudaFree(data);  // waits for work that uses the memory; another call reports the work's errors
   }
 
   cudaStream_t stream() { return static_cast<cudaStream_t>(compute_.native()); }
@@ -113,7 +113,8 @@ class CudaDevice final : public Device {
 
 // Page-locked memory of the host. All threads of the team touch the pages of a block; then the block is locked.
 // (cudaHostAlloc does both in the calling thread.) Blocks have exactly their size; PyTorch's pool rounds up to powers
-// of two. A returned block is kept for the next request of its size, as long as the ledger's peak covers it.
+// of two. A returned block is kept for the next request of its size. Before a new block is allocated, kept blocks are
+// freed until all blocks together fit into the ledger's peak.
 class PinnedHostDevice final : public CpuDevice {
  public:
   PinnedHostDevice(ThreadPool& pool, int64_t most_bytes) : CpuDevice(pool), most_bytes_(most_bytes) {}
@@ -150,7 +151,7 @@ class PinnedHostDevice final : public CpuDevice {
   void pin(std::byte* data, int64_t bytes) {
     if (pinned_bytes_ + bytes > most_bytes_) shrink(0);
     if (pinned_bytes_ + bytes > most_bytes_) {
-      reason_of_unpinned_ = fmt::format("a rank may pin {} MiB of this machine's memory", most_bytes_ >> 20);
+      reason_of_unpinned_ = fmt::format("a rank may pin at most {} MiB of this machine's memory", most_bytes_ >> 20);
       return;
     }
     each_part(bytes, [&](int64_t begin, int64_t end) {
@@ -169,7 +170,7 @@ class PinnedHostDevice final : public CpuDevice {
       cuda::fail("cudaHostRegister", error);
     }
     reason_of_unpinned_ =
-        fmt::format("the system locks {} MiB for this rank, and not {} MiB more ({}); see `ulimit -l`",
+        fmt::format("the system has locked {} MiB for this rank, but not {} MiB more ({}); see `ulimit -l`",
                     pinned_bytes_ >> 20, bytes >> 20, cudaGetErrorString(error));
   }
   cudaError_t lock(std::byte* data, int64_t bytes) {
@@ -183,7 +184,7 @@ class PinnedHostDevice final : public CpuDevice {
     }
     return error;
   }
-  // Returns whether the pages are free to be used for something else.
+  // Returns whether the pages are unlocked now. Only then may their addresses be used for something else.
   bool unlock(std::byte* data, int64_t bytes) {
     if (pinned_.erase(data) == 0) return true;
     pinned_bytes_ -= bytes;
@@ -199,7 +200,7 @@ class PinnedHostDevice final : public CpuDevice {
     kept_bytes_ -= kept->first;
     kept_.erase(kept);
   }
-  // Frees the largest kept blocks first.
+  // Frees kept blocks, the largest first, until they hold at most `most_bytes`. 0 frees all of them.
   void shrink(int64_t most_bytes) {
     while (!kept_.empty() && (kept_bytes_ > most_bytes || most_bytes == 0)) {
       const auto last = std::prev(kept_.end());
@@ -238,7 +239,7 @@ CudaInfo cuda_info() {
     // CUDA reports a missing driver as an old one.
     info.problem = error != cudaErrorInsufficientDriver ? cudaGetErrorString(error)
                    : !info.has_driver                   ? "no NVIDIA driver is loaded"
-                                      : fmt::format("the driver supports CUDA {}, and this program was built with {}",
+                                      : fmt::format("the driver supports CUDA {}, but this program was built with {}",
                                                     version_text(driver), info.toolkit);
     return info;
   }

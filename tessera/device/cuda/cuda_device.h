@@ -1,5 +1,5 @@
-// NVIDIA GPUs as devices. This header does not depend on CUDA: a program built without it links absent.cc, which finds
-// no device.
+// NVIDIA GPUs as devices. This header does not depend on CUDA: a program built without CUDA links absent.cc, which
+// finds no device.
 #pragma once
 
 #include <limits>
@@ -18,10 +18,10 @@ struct CudaDeviceInfo {
 
 struct CudaInfo {
   bool built = false;                   // this program has the CUDA back end
-  std::string toolkit;                  // the toolkit of the build, "13.0"
+  std::string toolkit;                  // version of the build's toolkit, "13.0"
   std::string architectures;            // compiled for these, "80 90"
   bool has_driver = false;              // the machine has NVIDIA's driver, of any version
-  std::string problem;                  // why there are no devices; empty if there are
+  std::string problem;                  // why no device is visible; empty if one is
   std::vector<CudaDeviceInfo> devices;  // visible under CUDA_VISIBLE_DEVICES, by ordinal
 };
 
@@ -33,13 +33,13 @@ CudaInfo cuda_info();
 // the thread that computes on it. Throws UsageError if there is no such GPU, RunError if CUDA fails.
 std::unique_ptr<Device> make_cuda_device(int ordinal);
 
-// The GPU for a rank of this machine: the rank's number modulo the number of visible GPUs. For example,
-// `srun --gpus-per-task` shows each rank only its own GPU.
+// The GPU for a rank of this machine: `local_rank` modulo the number of visible GPUs. A launcher may show each rank
+// only its own GPU (`srun --gpus-per-task`). The result is then 0.
 int cuda_ordinal_of_rank(int local_rank);
 
-// Memory on a GPU for the driver's context, our kernels' code, cuBLASLt's code, and some of the blocks' graphs. It is
+// Memory on a GPU for the driver's context, our kernels' code, cuBLASLt's code, and some of the graphs of blocks. It is
 // booked under Category::context before it is allocated. Measured on H200s with driver 580: 532 to 540 MiB for models
-// of 0.5 to 7 billion parameters, independent of batch sizes. The rest is for graphs.
+// of 0.5 to 7 billion parameters, independent of batch sizes. The rest of this constant is for graphs.
 inline constexpr int64_t kCudaContextBytes = int64_t{576} << 20;
 // The number of block graphs that fit into the rest of kCudaContextBytes plus 1.5 % of the bytes that a process holds
 // on its GPU. This keeps the ledger within 2 % of the measured memory. A graph took 145 to 157 KiB in measurements.
@@ -59,15 +59,16 @@ std::string cuda_pci_address_of(Device& device);
 // A worldwide unique id of a GPU or of a partition of one (MIG): 32 hexadecimal digits.
 std::string cuda_uuid_of(Device& device);
 
-// Page-locked host memory: GPUs copy from and to it asynchronously at full speed. Each block has exactly its size in
+// Page-locked host memory: GPUs copy from and to it asynchronously at full speed. A block takes its size, rounded up to
 // full pages. A freed block is kept for the next request of that size if the ledger's peak leaves room. Freeing a
-// buffer does not wait: copies from and to it must be done. A device of kind cpu. `pool` must outlive it.
+// buffer does not wait: copies from and to the buffer must have finished. The device is of kind cpu. `pool` must
+// outlive it.
 //
-// A block is ordinary memory, with slower copies, if more than `most_bytes` would be locked or if the system locks no
-// more.
+// A block is ordinary memory, with slower copies, if more than `most_bytes` would be locked or if the system refuses to
+// lock the block.
 std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool,
                                                 int64_t most_bytes = std::numeric_limits<int64_t>::max());
-// Why a block of a pinned host device is ordinary memory. Empty: none is, or the device is of another kind.
+// Why a block of a pinned host device is ordinary memory. Empty if no block is, or if the device is of another kind.
 std::string reason_of_unpinned(const Device& host);
 
 }  // namespace tessera

@@ -5,8 +5,8 @@
 namespace tessera::cuda {
 namespace {
 
-// Any thread may query, wait for and destroy an event. CUDA would assume the first GPU in such a thread, so the event
-// sets its own.
+// Any thread may query, wait for and destroy an event. Such a thread may have another current GPU, so the event makes
+// its own GPU current.
 class CudaEvent final : public Event::State {
  public:
   explicit CudaEvent(int ordinal) : ordinal_(ordinal) {}
@@ -22,7 +22,7 @@ class CudaEvent final : public Event::State {
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     check(cudaEventRecord(event_, stream), "cudaEventRecord");
   }
-  // `issued` is a host event. After it, CUDA has recorded this event.
+  // `issued` is a host event. When it is reached, CUDA has recorded this event.
   void recorded_after(Event issued) { issued_ = std::move(issued); }
   const Event& issued() const { return issued_; }
   cudaEvent_t native() const { return event_; }
@@ -81,8 +81,8 @@ CudaStream::~CudaStream() {
   cudaStreamDestroy(stream_);
 }
 
-// The returned event is reached when `call` has been made. After a failure of the stream's own thread, no more calls
-// are made, and the event fails.
+// Makes `call` now, or in the stream's own thread if that thread has not caught up. The returned event is reached when
+// `call` has been made. After a failure of the stream's own thread, no more calls are made, and the event fails.
 Event CudaStream::issue(std::function<void()> call) {
   const auto on_device = [ordinal = ordinal_, call = std::move(call)] {
     check(cudaSetDevice(ordinal), "cudaSetDevice");

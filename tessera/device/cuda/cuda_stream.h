@@ -9,11 +9,12 @@ namespace tessera::cuda {
 
 // The thread that puts work here normally passes it to CUDA immediately. If the stream must first wait for the host (an
 // event of a host thread, or host code), the stream's own thread takes over: it waits, runs the code and passes later
-// work to CUDA until it has caught up. Other code can wait for an event before this thread has reached it.
+// work to CUDA until it has caught up. Other code can wait for an event of this stream even if the thread has not
+// recorded it yet.
 class CudaStream final : public Stream {
  public:
-  // Without its own thread, the caller waits and runs the code itself. The stream whose handle the kernels hold works
-  // this way.
+  // in_caller: the stream has no thread. The caller waits and runs host code itself. The compute stream works this way,
+  // because the kernels hold its handle.
   enum class Waits { in_caller, in_own_thread };
 
   CudaStream(int ordinal, Waits waits);
@@ -34,7 +35,7 @@ class CudaStream final : public Stream {
 
   const int ordinal_;
   cudaStream_t stream_ = nullptr;
-  std::unique_ptr<Stream> issuer_;  // null without a thread
+  std::unique_ptr<Stream> issuer_;  // its own thread, or null
 };
 
 }  // namespace tessera::cuda

@@ -37,14 +37,14 @@ struct GpuUsage {
 // Takes samples on its own thread, from construction to destruction.
 class GpuSampler {
  public:
-  static constexpr std::chrono::milliseconds kInterval{200};  // the driver updates utilisation no more often
+  static constexpr std::chrono::milliseconds kInterval{200};  // the driver does not update utilization more often
 
   GpuSampler(std::unique_ptr<const Nvml> nvml, Nvml::Gpu gpu, std::chrono::milliseconds interval = kInterval);
   ~GpuSampler();
   GpuSampler(const GpuSampler&) = delete;
   GpuSampler& operator=(const GpuSampler&) = delete;
 
-  // The usage so far, including a sample of this moment.
+  // Takes one more sample and returns the usage so far.
   GpuUsage usage();
   // The newest sample. Does not wait for the driver.
   GpuSample latest();
@@ -54,7 +54,7 @@ class GpuSampler {
   const Nvml::Gpu gpu_;
   void add(const GpuSample& sample);
 
-  std::mutex mutex_;  // never held during a call of NVML
+  std::mutex mutex_;  // never locked during a call of NVML
   std::condition_variable end_;
   bool ended_ = false;
   GpuUsage usage_;
@@ -62,7 +62,7 @@ class GpuSampler {
   std::thread thread_;
 };
 
-// For a CUDA device. Null for other devices, and if NVML is missing or does not know the GPU.
+// Returns a sampler for a CUDA device. Null for other devices, and if NVML is missing or does not know the GPU.
 std::unique_ptr<GpuSampler> make_gpu_sampler(Device& device);
 
 }  // namespace tessera

@@ -41,7 +41,7 @@ struct Nvml::Functions {
   Result (*shutdown)();
   const char* (*error_text)(Result);
   Result (*gpu_at)(const char*, Gpu*);
-  // Null if the library lacks them:
+  // Null if the library lacks the function:
   Result (*driver_version)(char*, unsigned);
   Result (*version)(char*, unsigned);
   Result (*name)(Gpu, char*, unsigned);
@@ -55,7 +55,7 @@ struct Nvml::Functions {
 };
 
 Nvml::Nvml(const char* library) : library_(dlopen(library, RTLD_NOW | RTLD_LOCAL)) {
-  const char* remedy = "Install NVIDIA's driver, which contains it";
+  const char* remedy = "Install NVIDIA's driver, which contains this library";
   if (!library_) throw RunError("NVML", fmt::format("cannot be opened: {}", dlerror()), remedy);
   const auto fail = [&](const std::string& what) {
     dlclose(library_);

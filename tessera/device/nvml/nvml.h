@@ -1,5 +1,5 @@
-// NVIDIA's management library (NVML). nvidia-smi takes its values from it too. It comes with the driver and is opened
-// at run time. Builds do not need it, and a run works without it.
+// NVIDIA's management library (NVML), which nvidia-smi also uses. NVML comes with the driver and is opened at run time.
+// Builds do not need NVML, and a run works without it.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// What does not change.
+// Properties of a GPU that do not change.
 struct GpuIdentity {
   std::string name;    // "NVIDIA H200"; empty if not reported
   unsigned index = 0;  // nvidia-smi's number of the GPU
@@ -19,7 +19,7 @@ struct GpuSample {
   std::optional<double> memory_bytes;          // in use on the card, by all processes: nvidia-smi's memory.used
   std::optional<double> memory_total_bytes;    // of the card
   std::optional<double> process_memory_bytes;  // of this process, including its context and code
-  std::optional<double> utilization_percent;   // of the last sampling period: the share with a running kernel
+  std::optional<double> utilization_percent;   // share of the last sampling period in which a kernel ran
   std::optional<double> power_w;
   std::optional<double> sm_clock_mhz;
 };

@@ -1,4 +1,4 @@
-// Kernels of the counting device. They access no data. They count the operations and hold the scratch of the real
+// Kernels of the counting device. They access no data. They count the operations and hold as much scratch as the real
 // kernels.
 #pragma once
 

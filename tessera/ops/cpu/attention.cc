@@ -1,5 +1,5 @@
-// Letters: i is a query's row within its block, j a key's within its block. q0 and k0 are the blocks' first positions
-// in the sequence. S are scores, P probabilities before dropout.
+// Letters: i is the row of a query in its block, j the row of a key in its block. q0 and k0 are the positions in the
+// sequence at which these blocks begin. S are scores, P probabilities before dropout.
 #include "tessera/ops/cpu/attention.h"
 
 #include <cmath>
@@ -19,10 +19,11 @@ constexpr int64_t kQueries = 64;               // rows of a block of scores
 constexpr int64_t kKeys = 512;                 // columns of a block of scores, at most
 constexpr int64_t kGroup = 512;                // queries that share a packed block of keys
 constexpr int64_t kStride = kPackedRowStride;  // between rows of scores
-constexpr int64_t kPackedElems = kKeys * 256;  // of a block of keys or values
+constexpr int64_t kPackedElems = kKeys * 256;  // of a packed block of keys or values, at most
 static_assert(kKeys <= kMaxPackedDepth && kKeys % kQueries == 0 && kGroup % kQueries == 0 && kKeys + kLanes <= kStride);
 
-// Keys of a block. Wide heads get fewer. Always a multiple of a block of queries, so that no query's block is empty.
+// The number of keys of a block. Wide heads get fewer. It is a multiple of kQueries: without a window, every query then
+// sees a key of each block of keys that is computed for it.
 int64_t keys_of_block(int64_t head_dim) {
   return std::min(kKeys,
                   kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
@@ -42,7 +43,7 @@ struct Scratch {
   static_assert(kElems <= Team::scratch_elems<T>());
 };
 
-// Values that all blocks of a head of a sequence share. Pointers are to the sequence's first row.
+// What all blocks of one head in one sequence share. Pointers point to the sequence's first row.
 template <typename T>
 struct Head {
   const T *q, *k, *v;
@@ -82,8 +83,8 @@ struct Head {
   void products(int64_t q0, int64_t num_queries, int64_t num_keys, const Packed<T>& keys, T* s, T* scratch) const {
     multiply_packed(num_queries, num_keys, head_dim, q + q0 * stride, stride, keys, Result::set, s, kStride, scratch);
   }
-  // Replaces q·kᵀ of keys k0 … by q·kᵀ/√D + slope·k and returns the maximum. `count` is a multiple of full vectors:
-  // columns after the last visible key hold −∞.
+  // Replaces q·kᵀ for the keys from k0 on by q·kᵀ/√D + slope·position, and returns the maximum. `count` is a multiple
+  // of kLanes. Columns after the last visible key hold −∞.
   T scale_and_bias(int64_t k0, int64_t count, T* s) const {
     const T scale_here = scale, slope_here = slope;
     const auto first = static_cast<int32_t>(k0);
@@ -95,14 +96,14 @@ struct Head {
     }
     return most;
   }
-  // Replaces p of keys k0 … by dropout(p).
+  // Replaces p for the keys from k0 on by dropout(p).
   void drop(int64_t query, int64_t k0, int64_t count, T* p) const {
     if (!dropout) return;
     apply_dropout(*dropout, row_ids[query], attention_dropout_column(index, k0), count, p);
   }
 };
 
-// The keys of a block that a query sees: columns [begin, end). Without a window, it sees at least one.
+// The keys of a block that a query sees: columns [begin, end). Without a window, the query sees at least one key.
 struct Visible {
   int64_t begin, end;
   Visible(int64_t query, int64_t window, int64_t k0, int64_t num_keys)
@@ -110,8 +111,8 @@ struct Visible {
         end(std::min(query + 1 - k0, num_keys)) {}
 };
 
-// Hides the other keys. Returns the number of columns to compute, in full vectors, so that no element is left for a
-// scalar loop.
+// Sets the scores of the other keys to −∞. Returns the number of columns to compute. It is a multiple of kLanes, so no
+// element is left for a scalar loop.
 template <typename T>
 int64_t hide(T* s, const Visible& seen) {
   const int64_t whole = (seen.end + kLanes - 1) / kLanes * kLanes;
@@ -120,12 +121,12 @@ int64_t hide(T* s, const Visible& seen) {
   return whole;
 }
 
-// The first block of keys that a query sees.
+// The start of the first block with keys that a query sees.
 int64_t first_block(int64_t query, int64_t window, int64_t block_keys) {
   return first_visible(query, window) / block_keys * block_keys;
 }
 
-// The end of the queries that see a key before `block_end`.
+// The end of the queries that see a key before `block_end`, at most `end`.
 int64_t end_of_queries(int64_t block_end, int64_t window, int64_t end) {
   return window > 0 ? std::min(end, block_end - 1 + window) : end;
 }
@@ -142,15 +143,15 @@ struct Softmax {
   T maximum, sum;
 };
 
-// Replaces a block of scores by dropout(exp(S − maximum)). Rescales the sums in o over earlier keys to the new maximum.
-// The first block of the queries starts these sums.
+// Replaces a block of scores by dropout(exp(S − maximum)). o holds sums over earlier keys. Rescales them to the new
+// maximum. is_first: no earlier block has keys for these queries.
 template <typename T>
 void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, bool is_first,
                    T* s, Softmax<T>* softmax, T* o, int64_t o_stride) {
   for (int64_t i = 0; i < num_queries; ++i) {
     T* row = s + i * kStride;
     const Visible seen(q0 + i, head.window, k0, num_keys);
-    if (seen.begin >= seen.end) {  // before the window of this query
+    if (seen.begin >= seen.end) {  // the block is before the window of this query
       if (is_first) softmax[i] = {-std::numeric_limits<T>::infinity(), T(0)};
       clear(row, 0, num_keys);
       continue;
@@ -172,8 +173,8 @@ void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t
   }
 }
 
-// Queries [begin, end), at most kGroup, against all keys before their end. o points to the sequence's first row and
-// this head, with row stride C. log_sum_exp likewise with stride H, or null.
+// Computes o for queries [begin, end), at most kGroup. o points to this head in the sequence's first row, and its row
+// stride is C. log_sum_exp likewise, with row stride H; or null.
 template <typename T>
 void forward_group(const Head<T>& head, int64_t begin, int64_t end, const Scratch<T>& scratch, T* o, int64_t o_stride,
                    T* log_sum_exp, int64_t num_heads) {
@@ -251,8 +252,8 @@ void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0
 
 enum class Gradients { all, of_keys_and_values, of_queries };
 
-// d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q, for the block of keys from k0 on and the queries [begin, end)
-// among those that see them. The first block that reaches an element overwrites it.
+// d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q, for the block of keys from k0 on, and the queries of [begin, end)
+// that see them. The first block that reaches an element overwrites it.
 template <typename T>
 void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t length, int64_t k0, int64_t begin,
                     int64_t end, Gradients wanted, const Scratch<T>& scratch) {
@@ -267,8 +268,8 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
     const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
     score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
     if (wanted != Gradients::of_queries) {
-      // This block of queries is the first to see some keys. The gradients of these keys are overwritten; nothing is
-      // added to them.
+      // This block of queries may be the first that sees some keys. The gradients of these keys are overwritten, all
+      // others are added to.
       const int64_t old_keys = at.first_of_group ? std::min(num_keys, q0 - k0) : num_keys;
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t from, int64_t to, Result how) {
@@ -291,8 +292,8 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
   }
 }
 
-// Whether the work of one head in the longest sequence takes longer than the work of all, divided among the threads.
-// Then it is divided too, although scores are computed twice: 7 products in place of 5.
+// Whether one head of keys and values in the longest sequence takes longer than a thread's share of all work. Then the
+// work of each head is divided too. Scores are then computed twice: 7 products instead of 5.
 bool is_longest_too_long(View starts, int64_t kv_heads, int64_t window, int num_threads) {
   double longest = 0, sum = 0;
   const auto* const at = starts.as<int32_t>();
@@ -337,10 +338,10 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
   });
 }
 
-// A task owns the keys and values of a head in a sequence, and all heads of queries that share them. No two threads
-// write the same gradient, and the sums over these heads have one order. If the longest sequence would keep some
-// threads waiting, tasks own a block of keys and values, and then others a group of queries. Both ways add in the same
-// order, so they give the same bits.
+// A task owns a head of keys and values in a sequence, and all query heads that share it. No two threads write the same
+// gradient, and the sums over these query heads have a fixed order. If the longest sequence would keep some threads
+// waiting, there are two rounds of smaller tasks. In the first, a task owns a block of keys and values. In the second,
+// a task owns a group of queries. Both ways add in the same order, so they give the same bits.
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
                         const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   check(qkv, shape, dropout);
@@ -350,7 +351,7 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
   const int64_t group = HeadOffsets::queries_per_kv_head(shape), block_keys = keys_of_block(shape.head_dim);
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    // Calls body(head, gradients) for head h of a task's sequence, and number i of its group.
+    // Calls body(head, gradients) for head h in a task's sequence. It is head i of its group, from 0.
     const auto with_head = [&](const AttentionTasks::Task& task, int64_t h, int64_t i, const auto& body) {
       const HeadOffsets offsets(shape, h);
       const int64_t at = task.begin * channels + h * shape.head_dim;
@@ -378,7 +379,7 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
     tasks.plan(starts, qkv.shape[0], shape.kv_heads(), block_keys);
     team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
       const auto task = tasks[index];
-      // Most queries see the first keys, so these come first.
+      // The first keys come first, because more queries see them.
       const int64_t k0 = ((task.length - 1) / block_keys - task.block) * block_keys;
       with_group(task, [&](const Head<T>& head, const HeadGradients<T>& at) {
         backward_block(head, at, task.length, k0, 0, task.length, Gradients::of_keys_and_values,

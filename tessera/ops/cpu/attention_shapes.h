@@ -18,7 +18,7 @@ struct HeadOffsets {
     k = interleaved ? q + d : shape.channels() + kv_head * d;
     v = k + (interleaved ? d : shape.kv_channels());
   }
-  // H / K: heads of queries that share keys and values.
+  // H / K: the number of query heads that share one head of keys and values.
   static int64_t queries_per_kv_head(const AttentionShape& shape) { return shape.num_heads / shape.kv_heads(); }
 };
 
@@ -33,12 +33,12 @@ inline float alibi_slope(const AttentionShape& shape, int64_t head) {
 }
 
 // Splits a batch of sequences into tasks, the longest sequence first, so that threads finish at about the same time.
-// Its memory is reused by later calls.
+// Later calls of plan() reuse its memory.
 class AttentionTasks {
  public:
   struct Task {
     int64_t begin, length;  // the sequence's first row and number of rows
-    int64_t head, block;    // the last block of a sequence comes first, because it sees most keys
+    int64_t head, block;    // the last block of a sequence comes first, because it sees the most keys
   };
 
   // Plans num_heads tasks for every sequence and block of `block_rows` rows (0: each sequence is one block).

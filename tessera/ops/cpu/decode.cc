@@ -21,8 +21,8 @@ void store(const T* qkv_row, const AttentionShape& shape, int64_t kv_head, T* ke
   std::copy_n(qkv_row + at.v, d, value_row + kv_head * d);
 }
 
-// o [D] = softmax(q·kᵀ/√D + slope·k)·v over cached positions [begin, length), with a running maximum over blocks of
-// keys. keys and values point to the first position and this head, with row stride K·D.
+// o [D] = softmax(q·kᵀ/√D + slope·position)·v over cached positions [begin, length), with a running maximum over blocks
+// of keys. keys and values point to the first position and this head, with row stride K·D.
 template <typename T>
 void decode_head(const T* q, const T* keys, const T* values, int64_t begin, int64_t length, int64_t stride,
                  int64_t head_dim, T slope, T* scores, T* o) {
@@ -72,7 +72,7 @@ void store_keys_values(Team& team, View qkv, View starts, const AttentionShape& 
   });
 }
 
-// A task owns the keys and values of a head in a sequence, and all heads of queries that share them.
+// A task owns a head of keys and values in a sequence, and all query heads that share it.
 void attention_decode(Team& team, View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys,
                       View values, View o) {
   const int64_t d = shape.head_dim, num_sequences = qkv.shape[0], num_kv_heads = shape.kv_heads();

@@ -19,7 +19,7 @@ void with_float_type(DType dtype, Body&& body) {
 }
 
 // Calls body(data, first, count) for elements [begin, end) of a flat view, in order. Elements of type T are passed in
-// place. Others are widened to T, a piece at a time.
+// place. Elements of other types are widened to T, one piece at a time.
 template <typename T, typename Body>
 void for_pieces_as(View x, int64_t begin, int64_t end, Body&& body) {
   if (x.dtype == dtype_of<T>()) return body(x.as<T>() + begin, begin, end - begin);

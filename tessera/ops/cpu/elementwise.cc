@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kGrainElems = 16384;  // below this, waking a thread costs more than it saves
 
-// Elements whose squares are summed together, first in lanes and then across, for any number of threads.
+// Elements per block. The squares of a block are summed in SIMD lanes, then the lanes are added. Blocks do not depend
+// on the number of threads, so neither does the result.
 constexpr int64_t kSumBlockElems = 65536;
 
 template <typename T>
@@ -24,7 +25,7 @@ double sum_of_squares(const T* x, int64_t count) {
 }  // namespace
 
 void fill(Team& team, View x, double value) {
-  if (value == 0) {  // in all types zero consists of zero bits
+  if (value == 0) {  // in every type, all bits of zero are 0
     team.for_ranges(x.bytes(), kGrainElems, [&](int64_t, int64_t begin, int64_t end) {
       std::memset(x.data + begin, 0, static_cast<size_t>(end - begin));
     });
@@ -84,7 +85,7 @@ void add_sum_of_squares(Team& team, View x, View sum) {
     const int64_t count = x.num_elems(), num_blocks = (count + kSumBlockElems - 1) / kSumBlockElems;
     double* partial = team.scratch<double>(0);
     double total = *sum.as<double>();
-    // Processes as many blocks at a time as fit into the scratch.
+    // Processes blocks in waves. The sums of a wave fit into the scratch.
     const int64_t wave = Team::scratch_elems<double>();
     for (int64_t first = 0; first < num_blocks; first += wave) {
       const int64_t wave_blocks = std::min(wave, num_blocks - first);

@@ -1,4 +1,4 @@
-// Operations on complete arrays: setting, copying, converting, drawing, summing.
+// Operations on complete arrays: setting, converting, joining, drawing random numbers, summing.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

@@ -188,7 +188,7 @@ class EmulatedKernels final : public Kernels {
   using Views = std::initializer_list<View*>;
 
   // Replaces a call's 16-bit views by f32 views in scratch. Inputs and updated arrays are copied with their contents.
-  // The call uses the scratch until the next call.
+  // The next call uses the same scratch.
   class Widened {
    public:
     Widened(EmulatedKernels& kernels, Views inputs, Views results = {}, Views updated = {}) : wide_(*kernels.wide_) {

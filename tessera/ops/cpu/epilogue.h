@@ -1,4 +1,4 @@
-// Steps that run on a product while it is in cache, a piece of a row at a time.
+// Steps that run on a product while it is in cache, on one piece of a row at a time.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@ void multiply_by_derivative(Activation activation, const T* preactivation, int64
 }
 
 // The steps after a product. Forward: bias, kept preactivation, activation, dropout, residual. Backward: dropout,
-// derivative, residual, and optionally the output of the preactivation again. Pointers are to the first element of
-// [rows, columns] arrays, or null.
+// derivative, residual, and optionally the forward output again, from the preactivation. Pointers point to the first
+// element of [rows, columns] arrays (bias_: [columns]), or are null.
 template <typename T>
 class Finish {
  public:
@@ -60,7 +60,7 @@ class Finish {
            (backward_ ? !made_again_ : !preactivation_);
   }
   T* result() const { return result_; }
-  // What apply() reads and writes from this place on.
+  // The arrays that apply() reads and writes, from this element on. Unused entries are null.
   std::array<const T*, 3> touched(int64_t row, int64_t column) const {
     const int64_t at = row * columns_ + column;
     const bool apart = residual_ && residual_ != result_;

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kGrainRows = 4;
 
-// If the split into tiles affects the last bits, it is made for this number of threads. The results then do not depend
-// on the real number of threads.
+// If the split into tiles affects the last bits of results, the split assumes this number of threads. The results then
+// do not depend on the real number of threads.
 constexpr int64_t kAssumedThreads = 16;
 
 // How a result [rows, columns] is split into tiles for the threads.
@@ -22,7 +22,7 @@ class Grid {
   };
 
   // Among the grids near the coarsest, selects the one whose busiest thread has the least work. The cost of a tile is
-  // its multiply-adds plus packing its rows and columns, in units of one multiply-add per depth.
+  // its multiply-adds plus packing its rows and columns. The unit is one multiply-add per step of k.
   Grid(int64_t rows, int64_t columns, int64_t threads) : rows_(rows), columns_(columns) {
     const int64_t coarse_rows = pieces(rows, kTileRows), coarse_columns = pieces(columns, kTileColumns);
     int64_t least = 0;
@@ -57,8 +57,8 @@ class Grid {
   int64_t rows_, columns_, row_tiles_ = 1, column_tiles_ = 1;
 };
 
-// Calls body(tile, row, column, scratch) for every tile of a product, distributed to the threads: the tile's factors,
-// its place in the full product, and its thread's scratch.
+// Calls body(tile, row, column, scratch) for every tile of a product, distributed to the threads. The arguments are the
+// tile's factors, its place in the full product, and its thread's scratch.
 template <typename T, typename Body>
 void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
   static_assert(kProductScratchElems <= Team::scratch_elems<T>());
@@ -91,7 +91,7 @@ void finished_product(Team& team, const Factors<T>& factors, const Finish<T>& fi
   });
 }
 
-// sums += column sums of d_y [rows, columns] over columns [begin, end), rows in order.
+// sums += column sums of d_y [rows, columns] over columns [begin, end). The rows are added in order.
 template <typename T>
 void add_column_sums(const T* d_y, int64_t rows, int64_t columns, int64_t begin, int64_t end, T* sums) {
   for (int64_t row = 0; row < rows; ++row) {

@@ -53,8 +53,8 @@ void softmax_in_place(T* x, int64_t count, T log_sum_exp, T scale) {
   for (int64_t i = 0; i < count; ++i) x[i] = exp(x[i] - log_sum_exp) * scale;
 }
 
-// One row's loss and gradient. `for_chunks(body)` calls body(i) for every chunk of the row. `partial` has room for one
-// entry per chunk.
+// Computes one row's loss and gradient. `for_chunks(body)` calls body(i) for every chunk of the row. `partial` has room
+// for one entry per chunk.
 template <typename T, typename ForChunks>
 double row_loss(T* x, int64_t vocabulary, int32_t target, double d_scale, LogSumExp* partial, ForChunks&& for_chunks) {
   auto length = [&](int64_t chunk) { return std::min(kChunk, vocabulary - chunk * kChunk); };
@@ -78,7 +78,8 @@ void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale
   const int64_t num_chunks = (vocabulary + kChunk - 1) / kChunk;
   TESSERA_ASSERT(logits.shape[0] == rows && num_chunks <= Team::scratch_elems<LogSumExp>() / 2);
   const int32_t* target = targets.as<int32_t>();
-  // Processes as many rows at a time as fit into the scratch. The losses are added in the order of the rows.
+  // Processes rows in waves. The losses of a wave fit into half of the scratch. They are added in the order of the
+  // rows.
   constexpr int64_t kWave = Team::scratch_elems<double>() / 2;
   double* const row_losses = team.scratch<double>(0) + kWave;
   double total = 0;
@@ -116,7 +117,7 @@ void argmax_rows(Team& team, View logits, View ids) {
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     TESSERA_ASSERT(num_chunks <= Team::scratch_elems<T>());
-    const int64_t wave = Team::scratch_elems<T>() / num_chunks;  // rows that fit into the scratch
+    const int64_t wave = Team::scratch_elems<T>() / num_chunks;  // rows whose maxima fit in the scratch
     T* const maxima = team.scratch<T>(0);                        // [wave, num_chunks]
     for (int64_t first = 0; first < rows; first += wave) {
       const int64_t count = std::min(wave, rows - first);

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kGrainRows = 4;
 
 // mean = Σx / C, variance = Σ(x − mean)² / C in two passes. This avoids cancellation, and the row stays in L1 between
-// them.
+// the passes.
 template <typename T>
 void normalize_row(const T* x, const T* weight, const T* bias, int64_t channels, T epsilon, T* y, T* stats) {
   T sum = 0;

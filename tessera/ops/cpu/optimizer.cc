@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kRangesPerThread = 8, kRangeUnit = 4096;
 
 // Elements that are prefetched, updated and stored together, and the prefetch distance. The arrays are more streams
-// than the hardware prefetches well, especially at equal offsets within their pages.
+// than the hardware can prefetch well, especially at equal offsets within their pages.
 constexpr int64_t kBlock = 32, kAhead = 256;
 
 template <DType D>
@@ -33,7 +33,7 @@ void widen_block(const ElementOf<D>* from, T* to) {
   }
 }
 
-// R: the type of the parameters, or of the rest if they are split. bf16: moments have this type too.
+// R: the type of the parameters, or of the rest if they are split. If R is bf16, the moments have this type too.
 template <typename T, AdamWWrites kWrites, DType G, DType R>
 struct Arrays {
   static constexpr bool kNarrow = R == DType::bf16;
@@ -58,7 +58,7 @@ struct Arrays {
   }
 
  private:
-  // Prefetches the block kAhead elements after `data`. It may be beyond the array; a prefetch does not access it.
+  // Prefetches the block kAhead elements after `data`. That block may be beyond the array: a prefetch never faults.
   template <typename E>
   static void fetch(const E* data, bool to_write) {
     const auto block = reinterpret_cast<uintptr_t>(data) + kAhead * sizeof(E);
@@ -119,14 +119,14 @@ void update_block(const Arrays<float, kWrites, G, DType::bf16>& at, const AdamWN
   }
 }
 
-// Where the arrays begin among the random words.
+// Selects the random words of the elements from first_elem on.
 struct Rounding {
   uint64_t seed, counter_high;
   int64_t first_elem;
   Rounding from(int64_t i) const { return {seed, counter_high, first_elem + i}; }
 };
 
-// Processes parts of one group of random words each.
+// Processes the elements in parts. Each part uses one group of random words.
 template <AdamWWrites kWrites, DType G>
 void update(const Arrays<float, kWrites, G, DType::bf16>& arrays, int64_t count, const AdamWNumbers<float>& numbers,
             float shrink, const Rounding& rounding) {
@@ -145,7 +145,7 @@ void update(const Arrays<float, kWrites, G, DType::bf16>& arrays, int64_t count,
       }
       continue;
     }
-    // Computes the rest of the group from zeros.
+    // The arrays have only a part of this group. Copies it into a full group of zeros.
     uint16_t p[kGroup] = {}, m[kGroup] = {}, v[kGroup] = {};
     ElementOf<G> g[kGroup] = {};
     if constexpr (All::kParameters) std::copy_n(at.p, n, p + skipped);
@@ -173,7 +173,7 @@ void update(const Arrays<T, kWrites, G, R>& arrays, int64_t count, const AdamWNu
     update_block(at, numbers, shrink);
   }
   if (i == count) return;
-  // Processes the remaining elements as a separate block.
+  // Copies the remaining elements into a full block of zeros.
   const All at = arrays.from(i);
   const int64_t n = count - i;
   T m[kBlock] = {}, v[kBlock] = {};
@@ -192,7 +192,7 @@ void update(const Arrays<T, kWrites, G, R>& arrays, int64_t count, const AdamWNu
   std::copy_n(v, n, at.v);
 }
 
-// Calls body with the constant of the 16-bit type that `dtype` names, otherwise with the constant of T.
+// Calls body with `dtype` as a constant. `dtype` must be bf16, f16 or the type T.
 template <typename T, typename Body>
 void with_16_bits_or(DType dtype, Body&& body) {
   switch (dtype) {

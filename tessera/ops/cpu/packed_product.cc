@@ -1,7 +1,7 @@
-// Copies a block of b, up to 512 deep and 256 wide, into strips of 32 columns that fit in L2, and next to them a few
-// panels of 14 rows of a. The panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the
-// 32 registers. Each step of k takes two vectors of b and 14 broadcasts of a for 28 multiply-adds, so neither loads nor
-// cache limit it.
+// Copies a block of b, up to 512 deep and 256 wide, into strips of 32 columns. Copies a few panels of 14 rows of a next
+// to the strips. Both fit in L2, and the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in
+// 28 of the 32 registers. Each step of k needs two vectors of b and 14 broadcasts of a for 28 multiply-adds, so neither
+// loads nor the cache limit the speed.
 #include "tessera/ops/cpu/packed_product.h"
 
 #if defined(__AVX512F__)
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kRows = 14, kStrip = 32, kLanes = 16;
 constexpr int64_t kDepth = 512, kColumns = 256, kPanels = 4;
-// Not a multiple of 4 KiB, because the panel's rows would then share cache sets.
+// Not a multiple of 4 KiB. Otherwise the rows of a panel would share cache sets.
 constexpr int64_t kPanelStride = kPackedRowStride;
 constexpr int64_t kPanelElems = kRows * kPanelStride;
 static_assert(kPanels * kPanelElems + kDepth * kColumns + kTileRows * kTileColumns == kProductScratchElems);
@@ -27,7 +27,7 @@ static_assert(kTileColumns == kColumns && kRowUnit == kRows && kColumnUnit == kS
 using Vector = float __attribute__((vector_size(64), may_alias));
 using UnalignedVector = float __attribute__((vector_size(64), aligned(4), may_alias));
 
-// Memory beyond L2 has a long latency. Prefetches the next data to pack while other work is computed.
+// Memory beyond L2 has a long latency. The data that is packed next is therefore prefetched during other work.
 void prefetch(const float* from) {
   __builtin_prefetch(from, 0, 2);
 }
@@ -39,7 +39,8 @@ void store(float* to, Vector value) {
   *reinterpret_cast<UnalignedVector*>(to) = value;
 }
 
-// The layout of a panel of a in scratch: rows of kPanelStride, or, if a is transposed, k rows of kRows.
+// The layout of a panel of a in scratch: 14 rows of kPanelStride elements or, if a is transposed, k rows of kRows
+// elements.
 enum class Panel { by_row, by_depth };
 
 // What to prefetch during a micro-kernel: two addresses at every step of k, each `step` elements after the previous
@@ -87,7 +88,7 @@ constexpr std::array<MultiplyBlock, sizeof...(I)> blocks_of(std::index_sequence<
 template <Panel kPanel>
 constexpr auto kBlocks = blocks_of<kPanel>(std::make_index_sequence<kRows>());
 
-// Exchanges the off-diagonal quarters of every 2·Width square. This is one of the four steps to transpose 16 vectors.
+// Exchanges the off-diagonal quarters of every 2·Width square. This is one of the four steps that transpose 16 vectors.
 template <int Width, int... I>
 void exchange(Vector (&v)[kLanes], std::integer_sequence<int, I...>) {
 #pragma GCC unroll 16
@@ -116,7 +117,7 @@ void transpose_square(const float* from, int64_t ld, float* to) {
   for (int r = 0; r < kLanes; ++r) store(to + r * kStrip, v[r]);
 }
 
-// Packs one strip of b, stored [columns ≤ 32, depth].
+// Packs one strip of b. Here b is stored as [columns, depth], with columns ≤ 32.
 void pack_transposed_strip(const float* b, int64_t ldb, int64_t depth, int64_t columns, float* strip) {
   const int64_t whole_depth = depth / kLanes * kLanes, whole_columns = columns / kLanes * kLanes;
   for (int64_t j = 0; j < whole_columns; j += kLanes) {
@@ -131,7 +132,7 @@ void pack_transposed_strip(const float* b, int64_t ldb, int64_t depth, int64_t c
   }
 }
 
-// Packs a block of b [depth, columns] into strips of depth · 32 elements. The last strip is filled with zeros.
+// Packs a block of b [depth, columns] into strips of depth · 32 elements. The last strip is filled up with zeros.
 void pack_strips(Transpose transpose, const float* b, int64_t ldb, int64_t depth, int64_t columns, float* strips) {
   if (transpose == Transpose::yes) {
     for (int64_t j = 0; j < columns; j += kStrip) {
@@ -163,8 +164,7 @@ void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth
     }
     return;
   }
-  // Loads and stores 16 lanes for each 14 elements. The last two lanes are not read, and the next step of k overwrites
-  // them.
+  // Loads 14 elements and stores 16 lanes. The next step of k overwrites the last two lanes.
   constexpr __mmask16 kRowLanes = (1u << kRows) - 1;
   for (int64_t p = 0; p < depth; ++p) {
     const float* from = a + p * lda;
@@ -184,7 +184,7 @@ struct Source {
 };
 
 // Returns the addresses that call number `call` of the micro-kernel prefetches. 28 calls fetch 4 panels. Each call
-// fetches two rows or, if transposed, two lines of every row.
+// fetches two rows or, if transposed, two cache lines of every row.
 Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   if (transpose == Transpose::no) {
     const int64_t first = std::min(2 * call, next.rows - 1), second = std::min(first + 1, next.rows - 1);
@@ -203,7 +203,7 @@ void prefetch_block(const float* block, int64_t ld, int64_t rows) {
   }
 }
 
-// Where a group of panels writes its part of the product, and arrays to prefetch there.
+// Where a group of panels writes its part of the product, and the arrays to prefetch at that place.
 struct Target {
   Result result;
   float* c;
@@ -243,13 +243,14 @@ void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64
   }
 }
 
-// Splits k into equal parts of at most kDepth.
+// The depth of each part if k is split into equal parts of at most kDepth. It is a multiple of kLanes, so the last part
+// may be smaller.
 int64_t depth_of_parts(int64_t k) {
   const int64_t parts = (k + kDepth - 1) / kDepth, depth = (k + parts - 1) / parts;
   return (depth + kLanes - 1) / kLanes * kLanes;
 }
 
-// Where rows i … and columns n0 … of the product go, in the part of k that begins at k0.
+// Where rows from i on and columns from n0 on of the product go, for the part of k that begins at k0.
 Target target_of(Result result, float* c, int64_t ldc, const Continuation<float>* continuation, int64_t i, int64_t n0,
                  int64_t k0, bool last_part) {
   Target target{k0 > 0 ? Result::add : result, c, ldc, {}, 0};
@@ -259,7 +260,8 @@ Target target_of(Result result, float* c, int64_t ldc, const Continuation<float>
     target.ld = ldc;
     return target;
   }
-  // If the product has one part, a group of panels is finished before the next begins, so groups share one place.
+  // If k has only one part, a group of panels is finished before the next group begins. All groups then use the same
+  // place in c.
   if (k0 > 0 || !last_part) target.c += i * ldc;
   if (!last_part) return target;
   target.ld = continuation->ld;

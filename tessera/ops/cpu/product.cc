@@ -15,7 +15,7 @@ CBLAS_TRANSPOSE cblas(Transpose transpose) {
   return transpose == Transpose::yes ? CblasTrans : CblasNoTrans;
 }
 
-// ?gemm of either type, row-major: c = a · b + (add ? c : 0).
+// sgemm or dgemm, row-major: c = op(a) · op(b) + (add ? c : 0).
 [[maybe_unused]] void gemm(const Factors<float>& f, bool add, float* c, int64_t ldc) {
   cblas_sgemm(CblasRowMajor, cblas(f.transpose_a), cblas(f.transpose_b), static_cast<int>(f.m), static_cast<int>(f.n),
               static_cast<int>(f.k), 1, f.a, static_cast<int>(f.lda), f.b, static_cast<int>(f.ldb), add, c,
@@ -79,8 +79,7 @@ template void multiply_packed(int64_t, int64_t, int64_t, const double*, int64_t,
                               int64_t, double*);
 
 void use_one_blas_thread() {
-  // Libraries without any of these functions (the reference BLAS) use one thread. The argument of BLIS is its 64-bit
-  // dim_t.
+  // Libraries without any of these functions (the reference BLAS) use one thread. BLIS takes its 64-bit dim_t.
   for (const char* name : {"openblas_set_num_threads", "MKL_Set_Num_Threads"}) {
     if (void* function = dlsym(RTLD_DEFAULT, name)) reinterpret_cast<void (*)(int)>(function)(1);
   }

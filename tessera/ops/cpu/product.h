@@ -10,13 +10,13 @@ namespace tessera::cpu {
 enum class Transpose : bool { no, yes };
 enum class Result : bool { set, add };
 
-// The largest tile of multiply_then(). Its borders should be multiples of these units.
+// The largest tile of multiply_then(). The borders of tiles should be multiples of kRowUnit and kColumnUnit.
 inline constexpr int64_t kTileRows = 504, kTileColumns = 256, kRowUnit = 14, kColumnUnit = 32;
 
 // Elements of scratch that a product of type T may use.
 inline constexpr int64_t kProductScratchElems = 4 * kRowUnit * 544 + 512 * kTileColumns + kTileRows * kTileColumns;
 
-// op(a) [m, k] · op(b) [k, n], k > 0. lda and ldb count the elements between rows as stored.
+// op(a) [m, k] · op(b) [k, n], k > 0. lda and ldb are the numbers of elements from one stored row to the next.
 template <typename T>
 struct Factors {
   Transpose transpose_a, transpose_b;
@@ -28,9 +28,9 @@ struct Factors {
 };
 
 // Whether Tessera's own register blocks compute products of type T (float or double, as everywhere here). Otherwise
-// CBLAS computes them. In float on AVX-512, the register blocks reach five sixths of the processor's peak, and OpenBLAS
-// two thirds. The register blocks add the terms of an element in the same order for every tile. CBLAS may change the
-// order with a tile's shape.
+// CBLAS computes them. In float on AVX-512, the register blocks reach five sixths of the processor's peak; OpenBLAS
+// reaches two thirds. The register blocks add the terms of an element in the same order for every tile. CBLAS may
+// change the order with a tile's shape.
 #if defined(__AVX512F__)
 template <typename T>
 inline constexpr bool kOwnProducts = sizeof(T) == sizeof(float);
@@ -49,9 +49,9 @@ struct Continuation {
   // Called with every finished block of the product. `then` may change c [rows, columns], whose contents are discarded
   // afterwards.
   std::function<void(int64_t row, int64_t rows, int64_t column, int64_t columns, T* c, int64_t ldc)> then;
-  // Arrays [m, n] that it reads or writes at the block's place, to be prefetched. Null after the last array.
+  // Arrays [m, n] that `then` reads or writes at the block's place. They are prefetched. Unused entries are null.
   std::array<const T*, 3> touched;
-  int64_t ld;
+  int64_t ld;  // row stride of these arrays
 };
 
 // A product of at most kTileRows × kTileColumns, passed to the continuation.
@@ -77,8 +77,8 @@ constexpr int64_t packed_elems(int64_t depth, int64_t columns) {
 template <typename T>
 Packed<T> pack(Transpose transpose, int64_t depth, int64_t columns, const T* b, int64_t ldb, T* room);
 
-// c [m, columns] = or += a [m, depth] · the first rows and columns of b. Rows of a with a stride of kPackedRowStride
-// are used in place. Others are copied first.
+// c [m, columns] = or += a [m, depth] · the first rows and columns of b. If lda is kPackedRowStride, the rows of a are
+// used in place. Otherwise they are copied first.
 inline constexpr int64_t kPackedRowStride = 544;
 template <typename T>
 void multiply_packed(int64_t m, int64_t columns, int64_t depth, const T* a, int64_t lda, const Packed<T>& b,

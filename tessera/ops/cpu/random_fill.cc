@@ -1,5 +1,5 @@
-// Counter-based draws into arrays: element i takes word i % 4 of Philox counter i / 4, for any thread or shard that
-// fills it.
+// Counter-based draws into arrays: element i is drawn from Philox counter i / 4, no matter which thread or shard fills
+// it.
 #include <numbers>
 
 #include "tessera/ops/cpu/dispatch.h"
@@ -11,7 +11,7 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kBlockElems = 64;  // of 16 counters
+constexpr int64_t kBlockElems = 64;  // elements of 16 counters
 
 // 64 draws in [0, 1) from words in the order of philox16.
 struct Uniform {
@@ -23,8 +23,8 @@ struct Uniform {
   }
 };
 
-// 64 draws from N(0, 1). Words 0 and 1 of a counter give its elements 0 and 1, words 2 and 3 the others (Box & Muller
-// 1958: √(−2 ln u)·(cos 2πv, sin 2πv)). u has 24 bits and is never 0, which limits the draws to ±5.9.
+// 64 draws from N(0, 1). Words 0 and 1 of a counter give its elements 0 and 1, words 2 and 3 give elements 2 and 3 (Box
+// & Muller 1958: √(−2 ln u)·(cos 2πv, sin 2πv)). u has 24 bits and is never 0, which limits the draws to ±5.9.
 struct Normal {
   void operator()(const uint32_t (&words)[kBlockElems], float (&draws)[kBlockElems]) const {
 #pragma omp simd

@@ -10,7 +10,7 @@ namespace tessera::cpu {
 
 namespace {
 
-// y = x rotated by the angles, or back with direction −1. half = D/2; y may be x.
+// y = x rotated by the angles (direction 1), or rotated back (direction −1). half = D/2. y may be x.
 template <typename T>
 void rotate(const T* x, const T* rotation, int64_t half, T direction, T* y) {
   const T *cosines = rotation, *sines = rotation + half;
@@ -35,7 +35,8 @@ constexpr int64_t kGrainRows = 4;
 
 }  // namespace
 
-// The product of position and frequency is rounded to f32, as in transformers. Sine and cosine are exact for it.
+// The product of position and frequency is rounded to f32, as in transformers. The sine and the cosine of this product
+// are computed in f64.
 void rotary_angles(Team& team, View positions, View frequencies, double scale, View rotations) {
   const int64_t rows = positions.num_elems(), half = frequencies.num_elems();
   TESSERA_ASSERT(rotations.shape == (Shape{rows, 2 * half}));
@@ -89,7 +90,7 @@ void rotate_heads_backward(Team& team, View d_y, View qkv, View rotations, const
   const int64_t d = shape.head_dim, width = shape.row_channels(), rotated = shape.channels() + shape.kv_channels();
   with_float_type(d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    // sums [2D]: of the queries' weight, then of the keys'; unused without norms.
+    // sums [2D]: gradients of the queries' weight, then of the keys' weight. Unused without norms.
     const auto rows_backward = [&](int64_t begin, int64_t end, T* sums) {
       for (int64_t row = begin; row < end; ++row) {
         const T *from = d_y.as<T>() + row * width, *rotation = rotations.as<T>() + row * d;

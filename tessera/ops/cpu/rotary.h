@@ -1,4 +1,4 @@
-// Rotary positions, with the norms of heads that Qwen3 has before them.
+// Rotary positions, and the norms of heads that Qwen3 applies before the rotation.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

@@ -1,19 +1,20 @@
-// Sums over rows whose order does not depend on the number of threads.
+// Sums over rows. The order of additions does not depend on the number of threads.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"
 
 namespace tessera::cpu {
 
-// Sums gradients of parameters over rows: `count` elements, in blocks of kBlockRows rows that are then added in their
-// order. The result does not depend on which thread took which block. add_block(first_row, end_row, sums) adds the rows
-// of a block to `sums`, and add_to_result(begin, end, sums) adds elements [begin, end) to the gradients.
+// Sums gradients of parameters (`count` elements) over rows. First sums each block of kBlockRows rows, then adds these
+// sums in the order of the blocks. The result does not depend on which thread took which block. add_block(first_row,
+// end_row, sums) adds the rows of a block to `sums`, and add_to_result(begin, end, sums) adds elements [begin, end) to
+// the gradients.
 template <typename T, typename AddBlock, typename AddToResult>
 void sum_in_blocks(Team& team, int64_t rows, int64_t count, AddBlock&& add_block, AddToResult&& add_to_result) {
   constexpr int64_t kBlockRows = 64, kColumnMultiple = 256;
   TESSERA_ASSERT(count > 0 && count <= Team::scratch_elems<T>());
   T* const sums = team.scratch<T>(0);
-  // Processes as many blocks at a time as fit into the scratch.
+  // Processes blocks in waves. The sums of a wave fit into the scratch.
   const int64_t num_blocks = (rows + kBlockRows - 1) / kBlockRows, wave = Team::scratch_elems<T>() / count;
   for (int64_t first = 0; first < num_blocks; first += wave) {
     const int64_t wave_blocks = std::min(wave, num_blocks - first);

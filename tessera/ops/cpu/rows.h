@@ -1,4 +1,4 @@
-// Loops over a row that attention kernels share.
+// Loops over one row, for the attention kernels.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace tessera::cpu {
 
 namespace {
 
-// One row. Every pass computes the distances again, which costs less than memory for them.
+// One row of logits. Every pass computes the distances again. This costs less than storing them.
 template <typename T>
 class Row {
  public:
@@ -21,7 +21,7 @@ class Row {
 
   bool has_token() const { return largest_ > -std::numeric_limits<T>::infinity(); }
 
-  // The sum over the tokens up to the distance `limit`.
+  // The sum of mass_of over the tokens up to the distance `limit`, inclusive.
   template <typename MassOf>
   uint64_t mass(uint32_t limit, const MassOf& mass_of) const {
     uint64_t sum = 0;
@@ -31,11 +31,11 @@ class Row {
     return sum;
   }
 
-  // The smallest distance whose tokens, with all closer ones, have at least `wanted` mass. At least `limit` if all up
-  // to there have less.
+  // The smallest distance d such that the tokens up to d, inclusive, have at least `wanted` mass. If all tokens up to
+  // `limit` have less mass, the result is at least `limit`.
   template <typename MassOf>
   uint32_t find_limit(uint64_t wanted, uint32_t limit, const MassOf& mass_of) const {
-    uint32_t found = 0;  // its higher digits
+    uint32_t found = 0;  // the digits of d that are known so far
     for (int d = 0; d < kSamplingDigits; ++d) {
       const auto [shift, bits] = sampling_digit(d);
       const uint32_t num_buckets = 1u << bits;
@@ -52,7 +52,7 @@ class Row {
     return found;
   }
 
-  // The first token whose weights, with those of the tokens before it, sum to more than `point`.
+  // The first token at which the running sum of weights exceeds `point`. Tokens beyond the distance `limit` count 0.
   int32_t find_token(uint64_t point, uint32_t limit) const {
     for (int64_t i = 0; i < count_; ++i) {
       const uint32_t distance = distance_of(i);

@@ -14,8 +14,8 @@
 
 namespace tessera::cpu {
 
-// While an object lives, its thread flushes denormal results to 0. Their values do not matter here, and each would cost
-// a hundred cycles.
+// While an object of this class exists, its thread treats denormal operands and results as 0. Such small values do not
+// matter here, and each would cost a hundred cycles.
 class FlushDenormals {
  public:
   FlushDenormals(const FlushDenormals&) = delete;
@@ -43,7 +43,7 @@ class Team {
 
   int num_threads() const { return pool_.num_threads(); }
 
-  // Calls body(thread) once for every thread in [0, num_threads()). They run concurrently. Nothing is allocated:
+  // Calls body(thread) once for every thread in [0, num_threads()). The calls run concurrently. Nothing is allocated:
   // std::function stores a reference wrapper in place.
   template <typename Body>
   void run(Body&& body) {
@@ -65,7 +65,7 @@ class Team {
   }
 
   // Splits [0, count) into one contiguous range per thread and calls body(thread, begin, end) for each range that is
-  // not empty. Bounds are multiples of `multiple`, except the end. The split depends only on the arguments and
+  // not empty. Bounds are multiples of `multiple`, except `count`. The split depends only on the arguments and
   // num_threads().
   template <typename Body>
   void for_ranges(int64_t count, int64_t multiple, Body&& body) {

@@ -12,9 +12,9 @@ namespace tessera::cpu {
 // sum then also hold that integer.
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
-// eˣ within 2 ulp for x in [−87.33, 87]. 0 below, e^87 above (neither it nor its inverse is denormal). NaN stays NaN.
-// Range reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2. The polynomial is from expf in Moshier's Cephes
-// library.
+// eˣ within 2 ulp for x in [−87.33, 87]. Below this range the result is 0. Above it, the result is e^87: neither e^87
+// nor its inverse is denormal. NaN stays NaN. Range reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2. The
+// polynomial is from expf in Moshier's Cephes library.
 inline float exp(float x) {
   constexpr float kLowest = -87.33f, kHighest = 87.0f;
   const float below = kHighest < x ? kHighest : x;  // this form is one instruction and keeps NaN
@@ -36,8 +36,9 @@ inline double exp(double x) {
   return std::exp(x);
 }
 
-// 1 / x within 2 ulp for x in [1, 2^126). Starts from an estimate by the exponent, accurate to an eighth, and runs
-// three Newton steps. Each step squares the relative error. Costs a third of a division.
+// 1 / x within 2 ulp for x in [1, 2^126). Starts from an estimate by the exponent, with a relative error of at most
+// 1/8, and runs three Newton steps. Each step squares the relative error. All steps together cost a third of a
+// division.
 inline float reciprocal(float x) {
   float y = std::bit_cast<float>(0x7ef311c3u - std::bit_cast<uint32_t>(x));
   y += y * (1.0f - x * y);
@@ -71,8 +72,9 @@ inline float log_positive(float x) {
 struct SinCos {
   float sin, cos;
 };
-// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6. Subtracts quarter turns exactly, then uses the Taylor
-// polynomials of the rest up to (π/4)^8. The first omitted term is below 3e-8 of the result.
+// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6. Subtracts quarter turns exactly. The rest is an angle
+// of at most π/4. Uses its Taylor polynomials of degree 9 (sine) and 8 (cosine). The first omitted terms are below
+// 3e-8.
 inline SinCos sin_cos_turns(float turns) {
   const float shifted = turns * 4.0f + kRoundingShift;
   const uint32_t quadrant = std::bit_cast<uint32_t>(shifted);

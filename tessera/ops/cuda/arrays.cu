@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Calls body(i) for every element, or whole(…) for full packs and then single(…) for the elements at the end.
+// A thread calls whole(i) for its pack of N elements from i on. If the array ends within the pack, it calls single(i)
+// for each remaining element.
 template <int N, typename Whole, typename Single>
 __device__ inline void for_packs(int64_t count, const Whole& whole, const Single& single) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
@@ -65,10 +66,10 @@ __global__ void join_kernel(const Narrow<Rest>* __restrict__ narrow, const Rest*
   if (i < count) x[i] = joined(to_acc(narrow[i]), rest[i]);
 }
 
-// ---- sums of squares. Each block sums a fixed part of an array. Then one block per array adds its blocks' sums, and
-// one thread adds the arrays' sums in their order.
+// ---- sums of squares. Each block sums a fixed part of an array. Then one block per array adds the sums of the array's
+// blocks, and one thread adds the sums of the arrays in their order.
 
-constexpr int kSumBlocks = 1024, kSumThreads = 512;  // at most, per array; per block
+constexpr int kSumBlocks = 1024, kSumThreads = 512;  // blocks of an array, at most; threads of a block
 constexpr int64_t kSumElems = 65536;                 // per block, unless an array needs more than kSumBlocks blocks
 constexpr int kSumArrays = 64;                       // per launch
 
@@ -89,7 +90,7 @@ __global__ void square_sums_kernel(SummedArrays<T> arrays, double* __restrict__ 
   const int64_t count = arrays.counts[array], first = arrays.first_blocks[array];
   double sum = 0;
   const auto add = [&](Acc<T> x) { sum += static_cast<double>(x) * static_cast<double>(x); };
-  constexpr int N = kPackOf<T>, kTogether = 4;  // outstanding loads of a thread
+  constexpr int N = kPackOf<T>, kTogether = 4;  // kTogether: outstanding loads of a thread
   const int64_t stride = (arrays.first_blocks[array + 1] - first) * kSumThreads * N;
   int64_t i = ((block - first) * kSumThreads + threadIdx.x) * N;
   if (reinterpret_cast<uintptr_t>(x) % 16 == 0) {
@@ -128,7 +129,7 @@ __global__ void add_sums_kernel(const double* __restrict__ sums, int count, doub
   for (int i = 0; i < count; ++i) *sum += sums[i];
 }
 
-// Σ (word + 1) · (an odd number from its position), modulo 2^64. Integers may be added in any order.
+// Σ (word + 1) · (an odd number from the word's position), modulo 2^64. The order of integer additions does not matter.
 __global__ void hash_kernel(const uint16_t* __restrict__ x, int64_t count, unsigned long long* sum) {
   unsigned long long mine = 0;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -213,7 +214,7 @@ int code_major_for_this_gpu() {
 void fill(const Context& context, View x, double value) {
   const int64_t count = x.num_elems();
   if (count == 0) return;
-  if (value == 0) {  // in all types zero consists of zero bits
+  if (value == 0) {  // in every type, all bits of zero are 0
     check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), context.stream), "cudaMemsetAsync");
     return;
   }

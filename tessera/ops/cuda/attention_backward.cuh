@@ -1,7 +1,8 @@
 // Attention backward on tensor cores. Blocks of queries sum their gradients over blocks of keys, and blocks of keys sum
 // theirs over blocks of queries. Scores are computed twice, but the order of all additions is fixed.
 //   P = exp(S − log_sum_exp);  dP = d_o·vᵀ;  dS = P∘(dP − delta)/√D;  d_q = dS·k;  d_k = dSᵀ·q;  d_v = Pᵀ·d_o
-// The products come from mma.cuh or wgmma.cuh.
+// delta = Σ d_o∘o, for each query. With dropout, dP and Pᵀ include the mask. The products come from mma.cuh or
+// wgmma.cuh.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 
 namespace tessera::cuda {
 
-// Queries or keys that are loaded at a time. Wide heads leave registers for fewer.
+// The number of queries or keys that are loaded at a time. Wide heads leave registers for fewer.
 template <typename Products>
 inline constexpr int kPassing = Products::Rows::kColumns <= 64 ? 64 : 32;
 template <typename Products>
@@ -26,7 +27,7 @@ template <typename T>
 struct BackwardArrays {
   const T *qkv, *o, *d_o;
   const float* log_sum_exp;  // [N, H]
-  float* deltas;             // [N, num_heads] from first_head on; written for queries, read for keys
+  float* deltas;             // [N, num_heads] from first_head on; query kernel writes, key kernel reads
   T* d_qkv;
   int first_head, num_heads;
   float scale;
@@ -54,7 +55,7 @@ struct BackwardTiles {
   }
 };
 
-// Σ d_o∘o of the rows whose elements this thread holds, from the warp's rows of tiles.
+// Σ d_o∘o of the two rows whose elements this thread holds. `d_o` and `o` are the warp's rows in the tiles.
 template <typename Rows, typename T>
 __device__ inline void sum_products(const T* d_o, const T* o, float (&sums)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -192,7 +193,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
   const int k0 =
-      ((block.length - 1) / kTileRows - block.index) * kTileRows;  // most queries see the first keys of a sequence
+      ((block.length - 1) / kTileRows - block.index) * kTileRows;  // the first keys come first: more queries see them
   const int end = heads.end_of_queries(min(k0 + kTileRows, block.length) - 1, block.length);
   const int64_t stride = heads.width;
   const auto load_queries = [&](int member, int q0, int stage) {
@@ -215,7 +216,8 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
                       real);
     }
     commit_copies();
-    // Four warps need one word each of the same counters. Each warp computes a quarter of the counters for all of them.
+    // Four warps need one word each of the same counters. Each warp computes a quarter of the counters, for all four
+    // warps.
     for (int pair = warp; kDrops && pair < kQueries / 2; pair += kTileWarps) {
       const int query = min(q0 + 2 * pair + lane / 16, block.length - 1);
       const Words words = mask.words(block.begin + query, attention_dropout_column(head, k0 + lane % 16));

@@ -64,7 +64,7 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
   }
 }
 
-// Dropout's factor of the kept elements is applied at the end.
+// Sets dropped probabilities to 0. The factor for kept ones is applied at the end.
 __device__ inline void drop(Accumulator<kForwardKeys>& p, const Mask& mask, const RowBlock& block, int head,
                             int first_row, int k0) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

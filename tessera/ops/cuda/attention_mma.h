@@ -1,5 +1,6 @@
-// Attention on tensor cores (code for sm_80 and later): 16-bit types, heads of a multiple of 8 up to 128 elements. On
-// Hopper it serves only heads that are too wide for attention_wgmma.h.
+// Attention on tensor cores (code for sm_80 and later): 16-bit types, heads of up to 128 elements, in multiples of 8.
+// On Hopper, it serves only calls that neither attention_wgmma.h nor attention_wide.h supports: heads of more than 64
+// elements with dropout.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

@@ -28,7 +28,8 @@ __device__ inline A dot(const A* a, const T* b, int count) {
   return sum;
 }
 
-// sums[i] += Σ_lanes weight · row(lane)[this thread's lane + 32·i] over a complete head. `row` gives each lane's row.
+// sums[i] += Σ_j (weight of lane j) · row(j)[this thread's lane + 32·i], for j < count and all elements of the head.
+// row(j) is the row that belongs to lane j.
 template <typename T, typename A, typename Row>
 __device__ inline void add_rows(A weight, int count, int head_dim, const Row& row, A (&sums)[kLanesOfHead]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -57,7 +58,8 @@ __device__ inline void stage_head(const T* from, int head_dim, A* to) {
   for (int d = static_cast<int>(threadIdx.x) % kWarp; d < head_dim; d += kWarp) to[d] = to_acc(from[d]);
 }
 
-// o = dropout(softmax(q·kᵀ/√D + slope·k))·v of one query, 32 keys at a time, one key per lane, with a running maximum.
+// o = dropout(softmax(q·kᵀ/√D + slope·position))·v for one query, 32 keys at a time, one key per lane, with a running
+// maximum.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarps* kWarp)
     forward_kernel(const T* __restrict__ qkv, Heads heads, Mask mask, Acc<T> scale, T* __restrict__ o,
@@ -68,7 +70,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int head = static_cast<int>(blockIdx.y), head_dim = heads.head_dim;
   const RowBlock block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
   const int query = block.index * kWarps + warp;
-  if (!block.found || query >= block.length) return;  // complete warps; there are no barriers below
+  if (!block.found || query >= block.length) return;  // complete warps return; the block has no barriers
   const int64_t row = block.begin + query;
   A* const q = shared[warp];
   stage_head(heads.query(qkv, row, head), head_dim, q);
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   if (log_sum_exp && lane == 0) log_sum_exp[row * heads.num_heads + head] = maximum + log(sum);
 }
 
-// delta[row, head] = Σ_d d_o∘o, one warp per head.
+// delta[row, head] = Σ_d d_o∘o, one warp per row and head.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarp)
     delta_kernel(const T* __restrict__ o, const T* __restrict__ d_o, int64_t channels, int head_dim, int first_head,
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   if (lane == 0) deltas[index] = sum;
 }
 
-// Inputs of the two backward kernels. Heads from first_head on have deltas [N, num_heads].
+// Arrays of the two backward kernels. `deltas` [N, num_heads] belong to the heads from first_head on.
 template <typename T>
 struct Backward {
   const T *qkv, *d_o;
@@ -215,7 +217,7 @@ Acc<T> score_scale(const AttentionShape& shape) {
   return static_cast<Acc<T>>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
 }
 
-// Calls body(N) with a constant: the elements of a head that are loaded together.
+// Calls body(N) with a constant: the number of elements of a head that are loaded together.
 template <typename Body>
 void with_step(const AttentionShape& shape, Body&& body) {
   if (shape.head_dim % 2 == 0) {

@@ -10,7 +10,7 @@ void plain_attention_forward(const Context& context, View qkv, View starts, cons
 void plain_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
                               const AttentionShape& shape, const Dropout& dropout, View d_qkv);
 
-// Every backward kernel needs this first: deltas[row, head] = Σ_d d_o∘o of heads `first` to `end`, written to the
+// Every backward kernel needs these sums: deltas[row, head] = Σ_d d_o∘o for heads [first, end). Writes them to the
 // scratch.
 void attention_deltas(const Context& context, View o, View d_o, const AttentionShape& shape, int first, int end);
 // The number of query heads whose deltas fit into the scratch together: complete groups of `group` heads. The scratch

@@ -6,11 +6,12 @@
 
 namespace tessera::cuda {
 
-// A block has 64 rows, a warp 16 of them.
+// A block has 64 rows. Each of its warps has 16 of them.
 inline constexpr int kTileWarps = 4, kTileThreads = kTileWarps * kWarp, kTileRows = kTileWarps * 16;
 inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// Scores are stored times log₂e, so that a power of two replaces an exponential: score = q·k·scale + slope·key.
+// Scores are multiplied by log₂e, so that a power of two replaces an exponential. Without this factor: score =
+// q·k·scale + slope·key.
 struct Scores {
   float scale, slope;
   __device__ Scores(float scale_of_products, float alibi_slope)
@@ -18,24 +19,25 @@ struct Scores {
   __device__ float bias(int key) const { return slope * static_cast<float>(key); }
 };
 
-// For each row whose elements this thread holds: the maximum, in powers of two, and this thread's part of the sum.
+// For each of the two rows whose elements this thread holds: the maximum score, times log₂e, and this thread's part of
+// the sum.
 struct Softmax {
   float maximum[2], sum[2];
 };
 
-// 2ˣ in hardware: 2 ulp, 0 below 2^-126.
+// 2ˣ in hardware, within 2 ulp. Results below 2^-126 become 0.
 __device__ inline float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Whether some of the warp's 16 queries from `first_row` on do not see some of `keys` keys from k0 on.
+// Whether some of the keys [k0, k0 + keys) are hidden from some of the warp's 16 queries from `first_row` on.
 __device__ inline bool needs_mask(int first_row, int k0, int keys, int window) {
   return k0 + keys - 1 > first_row || k0 <= first_row + 15 - window;
 }
 
-// Sets to `value` the keys from k0 on that the warp's queries from `first_row` on do not see.
+// Sets scores to `value` where the query does not see the key. The warp's queries begin at `first_row`, the keys at k0.
 template <int kKeys>
 __device__ inline void mask_scores(Accumulator<kKeys>& s, int first_row, int k0, int window, float value) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -50,7 +52,7 @@ __device__ inline void mask_scores(Accumulator<kKeys>& s, int first_row, int k0,
 }
 
 // The keys that dropout keeps, for a row of an accumulator. Bit 2n + e belongs to the thread's element e of columns
-// [8n, 8n + 8), which begin with key k0. Keys 16 apart are words of one counter.
+// [8n, 8n + 8). Column 0 is key k0. Keys at a distance of 16 use words of the same counter.
 template <int kKeys>
 __device__ inline uint32_t kept_keys(const Mask& mask, int64_t row, int head, int k0) {
   uint32_t kept = 0;
@@ -69,7 +71,7 @@ __device__ inline bool keeps(uint32_t kept, int n, int e) {
   return kept >> (2 * n + e) & 1;
 }
 
-// The first row of the block's rows that take part in a product together with this warp's rows.
+// The first of the rows that take part in the same product as this warp's rows. It is counted in the block, from 0.
 template <typename Products>
 __device__ inline int first_row_together() {
   return static_cast<int>(threadIdx.x) / kWarp / Products::kWarpsTogether * Products::kWarpsTogether * 16;

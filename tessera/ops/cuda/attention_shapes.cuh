@@ -12,7 +12,7 @@ namespace tessera::cuda {
 // Describes qkv [N, W] or its gradient, and o [N, C]. Passed to kernels by value.
 struct Heads {
   int num_heads, head_dim, channels;  // channels of o
-  int num_kv_heads, group;            // query heads that share a key and a value
+  int num_kv_heads, group;            // group: query heads per head of keys and values
   int width;                          // W: elements of a row of qkv
   int head_stride, kv_head_stride;    // elements from a head to the next one, within a row
   int key_offset, value_offset;       // of head 0 within a row
@@ -57,7 +57,7 @@ struct Heads {
   __device__ T* value(T* qkv, int64_t row, int kv_head) const {
     return qkv + row * width + value_offset + kv_head * kv_head_stride;
   }
-  // The first key that a query sees. It may be negative.
+  // The first key that a query sees. A negative result stands for key 0.
   __device__ int first_key(int query) const { return query - window + 1; }
   // The first key of the first block of `keys` keys that a query sees.
   __device__ int first_block(int query, int keys) const { return max(0, first_key(query)) / keys * keys; }
@@ -72,8 +72,8 @@ struct RowBlock {
   bool found;
 };
 
-// Finds block `number` in the common numbering of all sequences' blocks of `rows` rows. All lanes of a warp call it.
-// There are at most N / rows + B blocks; a launch requests that many.
+// Finds block `number` in the common numbering of all sequences' blocks of `rows` rows. All lanes of a warp must call
+// it. There are at most N / rows + B blocks; a launch requests that many.
 __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int before = 0;
@@ -99,9 +99,9 @@ __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, 
   return {0, 0, 0, false};
 }
 
-// The same blocks in another order: among any 32 sequences, the blocks with the highest index in their sequence come
-// first. As blocks of queries they see most keys. Blocks of keys are counted from the other end, because most queries
-// see the first keys.
+// The same blocks in another order: within each group of 32 sequences, blocks with a higher index in their sequence
+// come first. As blocks of queries, these see more keys. Callers count blocks of keys from the end of the sequence,
+// because more queries see the first keys.
 __device__ inline RowBlock find_longest_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int first = 0; first < num_sequences; first += kWarp) {

@@ -9,23 +9,24 @@
 namespace tessera::cuda {
 namespace {
 
-// A block owns 64 queries or 64 keys and loads the other side in turn. Its threads form 8 groups of 16. A group has
-// every eighth row, and a thread of the group has every sixteenth column of the scores. A warp is two groups. It
-// therefore owns its rows of probabilities and needs no barrier of the block for them.
+// A block owns 64 queries and loads keys in turn, or it owns 64 keys and loads queries in turn. Its threads form 8
+// groups of 16. A group has every eighth row, and a thread of the group has every sixteenth column of the scores. A
+// warp is two groups. It therefore owns its rows of probabilities and needs no barrier of the block for them.
 constexpr int kColumns = 16, kGroups = 8, kThreads = kGroups * kColumns;
-constexpr int kRows = 64, kOwn = kRows / kGroups;  // per block, per thread
+constexpr int kRows = 64, kOwn = kRows / kGroups;  // rows of a block, rows of a thread
 
-// Queries or keys that are loaded at a time, and the columns of them per thread.
+// The number of queries or keys that are loaded at a time. A thread has kScores of them as columns.
 template <int D>
 inline constexpr int kPassing = D <= 64 ? 64 : 32;
 template <int D>
 inline constexpr int kScores = kPassing<D> / kColumns;
-// Elements between rows of tiles: four more than a row has, so that neighbouring rows are in different banks.
+// Elements from one row of a tile to the next: four more than a row has, so that neighbouring rows are in different
+// banks.
 template <int D>
 inline constexpr int kStride = D + 4;
 template <int D>
 inline constexpr int kScoreStride = kPassing<D> + 4;
-// Elements of a head that a thread sums: groups of four neighbours.
+// The number of a head's elements that a thread sums: groups of four neighbours.
 template <int D>
 inline constexpr int kElems = D / kColumns;
 
@@ -39,7 +40,7 @@ __device__ inline int first_elem(int part) {
   return (part * kColumns + column()) * 4;
 }
 
-// Loads rows from `first` of a sequence on, with zeros past the end of the sequence and past the head.
+// Loads kCount rows of a sequence, from row `first` on. Elements past the end of the sequence or of the head become 0.
 template <int D, int kCount>
 __device__ inline void load_rows(const float* from, int64_t stride, int first, int length, int head_dim, float* tile) {
   if (head_dim % 4 == 0) {
@@ -85,7 +86,7 @@ __device__ inline void multiply_transposed(const float* a, const float* b, float
   }
 }
 
-// Shares the group's rows of probabilities or similar values with all its threads.
+// Stores the group's rows of probabilities, or of similar values, where all threads of the group can read them.
 template <int D>
 __device__ inline void share_scores(const float (&scores)[kOwn][kScores<D>], float* tile) {
   __syncwarp();  // all threads have finished with the previous rows
@@ -139,7 +140,7 @@ __device__ inline void store_row(const float (&values)[kElems<D>], float factor,
   }
 }
 
-// Dropout's factors for the probabilities of a row. Keys 16 apart are words of one counter.
+// Computes dropout's factors for the probabilities of a row. Keys at a distance of 16 use words of the same counter.
 template <int J>
 __device__ inline void drop_row(const Mask& mask, int64_t row, int head, int k0, float (&factors)[J]) {
   const Words words = mask.words(row, attention_dropout_column(head, k0 / 64 * 64 + column()));
@@ -151,7 +152,7 @@ __device__ inline void drop_row(const Mask& mask, int64_t row, int head, int k0,
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();  // the score of a key that a query does not see
 
-// o = dropout(softmax(q·kᵀ/√D + slope·k))·v of a block of queries, with a running maximum.
+// o = dropout(softmax(q·kᵀ/√D + slope·position))·v for a block of queries, with a running maximum.
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
     forward_kernel(const float* __restrict__ qkv, Heads heads, Mask mask, float scale, float* __restrict__ o,
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
   }
 }
 
-// Inputs of the two backward kernels. Heads from first_head on have deltas [N, num_heads].
+// Arrays of the two backward kernels. `deltas` [N, num_heads] belong to the heads from first_head on.
 struct Backward {
   const float *qkv, *d_o, *log_sum_exp, *deltas;
   float* d_qkv;
@@ -324,7 +325,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   const RowBlock block =
       find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
-  const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // most queries see the first keys of a sequence
+  const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // first keys first: more queries see them
   const int64_t stride = heads.width;
   const int end = heads.end_of_queries(min(k0 + kRows, block.length) - 1, block.length);
   load_rows<D, kRows>(heads.key(at.qkv, block.begin, kv_head), stride, k0, block.length, head_dim, k);
@@ -349,7 +350,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
       const float log_sum_exp =
                       real ? at.log_sum_exp[row * heads.num_heads + head] : std::numeric_limits<float>::infinity(),
                   delta = real ? at.deltas[row * at.num_heads + of_launch] : 0;
-      // The thread's keys are words of two counters: number `group` and number `group` + 8.
+      // The thread's keys use words of two counters: number group() and number group() + 8.
       Words words[2] = {};
       if (mask.row_ids && real) {
         words[0] = mask.words(row, attention_dropout_column(head, k0 + group()));
@@ -402,7 +403,8 @@ void with_tiled_kernel(int64_t head_dim, Body&& body) {
 
 }  // namespace
 
-// Backward of wide heads takes 108 KiB. sm_80 and sm_90 allow that for a block; sm_86 and sm_89 do not.
+// For heads of more than 64 elements, the backward kernels take 108 KiB of shared memory. sm_80 and sm_90 allow that
+// for a block; sm_86 and sm_89 do not.
 bool tiled_attention_can(const Context& context, View qkv, const AttentionShape& shape) {
   if (qkv.dtype != DType::f32 || shape.head_dim > 128) return false;
   const size_t bytes = shape.head_dim <= 64 ? shared_bytes<64>(2) : shared_bytes<128>(2);

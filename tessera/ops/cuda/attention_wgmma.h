@@ -1,4 +1,4 @@
-// Attention on Hopper's tensor cores (code for sm_90a): 16-bit types, heads of a multiple of 8 up to 64 elements.
+// Attention on Hopper's tensor cores (code for sm_90a): 16-bit types, heads of up to 64 elements, in multiples of 8.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

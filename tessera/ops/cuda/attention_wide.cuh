@@ -17,12 +17,12 @@ inline constexpr int kConsumers = 2, kGroupThreads = 4 * kWarp, kWideThreads = (
 inline constexpr int kWideRows = 64 * kConsumers;  // rows of a task
 inline constexpr int kConsumerWarps = 4 * kConsumers;
 
-// Columns [0, 64) and [64, 128) of some rows, both in the layout SwizzledRows.
+// Columns [0, 64) and [64, 128) of kRows rows, both in the layout SwizzledRows.
 template <typename T, int kRows>
 struct WideTile {
   T halves[2][kRows * 64];
   static constexpr int kBytes = kRows * kWideColumns * static_cast<int>(sizeof(T));
-  static constexpr uint32_t kHalfUnits = kRows * 128 / 16;  // from half to half, in a descriptor
+  static constexpr uint32_t kHalfUnits = kRows * 128 / 16;  // a descriptor's step from half to half
 };
 
 // Starts the copy of a head's rows from `row` on. `map` has boxes of kRows rows.
@@ -32,7 +32,8 @@ __device__ inline void copy_tile(const CUtensorMap& map, Barrier* barrier, WideT
   copy_box(map, barrier, to.halves[1], 64, head, row);
 }
 
-// A row of qkv is seen as heads of queries, keys and values. Their number, and the place of each among them:
+// A row of qkv consists of heads of queries, of keys and of values. These functions return the number of all these
+// heads, and the index of one of them:
 inline int64_t heads_of_row(const AttentionShape& shape) {
   return shape.row_channels() / shape.head_dim;
 }
@@ -51,8 +52,9 @@ struct WideTask {
   int begin, length, index, head;
 };
 
-// Calls body(block, head) for the tasks of this thread block. All lanes of a warp call it. Longer tasks come first.
-// Each second round is dealt out in reverse, so that all thread blocks receive about the same work.
+// Calls body(block, head) for the tasks of this thread block. All lanes of a warp must call it. Longer tasks come
+// first. Every second round deals the tasks out in reverse order, so that all thread blocks receive about the same
+// work.
 template <typename Body>
 __device__ inline void for_each_task(const Heads& heads, int num_heads, int num_blocks, const Body& body) {
   const int grid = static_cast<int>(gridDim.x), own = static_cast<int>(blockIdx.x), total = num_heads * num_blocks;
@@ -63,8 +65,8 @@ __device__ inline void for_each_task(const Heads& heads, int num_heads, int num_
   }
 }
 
-// A thread block starts with 168 registers per thread. The producer gives back the registers that the consumers take. A
-// consumer would wait forever for registers that the block does not have.
+// A thread block starts with 168 registers per thread. The producer gives back the registers that the consumers take.
+// If the block has too few registers, a consumer waits for them forever.
 template <int kProducer, int kConsumer>
 struct Registers {
   static_assert(kProducer + kConsumers * kConsumer <= 3 * 168);
@@ -72,7 +74,7 @@ struct Registers {
   __device__ static void take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumer)); }
 };
 
-// Barriers among warpgroups.
+// Barriers among warpgroups. meet() waits for all `threads`; announce() arrives and does not wait.
 __device__ inline void meet(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -80,7 +82,7 @@ __device__ inline void announce(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// One arrival per warp.
+// Arrives once per warp.
 __device__ inline void release(Barrier* barrier) {
   __syncwarp();
   if (threadIdx.x % kWarp == 0) arrive(barrier);
@@ -121,7 +123,8 @@ __device__ inline void round_to_left(const Accumulator<kN>& c, FragmentA (&left)
   for (int k = 0; k < kN / 16; ++k) left[k] = as_left<T>(c, k, Same());
 }
 
-// Rounds a warp's 16 rows [16, 128] into rows of a tile from `row` on, times factor(half), and stores them at `to`.
+// Multiplies a warp's rows [16, 128] by factor(half), rounds them into the tile's rows from `row` on, and stores them
+// at `to`.
 template <typename T, int kRows, typename Factor>
 __device__ inline void store_wide_rows(const Accumulator<kWideColumns>& c, WideTile<T, kRows>& tile, int row, T* to,
                                        int64_t row_stride, int num_rows, int num_columns, const Factor& factor) {

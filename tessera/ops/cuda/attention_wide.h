@@ -1,5 +1,5 @@
-// Attention of wide heads on Hopper (code for sm_90a): 16-bit types, heads of a multiple of 8 from 72 to 128 elements,
-// no dropout.
+// Attention of wide heads on Hopper (code for sm_90a): 16-bit types, heads of 72 to 128 elements, in multiples of 8, no
+// dropout.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

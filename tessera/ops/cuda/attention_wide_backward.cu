@@ -1,5 +1,5 @@
-// The formulas are those of attention_backward.cuh. A kernel for the gradients of queries is followed by one for those
-// of keys and values. Scores are computed twice, but the order of all additions is fixed.
+// The formulas are in attention_backward.cuh. The first kernel computes the gradients of queries, the second kernel the
+// gradients of keys and values. Scores are computed twice, but the order of all additions is fixed.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,9 +11,10 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kKeys = 128;    // that a task of queries loads at a time
-constexpr int kQueries = 64;  // that a task of keys loads at a time
-// A consumer keeps the tiles of its last products while it waits for the next ones, and may skip one in between.
+constexpr int kKeys = 128;    // keys that a task of queries loads at a time
+constexpr int kQueries = 64;  // queries that a task of keys loads at a time
+// A consumer may use three stages: its last products still read the first, it skips the second because those queries
+// see none of its keys, and it waits for the third.
 constexpr int kStages = 3;
 
 template <typename T>
@@ -111,7 +112,7 @@ __device__ inline void consume(SharedOfQueries<T>& shared, const Arrays<T>& at, 
       const int stage = count & 1, parity = count >> 1 & 1;
       wait_for(&shared.k_full[stage], parity);
       start_transposed(s, shared.q, group * 64, shared.k[stage]);
-      wait_for_products<1>(d_q);  // the sum of the block before. Its left factor's registers are needed now.
+      wait_for_products<1>(d_q);  // the previous block's sum: its left factor's registers are needed now
       if (k0 > first) release(&shared.k_empty[stage ^ 1]);
       wait_for(&shared.v_full[stage], parity);
       start_transposed(d_p, shared.d_o, group * 64, shared.v[stage]);
@@ -141,7 +142,7 @@ __device__ inline void consume(SharedOfQueries<T>& shared, const Arrays<T>& at, 
     release(&shared.k_empty[(count - 1) & 1]);
     store_wide_rows(d_q, shared.d_q, own_row, heads.query(at.d_qkv, row, task.head), heads.width, rows, heads.head_dim,
                     [&](int) { return at.scale; });
-    __syncwarp();  // before the next task's results
+    __syncwarp();  // the next task's results overwrite the tile
   }
 }
 
@@ -154,12 +155,12 @@ __device__ inline void for_each_query_block(const Heads& heads, int k0, int leng
     for (int q0 = k0; q0 < end; q0 += kQueries) body(member, q0);
   }
 }
-// Blocks of keys are counted from the end, because most queries see the first keys.
+// Blocks of keys are counted from the end of the sequence, because more queries see the first keys.
 __device__ inline int first_key_of(int index, int length) {
   return ((length - 1) / kWideRows - index) * kWideRows;
 }
 
-// One warp copies tiles, another one the statistics of their queries.
+// One warp copies tiles. Another warp copies the statistics of their queries.
 template <typename T>
 __device__ inline void produce(SharedOfKeys<T>& shared, const CUtensorMap& own, const CUtensorMap& queries,
                                const CUtensorMap& d_o, const Arrays<T>& at, const Heads& heads) {
@@ -245,7 +246,7 @@ __device__ inline void consume(SharedOfKeys<T>& shared, const Arrays<T>& at, con
         return;
       }
       start_transposed(s, shared.k, group * 64, shared.q[now]);
-      wait_for_products<1>(d_k, d_v);  // the sums of the block before. Their left factors' registers are needed now.
+      wait_for_products<1>(d_k, d_v);  // the previous block's sums: their left factors' registers are needed now
       if (held >= 0) release(&shared.empty[held]);
       held = now;
       start_transposed(d_p, shared.v, group * 64, shared.d_o[now]);
@@ -292,13 +293,13 @@ __device__ inline void consume(SharedOfKeys<T>& shared, const Arrays<T>& at, con
     __syncwarp();
     store_wide_rows(d_v, shared.gradient, own_row, heads.value(at.d_qkv, row, kv_head), heads.width, rows,
                     heads.head_dim, [](int) { return 1.0f; });
-    __syncwarp();  // before the next task's results
+    __syncwarp();  // the next task's results overwrite the tile
   }
 }
 
 constexpr int kDeltaLanes = 16, kDeltaThreads = 256;
 
-// deltas[row, head] = Σ_d d_o∘o of the heads from first_head on. 16 lanes share a head, 16 bytes each.
+// deltas[row, head] = Σ_d d_o∘o for the heads from first_head on. 16 lanes share a head, and each reads 16 bytes.
 template <typename T>
 __global__ void __launch_bounds__(kDeltaThreads)
     wide_deltas_kernel(const T* __restrict__ o, const T* __restrict__ d_o, int channels, int head_dim, int first_head,

@@ -7,7 +7,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kKeys = 128;  // that are loaded at a time
+constexpr int kKeys = 128;  // keys that are loaded at a time
 
 template <typename T>
 struct Shared {
@@ -17,8 +17,8 @@ struct Shared {
   WideTask task;
 };
 
-// s holds products q·k of kKeys keys from k0 on. Replaces them by exp(score − maximum) and returns, for each row, by
-// what earlier results must be multiplied. A sequence's last block of keys comes first, so every row has seen a key.
+// s holds products q·k of kKeys keys from k0 on. Replaces them by exp(score − maximum). Sets `correction` to the factor
+// for earlier results of each row. The keys at the rows' own positions come first, so every row has seen a key.
 template <bool kBiased>
 __device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores, int first_row, int k0, int window,
                                      Softmax& softmax, float (&correction)[2]) {
@@ -145,7 +145,7 @@ __device__ inline void consume(Shared<T>& shared, const Heads& heads, float scal
       wait_for_products<0>(o);
       release(&shared.v_empty[stage]);
       round_to_left<T>(s, p);
-      // Most blocks do not change a maximum.
+      // In most blocks, no maximum changes.
       if (__any_sync(kAllLanes, correction[0] < 1 || correction[1] < 1)) {
 #pragma unroll
         for (int n = 0; n < kWideColumns / 8; ++n) {
@@ -176,7 +176,7 @@ __device__ inline void consume(Shared<T>& shared, const Heads& heads, float scal
     }
     store_wide_rows(o, shared.o, own_row, o_out + row * heads.channels + task.head * heads.head_dim, heads.channels,
                     rows, heads.head_dim, [&](int half) { return 1.0f / softmax.sum[half]; });
-    __syncwarp();  // before the next task's results
+    __syncwarp();  // the next task's results overwrite the tile
   }
 }
 

@@ -1,5 +1,5 @@
-// A block sums a few columns over all rows, so no second kernel has to add parts. If there are very many rows, they are
-// divided into parts.
+// A block sums a few columns over all rows, so no second kernel has to add parts. Very many rows are divided into
+// parts, and a second launch adds the sums of the parts.
 #include "tessera/ops/cuda/column_sums.h"
 
 #include <algorithm>
@@ -15,12 +15,13 @@ namespace {
 constexpr int kWarps = 32;    // per block
 constexpr int kTogether = 8;  // outstanding loads of a thread
 // If rows are divided into parts, the parts provide enough blocks, and blocks can read wider pieces of rows. Blocks
-// also read wider pieces if the columns give more blocks than multiprocessors; each multiprocessor runs one block at a
-// time.
+// also read wider pieces if narrow pieces would give more blocks than multiprocessors, because each multiprocessor runs
+// one block at a time.
 constexpr int64_t kUndivided = 4096, kPartRows = 1024, kMostParts = 2048;
 constexpr int kColumns = 32, kWideColumns = 64, kMostColumns = 4096;
 
-// Arrays of a launch, with equal numbers of rows. Sums go to `sums`; columns from `split` on go to `second`.
+// Arrays of a launch, with equal numbers of rows. The sums of columns from `split` on go to `second`, all others to
+// `sums`.
 constexpr int kMostArrays = 2;
 template <typename T, typename G>
 struct SummedColumns {
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   constexpr int kLanes = kWidth / N, kRows = kWarps * kWarp / kLanes;  // lanes per row, rows per block at a time
   __shared__ A shared[kWarps][kWidth + 1];
   const int block = static_cast<int>(blockIdx.x);
-  // Selects by a condition: an index would put all arrays into memory.
+  // Selects by a condition. With an index, the compiler would put all arrays into local memory.
   const bool is_second = all.num_arrays > 1 && block >= all.arrays[1].first_block;
   const SummedColumns<T, G> array = is_second ? all.arrays[1] : all.arrays[0];
   const T* __restrict__ const x = array.x;
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   }
 }
 
-// Calls body(G{}) with the type of the sums of T.
+// Calls body(G{}), where G is the type of sums that `dtype` names. The elements have type T.
 template <typename T, typename Body>
 void with_sum_type(DType dtype, Body&& body) {
   if constexpr (std::is_same_v<T, float>) {
@@ -119,7 +120,7 @@ void add_column_sums(const Context& context, std::span<const ColumnSums> arrays)
     with_pack<T>(columns | last.shape[1], {x, last}, [&](auto n) {  // pack sizes are powers of two
       with_sum_type<T>(last_sums.dtype, [&](auto zero_sum) {
         using G = decltype(zero_sum);
-        constexpr int kWide = n > 1 ? kWideColumns : kColumns;  // the lanes of a row belong to one warp
+        constexpr int kWide = n > 1 ? kWideColumns : kColumns;  // one warp has all lanes of a row
         int64_t all_columns = 0;
         for (const ColumnSums& one : arrays) all_columns += one.x.shape[1];
         const bool wide = parts > 1 || all_columns > kMostColumns;

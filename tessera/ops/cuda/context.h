@@ -1,5 +1,5 @@
-// Every launch of a CUDA kernel needs this: the stream and the fixed scratch. After construction nothing here allocates
-// or waits, so all of it can be captured in a CUDA graph.
+// What every launch of a CUDA kernel needs: the stream and the fixed scratch. After construction nothing here allocates
+// or waits, so a CUDA graph can capture the launches.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,12 +35,13 @@ struct Context {
 // That code omits features that older GPUs lack. Throws RunError if the program has no code for this GPU.
 int code_major_for_this_gpu();
 
-// Call it after a kernel launch. It throws for a bad configuration and names the kernel.
+// Call it after a kernel launch. It throws if the launch failed, for example for a bad configuration. The error names
+// the kernel.
 inline void check_launch(const char* kernel) {
   check(cudaGetLastError(), kernel);
 }
 
-// A kernel must request more than 48 KiB of shared memory once per device. Repeated requests cost little.
+// A kernel that uses more than 48 KiB of shared memory must request it once per device. Repeated requests cost little.
 template <typename Kernel>
 void allow_shared(Kernel* kernel, size_t bytes) {
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,

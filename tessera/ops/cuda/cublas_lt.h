@@ -5,7 +5,7 @@
 
 namespace tessera::cuda {
 
-// The library functions that Tessera uses, by their names in the library.
+// The functions of the library that Tessera uses.
 struct CublasLt {
   decltype(&::cublasLtCreate) create;
   decltype(&::cublasLtDestroy) destroy;
@@ -23,11 +23,12 @@ struct CublasLt {
   decltype(&::cublasLtGetVersion) version;
 };
 
-// The library of the version compiled against, from the loader's search path or the toolkit's usual folder. Throws
-// RunError that names the missing library. Loaded once; stays loaded.
+// The library, in the major version of the header that Tessera was compiled with. It comes from the loader's search
+// path or the toolkit's usual folder. The first call loads it, and it stays loaded. Throws a RunError that names the
+// missing library.
 const CublasLt& cublas_lt();
 
-// Throws RunError naming the call, or OutOfMemoryError.
+// Throws OutOfMemoryError if GPU memory is missing, otherwise RunError. Both name the call.
 void check(cublasStatus_t status, const char* call);
 
 }  // namespace tessera::cuda

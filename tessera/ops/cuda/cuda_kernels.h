@@ -10,13 +10,14 @@ namespace tessera {
 // Memory that the kernels hold on the device under Category::workspace, for any model.
 inline constexpr int64_t kCudaWorkspaceBytes = int64_t{64} << 20;
 
-// `device` must be a CUDA device and outlive the kernels. Every call puts work on its compute stream and returns. Calls
-// neither allocate nor wait, so CUDA graphs can capture them. Exception: the first call with a shape queries cuBLASLt's
-// algorithms on the host, and measures some of them while products are measured. With allow_tf32, f32 products round
-// their factors to tf32's 11 bits. Throws RunError if cuBLASLt is missing or the program has no code for this GPU.
+// `device` must be a CUDA device and outlive the kernels. Every call puts work on the device's compute stream and
+// returns. Calls neither allocate nor wait, so CUDA graphs can capture them. Exception: the first call with a shape
+// queries cuBLASLt's algorithms on the host. While set_tuning() is on, it may also measure some of them. With
+// allow_tf32, f32 products round their factors to tf32's 11 bits. Throws RunError if cuBLASLt is missing or the program
+// has no code for this GPU.
 std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32 = false);
 
-// The version of the cuBLASLt that would be used, "13.1.0", or the reason why there is none.
+// The version of the cuBLASLt that the kernels would use, "13.1.0", or the reason why it cannot be loaded.
 std::string cublas_lt_description();
 
 }  // namespace tessera

@@ -69,7 +69,7 @@ struct Partial {
 
 // A group of kLanes lanes handles up to kMembers query heads of a head of keys and values, so that it reads the cache
 // once for all of them: lane i has packs i, i + kLanes, … of N elements. The groups of a block handle neighbouring
-// heads, so together they read contiguous pieces of the cache's rows. A block processes its split of the sequence's
+// heads, so together they read contiguous pieces of the cache's rows. A block processes one split of the sequence's
 // keys.
 template <typename T, int N, int kLanes, int kPacks, int kMembers>
 __global__ void __launch_bounds__(kThreads)
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads)
         scores[i] = key < end ? score + slopes[m] * static_cast<A>(key) : -std::numeric_limits<A>::infinity();
         most = max(most, scores[i]);
       }
-      mine[m].scale_to(most);  // finite: k0 is before the end
+      mine[m].scale_to(most);  // `most` is finite, because k0 < end
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const A p = exp(scores[i] - most);
@@ -224,8 +224,8 @@ void with_group(int head_dim, Body&& body) {
   body(integral_constant<int, 1>(), integral_constant<int, 32>(), integral_constant<int, kMaxHeadDim / 32>());
 }
 
-// Calls body(members) with a constant: the query heads that a group of lanes handles together. Heads in several packs
-// leave registers for one.
+// Calls body(members) with a constant: the query heads that a group of lanes handles together. If a lane has several
+// packs of a head, the registers suffice for one query head.
 template <int kPacks, typename Body>
 void with_members(int group, Body&& body) {
   using std::integral_constant;

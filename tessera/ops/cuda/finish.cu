@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 template <typename T>
 struct Arrays {
   const T *from, *bias, *residual, *preactivation;
-  T *to, *made_again;  // backward: output of the preactivation again; may overwrite it
+  T *to, *made_again;  // backward: the forward output again; may be `preactivation`
   int64_t rows, columns;
   Activation activation;
 };
@@ -59,7 +59,8 @@ __global__ void finish_kernel(Arrays<T> arrays) {
   }
 }
 
-// With dropout a thread handles the four columns of a counter, 16 apart. 16 threads handle 64 neighbouring columns.
+// With dropout, a thread handles the four columns of a counter, which are 16 apart. 16 threads handle 64 neighbouring
+// columns.
 template <typename T, bool kBackward>
 __global__ void finish_dropout_kernel(Arrays<T> arrays, Mask mask) {
   using A = Acc<T>;

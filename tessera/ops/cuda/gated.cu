@@ -28,7 +28,8 @@ __device__ inline Gate<A> gate_of(A x) {
   }
 }
 
-// A thread has N neighbouring elements of h. It reads them before it writes to arrays that may be the same.
+// A thread has N neighbouring elements of h. It reads all its inputs before it writes, because an output may be the
+// same array as an input.
 template <typename T, int N, Activation kActivation>
 __global__ void __launch_bounds__(kThreads)
     gated_forward_kernel(const T* __restrict__ gate_up, T* __restrict__ h, int64_t packs, int64_t packs_of_row) {
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
   if (h) store_pack(h + pack * N, Pack<T, N>::of(values));
 }
 
-// Calls body(constant) with the activation.
+// Calls body with the activation as a constant.
 template <typename Body>
 void with_gate(Activation activation, Body&& body) {
   TESSERA_ASSERT(activation == Activation::silu || activation == Activation::gelu_tanh);

@@ -43,8 +43,8 @@ LinearEpilogue rows_of(const LinearEpilogue& epilogue, int64_t begin, int64_t en
   return part;
 }
 
-// Adds the epilogue to `product`, as one kernel. Returns false if the epilogue needs a separate kernel. If true,
-// products.can() must also accept the product.
+// Adds the epilogue to `product`, so that one kernel computes both. Returns false if the epilogue needs a separate
+// kernel. After true, products.can() must also accept the product.
 bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, View preactivation) {
   if (epilogue.dropout.rate > 0 || epilogue.activation == Activation::relu) return false;
   product.bias = bias;
@@ -101,7 +101,8 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
                });
 }
 
-// The bias has its own kernel. cuBLASLt can compute both gradients in one kernel (BGRADB), but that takes longer.
+// The gradient of the bias has its own kernel. cuBLASLt can compute both gradients in one kernel (BGRADB), but that
+// takes longer.
 void linear_backward_weight(Products& products, View d_y, View x, bool fresh, View d_weight) {
   const int64_t num_rows = d_y.shape[0];
   TESSERA_ASSERT(x.shape[0] == num_rows && d_weight.shape == (Shape{d_y.shape[1], x.shape[1]}));

@@ -12,11 +12,11 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
 void linear_backward_weight(Products& products, View d_y, View x, bool fresh, View d_weight);
 void linear_backward_bias(const Context& context, std::span<const BiasGradient> gradients);
 
-// Applies to a product [rows, columns] the steps that the product's kernel could not do. `to` may be `from` or the
-// residual.
+// Both apply the steps that the product's kernel could not do. `from` is the product [rows, columns]. `to` may be
+// `from` or the residual.
 //   forward:  to = residual + dropout(activation(from + bias)); an empty bias means none
-//   backward: to = residual + (from ∘ mask ∘ activation'(preactivation)); unless it is empty,
-//             made_again = dropout(activation(preactivation)), which may overwrite preactivation
+//   backward: to = residual + (from ∘ mask ∘ activation'(preactivation));
+//             made_again = dropout(activation(preactivation)); made_again may be empty or preactivation
 void finish_forward(const Context& context, View from, View bias, const LinearEpilogue& epilogue, View to);
 void finish_backward(const Context& context, View from, const LinearEpilogue& epilogue, View preactivation, View to,
                      View made_again);

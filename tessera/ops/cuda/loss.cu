@@ -37,7 +37,7 @@ __device__ inline Acc<T> power(Acc<T> x) {
   }
 }
 
-// Calls body(i, value) for the elements of a row, in packs if the row's alignment allows it.
+// Calls body(i, pack) for this thread's packs of N elements. `pack` begins at element i of the row. N divides `count`.
 template <typename T, int N, typename Body>
 __device__ inline void for_row(const T* row, int64_t count, const Body& body) {
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < count; i += kThreads * N) {
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// One cluster of blocks per row (sm_90 and later). Each block keeps one slice of the row in its shared memory. So a row
-// is read once and written once, even if it is larger than the shared memory of one block.
+// One cluster of blocks per row (sm_90 and later). Each block keeps one slice of the row in its shared memory.
+// Therefore a row is read once and written once, even if it is larger than the shared memory of one block.
 constexpr int kCluster = 8, kSliceThreads = 512;
 constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10, kOtherSharedBytes = 1 << 10;
 
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kSliceThreads)
       store_pack(row + first + i, gradient_of(load_pack<T, N>(slice + i), log_sum_exp, first + i, target, d_scale));
     }
   }
-  cluster.barrier_wait();  // shared memory must live until all have read it
+  cluster.barrier_wait();  // shared memory must live until all blocks have read it
 #else
   __trap();  // can_slice prevents this
 #endif
@@ -233,7 +233,7 @@ __global__ void add_losses_kernel(const double* __restrict__ row_losses, int cou
   if (threadIdx.x == 0) *loss += sum;
 }
 
-// The greatest value, and the first of equal ones. A NaN is never the greatest.
+// The greatest value and its index, the lowest index if values are equal. A NaN is never the greatest value.
 template <typename A>
 struct Best {
   A value;

@@ -31,7 +31,7 @@ __device__ inline void multiply_add(float (&c)[4], const FragmentA& a, const Fra
 }
 
 // The products of attention's kernels on tiles [64, kWidth], for four warps of 16 rows. With 32 rows per warp, tiles
-// are read half as often. Measurements showed no gain.
+// would be read half as often, but measurements showed no gain.
 template <typename T, int kWidth>
 struct MmaProducts {
   using Element = T;
@@ -56,7 +56,7 @@ struct MmaProducts {
     }
   }
 
-  // c += of(left) · right. The factor of(x), for an element x of `left`, is rounded to T. `right` has kK rows.
+  // c += of(left) · right. of(x) is computed for each element x of `left` and rounded to T. `right` has kK rows.
   template <int kK, typename Of = Same>
   __device__ static void multiply_registers(Accumulator<kWidth>& c, const Accumulator<kK>& left, const T* right,
                                             const Of& of = {}) {
@@ -73,13 +73,13 @@ struct MmaProducts {
     }
   }
 
-  // Waits for asynchronous products in WgmmaProducts. These products are synchronous, so it does nothing.
+  // Waits for asynchronous products in WgmmaProducts. The products here are synchronous, so wait() does nothing.
   template <int kPending, typename... Accumulators>
   __device__ static void wait(Accumulators&...) {}
   __device__ static void publish_tiles() {}
 
  private:
-  // Rows [0, 16) and columns [0, 16) of a tile as a left factor. `tile` points to the corner.
+  // Rows [0, 16) and columns [0, 16) of a tile as a left factor. `tile` points to the first element.
   __device__ static FragmentA load_left(const T* tile) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + lane % 16 * Rows::kStride + lane / 16 * 8);
@@ -91,8 +91,8 @@ struct MmaProducts {
     return a;
   }
 
-  // Right factors for 16 columns of the product, from a tile that stores them as rows: b = tileᵀ. `tile` points to row
-  // 0 of the 16 and the first of 16 inner elements.
+  // Right factors for 16 columns of the product, from a tile that stores them as rows: b = tileᵀ. `tile` points to the
+  // first of these 16 rows, and there to the first of 16 inner elements.
   __device__ static void load_right_transposed(const T* tile, FragmentB (&b)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + (lane / 16 * 8 + lane % 8) * Rows::kStride + lane / 8 % 2 * 8);
@@ -103,7 +103,7 @@ struct MmaProducts {
   }
 
   // Right factors for 16 columns of the product, from the tile without a transpose: b = tile. `tile` points to the
-  // first of 16 inner rows and column 0 of the 16.
+  // first of 16 inner rows, and there to the first of these 16 columns.
   __device__ static void load_right(const T* tile, FragmentB (&b)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + lane % 16 * Rows::kStride + lane / 16 * 8);

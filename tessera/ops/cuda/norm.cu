@@ -1,4 +1,4 @@
-// Layer norm and root mean square norm. A row is in the registers of one warp, or of the warps of one block, and is
+// Layer norm and root mean square norm. A row is in the registers of one warp, or of several warps of one block, and is
 // read once.
 #include "tessera/ops/cuda/norm.h"
 
@@ -10,8 +10,8 @@
 namespace tessera::cuda {
 namespace {
 
-// The formulas for a row, with g = d_y∘weight. What a row keeps for backward are its `kStats` statistics. The gradient
-// needs `kSums` sums over the row, divided by C, and the norm has `kParameters` parameters for each channel.
+// The formulas for a row, with g = d_y∘weight. For backward, a row keeps `kStats` statistics. The gradient needs
+// `kSums` sums over the row, divided by C, and the norm has `kParameters` parameters for each channel.
 
 // x̂ = (x − mean)·rstd;   y = x̂∘weight + bias;   d_x = rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C)
 template <typename A>
@@ -62,8 +62,8 @@ struct RmsRow {
 };
 
 // mean = Σx / C, variance = Σ(x − mean)² / C in two passes over registers, without cancellation.
-// With one warp per row, in small blocks, parameters are loaded early, so that they arrive during the sums. With more
-// warps there are too few registers.
+// In small blocks, parameters are loaded early, so that they arrive during the sums. Larger blocks have too few
+// registers for this.
 template <template <typename> class Row, typename T, int N, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, Acc<T> epsilon, T* y,
@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(kThreads)
   constexpr bool kEarly = kThreads <= kSmallBlock;
   __shared__ A shared[2][kMaxWarps];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (row >= num_rows) return;  // complete warps; a row of several warps has its own block
+  // Only complete warps return, and never only some warps of a row: a row of several warps has its own block.
+  if (row >= num_rows) return;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   Pack<T, N> packs[kForwardPacks], weights[kForwardPacks], biases[kForwardPacks] = {};
   const auto load_parameters = [&](int v, int c) {
@@ -128,10 +129,10 @@ struct BackwardRow {
   }
 };
 
-// d_x and the sums over rows: Σ d_y∘x̂ for the weight, Σ d_y for the bias. d_x also gets the residual. gridDim.x ·
-// blockDim.y rows are processed at a time. A block has the rows at a stride of gridDim.x, and loads the next rows while
-// it computes. It writes its sums to partial [gridDim.x, kParameters, C]. A thread has few channels, so its sums leave
-// registers for many warps. y, unless null, gets the norm's output again.
+// Computes d_x and the sums over rows: Σ d_y∘x̂ for the weight, Σ d_y for the bias. d_x includes the residual.
+// gridDim.x · blockDim.y rows are processed at a time. The rows of a block are gridDim.x apart. A block loads its next
+// rows while it computes. It writes its sums to partial [gridDim.x, kParameters, C]. A thread has few channels, so its
+// sums take few registers, and many warps fit on a multiprocessor. Unless y is null, it gets the norm's output again.
 template <template <typename> class Row, typename T, int N, int kPacks, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const T* __restrict__ bias,
@@ -262,7 +263,8 @@ void norm_backward(const Context& context, View d_y, View x, View weight, View b
     int64_t blocks = 0;
     with_pack<T>(channels, {d_y, x, weight, bias, residual, d_x, y}, [&](auto n) {
       const auto launch = [&](auto packs, auto threads) {
-        // Rows of many warps have no room in shared memory for each other's sums.
+        // With several packs per thread, a block has only one row: shared memory has no room for the sums of several
+        // such wide rows.
         const NormRows rows = backward_rows(channels, n * packs, packs == 1 ? threads / kWarp : 1);
         blocks = std::min<int64_t>({num_rows, context.num_multiprocessors, Context::scratch_elems<A>() / width});
         const size_t shared = rows.rows > 1 ? static_cast<size_t>(rows.rows * width) * sizeof(A) : 0;
@@ -276,7 +278,7 @@ void norm_backward(const Context& context, View d_y, View x, View weight, View b
       using std::integral_constant;
       if (warps_for(channels, n) <= kBackwardThreads / kWarp) {
         launch(integral_constant<int, 1>(), integral_constant<int, kBackwardThreads>());
-      } else {  // up to n · kPacks · 1024 channels
+      } else {  // up to n · kWide · 1024 channels
         constexpr int kWide = (sizeof(T) == 2 && n > 1) ? 2 : 4;
         launch(integral_constant<int, kWide>(), integral_constant<int, 1024>());
       }

@@ -150,7 +150,7 @@ __device__ inline void update_one(const NarrowArrays<G>& all, int64_t i, const A
   all.v[i] = stochastic_bf16(v, word, Rounded::v);
 }
 
-// Four neighbouring bf16.
+// Four neighbouring bf16 values.
 struct FourNarrow {
   uint32_t low, high;
   __device__ static FourNarrow load(const uint16_t* from) {
@@ -167,8 +167,8 @@ struct FourNarrow {
   }
 };
 
-// A thread updates 4 neighbouring elements in each quarter of a group of 64. They use all words of 4 counters. Four
-// threads update a group.
+// A thread updates 4 neighbouring elements in each quarter of a group of 64. These 16 elements use all words of 4
+// counters. Four threads update a group.
 template <typename G>
 __global__ void __launch_bounds__(kThreads) adamw_groups_kernel(NarrowArrays<G> all, AdamWNumbers<float> numbers) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads) adamw_groups_kernel(NarrowArrays<G> 
   }
 }
 
-// For arrays that do not begin at a multiple of 64 elements of the model, or of 4 in memory.
+// For arrays that do not begin at a multiple of 64 elements of the model, or that are not aligned to 4 elements.
 template <typename G>
 __global__ void __launch_bounds__(kThreads) adamw_elements_kernel(NarrowArrays<G> all, AdamWNumbers<float> numbers) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;

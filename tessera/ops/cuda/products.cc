@@ -1,6 +1,6 @@
-// cuBLASLt is column-major: a row-major array [r, c] is its column-major [c, r]. Therefore result = left' · right' is
-// computed as resultᵀ = right'ᵀ · left'ᵀ. cuBLASLt's A is the right factor and its B the left one. A bias along a row
-// of the result is its bias along a column.
+// For cuBLASLt, a row-major array [r, c] is a column-major array [c, r]. Therefore a product result = L · R, where L
+// and R are `left` and `right` or their transposes, is computed as resultᵀ = Rᵀ · Lᵀ. cuBLASLt's A is the right factor,
+// and its B is the left factor. A bias along a row of the result is, for cuBLASLt, a bias along a column.
 #include "tessera/ops/cuda/products.h"
 
 #include <algorithm>
@@ -173,8 +173,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> Products::candidates(const Product&
   return found;
 }
 
-// Returns the time of one run: the mean of several runs, to keep the host ahead of the GPU, and the lower of two such
-// means.
+// Returns the time of one run. It is the lower of two means over several runs, which keep the host ahead of the GPU. A
+// long product is run only twice.
 float Products::time_ms(const Product& p, Plan& plan) {
   constexpr int kCalls = 8;
   struct TimedEvent {
@@ -192,7 +192,7 @@ float Products::time_ms(const Product& p, Plan& plan) {
     check(cudaEventElapsedTime(&ms, begin.event, end.event), "cudaEventElapsedTime");
     return ms / static_cast<float>(calls);
   };
-  constexpr float kLongMs = 0.3f;  // compared with it, a launch is short
+  constexpr float kLongMs = 0.3f;  // compared with this, a launch is short
   const float once = time(1);
   if (once > kLongMs) return std::min(once, time(1));
   return std::min(time(kCalls), time(kCalls));
@@ -205,8 +205,9 @@ bool Products::is_to_be_tuned(const Product& p, const Plan& plan) const {
   return status == cudaStreamCaptureStatusNone;
 }
 
-// Two orders of adding K terms in f32 differ in the last bits of the sum. About one 16-bit result in 10,000 shows it.
-// Zeros, such as gradients of rows without loss, add nothing, and infinities give the same sum in any order.
+// Two orders of adding K terms in f32 differ in the last bits of the sum. About one 16-bit result in 10,000 shows the
+// difference. Zeros, such as gradients of rows without loss, add nothing, and infinities give the same sum in any
+// order.
 bool Products::bits_show_order(const Product& p) const {
   constexpr int64_t kManyResults = int64_t{1} << 18;
   if (p.result.num_elems() < kManyResults) return false;

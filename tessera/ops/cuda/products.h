@@ -22,7 +22,7 @@ enum class Fused {
   gelu_keep,  // like gelu, and aux = product + bias
 };
 
-// result [m, n] (+)= a' · b', row-major. The factors of a linear layer's three products:
+// result [m, n] = or += a product of `left` and `right`, row-major. A linear layer has three products:
 //   forward          result [N, O]  = x [N, I]    · weight [O, I]ᵀ
 //   backward_input   result [N, I]  = d_y [N, O]  · weight [O, I]
 //   backward_weight  result [O, I] += d_y [N, O]ᵀ · x [N, I]
@@ -38,7 +38,8 @@ struct Product {
 
 class Products {
  public:
-  // `workspace` has kProductWorkspaceBytes and must outlive the object. With tf32, f32 products round their factors.
+  // `workspace` has kProductWorkspaceBytes and must outlive the object. With allow_tf32, f32 products round their
+  // factors.
   Products(const Context& context, std::byte* workspace, bool allow_tf32);
   ~Products();
   Products(const Products&) = delete;
@@ -51,13 +52,13 @@ class Products {
 
   // While on, the first run of a product measures cuBLASLt's candidates on its views. It keeps the fastest one whose
   // result has the same bits as cuBLASLt's own choice, so results do not depend on measurements. The bits show the
-  // order of additions only if factors are dense and results are many; other products are not measured. A product that
-  // adds to its own result is not measured either: it takes the algorithm of the product that overwrites the result. A
-  // measuring run waits for the GPU. At most kMaxMeasured runs measure.
+  // order of additions only if the factors are dense and the results are many. Other products are not measured. A
+  // product that adds to its own result is not measured either: it takes the algorithm of the product that overwrites
+  // the result. A measuring run waits for the GPU. At most kMaxMeasured runs measure.
   void set_tuning(bool on) { tuning_ = on; }
 
  private:
-  // About 20 shapes occur in every step. The others belong to heads whose number of rows with loss may vary.
+  // About 20 shapes occur in every step. Other shapes belong to the head: its number of rows with loss may vary.
   static constexpr int kMaxMeasured = 32;
   struct Plan;
   using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;

@@ -43,7 +43,8 @@ struct Mask {
     if (!(dropout.rate > 0)) return {};
     return {dropout.row_ids.as<int64_t>(), dropout.seed, dropout.site, dropout_threshold(dropout.rate), dropout.rate};
   }
-  // The words of columns c, c + 16, c + 32, c + 48 of a row, where c % 64 < 16.
+  // The four words of the counter of `column`. They belong to the columns c, c + 16, c + 32 and c + 48 of the same 64
+  // columns. c is the lowest of them.
   __device__ Words words(int64_t row, uint32_t column) const {
     return philox_words(seed, static_cast<uint64_t>(row_ids[row]), dropout_counter_high(site, dropout_counter(column)));
   }

@@ -30,7 +30,7 @@ __device__ inline T warp_reduce(T value, Op op) {
 }
 
 // Reduces over the threads of a block of `num_warps` full warps. Every thread gets the result. `shared` has room for
-// one value per warp. The caller must not change it until its next barrier.
+// one value per warp. The caller must not change `shared` before the block's next barrier.
 template <typename Op, typename T>
 __device__ inline T block_reduce(T value, Op op, T* shared, int num_warps) {
   value = warp_reduce(value, op);

@@ -15,7 +15,8 @@ constexpr int kAhead = 2;                           // heads that a group of lan
 constexpr int kBackwardBlocks = 4;                  // per multiprocessor
 constexpr int kAnyPacks = kMaxHeadDim / 2 / kWarp;  // packs of one element per lane, for any head
 
-// The product of position and frequency is rounded to f32, as in transformers. Sine and cosine are exact for it.
+// The product of position and frequency is rounded to f32, as in transformers. The sine and the cosine of this product
+// are computed in f64.
 template <typename A>
 __global__ void angles_kernel(const int32_t* __restrict__ positions, const float* __restrict__ frequencies,
                               double scale, A* __restrict__ rotations, int64_t count, int half) {
@@ -45,7 +46,7 @@ struct Pairs {
   Pack<T, N> first[kPacks], second[kPacks];
 };
 
-// Calls body(p, j) for the packs of this lane; j is the first element.
+// Calls body(p, j) for the packs of this lane. p counts the packs, and j is the first element of a pack.
 template <int N, int kPacks, typename Body>
 __device__ inline void for_pairs(int lane, int lanes, int half, const Body& body) {
 #pragma unroll
@@ -63,7 +64,7 @@ __device__ inline void load_pairs(const T* head, int lane, int lanes, int half, 
   });
 }
 
-// Sums over the lanes of a group, a power of two.
+// Sums over a group of `lanes` lanes. `lanes` must be a power of two.
 template <typename A>
 __device__ inline A group_sum(A x, int lanes) {
   for (int offset = lanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
@@ -80,7 +81,7 @@ __device__ inline Acc<T> rstd_of(const Pairs<T, N, kPacks>& x, int lane, const R
   return Acc<T>(1) / sqrt(group_sum(squares, at.lanes) / static_cast<Acc<T>>(at.head_dim) + at.epsilon);
 }
 
-// Rotates, or with kBack rotates back. Copies values, if `to` is another array.
+// Rotates, or with kBack rotates back. If `to` is another array than `from`, also copies the values.
 template <typename T, int N, int kPacks, bool kNorms, bool kBack>
 __global__ void __launch_bounds__(kThreads) rotate_kernel(Rotary<T> at) {
   using A = Acc<T>;
@@ -223,8 +224,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls body(N, packs) with constants and sets the lanes of a head: packs of 16 bytes if a warp holds a head in one
-// pair per lane, otherwise packs of one element.
+// Sets at.lanes, the number of lanes of a head, and calls body(N, packs) with constants. Packs have 16 bytes if a warp
+// holds a head in one pair per lane, otherwise one element.
 template <typename T, typename Body>
 void with_lanes(Rotary<T>& at, std::initializer_list<View> views, Body&& body) {
   using std::integral_constant;

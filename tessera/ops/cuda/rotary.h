@@ -1,4 +1,4 @@
-// Rotary positions, with the norms of heads (see ops/kernels.h).
+// Rotary positions, and the norms of heads (see ops/kernels.h).
 #pragma once
 
 #include "tessera/ops/cuda/context.h"

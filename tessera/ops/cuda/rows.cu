@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// y[i] = x[rows[i]], or y[rows[i]] = x[i]. One block per row, in units of U.
+// y[i] = x[rows[i]], or y[rows[i]] = x[i]. One block moves a row, in units of type U.
 template <typename U, bool kScatter>
 __global__ void move_rows_kernel(const U* __restrict__ x, const int32_t* __restrict__ rows, U* __restrict__ y,
                                  int64_t units, int64_t limit) {
@@ -45,13 +45,13 @@ void move_rows(const Context& context, View x, View rows, View y, int64_t limit)
 
 constexpr int kChunk = 8192;  // rows compared at a time
 
-// d_weight[ids[i]] += Σ d_y of all rows of the chunk with that id, in their order. The block of the first such row adds
-// all of them. The other blocks find that their row is not the first, and end. Comparing all pairs costs less than
-// sorting.
+// d_weight[ids[i]] += Σ d_y of all rows of the chunk with that id, in their order. There is one block per row. The
+// block of the first row with an id adds all rows with this id. The other blocks find that their row is not the first,
+// and end. Comparing all pairs costs less than sorting.
 template <typename T, typename G, int N>
 __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int count, const T* __restrict__ d_y,
                                           int64_t channels, int64_t vocabulary, G* __restrict__ d_weight) {
-  __shared__ uint32_t same[kChunk / kWarp];  // a bit per row with this id
+  __shared__ uint32_t same[kChunk / kWarp];  // one bit per row: whether it has this id
   __shared__ int num_same;
   const int row = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int id = ids[row], num_words = (count + kWarp - 1) / kWarp;

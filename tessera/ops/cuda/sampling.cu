@@ -1,5 +1,5 @@
 // Draws tokens from rows of logits. One block handles a row. Its logits stay in L2 between the passes. All sums add
-// integers (ops/sampling_numbers.h), so the order of additions, atomic ones too, does not matter.
+// integers (ops/sampling_numbers.h), so the order of additions does not matter, and atomic additions may be used.
 #include <limits>
 
 #include "tessera/ops/cuda/norm.h"
@@ -19,7 +19,8 @@ __device__ inline Mass weight_of(uint32_t distance) {
   return sampling_weight(exp(-(distance * kDistanceUnit)));
 }
 
-// What a block computes about its row. All members are for all threads together.
+// What a block computes about its row. All threads of the block must call mass(), find_limit() and find_token()
+// together.
 template <typename T>
 struct Row {
   const T* logits;
@@ -34,7 +35,7 @@ struct Row {
     return sampling_distance(static_cast<double>(to_acc(logits[i])), static_cast<double>(largest), temperature);
   }
 
-  // Σ weight of the tokens [begin, end) up to the distance `limit`, for this thread's tokens of its warp.
+  // Σ weight of the tokens begin + first, begin + first + step, … before `end` whose distance is at most `limit`.
   __device__ Mass part(int64_t begin, int64_t end, uint32_t limit, int first, int step) const {
     Mass sum = 0;
     for (int64_t i = begin + first; i < end; i += step) {
@@ -50,11 +51,12 @@ struct Row {
     return sum;
   }
 
-  // The smallest distance whose tokens, with all closer ones, have at least `wanted` mass; at least `limit` if all up
-  // to there have less. With `by_weight`, the mass of a token is its weight, else 1.
+  // The smallest distance d such that the tokens up to d, inclusive, have at least `wanted` mass. If all tokens up to
+  // `limit` have less mass, the result is at least `limit`. With `by_weight`, the mass of a token is its weight,
+  // otherwise 1.
   template <bool by_weight>
   __device__ uint32_t find_limit(Mass wanted, uint32_t limit) const {
-    uint32_t found = 0;  // its higher digits
+    uint32_t found = 0;  // the digits of d that are known so far
     for (int d = 0; d < kSamplingDigits; ++d) {
       const SamplingDigit digit = sampling_digit(d);
       const int num_buckets = 1 << digit.bits;
@@ -89,8 +91,8 @@ struct Row {
     return found;
   }
 
-  // The first token whose weights, with those of the tokens before it, sum to more than `point`. Divides the row among
-  // the warps, then the part of the chosen warp, until one token is left.
+  // The first token at which the running sum of weights exceeds `point`. Tokens beyond the distance `limit` count 0.
+  // Divides the row among the warps, then the part of the chosen warp, until one token is left.
   __device__ int64_t find_token(Mass point, uint32_t limit) const {
     const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
     int64_t begin = 0, end = count;

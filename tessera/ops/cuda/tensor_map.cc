@@ -8,7 +8,7 @@
 namespace tessera::cuda {
 namespace {
 
-// The driver's function. The program does not link with the driver, which machines without a GPU lack.
+// Finds the driver's function. The program does not link with the driver, because machines without a GPU lack it.
 auto find_encode() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -20,7 +20,7 @@ auto find_encode() {
         "cudaGetDriverEntryPoint");
 #endif
   if (found != cudaDriverEntryPointSuccess || !function) {
-    throw RunError("GPU", "the driver has no cuTensorMapEncodeTiled", "install a driver of CUDA 12 or later");
+    throw RunError("GPU", "the driver has no cuTensorMapEncodeTiled", "Install a driver of CUDA 12 or later");
   }
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
 }

@@ -7,7 +7,7 @@
 
 namespace tessera::cuda {
 
-// Code for older GPUs contains none of this. Nobody calls it there (Context::code_major).
+// Code for GPUs before sm_80 contains none of these instructions. Callers check Context::code_major first.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 inline constexpr bool kHasMma = false;
 #else
@@ -39,7 +39,8 @@ __device__ inline void wait_for_copies() {
   if constexpr (kHasMma) asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// The two layouts of element (row, column) of a tile. In both, the 8 columns of a thread's 16 bytes are contiguous.
+// The two layouts of element (row, column) of a tile. In both, the 8 columns that a thread moves as 16 bytes are
+// contiguous.
 
 // Each row is 16 bytes longer than its elements, so that the eight rows of an ldmatrix use different banks.
 template <int kWidth>
@@ -62,7 +63,7 @@ __device__ inline void load_tile(T* tile, const T* from, int64_t row_stride, int
   constexpr int kChunks = Rows::kColumns / 8;  // of 16 bytes
   static_assert(kRows * kChunks % kThreads == 0);
   const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (kThreads % (8 * kChunks) == 0) {  // a thread copies one column, rows 8·i apart
+  if constexpr (kThreads % (8 * kChunks) == 0) {  // a thread's rows are a multiple of 8 apart
     constexpr int kStep = kThreads / kChunks;
     if (first + kRows <= num_rows && num_columns == Rows::kColumns) {
       T* to = tile + Rows::at(thread / kChunks, thread % kChunks * 8);

@@ -1,4 +1,4 @@
-// Copies of tiles by Hopper's copy engine (TMA), and the barriers in shared memory that they complete on. PTX ISA:
+// Copies of tiles by Hopper's copy engine (TMA), and the barriers in shared memory that these copies complete. PTX ISA:
 // "mbarrier" and "cp.async.bulk.tensor".
 #pragma once
 
@@ -8,8 +8,9 @@
 
 namespace tessera::cuda {
 
-// A barrier in shared memory. A phase ends when all of its arrivals have come and all announced bytes have been
-// written. Waiting threads name the parity of the phase: 0, 1, 0, ... "The phase before the first" has parity 1.
+// A barrier in shared memory. A phase ends when all its arrivals have happened and all announced bytes have been
+// written. Waiting threads pass the parity of the phase: 0, 1, 0, ... A wait for parity 1 before the first phase ends
+// returns at once.
 using Barrier = uint64_t;
 
 __device__ inline void init_barrier(Barrier* barrier, int arrivals) {
@@ -40,7 +41,8 @@ __device__ inline void wait_for(Barrier* barrier, int parity) {
       : "memory");
 }
 
-// Starts the copy of a box of an array [rows, heads, columns] into shared memory.
+// Starts the copy of a box of an array [rows, heads, columns] into shared memory. Its bytes count for the current phase
+// of `barrier`.
 __device__ inline void copy_box(const CUtensorMap& map, Barrier* barrier, void* to, int column, int head, int row) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(

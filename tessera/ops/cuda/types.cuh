@@ -14,7 +14,7 @@ namespace tessera::cuda {
 
 using Half = __half;
 using Bf16 = __nv_bfloat16;
-// The part of a float that is lost when it is rounded to Half or Bf16 (base/dtype.h). Kernels only write it.
+// The part of a float that is lost when it is rounded to Half or Bf16 (base/dtype.h).
 struct HalfRest {
   int16_t bits;
 };
@@ -44,7 +44,7 @@ __device__ inline float to_acc(Bf16 x) {
   return __bfloat162float(x);
 }
 
-// The unit of an f16's rest, as bits.
+// The unit of an f16's rest, as the bits of an f32.
 __device__ inline uint32_t half_rest_unit(float half) {
   return max(__float_as_uint(half) & 0x7f800000u, 113u << 23) - (26u << 23);
 }
@@ -62,7 +62,7 @@ __device__ inline Rest rest_of(float x, float narrow) {
 template <typename Rest>
 __device__ inline float joined(float narrow, Rest rest) {
   if constexpr (std::is_same_v<Rest, HalfRest>) {
-    // The product is exact. With the subtraction a rest of zero keeps the sign of a zero.
+    // The product is exact. If the rest is zero, the subtraction keeps the sign of a zero.
     return narrow - static_cast<float>(-int{rest.bits}) * __uint_as_float(half_rest_unit(narrow));
   } else {
     return __uint_as_float(__float_as_uint(narrow) + static_cast<uint32_t>(int{rest.bits}));
@@ -83,7 +83,7 @@ __device__ inline T from_acc(U x) {
   }
 }
 
-// Two rounded 16-bit elements, the first in the low half.
+// Rounds two elements to 16 bits each. The first is in the low half.
 template <typename T>
 __device__ inline uint32_t pack_two(float low, float high) {
   uint32_t bits;
@@ -181,7 +181,8 @@ template <typename Body>
 void with_target_type(DType dtype, Body&& body) {
   is_rest(dtype) ? with_rest_type(dtype, body) : with_float_type(dtype, body);
 }
-// Calls body with the type of a result or gradient for data of type T: T itself, or f32 if T has 16 bits.
+// Calls body with the type of a result or gradient for data of type T. It is T, or f32 if T has 16 bits and `dtype` is
+// f32.
 template <typename T, typename Body>
 void with_gradient_type(DType dtype, Body&& body) {
   if constexpr (sizeof(T) == 2) {

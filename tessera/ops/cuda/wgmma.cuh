@@ -7,9 +7,10 @@
 namespace tessera::cuda {
 
 // The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Groups of eight rows are 1,024 bytes
-// apart. `next_columns` is the distance from 64 columns to the next 64. It is used if the inner elements are rows and the
-// product is wider than 64. Descriptors count in units of 16 bytes. If the inner elements are in a row, a step of 16 of
-// them is 32 bytes, because the swizzle applies to addresses. If the inner elements are rows, the step is 16 rows.
+// apart. The inner elements are the ones that the product sums over. `next_columns` is the distance from 64 columns to
+// the next 64. It is used if the inner elements are rows and the product is wider than 64. Descriptors count in units
+// of 16 bytes. If the inner elements are in a row, a step of 16 of them is 32 bytes, because the swizzle applies to
+// addresses. If the inner elements are rows, the step is 16 rows.
 __device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_columns = 1) {
   constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
   return (shared_address(tile) & 0x3ffff) >> 4 | next_columns << 16 | kRowGroup << 32 | kSwizzle128 << 62;

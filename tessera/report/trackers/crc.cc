@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// The remainders of all bytes, for a polynomial with reflected bits.
+// The remainder of each byte, for a polynomial with reflected bits.
 constexpr std::array<uint32_t, 256> remainders(uint32_t polynomial) {
   std::array<uint32_t, 256> table{};
   for (uint32_t byte = 0; byte < 256; ++byte) {

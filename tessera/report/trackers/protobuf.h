@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-// Integers as bytes, lowest byte first.
+// Integers as bytes, with the lowest byte first.
 void append_little_endian(std::string& text, uint64_t value, int bytes);
 uint64_t little_endian(std::string_view bytes);
 
 class ProtoMessage {
  public:
-  // Negative integers have ten bytes, as int32 and int64 fields do.
+  // Adds a field. A negative integer takes ten bytes, as in int32 and int64 fields.
   ProtoMessage& integer(int field, int64_t value);
   ProtoMessage& real64(int field, double value);
   ProtoMessage& real32(int field, float value);
@@ -37,7 +37,8 @@ struct ProtoField {
 class ProtoReader {
  public:
   explicit ProtoReader(std::string_view message) : rest_(message) {}
-  // The next field. Nothing at the end, and where the bytes are not a field (then is_damaged()).
+  // Returns the next field, or nothing at the end. Also returns nothing where the bytes are not a field; is_damaged()
+  // is then true.
   std::optional<ProtoField> next();
   bool is_damaged() const { return is_damaged_; }
 

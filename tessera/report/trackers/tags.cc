@@ -19,7 +19,7 @@ void add(Record& tags, const std::string& tag, const Record& value) {
 
 // The tag of a key, as the Trainer's rewrite_logs() makes it.
 std::string tag_of(const std::string& kind, const std::string& key) {
-  if (key.find('/') != key.npos) return key;  // is a tag already
+  if (key.find('/') != key.npos) return key;  // the key is a tag already
   if (key.starts_with("eval_")) return "eval/" + key.substr(5);
   return (kind == "eval" ? "eval/" : kind == "skipped" ? "skipped/" : "train/") + key;
 }

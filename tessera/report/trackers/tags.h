@@ -8,8 +8,8 @@ namespace tessera {
 // Every record of metrics.jsonl has this tag in trackers.
 inline constexpr const char* kEpochTag = "train/epoch";
 
-// The numbers of a record of metrics.jsonl by tag: train/epoch, train/loss, eval/loss, train/train_runtime, ... NaN and
-// infinity are null.
+// The numbers of a record of metrics.jsonl, with their tags (train/epoch, train/loss, eval/loss, train/train_runtime
+// and others). NaN and infinity are null.
 Record tags_of(const Record& line);
 
 }  // namespace tessera

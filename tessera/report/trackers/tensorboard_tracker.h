@@ -13,8 +13,8 @@ namespace tessera {
 
 class TensorboardTracker : public Tracker {
  public:
-  // `files`: the names of the run's files so far. Removes their content after the first `rows_to_keep` rows, and begins
-  // a new file. If a program watches the folder, a file that it has read does not grow again.
+  // `files`: the names of the run's files so far. Removes their content after the first `rows_to_keep` rows. Begins a
+  // new file, because a program that watches the folder may not expect that an older file grows again.
   TensorboardTracker(const std::filesystem::path& folder, std::vector<std::string> files, int64_t rows_to_keep,
                      const Record& config);
 
@@ -22,7 +22,7 @@ class TensorboardTracker : public Tracker {
   int64_t num_rows() const override { return num_rows_; }
   void append(const TrackerRow& row) override;
   void append_system(const Record& values, int64_t step, double wall_s) override;
-  void finish(int, const Record&, double) override {}  // event files have no place for it
+  void finish(int, const Record&, double) override {}  // event files have no place for these values
 
  private:
   void keep(const std::filesystem::path& folder, std::vector<std::string> files, int64_t rows_to_keep);

@@ -1,4 +1,4 @@
-// What a tracker records. Its failures are RunErrors.
+// The interface of a tracker. Its functions throw RunError on failure.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 namespace tessera {
 
 struct TrackerRow {
-  Record tags;  // of tags_of()
+  Record tags;  // from tags_of()
   int64_t step = 0;
-  double wall_s = 0;     // since 1970
-  double runtime_s = 0;  // since the start of the run
+  double wall_s = 0;     // seconds since 1970
+  double runtime_s = 0;  // seconds since the start of the run
 };
 
 class Tracker {
  public:
   virtual ~Tracker() = default;
-  // The number of rows that the tracker's files have at the start: the first rows of metrics.jsonl.
+  // The number of rows in the tracker's files. They are the first rows of metrics.jsonl.
   virtual int64_t num_rows() const = 0;
   virtual void append(const TrackerRow& row) = 0;
-  // The state of the machine: gpu.0.memoryAllocatedBytes, ...
+  // Records the state of the machine: gpu.0.memoryAllocatedBytes, ...
   virtual void append_system(const Record& values, int64_t step, double wall_s) = 0;
   virtual void finish(int exit_code, const Record& summary, double runtime_s) = 0;
 };

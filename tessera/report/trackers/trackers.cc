@@ -29,7 +29,7 @@ namespace {
 
 constexpr const char* kPlaces = "trackers.json";
 
-// The content of trackers.json. A missing or damaged file has none: then trackers begin new files.
+// The content of trackers.json. Empty if the file is missing or damaged. The trackers then begin new files.
 Record read_places(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(folder / kPlaces, ignored)) return Record::object();
@@ -58,7 +58,8 @@ std::vector<std::string> event_files_in(const Record& places) {
   return names;
 }
 
-// The W&B run to continue. A run from its first step on is a new one, unless WANDB_RUN_ID names it.
+// The W&B run to continue: the run in `places` if WANDB_RUN_ID names it, or if this run is resumed and WANDB_RUN_ID is
+// not set. Otherwise empty: a new W&B run begins.
 WandbTracker::Place run_in(const Record& places, const WandbVariables& variables, bool is_resumed) {
   const Record run = places.value("wandb", Record::object());
   if (!run.is_object()) return {};
@@ -71,7 +72,7 @@ TrackerRow row_of(const Record& line, double wall_s, double runtime_s) {
   return {.tags = tags_of(line), .step = line.value("step", int64_t{0}), .wall_s = wall_s, .runtime_s = runtime_s};
 }
 
-// Adds the lines that a tracker does not have. Their time follows from the run time that they record.
+// Adds the lines that a tracker does not have. The time of a line follows from the runtime that the line records.
 void add_missing(Tracker& tracker, const std::vector<Record>& lines, double runtime_s) {
   const double begin_s = seconds_since_1970() - runtime_s;
   double at_s = 0;
@@ -92,7 +93,7 @@ void Trackers::guard(const char* name, const std::function<void()>& work, const 
   } catch (const std::exception& error) {
     why = error.what();
   }
-  note_(fmt::format("warning: the tracker {} stops, the run continues: {}", name, why));
+  note_(fmt::format("warning: the tracker {} stops, and the run continues: {}", name, why));
   give_up();
 }
 

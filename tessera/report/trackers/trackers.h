@@ -1,4 +1,5 @@
-// The trackers of a run. They repeat metrics.jsonl for TensorBoard and W&B, without their packages.
+// The trackers of a run. They write the records of metrics.jsonl in the formats of TensorBoard and W&B, but do not use
+// the packages of these programs.
 #pragma once
 
 #include <functional>
@@ -13,18 +14,19 @@ namespace tessera {
 
 struct TrackerOptions {
   bool tensorboard = false, wandb = false;
-  std::string output_dir;   // gets trackers.json: the files to continue
-  std::string tracker_dir;  // gets the folders tensorboard and wandb; empty: output_dir
+  std::string output_dir;   // for trackers.json, which names the files to continue
+  std::string tracker_dir;  // for the folders tensorboard and wandb; empty: output_dir
   WandbVariables wandb_variables;
   Record config = Record::object();  // every setting
 };
 
-// A tracker that cannot write prints one warning and ends. The run continues.
+// If a tracker cannot write, prints one warning and ends this tracker. The run continues.
 class Trackers {
  public:
   using Note = std::function<void(const std::string&)>;
-  // `lines`: the records of metrics.jsonl at the start. Afterwards, each tracker has exactly these rows: it keeps them
-  // from an earlier part of the run, removes others, and adds missing ones.
+  // `lines`: the records of metrics.jsonl at the start. `runtime_s`: the runtime so far. After construction, each
+  // tracker has exactly these rows: it keeps those from an earlier part of the run, removes other rows, and adds
+  // missing rows.
   Trackers(const TrackerOptions& options, const std::vector<Record>& lines, double runtime_s, Note note);
   ~Trackers();  // marks a run that did not finish() as failed
   Trackers(const Trackers&) = delete;

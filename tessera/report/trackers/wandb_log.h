@@ -20,7 +20,7 @@ std::string wandb_log_bytes(std::string_view record, int64_t size_bytes);
 class WandbLogReader {
  public:
   explicit WandbLogReader(std::string_view log);
-  // The next complete record. Nothing at the end, and where the log is damaged or cut off.
+  // Returns the next complete record. Returns nothing at the end, or where the log is damaged or cut off.
   std::optional<std::string> next();
   // Where the last record ended; 0 if the file is not a log.
   int64_t end_bytes() const { return end_bytes_; }

@@ -34,10 +34,10 @@ enum RecordField {
   kInfo = 200
 };
 constexpr int kKey = 1, kNestedKey = 2, kValueJson = 16;
-constexpr const char* kProducer = "0.19.0";  // readers from this version on know all fields in use
+constexpr const char* kProducer = "0.19.0";  // this version and later ones know all fields in use
 constexpr const char* kMinConsumer = "0.10.0";
 
-// JSON as W&B writes it: NaN is a word.
+// JSON as W&B writes it: values that are not finite become the word NaN.
 std::string value_json(const Record& value) {
   const bool is_finite = !value.is_null() && !(value.is_number_float() && !std::isfinite(value.get<double>()));
   return is_finite ? to_json(value) : "NaN";
@@ -153,10 +153,10 @@ WandbTracker::WandbTracker(const fs::path& parent, const Place& earlier, int64_t
     fs::remove(folder() / (log_name + mark), error);
   }
   fs::remove(parent_ / "latest-run", error);
-  fs::create_directory_symlink(place_.folder_name, parent_ / "latest-run", error);  // for convenience: may fail
+  fs::create_directory_symlink(place_.folder_name, parent_ / "latest-run", error);  // a convenience: may fail
 }
 
-// Removes all that follows the last row to keep: later rows, and the end of the run.
+// Removes everything after the last row to keep: later rows, and the record of the end of the run.
 void WandbTracker::keep(int64_t rows_to_keep) {
   const std::string log = read_file(file_->path(), {});
   WandbLogReader reader(log);

@@ -17,7 +17,8 @@ class WandbTracker : public Tracker {
   struct Place {                      // of a run
     std::string run_id, folder_name;  // empty: a new run
   };
-  // `parent` gets the folder of the run. `earlier`: the run in it to continue, from its first `rows_to_keep` rows.
+  // Creates the folder of the run in `parent`. `earlier`: the run in `parent` to continue. Keeps its first
+  // `rows_to_keep` rows.
   WandbTracker(const std::filesystem::path& parent, const Place& earlier, int64_t rows_to_keep,
                const WandbVariables& variables, const Record& config);
 
@@ -40,8 +41,7 @@ class WandbTracker : public Tracker {
   Record last_ = Record::object();  // the last value of each tag
 };
 
-// "20260131_235959" in local time, and 8 random letters and digits.
-std::string wandb_time_text(double wall_s);
-std::string random_run_id();
+std::string wandb_time_text(double wall_s);  // "20260131_235959", in local time
+std::string random_run_id();                 // 8 random letters and digits
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ struct WandbVariables {
   std::vector<std::string> tags;
 };
 
-// UsageError for a value that W&B does not accept.
+// Reads the variables. Throws UsageError for a value that W&B does not accept.
 WandbVariables wandb_variables(const Environment& environment);
 
 }  // namespace tessera

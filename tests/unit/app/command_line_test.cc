@@ -68,7 +68,7 @@ TEST(Flags, an_empty_value_takes_nothing_else) {
   const ParsedFlags parsed =
       parse_flags({"--prompt=", "run.toml", "--tokenizer", "", "--json"}, kTrain, kAllGroups, {kTrain});
   EXPECT_EQ(parsed.config_file, "run.toml");
-  ASSERT_EQ(parsed.values.size(), 3u);  // in the order of declaration
+  ASSERT_EQ(parsed.values.size(), 3u);  // in the order in which the settings are declared
   EXPECT_EQ(parsed.values[0].first->name, "tokenizer");
   EXPECT_EQ(parsed.values[0].second, "");
   EXPECT_EQ(parsed.values[1].first->name, "prompt");
@@ -155,7 +155,7 @@ TEST(CommandLine, exceptions_become_exit_codes) {
   EXPECT_EQ(code_of([](const Invocation&) -> int { throw 3; }), "1 error: an unknown failure\n");
 }
 
-// Any words give help, a run, or an error of usage that names what is wrong.
+// Any sequence of words prints help, runs a verb, or causes a UsageError with a message.
 TEST(CommandLine, random_words) {
   std::vector<Verb> verbs = all_verbs();
   for (Verb& verb : verbs) {

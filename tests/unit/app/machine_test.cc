@@ -49,7 +49,8 @@ TEST_F(Machine, KnowsTheFirstVersionOfControlGroups) {
   EXPECT_EQ(limits().cores, 1.5);
 }
 
-// A container sees its own group as the root. Outside it the group has another name.
+// A container sees its own control group as the root. But /proc/self/cgroup contains the group's path outside the
+// container.
 TEST_F(Machine, KnowsAContainersControlGroup) {
   put("proc/self/cgroup", "11:memory:/docker/0123456789");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "3000000");

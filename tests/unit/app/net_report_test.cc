@@ -1,4 +1,4 @@
-// What nettest and doctor print, and what they decide.
+// Tests the output of nettest and doctor, and the verdicts and exit codes that follow from their results.
 #include "tessera/app/net_report.h"
 
 #include <gmock/gmock.h>
@@ -107,7 +107,7 @@ TEST(ClusterReport, EqualNodesHaveNoWarnings) {
   EXPECT_EQ(summary["problems"], Record::array()) << summary;
   ASSERT_EQ(summary["hosts"].size(), 2u);
   EXPECT_EQ(summary["hosts"][1]["ranks"], Record({2, 3}));
-  EXPECT_EQ(summary["hosts"][0]["gpus"].size(), 2u);  // both ranks see the same two
+  EXPECT_EQ(summary["hosts"][0]["gpus"].size(), 2u);  // both ranks see the same two GPUs
   EXPECT_THAT(cluster_text(summary, Terminal{}), HasSubstr("no differences between the ranks"));
 }
 
@@ -124,7 +124,7 @@ TEST(ClusterReport, DifferencesAreNamedWithHostAndRanks) {
   EXPECT_THAT(warnings, HasSubstr("the GPU driver differs: 580.1 on a (ranks 0-1); 570.9 on b (ranks 2-3)"));
   EXPECT_THAT(warnings, HasSubstr("NCCL_ALGO differs: Tree on a, b (ranks 0-2); Ring on b (rank 3)"));
   EXPECT_THAT(warnings, HasSubstr("UCX_TLS differs: unset on a, b (ranks 0,2,3); rc on a (rank 1)"));
-  EXPECT_THAT(warnings, HasSubstr("the clock of b is 3.0 s behind that of a"));
+  EXPECT_THAT(warnings, HasSubstr("the clock of b is 3.0 s behind the clock of a"));
   EXPECT_THAT(problems, HasSubstr("the program's file differs"));
   EXPECT_THAT(problems, HasSubstr("/runs is not shared by all ranks: rank 2 on b: does not see it"));
   EXPECT_EQ(summary["problems"].size(), 2u);

@@ -25,9 +25,9 @@ TEST(F16, RoundTripThroughF32KeepsEveryValue) {
 TEST(F16, RoundsToNearestTiesToEven) {
   EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 0x1p-11f)), 1.0f);                // halfway, down to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 3 * 0x1p-11f)), 1.0f + 0x1p-9f);  // halfway, up to even
-  EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                   // just below the step to infinity
+  EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                   // just below 65520, which rounds to infinity
   EXPECT_TRUE(std::isinf(f16_to_f32(f32_to_f16(65520.0f))));
-  EXPECT_EQ(f16_to_f32(f32_to_f16(0x1p-25f)), 0.0f);  // half of the smallest subnormal, to even
+  EXPECT_EQ(f16_to_f32(f32_to_f16(0x1p-25f)), 0.0f);  // half of the smallest subnormal, down to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1.8p-25f)), 0x1p-24f);
 }
 
@@ -46,8 +46,8 @@ TEST(F16, EveryValueMatchesItsFields) {
   }
 }
 
-// Tests every 16-bit value. Also tests floats with every sign, exponent and upper mantissa. Their lowest `num_lost`
-// bits cover all cases of rounding.
+// Converts arrays and compares them with converted single values. From D: every 16-bit value. To D: floats with every
+// sign, exponent and upper mantissa. Their lowest `num_lost` bits, which D cannot hold, cover all cases of rounding.
 template <DType D>
 void expect_arrays_convert_as_values(uint32_t num_lost) {
   std::vector<uint16_t> halves;
@@ -69,7 +69,8 @@ void expect_arrays_convert_as_values(uint32_t num_lost) {
   for (size_t i = 0; i < halves.size(); ++i) ASSERT_EQ(halves[i], Element<D>::store(floats[i])) << i;
 }
 
-// Where the processor has conversion instructions, this compares their bits with the portable code.
+// If the processor has conversion instructions, arrays use them. This test compares their results with the portable
+// code.
 TEST(F16, ArraysConvertLikeSingleValues) {
   expect_arrays_convert_as_values<DType::f16>(13);
 }
@@ -94,8 +95,8 @@ TEST(Bf16, ArraysConvertLikeSingleValues) {
   expect_arrays_convert_as_values<DType::bf16>(16);
 }
 
-// Floats of every sign, exponent and upper mantissa, with each kind of rest, as single values and as arrays. A value
-// halfway between two bf16 that is rounded down loses one ulp.
+// Tests floats of every sign, exponent and upper mantissa with each kind of rest, as single values and as arrays. A
+// float halfway between two bf16 values loses one ulp if its bf16 has the smaller magnitude.
 TEST(Bf16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   std::vector<uint32_t> expected;
@@ -127,9 +128,10 @@ TEST(Bf16Rest, RestoresTheFloat) {
   }
 }
 
-// Floats of every sign, every exponent and every mantissa that an f16 holds, with each kind of rest, as single values
-// and as arrays. The join restores them exactly, with two exceptions: below 2^-17 only multiples of 2^-40 remain, and
-// values halfway between subnormal f16s may lose one ulp. A joined value splits into the same two parts again.
+// Tests floats of every sign, exponent and upper mantissa (10 bits, as in an f16) with each kind of rest, as single
+// values and as arrays. join() restores them exactly, with two exceptions. Below 2^-17, values are rounded to multiples
+// of 2^-40. Next to the midpoint of two subnormal f16s, values change by at most 2^-40. A joined value splits into the
+// same two parts again.
 TEST(F16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   for (uint32_t upper = 0; upper < 1u << 19; ++upper) {
@@ -163,8 +165,8 @@ TEST(F16Rest, RestoresTheFloat) {
     }
     const float one = f32_of_f16(halves[i], rests[i]);
     ASSERT_EQ(std::bit_cast<uint32_t>(one), std::bit_cast<uint32_t>(joined[i])) << i;
-    // Next to the midpoint of two subnormal f16s, the rest would reach ±2^15, which belongs to the neighbouring f16. It
-    // is limited to ±32767.
+    // Next to the midpoint of two subnormal f16s, the rest would reach ±2^15. It is limited to ±32767, because a rest
+    // of ±2^15 belongs to the neighbouring f16.
     const bool near_halfway = magnitude < 0x1p-14f && std::abs(x - upper) >= 0x1p-25f - 0x1p-40f;
     if (magnitude >= 0x1p-17f && !near_halfway) {
       ASSERT_EQ(one, x) << i;

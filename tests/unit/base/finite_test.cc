@@ -11,7 +11,8 @@ namespace {
 
 constexpr DType kTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
 
-// Random bits, most of them made finite, against conversion of each element.
+// Compares find_non_finite() with the conversion of each element. The values are random. In some arrays, values exceed
+// the range of f16 or f32, or one value is NaN or infinite.
 TEST(FindNonFinite, AgreesWithConversion) {
   RandomStream random(3, 0);
   for (const DType from : kTypes) {

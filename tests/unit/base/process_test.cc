@@ -26,7 +26,7 @@ TEST(Process, IsKnownUntilItEnds) {
   kill(child, SIGKILL);
   siginfo_t info;
   waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
-  EXPECT_FALSE(state_of_process(child)) << "it has ended, but its parent has not yet collected it";
+  EXPECT_FALSE(state_of_process(child)) << "the child has ended, although its parent has not yet waited for it";
   waitpid(child, nullptr, 0);
   EXPECT_FALSE(state_of_process(child));
 }

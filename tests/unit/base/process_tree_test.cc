@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A /proc of our own.
+// Tests with a folder that has the form of /proc.
 class Processes : public testing::Test {
  protected:
   Processes() : proc_(fs::path(testing::TempDir()) / ("proc-" + std::to_string(getpid()))) { fs::remove_all(proc_); }
@@ -22,7 +22,7 @@ class Processes : public testing::Test {
     fs::create_directories(path.parent_path());
     std::ofstream(path) << text;
   }
-  // `ticks`: of processor time, half of them by the system.
+  // `ticks`: processor time in clock ticks. Half of it is system time.
   void put(int pid, int start, int ticks, int resident_pages, const std::string& children = "", char state = 'S') {
     std::string line = std::to_string(pid) + " (a ) name) " + state;
     for (int field = 4; field < 14; ++field) line += " 7";
@@ -43,8 +43,8 @@ TEST_F(Processes, SumsTheMemoryOfAllDescendants) {
   put(11, 2, 0, 4, "13 ");
   put(12, 2, 0, 5);
   put(13, 3, 0, 6);
-  put(14, 3, 0, 1000);                   // a stranger
-  write(11, "task/99/children", "15 ");  // a child of another thread
+  put(14, 3, 0, 1000);                   // not a descendant
+  write(11, "task/99/children", "15 ");  // a child that another thread started
   put(15, 4, 0, 7);
   const ProcessTree::Sample sample = ProcessTree({10}, proc_).sample(0);
   EXPECT_EQ(sample.num_processes, 5);
@@ -76,7 +76,7 @@ TEST_F(Processes, EndedProcessesDoNotCountAndOrphansDo) {
   fs::remove_all(proc_ / "11");
   put(10, 1, 0, 1);
   EXPECT_EQ(tree.sample(1).resident_bytes, 5 * page_bytes_);
-  put(12, 77, 0, 400);  // another process got the number
+  put(12, 77, 0, 400);  // another process got the same id
   EXPECT_EQ(tree.sample(2).resident_bytes, page_bytes_);
   put(10, 1, 0, 1, "", 'Z');
   EXPECT_EQ(tree.sample(3).num_processes, 0);

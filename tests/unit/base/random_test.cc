@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Known answers of Random123 (kat_vectors, philox4x32-10).
+// The expected words are known answers of Random123 (file kat_vectors, philox4x32-10).
 TEST(Philox, ReturnsTheKnownAnswers) {
   EXPECT_EQ(philox(0, 0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}),
@@ -27,7 +27,7 @@ TEST(RandomStream, IsUniform) {
     sum += x;
     squares += x * x;
   }
-  // Five standard deviations of the means of x and x².
+  // The tolerances are five standard deviations of the means of x and x².
   EXPECT_NEAR(sum / kDraws, 0.5, 5 * std::sqrt(1.0 / 12 / kDraws));
   EXPECT_NEAR(squares / kDraws, 1.0 / 3, 5 * std::sqrt(4.0 / 45 / kDraws));
 }

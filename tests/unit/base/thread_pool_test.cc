@@ -31,7 +31,7 @@ TEST(ThreadPool, StopsInAnyStateOfItsThreads) {
   }
 }
 
-TEST(ThreadPool, RangesCoverTheCountInOrder) {
+TEST(ThreadPool, RangesCoverEveryIndexOnce) {
   ThreadPool pool(3);
   for (const int64_t count : {0, 1, 2, 3, 10, 100}) {
     std::vector<int> seen(static_cast<size_t>(count), 0);

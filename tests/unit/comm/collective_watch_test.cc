@@ -16,7 +16,8 @@ struct Pending : testing::Test {
     stream.put();
     pending.called(stream);
   }
-  // The running collective as "call: seconds" at a time after the start; empty: none.
+  // Looks `seconds` after the start. Returns the running collective as "call: seconds since it was first seen to run".
+  // Empty if none runs.
   std::string look(double seconds) {
     const auto passed = [](double s) {
       return std::chrono::duration_cast<PendingCollectives::Clock::duration>(std::chrono::duration<double>(s));
@@ -41,11 +42,11 @@ TEST_F(Pending, TimeRunsWhileTheStreamIsInTheCollective) {
   stream.finish();
   EXPECT_EQ(look(5), "");
   collective("c", stream);
-  EXPECT_EQ(look(9), "all_gather of c: 0") << "seen from now on, not since it was put there";
+  EXPECT_EQ(look(9), "all_gather of c: 0") << "its time starts when look() first sees it run";
 }
 
 TEST_F(Pending, WorkBeforeACollectiveIsNotItsTime) {
-  stream.put();  // work of this rank
+  stream.put();  // other work of this rank
   collective("a", stream);
   EXPECT_EQ(look(1), "");
   EXPECT_EQ(look(100), "");
@@ -133,7 +134,7 @@ TEST_F(Watch, WhatEndsIsForgotten) {
   stream.put();
   watch.called(stream);
   stream.finish();
-  while (looks < 25) std::this_thread::yield();  // 10 ms each: longer than the time limit
+  while (looks < 25) std::this_thread::yield();  // 10 ms each, in all more than the time limit
   EXPECT_EQ(board->waiting(), "");
   EXPECT_EQ(failure.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
 }
@@ -147,7 +148,7 @@ TEST_F(Watch, ADeviceThatFailsIsLeftToWhoComputesOnIt) {
     });
     while (looks == 0) std::this_thread::yield();
   }
-  EXPECT_EQ(looks, 1) << "it asks no more";
+  EXPECT_EQ(looks, 1) << "after an error of the device, the watch does not ask again";
   EXPECT_EQ(failure.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
 }
 

@@ -14,8 +14,8 @@ using Chains = std::vector<std::vector<pid_t>>;
 
 TEST(NearestCommon, OfSiblingsCousinsAndStrangers) {
   EXPECT_EQ(nearest_common(Chains{{30, 20, 10}, {30, 20, 10}}), 30) << "mpirun is the parent of all its ranks";
-  EXPECT_EQ(nearest_common(Chains{{31, 20, 10}, {32, 20, 10}, {20, 10}}), 20) << "a shell stands around two of them";
-  EXPECT_EQ(nearest_common(Chains{{31, 21}, {32, 22}}), 0) << "only process 1 is above both";
+  EXPECT_EQ(nearest_common(Chains{{31, 20, 10}, {32, 20, 10}, {20, 10}}), 20) << "two of the ranks run in a shell each";
+  EXPECT_EQ(nearest_common(Chains{{31, 21}, {32, 22}}), 0) << "their only common ancestor is process 1";
   EXPECT_EQ(nearest_common(Chains{{30}, {}}), 0);
   EXPECT_EQ(nearest_common(Chains{}), 0);
 }
@@ -24,7 +24,7 @@ TEST(NearestCommon, InRandomTrees) {
   std::mt19937 random(5);
   for (int trial = 0; trial < 500; ++trial) {
     const int size = 3 + static_cast<int>(random() % 40);
-    std::vector<int> parents(static_cast<size_t>(size), 1);  // of process p + 2; a parent comes first
+    std::vector<int> parents(static_cast<size_t>(size), 1);  // [p]: the parent of process p + 2, with a smaller id
     for (int p = 1; p < size; ++p) parents[static_cast<size_t>(p)] = 1 + static_cast<int>(random() % (p + 1));
     const auto parent_of = [&](int pid) { return parents[static_cast<size_t>(pid - 2)]; };
     const auto descends = [&](int pid, int from) {
@@ -38,7 +38,7 @@ TEST(NearestCommon, InRandomTrees) {
       chains.emplace_back();
       for (int pid = parent_of(ranks.back()); pid > 1; pid = parent_of(pid)) chains.back().push_back(pid);
     }
-    int expected = 0;  // numbers grow with depth along a chain
+    int expected = 0;  // a child's id is larger than its parent's
     for (int pid = 2; pid < size + 2; ++pid) {
       const bool is_above_all =
           std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return rank != pid && descends(rank, pid); });

@@ -1,4 +1,4 @@
-// The communicator of GPUs with a stand-in for NCCL, without a GPU.
+// Tests the communicator of GPUs with a stand-in for the NCCL library. Needs no GPU.
 #ifdef TESSERA_HAVE_NCCL
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kSuccess = 0, kCudaError = 1, kSystemError = 2, kRemoteError = 6;  // ncclResult_t
 
-// A rank of a group of two. The other rank always gives the same answer as this one.
+// Rank 0 of a group of two ranks. The other rank always sends the same text as this one.
 class HostOfTwo final : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -32,7 +32,8 @@ class HostOfTwo final : public Communicator {
   void broadcast(View, int, Stream&, const char*) override {}
 };
 
-// Opens the stand-in first. The program's dlopen() of the same name then finds it.
+// Returns a function of the stand-in. Opens the stand-in before the program does: a later dlopen() of the same name
+// then returns the same library.
 template <typename Function>
 Function* of_stub(const char* name) {
   static void* const library = dlopen(TESSERA_STUBS "/nccl/libnccl.so.2", RTLD_NOW);
@@ -128,12 +129,12 @@ TEST_F(Nccl, AnErrorOfACallIsThrownAndTheGroupAborted) {
                  "rank 5: all_reduce of gradients of h.3: NCCL has failed: unhandled system error: a cable is out. "
                  "Set NCCL_DEBUG=INFO to see details");
   }
-  EXPECT_EQ(num_destroyed(), 0) << "which would wait for the others";
+  EXPECT_EQ(num_destroyed(), 0) << "ncclCommDestroy() would wait for the other ranks";
   EXPECT_EQ(num_aborted(), 1);
   auto group = make_group(1e6);
-  EXPECT_THROW(group->all_reduce(view(), stream, "gradients of h.3"), CommunicationError) << "at its start";
+  EXPECT_THROW(group->all_reduce(view(), stream, "gradients of h.3"), CommunicationError) << "NCCL does not start";
   group.reset();
-  EXPECT_EQ(num_destroyed() + num_aborted(), 1) << "there is no other group";
+  EXPECT_EQ(num_destroyed() + num_aborted(), 1) << "no group of NCCL exists for the second communicator";
 }
 
 TEST_F(Nccl, NoMemoryLeftIsNoFailureOfCommunication) {

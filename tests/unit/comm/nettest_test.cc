@@ -1,4 +1,5 @@
-// The arithmetic of network tests: messages, bandwidths, data with known sums, pairs, clocks.
+// Tests the parts of network tests that need no network: message sizes, bandwidths, data with known sums, pairs of
+// ranks, clock offsets and environment variables.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace {
 constexpr NetCollective kCollectives[] = {NetCollective::all_reduce, NetCollective::all_gather,
                                           NetCollective::reduce_scatter, NetCollective::broadcast};
 
-// The examples of nccl-tests' doc/PERFORMANCE.md.
+// The expected factors follow doc/PERFORMANCE.md of nccl-tests.
 TEST(Bandwidth, BusFactorsEqualNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(NetCollective::all_reduce, 2), 1);
   EXPECT_DOUBLE_EQ(bus_factor(NetCollective::all_reduce, 8), 1.75);
@@ -32,9 +33,9 @@ TEST(Bandwidth, BusFactorsEqualNcclTests) {
 TEST(Bandwidth, MessagesHaveWholeEqualShards) {
   EXPECT_EQ(message_of(NetCollective::all_reduce, 4 << 20, 4, 3).count, 1 << 20);
   const NetMessage third = message_of(NetCollective::all_gather, 4 << 20, 4, 3);
-  EXPECT_EQ(third.count, 349524);  // a multiple of 16 bytes
+  EXPECT_EQ(third.count, 349524);  // its bytes are a multiple of 16
   EXPECT_EQ(third.bytes, 3 * 4 * 349524);
-  EXPECT_EQ(message_of(NetCollective::reduce_scatter, 1, 2, 5).bytes, 10);  // at least one element each
+  EXPECT_EQ(message_of(NetCollective::reduce_scatter, 1, 2, 5).bytes, 10);  // at least one element per rank
   std::mt19937_64 source(24);
   for (int i = 0; i < 2000; ++i) {
     const auto bytes = static_cast<int64_t>(1 + source() % (uint64_t{1} << (source() % 40)));
@@ -118,7 +119,7 @@ TEST(Pattern, SumsAreExactForAnyNumberOfRanks) {
         }
         ASSERT_LE(sum, limits[t]) << ranks;
       }
-      // A rank that is left out changes sums.
+      // Every rank contributes to the sums, so a missing rank is noticed.
       EXPECT_GT(*std::min_element(share.begin(), share.end()), 100) << ranks;
     }
   }
@@ -135,7 +136,7 @@ TEST(Pattern, EveryWrongElementIsCounted) {
       const auto period = round % 2 ? pattern.sums() : pattern.sent(round);
       write_pattern(data.data(), begin, count, element, period);
       EXPECT_EQ(count_wrong(data.data(), begin, count, element, period), 0);
-      EXPECT_GT(count_wrong(data.data(), begin + 1, count, element, period), 0) << count;  // at a wrong place
+      EXPECT_GT(count_wrong(data.data(), begin + 1, count, element, period), 0) << count;  // at another offset
       std::set<size_t> places;
       for (int i = 0; i < 5; ++i) places.insert(source() % static_cast<size_t>(count));
       for (const size_t place : places) data[place * element + source() % element] ^= std::byte{4};
@@ -159,7 +160,7 @@ TEST(Clocks, TheShortestRoundTripGivesTheOffset) {
   EXPECT_NEAR(offset.seconds, 5, 1e-9);
   EXPECT_NEAR(offset.uncertainty, 1e-6, 1e-12);
   EXPECT_TRUE(offset.exceeds(1));
-  EXPECT_FALSE((ClockOffset{1.5, 0.6}.exceeds(1)));  // not certain
+  EXPECT_FALSE((ClockOffset{1.5, 0.6}.exceeds(1)));  // may be less than 1 s
   EXPECT_TRUE((ClockOffset{-1.5, 0.1}.exceeds(1)));
 }
 

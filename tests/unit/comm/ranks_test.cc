@@ -13,14 +13,14 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-// detect_ranks() in a program that uses Open MPI.
+// Calls detect_ranks() as a program that uses Open MPI.
 std::optional<RankEnvironment> detect(const Environment& environment) {
   return detect_ranks(environment, {.family = MpiFlavour::Family::open_mpi, .major = 4});
 }
 
 TEST(DetectRanks, NothingMeansOneProcess) {
   EXPECT_FALSE(detect({}));
-  EXPECT_FALSE(detect({{"RANK", "1"}})) << "without WORLD_SIZE it may belong to another program";
+  EXPECT_FALSE(detect({{"RANK", "1"}})) << "without WORLD_SIZE, RANK may belong to another program";
   EXPECT_FALSE(detect({{"RANK", "major"}}));
 }
 
@@ -86,7 +86,7 @@ TEST(DetectRanks, MpichsMpirun) {
   EXPECT_EQ(ranks->source, "mpirun");
   EXPECT_TRUE(ranks->has_mpi);
   EXPECT_FALSE(detect_ranks(hydra, open_mpi)->has_mpi);
-  EXPECT_FALSE(detect_ranks({{"PMI_RANK", "2"}}, mpich)) << "without PMI_SIZE it may belong to another program";
+  EXPECT_FALSE(detect_ranks({{"PMI_RANK", "2"}}, mpich)) << "without PMI_SIZE, PMI_RANK may belong to another program";
   // Each MPI uses the variables of its own launcher and ignores inherited variables of another launcher.
   hydra.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   EXPECT_EQ(detect_ranks(hydra, mpich)->size, 3);
@@ -131,10 +131,10 @@ TEST(DetectRanks, SlurmWithAndWithoutPmix) {
 
 TEST(DetectRanks, TheShellOfABatchJobIsNoRank) {
   EXPECT_FALSE(detect({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NTASKS", "4"}}));
-  EXPECT_FALSE(detect({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})) << "srun --pty bash";
+  EXPECT_FALSE(detect({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})) << "srun --pty bash starts no rank";
 }
 
-TEST(DetectRanks, OddNumbersAreNamed) {
+TEST(DetectRanks, InvalidNumbersAreRefused) {
   for (const char* text : {"x", "-1", "3x", "99999999999"}) {
     EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", text}}), UsageError) << text;
   }
@@ -164,7 +164,7 @@ TEST(World, GroupsOfOneNode) {
   EXPECT_EQ(ranks_per_node({0}), 1);
   EXPECT_EQ(ranks_per_node({0, 0, 0}), 3);
   EXPECT_EQ(ranks_per_node({0, 0, 1, 1, 2, 2}), 2);
-  EXPECT_EQ(ranks_per_node({0, 1, 0, 1}), 0) << "a group of neighbours would span both nodes";
+  EXPECT_EQ(ranks_per_node({0, 1, 0, 1}), 0) << "ranks 0 and 1 are on different nodes";
   EXPECT_EQ(ranks_per_node({0, 0, 1}), 0);
   EXPECT_EQ(ranks_per_node({0, 1, 1}), 0);
   EXPECT_EQ(ImaginedWorld(2, {0, 1, 0, 1}).local_rank(), 1);
@@ -202,7 +202,8 @@ TEST(SumInOrder, IsTheOrderOfTheInputs) {
 }
 
 TEST(SumInOrder, SixteenBitsAreRoundedOnce) {
-  // 1 + 2^-9 + 2^-9 = 1 + 2^-8 is a tie in bf16 (8 bits). It rounds to even, 1. A third 2^-9 rounds up to 1 + 2^-7.
+  // 1 + 2^-9 + 2^-9 = 1 + 2^-8 is a tie in bf16 (8 significant bits). It rounds to even, 1. With a third 2^-9, the sum
+  // rounds up to 1 + 2^-7.
   const uint16_t one = f32_to_bf16(1), tiny = f32_to_bf16(0x1p-9f);
   const auto* x = reinterpret_cast<const std::byte*>(&one);
   const auto* y = reinterpret_cast<const std::byte*>(&tiny);

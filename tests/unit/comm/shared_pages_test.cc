@@ -43,7 +43,7 @@ TEST(SharedPages, AreNotOpenedOnceTheirMakerHasLeftThem) {
 
 TEST(SharedPages, NoOtherFileIsTakenForThem) {
   const SharedPages made = SharedPages::create(kBytes);
-  EXPECT_FALSE(SharedPages::open(made.name(), int64_t{1} << 30)) << "smaller";
+  EXPECT_FALSE(SharedPages::open(made.name(), int64_t{1} << 30)) << "the pages are smaller than 1 GiB";
   std::string other = made.name();
   other.back() = other.back() == '0' ? '1' : '0';
   EXPECT_FALSE(SharedPages::open(other, kBytes));

@@ -45,12 +45,12 @@ TEST_F(Board, ARankIsThereWhileItsProcessLives) {
   siginfo_t info;
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   EXPECT_TRUE(launcher->is_lost(1));
-  EXPECT_FALSE(launcher->is_there(1)) << "it has ended, and its parent has not yet heard so";
+  EXPECT_FALSE(launcher->is_there(1)) << "the process has ended, although its parent has not yet waited for it";
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(launcher->is_lost(1));
   rank->end(1, 0);
   EXPECT_FALSE(launcher->is_lost(1));
-  EXPECT_FALSE(launcher->is_lost(2)) << "it has not joined";
+  EXPECT_FALSE(launcher->is_lost(2)) << "rank 2 has not joined";
   EXPECT_FALSE(launcher->is_there(1));
   close(go[0]);
 }
@@ -69,7 +69,7 @@ TEST_F(Board, TheFirstToFailSaysWhomItFoundLost) {
   EXPECT_TRUE(launcher->found_lost().empty());
   rank->fail(0, ExitCode::kCommunication, "rank 1 is gone");
   EXPECT_EQ(launcher->found_lost(), std::vector<int>{1});
-  die_as(2);  // the launcher ended it because of the failure
+  die_as(2);  // as if the launcher had ended it because of the failure
   rank->fail(0, ExitCode::kCommunication, "rank 2 is gone");
   EXPECT_EQ(launcher->found_lost(), std::vector<int>{1});
 }
@@ -120,7 +120,7 @@ TEST_F(Board, ACommunicationFailureIsAConsequence) {
   EXPECT_FALSE(launcher->claim_report());
 }
 
-TEST(StatusBoard, WithoutSharedMemoryIsLost) {
+TEST(StatusBoard, WorksWithoutSharedMemory) {
   const auto board = StatusBoard::open("tessera-1-0-0123456789abcdef", 2);
   board->join(1);
   board->fail(1, ExitCode::kRunFailed, std::string(10'000, 'x'));

@@ -89,13 +89,13 @@ TEST_F(ComparisonTest, RowsColumnsSortAndBaseline) {
                                   .sort = "-runtime"};
   const Comparison comparison = compare_runs(read(), options);
   EXPECT_THAT(texts(comparison.sheet.rows[0]), ElementsAre("zero2", "20.00", "0.50", "3", "1048576"));
-  EXPECT_THAT(comparison.sheet.rows[0][0].notes, ElementsAre(HasSubstr("lr")));  // two rows are zero2
+  EXPECT_THAT(comparison.sheet.rows[0][0].notes, ElementsAre(HasSubstr("lr")));  // distinguishes the two zero2 rows
   EXPECT_THAT(texts(comparison.sheet.rows[1]), ElementsAre("zero1", "10.00", "1.00", "1", "1048576"));
   EXPECT_THAT(comparison.sheet.remarks, ElementsAre("Baseline: zero1."));
   for (const char* baseline : {"a", "strategy=zero1"}) {
     EXPECT_EQ(compare_runs(read(), {.rows = {"strategy"}, .baseline = baseline}).baseline, 0u);
   }
-  EXPECT_THROW(compare_runs(read(), {.rows = {"strategy"}, .baseline = "zero2"}), UsageError);  // two rows
+  EXPECT_THROW(compare_runs(read(), {.rows = {"strategy"}, .baseline = "zero2"}), UsageError);  // fits two rows
   EXPECT_THROW(compare_runs(read(), {.baseline = "nothing"}), UsageError);
   EXPECT_THROW(compare_runs(read(), {.columns = {"los"}}), UsageError);
   EXPECT_THROW(compare_runs(read(), {.rows = {"los"}}), UsageError);
@@ -118,7 +118,7 @@ TEST_F(ComparisonTest, EveryExperimentOfTheWorkshopHasACell) {
     }
   }
   EXPECT_EQ(workshop_tables().size(), 12u);
-  // The tables leave out five experiments of a single GPU: stages without offload, and pinned memory.
+  // The tables omit five experiments on a single GPU: stages without offload, and pinned memory.
   EXPECT_EQ(experiments.size(), 34u);
 }
 
@@ -132,10 +132,10 @@ TEST_F(ComparisonTest, WorkshopTablesNameWhatIsMissing) {
   EXPECT_THAT(sheet.remarks, Contains("No run for: deepspeed/deepspeed-multi-gpu/8_gpus."));
   EXPECT_THAT(sheet.columns[2].notes, ElementsAre(HasSubstr("Other data than deepspeed/deepspeed-multi-gpu/2_gpus")));
   EXPECT_THAT(sheet.rows[2][1].notes, ElementsAre(HasSubstr("ledger_peak_bytes.total")));  // peak GPU memory
-  EXPECT_EQ(sheet.rows[3][1].text, "-");                                                   // no samples of its average
+  EXPECT_EQ(sheet.rows[3][1].text, "-");                                                   // no samples for an average
 }
 
-TEST_F(ComparisonTest, WorkshopTablesNeverMixRunsOfOneExperiment) {
+TEST_F(ComparisonTest, WorkshopTablesMergeOnlyEqualRunsOfAnExperiment) {
   const std::string name = "deepspeed/baseline";
   made_.run("x", {.experiment = name, .runtime_s = 10, .settings = {{"seed", "1"}}});
   made_.run("y", {.experiment = name, .runtime_s = 12, .settings = {{"seed", "2"}}});
@@ -154,7 +154,7 @@ TEST_F(ComparisonTest, WeakScalingOfTheWorkshopBothWays) {
   const Sheet sheet = workshop_sheets(read(), Scaling::automatic)[11];
   EXPECT_EQ(sheet.rows[1][9].text, "50.0");
   EXPECT_EQ(sheet.rows[1][10].text, "200.0");
-  EXPECT_EQ(sheet.rows[1][6].text, "n/a");  // a GPU's utilisation on CPU ranks
+  EXPECT_EQ(sheet.rows[1][6].text, "n/a");  // GPU utilisation does not apply to CPU ranks
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ TEST(Figures, StrongScaling) {
 TEST(Figures, WeakScaling) {
   const RunFolder one = run_with(100, 1, 500), four = run_with(125, 4, 2000);
   EXPECT_DOUBLE_EQ(derived("efficiency", four, one), 80);
-  EXPECT_DOUBLE_EQ(derived("speedup", four, one), 3.2);  // samples/s
+  EXPECT_DOUBLE_EQ(derived("speedup", four, one), 3.2);  // the ratio of samples per second
   EXPECT_DOUBLE_EQ(derived("efficiency", four, one, Scaling::strong), 20);
 }
 
@@ -65,7 +65,7 @@ TEST(Figures, WeakScalingByLayers) {
   EXPECT_DOUBLE_EQ(derived("efficiency", eight, two), 50);
   eight.settings["num_layers"] = "9";
   EXPECT_TRUE(
-      std::isnan(derived("efficiency", eight, two)));  // neither the same work in all nor the same work per rank
+      std::isnan(derived("efficiency", eight, two)));  // neither the total work nor the work per rank is the same
 }
 
 TEST(Figures, NoEfficiencyOfOddRuns) {

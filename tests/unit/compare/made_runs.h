@@ -1,4 +1,4 @@
-// Made-up run folders for the tests of reports.
+// Makes run folders with invented results, for the tests of reports.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-// A folder that is removed at the end of the test.
+// A temporary folder with run folders. The destructor removes it.
 class MadeRuns {
  public:
   MadeRuns() {
@@ -35,11 +35,11 @@ class MadeRuns {
     std::string experiment = "";
     double runtime_s = 10;
     int64_t ranks = 1, samples = 100;
-    std::map<std::string, std::string> settings = {};  // as TOML writes them
+    std::map<std::string, std::string> settings = {};  // values in the form of TOML
     Record more = Record::object();                    // further keys of summary.json
   };
 
-  // A complete folder: summary.json, metrics.jsonl, resolved-config.toml.
+  // Writes a complete run folder: summary.json, metrics.jsonl, resolved-config.toml.
   void run(const std::string& name, const Spec& spec) const {
     Record epoch{{"epoch", 1.0}, {"train_loss", 2.0}, {"eval_loss", 1.5}};
     Record summary{

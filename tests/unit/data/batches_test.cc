@@ -42,7 +42,7 @@ TEST(Merged, IsOneBatchWithAllSamples) {
       {{1, 2}, {2, kNoTarget}}, {{3}, {kNoTarget}}, {{4, 5, 6}, {kNoTarget, 6, kNoTarget}}};
   std::vector<PackedBatch> window = {pack(samples, std::vector<int64_t>{2, 0}), pack({}, {}),
                                      pack(samples, std::vector<int64_t>{1, 0})};
-  window[0].sequence_numbers = {8, 9};  // within the step; a batch without numbers is counted from 0
+  window[0].sequence_numbers = {8, 9};  // numbers within the step; the last batch has none, so it counts from 0
   const PackedBatch all = merged(window);
   EXPECT_THAT(all.ids, ElementsAre(4, 5, 6, 1, 2, 3, 1, 2));
   EXPECT_THAT(all.labels, ElementsAre(kNoTarget, 6, kNoTarget, 2, kNoTarget, kNoTarget, 2, kNoTarget));
@@ -70,8 +70,8 @@ TEST(BatchPlan, SlicesGoByRank) {
   EXPECT_EQ(b.step(1)[0].first_sequence, 1);
 }
 
-// Every sample occurs once per epoch. Every rank has the same number of steps and micro-batches. Slices differ by at
-// most one sample. Tested with sizes that divide evenly and sizes that do not.
+// Every sample occurs once per epoch. Every rank has the same number of steps and micro-batches. The ranks' slices of a
+// micro-batch differ by at most one sample. Some of the sizes divide evenly, others do not.
 TEST(BatchPlan, EverySampleExactlyOnceOverAllRanks) {
   for (const int64_t num_samples : {1, 2, 7, 16, 33}) {
     for (const int64_t batch_size : {1, 3}) {
@@ -137,14 +137,14 @@ TEST(BatchPlan, NoSamplesGiveNoSteps) {
   EXPECT_EQ(BatchPlan({.num_samples = 0, .batch_tokens = 8}, 0).num_steps(), 0);
 }
 
-// ---- by tokens
+// ---- micro-batches that are filled by tokens
 
 TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
   const std::vector<int64_t> lengths{3, 4, 2, 8, 1, 1, 6};
   const BatchOptions options{
       .num_samples = 7, .grad_accum = 3, .shuffle = false, .batch_tokens = 8, .lengths = lengths};
   const BatchPlan plan(options, 0);
-  // {3, 4}, {2}, {8}, {1, 1, 6}. In a step, the most costly micro-batch comes first.
+  // The lengths are cut into {3, 4}, {2}, {8}, {1, 1, 6}. In a step, the most costly micro-batch comes first.
   EXPECT_EQ(plan.num_steps(), 2);
   EXPECT_THAT(step_of(plan, 0), ElementsAre(ElementsAre(3), ElementsAre(0, 1), ElementsAre(2)));
   EXPECT_EQ(plan.step(0)[0].first_sequence, 3);
@@ -154,7 +154,8 @@ TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
   limited.max_batch_samples = 2;
   EXPECT_THAT(step_of(BatchPlan(limited, 0), 1), ElementsAre(ElementsAre(6), ElementsAre(4, 5)));
 
-  // Two ranks: the second round goes in the opposite direction, and a rank without a micro-batch gets an empty one.
+  // Two ranks get micro-batches in rounds. The second round goes from the last rank to the first. A rank for which no
+  // micro-batch is left gets an empty one.
   BatchOptions of_ranks = options;
   of_ranks.world_size = 2, of_ranks.grad_accum = 2;
   const BatchPlan first(of_ranks, 0);
@@ -167,7 +168,8 @@ TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
   EXPECT_THAT(step_of(BatchPlan(of_ranks, 0), 0), ElementsAre(IsEmpty()));
 }
 
-// A random job by tokens. `ways` of dividing the micro-batches of a step: (ranks, grad_accum).
+// A random job whose micro-batches are filled by tokens. `ways`: the ways to divide a step's micro-batches, as (ranks,
+// grad_accum).
 struct TokenJob {
   std::vector<int64_t> lengths;
   BatchOptions options;
@@ -202,14 +204,15 @@ struct TokenJob {
   }
 };
 
-// Each sample once per epoch; no micro-batch over its bounds; the same numbers of steps and micro-batches on every
-// rank; the same samples with the same numbers in a step for every division over ranks.
+// Each sample occurs once per epoch. No micro-batch exceeds its bounds. All ranks have the same number of steps, and in
+// each step the same number of micro-batches. Every division over ranks has the same samples, with the same numbers, in
+// a step.
 TEST(BatchPlan, ByTokensIsExactForEveryDivision) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
     const TokenJob job(seed);
-    std::vector<std::vector<std::pair<int64_t, int64_t>>> steps;  // [step] (number within the step, sample)
-    std::vector<std::vector<std::vector<int64_t>>> cuts;          // [step] the micro-batches
+    std::vector<std::vector<std::pair<int64_t, int64_t>>> steps;  // [step]: pairs (number within the step, sample)
+    std::vector<std::vector<std::vector<int64_t>>> cuts;          // [step]: the micro-batches
     for (const auto& way : job.ways) {
       const auto [ranks, grad_accum] = way;
       const int64_t num_steps = job.plan(way, 0).num_steps();
@@ -283,8 +286,8 @@ TEST(BatchPlan, ByTokensKeepsTheOrderAndFillsMicroBatches) {
   }
 }
 
-// Micro-batches of a round differ less than they would in their own order. The totals of ranks differ by at most one
-// micro-batch.
+// No micro-batch of a round costs less than a micro-batch of the next round. The total costs of the ranks differ by at
+// most the cost of the most costly micro-batch.
 TEST(BatchPlan, ByTokensBalancesCosts) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -321,7 +324,7 @@ TEST(BatchPlan, ByTokensBalancesCosts) {
 // ---- epochs
 
 TEST(EpochSteps, BySamplesAllEpochsAreEqual) {
-  const EpochSteps steps({.num_samples = 11, .batch_size = 2, .grad_accum = 2});  // 3 steps
+  const EpochSteps steps({.num_samples = 11, .batch_size = 2, .grad_accum = 2});  // 3 steps per epoch
   EXPECT_EQ(steps.steps_of(2), 6);
   EXPECT_EQ(steps.steps_of(2.1), 7);
   EXPECT_EQ(steps.place_of(7).epoch, 2);
@@ -332,7 +335,7 @@ TEST(EpochSteps, BySamplesAllEpochsAreEqual) {
   EXPECT_TRUE(steps.ends_after(6));
 }
 
-// Every epoch has as many steps as its plan. The first question may be about any step: the answers are the same.
+// Every epoch has as many steps as its plan. The answers do not depend on which step is asked for first.
 TEST(EpochSteps, ByTokensFollowsThePlans) {
   int num_different = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kEos = 7;
 
-// One token per byte. Questions and contexts may be cut at any byte.
+// Makes one token per byte, so questions and contexts can be cut at any byte.
 std::vector<int32_t> encode_bytes(std::string_view text) {
   std::vector<int32_t> ids;
   for (const char c : text) ids.push_back(1000 + static_cast<unsigned char>(c));
@@ -24,7 +24,7 @@ std::vector<int32_t> by_bytes(TextPlace, std::string_view text) {
   return encode_bytes(text);
 }
 
-// Random numbers from a fixed seed.
+// Draws random numbers from a fixed seed.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : seed_(seed) {}
@@ -59,7 +59,7 @@ Example drawn_example(Draw& draw) {
   return example;
 }
 
-// The tokens of the complete row.
+// Returns the tokens of the complete row.
 std::vector<int32_t> all_tokens(const Example& example, Objective objective) {
   std::vector<int32_t> ids =
       encode_bytes(example.text ? *example.text : prompt_text(example.question, example.context));

@@ -74,7 +74,7 @@ TEST(Examples, AnswerStartCountsCodePoints) {
   // "é", "中" and "😀" take two, three and four bytes. The second text writes the same characters as escapes.
   EXPECT_EQ(read(squad("é中😀 x", question("x", 4)))[0].answer_start, 10);
   EXPECT_EQ(read(squad("\\u00e9\\u4e2d\\ud83d\\ude00 x", question("x", 4)))[0].answer_start, 10);
-  // A position beyond one stride of the lookup table.
+  // These positions are beyond one stride of the lookup table.
   std::string context;
   for (int i = 0; i < 200; ++i) context += "é";
   EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 401)))[0].answer_start, 801);
@@ -87,10 +87,10 @@ TEST(Examples, AMisplacedAnswerIsTheNearestOccurrence) {
   EXPECT_EQ(read(squad(context, question("aba", 0)))[0].answer_start, 0);
   EXPECT_EQ(read(squad(context, question("aba", 3)))[0].answer_start, 0);
   EXPECT_EQ(read(squad(context, question("aba", 5)))[0].answer_start, 8);
-  EXPECT_EQ(read(squad(context, question("aba", 4)))[0].answer_start, 0);  // a tie: the first
+  EXPECT_EQ(read(squad(context, question("aba", 4)))[0].answer_start, 0);  // both are 4 away: the first is taken
   EXPECT_EQ(read(squad(context, question("aba", 999999)))[0].answer_start, 8);
   EXPECT_EQ(read(squad(context, question("aba", -5)))[0].answer_start, 0);
-  EXPECT_EQ(read(squad("ababab", question("abab", 1)))[0].answer_start, 0);  // overlapping occurrences, a tie
+  EXPECT_EQ(read(squad("ababab", question("abab", 1)))[0].answer_start, 0);  // overlapping occurrences, both 1 away
   EXPECT_EQ(read(squad("xabababab", question("bab", 5)))[0].answer_start, 4);
 }
 
@@ -211,7 +211,7 @@ TEST(Examples, InvalidUtf8NamesTheByte) {
   EXPECT_THAT(refusal("{\"text\": \"ab\xFF\"}"), HasSubstr("invalid UTF-8: byte 0xFF at offset 12 (line 1)"));
   EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"\xC3\"}"), HasSubstr("byte 0xC3 at offset 24 (line 2)"));
   EXPECT_THAT(refusal("{\"text\": \"\xED\xA0\x80\"}"), HasSubstr("invalid UTF-8"));  // a surrogate
-  EXPECT_THAT(refusal("{\"text\": \"a\"}\xE2\x82"), HasSubstr("invalid UTF-8"));     // cut at the end
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\xE2\x82"), HasSubstr("invalid UTF-8"));     // the last character is incomplete
 }
 
 TEST(Examples, HostileNestingAndRepetition) {
@@ -293,7 +293,7 @@ TEST(NumpyPermutation, EqualsNumpy) {
   EXPECT_THAT(numpy_permutation(12, (uint64_t{1} << 40) + 3), ElementsAre(2, 4, 10, 9, 6, 5, 3, 7, 11, 0, 8, 1));
   EXPECT_THAT(numpy_permutation(1, 0), ElementsAre(0));
   EXPECT_TRUE(numpy_permutation(0, 0).empty());
-  const auto squad = numpy_permutation(87599, 42);  // the rows of SQuAD's training data
+  const auto squad = numpy_permutation(87599, 42);  // SQuAD's training data has 87599 rows
   EXPECT_THAT(std::vector<int64_t>(squad.begin(), squad.begin() + 4), ElementsAre(83168, 49357, 60182, 66356));
   int64_t sum = 0;
   for (int64_t i = 0; i < std::ssize(squad); ++i) sum += squad[static_cast<size_t>(i)] * (i % 1000);

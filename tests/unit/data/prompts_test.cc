@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kEos = 7;
 
-// Imitates byte-level BPE: a piece is a space and the text up to the next space, and tokens are pairs of bytes within a
-// piece. As with merges, the tokens of a word therefore depend on where it begins.
+// Imitates byte-level BPE. A piece is a space and the text up to the next space. Tokens are pairs of bytes within a
+// piece. As with BPE, the tokens of a word therefore depend on whether a space comes before it.
 std::vector<int32_t> encode_pairs(std::string_view text) {
   std::vector<int32_t> ids;
   for (size_t i = 0; i < text.size();) {
@@ -61,7 +61,7 @@ PromptOptions options_of(Objective objective, int64_t max_length = 512, Truncati
   return {.objective = objective, .truncation = truncation, .max_length = max_length, .eos_id = kEos};
 }
 
-// Returns the only sample of a row. Throws InputError if the row has none.
+// Returns the only sample of a row. Throws InputError if the row does not have exactly one.
 Sample encode_sample(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   EncodedRow row = encode_row(example, encode, options);
   if (row.samples.size() == 1) return std::move(row.samples[0]);
@@ -118,7 +118,8 @@ TEST(Prompts, SeparatePlacesTheAnswerOverThePromptsEnd) {
       encode_sample(question_about("It was Ada Lovelace.", "Ada Lovelace"), by_pairs, options_of(Objective::separate));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada Lovelace. Answer:");
   const auto answer = encode_pairs("Ada Lovelace");  // encoded separately from the prompt, without a leading space
-  // Before the shift, the answer's last token is at the last position. Position t then predicts the label of t + 1.
+  // Before the labels are shifted, the answer's last token is the label of the last position. The shift moves every
+  // label one position to the front, because position t predicts the token at t + 1.
   std::vector<int32_t> expected(sample.ids.size(), kNoTarget);
   for (size_t i = 0; i < answer.size(); ++i) expected[sample.ids.size() - answer.size() + i - 1] = answer[i];
   EXPECT_EQ(sample.labels, expected);
@@ -146,7 +147,7 @@ TEST(Prompts, PlainText) {
   EXPECT_THROW(encode_sample(plain_text("x"), by_pairs, options_of(Objective::separate)), UsageError);
 }
 
-// A context of the distinct words w000 … w199. The answer is two of them.
+// Returns a context of the distinct words w000 … w199.
 std::string long_context() {
   std::string text;
   for (int i = 0; i < 200; ++i) text += (i ? " w" : "w") + std::to_string(1000 + i).substr(1);
@@ -178,7 +179,7 @@ TEST(Prompts, TheAnswerStandsInTheMiddleOfTheWindow) {
   const std::string text = decode_pairs(sample.ids);
   const auto before = static_cast<int64_t>(text.find(" w100") - text.find("Context:") - 8);
   const auto behind = static_cast<int64_t>(text.find(" Answer:") - text.find("w101") - 4);
-  EXPECT_LE(std::abs(before - behind), 6);  // at most one word of three tokens with two bytes each
+  EXPECT_LE(std::abs(before - behind), 6);  // at most one word: three tokens of up to two bytes
 }
 
 TEST(Prompts, ContextThatJustFitsIsComplete) {
@@ -275,7 +276,7 @@ std::vector<std::string> texts_of(const std::vector<Sample>& samples) {
 }
 
 TEST(LongTexts, SplitTruncateAndSkip) {
-  const Example text = plain_text("aa bb cc dd");  // "aa" " b" "b" " c" "c" " d" "d", and the end token
+  const Example text = plain_text("aa bb cc dd");  // tokens: "aa" " b" "b" " c" "c" " d" "d", and the end token
   const auto row_of = [&](LongTexts long_texts, int64_t max_length) {
     PromptOptions options = options_of(Objective::causal_lm, max_length);
     options.long_texts = long_texts;
@@ -284,7 +285,7 @@ TEST(LongTexts, SplitTruncateAndSkip) {
   using ::testing::ElementsAre;
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 3).samples), ElementsAre("aa bb", " cc d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 8).samples), ElementsAre("aa bb cc dd</s>"));
-  // The end token alone would be a sample without a target.
+  // The end token alone would be a sample without a target, so the last sample gets one more token.
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 7).samples), ElementsAre("aa bb cc d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 2).samples), ElementsAre("aa b", "b c", "c d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::truncate, 7).samples), ElementsAre("aa bb cc dd"));

@@ -23,7 +23,8 @@ TEST(Scoring, EqualsPythonReference) {
     SCOPED_TRACE(prediction);
     EXPECT_EQ(normalized_words(prediction), row["words"].get<std::vector<std::string>>());
     EXPECT_EQ(normalized_words(prediction, Scoring::workshop), row["workshop_words"].get<std::vector<std::string>>());
-    // The same few operations in double precision and in the same order, so no tolerance is needed.
+    // Tessera and Python perform the same few operations, in double precision and in the same order. So no tolerance is
+    // needed.
     EXPECT_EQ(exact_match(prediction, references), row["exact_match"].get<double>());
     EXPECT_EQ(f1(prediction, references), row["f1"].get<double>());
     EXPECT_EQ(exact_match(prediction, references, Scoring::workshop), row["workshop_exact_match"].get<double>());

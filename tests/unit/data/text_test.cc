@@ -32,7 +32,7 @@ TEST(Text, CodePointsToBytes) {
   EXPECT_EQ(CodePoints("").byte_offset(0), 0u);
 }
 
-// Compares with the definition, on all texts of seven letters a and b.
+// Compares with the definition, for all texts of seven letters that are a or b.
 TEST(Text, NearestOccurrence) {
   for (unsigned bits = 0; bits < 128; ++bits) {
     std::string text;

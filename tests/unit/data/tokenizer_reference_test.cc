@@ -39,8 +39,8 @@ void check_decode(const Tokenizer& tokenizer, const Json& expected) {
   EXPECT_EQ(tokenizer.decode(ids, true), expected.value("text_without_special", text)) << expected;
 }
 
-// A text in parts equals the complete text. After each id, the parts are complete characters, and a prefix of every
-// longer text.
+// The parts that a stream returns, joined, equal the complete text. After each id, the parts so far consist of complete
+// characters and are a prefix of the complete text.
 void check_stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
   TextStream stream(tokenizer, skip_special);
   std::string text;
@@ -55,7 +55,8 @@ void check_stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, b
   ASSERT_EQ(text, complete);
 }
 
-// Random ids, with many single bytes: most of them are parts of characters.
+// Checks the streams of the recorded cases and of random ids. Many of the random ids are single bytes, which are mostly
+// parts of characters.
 void check_streams(const Tokenizer& tokenizer, const Json& cases, uint64_t seed) {
   RandomStream random(seed, 9);
   for (const char* kind : {"encode", "decode"}) {
@@ -75,18 +76,18 @@ void check_streams(const Tokenizer& tokenizer, const Json& cases, uint64_t seed)
                             : static_cast<int32_t>(random.next_below(static_cast<uint64_t>(tokenizer.vocab_size()))));
     }
     check_stream(tokenizer, ids, random.next_below(2));
-    // What a stream returned before an id that ends the text early is a prefix too.
+    // Also checks a text that ends early, possibly within a character.
     ids.resize(ids.size() / 2);
     check_stream(tokenizer, ids, random.next_below(2));
   }
 }
 
-// The bytes of the tokens make the text, except for a space that some decoders drop at its start.
+// The bytes of the tokens, joined, equal the text, except for a space at the start that some decoders drop.
 void check_bytes(const Tokenizer& tokenizer, const Json& expected) {
   std::string bytes;
   for (const auto id : expected["ids"].get<std::vector<int32_t>>()) bytes += tokenizer.bytes_of(id);
   const auto text = expected["text"].get<std::string>();
-  if (find_invalid_utf8(bytes) != std::string::npos) return;  // see check_stream
+  if (find_invalid_utf8(bytes) != std::string::npos) return;  // decode() replaces these bytes
   EXPECT_TRUE(bytes == text || bytes == " " + text) << expected << " " << bytes;
 }
 
@@ -113,7 +114,7 @@ void check_kind(const fs::path& folder, const std::string& name) {
   check_streams(tokenizer, cases, std::hash<std::string>()(name));
 }
 
-// Records speed for the comparison only. No test asserts a time.
+// Records the speed for tools/compare_tokenizers.py. No test asserts a time.
 void record_speed(const fs::path& tokenizer_json, const fs::path& timed) {
   const Tokenizer tokenizer = Tokenizer::load(tokenizer_json);
   const auto texts = read_json(timed).get<std::vector<std::string>>();

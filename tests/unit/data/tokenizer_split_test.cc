@@ -27,8 +27,8 @@ std::vector<Span> matches_of(const Matcher& matcher, const std::string& text) {
   return matches;
 }
 
-// Texts of `num_characters` characters. Most are characters that the patterns treat differently; the rest are
-// arbitrary.
+// Returns a text of `num_characters` parts. Most parts are characters or short strings that the patterns distinguish.
+// The others are arbitrary characters.
 std::string random_text(RandomStream& random, int num_characters) {
   static constexpr std::string_view kBits[] = {
       " ", " ", "  ", "\n",  "\r\n",   "\t",     "a",      "é",      "ß",      "中", "1", "٣",
@@ -46,7 +46,7 @@ std::string random_text(RandomStream& random, int num_characters) {
   return text;
 }
 
-// Every character alone, doubled, after a space and before a letter.
+// Returns a text with each code point of [begin, end) after a letter, after a space, doubled, and before a letter.
 std::string text_of_range(char32_t begin, char32_t end) {
   std::string text;
   for (char32_t code = begin; code < end; ++code) {
@@ -159,7 +159,7 @@ TEST(Text, NormalFormsComposeAndDecompose) {
 // A quadratic algorithm would need 10^10 steps here.
 TEST(Text, NormalFormsOfManyMarks) {
   constexpr int kCount = 100'000;
-  const std::string above = "\u0301", below = "\u0323";  // of the classes 230 and 220
+  const std::string above = "\u0301", below = "\u0323";  // of the combining classes 230 and 220
   std::string mixed, all_above, all_below;
   for (int i = 0; i < kCount; ++i) {
     mixed += above + below;
@@ -168,10 +168,11 @@ TEST(Text, NormalFormsOfManyMarks) {
   }
   for (const NormalForm form : {NormalForm::nfd, NormalForm::nfkd})
     EXPECT_EQ(normalize("a" + mixed + "b", form), "a" + all_below + all_above + "b");
-  // The first mark below composes. Those above do not, because no character is composed of all three.
+  // The first mark below composes with the letter. The marks above do not, because no character is composed of the
+  // letter and both marks.
   for (const NormalForm form : {NormalForm::nfc, NormalForm::nfkc})
     EXPECT_EQ(normalize("a" + mixed + "b", form), "\u1ea1" + all_below.substr(below.size()) + all_above + "b");
-  EXPECT_EQ(normalize(mixed, NormalForm::nfc), all_below + all_above) << "without a base";
+  EXPECT_EQ(normalize(mixed, NormalForm::nfc), all_below + all_above) << "marks without a letter";
 }
 
 }  // namespace

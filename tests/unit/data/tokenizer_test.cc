@@ -242,7 +242,8 @@ std::vector<std::filesystem::path> reference_files() {
   return files;
 }
 
-// Prompts and answers are encoded separately. For the tokenizers of language models, one text gives the same ids.
+// Prompts and answers are encoded separately. With the tokenizers of language models, their ids equal the ids of the
+// joined text.
 TEST(Tokenizer, PartsOfASampleGiveTheIdsOfTheCompleteText) {
   static constexpr const char* kWords[] = {"word", "Ada", "él",   "渡轮",     "12",     "1999",
                                            "x.",   "(a)", "it's", "👍🏽", "\u0301b"};
@@ -285,7 +286,7 @@ TEST(Tokenizer, TheTemplateOfAFileFramesATextButNotAPromptsEnd) {
   EXPECT_THAT(tokenizer.encode_at(TextPlace::inside, "t"), ElementsAre(plain[0]));
 }
 
-// Files of every kind with one value replaced or removed at random: an InputError, or a tokenizer that works.
+// Replaces one random value in files of every kind. The result is an InputError or a tokenizer that works.
 TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
   RandomStream random(4, 0);
   int num_refused = 0, num_working = 0;
@@ -293,7 +294,7 @@ TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
     std::ifstream file(path);
     const Json valid = Json::parse(file);
     Json flat = valid;
-    flat["model"].erase("vocab");  // the many entries of these two would be drawn nearly always
+    flat["model"].erase("vocab");  // otherwise, nearly every draw would be an entry of these two
     flat["model"].erase("merges");
     flat = flat.flatten();
     for (int i = 0; i < 3; ++i) {

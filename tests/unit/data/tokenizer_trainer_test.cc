@@ -43,8 +43,8 @@ TEST(TokenizerTrainer, OrdersSpecialTokensBytesAndMerges) {
   EXPECT_EQ(model["vocab"]["<pad>"], 3);
   EXPECT_EQ(model["vocab"]["!"], 4);
   EXPECT_EQ(model["vocab"]["Ń"], 259);  // the byte AD, whose symbol has the largest code point
-  // "aaaa" and " aaaa" hold 6 pairs "a a". " bc" occurs 3 times, and b sorts before Ġ. "aa aa" occurs twice, and "Ġ
-  // aaaa" once.
+  // "aaaa" and " aaaa" contain the pair "a a" 6 times. "b c" and "Ġ b" occur 3 times each, and b sorts before Ġ. The
+  // pair "aa aa" occurs twice. "Ġ aaaa" occurs once, and min_frequency is 2.
   EXPECT_EQ(model["merges"], Json::parse(R"(["a a", "b c", "Ġ bc", "aa aa"])"));
 }
 

@@ -1,5 +1,5 @@
-// Character classes and normal forms of all code points. tools/compare_tokenizers.py recorded the results of Hugging
-// Face's `tokenizers` in sweeps.json: the number of bytes and their FNV-1a hash.
+// Tests the character classes and normal forms of all code points. tools/compare_tokenizers.py recorded the results of
+// Hugging Face's `tokenizers` in sweeps.json: the number of bytes and their FNV-1a hash.
 #include "tessera/data/unicode.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,8 @@ bool is_surrogate(char32_t code) {
   return code >= 0xD800 && code <= 0xDFFF;
 }
 
-// All code points, in texts of 512: a search that finds nothing has a limit of steps.
+// Returns all code points except surrogates, in texts of up to 512. The texts are short because a search that finds
+// nothing has a limit of steps.
 std::vector<std::string> all_code_points() {
   std::vector<std::string> texts;
   for (char32_t code = 0; code < 0x110000; ++code) {
@@ -49,7 +50,7 @@ std::vector<std::string> all_code_points() {
   return texts;
 }
 
-// The characters that a pattern of one character matches.
+// Returns the characters that `pattern` matches. Each match must be one character.
 std::string matched(const std::string& pattern, const std::vector<std::string>& texts) {
   const auto matcher = make_regex_matcher(pattern, "test");
   std::string result;
@@ -69,7 +70,8 @@ std::string in_ranges(const std::vector<CodeRange>& ranges) {
   return text;
 }
 
-// The form of every code point alone, and between the marks of lowest and highest combining class.
+// Returns the normal form of every code point alone, and of every code point between a mark of the highest and a mark
+// of the lowest combining class.
 std::string all_forms(NormalForm form) {
   std::string text;
   for (char32_t code = 0; code < 0x110000; ++code) {
@@ -141,8 +143,8 @@ TEST(Pattern, PutsClassesIntoClassesAndKeepsTheirCase) {
   EXPECT_EQ(with_code_points("\\P{^Nd}"), digit);
 }
 
-// Arbitrary bits of patterns: Oniguruma accepts a pattern exactly if it accepts it with short classes in place of the
-// categories.
+// Joins random parts of patterns. Oniguruma must accept such a pattern if and only if it accepts the pattern with [x]
+// in place of each category.
 TEST(Pattern, RandomPatternsStayValid) {
   static constexpr std::string_view kBits[] = {"\\d", "\\W",  "\\p{L}", "\\P{Lu}", "[",         "[^", "]",
                                                "(",   "(?i:", "(?i)",   ")",       "a",         "-",  "&&",

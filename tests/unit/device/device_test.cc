@@ -45,7 +45,7 @@ TEST(CpuDevice, AllocatesZeroedAlignedMemoryAndBooksIt) {
   EXPECT_EQ(device->ledger().current_total(), 0);
 }
 
-// Kernels that read several arrays in parallel are slow if all arrays start at the same offset within a page.
+// Loops over several large arrays compete for cache sets and memory banks if all arrays start at the same offset.
 TEST(CpuDevice, LargeArraysStartAtDifferentOffsets) {
   constexpr int64_t kBytes = int64_t{128} << 20;  // never touched
   ThreadPool pool(1);

@@ -17,11 +17,11 @@ TEST(PaddedTokens, AreFewSizesWithLittlePadding) {
   for (int64_t n = 512; n < 20000; n += 7) {
     EXPECT_GE(padded_tokens(n), n);
     EXPECT_LT(padded_tokens(n) - n, n / 16 + 1);
-    EXPECT_LE(padded_tokens(n - 1), padded_tokens(n));  // memory is planned for the largest size
+    EXPECT_LE(padded_tokens(n - 1), padded_tokens(n));  // because memory is planned only for the largest size
   }
 }
 
-// Records the calls instead of executing them.
+// Counts captures and launches. capture() runs the work once. All other calls do nothing.
 class RecordingStream final : public Stream {
  public:
   Event record() override { return {}; }
@@ -43,7 +43,7 @@ class RecordingStream final : public Stream {
 };
 
 struct BlockGraphsTest : testing::Test {
-  // Work that leaves data on the stack, as a block's forward pass does.
+  // Runs work through `graphs`. Like a block's forward pass, the work leaves data on the stack.
   void run(BlockGraphs& graphs, int64_t size) {
     const StackScope scope(stack);
     graphs.run({size}, frame, [&](Frame& f) {

@@ -1,4 +1,4 @@
-// Engines of small models. Each is the only rank of its run.
+// Makes engines of small models. Each engine is the only rank of its run.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -10,7 +10,8 @@
 namespace tessera {
 namespace {
 
-// Central differences in double precision, through the complete model, with every kind of block and with dropout.
+// Compares gradients with central differences in double precision, through the complete model. Covers every kind of
+// block, with and without dropout.
 TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
   for (const ModelConfig& config : {small_config("bloom"), small_config("bloom", 0.2), small_config("bloom", 0.2, true),
                                     small_config("gpt"), small_config("gpt", 0.2), untied(small_config("bloom", 0.2)),
@@ -40,7 +41,8 @@ TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
           x = kept - h;
           const double below = loss();
           x = kept;
-          // Truncation gives h² and cancellation 1e-16 / h, on slopes of about 1. This seed does not meet ReLU's kink.
+          // For slopes of about 1, the truncation error is h² and the cancellation error is 1e-16 / h. With this seed,
+          // no input of a ReLU is close to 0.
           EXPECT_NEAR(gradients[static_cast<size_t>(u)][static_cast<size_t>(j)], (above - below) / (2 * h), 1e-7)
               << config.architecture << " dropout " << config.hidden_dropout << " " << spec.name << " [" << k << "]";
         }
@@ -74,8 +76,8 @@ TEST_F(EngineTest, CheckpointedBlocksComputeTheSameBits) {
   }
 }
 
-// The window's loss is the mean over all its targets. It does not depend on the split into micro-batches, with dropout
-// too.
+// The loss of a step is the mean over all targets of its micro-batches. It does not depend on how the step is split
+// into micro-batches, even with dropout.
 TEST_F(EngineTest, AccumulationEqualsOneBatch) {
   EngineOptions options;
   options.dtype = DType::f64;
@@ -133,7 +135,7 @@ TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
     const auto together = engine->generate(prompts, {.max_new_tokens = 8, .eos_id = 2});
     for (size_t i = 0; i < prompts.size(); ++i) {
       EXPECT_EQ(engine->generate({&prompts[i], 1}, {.max_new_tokens = 8, .eos_id = 2})[0], together[i]);
-      // Generation equals repeated choice of the best next token of the complete text.
+      // Each generated token is the most likely token after the complete text so far.
       std::vector<int32_t> text = prompts[i];
       for (const int32_t token : together[i]) {
         PackedBatch batch{text, std::vector<int32_t>(text.size(), -100), {0, static_cast<int32_t>(text.size())}, 0};
@@ -147,8 +149,8 @@ TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
   }
 }
 
-// A drawn token depends on its prompt's number and its position alone. Each equals a draw from the logits of the
-// complete text.
+// A drawn token depends only on the seed, on its prompt, on the prompt's number and on its position. The test repeats
+// each draw with the logits of the complete text so far.
 TEST_F(EngineTest, SampledTextsDoNotDependOnOtherPrompts) {
   for (const ModelConfig& config : {small_config("bloom"), untied(small_config("bloom")), small_config("qwen3")}) {
     const auto engine = make(config, {});
@@ -186,7 +188,7 @@ TEST_F(EngineTest, SampledTextsDoNotDependOnOtherPrompts) {
   }
 }
 
-// Tensors are frozen at random. The gradients of the others keep their bits, and frozen tensors keep theirs.
+// Freezes random tensors. The gradients of the other tensors keep their bits, and the frozen tensors do not change.
 TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
   RandomStream random(17, 0);
   for (int turn = 0; turn < 40; ++turn) {
@@ -197,7 +199,7 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     options.checkpointed_blocks = turn / 8 % 3;
     options.max_grad_norm = 0.5;
     const auto plain = make(config, options);
-    const uint64_t part = random.next_below(5);  // tensors with this remainder train, and some others
+    const uint64_t part = random.next_below(5);  // tensors with this remainder train, and some other tensors
     uint64_t number = 0;
     bool freezes = false;
     for (int64_t u = 0; u < plain->model().num_units(); ++u) {

@@ -1,4 +1,4 @@
-// Computation in 16 bits.
+// Tests training in bf16 and f16.
 #include <cmath>
 #include <map>
 
@@ -9,10 +9,11 @@ namespace {
 
 class HalvesTest : public EngineTest {};
 
-// Parameters and each layer's outputs are rounded to 16 bits. Each rounding moves an activation by u = 2^-8 (bf16) or
-// 2^-11 (f16) of its size. Two blocks and the head round about 16 times forward and as often backward: 4u with random
-// signs. Losses and norms average over many values and stay within that. A block of qwen3 rounds twice as often (norms
-// of heads, rotations, two factors of the gated layer), and the slopes of its norms of heads of 6 channels amplify it.
+// Parameters and each layer's outputs are rounded to 16 bits. Each rounding changes an activation by at most u = 2^-8
+// (bf16) or 2^-11 (f16) of its size. Two blocks and the head round about 16 times in the forward pass and as often in
+// the backward pass. With random signs, 16 errors of u add up to 4u. Losses and norms average over many values, so
+// their errors stay below 4u. A block of qwen3 rounds twice as often (norms of heads, rotations, two factors of the
+// gated layer). Its norms of heads with only 6 channels amplify the error of the gradient norm to at most 8u.
 TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
   for (const char* architecture : {"bloom", "gpt", "qwen3"}) {
     for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
@@ -40,9 +41,9 @@ TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
   }
 }
 
-// If a step is one micro-batch and the options request no other type, gradients have 16 bits. Every gradient of a block
-// is the f32 gradient, rounded once. The embedding's gradient adds a part from the head and a part from the first
-// layer, and each part is rounded.
+// If a step has one micro-batch and the options request no other type, gradients have 16 bits. Every gradient of a
+// block is the f32 gradient, rounded once. The embedding's gradient is the sum of a part from the head and a part from
+// the first layer. Each part is rounded.
 TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
   for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
     EngineOptions options;
@@ -74,8 +75,8 @@ TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
   }
 }
 
-// Masters are f32 and train beyond the precision of the computation. The kept parameters are their rounded copies after
-// initialization, steps and loading.
+// Masters are f32, so they keep updates that are too small for 16 bits. The kept parameters are rounded copies of the
+// masters after initialization, steps and loading.
 TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     EngineOptions options;
@@ -104,7 +105,7 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
     EXPECT_EQ(masters_of(*engine), masters_of(*single));
     expect_rounded(*engine);
     const auto before = masters_of(*engine);
-    // The rate's steps are far smaller than the spacing of 16-bit numbers near 1.
+    // Updates at this learning rate are far smaller than the distance between 16-bit numbers near 1.
     const PackedBatch batch = make_batch(2, {9, 9});
     for (int step = 0; step < 3; ++step) engine->train_step({&batch, 1}, 1e-5);
     expect_rounded(*engine);
@@ -127,8 +128,9 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
   }
 }
 
-// bf16 states: the kept parameters are the masters, and every array is bf16. A run that continues from saved states has
-// the bits of an uninterrupted one. The random bits depend on the seed and on the number of the update.
+// With bf16 states, the kept parameters are the masters, and every array is bf16. A run that continues from saved
+// states has the bits of an uninterrupted run. The random bits of the rounding depend on the seed and on the number of
+// the update.
 TEST_F(HalvesTest, Bf16StatesResumeExactly) {
   EngineOptions options;
   options.dtype = DType::bf16;
@@ -169,10 +171,11 @@ TEST_F(HalvesTest, Bf16StatesResumeExactly) {
   EXPECT_NE(continue_in(*make(small_config("gpt"), options), 3), states_of(*whole));
 }
 
-// With a small learning rate, the loss falls as with fp32 states. Rounding to nearest would keep most parameters as
-// they are: an update of 1e-4 is a hundredth of the distance of bf16 numbers near 1, and a fifth near 0.1. The losses
-// of both runs differ by the rounding of the parameters, and by their random walk: n updates of size lr on a grid of
-// distance d ≤ 2^-8 |p| move a parameter by √(n·lr·d) more than with fp32 states, which averages out over the elements.
+// With a small learning rate, the loss falls as with fp32 states. Rounding to nearest would lose many updates: an
+// update of 1e-3 is an eighth of the distance between bf16 numbers above 1, and half of the distance above 0.25. The
+// losses of both runs differ by the rounding of the parameters and by their random walk. n updates of size lr on a grid
+// of distance d ≤ 2^-7 |p| move a parameter by √(n·lr·d) more than with fp32 states. This averages out over the
+// elements.
 TEST_F(HalvesTest, Bf16StatesTrainLikeSinglePrecisionStates) {
   for (const char* architecture : {"bloom", "qwen3"}) {
     EngineOptions options;
@@ -196,7 +199,7 @@ TEST_F(HalvesTest, Bf16StatesTrainLikeSinglePrecisionStates) {
   }
 }
 
-// A step with overflowing gradients changes nothing. The next step gives the same result as without it.
+// A step with overflowing gradients changes nothing. The next step gives the same result as without the skipped step.
 TEST_F(HalvesTest, OverflowInHalvesIsSkipped) {
   EngineOptions options;
   options.dtype = DType::f16;

@@ -5,8 +5,9 @@
 namespace tessera {
 namespace {
 
-// Updates take one second. After each update, moments are written at 100 elements per second. The next update begins
-// after a time that the test chooses, or when the moments are written. Blocks have 10 elements.
+// Simulates updates of 8 blocks with 10 elements each. step() returns the number of blocks whose moments are written
+// late. An update takes one second. Then writing the moments of each of these blocks takes `seconds_per_block`. The
+// next update begins `window` seconds after the update's end, or when the moments are written, if that is later.
 class Updates {
  public:
   int64_t step(double window, double seconds_per_block = 0.1) {
@@ -28,13 +29,13 @@ TEST(LateMoments, UseMostOfTheTimeBetweenUpdates) {
   EXPECT_EQ(run.step(0.47), 0);
   EXPECT_EQ(run.step(0.47), 1);
   EXPECT_EQ(run.step(0.47), 4);
-  EXPECT_EQ(run.step(60), 4);    // then an evaluation
-  EXPECT_EQ(run.step(0.36), 4);  // does not count
+  EXPECT_EQ(run.step(60), 4);    // an evaluation follows
+  EXPECT_EQ(run.step(0.36), 4);  // the long window of the evaluation does not count
   EXPECT_EQ(run.step(0.36), 3);
   EXPECT_EQ(run.step(0.05), 3);
-  EXPECT_EQ(run.step(0.05), 2);  // the three took 0.3
+  EXPECT_EQ(run.step(0.05), 2);  // writing three blocks took 0.3 s
   EXPECT_EQ(run.step(0.05), 1);
-  EXPECT_EQ(run.step(0.05), 1);  // this measures how fast they are written
+  EXPECT_EQ(run.step(0.05), 1);  // at least one, to measure the rate of writing
   EXPECT_EQ(run.step(60), 1);
   EXPECT_EQ(run.step(60), 1);
   EXPECT_EQ(run.step(60), 8);  // the total number of blocks

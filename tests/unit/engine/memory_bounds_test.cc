@@ -1,5 +1,5 @@
-// Memory is planned only for the largest batch. In these tests, every batch within the bounds of a random job must fit
-// into that memory. They run on the counting device, where a batch costs microseconds, and on the CPU.
+// Memory is planned only for the largest batch. Every batch within the bounds of a random job must fit into that
+// memory. The tests run on the counting device, where a batch costs microseconds, and on the CPU.
 //
 // TESSERA_TEST_CASES multiplies the number of jobs (default 1).
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class Draw {
   int64_t between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_.next_below(static_cast<uint64_t>(high - low + 1)));
   }
-  // Log-uniform: each power of two is equally likely.
+  // Draws a log-uniform number: every range from one power of two to the next is equally likely.
   int64_t magnitude(int64_t low, int64_t high) {
     const double from = std::log2(low), to = std::log2(high);
     return std::clamp(static_cast<int64_t>(std::exp2(from + random_.next_uniform() * (to - from))), low, high);
@@ -40,7 +40,7 @@ class Draw {
   RandomStream random_;
 };
 
-// A model, its options and its largest batches.
+// A model, its options and the bounds of its batches.
 struct Job {
   ModelConfig config;
   EngineOptions options;
@@ -105,7 +105,8 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   return job;
 }
 
-// Sizes within the bounds. In every third batch, the number of targets or of tokens is close to the maximum.
+// Draws sizes within the bounds. In about a third of the batches, the number of tokens is close to its maximum. The
+// same holds for the number of targets, independently.
 BatchBounds draw_within(Draw& draw, const BatchBounds& most) {
   const auto near = [&](int64_t value) { return draw.between(std::max<int64_t>(0, value - 3), value); };
   BatchBounds b;
@@ -123,7 +124,7 @@ PackedBatch draw_batch(Draw& draw, const BatchBounds& most, int64_t vocabulary) 
     batch.ids.push_back(static_cast<int32_t>(draw.between(0, vocabulary - 1)));
   }
   batch.labels.assign(batch.ids.size(), -100);
-  for (int64_t i = 0; i < b.num_targets; ++i) {  // spread over the rows
+  for (int64_t i = 0; i < b.num_targets; ++i) {  // spread over the tokens
     batch.labels[static_cast<size_t>(i * b.num_tokens / b.num_targets)] =
         static_cast<int32_t>(draw.between(0, vocabulary - 1));
   }
@@ -142,7 +143,7 @@ std::vector<std::vector<int32_t>> draw_prompts(Draw& draw, const BatchBounds& mo
   return prompts;
 }
 
-// Runs random batches within the job's bounds. Each must fit into the memory planned for the largest.
+// Runs random batches within the job's bounds. Each must fit into the memory that was planned for the largest batch.
 void run_batches(Draw& draw, Engine& engine, const Job& job, const Plan& plan, int64_t num_batches) {
   engine.prepare(job.work);
   engine.initialize_parameters(1);

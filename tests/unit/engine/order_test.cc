@@ -1,5 +1,5 @@
 // Tests the order of an offloaded update under the latest possible schedule: a stream's work runs only when somebody
-// waits for it. If an event is missing, the order or the bits are then wrong.
+// waits for it. If the engine omits a wait, the order or the bits are then wrong.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -14,12 +14,12 @@
 namespace tessera {
 namespace {
 
-// What the streams of a test record.
+// The streams of a test write this journal.
 struct Journal {
   std::string put;               // one letter per piece of work, in the order of arrival at the streams
   std::map<char, int> num_done;  // pieces of work done, by letter
-  std::vector<int> at_compute;   // host updates (or similar work) done each time the compute stream continued
-  int num_compute_waits = 0;     // how often anybody waited for work on the compute stream
+  std::vector<int> at_compute;   // value of num_done['h'] after each wait of the compute stream
+  int num_compute_waits = 0;     // how often others waited for the compute stream
 };
 
 class LateStream final : public Stream {
@@ -50,7 +50,7 @@ class LateStream final : public Stream {
     size_t num_done() const { return num_done_; }
     void do_until(size_t target) {
       while (num_done_ < target) {
-        TESSERA_ASSERT(!busy_);  // otherwise streams wait for each other in a cycle
+        TESSERA_ASSERT(!busy_);  // if it is busy, streams wait for each other in a cycle
         busy_ = true;
         work_.front()();
         busy_ = false;
@@ -60,7 +60,7 @@ class LateStream final : public Stream {
     }
 
    private:
-    std::deque<std::function<void()>> work_;  // the first one is running
+    std::deque<std::function<void()>> work_;  // the first one may be running
     size_t num_done_ = 0;
     bool busy_ = false;
   };
@@ -99,7 +99,7 @@ class ComputeStream final : public Stream {
   Journal& journal_;
 };
 
-// A CPU device with late streams. Streams get these letters in the order of their creation.
+// A CPU device with late streams. The streams get `letters` in the order of their creation.
 class LateDevice final : public CpuDevice {
  public:
   LateDevice(ThreadPool& pool, Journal& journal, std::string letters)
@@ -133,7 +133,8 @@ std::string words_of(const Offload& offload) {
   return std::string(name_of(offload.optimizer)) + " " + name_of(offload.gradients) + " " + name_of(offload.parameters);
 }
 
-// Returns the results of three steps with an evaluation between them, and all states at their end.
+// Runs three steps, with an evaluation after the second. Returns all losses and gradient norms, and the states at the
+// end.
 std::pair<std::vector<double>, std::vector<std::byte>> outcome_of(Engine& engine, int64_t micro_batches) {
   std::vector<double> results;
   for (uint64_t step = 0; step < 3; ++step) {
@@ -183,7 +184,8 @@ class OrderTest : public testing::Test {
   std::unique_ptr<Communicator> alone_;
 };
 
-// The forward pass of a unit waits for the update of this unit only, not of later ones. The batch waits for no update.
+// The forward pass of a unit waits for the update of this unit, but not for updates of later units. The upload of the
+// batch waits for no update.
 TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
   for (const bool tied_head : {true, false}) {
     for (const Offload& offload : kOffloads) {
@@ -205,14 +207,14 @@ TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
           updated_units.push_back(num_done - before);
         }
       }
-      // The root with a tied head is embedding and head. Otherwise the head is the last unit.
+      // With a tied head, the root unit contains the embedding and the head. Otherwise, the head is the last unit.
       EXPECT_EQ(updated_units, tied_head ? (std::vector{0, 1, 2, 3}) : (std::vector{0, 1, 2, 3, 4}));
     }
   }
 }
 
-// The forward pass does not wait for moments that are written late. Each block of the next backward pass waits for its
-// own.
+// The forward pass does not wait for moments that are written late. In the next backward pass, a block's new gradients
+// wait until the block's late moments have read the old gradients.
 TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
   for (const Offload& offload : {Offload{H, D, D}, Offload{H, H, D}, Offload{H, H, H}}) {
     SCOPED_TRACE(words_of(offload));
@@ -227,9 +229,11 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
     engine->train_step({&batch, 1}, kRate);
     EXPECT_EQ(journal.num_done['h'], 0);
     engine->evaluate(batch);
-    EXPECT_EQ(journal.num_done['h'], 3);  // units
+    EXPECT_EQ(journal.num_done['h'], 3);  // the updates of the three units
+    // Backward waits until gradients on the device are fetched. For gradients in host memory, only the copy stream
+    // waits.
     engine->accumulate_gradients({&batch, 1});
-    EXPECT_EQ(journal.num_done['h'], 3);  // the device waits until they are fetched, or the copy stream waits
+    EXPECT_EQ(journal.num_done['h'], 3);
     engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
     journal.num_done['h'] = 0;
     engine->train_step({&batch, 1}, kRate);
@@ -237,8 +241,7 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
   }
 }
 
-// The next step may write a unit's gradients as soon as the update has read the unit's gradients of this step. It does
-// not wait for other units.
+// The next step may overwrite a unit's gradients as soon as the update has read them. It does not wait for other units.
 TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
   const Model model(small_config("bloom"), *device_);
   const auto ops = make_kernels(*device_);
@@ -269,7 +272,7 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     gradients.reduce(0);
     gradients.end_micro_batch();
     gradients.complete(0, 1).synchronize();
-    EXPECT_EQ(read, tier == F ? "012" : "0");  // a file is read in the order of its stream
+    EXPECT_EQ(read, tier == F ? "012" : "0");  // the copy stream reads and writes files in order
     gradients.acquire(2, false);
     EXPECT_EQ(read, tier == H ? "0" : "012");
     context.streams = {};
@@ -295,7 +298,7 @@ TEST_F(OrderTest, StatesWaitForTheUpdate) {
   after_update("initialize", [&] { engine->initialize_parameters(1); });
 }
 
-// Three units, each one piece of four arrays: parameters, gradients and two moments.
+// There are three units. Each is one piece of four arrays: parameters, gradients and two moments.
 TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   EngineOptions options;
   options.sharding = options_of({F, F, F});
@@ -308,7 +311,7 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   journal_.put.clear();
   engine->train_step(window, kRate);
   EXPECT_EQ(journal_.put.substr(num_of_backward),
-            // The norm: set to zero, then one sum per piece.
+            // The norm is set to zero. Then each piece adds its sum.
             "h"
             "c"
             "c"
@@ -316,7 +319,7 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
             "c"
             "h"
             "h"
-            // The update: each piece is read before the previous piece is updated and written.
+            // In the update, each piece is read before the previous piece is updated and written.
             "cccc"
             "cccc"
             "h"
@@ -328,7 +331,7 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
             "ccc");
 }
 
-// This also holds for steps whose sums nobody reads.
+// The next step also waits for sums that nobody reads.
 TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EngineOptions options;
   options.sharding = options_of({H, H, D});
@@ -343,7 +346,7 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EXPECT_TRUE(outcome(*make(device, host, options, 3)) == outcome(*make(*device_, *host_, options, 3)));
 }
 
-// Every tier, with one and with many pieces per unit, compared with an engine whose streams are threads.
+// Every tier, with one and with many pieces per unit, must compute the bits of an engine whose streams are threads.
 TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   std::vector<Offload> all(std::begin(kOffloads), std::end(kOffloads));
   all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
@@ -378,8 +381,8 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   }
 }
 
-// The sum of squares of a single micro-batch's gradients is taken before they leave the device, as for gradients that
-// stay.
+// If a step has one micro-batch, the squares of its gradients are added up on the device, before the gradients leave
+// it. The sum equals the sum for gradients that stay there.
 TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
   ModelConfig config = small_config("bloom");
   config.num_layers = 11;

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// The plan equals the memory held, to the byte, in every category and phase.
+// The planned peaks equal the peaks of the ledgers, to the byte, in every category and phase.
 TEST(Plan, EqualsTheLedger) {
   for (const auto& [architecture, dtype, checkpointed_blocks, tied_head] :
        {std::tuple{"bloom", DType::f32, int64_t{0}, true}, std::tuple{"bloom", DType::f32, kAllBlocks, true},
@@ -60,15 +60,15 @@ TEST(Plan, EqualsTheLedger) {
   }
 }
 
-// Each checkpointed block saves all values that a block keeps, and costs one more forward pass. When the last block is
-// checkpointed too, its values no longer lie there with the values of an earlier block.
-TEST(Plan, EachCheckpointedBlockSavesItsValues) {
+// Each checkpointed block frees the memory of all values that a block keeps, and costs one more forward pass.
+// Checkpointing the last block too frees little or nothing, because backward always holds the values of one block.
+TEST(Plan, EachCheckpointedBlockFreesItsValues) {
   for (const char* architecture : {"bloom", "llama"}) {
     for (const int64_t frozen : {0, 2}) {
       ModelConfig config = small_config(architecture, 0);
       config.num_layers = 6;
       if (frozen > 0) config.frozen = {"*embed*", "*.0.*", "*.1.*"};
-      const int64_t blocks = config.num_layers - frozen;  // with a backward
+      const int64_t blocks = config.num_layers - frozen;  // blocks with a backward pass
       const auto plan_with = [&](int64_t checkpointed) {
         EngineOptions options;
         options.checkpointed_blocks = checkpointed;
@@ -92,8 +92,8 @@ TEST(Plan, EachCheckpointedBlockSavesItsValues) {
   }
 }
 
-// Bytes of a trained parameter, on one rank with one micro-batch a step: weight, rest of the master, gradient, two
-// moments.
+// Counts the bytes per trained parameter, on one rank with one micro-batch per step: weight, rest of the master (for
+// 16-bit weights with fp32 states), gradient, two moments.
 TEST(Plan, CountsTheBytesOfAParameter) {
   const ModelConfig config = small_config("bloom", 0);
   const auto bytes_of_a_parameter = [&](DType dtype, bool bf16_states) {
@@ -122,11 +122,11 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
   const int64_t T = 512, C = 1024, L = 24, V = 250880;
   const Plan plan = plan_run(config, {}, {{T, 1, T}, {}, {}, 0}, {});
   EXPECT_EQ(plan.num_parameters, 559214592);
-  // 6 FLOPs per weight and token. Attention costs 3.5 times its forward pass of 2·C·T(T+1).
+  // A weight costs 6 FLOPs per token. The attention of a block costs 3.5 times its forward pass of 2·C·T(T+1).
   EXPECT_EQ(plan.micro_batch_flops, 6 * T * (12 * L * C * C + V * C) + 7 * L * C * T * (T + 1));
 }
 
-// Frozen weights have no product for their gradient, and below the first block that trains only forward runs.
+// Frozen weights need no product for their gradient. Below the first block that trains, only the forward pass runs.
 TEST(Plan, CountsTheOperationsWithFrozenParameters) {
   ModelConfig config;
   ASSERT_TRUE(find_known_model("bloom-560m", config));
@@ -139,8 +139,8 @@ TEST(Plan, CountsTheOperationsWithFrozenParameters) {
                                         (7 * trained + 2 * only_forward) * C * T * (T + 1));
 }
 
-// Each strategy's own formula. P is the number of elements of all units, padded for R ranks. A step is any step except
-// a run's first.
+// Compares the planned number of sent bytes with the formula of each strategy. P is the number of elements of all
+// units, padded for R ranks. The formulas hold for every step except the first step of a run.
 constexpr int R = 4;
 
 void count_bytes_of_a_step(const ModelConfig& config) {
@@ -170,7 +170,7 @@ void count_bytes_of_a_step(const ModelConfig& config) {
     const Plan hybrid = sent(hybrid_shard, accum, 2);
     EXPECT_LT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent);
     EXPECT_GT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent / 2);
-    // Half of the bytes with 16 bits, except for gradients that are added up before they are sent.
+    // With 16 bits, half of the bytes are sent, except for gradients that are added up before they are sent.
     EXPECT_EQ(sent(zero2, accum, R, DType::bf16).step_bytes_sent, (accum + 1) * all / 2);
     EXPECT_EQ(sent(no_shard, accum, R, DType::f16).step_bytes_sent, accum == 1 ? all : 2 * all);
   }
@@ -181,7 +181,7 @@ TEST(Plan, CountsTheBytesOfAStep) {
   count_bytes_of_a_step(untied(small_config("bloom", 0)));
 }
 
-// One slot for the root, one for an untied head, and one for each block in flight, for parameters and for gradients.
+// Parameters and gradients each have one slot for the root, one for an untied head, and one for each block in flight.
 void check_slots(ModelConfig config) {
   config.num_layers = 5;
   const auto device = make_counting_device();
@@ -205,7 +205,8 @@ TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
   check_slots(untied(small_config("bloom", 0)));
 }
 
-// The head's part of the stack: d_rows, and for its only chunk the rows, logits, normalised rows and their statistics.
+// In a training step, the head's part of the stack is d_rows, and for its only chunk the rows, logits, normalised rows
+// and their statistics.
 TEST(Plan, ReportsTheHeadsShare) {
   const ModelConfig config = small_config("bloom", 0);
   const int64_t M = 10, C = config.hidden_size, V = config.vocab_size;

@@ -1,4 +1,4 @@
-// A model of two blocks and batches for it.
+// A two-block model, and batches for it.
 #pragma once
 
 #include <string>
@@ -21,13 +21,13 @@ inline ModelConfig small_config(const std::string& architecture, double dropout 
   config.hidden_dropout = config.attention_dropout = dropout;
   config.residual_from_norm = residual_from_norm;
   if (!config.is_llama_like()) return config;
-  config.hidden_dropout = 0;  // these models have only dropout in attention
+  config.hidden_dropout = 0;  // these models have dropout only in attention
   config.num_kv_heads = architecture == "llama" ? 3 : 1;
   config.qkv_bias = architecture != "mistral";
   config.o_bias = config.mlp_bias = architecture == "llama";
   if (architecture == "qwen3") {
     config.head_norms = true;
-    config.head_channels = 6;  // 18 channels of queries and 12 of the model
+    config.head_channels = 6;  // the queries have 18 channels (3 heads of 6), but the model has only 12
     config.sliding_window = 3;
     config.sliding_layers = {false, true};
   }

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Programs that stand in for mpirun.
+// Runs `program` in place of mpirun.
 MpirunEnd run(const char* program) {
   const auto board = StatusBoard::create(2);
   StreamSocket streams;
@@ -56,7 +56,7 @@ TEST(RankWatch, SeesARankThatDies) {
     events.clear();
   };
   end(third);
-  EXPECT_TRUE(watch.newly_lost().empty()) << "it had ended in order";
+  EXPECT_TRUE(watch.newly_lost().empty()) << "rank 2 had ended in order";
   watch.add_to(events);
   end(second);
   EXPECT_EQ(watch.newly_lost(), std::vector<int>{1});
@@ -64,7 +64,7 @@ TEST(RankWatch, SeesARankThatDies) {
   end(first);
   EXPECT_EQ(watch.newly_lost(), std::vector<int>{0});
   EXPECT_TRUE(watch.newly_lost().empty());
-  const int signal = watch.signal_of(0);  // 0 before Linux 6.15
+  const int signal = watch.signal_of(0);  // unknown (0) before Linux 6.15
   EXPECT_TRUE(signal == SIGKILL || signal == 0) << signal;
 }
 

@@ -31,7 +31,7 @@ TEST_F(RestartsTest, CompleteCheckpointsCountAsProgress) {
   EXPECT_FALSE(made_checkpoint(one, one));
   EXPECT_FALSE(made_checkpoint(one, none)) << "a removed checkpoint is no progress";
   fs::last_write_time(folder_ / "checkpoint-40", one.begin()->second + std::chrono::seconds(1));
-  EXPECT_TRUE(made_checkpoint(one, checkpoints_in(folder_))) << "the same step, written again";
+  EXPECT_TRUE(made_checkpoint(one, checkpoints_in(folder_))) << "the same step, written again, is progress";
   EXPECT_TRUE(checkpoints_in("").empty());
   EXPECT_TRUE(checkpoints_in(folder_ / "missing").empty());
 }

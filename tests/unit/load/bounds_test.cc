@@ -1,4 +1,4 @@
-// The bounds of micro-batches that are filled by tokens.
+// Tests the bounds of micro-batches that are filled by tokens.
 #include <gtest/gtest.h>
 
 #include "tessera/base/random.h"
@@ -18,8 +18,8 @@ TEST(BoundsByTokens, OfKnownSamples) {
   const std::vector<Sample> samples{sample_of(4, 4), sample_of(2, 0), sample_of(6, 3), sample_of(3, 1)};
   const BatchBounds b = bounds_by_tokens(samples, 7);
   EXPECT_EQ(b.num_tokens, 7);
-  EXPECT_EQ(b.num_sequences, 2);  // 2 + 3 tokens
-  EXPECT_EQ(b.num_targets, 5);    // 4 of the first sample, and 3 / 6 of the 3 tokens that are left
+  EXPECT_EQ(b.num_sequences, 2);  // the shortest samples: 2 + 3 tokens
+  EXPECT_EQ(b.num_targets, 5);    // 4 tokens of the first sample, and 3 / 6 of the other 3 tokens, rounded down
   EXPECT_EQ(b.mean_length, (16 + 4 + 36 + 9) / 15);
   const BatchBounds two = bounds_by_tokens(samples, 7, 2);
   EXPECT_EQ(two.num_tokens, 14);

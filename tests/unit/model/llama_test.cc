@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// A small valid configuration with changes. A null removes a key.
+// Returns a small valid configuration with `changes`. A discarded value removes the key.
 std::string config_text(const std::string& type, const json& changes = json::object()) {
   json config{{"model_type", type},     {"vocab_size", 11},         {"hidden_size", 12},
               {"num_hidden_layers", 3}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},
@@ -63,7 +63,8 @@ TEST(Llama, KnownShapesHaveTheirPublishedParameters) {
   }
 }
 
-// Queries, keys and values are one tensor for the kernels, also if their sizes are not multiples of the alignment.
+// For the kernels, queries, keys and values are one tensor, and gate and up are another. This also holds if their sizes
+// are not multiples of the alignment.
 TEST(Llama, JoinsTensorsWithoutGaps) {
   for (const char* type : {"llama", "qwen2", "qwen3"}) {
     const auto device = make_counting_device();
@@ -127,7 +128,7 @@ TEST(Llama, Windows) {
   EXPECT_EQ(listed.window_of(0), 5);
   EXPECT_EQ(listed.window_of(2), 0);
   expect_refused("qwen3", {{"layer_types", types}}, "\"use_sliding_window\" is false");
-  expect_refused("qwen3", {{"layer_types", {"full_attention"}}}, "not a list of 3 layers");
+  expect_refused("qwen3", {{"layer_types", {"full_attention"}}}, "not a list of 3 entries");
   expect_refused("qwen3", {{"layer_types", {"linear", "full_attention", "full_attention"}}}, "contains \"linear\"");
 }
 
@@ -154,7 +155,7 @@ TEST(Llama, ReportsErrors) {
 }
 
 TEST(Rope, FrequenciesOfTransformers) {
-  // Written by transformers 5.23: the inv_freq of LlamaRotaryEmbedding with these settings.
+  // The expected values are inv_freq of LlamaRotaryEmbedding in transformers 5.23, with these settings.
   Rope rope;
   rope.theta = 500;
   rope.scaling = Rope::Scaling::llama3;

@@ -84,14 +84,15 @@ TEST(ParameterTable, FrozenTensorsComeLast) {
   }
   EXPECT_EQ(model.num_trainable_parameters(), trainable);
   EXPECT_EQ(model.unit(1).table().num_trainable(), 0);
-  EXPECT_EQ(model.first_trained(), 0);  // the norm on the embedding
+  EXPECT_EQ(model.first_trained(), 0);  // the norm after the embedding trains
   config.frozen = {"h.0.*", "word_embeddings*"};
   EXPECT_EQ(Model(config, *device).first_trained(), 2);
   config.frozen = {"h.*", "word_embeddings*"};
   EXPECT_EQ(Model(config, *device).first_trained(), 4);
 }
 
-// An untied head is the last unit. It holds the final norm and the weight, whose name in files has no prefix.
+// An untied head is the last unit. It holds the final norm and the head's weight. The name of this weight in files has
+// no prefix.
 TEST(Model, AHeadThatIsNotTiedIsAUnit) {
   const auto device = make_counting_device();
   const ModelConfig tied = parse_model_config(

@@ -54,7 +54,7 @@ TEST(Arrays, EmptyArraysNeedNoWork) {
   EXPECT_EQ(sum[0], 1);
 }
 
-// The moments of a sample are within six standard deviations of the expected ones.
+// The moments of a sample must be within six standard deviations of the expected moments.
 TEST(Random, NormalHasTheMomentsOfTheDistribution) {
   Rig rig;
   const int64_t count = 1 << 20;
@@ -174,7 +174,7 @@ TEST(Embedding, BackwardAddsEveryOccurrenceWhateverTheThreads) {
   }
 }
 
-// torch.optim.AdamW (single tensor form), step by step in double precision.
+// The reference is torch.optim.AdamW (its single-tensor form), step by step in double precision.
 TEST(AdamW, FollowsTorch) {
   const size_t count = 1003;
   Rig rig(3);
@@ -196,7 +196,8 @@ TEST(AdamW, FollowsTorch) {
                         (std::sqrt(reference_v[i]) / std::sqrt(step.bias_correction2) + eps);
     }
   }
-  // Each of 10 steps rounds p (|p| ≤ 1) three times and an update of size lr by a few ε. m and v round twice per step.
+  // In each of the 10 steps, p (|p| ≤ 1) is rounded three times, and an update of size lr has an error of a few ε. m
+  // and v are rounded twice.
   expect_close(p, reference_p, 10 * (3 * 0x1p-24 + lr * 16 * 0x1p-24), "p");
   expect_close(m, reference_m, 10 * 4 * 0x1p-24, "m");
   expect_close(v, reference_v, 10 * 4 * 0x1p-24 * 0.01, "v");
@@ -213,7 +214,7 @@ TEST(AdamW, ShardsAndPartsEqualOneCall) {
   one->adamw(view(p), {}, view(g), view(m), view(v), step);
   for (int64_t begin = 0; begin < count; begin += 7777) {
     const int64_t end = std::min(count, begin + 7777);
-    step.num_decayed = decayed - begin;  // may lie outside the shard, on either side
+    step.num_decayed = decayed - begin;  // may be negative or exceed the shard
     auto part = [&](std::vector<float>& x) { return view(x).rows(begin, end); };
     step.writes = AdamWWrites::parameters;
     three->adamw(part(p2), {}, part(g), part(m2), part(v2), step);

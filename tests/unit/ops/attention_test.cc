@@ -19,9 +19,9 @@ struct Case {
   int64_t kv_heads = 0, window = 0;
 
   int64_t channels() const { return heads * head_dim; }
-  int64_t shared() const { return kv_heads > 0 ? heads / kv_heads : 1; }  // heads of queries that share keys
+  int64_t shared() const { return kv_heads > 0 ? heads / kv_heads : 1; }  // query heads that share a head of keys
   int64_t kv_channels() const { return channels() / shared(); }
-  int64_t width() const { return channels() + 2 * kv_channels(); }  // of a row of qkv
+  int64_t width() const { return channels() + 2 * kv_channels(); }  // columns of qkv
   int64_t rows() const {
     int64_t sum = 0;
     for (int32_t n : lengths) sum += n;
@@ -45,14 +45,14 @@ const Case kCases[] = {
     {{450}, 1, 320, QkvLayout::blocked, true},  // wide heads make blocks of keys shorter
     {{9, 0, 4}, 2, 8},                          // an empty sequence
     {{70, 3, 129}, 6, 16, QkvLayout::blocked, false, 0.2f, 3, 2},
-    {{600, 1, 40}, 4, 24, QkvLayout::blocked, false, 0, 3, 1},           // all heads share one
-    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // whole blocks before the window
+    {{600, 1, 40}, 4, 24, QkvLayout::blocked, false, 0, 3, 1},           // all query heads share one head of keys
+    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // complete blocks of keys before the window
     {{1100}, 2, 8, QkvLayout::blocked, true, 0, 3, 2, 600},              // a window longer than a block of keys
-    {{65, 200}, 4, 128, QkvLayout::blocked, false, 0, 2, 2, 1},          // only itself
-    {{65, 130}, 3, 80, QkvLayout::interleaved, true, 0, 2, 0, 130},      // as long as the longest sequence
+    {{65, 200}, 4, 128, QkvLayout::blocked, false, 0, 2, 2, 1},          // each token attends only to itself
+    {{65, 130}, 3, 80, QkvLayout::interleaved, true, 0, 2, 0, 130},      // a window as long as the longest sequence
 };
 
-// Cases of random sizes.
+// Returns cases of random sizes.
 std::vector<Case> random_cases() {
   RandomStream random(2024, 5);
   std::vector<Case> cases;
@@ -98,7 +98,7 @@ struct Result {
   std::vector<double> o, log_sum_exp;
 };
 
-// The definition, one query at a time.
+// Computes attention by its definition, one query at a time.
 Result reference(const Case& c, const std::vector<double>& qkv, const std::vector<int64_t>& ids) {
   Result result;
   result.o.resize(static_cast<size_t>(c.rows() * c.channels()));
@@ -185,8 +185,8 @@ TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
     Call<T> call(c, converted<T>(values));
     call.forward();
     const Result expected = reference(c, converted<double>(values), call.ids);
-    // Scores reach slope·T ≤ 600·½ and are rounded to ε of that. The rounding is a relative error of the probabilities.
-    // o is an average of values ≤ 1, times at most 1 / (1 − rate).
+    // Scores reach slope·T ≤ T/2 and are rounded to ε of that. This rounding becomes a relative error of the
+    // probabilities. o is an average of values ≤ 1, times at most 1 / (1 − rate).
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     const double tolerance = epsilon<T>() * (4 * (c.alibi ? longest : 4) + 2 * static_cast<double>(c.head_dim) + 32);
     expect_close(call.o, expected.o, tolerance, "o");
@@ -225,15 +225,15 @@ TEST(Attention, FloatGradientsFollowDouble) {
     expected.forward();
     expected.backward(d_o_double);
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
-    // As in the forward pass, for sums over up to T queries. The terms shrink as 1/T, and dP has a magnitude up to
-    // √D/3.
+    // The tolerance is like that of the forward pass, but for sums over up to T queries. The terms shrink as 1/T, and
+    // dP has a magnitude up to √D/3.
     const double tolerance = 0x1p-24 * (4 * longest + 64) * std::sqrt(static_cast<double>(c.head_dim)) * 4;
     expect_close(call.d_qkv, expected.d_qkv, tolerance, "d_qkv");
   }
 }
 
 TEST(Attention, RepeatsBitForBitWhateverTheThreads) {
-  // Many threads divide the backward pass of long sequences in another way.
+  // With many threads, the backward pass divides long sequences in another way.
   for (Case c : {kCases[3], kCases[6], kCases[7], kCases[10], kCases[11], kCases[12]}) {
     const auto values = random_values<float>(c.rows() * c.width(), 1);
     auto d_o = random_values<float>(c.rows() * c.channels(), 2);
@@ -250,7 +250,8 @@ TEST(Attention, RepeatsBitForBitWhateverTheThreads) {
   }
 }
 
-// Decoding the last token of each sequence over the cache of the earlier ones equals the complete sequence in one call.
+// Decodes the last token of each sequence with a cache of the earlier tokens. The result must equal one call with the
+// complete sequence.
 TYPED_TEST(AttentionTest, DecodeEqualsForward) {
   using T = TypeParam;
   for (Case c : all_cases()) {
@@ -261,7 +262,7 @@ TYPED_TEST(AttentionTest, DecodeEqualsForward) {
     const int64_t channels = c.channels(), width = c.width(), cached = c.kv_channels();
     Call<T> complete(c, random_values<T>(c.rows() * width, 1));
     complete.forward();
-    // Caches are in reverse order, with spare space.
+    // The caches of the sequences are in reverse order, with spare rows between them.
     std::vector<int32_t> cache_starts, lengths, prompt_starts{0};
     std::vector<T> prompts, last;
     int32_t cache_rows = 3;

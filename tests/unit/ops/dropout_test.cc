@@ -6,7 +6,7 @@
 namespace tessera::testing {
 namespace {
 
-// Dropout of ones: the mask times 1 / (1 − rate).
+// Returns the dropout of an array of ones: the mask times 1 / (1 − rate).
 std::vector<float> mask_of(Rig& rig, float rate, uint64_t seed, uint32_t site, std::vector<int64_t>& ids,
                            int64_t columns) {
   const auto rows = static_cast<int64_t>(ids.size());
@@ -40,7 +40,7 @@ TEST(Dropout, KeepsTheRightShareEverywhere) {
       ++total, ++by_row[i / 512], ++by_column[i % 512];
       neighbours += i + 1 < kept.size() && kept[i + 1] != 0;
     }
-    // Six standard deviations of a binomial.
+    // The tolerances are six standard deviations of a binomial distribution.
     const double p = 1 - static_cast<double>(rate), n = 512 * 512;
     EXPECT_NEAR(static_cast<double>(total), n * p, 6 * std::sqrt(n * p * (1 - p)));
     EXPECT_NEAR(static_cast<double>(neighbours), n * p * p, 6 * std::sqrt(n * p * p));

@@ -8,7 +8,7 @@ constexpr Activation kActivations[] = {Activation::silu, Activation::gelu_tanh};
 
 double exact(Activation activation, double x) {
   if (activation == Activation::silu) return x / (1 + std::exp(-x));
-  // √(2/π) with the digits of transformers.
+  // √(2/π), with as many digits as in transformers.
   return 0.5 * x * (1 + std::tanh(0.79788456 * (x + 0.044715 * x * x * x)));
 }
 
@@ -22,7 +22,7 @@ TYPED_TEST(GatedTest, ForwardEqualsTheDefinition) {
   for (const Activation activation : kActivations) {
     for (const auto& [rows, F] : kShapes) {
       auto gate_up = random_values<T>(rows * 2 * F, 1);
-      for (T& x : gate_up) x *= T(20);  // also where the exponential is tiny or huge
+      for (T& x : gate_up) x *= T(20);  // so the exponential can be tiny or huge
       gate_up[0] = T(-95), gate_up.back() = T(1);
       std::vector<T> h(static_cast<size_t>(rows * F), T(NAN));
       Rig rig(2);
@@ -31,8 +31,8 @@ TYPED_TEST(GatedTest, ForwardEqualsTheDefinition) {
         for (int64_t j = 0; j < F; ++j) {
           const auto gate = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + j)]),
                      up = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + F + j)]);
-          // exp and the reciprocal are within 2 ulp each, of a factor of at most |gate·up| ≤ 95·20. The argument of
-          // gelu's exponential, up to 20·(1 + 0.04·400)·1.6, rounds before the exponential: another factor of 64.
+          // exp and the reciprocal are within 2 ulp each, relative to the result. The argument of gelu's exponential,
+          // up to 20·(1 + 0.04·400)·1.6, is rounded before the exponential. This adds an error of at most 64·ε·|up|.
           const double expected = exact(activation, gate) * up;
           ASSERT_NEAR(h[static_cast<size_t>(n * F + j)], expected,
                       epsilon<T>() * (16 * std::abs(expected) + 64 * std::abs(up)));
@@ -59,8 +59,8 @@ TEST(Gated, GradientsMatchFiniteDifferences) {
                           view(again, {rows, F}));
       EXPECT_EQ(again, h);
       expect_gradient(gate_up, d_gate_up, value, "gate_up");
-      value();  // h of the values that were not moved
-      // In place, as blocks use it, and without h.
+      value();  // h for the original values again
+      // The results may overwrite the inputs, as in blocks, and h may be omitted.
       auto in_place = gate_up, d_h = r;
       rig->gated_backward(view(d_h, {rows, F}), view(in_place, {rows, 2 * F}), activation,
                           view(in_place, {rows, 2 * F}), view(d_h, {rows, F}));

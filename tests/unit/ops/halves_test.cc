@@ -1,9 +1,10 @@
-// bf16 and f16 on the CPU. Each kernel is compared with itself in double precision on the same inputs, which are
-// already rounded.
+// Tests kernels with bf16 and f16 on the CPU. Each kernel is compared with the same kernel in double precision. Both
+// get the same inputs, which are already rounded.
 //
 // A result may differ by one rounding to its type: u·|exact|, with u = 2^-8 (bf16) or 2^-11 (f16). For an f16 below
-// 2^-14 this is half of the smallest f16, 2^-25. f32 arithmetic adds 2^-24 per term of a sum, with terms of about 1. B
-// sequences, N tokens, C channels, I/O channels in and out, H heads, V vocabulary, M rows with loss.
+// 2^-14, one rounding is 2^-25, half of the smallest f16. f32 arithmetic adds 2^-24 per term of a sum, with terms of
+// about 1. The sizes are B sequences, N tokens, C channels, I input and O output channels, H heads, and V tokens in the
+// vocabulary.
 #include <array>
 
 #include "ops_testing.h"
@@ -28,7 +29,7 @@ class Array {
   View narrow() { return {bits_.data(), dtype_, shape_}; }
   View exact() { return view_of(exact_.data(), shape_); }
   const std::vector<std::byte>& bits() const { return bits_; }
-  // Makes the double values equal to the rounded ones, for use as an input of the next kernel.
+  // Makes the double values equal to the rounded values, so that the array can be an input of the next kernel.
   void agree() { convert(bits_.data(), dtype_, exact_.data(), DType::f64, exact_.size()); }
 
   void expect_close(double num_terms, const char* what) const {
@@ -48,7 +49,7 @@ class Array {
   std::vector<double> exact_;
 };
 
-// The view of an array on one side of the comparison.
+// One side of the comparison. Returns its view of an array.
 struct Side {
   bool exact;
   View operator()(Array& array) const { return exact ? array.exact() : array.narrow(); }
@@ -99,7 +100,7 @@ TEST_P(Halves, LayerNorm) {
     d_weight.expect_close(4 * N, "d_weight");
     d_bias.expect_close(N, "d_bias");
   }
-  // In place, as the root uses it.
+  // y may overwrite x, as in the root unit.
   both([&](Side s) { rig_->layer_norm_forward(s(x), s(weight), s(bias), 1e-5, s(x), {}); });
   EXPECT_EQ(x.bits(), y.bits());
 }
@@ -238,14 +239,14 @@ TEST_P(Halves, Loss) {
   Array logits = random({N, V}, 1);
   rig_->argmax_rows(logits.narrow(), view(chosen));
   rig_->argmax_rows(logits.exact(), view(exactly));
-  EXPECT_EQ(chosen, exactly);  // 150 values of 8 bits have equal maxima
+  EXPECT_EQ(chosen, exactly);  // rounded values can have several equal maxima
   std::vector<int64_t> draws{0, -1, 1ll << 62, -1ll << 62, 1ll << 60, 77ll << 50, 5ll << 59, -3ll << 58, 9ll << 55};
   const Sampling sampling{.temperature = 0.3, .top_k = 40, .top_p = 0.8};
   rig_->sample_rows(logits.narrow(), view(draws), sampling, view(chosen));
   rig_->sample_rows(logits.exact(), view(draws), sampling, view(exactly));
   EXPECT_EQ(chosen, exactly);
   double loss = 0, exact_loss = 0;
-  const double scale = 1.0 / 8;  // a larger denominator makes most of f16's results subnormal
+  const double scale = 1.0 / 8;  // with a smaller scale, most f16 results would be subnormal
   rig_->softmax_cross_entropy(logits.narrow(), view(targets), scale, view_of(&loss, {1}));
   rig_->softmax_cross_entropy(logits.exact(), view(targets), scale, view_of(&exact_loss, {1}));
   EXPECT_NEAR(loss, exact_loss, N * V * 0x1p-24);
@@ -284,7 +285,7 @@ TEST_P(Halves, SumsOfAllCombinationsOfTypes) {
   EXPECT_NEAR(squares, exact, 3000 * 0x1p-52 * exact);
 }
 
-// Draws and constants are the f32 values, rounded, for a shard with any first element.
+// Random values and constants are the f32 values, rounded. A shard may begin at any element.
 TEST_P(Halves, FillsAreRoundedFills) {
   constexpr int64_t kElems = 1000, kFirst = 37;
   const auto rounded = [&](const std::vector<float>& values) {
@@ -310,7 +311,7 @@ TEST_P(Halves, FillsAreRoundedFills) {
   EXPECT_EQ(bits, std::vector<uint16_t>(kElems, 0));
 }
 
-// Masters and moments change as with the same gradients in f32.
+// Masters and moments change as they do with the same gradients in f32.
 TEST_P(Halves, AdamW) {
   constexpr int64_t kCount = 5003;
   Array gradients = random({kCount}, 1);
@@ -325,7 +326,7 @@ TEST_P(Halves, AdamW) {
   rig_->adamw(view(p), {}, gradients.narrow(), view(m), view(v), step);
   rig_->adamw(view(p2), {}, view(widened), view(m2), view(v2), step);
   EXPECT_TRUE(p == p2 && m == m2 && v == v2);
-  // Parameters first, moments later.
+  // One call writes the parameters. A later call writes the moments.
   step.writes = AdamWWrites::parameters;
   rig_->adamw(view(p3), {}, gradients.narrow(), view(m3), view(v3), step);
   EXPECT_TRUE(p3 == p && m3 == old_m && v3 == old_v);
@@ -334,7 +335,8 @@ TEST_P(Halves, AdamW) {
   EXPECT_TRUE(p3 == p && m3 == m && v3 == v);
 }
 
-// Parameters split into two arrays change like parameters in one. The rounded array is used in computation.
+// Parameters that are split into two arrays change like parameters in one array. The first array contains the rounded
+// parameters that models compute with.
 TEST_P(Halves, AdamWOfSplitParameters) {
   const DType rest_dtype = rest_of(GetParam());
   for (const int64_t count : {77, 5000}) {
@@ -374,7 +376,8 @@ TEST_P(Halves, AdamWOfSplitParameters) {
 INSTANTIATE_TEST_SUITE_P(Types, Halves, ::testing::Values(DType::bf16, DType::f16),
                          [](const auto& values) { return std::string(name_of(values.param)); });
 
-// The same calls need the same scratch on the counting device, reserved or grown.
+// The counting device counts the scratch that the same calls need on the CPU. Calls that fit into reserved scratch
+// allocate no more.
 TEST(HalvesScratch, EqualsTheCountedScratch) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool), counting = make_counting_device({DeviceKind::cpu, 1});

@@ -21,7 +21,7 @@ double activated(Activation activation, double x) {
     case Activation::relu:
       return x > 0 ? x : 0;
     case Activation::silu:
-      break;  // of gated layers only
+      break;  // only in gated layers
   }
   return 0;
 }
@@ -114,7 +114,7 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     }
     Rig rig(c.threads);
     auto x = converted<T>(in.x), weight = converted<T>(in.weight), bias = converted<T>(in.bias);
-    // The result overwrites the residual, as in the stream of a block.
+    // The result overwrites the residual, as in a block.
     auto y = c.residual ? converted<T>(in.residual) : std::vector<T>(expected.size(), T(NAN));
     std::vector<T> pre(expected.size());
     LinearEpilogue epilogue = epilogue_of(c, in.ids);
@@ -122,15 +122,15 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     rig->linear_forward(view(x, {c.rows, c.in}), view(weight, {c.out, c.in}), c.bias ? view(bias) : View{}, epilogue,
                         c.preactivation ? view(pre, {c.rows, c.out}) : View{}, view(y, {c.rows, c.out}));
     EXPECT_EQ(rig->flops(), linear_flops(c.rows, c.in, c.out));
-    // Products of magnitude ≤ 1, summed in any order: each partial sum rounds by at most ε·I. GELU adds a few ε of
-    // |pre| and its slope is at most 1.13. The mask multiplies by at most 2.
+    // Each element is a sum of I = c.in products of magnitude ≤ 1, in any order. Each partial sum is rounded by at most
+    // ε·I. GELU adds a few ε of |pre|, and its slope is at most 1.13. The mask multiplies by at most 2.
     const double tolerance =
         3 * epsilon<T>() * (static_cast<double>(c.in) + 16) * std::sqrt(static_cast<double>(c.in)) +
         (sizeof(T) == 4 ? 2e-6 : 1e-14);
     expect_close(y, expected, tolerance, "y");
     if (c.preactivation) {
       expect_close(pre, expected_pre, tolerance, "preactivation");
-      if (!c.residual) {  // recomputed from the kept values: the same bits
+      if (!c.residual) {  // y has the same bits if computed again from the kept values
         std::vector<T> again(y.size()), d_y(static_cast<size_t>(c.rows)), row(static_cast<size_t>(c.out)), d_x = again;
         rig->linear_backward_input(view(d_y, {c.rows, 1}), view(row, {1, c.out}), epilogue, view(pre, {c.rows, c.out}),
                                    view(d_x, {c.rows, c.out}), view(again, {c.rows, c.out}));
@@ -204,7 +204,8 @@ TYPED_TEST(LinearTest, BackwardWeightAddsTheDefinitionOrWritesIt) {
   }
 }
 
-// Σ y∘r for a fixed r. The chain of backward calls differentiates it through activation, dropout and residual.
+// The scalar is Σ y∘r for a fixed r. The chain of backward calls differentiates it through activation, dropout and
+// residual.
 TEST(Linear, GradientsOfTwoLayersMatchFiniteDifferences) {
   for (Activation activation : {Activation::gelu_tanh, Activation::relu}) {
     const int64_t rows = 7, in = 9, hidden = 70, out = 11;

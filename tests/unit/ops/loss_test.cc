@@ -40,7 +40,8 @@ TYPED_TEST(LossTest, EqualsTheDefinition) {
       rig->softmax_cross_entropy(view(logits, {rows, vocabulary}), view(targets), 0.125, view(loss));
       rig->softmax_cross_entropy(view(copy, {rows, vocabulary}), view(targets), 0, view(loss_alone));
       EXPECT_EQ(loss, loss_alone);
-      // Each exponential is off by 2 ulp and by the rounding of its argument (≤ 40). Row sums are in double.
+      // Each exponential has an error of 2 ulp, plus the error from rounding its argument (≤ 40). Row sums are in
+      // double.
       const double relative = (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52) * 48;
       EXPECT_NEAR(loss[0], expected_loss, static_cast<double>(rows) * relative);
       expect_close(logits, expected, 0.125 * relative, "d_logits");
@@ -93,7 +94,7 @@ TEST(Loss, LargeLogitsDoNotOverflow) {
   EXPECT_EQ(logits[1], 0);
 }
 
-// As a mask sets them: a few logits, a complete chunk of a row and more, and all except the target.
+// Masks set logits to −∞. The test masks one logit, more than a chunk of a row, and all logits except the target.
 TEST(Loss, LogitsOfMinusInfinityDoNotCount) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   const int64_t vocabulary = 30000;
@@ -110,7 +111,7 @@ TEST(Loss, LogitsOfMinusInfinityDoNotCount) {
     rig->softmax_cross_entropy(view(few, {1, std::ssize(few)}), view(target_of_few), 1, view(loss_of_few));
     EXPECT_NEAR(loss[0], loss_of_few[0], 1e-6 * std::abs(loss_of_few[0]) + 1e-12);
     for (int64_t i = 0; i < masked; ++i) ASSERT_EQ(logits[static_cast<size_t>(i)], 0);
-    logits[3] = std::numeric_limits<float>::quiet_NaN();  // must not be hidden
+    logits[3] = std::numeric_limits<float>::quiet_NaN();  // must not be hidden by the mask
     rig->softmax_cross_entropy(view(logits, {1, vocabulary}), view(target), 1, view(loss));
     EXPECT_TRUE(std::isnan(loss[0]));
   }
@@ -136,7 +137,7 @@ TYPED_TEST(LossTest, ArgmaxFindsTheFirstMaximum) {
   }
 }
 
-// More rows than the scratch of one thread holds: the kernels work in waves.
+// The scratch of one thread has no room for so many rows, so the kernels process them in waves.
 TEST(Loss, OfAnyNumberOfRows) {
   Rig rig;
   const int64_t rows = 700001, vocabulary = 2;

@@ -39,8 +39,8 @@ TYPED_TEST(LayerNormTest, ForwardEqualsTheDefinition) {
       rig->layer_norm_forward(view(in_place, {rows, channels}), view(weight), view(bias), 1e-5,
                               view(in_place, {rows, channels}), {});
       EXPECT_EQ(in_place, y);
-      // The mean rounds by about ε·log(C)·|x|. rstd (up to 316 for C = 1) multiplies the error of x − mean. Summation
-      // in lanes keeps the error near ε·(C/16 + 16).
+      // The mean has an error of about ε·log(C)·|x|. rstd (up to 316 for C = 1) multiplies the error of x − mean.
+      // Summation in lanes keeps the error near ε·(C/16 + 16).
       const double magnitude = 1 + offset, lanes = static_cast<double>(channels) / 16 + 16;
       for (int64_t n = 0; n < rows; ++n) {
         const double rstd = expected_stats[static_cast<size_t>(2 * n + 1)];
@@ -57,7 +57,7 @@ TYPED_TEST(LayerNormTest, ForwardEqualsTheDefinition) {
 
 TEST(LayerNorm, GradientsMatchFiniteDifferences) {
   for (const auto& [rows, channels] : kShapes) {
-    if (channels == 1) continue;  // the output is constant, and rounding over √ε exceeds the differences
+    if (channels == 1) continue;  // y is constant, so rounding errors times rstd = 1/√1e-5 exceed differences
     Rig rig(2);
     auto x = random_values(rows * channels, 1), weight = random_values(channels, 2), bias = random_values(channels, 3);
     auto residual = random_values(rows * channels, 4);
@@ -79,7 +79,8 @@ TEST(LayerNorm, GradientsMatchFiniteDifferences) {
     expect_gradient(weight, d_weight, value, "weight");
     expect_gradient(bias, d_bias, value, "bias");
 
-    // Adds the residual, in place of the residual and of d_y. The gradients of the parameters double.
+    // Both calls add the residual. The first result overwrites the residual, and the second overwrites d_y. Both calls
+    // add to the gradients of the parameters.
     auto d_stream = residual, d_y = r;
     rig->layer_norm_backward(view(r, shape), view(x, shape), view(weight), {}, view(stats, {rows, 2}),
                              view(d_stream, shape), view(d_stream, shape), view(d_weight), view(d_bias), {});
@@ -109,7 +110,7 @@ TEST(LayerNorm, FloatGradientsFollowDouble) {
   std::vector<float> d_x, d_weight, d_bias;
   run(double{}, expected[0], expected[1], expected[2]);
   run(float{}, d_x, d_weight, d_bias);
-  // Values of magnitude rstd ≤ 2, with sums of C terms in 16 lanes, or of `rows` terms.
+  // Values have a magnitude of up to rstd ≤ 2. They are sums of C terms in 16 lanes, or of `rows` terms.
   expect_close(d_x, expected[0], 8 * epsilon<float>() * (static_cast<double>(channels) / 16 + 16), "d_x");
   expect_close(d_weight, expected[1], 8 * epsilon<float>() * static_cast<double>(rows), "d_weight");
   expect_close(d_bias, expected[2], 8 * epsilon<float>() * static_cast<double>(rows), "d_bias");

@@ -1,4 +1,4 @@
-// Shared by the tests of the kernels: a device with its kernels, random arrays, comparisons and finite differences.
+// Helpers for the tests of kernels: a device with its kernels, random arrays, comparisons and finite differences.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ View view(std::vector<T>& values) {
   return view_of(values.data(), {static_cast<int64_t>(values.size())});
 }
 
-// Uniform in [−1, 1].
+// Returns `count` values that are uniform in [−1, 1].
 template <typename T = double>
 std::vector<T> random_values(int64_t count, uint64_t seed) {
   RandomStream random(seed, 7);
@@ -49,7 +49,7 @@ std::vector<T> converted(const std::vector<U>& values) {
   return std::vector<T>(values.begin(), values.end());
 }
 
-// |actual − expected| ≤ tolerance for every element; a NaN fails.
+// Asserts |actual − expected| ≤ tolerance for every element. A NaN fails.
 template <typename T>
 void expect_close(const std::vector<T>& actual, const std::vector<double>& expected, double tolerance,
                   const char* what = "") {
@@ -72,9 +72,9 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// Compares d_x with central differences of `value`, a scalar function that reads x, at `samples` elements of x. With
-// step h = 1e-5 the formula is off by h²·|f'''|/6, about 1e-10·|f'''|, and by the rounding of f divided by h. f sums
-// about n terms of magnitude ≤ 1, where n is the number of elements of x. Its partial sums are about √n, and their
+// Compares d_x with central differences of `value`, a scalar function f that reads x, at `samples` elements of x. With
+// step h = 1e-5, the formula has an error of h²·|f'''|/6, about 1e-10·|f'''|, plus the rounding of f divided by h. f
+// sums about n terms of magnitude ≤ 1, where n is the number of elements of x. Its partial sums are about √n, and their
 // roundings add up to about ε·n.
 inline void expect_gradient(std::vector<double>& x, const std::vector<double>& d_x,
                             const std::function<double()>& value, const char* what, int samples = 40) {
@@ -95,7 +95,8 @@ inline void expect_gradient(std::vector<double>& x, const std::vector<double>& d
   }
 }
 
-// Row ids of a dropout: 0, 1, 2, …, scaled and shifted, and therefore different from the row numbers.
+// Returns `count` row ids for dropout. They are the row numbers 0, 1, 2, …, scaled and shifted, so that ids and numbers
+// differ.
 inline std::vector<int64_t> row_ids(int64_t count) {
   std::vector<int64_t> ids(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = 1000003 * i + (int64_t{1} << 33);

@@ -27,7 +27,7 @@ TYPED_TEST(RmsNormTest, ForwardEqualsTheDefinition) {
       double squares = 0;
       for (int64_t c = 0; c < channels; ++c) squares += std::pow(static_cast<double>(row[c]), 2);
       const double expected = 1 / std::sqrt(squares / static_cast<double>(channels) + kEpsilon);
-      // A sum in lanes of positive terms is off by ε·(C/16 + 16) of itself.
+      // A sum of positive terms in lanes has a relative error of ε·(C/16 + 16).
       const double tolerance = epsilon<T>() * (static_cast<double>(channels) / 16 + 16) * expected;
       ASSERT_NEAR(rstd[static_cast<size_t>(n)], expected, tolerance);
       for (int64_t c = 0; c < channels; ++c) {
@@ -59,7 +59,7 @@ TEST(RmsNorm, GradientsMatchFiniteDifferences) {
     const auto d_weight_alone = d_weight;
     expect_gradient(x, d_x, value, "x");
     expect_gradient(weight, d_weight_alone, value, "weight");
-    // The call adds to d_weight and adds the residual. Results may replace inputs.
+    // The call adds to d_weight, and adds the residual to d_x. Results may overwrite inputs.
     value();
     auto in_place = residual;
     rig->rms_norm_backward(view(r, shape), view(x, shape), view(weight), view(rstd, {rows, 1}), view(in_place, shape),

@@ -10,7 +10,7 @@ struct Case {
   AttentionShape shape() const { return {heads, head_dim, QkvLayout::blocked, {}, kv_heads, 0}; }
 };
 
-// Fixed cases, and others of random sizes.
+// Returns fixed cases, and cases of random sizes.
 std::vector<Case> cases() {
   std::vector<Case> all = {
       {1, 1, 1, 2, false}, {1, 1, 1, 2, true}, {67, 4, 2, 64, false}, {130, 3, 1, 80, true}, {9, 2, 2, 128, true}};
@@ -90,7 +90,7 @@ TYPED_TEST(RotaryTest, ForwardEqualsTheDefinition) {
         }
       }
     }
-    // rstd is at most 1/√1e-5 = 316 (only if all D values are tiny), and √D otherwise bounds a normed value.
+    // A normed value is at most √D. rstd is large (up to 1/√1e-5 = 316) only if all D values are tiny.
     expect_close(call.y, expected, epsilon<T>() * (c.norms ? 32 * std::sqrt(static_cast<double>(D)) : 4), "y");
     if (c.norms) continue;
     auto in_place = call.qkv;

@@ -1,4 +1,4 @@
-// Draws of tokens. The reference computes the distribution by its definition, in double, token by token.
+// Tests draws of tokens. The reference computes the distribution by its definition, in double, token by token.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// In the order of transformers: temperature, top_k, softmax and top_p, softmax. Ties with the last kept token are kept.
+// Returns the probability of each token, computed in the order of transformers: temperature, top_k, softmax and top_p,
+// softmax. Tokens that are as likely as the last kept token are kept too.
 std::vector<double> distribution(const std::vector<double>& logits, const Sampling& sampling) {
   const size_t V = logits.size();
   std::vector<double> scores(V);
@@ -57,7 +58,7 @@ Sampling draw_sampling(RandomStream& random, int64_t vocabulary) {
   return sampling;
 }
 
-// Normal-like logits. With `steps`, they are multiples of 1/steps, so many are equal.
+// Returns logits with a nearly normal distribution. If `steps` > 0, they are multiples of 1/steps, so many are equal.
 template <typename T>
 std::vector<T> draw_logits(RandomStream& random, int64_t count, int steps) {
   std::vector<T> logits(static_cast<size_t>(count));
@@ -74,7 +75,8 @@ struct SamplingTest : ::testing::Test {};
 using FloatTypes = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(SamplingTest, FloatTypes);
 
-// A row's id is where the cumulative distribution of the reference, in the order of ids, reaches the random number.
+// The id drawn for a row is the first id at which the cumulative probability of the reference, in the order of ids,
+// reaches the random number.
 TYPED_TEST(SamplingTest, InvertsTheCumulativeDistribution) {
   using T = TypeParam;
   RandomStream random(7, 1);
@@ -98,7 +100,7 @@ TYPED_TEST(SamplingTest, InvertsTheCumulativeDistribution) {
       double before = 0;
       for (size_t i = 0; i < id; ++i) before += p[i];
       const double at = static_cast<double>(static_cast<uint64_t>(draws[static_cast<size_t>(row)])) * 0x1p-64;
-      // Distances are rounded to 2^-26, and the smallest weights vanish.
+      // The kernel rounds distances from the largest logit to 2^-26, and the smallest weights to 0.
       constexpr double kError = 0x1p-24;
       ASSERT_GT(p[id], 0) << turn << " row " << row << " id " << id << " of " << V << ": T " << sampling.temperature
                           << " top_k " << sampling.top_k << " top_p " << sampling.top_p;
@@ -176,11 +178,11 @@ TEST(Sampling, OfUnusualLogits) {
   EXPECT_EQ(ids_of({kNan, 1, kNan, 1}, {}), (Ids{1, 3}));
   EXPECT_EQ(ids_of({kNan, 1, -kInf, 1}, {.top_k = 3}), (Ids{1, 3}));
   EXPECT_EQ(ids_of({5, kInf, kInf, 7}, {}), (Ids{1, 2}));
-  EXPECT_EQ(ids_of({0.0f, -0.0f, -100}, {.top_k = 1}), (Ids{0, 1}));                      // equal
+  EXPECT_EQ(ids_of({0.0f, -0.0f, -100}, {.top_k = 1}), (Ids{0, 1}));                      // 0 and -0 are equal
   EXPECT_EQ(ids_of({1, 2, 2, 1.999f}, {.temperature = 1e-30}), (Ids{1, 2}));              // nearly greedy
   EXPECT_EQ(ids_of({1, 2, 3, 4}, {.temperature = 1e6}), (Ids{0, 1, 2, 3}));               // nearly uniform
   EXPECT_EQ(ids_of({1, 2, 3, 3}, {.top_p = 0}), (Ids{2, 3}));                             // the most likely ones
-  EXPECT_EQ(ids_of({1, 2, 2, 3}, {.top_k = 2}), (Ids{1, 2, 3}));                          // ties with the last one
+  EXPECT_EQ(ids_of({1, 2, 2, 3}, {.top_k = 2}), (Ids{1, 2, 3}));                          // as likely as the last one
   EXPECT_EQ(ids_of({-3e38f, 3e38f, 3e38f}, {.temperature = 1e-300}), (Ids{1, 2}));        // distances overflow
   EXPECT_EQ(ids_of({1, 2, 3, 4}, {.temperature = 1e6, .top_k = 99}), (Ids{0, 1, 2, 3}));  // k beyond the vocabulary
 }

@@ -1,5 +1,5 @@
-// Stochastic rounding to bf16, and AdamW with bf16 states. The reference rounds one element at a time, with words of
-// philox(), after the f32 kernel's arithmetic.
+// Tests stochastic rounding to bf16, and AdamW with bf16 states. The reference computes with the f32 kernel. Then it
+// rounds one element at a time, with words of philox().
 #include "tessera/ops/stochastic_rounding.h"
 
 #include <algorithm>
@@ -15,12 +15,13 @@ uint32_t word_of(uint64_t seed, int64_t update, int64_t elem) {
   return philox(seed, rounding_counter(elem), rounding_counter_high(update))[rounding_word_index(elem)];
 }
 
-// Over all 2^16 random numbers, the mean of the results is the value, exactly. The results are its two neighbours.
+// A result is one of the two bf16 neighbours of the value. The mean of the results over all 2^16 random numbers is
+// exactly the value.
 TEST(StochasticRounding, HasTheValueAsItsMean) {
   RandomStream random(1, 0);
   for (int i = 0; i < 60; ++i) {
     const auto bits = static_cast<uint32_t>(random.next_below(0x7f000000u)) | (i % 2 ? 0x80000000u : 0u);
-    const float value = std::bit_cast<float>(i < 4 ? bits & 0xffff0000u : bits);  // the first are bf16 themselves
+    const float value = std::bit_cast<float>(i < 4 ? bits & 0xffff0000u : bits);  // the first four are bf16 values
     const double low = bf16_to_f32(static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16));
     const double unit =
         static_cast<double>(bf16_to_f32(static_cast<uint16_t>((std::bit_cast<uint32_t>(value) >> 16) + 1))) - low;
@@ -51,8 +52,9 @@ TEST(StochasticRounding, KeepsZeroInfinityAndNaN) {
   }
 }
 
-// The random bits are uniform, and independent among the values, elements, updates and seeds. The standard deviation of
-// a mean of n uniform numbers in [0, 1) is 1/√(12 n), and of a correlation 1/√n. The bound is five of them.
+// The random bits are uniform. They are independent between elements, updates and seeds, and between m and p. v shares
+// 8 of its 16 bits with m and 8 with p, so it has a correlation of 1/256 with each. The standard deviation of a mean of
+// n uniform numbers in [0, 1) is 1/√(12 n). For a correlation, it is 1/√n. The bounds are five standard deviations.
 TEST(StochasticRounding, HasUniformAndIndependentBits) {
   constexpr int64_t kCount = 400000;
   const double root = std::sqrt(static_cast<double>(kCount));
@@ -112,7 +114,7 @@ NarrowStates random_states(int64_t count, uint64_t seed) {
   return states;
 }
 
-// One update: the f32 kernel, then one element at a time.
+// Makes one update with the f32 kernel, then rounds one element at a time.
 NarrowStates reference(NarrowStates states, const std::vector<float>& gradients, const AdamWStep& step) {
   Rig rig(1);
   auto p = NarrowStates::widened(states.p), m = NarrowStates::widened(states.m), v = NarrowStates::widened(states.v);
@@ -127,8 +129,8 @@ NarrowStates reference(NarrowStates states, const std::vector<float>& gradients,
   return states;
 }
 
-// Vector code, threads, parts, places in the model, types of gradients, and moments written later: always the bits of
-// the reference.
+// The kernel must compute the bits of the reference with vector code, with any number of threads, in parts, at any
+// place in the model, with any type of gradients, and with moments that are written later.
 TEST(AdamWOfBf16States, HasTheBitsOfTheReference) {
   RandomStream random(9, 0);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random.next_below(static_cast<uint64_t>(n))); };
@@ -181,10 +183,11 @@ TEST(AdamWOfBf16States, HasTheBitsOfTheReference) {
   }
 }
 
-// 2000 updates of 4096 elements, each by lr = 2^-14: the gradient is constant, so AdamW's direction is 1. Parameters of
-// 1 to 2 have a distance of 2^-7, the unit. Rounding to nearest would never move them. The mean moves like f32
-// parameters. Each rounding adds q(1 − q) units² to the variance of an element, q = 2^-14 / 2^-7. The standard
-// deviation of the mean of all elements is 64 times less. The bound is five of them.
+// Makes 2000 updates of 4096 elements, each by lr = 2^-14. The gradient is constant, so AdamW's direction is 1. Between
+// 1 and 2, bf16 values are 2^-7 apart. This distance is the unit. Rounding to nearest would never move the parameters.
+// With stochastic rounding, their mean moves like f32 parameters. Each rounding adds q(1 − q) units² to the variance of
+// an element, with q = 2^-14 / 2^-7. The standard deviation of the mean of all elements is 64 times smaller. The bound
+// is five standard deviations.
 TEST(AdamWOfBf16States, DoesNotLoseSmallUpdates) {
   constexpr int64_t kCount = 4096, kUpdates = 2000;
   constexpr double kRate = 0x1p-14, kUnit = 0x1p-7;
@@ -211,8 +214,8 @@ TEST(AdamWOfBf16States, DoesNotLoseSmallUpdates) {
   const double deviation = std::sqrt(kUpdates * kRate / kUnit) / std::sqrt(static_cast<double>(kCount));
   // The noise of m and v changes the direction by a second-order term, below 1 %.
   EXPECT_NEAR(mean(states.p), 2 - kRate * kUpdates, 5 * deviation * kUnit + 0.01 * kRate * kUpdates);
-  // m and v approach g and g². A rounding adds at most a quarter of a unit² to their variance, relative to the value
-  // at most 2^-7 squared, and 1/(2(1 − β)) roundings count: 5 and 500.
+  // m and v approach g and g². A rounding adds at most a quarter of a unit² to their variance, and a unit is at most
+  // 2^-7 of the value. About 1/(2(1 − β)) roundings count: 5 for m and 500 for v.
   EXPECT_NEAR(mean(states.m), 0.125, 0.125 * 5 * 0x1p-7 * std::sqrt(5.0 / 4) / 64);
   EXPECT_NEAR(mean(states.v), 0.015625 * (1 - std::pow(0.999, kUpdates)),
               0.015625 * 5 * 0x1p-7 * std::sqrt(500.0 / 4) / 64);

@@ -1,4 +1,4 @@
-// Every kernel gives the same bits on any number of threads.
+// Every kernel must compute the same bits with any number of threads.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -11,7 +11,7 @@ namespace {
 
 using Outcome = std::map<std::string, std::vector<std::byte>>;
 
-// Runs kernels in T on `num_threads` threads and keeps their outputs.
+// Runs kernels with type T on `num_threads` threads and keeps their outputs.
 template <typename T>
 class Recorder {
  public:
@@ -166,7 +166,7 @@ void run_attention(Recorder<T>& run) {
 
   std::vector<int32_t> cache_starts, lengths;
   for (int32_t b = 0; b < num_sequences; ++b) {
-    cache_starts.push_back(starts[static_cast<size_t>(b)] + b);  // space for one more position each
+    cache_starts.push_back(starts[static_cast<size_t>(b)] + b);  // each cache has space for one more position
     lengths.push_back(starts[static_cast<size_t>(b) + 1] - starts[static_cast<size_t>(b)]);
   }
   std::vector<T> keys(static_cast<size_t>((rows + num_sequences) * channels)), values = keys;

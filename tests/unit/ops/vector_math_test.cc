@@ -7,7 +7,7 @@
 namespace tessera::cpu {
 namespace {
 
-// |actual − expected| in ulps of the float nearest to expected.
+// Returns |actual − expected| in ulps of the float that is nearest to `expected`.
 double ulps(float actual, double expected) {
   const float nearest = static_cast<float>(expected);
   const double ulp = std::abs(static_cast<double>(std::nextafter(nearest, std::numeric_limits<float>::infinity())) -
@@ -54,7 +54,7 @@ TEST(VectorMath, SinCosOfTurns) {
   }
 }
 
-// The published formulas, in double.
+// The published formula, in double.
 double reference_gelu(double x) {
   return 0.5 * x * (1 + std::tanh(0.79788456 * x * (1 + 0.044715 * x * x)));
 }

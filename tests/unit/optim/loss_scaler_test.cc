@@ -8,7 +8,8 @@
 namespace tessera {
 namespace {
 
-// The scale before each step and after the last; 'x' is a step with overflow, '.' one without.
+// Returns the scale before each step and after the last one. In `steps`, 'x' is a step with overflow and '.' a step
+// without.
 std::vector<double> scales(LossScaler& scaler, const std::string& steps) {
   std::vector<double> result = {scaler.scale()};
   for (const char step : steps) {
@@ -33,17 +34,17 @@ TEST(GradScaler, HasNoLowerLimitAndTheUpperLimitOfFp32) {
 }
 
 TEST(DeepSpeed, FirstDoublesOneStepAfterTheWindow) {
-  // DynamicLossScaler starts with last_overflow_iter = -1. Iteration i has been stable for i - (-1) - 1 = i steps. The
-  // scale doubles when that is a positive multiple of the window: at iterations 2, 4, …; after an overflow at 5, at 8
-  // and 10.
+  // DynamicLossScaler starts with last_overflow_iter = -1. At iteration i, the scale has been stable for i - (-1) - 1 =
+  // i steps. It doubles when this number is a positive multiple of the window: at iterations 2 and 4. After the
+  // overflow at 5, it doubles at 8 and 10.
   LossScaler scaler({.rules = LossScaleRules::deepspeed, .initial_scale = 8, .window = 2});
   EXPECT_EQ(scales(scaler, ".....x....."), (Scales{8, 8, 8, 16, 16, 32, 16, 16, 16, 32, 32, 64}));
 }
 
 TEST(DeepSpeed, HysteresisIsConsumedOnceAndRestoredOnlyByGrowth) {
   LossScaler scaler({.rules = LossScaleRules::deepspeed, .initial_scale = 64, .window = 2, .hysteresis = 2});
-  // The first overflow is only counted. Each later one halves the scale, even after clean steps, until the scale has
-  // doubled.
+  // The first overflow is only counted. Each later overflow halves the scale, even after steps without overflow, until
+  // the scale has doubled.
   EXPECT_EQ(scales(scaler, "xx.x"), (Scales{64, 64, 32, 32, 16}));
   EXPECT_EQ(scaler.state().hysteresis_left, 1);
   EXPECT_EQ(scales(scaler, "..."), (Scales{16, 16, 16, 32}));
@@ -51,7 +52,7 @@ TEST(DeepSpeed, HysteresisIsConsumedOnceAndRestoredOnlyByGrowth) {
   EXPECT_EQ(scales(scaler, "xx"), (Scales{32, 32, 16}));
 }
 
-// How the search sees each step: 'n'one, 's'earched, s't'uck, 'e'xhausted.
+// Returns the result of update() for each step: 'n' is none, 's' searched, 't' stuck, 'e' exhausted.
 std::string overflows(LossScaler scaler, const std::string& steps) {
   std::string result;
   for (const char step : steps) result += "nste"[static_cast<int>(scaler.update(step == 'x'))];

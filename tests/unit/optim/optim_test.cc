@@ -25,8 +25,8 @@ TEST(Schedule, ConstantAndCosine) {
   EXPECT_EQ(schedule_factor({Schedule::cosine, 2, 10}, 2), 1);
 }
 
-// DeepSpeed's WarmupLR and WarmupDecayLR: min + (max - min) * gamma. Below W steps, gamma is log(i + 1) / log(max(W,
-// 2)).
+// DeepSpeed's WarmupLR and WarmupDecayLR compute min + (max - min) * gamma. In the first W steps, gamma is log(i + 1) /
+// log(max(W, 2)).
 TEST(Schedule, WarmsUpByLogarithms) {
   const ScheduleOptions options{Schedule::linear, 8, 16, Warmup::log};
   EXPECT_EQ(schedule_factor(options, 0), 0);
@@ -73,7 +73,7 @@ TEST(Updates, AcceptOnlyFiniteNumbers) {
       EXPECT_FALSE(may_update(2.5, wrong, max_norm));
     }
   }
-  // The squares overflow f32, unless clipping makes the gradients small.
+  // The squares of the gradients overflow f32, unless clipping makes the gradients small.
   EXPECT_TRUE(may_update(2.5, 1e30, 1));
   EXPECT_FALSE(may_update(2.5, 1e30, 0));
   EXPECT_FALSE(may_update(2.5, 1e30, 1e25));

@@ -1,4 +1,4 @@
-// The search for the fastest configuration that fits, and the advice for a run that does not fit.
+// Tests the search for the fastest configuration that fits, and the advice for a run that does not fit.
 #include "tessera/plan/fit.h"
 #include "tessera/base/host_resources.h"
 
@@ -32,7 +32,7 @@ WorkBounds work_of(const Settings& s) {
 
 FitRequest request(int world_size, int64_t device_bytes) {
   FitRequest r{.config = small_config(), .settings = {}, .fixed = {}, .work_of = work_of, .rank = {}, .limits = {}};
-  r.settings.grad_accum = 3;  // batch size 4: 12 samples
+  r.settings.grad_accum = 3;  // with the default batch size of 4: 12 samples per rank
   r.rank.world_size = r.rank.ranks_per_node = world_size;
   r.rank.device = DeviceKind::cuda;
   r.limits.device_bytes = device_bytes;
@@ -52,7 +52,8 @@ TEST(Fit, takes_the_fastest_if_all_fit) {
   EXPECT_EQ(result.best->settings.grad_accum, 1);
 }
 
-// With less and less memory, the best configuration fits and becomes slower, and the reported faster ones do not fit.
+// As memory shrinks, the best configuration still fits and becomes slower. The reported faster configurations do not
+// fit.
 TEST(Fit, the_best_fits_and_the_faster_do_not) {
   for (const int world_size : {1, 4}) {
     double last_s = 0;
@@ -83,9 +84,9 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
   }
 }
 
-// Compares the search with an exhaustive one. That one plans every number of checkpointed blocks with every batch size
-// (the largest divisors of 12 up to powers of two). The memory ranges from the need of the smallest configuration to
-// the need of the fastest.
+// Compares the search with an exhaustive search. The exhaustive search plans every number of checkpointed blocks with
+// every batch size. The batch sizes are, for each power of two, the largest divisor of 12 that does not exceed it. The
+// memory limits are the needs of all these configurations.
 TEST(Fit, checkpoints_as_few_blocks_as_possible) {
   FitRequest r = request(1, kPlenty);
   r.fixed = {"strategy", "offload"};
@@ -130,7 +131,7 @@ TEST(Fit, fixed_settings_stay) {
   EXPECT_THROW(find_fit(r), UsageError);
 }
 
-// Another number of tokens would cut the samples in another way.
+// The search does not change batch_tokens, because this would cut the samples into other micro-batches.
 TEST(Fit, batch_tokens_stay) {
   FitRequest r = request(2, kPlenty);
   r.settings.batch_size = 0;
@@ -186,13 +187,15 @@ TEST(Fit, costs_follow_the_stated_model) {
   const auto full = ShardingStrategy::full_shard;
   const StepCost plain = cost_of("none", full, 12, false);
   EXPECT_EQ(plain.offload_s, 0);
-  // The forward pass is a third of the work. The head is not recomputed.
+  // Checkpointing repeats the forward pass, a third of the work, except the head's part.
   const double ratio = cost_of("none", full, 12, true).compute_s / plain.compute_s;
   EXPECT_GT(ratio, 1.2);
   EXPECT_LT(ratio, 4.0 / 3);
-  // Micro-batches of 512 tokens run at half speed: 1 + 512 / 512 against 1 + 512 / 6144.
+  // In the cost model, the time per token is proportional to 1 + 512 / tokens: 2 for micro-batches of 512 tokens, and
+  // about 1.08 for 6144.
   EXPECT_NEAR(cost_of("none", full, 1, false).compute_s / plain.compute_s, 2 / (1 + 1.0 / 12), 1e-3);
-  // full_shard gathers and reduces in every micro-batch, except units that are still gathered from the previous one.
+  // full_shard gathers and reduces units in every micro-batch. It does not gather units again that the previous
+  // micro-batch has left gathered.
   EXPECT_GT(cost_of("none", full, 1, false).communication_s, 6 * plain.communication_s);
   EXPECT_LE(cost_of("none", full, 1, false).communication_s, 12 * plain.communication_s);
   // More offload costs more, and files cost most.
@@ -215,7 +218,7 @@ TEST(Excess, of_device_host_and_both) {
   plan.device.add(Category::staging, 10);
   plan.host.add(Category::staging, 200);
   const Excess step = excess_of(plan, {.device_bytes = 95});
-  EXPECT_EQ(step.bytes, 15);  // 110 while saving
+  EXPECT_EQ(step.bytes, 15);  // the peak of 110, while saving, minus 95
   EXPECT_EQ(step.phase, Phase::step);
   EXPECT_EQ(step.largest, Category::activations);
   EXPECT_EQ(step.largest_bytes, 60);
@@ -233,7 +236,7 @@ TEST(Excess, of_device_host_and_both) {
   EXPECT_TRUE(excess_of(plan, {.device_bytes = 110, .disk_bytes = 1000}).fits());
 }
 
-// Files save memory if device and host share it, as far as the disk has space.
+// If device and host share memory, offload to files saves memory, as far as the disk has space.
 TEST(Fit, offloads_to_files_within_the_disk) {
   FitRequest r = request(1, 0);
   r.rank.device = DeviceKind::cpu;
@@ -251,7 +254,7 @@ TEST(Fit, offloads_to_files_within_the_disk) {
   }
   ASSERT_TRUE(files);
   EXPECT_EQ(files->settings.offload_dir, "offload");
-  // Parameters, gradients and both moments. Some may stay in memory.
+  // The files hold parameters, gradients and both moments. Some of these may stay in memory.
   EXPECT_GE(files->plan.file_bytes, 8 * files->plan.num_parameters);
   EXPECT_LE(files->plan.file_bytes, 21 * files->plan.num_parameters);
   r.limits.device_bytes = files->plan.peak_bytes();
@@ -262,7 +265,7 @@ TEST(Fit, offloads_to_files_within_the_disk) {
   EXPECT_FALSE(find_fit(r).best);
 }
 
-// Evaluation offloads only parameters, and reduces the batch size.
+// For an evaluation, the search offloads only parameters and reduces the batch size.
 TEST(Advice, of_an_evaluation) {
   FitRequest r = request(1, 0);
   r.settings.eval_batch_size = 8;
@@ -286,10 +289,10 @@ TEST(Advice, of_an_evaluation) {
   }
   EXPECT_GE(found, 4);  // batches of 4, 2 and 1, then files
   EXPECT_NE(command_with({}, flags).find("--offload parameters:file"), std::string::npos) << command_with({}, flags);
-  EXPECT_NE(advice(r).find("makes it fit"), std::string::npos);
+  EXPECT_NE(advice(r).find("makes the run fit"), std::string::npos);
 }
 
-// On a GPU, its own memory is the limit, to the byte. The error has a command that fits.
+// On a GPU, the limit is the free memory of the GPU, to the byte. The error contains a command that fits.
 TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
   const PlannedRank rank{.device = DeviceKind::cuda};
   const WorkOf work_of = [](const Settings& s) {
@@ -303,7 +306,7 @@ TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
   check_memory(small_config(), settings, work_of, rank, {}, needed);
   try {
     check_memory(small_config(), settings, work_of, rank, {}, needed - 1);
-    FAIL() << "it fits";
+    FAIL() << "check_memory() accepted a run that does not fit";
   } catch (const OutOfMemoryError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("but the GPU has "), std::string::npos) << text;
@@ -311,7 +314,7 @@ TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
   }
 }
 
-// The batch does not fit into this machine, but a single sample does.
+// The batch does not fit into the memory of this machine, but a single sample does.
 TEST(CheckMemory, reports_what_would_fit) {
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
   ASSERT_TRUE(usable_bytes);
@@ -330,7 +333,7 @@ TEST(CheckMemory, reports_what_would_fit) {
   settings.activation_checkpointing = 0;
   try {
     check_memory(config, settings, of_batch, {}, {}, {});
-    FAIL() << "it fits";
+    FAIL() << "check_memory() accepted a run that does not fit";
   } catch (const OutOfMemoryError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("but this machine has"), std::string::npos) << text;

@@ -84,7 +84,7 @@ TEST(MemoryLogs, AreReadByGpu) {
   EXPECT_EQ(log.by_gpu.at(1).mean(), 7.5);
   EXPECT_EQ(log.num_unreadable, 3);
   EXPECT_TRUE(read_gpu_log("").by_gpu.empty());
-  EXPECT_TRUE(read_gpu_log("1, 0, A, 5, 9").by_gpu.empty()) << "the first line is the header";
+  EXPECT_TRUE(read_gpu_log("1, 0, A, 5, 9").by_gpu.empty()) << "the first line is read as the header";
 }
 
 TEST(MemoryLogs, OfTheHostAreTheThirdColumn) {

@@ -33,7 +33,8 @@ class MetricsLogTest : public ::testing::Test {
   }
   static void write(const std::string& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
 
-  // Skips a last line without a newline, which a run leaves if it is killed while it writes.
+  // Returns the records of a file. Skips a last line without a newline, which a run leaves if it is killed while it
+  // writes.
   static std::vector<Record> records(const std::string& path) {
     std::vector<Record> records;
     std::istringstream text(read(path));
@@ -51,8 +52,8 @@ class MetricsLogTest : public ::testing::Test {
     return "no such error";
   }
 
-  // Writes the records of a run for the steps after `from`, up to `steps`. The clock gives every record a different
-  // time.
+  // Writes the records of a run for the steps after `from`, up to `steps`. Runs with different `clock` values write
+  // different times.
   static void train(MetricsLog& log, int64_t from, int64_t steps, double clock) {
     for (int64_t step = from + 1; step <= steps; ++step) {
       const double x = static_cast<double>(step);
@@ -137,7 +138,7 @@ TEST_F(MetricsLogTest, UnwritablePlacesAreRunErrors) {
             folder_ + "/none/metrics.jsonl: cannot open it: No such file or directory. Create the folder first");
 }
 
-// A limit on the file size stands for a disk that fills up in the middle of a record.
+// A limit on the file size imitates a disk that fills up in the middle of a record.
 TEST_F(MetricsLogTest, FullDiskKeepsThePreviousRecord) {
   MetricsLog log = MetricsLog::create(path_);
   log.append("train", 1, 0.5, {{"loss", 1.0}});

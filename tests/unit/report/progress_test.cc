@@ -65,7 +65,7 @@ TEST(RenderProgressLine, ShowsTheSameAsText) {
             "Tokenizing 0/5 (0%)");
 }
 
-// A console with its own screen, and a clock that the test sets.
+// Two consoles (a terminal and a file) that share a screen, and a clock that the test sets.
 class ProgressTest : public ::testing::Test {
  protected:
   ProgressOptions options(int64_t total_steps) {
@@ -101,7 +101,7 @@ TEST_F(ProgressTest, BarStaysBelowOtherOutputAndEndsAsALine) {
 TEST_F(ProgressTest, RedrawsAtMostTenTimesASecond) {
   Progress progress(terminal_, options(1000));
   for (int step = 1; step <= 1000; ++step) {
-    now_s_ += 0.015625;  // 64 steps per second, for 15.6 seconds; 7 steps make 0.1 s
+    now_s_ += 0.015625;  // 64 steps per second, for 15.6 seconds; 0.1 s have passed after 7 steps
     progress.update(step, 1);
   }
   EXPECT_EQ(count_redraws(), 1u + 1000 / 7);
@@ -143,7 +143,7 @@ TEST_F(ProgressTest, PausesDoNotCountAsTime) {
 }
 
 // One half-life (15 s) after a change from 1 to 3 steps per second, the old rate still has a weight of one half. In
-// continuous time that gives 2 steps per second. With steps of 1 s and 1/3 s the sums are geometric, with q = 2^(-1/15)
+// continuous time this gives 2 steps per second. With steps of 1 s and 1/3 s the sums are geometric, with q = 2^(-1/15)
 // and r = 2^(-1/45):
 // steps / seconds = (0.5 / (1 - q) + 0.5 / (1 - r)) / (0.5 / (1 - q) + 0.5 / (1 - r) / 3) = 1.9924.
 TEST_F(ProgressTest, RateForgetsTheOldRateByHalves) {

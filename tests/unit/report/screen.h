@@ -12,8 +12,8 @@ namespace tessera {
 
 class Screen {
  public:
-  // Handles \n, \r, erase to the end of the line, and colours, which it drops. One byte is one column. That is enough,
-  // because a status line always starts at the first column.
+  // Handles \n, \r and the sequence that erases to the end of the line. Drops colours. One byte is one column. This is
+  // enough, because a status line always starts at the first column.
   void write(std::string_view text) {
     raw_ += text;
     for (size_t i = 0; i < text.size(); ++i) {

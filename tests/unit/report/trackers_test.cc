@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// What the packages of TensorBoard and W&B write (tools/check_trackers.py).
+// Returns what the packages of TensorBoard and W&B write. tools/check_trackers.py recorded it.
 const Record& fixture() {
   static const Record value = Record::parse(read_file(TESSERA_TEST_DIR "/unit/report/trackers_fixture.json", {}));
   return value;
@@ -42,7 +42,8 @@ std::string log_of(const std::vector<std::string>& records) {
   return log;
 }
 
-// An independent reader of complete logs. It knows one fact more than WandbLogReader: every block is 32768 bytes.
+// An independent reader of complete logs. It reads block by block (32768 bytes each), and expects zeros after the last
+// chunk of a block.
 std::vector<std::string> records_in_blocks(const std::string& log) {
   std::vector<std::string> records;
   bool open = false;
@@ -126,7 +127,7 @@ TEST(Trackers, logs_read_back_at_random_block_borders) {
     std::vector<std::string> records;
     size_t size_bytes = 7;
     for (auto n = 2 + source() % 8; n > 0; --n) {
-      // Often ends within 20 bytes of a border.
+      // About half of the records end close to a border of a block.
       const size_t to_border = 32768 - size_bytes % 32768;
       const size_t size = source() % 2 ? source() % 300 : to_border + 32768 * (source() % 3) + source() % 40;
       records.push_back(pattern(source() % 2 || size < 60 ? size : size - 40, records.size()));
@@ -136,7 +137,8 @@ TEST(Trackers, logs_read_back_at_random_block_borders) {
     EXPECT_EQ(records_of(log), records);
     EXPECT_EQ(records_in_blocks(log), records);
 
-    // A killed writer leaves a prefix. The complete records before its end are readable, and writing continues there.
+    // A killed writer leaves a prefix of the log. The complete records in the prefix are readable, and writing
+    // continues after them.
     const std::string prefix = log.substr(0, source() % (log.size() + 1));
     WandbLogReader reader(prefix);
     std::vector<std::string> kept;
@@ -233,8 +235,8 @@ TEST(Trackers, a_folder_that_cannot_be_made_gives_one_warning_each) {
   }
   std::filesystem::remove_all(folder);
   ASSERT_THAT(notes, SizeIs(2));
-  EXPECT_THAT(notes[0], HasSubstr("the tracker tensorboard stops, the run continues"));
-  EXPECT_THAT(notes[1], HasSubstr("the tracker wandb stops, the run continues"));
+  EXPECT_THAT(notes[0], HasSubstr("the tracker tensorboard stops, and the run continues"));
+  EXPECT_THAT(notes[1], HasSubstr("the tracker wandb stops, and the run continues"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// DeepSpeed's JSON configuration as a layer of the settings.
+// Tests DeepSpeed's JSON configuration as a source of settings.
 #include "tessera/settings/deepspeed.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The file in the Trainer's documentation, which most experiments use.
+// The configuration in the Trainer's documentation. Most experiments use it.
 const char* const kAllAuto = R"({
   "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2,
            "min_loss_scale": 1},
@@ -56,7 +56,7 @@ class DeepSpeed : public testing::Test {
     return resolve(sources, kAllGroups, "train", {"train"});
   }
 
-  // The error message without the folder of the file: "ds.json: …". Empty if there is no error.
+  // Returns the error message without the folder of the file: "ds.json: …". Empty if there is no error.
   std::string error(const std::string& json, const std::string& toml = "", int64_t num_ranks = 1,
                     const std::vector<std::pair<std::string, std::string>>& flags = {}) {
     try {
@@ -97,10 +97,10 @@ TEST_F(DeepSpeed, auto_takes_the_trainers_values) {
   EXPECT_EQ(s.lr_schedule, Schedule::linear);
   EXPECT_EQ(s.warmup_steps, 0);
   EXPECT_EQ(s.lr_decay_steps, 0);
-  EXPECT_EQ(s.warmup_type, Warmup::log);  // a missing key: DeepSpeed's default
+  EXPECT_EQ(s.warmup_type, Warmup::log);  // the key is missing, so DeepSpeed's default applies
   EXPECT_EQ(origin(r, "warmup_type"), "default of DeepSpeed");
   EXPECT_EQ(s.reduce_bucket_size, Settings{}.reduce_bucket_size);
-  EXPECT_EQ(s.loss_scale_rules, LossScaleRules::grad_scaler);  // not fp16: the section has no effect
+  EXPECT_EQ(s.loss_scale_rules, LossScaleRules::grad_scaler);  // bf16: the section fp16 has no effect
   EXPECT_EQ(s.loss_scale_hysteresis, 0);
   EXPECT_EQ(error(kAllAuto), "");
 }
@@ -109,7 +109,7 @@ TEST_F(DeepSpeed, ignored_keys_are_reported_once) {
   const ResolvedSettings r = resolved(kAllAuto);
   ASSERT_EQ(r.warnings.size(), 1u);
   const std::string note = without_folder(r.warnings[0]);
-  EXPECT_TRUE(note.starts_with("ds.json: ignored, because Tessera has no use for them: ")) << note;
+  EXPECT_TRUE(note.starts_with("ds.json: these keys are ignored, because Tessera has no use for them: ")) << note;
   for (const char* key :
        {"steps_per_print (see logging_steps)", "zero_optimization.overlap_comm (always overlapped)",
         "zero_optimization.stage3_prefetch_bucket_size (gathered unit by unit)", "wall_clock_breakdown ("}) {
@@ -164,7 +164,7 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
     EXPECT_EQ(origin(r, name), "default of DeepSpeed") << name;
     EXPECT_FALSE(r.is_given(name)) << name;
   }
-  // With "auto", the optimizer and the warm-up use the trainer's learning rate.
+  // With "auto", the optimizer and the warm-up use the Trainer's learning rate.
   EXPECT_EQ(resolved(R"({"optimizer": {"params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR"}})").settings.lr,
             Settings{}.lr);
   // The defaults of a missing section do not apply. A given value overrides DeepSpeed's defaults.
@@ -174,7 +174,8 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
   EXPECT_EQ(resolved(R"({"scheduler": {"type": "WarmupLR"}})", "warmup_ratio = 0.1").settings.warmup_steps, 0);
 }
 
-// Pinning does not change results. A file that does not name it gets the faster copies.
+// Pinning does not change results. If the file does not contain pin_memory, memory is pinned, because this makes copies
+// faster.
 TEST_F(DeepSpeed, offloaded_memory_is_pinned_unless_the_file_says_no) {
   const auto pins = [&](const std::string& offload) {
     const Settings s =
@@ -237,12 +238,13 @@ TEST_F(DeepSpeed, batch_sizes_that_contradict_each_other) {
   EXPECT_EQ(
       error(json, "", 2),
       "ds.json: train_batch_size: 64 is not batch_size 4 (ds.json: train_micro_batch_size_per_gpu) x grad_accum 4 "
-      "(ds.json: gradient_accumulation_steps) x 2 ranks. Change one of them, or write \"auto\"");
+      "(ds.json: gradient_accumulation_steps) x 2 ranks. Change one of these numbers, or write \"auto\"");
   EXPECT_EQ(error(json, "", 4, {{"batch_size", "8"}}),
             "ds.json: train_batch_size: 64 is not batch_size 8 (flag --batch-size) x grad_accum 4 (ds.json: "
-            "gradient_accumulation_steps) x 4 ranks. Change one of them, or write \"auto\"");
+            "gradient_accumulation_steps) x 4 ranks. Change one of these numbers, or write \"auto\"");
   EXPECT_EQ(error(R"({"train_batch_size": 10})", "", 4),
-            "ds.json: train_batch_size: 10 is not a multiple of 4 ranks. Change one of them, or write \"auto\"");
+            "ds.json: train_batch_size: 10 is not a multiple of 4 ranks. Change one of these numbers, or write "
+            "\"auto\"");
   EXPECT_NE(error(R"({"train_batch_size": 9223372036854775807, "train_micro_batch_size_per_gpu": 1})", "", 1), "");
   EXPECT_EQ(error(R"({"train_batch_size": 0})"), "ds.json: train_batch_size: must be at least 1, got 0");
 }
@@ -314,15 +316,14 @@ TEST_F(DeepSpeed, contradictions_within_the_file) {
 }
 
 TEST_F(DeepSpeed, contradictions_with_other_settings) {
-  EXPECT_EQ(
-      error(R"({"fp16": {"enabled": false}})", "precision = \"fp16\""),
-      "ds.json: fp16.enabled: false contradicts precision \"fp16\" (c.toml:1: precision). Write \"auto\" to use the "
-      "trainer's value");
+  EXPECT_EQ(error(R"({"fp16": {"enabled": false}})", "precision = \"fp16\""),
+            "ds.json: fp16.enabled: false contradicts precision \"fp16\" (c.toml:1: precision). Write \"auto\" to use "
+            "this precision");
   EXPECT_EQ(error(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})", "warmup_ratio = 0.1"),
             "c.toml:1: warmup_ratio: 0.1 contradicts warmup_steps 5. Give one of the two");
   EXPECT_EQ(error(R"({"fp16": {"enabled": true, "hysteresis": 2}})", "loss_scale_rules = \"grad_scaler\""),
             "ds.json: fp16.hysteresis: 2 applies only to DeepSpeed's rules, but loss_scale_rules is \"grad_scaler\". "
-            "Give --loss-scale-rules deepspeed, or remove it");
+            "Give --loss-scale-rules deepspeed, or remove this setting");
   EXPECT_EQ(error("{}", "", 1, {{"fsdp", "full_shard"}}).substr(0, 30), "--fsdp: contradicts --deepspee");
 }
 

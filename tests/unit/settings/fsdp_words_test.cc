@@ -1,4 +1,4 @@
-// FSDP settings: the table [fsdp], values of flags, and the Trainer's option.
+// Tests FSDP settings: the table [fsdp], the values of flags, and the Trainer's option --fsdp.
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
@@ -40,8 +40,8 @@ TEST(Fsdp, words_of_accelerate) {
   EXPECT_EQ(
       r.warnings,
       std::vector<std::string>{
-          "c: [fsdp]: ignored, because Tessera has no use for them: cpu_ram_efficient_loading (no rank reads more "
-          "than it needs), use_orig_params (no Python modules)"});
+          "c: [fsdp]: these keys are ignored, because Tessera has no use for them: cpu_ram_efficient_loading (no rank "
+          "reads more than it needs), use_orig_params (no Python modules)"});
 }
 
 TEST(Fsdp, words_of_the_trainer_and_of_pytorch) {
@@ -75,10 +75,9 @@ TEST(Fsdp, what_is_wrong) {
   EXPECT_EQ(error("[fsdp]\nshardingstrategy = 1"),
             "c:2: fsdp.shardingstrategy: unknown FSDP setting. Did you mean \"sharding_strategy\"?");
   EXPECT_EQ(error("[fsdp]\ncpu_offload = \"true\""), "c:2: fsdp.cpu_offload: must be true or false, got \"true\"");
-  EXPECT_EQ(
-      error("[fsdp]\ntransformer_layer_cls_to_wrap = \"GPT2Block\""),
-      "c:2: fsdp.transformer_layer_cls_to_wrap: \"GPT2Block\" is not a block of a model that Tessera supports. Give "
-      "BloomBlock, or TransformerEncoderLayer for gpt");
+  EXPECT_EQ(error("[fsdp]\ntransformer_layer_cls_to_wrap = \"GPT2Block\""),
+            "c:2: fsdp.transformer_layer_cls_to_wrap: \"GPT2Block\" is not a block class that this key supports. Give "
+            "BloomBlock or, for gpt, TransformerEncoderLayer; or remove the key, because every block is a unit");
   EXPECT_EQ(error("strategy = \"zero1\"\n[fsdp]\nsharding_strategy = 1"),
             "c:3: fsdp.sharding_strategy: is given twice, first in line 1");
   EXPECT_NE(error("[fsdp]\nsharding_strategy = 1\nfsdp_sharding_strategy = 2").find("is given twice"),

@@ -45,7 +45,7 @@ TEST(Resolve, flag_before_environment_before_file_before_default) {
   EXPECT_FALSE(resolved.is_given("batch_size"));
 }
 
-// Exactly one of batch_size and batch_tokens is positive.
+// After resolve(), exactly one of batch_size and batch_tokens is positive.
 TEST(Resolve, micro_batches_by_samples_or_by_tokens) {
   const auto given = [](const std::string& toml, std::vector<std::pair<const char*, const char*>> flags) {
     SettingSources sources{.flags = {}, .environment = {}, .file = parse_config(toml, "c.toml")};

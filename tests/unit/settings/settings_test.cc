@@ -30,7 +30,7 @@ TEST(Settings, names_are_unique_and_snake_case) {
     for (const auto& name : names) {
       EXPECT_TRUE(seen.insert(name).second) << name;
       for (const char c : name) EXPECT_TRUE(std::islower(c) || std::isdigit(c) || c == '_') << name;
-      EXPECT_FALSE(name.starts_with("no_")) << name << " would collide with the flags of booleans";
+      EXPECT_FALSE(name.starts_with("no_")) << name << " would collide with the flag --no-... of a boolean";
     }
     EXPECT_FALSE(setting.help.empty()) << setting.name;
     EXPECT_NE(std::string(title_of(setting.group)), "") << setting.name;
@@ -55,7 +55,7 @@ TEST(Settings, groups_are_shown_together) {
   Groups current = 0;
   for (const auto& setting : all_settings()) {
     if (setting.group == current) continue;
-    EXPECT_TRUE(closed.insert(setting.group).second) << setting.name << " is separate from its group";
+    EXPECT_TRUE(closed.insert(setting.group).second) << setting.name << " is separate from the rest of its group";
     current = setting.group;
   }
 }

@@ -1,4 +1,4 @@
-// Settings of sharding, offload and loss scaling: their values and their contradictions.
+// Tests the settings of sharding, offload and loss scaling: their values and their contradictions.
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
@@ -20,7 +20,7 @@ std::string canonical(const char* name, const SettingValue& value) {
   return std::get<std::string>(checked_value(*find_setting(name), value, "here"));
 }
 
-// The error message of settings that contradict each other. Empty if they do not.
+// Returns the error message of settings that contradict each other. Empty if there is no contradiction.
 std::string contradiction(const std::string& toml, int64_t num_ranks = 1) {
   try {
     check_consistent(resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "c"), .num_ranks = num_ranks},
@@ -120,20 +120,20 @@ TEST(ShardingConsistency, groups) {
   EXPECT_EQ(
       contradiction("shard_group_size = 2\nstrategy = \"full_shard\"", 4),
       "c:1: shard_group_size: 2 has no effect with the strategy \"full_shard\", because all ranks form one group. "
-      "Give --strategy hybrid_shard or hybrid_shard_zero2, or remove it");
+      "Give --strategy hybrid_shard or hybrid_shard_zero2, or remove this setting");
   EXPECT_EQ(contradiction("shard_group_size = 3\nstrategy = \"hybrid_shard\"", 4),
             "c:1: shard_group_size: 4 ranks are not a multiple of 3. Give a divisor of the number of ranks");
 }
 
 TEST(ShardingConsistency, loss_scale) {
   EXPECT_EQ(contradiction("loss_scale = 128\nprecision = \"fp16\""), "");
-  EXPECT_EQ(
-      contradiction("loss_scale = 128"),
-      "c:1: loss_scale: 128 applies only to fp16, but the precision is fp32. Give --precision fp16, or remove it");
+  EXPECT_EQ(contradiction("loss_scale = 128"),
+            "c:1: loss_scale: 128 applies only to fp16, but the precision is fp32. Give --precision fp16, or "
+            "remove this setting");
   EXPECT_EQ(contradiction("loss_scale_hysteresis = 2\nloss_scale_rules = \"deepspeed\""), "");
   EXPECT_EQ(contradiction("loss_scale_hysteresis = 2"),
             "c:1: loss_scale_hysteresis: 2 applies only to DeepSpeed's rules, but loss_scale_rules is \"grad_scaler\". "
-            "Give --loss-scale-rules deepspeed, or remove it");
+            "Give --loss-scale-rules deepspeed, or remove this setting");
   EXPECT_NE(contradiction("min_loss_scale = 0.25").find("applies only to DeepSpeed's rules"), std::string::npos);
 }
 

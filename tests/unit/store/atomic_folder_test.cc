@@ -1,4 +1,4 @@
-// Files and folders appear completely or not at all.
+// Tests that files and folders appear completely or not at all.
 #include "tessera/store/atomic_folder.h"
 
 #include "kill_at_syscall.h"
@@ -81,7 +81,7 @@ TEST(AtomicFile, ReplacesTheText) {
   EXPECT_THAT(error_of<RunError>([&] { write_file_atomically(parent / "none/summary.json", ""); }), HasSubstr("none"));
 }
 
-// Returns a process name of this host. That process has ended before this function returns.
+// Returns the name of a process of this host that has already ended.
 std::string name_of_dead_process() {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("pipe failed");
@@ -125,7 +125,7 @@ TEST(StaleTemporaries, AFolderWhoseReplacementFailedIsRestored) {
   remove_stale_temporaries(parent.path());
   EXPECT_EQ(contents(parent / "model/config.json"), "old");
 
-  fs::create_directory(parent / ("model.old-" + dead));  // the new folder already had its name
+  fs::create_directory(parent / ("model.old-" + dead));  // as if the new folder already had its final name
   remove_stale_temporaries(parent.path());
   EXPECT_EQ(num_entries(parent.path()), 1);
 }
@@ -138,7 +138,7 @@ TEST(MovingAside, SurvivesDeathAtAnySystemCall) {
     fs::create_directory(parent / "new");
     put(parent / "new/which", "new");
     const auto outcome = kill_at_syscall(n, [&] { replace_by_moving_aside(parent / "new", parent / "old"); });
-    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process may not trace a child";
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process cannot trace a child";
     remove_stale_temporaries(parent.path());
     const std::string which = contents(parent / "old/which");
     EXPECT_TRUE(which == "old" || which == "new") << n << " " << which;

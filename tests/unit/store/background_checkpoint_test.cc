@@ -1,4 +1,5 @@
-// Checkpoints written in the background: they hold the state at the time of the save. Errors appear at the next wait.
+// Checkpoints that are written in the background hold the state at the time of the save. Errors of the write appear at
+// the next wait.
 #include "tessera/store/background_checkpoint.h"
 
 #include <atomic>

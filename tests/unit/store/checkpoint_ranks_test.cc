@@ -1,4 +1,4 @@
-// Checkpoints of several ranks. A world of any size reads them. A save succeeds on all ranks or on none.
+// Tests checkpoints of several ranks. A world of any size can read them. A save succeeds on all ranks or on none.
 #include "kill_at_syscall.h"
 #include "store_test_util.h"
 #include "tessera/base/random.h"
@@ -26,7 +26,7 @@ float element(const std::string& array, int64_t i, float value) {
   return value + static_cast<float>(i) + 1000.0f * static_cast<float>(array.size());
 }
 
-// Elements [begin, end) of each array that a rank holds. The split is uneven and includes empty ranges.
+// Returns the elements [begin, end) of `array` that a rank holds. The split is uneven and includes empty ranges.
 ArrayRange range_of(const std::pair<std::string, int64_t>& array, int rank, int size) {
   const auto boundary = [&](int r) { return r == size ? array.second : array.second * r * r / (size * size); };
   return {array.first, array.second, boundary(rank), boundary(rank + 1)};
@@ -213,7 +213,7 @@ TEST(WriteCheckpointOfRanks, FailsIfItCannotBePublished) {
   EXPECT_TRUE(fs::is_empty(output.path()));
 }
 
-// A rank on a machine with another disk: it does not see the folders of the other ranks.
+// A rank on a machine with another disk. It does not see the folders of the other ranks.
 class FarRank final : public ThreadCommunicator {
  public:
   using ThreadCommunicator::ThreadCommunicator;
@@ -264,8 +264,8 @@ TEST(WriteCheckpointOfRanks, HolesOverlapsAndContradictionsAreErrors) {
   EXPECT_THAT(refusal(cut(3, 3, 6), DType::bf16), HasSubstr("do not agree on array \"a\": 6 f32 or 6 bf16"));
 }
 
-// The run of one rank ends before the collective call. The communicator reports that to the other ranks, and no files
-// remain.
+// Rank 2 ends without a collective call. The communicator reports this to the other ranks, and no files of the new
+// checkpoint remain.
 TEST(WriteCheckpointOfRanks, LeavesNothingWhenARankIsGone) {
   TemporaryFolder output(memory_folder());
   save(output.path(), 5, 3, 0.5f);
@@ -294,8 +294,8 @@ TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatWrites) {
   EXPECT_EQ(std::distance(fs::directory_iterator(output.path()), fs::directory_iterator()), 1);
 }
 
-// All ranks die when rank 0 enters any of its system calls. The folder then holds the complete old state or the
-// complete new one.
+// All ranks die when rank 0 enters one of its system calls. The test tries every seventh call. The folder then holds
+// the complete old state or the complete new one.
 TEST(WriteCheckpointOfRanks, SurvivesDeathAtSystemCalls) {
   for (int n = 0;; n += 7) {
     TemporaryFolder output(memory_folder());
@@ -308,7 +308,7 @@ TEST(WriteCheckpointOfRanks, SurvivesDeathAtSystemCalls) {
       });
       if (errors != std::vector<std::string>(3)) throw std::runtime_error("failed");
     });
-    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process may not trace a child";
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process cannot trace a child";
     remove_stale_temporaries(output.path());
     const auto steps = checkpoint_steps(output.path());
     EXPECT_EQ(std::distance(fs::directory_iterator(output.path()), fs::directory_iterator()),

@@ -1,4 +1,4 @@
-// Checkpoints: complete or absent. Damage in any file is found. The last valid checkpoint is kept.
+// A checkpoint is complete or absent. Damage in any file is found. The last valid checkpoint is kept.
 #include "tessera/store/checkpoint.h"
 
 #include <numeric>
@@ -16,7 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Saves a small checkpoint. All its contents are `value`.
+// Saves a small checkpoint. All its elements are `value`.
 void save(const fs::path& output, int64_t step, float value) {
   const auto alone = make_self_communicator();
   write_checkpoint(output, step, *alone, [&](CheckpointPart& part) {
@@ -69,7 +69,7 @@ TEST(Checkpoint, ReadsBackWhatWasWritten) {
   EXPECT_THAT(error_of<InputError>([&] {
                 checkpoint.read_range({"parameters/root", 2, 0, 2}, target);
               }),
-              HasSubstr("has 10 elements, this run needs 2"));
+              HasSubstr("has 10 elements, but this run needs 2"));
   EXPECT_THAT(error_of<InputError>([&] {
                 checkpoint.read_range({"parameters/h.1", 2, 0, 2}, target);
               }),
@@ -228,7 +228,8 @@ TEST(SetCheckpointsAside, TakesFreeNames) {
                                  HasSubstr("checkpoint-3 is now checkpoint-3.damaged-3: ")));
 }
 
-// Unreadable is not damaged. The cases are a folder in place of a file, and a manifest of another version.
+// A file that cannot be read does not count as damaged. The cases are a folder in place of a file, and a manifest of
+// another version.
 TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
   TemporaryFolder output;
   for (int step : {9, 10}) save(output.path(), step, 1.0f);
@@ -247,7 +248,8 @@ TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
   EXPECT_THAT(warnings, IsEmpty());
 }
 
-// A save dies at any of its system calls. The folder then holds the complete old state or the complete new one.
+// The process dies at any system call of its saves. The folder then holds the complete old state or the complete new
+// one.
 TEST(WriteCheckpoint, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder output(memory_folder());
@@ -258,7 +260,7 @@ TEST(WriteCheckpoint, SurvivesDeathAtAnySystemCall) {
       save(output.path(), 4, 4.0f);  // a new checkpoint
       rotate(output.path(), 1, {2});
     });
-    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process may not trace a child";
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process cannot trace a child";
     remove_stale_temporaries(output.path());
     const auto steps = checkpoint_steps(output.path());
     std::vector<float> values;

@@ -1,4 +1,4 @@
-// Hugging Face folders: single and sharded files, prefixes, and errors in them.
+// Tests Hugging Face folders: single and sharded files, prefixes of names, and errors.
 #include "tessera/store/model_folder.h"
 
 #include "store_test_util.h"
@@ -93,7 +93,7 @@ TEST(TensorSource, ChecksumDistinguishesWeights) {
   EXPECT_NE(checksum("a", DType::bf16, {4, 1000}), first);
   EXPECT_NE(checksum("a", DType::f32, {1000, 4}), first);
   EXPECT_NE(checksum("a", DType::f32, {4, 1000}, 2000), first);
-  EXPECT_EQ(checksum("a", DType::f32, {4, 1000}, 100), first) << "all bytes are read";
+  EXPECT_EQ(checksum("a", DType::f32, {4, 1000}, 100), first) << "the checksum reads all bytes instead of samples";
 }
 
 class ShardedFolder : public testing::Test {

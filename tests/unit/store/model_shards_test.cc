@@ -1,4 +1,5 @@
-// The weight files of a model: how tensors are divided, and that any division among ranks writes the same bytes.
+// Tests the weight files of a model: how tensors are divided among files, and that any number of ranks writes the same
+// bytes.
 #include "tessera/store/model_shards.h"
 
 #include <sys/resource.h>
@@ -23,7 +24,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// The index of the file of each tensor, by position.
+// Returns the index of each tensor's file, in the order of `tensors`.
 std::vector<size_t> files_of(const std::vector<PlannedTensor>& tensors, int64_t max_bytes) {
   const ModelShards shards(tensors, max_bytes);
   std::vector<size_t> files;
@@ -39,7 +40,7 @@ TEST(ModelShards, FillsOneFileAfterTheOther) {
   EXPECT_THAT(files_of(tensors, 92), ElementsAre(0, 0, 0, 0, 0, 0));
   EXPECT_THAT(files_of(tensors, 91), ElementsAre(0, 0, 0, 0, 0, 1));
   EXPECT_THAT(files_of(tensors, 40), ElementsAre(0, 0, 0, 1, 2, 2));
-  EXPECT_THAT(files_of(tensors, 39), ElementsAre(0, 0, 1, 2, 1, 1)) << "d is alone, and the file before it fills on";
+  EXPECT_THAT(files_of(tensors, 39), ElementsAre(0, 0, 1, 2, 1, 1)) << "d is alone, and e and f go into file 1";
   EXPECT_THAT(files_of(tensors, 1), ElementsAre(0, 1, 2, 3, 4, 5));
   const ModelShards shards(tensors, 40);
   EXPECT_EQ(shards.file_name(0), "model-00001-of-00003.safetensors");
@@ -73,8 +74,8 @@ struct Draw {
   }
 };
 
-// Writes a draw into a folder by `num_ranks` threads. Each tensor is cut into a range for each rank, and each range
-// into two pieces.
+// Writes a draw into a folder with `num_ranks` threads, one per rank. Each tensor is cut into a range for each rank,
+// and each range into two pieces.
 void write_folder(const Draw& draw, const fs::path& folder, int num_ranks) {
   const ModelShards shards(draw.tensors, draw.max_bytes);
   shards.create_files(folder);
@@ -191,7 +192,7 @@ TEST(ModelShards, NeedFewOpenFiles) {
     }
   }();
   setrlimit(RLIMIT_NOFILE, &before);
-  ASSERT_TRUE(source) << "the files cannot be open at once";
+  ASSERT_TRUE(source) << "TensorSource must not keep all files open";
   for (size_t i = 0; i < draw.tensors.size(); ++i) {
     float got[2];
     source->read_into(draw.tensors[i].name, view_of(got, {2}));
@@ -199,7 +200,7 @@ TEST(ModelShards, NeedFewOpenFiles) {
   }
 }
 
-// The header comes last, so nobody takes files that are being written for complete ones.
+// The header is written last, so a file that is still being written never looks complete.
 TEST(ModelShards, FilesWithoutHeaderAreRefused) {
   const Draw draw(3);
   TemporaryFolder folder(memory_folder());

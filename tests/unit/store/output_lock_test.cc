@@ -120,7 +120,7 @@ TEST(OutputLock, AnotherHostOwnsItUntilItsHeartbeatIsStale) {
 
 TEST(OutputLock, AHeartbeatOfAnotherHostRefuses) {
   TemporaryFolder parent;
-  // The other host's clock is a day behind. Only the change of its heartbeat counts.
+  // In the second case, the other host's clock is a day behind. Only the change of its heartbeat counts.
   for (const double age_s : {0.0, 86400.0}) {
     put_owner(parent.path(), on_another_host(1.2), age_s);
     OutputLock lock(parent.path());
@@ -172,9 +172,10 @@ TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
     const auto outcome = kill_at_syscall(n, [&] {
       for (int time = 0; time < 3; ++time) OutputLock(parent.path()).try_take();  // the first one takes the folder over
     });
-    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process may not trace a child";
+    if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process cannot trace a child";
     EXPECT_EQ(refusal(parent.path()), "") << n;
-    for (const auto& entry : fs::directory_iterator(parent.path())) {  // the next run with this lock removes them
+    // The killed run may leave temporary files. The next run with this lock removes them.
+    for (const auto& entry : fs::directory_iterator(parent.path())) {
       EXPECT_THAT(entry.path().filename().string(), HasSubstr(".tmp-")) << n;
     }
     if (outcome == KillOutcome::finished) {
@@ -185,7 +186,7 @@ TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
   }
 }
 
-// Many runs find at the same time that an owner is gone. One of them gets the folder.
+// Many runs find at the same time that an owner is gone. Exactly one of them gets the folder.
 TEST(OutputLock, OneOfManyTakesOver) {
   for (uint64_t trial = 0; trial < 40; ++trial) {
     TemporaryFolder parent(memory_folder());

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The fraction of a file that is in the page cache.
+// Returns the fraction of a file that is in the page cache.
 double cached_part(const fs::path& path) {
   const auto bytes = static_cast<size_t>(fs::file_size(path));
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -39,7 +39,7 @@ TEST(ReadAhead, ReadsFilesIntoThePageCache) {
   fsync(descriptor);
   posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
   close(descriptor);
-  if (cached_part(path) > 0.1) GTEST_SKIP() << folder.path() << " is in memory";
+  if (cached_part(path) > 0.1) GTEST_SKIP() << folder.path() << " is on a file system in memory";
   const ReadAhead ahead({"/nowhere", folder.path(), path});
   // On a busy disk, ReadAhead may skip a part.
   for (int i = 0; i < 3000 && cached_part(path) < 0.7; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -1,4 +1,4 @@
-// Writes and reads tensors, with conversion, on small and full disks.
+// Tests writing and reading tensors, with conversion and on full disks.
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -129,7 +129,7 @@ TEST(SafetensorsWriter, PiecesMakeUpATensor) {
   for (size_t i = 0; i < back.size(); ++i) ASSERT_EQ(back[i], bf16_to_f32(values[i])) << i;
 }
 
-// The relative size of half an ulp, for a type with this many bits after the point.
+// `epsilon`: the relative size of half an ulp of the type; 0 if the type holds every f32 exactly.
 struct Rounding {
   DType dtype;
   double epsilon;
@@ -156,7 +156,7 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
     }
     EXPECT_LE(worst, epsilon) << name_of(dtype);
 
-    // Masters split into two halves.
+    // Masters are read as two arrays: rounded values and rests.
     for (const DType narrow : {DType::f16, DType::bf16}) {
       std::vector<uint16_t> halves(kCount);
       std::vector<int16_t> rests(kCount);
@@ -287,7 +287,7 @@ TEST(SafetensorsFile, ReadPagesLeaveTheResidentSet) {
   EXPECT_LT(resident_file_kib() - before, 8 << 10);  // two chunks
 }
 
-// On a full disk, no part of the file remains, and the error says how much space was needed.
+// Expects that on a full disk, no part of the file remains and the error contains the needed space.
 void expect_disk_full(const std::filesystem::path& path) {
   constexpr int64_t kCount = 1 << 20;
   const std::string message = error_of<RunError>([&] {
@@ -302,7 +302,7 @@ void expect_disk_full(const std::filesystem::path& path) {
 
 TEST(SafetensorsWriter, FullDiskIsAnError) {
   TemporaryFolder folder;
-  if (mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) GTEST_SKIP() << "may not mount a small tmpfs";
+  if (mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) GTEST_SKIP() << "no right to mount a tmpfs";
   expect_disk_full(folder / "f");
   umount(folder.path().c_str());
 }

@@ -1,4 +1,4 @@
-// Headers of safetensors files, valid and malicious.
+// Tests headers of safetensors files, valid and malicious.
 #include "store_test_util.h"
 #include "tessera/store/safetensors.h"
 

@@ -37,7 +37,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// /dev/shm if it is writable, because small files there need no disk I/O. For tests that sync hundreds of times.
+// For tests that sync hundreds of times. Returns /dev/shm if it is writable, because files there need no disk I/O.
 inline std::filesystem::path memory_folder() {
   return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
 }
@@ -51,7 +51,7 @@ inline std::string contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The bytes of a safetensors file with this header and `data_bytes` zero bytes of data.
+// Returns the bytes of a safetensors file with this header and `data_bytes` zero bytes of data.
 inline std::string safetensors_bytes(const std::string& header, size_t data_bytes) {
   std::string text;
   for (int i = 0; i < 8; ++i) text += static_cast<char>(header.size() >> (8 * i) & 0xff);

@@ -1,4 +1,4 @@
-// Ranks as threads of one process, for tests of collective operations. They exchange only texts.
+// Runs ranks as threads of one process, for tests of collective operations. The ranks exchange only texts.
 #pragma once
 
 #include <condition_variable>
@@ -16,8 +16,8 @@
 
 namespace tessera {
 
-// The state that the ranks of a group share. When a rank leaves, the ranks that wait for it fail immediately. A test of
-// a skipped collective therefore ends.
+// The state that the ranks of a group share. When a rank leaves, the ranks that wait for it fail immediately. So a test
+// ends even if a rank skips a collective.
 class ThreadGroup {
  public:
   explicit ThreadGroup(int size) : texts_(static_cast<size_t>(size)) {}
@@ -90,8 +90,8 @@ class ThreadCommunicator : public Communicator {
   const int rank_, size_;
 };
 
-// Runs `work` on each of `size` ranks. Returns the message of the error of each rank, by rank; empty if it threw none.
-// The error must be of type E.
+// Runs `work` on each of `size` ranks. Returns the error message of each rank, indexed by rank; empty if the rank threw
+// no error. The message of an error that is not of type E begins with "another kind of error: ".
 template <typename E = Error, typename Rank = ThreadCommunicator>
 std::vector<std::string> run_ranks(int size, const std::function<void(Communicator&)>& work) {
   auto group = std::make_shared<ThreadGroup>(size);

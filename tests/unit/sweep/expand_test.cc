@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Reads words as `tessera train` does: a file first, then flags with values, and booleans without.
+// Reads words like `tessera train`: a configuration file, and flags. Flags of booleans have no value.
 ResolvedSettings resolve_words(const std::vector<std::string>& words) {
   SettingSources sources;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -119,7 +119,7 @@ TEST_F(Sweep, errors_of_rules) {
   EXPECT_THAT(error_of("[settings]\ntrain_size = \"500 * nprocs\"\n"),
               HasSubstr("s.toml:2: settings.train_size: \"500 * nprocs\": \"nprocs\" is not a setting. Did you mean "
                         "\"nproc\"?"));
-  EXPECT_THAT(error_of("[settings]\ntrain_size = \"lr * 2\"\n"), HasSubstr("\"lr\" has no whole number"));
+  EXPECT_THAT(error_of("[settings]\ntrain_size = \"lr * 2\"\n"), HasSubstr("\"lr\" is not a whole number"));
   EXPECT_THAT(error_of("[settings]\ntrain_size = \"eval_size\"\neval_size = \"train_size + 1\"\n"),
               HasSubstr("depends on itself"));
   EXPECT_THAT(error_of("[settings]\ngrad_accum = \"0 - 1\"\n"), HasSubstr("\"0 - 1\" = -1: must be at least 1"));
@@ -213,7 +213,7 @@ TEST_F(Sweep, errors_of_the_file) {
               HasSubstr("--nproc: contradicts s.toml:2: matrix.nproc"));
 }
 
-// The product of random axes is complete, without repetition, and each run has the values that its name says.
+// The product of random axes is complete and has no repetitions. Each run has the values that its name contains.
 TEST_F(Sweep, random_matrices) {
   std::mt19937 source(3);
   const std::vector<std::string> settings{"seed", "train_size", "max_steps", "batch_size", "nproc"};

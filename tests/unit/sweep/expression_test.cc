@@ -60,9 +60,10 @@ TEST(Expression, errors_name_place_and_reason) {
   }
 }
 
-// A random expression, its text, and its value by another way: over the tree, in 128 bits.
+// A random expression as a tree. text_of() returns its text. tree_value() computes its value independently, in 128
+// bits.
 struct Tree {
-  char sign = 'n';  // a number; 'v': nproc; 'm': minus
+  char sign = 'n';  // 'n': number; 'v': nproc; 'm': unary minus; or +, -, *, /
   int64_t number = 0;
   std::unique_ptr<Tree> left{}, right{};
 };
@@ -85,7 +86,7 @@ int rank_of(const Tree& tree) {
   return tree.sign == '+' || tree.sign == '-' ? 0 : tree.sign == '*' || tree.sign == '/' ? 1 : 2;
 }
 
-// Sets parentheses only where the precedence needs them.
+// Returns the text of a tree, with parentheses only where the precedence needs them.
 std::string text_of(const Tree& tree, std::mt19937& source) {
   const std::string blank = source() % 2 ? " " : "";
   const auto inner = [&](const Tree& part, int least) {

@@ -37,7 +37,8 @@ TEST(Continuation, LengthMayChangeAnywhereAndRatesInANewFolder) {
             "was made with seed = 42, and this run has 7; with lr = 5e-05, and this run has 0.001");
 }
 
-// The ranks and micro-batches of a step may change if their product stays. Tokens and samples exclude each other.
+// The number of ranks and the number of micro-batches of a step may change if their product stays the same. A run with
+// batch_tokens cannot continue a run with batch_size, nor the reverse.
 TEST(Continuation, MicroBatches) {
   const auto of = [](int64_t size, int64_t tokens, int64_t grad_accum, int ranks) {
     Settings s;
@@ -77,10 +78,10 @@ TEST(Continuation, EveryKeyIsJudged) {
     EXPECT_THAT(changes_between(then, now), IsEmpty());
   }
   EXPECT_EQ(num_always, 2);
-  EXPECT_EQ(num_in_a_new_folder, 18);  // the size of the table: all its keys are in the fingerprint
+  EXPECT_EQ(num_in_a_new_folder, 18);  // with the 2 above, all keys of the table kMayChange
 }
 
-// A checkpoint from before the setting has fp32 states.
+// A checkpoint that is older than the setting optimizer_states has fp32 states.
 TEST(Continuation, OldCheckpointsHaveSinglePrecisionStates) {
   Record then = fingerprint({});
   then.erase("optimizer_states");
@@ -95,9 +96,10 @@ TEST(Continuation, OldCheckpointsHaveSinglePrecisionStates) {
 TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {
   Settings s;
   s.lr = 1;
-  EXPECT_EQ(note_of_length(s, 4, 8, 4, 4),
-            "The run has 8 steps now instead of 4. The steps done keep their learning rates. From here the rate falls "
-            "towards step 8 rather than 4. Step 5 has the rate 0.5, which is 0 by the schedule of 4 steps");
+  EXPECT_EQ(
+      note_of_length(s, 4, 8, 4, 4),
+      "The run has 8 steps now instead of 4. The finished steps keep their learning rates. From here the rate falls "
+      "towards step 8 instead of 4. The rate of step 5 is 0.5, but with 4 steps it would be 0");
   s.lr_decay_steps = 100;
   EXPECT_THAT(note_of_length(s, 4, 8, 4, 4), HasSubstr("does not depend"));
   s.lr_decay_steps = 0;
@@ -105,8 +107,7 @@ TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {
   EXPECT_THAT(note_of_length(s, 4, 8, 4, 4), HasSubstr("does not depend"));
   EXPECT_THAT(note_of_length(s, 8, 4, 4, 4), HasSubstr("all of them are done"));
   s.warmup_ratio = 0.5;
-  EXPECT_THAT(note_of_length(s, 4, 8, 3, 3),
-              HasSubstr("Step 4 has the rate 0.75, which is 1 by the schedule of 4 steps"));
+  EXPECT_THAT(note_of_length(s, 4, 8, 3, 3), HasSubstr("The rate of step 4 is 0.75, but with 4 steps it would be 1"));
 }
 
 TEST(Continuation, LengthRoundsUp) {

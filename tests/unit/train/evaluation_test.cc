@@ -13,7 +13,7 @@ struct Outcome {
   std::string notes;
 };
 
-// The keys for examples with these ids. The prediction of example i is "i".
+// Returns the keys of the predictions for examples with these ids. The prediction of example i is "answer i".
 Outcome keys_of(const std::vector<std::string>& ids) {
   Outcome outcome;
   Console console({}, {{}, [&](std::string_view text) { outcome.notes += text; }, {}});

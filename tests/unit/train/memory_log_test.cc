@@ -101,7 +101,7 @@ TEST_F(MemoryLogs, EachStartHasItsOwnFiles) {
   }
   EXPECT_EQ(files(), (std::set<std::string>{"cpu_memory_log.txt", "cpu_memory_log.1.txt", "cpu_memory_log.2.txt",
                                             "ledger-rank-0.jsonl", "ledger-rank-0.1.jsonl", "ledger-rank-0.2.jsonl"}));
-  EXPECT_NE(text_of("cpu_memory_log.1.txt").find("\n       0.000"), std::string::npos) << "the oldest has number 1";
+  EXPECT_NE(text_of("cpu_memory_log.1.txt").find("\n       0.000"), std::string::npos) << "the oldest log has number 1";
   EXPECT_NE(text_of("cpu_memory_log.txt").find("\n       2.000"), std::string::npos);
 }
 

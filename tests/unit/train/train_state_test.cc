@@ -1,4 +1,4 @@
-// The state of a run in a checkpoint, without the arrays.
+// Tests the state of a run in a checkpoint, without the arrays.
 #include "tessera/train/train_state.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(TrainState, ComesBackAsItWas) {
   EXPECT_EQ(back.to_json(kFingerprint), state.to_json(kFingerprint));
 }
 
-// Older checkpoints do not contain fused_micro_batches and loaded_types.
+// Older checkpoints contain neither fused_micro_batches nor loaded_types.
 TEST(TrainState, WhatWasNotSetIsNotKnown) {
   const TrainState back = there_and_back({});
   EXPECT_EQ(back.fused_micro_batches, std::nullopt);

@@ -48,7 +48,7 @@ TEST(Worker, ReportsWhyThereIsNoGpu) {
   EXPECT_EQ(note(), "");
   variables.clear();
   info.has_driver = true;
-  info.problem = "the driver supports CUDA 11.8, and this program was built with 13.0";
+  info.problem = "the driver supports CUDA 11.8, but this program was built with 13.0";
   EXPECT_EQ(note(), "No GPU is used, although this machine has a driver: " + info.problem);
   info.devices.emplace_back();
   EXPECT_EQ(note(), "");

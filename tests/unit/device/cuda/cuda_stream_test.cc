@@ -23,21 +23,22 @@ View view_of_value(int64_t& value) {
   return {reinterpret_cast<std::byte*>(&value), DType::i64, {1}};
 }
 
-// The events that the next user of a buffer waits for: its last write and the reads since then.
+// The events that the next user of a buffer waits for: the buffer's last write and the reads since that write.
 struct Uses {
   Event written;
   std::vector<Event> read;
 };
 
-// Runs the same hundred copies and host tasks on the streams, and then in order on this thread. The results must match.
+// Runs a hundred random copies and host tasks on the streams, and computes the same in order on this thread. The
+// results must match.
 void run_and_compare(uint64_t seed) {
   RandomStream random(seed, 3);
   Values values{}, expected{};
   for (size_t i = 0; i < kBuffers; ++i) values[i] = expected[i] = static_cast<int64_t>(i) + 1;
   std::array<std::unique_ptr<Stream>, kStreams> streams;
-  streams[0] = std::make_unique<CudaStream>(0, Waits::in_caller);  // as for the kernels
+  streams[0] = std::make_unique<CudaStream>(0, Waits::in_caller);  // like the stream of the GPU's kernels
   for (size_t i = 1; i < 4; ++i) streams[i] = std::make_unique<CudaStream>(0, Waits::in_own_thread);
-  streams[4] = make_host_stream();  // as for the CPU's kernels
+  streams[4] = make_host_stream();  // like the stream of the CPU's kernels
   std::array<Uses, kBuffers> uses;
   for (int piece = 0; piece < 100; ++piece) {
     const size_t s = random.next_below(kStreams), from = random.next_below(kBuffers);
@@ -46,7 +47,7 @@ void run_and_compare(uint64_t seed) {
     stream.wait(uses[from].written);
     stream.wait(uses[to].written);
     for (const Event& event : uses[to].read) stream.wait(event);
-    const bool computes = s == 4 || (s > 0 && random.next_below(3) == 0);  // such as file I/O, on a GPU's stream
+    const bool computes = s == 4 || (s > 0 && random.next_below(3) == 0);  // host work, such as file I/O
     if (computes) {
       stream.run([&values, from, to, piece] { values[to] = 3 * values[to] + values[from] + piece; });
       expected[to] = 3 * expected[to] + expected[from] + piece;
