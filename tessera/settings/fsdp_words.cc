@@ -55,6 +55,10 @@ SettingValue dtype_word(const SettingValue& value, const std::string& where) {
   return one_of({"fp32", "bf16", "fp16"}, text, where);
 }
 
+// The classes of transformers' and torch's blocks for the models that Tessera has. gpt has the last one.
+const std::vector<std::string> kBlockClasses = {"BloomBlock",        "LlamaDecoderLayer", "MistralDecoderLayer",
+                                                "Qwen2DecoderLayer", "Qwen3DecoderLayer", "TransformerEncoderLayer"};
+
 // Checks a comma-separated list of block classes. In Tessera, every block is a unit.
 void check_wrapped_classes(const SettingValue& value, const std::string& where) {
   const std::string text = word(value, where);
@@ -63,10 +67,11 @@ void check_wrapped_classes(const SettingValue& value, const std::string& where) 
     const std::string name = text.substr(begin, end - begin);
     begin = end + 1;
     const std::string last = name.substr(name.rfind('.') + 1);  // without a path such as torch.nn.modules.transformer.
-    if (last == "BloomBlock" || last == "TransformerEncoderLayer") continue;
+    if (std::ranges::find(kBlockClasses, last) != kBlockClasses.end()) continue;
     throw UsageError(
         where, fmt::format("{} is not a block class that this key supports", quoted_value(name)),
-        "Give BloomBlock or, for gpt, TransformerEncoderLayer; or remove the key, because every block is a unit");
+        fmt::format("Give the class of the model's blocks ({}), or remove the key, because every block is a unit",
+                    joined(kBlockClasses, ", ")));
   }
 }
 

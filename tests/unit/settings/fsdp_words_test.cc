@@ -47,7 +47,8 @@ TEST(Fsdp, words_of_accelerate) {
 TEST(Fsdp, words_of_the_trainer_and_of_pytorch) {
   const ResolvedSettings r = resolved(
       "[fsdp]\nsharding_strategy = \"_HYBRID_SHARD_ZERO2\"\nbackward_prefetch = \"backward_pre\"\n"
-      "transformer_layer_cls_to_wrap = [\"BloomBlock\"]\nlimit_all_gathers = true\ncpu_offload = false\n"
+      "transformer_layer_cls_to_wrap = [\"LlamaDecoderLayer\", \"Qwen3DecoderLayer\"]\nlimit_all_gathers = "
+      "true\ncpu_offload = false\n"
       "mixed_precision_policy = {param_dtype = \"torch.bfloat16\", reduce_dtype = \"float32\", buffer_dtype = "
       "\"bf16\"}\n");
   EXPECT_EQ(r.settings.strategy, ShardingStrategy::hybrid_shard_zero2);
@@ -75,9 +76,11 @@ TEST(Fsdp, what_is_wrong) {
   EXPECT_EQ(error("[fsdp]\nshardingstrategy = 1"),
             "c:2: fsdp.shardingstrategy: unknown FSDP setting. Did you mean \"sharding_strategy\"?");
   EXPECT_EQ(error("[fsdp]\ncpu_offload = \"true\""), "c:2: fsdp.cpu_offload: must be true or false, got \"true\"");
-  EXPECT_EQ(error("[fsdp]\ntransformer_layer_cls_to_wrap = \"GPT2Block\""),
-            "c:2: fsdp.transformer_layer_cls_to_wrap: \"GPT2Block\" is not a block class that this key supports. Give "
-            "BloomBlock or, for gpt, TransformerEncoderLayer; or remove the key, because every block is a unit");
+  EXPECT_EQ(
+      error("[fsdp]\ntransformer_layer_cls_to_wrap = \"GPT2Block\""),
+      "c:2: fsdp.transformer_layer_cls_to_wrap: \"GPT2Block\" is not a block class that this key supports. Give the "
+      "class of the model's blocks (BloomBlock, LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer, "
+      "Qwen3DecoderLayer, TransformerEncoderLayer), or remove the key, because every block is a unit");
   EXPECT_EQ(error("strategy = \"zero1\"\n[fsdp]\nsharding_strategy = 1"),
             "c:3: fsdp.sharding_strategy: is given twice, first in line 1");
   EXPECT_NE(error("[fsdp]\nsharding_strategy = 1\nfsdp_sharding_strategy = 2").find("is given twice"),
