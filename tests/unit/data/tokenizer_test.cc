@@ -185,11 +185,12 @@ INSTANTIATE_TEST_SUITE_P(
                 ": pre_tokenizer: ", "prepend_scheme is not \"never\""},
         BadFile{"/decoder", "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"add_prefix_space\": false}",
                 ": decoder: ", "prepend_scheme is not \"never\""},
-        BadFile{"/pre_tokenizer",
-                "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"String\": \"-\"}, "
-                "\"behavior\": \"Removed\", \"invert\": false}, {\"type\": \"Metaspace\", \"replacement\": \"_\", "
-                "\"prepend_scheme\": \"first\"}]}",
-                ": pre_tokenizer.pretokenizers[1]: ", "\"first\", after a Split with the behavior Removed"},
+        BadFile{
+            "/pre_tokenizer",
+            "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"String\": \"-\"}, "
+            "\"behavior\": \"Removed\", \"invert\": false}, {\"type\": \"Metaspace\", \"replacement\": \"_\", "
+            "\"prepend_scheme\": \"first\"}]}",
+            ": pre_tokenizer.pretokenizers[1]: ", "\"first\" is not supported after a Split with the behavior Removed"},
         BadFile{"/post_processor", "{\"type\": \"BertProcessing\"}", ": post_processor: ", "\"BertProcessing\""},
         BadFile{"/post_processor", "{\"type\": \"RobertaProcessing\"}", ": post_processor: ", "\"RobertaProcessing\""},
         BadFile{"/post_processor", "{\"type\": \"TemplateProcessing\", \"single\": []}",
