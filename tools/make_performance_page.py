@@ -311,6 +311,9 @@ def figures():
 # Tables in hand-written documents: document, name in the comments, text.
 PARTS = [
     ("README.md", "figures", figures),
+    ("README.md", "llama", lambda: summary_table(
+        Subject("", "gpu-llama.json", ["rate", "mfu", "stack", "peer", "ratio"],
+                rows=lambda row: row["values"].get("peer")))),
     ("docs/tuning.md", "one GPU", lambda: summary_table(
         Subject("", "gpu-speed.json", ["rate", "mfu"],
                 rows=lambda row: row["values"]["gpus"] == 1 and "mfu" in row["values"]))),
