@@ -1,5 +1,5 @@
-// Memory in last-in-first-out order: the forward pass pushes arrays, the backward pass pops them. All are in one
-// buffer. Its size comes from a rehearsal of the largest step on the counting device.
+// Memory in last-in-first-out order: the forward pass pushes arrays, the backward pass pops them. All arrays are in one
+// buffer. The size of the buffer comes from a rehearsal of the largest step on the counting device.
 #pragma once
 
 #include <optional>
