@@ -132,7 +132,7 @@ struct BackwardRow {
 // Computes d_x and the sums over rows: Σ d_y∘x̂ for the weight, Σ d_y for the bias. d_x includes the residual.
 // gridDim.x · blockDim.y rows are processed at a time. The rows of a block are gridDim.x apart. A block loads its next
 // rows while it computes. It writes its sums to partial [gridDim.x, kParameters, C]. A thread has few channels, so its
-// sums take few registers, and many warps fit on a multiprocessor. Unless y is null, it gets the norm's output again.
+// sums take few registers, and many warps fit on a multiprocessor. If y is not null, y gets the norm's output again.
 template <template <typename> class Row, typename T, int N, int kPacks, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const T* __restrict__ bias,
