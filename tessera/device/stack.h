@@ -54,7 +54,8 @@ class StackScope {
   int64_t mark_;
 };
 
-// A scope whose height is reported separately (the head's). Such scopes must not be nested.
+// A scope whose highest use of the stack is reported separately. The model's head uses it. Such scopes must not be
+// nested.
 class MeasuredScope {
  public:
   explicit MeasuredScope(Stack& stack) : scope_(stack), stack_(stack) {

@@ -2,8 +2,8 @@
 // stream.
 //
 // Letters: B sequences, N tokens (all sequences of a micro-batch concatenated, no padding), C channels, I/O channels in
-// and out of a linear layer, H heads, K heads of keys and values, D head dimension, W channels of a row of qkv, F inner
-// channels of a gated layer, V vocabulary, M rows that carry loss, P elements of a flat array.
+// and out of a linear layer, H heads of queries, K heads of keys and values, D head dimension, W channels of a row of
+// qkv, F inner channels of a gated layer, V vocabulary, M rows with loss, P elements of a flat array.
 //
 // Floating-point views of one call share one type T, unless stated otherwise: f32, bf16, f16, or f64 for gradient
 // checks. With a 16-bit T, statistics (stats, rstd, log_sum_exp) are f32, and gradients of parameters (d_weight,

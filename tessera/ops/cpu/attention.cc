@@ -174,7 +174,7 @@ void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t
 }
 
 // Computes o for queries [begin, end), at most kGroup. o points to this head in the sequence's first row, and its row
-// stride is C. log_sum_exp likewise, with row stride H; or null.
+// stride is C. log_sum_exp points to the same head and row, with row stride H, or is null.
 template <typename T>
 void forward_group(const Head<T>& head, int64_t begin, int64_t end, const Scratch<T>& scratch, T* o, int64_t o_stride,
                    T* log_sum_exp, int64_t num_heads) {

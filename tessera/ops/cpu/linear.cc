@@ -21,8 +21,8 @@ class Grid {
     int64_t row_begin, row_end, begin, end;
   };
 
-  // Among the grids near the coarsest, selects the one whose busiest thread has the least work. The cost of a tile is
-  // its multiply-adds plus packing its rows and columns. The unit is one multiply-add per step of k.
+  // Among the coarsest grid and finer ones, selects the one whose busiest thread has the least work. The cost of a tile
+  // is its multiply-adds plus packing its rows and columns. The unit is one multiply-add per step of k.
   Grid(int64_t rows, int64_t columns, int64_t threads) : rows_(rows), columns_(columns) {
     const int64_t coarse_rows = pieces(rows, kTileRows), coarse_columns = pieces(columns, kTileColumns);
     int64_t least = 0;
