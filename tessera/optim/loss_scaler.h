@@ -10,7 +10,7 @@ namespace tessera {
 // The effect of a gradient overflow on the scale. A step without overflow gives `none`.
 enum class Overflow {
   none,
-  searched,   // the search continues: the scale falls, or the overflow uses up hysteresis
+  searched,   // the search continues: the scale falls, or the hysteresis delays its fall
   stuck,      // the scale is fixed or at most min_scale, and gradients still overflow
   exhausted,  // the scale is at min_scale under DeepSpeed's rules, which then end the run
 };

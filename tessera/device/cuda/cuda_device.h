@@ -51,7 +51,7 @@ constexpr int64_t most_cuda_graphs(int64_t held_bytes) {
 
 struct CudaMemory {
   int64_t total_bytes = 0;   // of the GPU
-  int64_t usable_bytes = 0;  // by this process: free memory plus what its ledger holds
+  int64_t usable_bytes = 0;  // by this process: free memory plus what the ledger holds
 };
 // `device` must be a CUDA device.
 CudaMemory cuda_memory_of(Device& device);

@@ -27,7 +27,7 @@ struct Factors {
   int64_t ldb;
 };
 
-// Whether Tessera's own register blocks compute products of type T (float or double, as everywhere here). Otherwise
+// T is float or double in this header. Whether Tessera's own register blocks compute products of type T. Otherwise
 // CBLAS computes them. In float on AVX-512, the register blocks reach five sixths of the processor's peak; OpenBLAS
 // reaches two thirds. The register blocks add the terms of an element in the same order for every tile. CBLAS may
 // change the order with a tile's shape.

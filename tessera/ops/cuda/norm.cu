@@ -269,7 +269,7 @@ void norm_backward(const Context& context, View d_y, View x, View weight, View b
         blocks = std::min<int64_t>({num_rows, context.num_multiprocessors, Context::scratch_elems<A>() / width});
         const size_t shared = rows.rows > 1 ? static_cast<size_t>(rows.rows * width) * sizeof(A) : 0;
         auto* const kernel = norm_backward_kernel<Row, T, n, packs, threads>;
-        allow_shared(kernel, packs == 1 ? threads * n * kParameters * sizeof(A) : 0);  // the maximum of all widths
+        allow_shared(kernel, packs == 1 ? threads * n * kParameters * sizeof(A) : 0);  // enough for every width
         kernel<<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
             data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<T>(bias), data_of<A>(stats),
             data_of<T>(residual), data_of<T>(d_x), data_of<T>(y), context.scratch_of<A>(), num_rows,
