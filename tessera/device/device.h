@@ -1,6 +1,6 @@
-// A device owns memory, books it, and has streams of work. The CPU computes immediately, on its thread pool. Each of
-// its other streams has its own thread. The counting device allocates nothing and runs nothing. An engine on the
-// counting device computes the plan of a run.
+// A device owns memory, books it, and has streams of work. On a CPU, the compute stream works immediately, on the
+// thread pool. Each other stream has its own thread. The counting device allocates nothing and runs nothing. An engine
+// on the counting device computes the plan of a run.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A thread takes pieces of work from a queue. An event is reached when enough pieces are done.
+// A thread takes pieces of work from a queue. An event is reached when all pieces that were queued before it are done.
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -15,7 +15,7 @@ namespace {
 struct Progress {
   std::mutex mutex;
   std::condition_variable advanced;
-  uint64_t num_done = 0;  // pieces of work, in order
+  uint64_t num_done = 0;  // pieces of work, including skipped ones
   std::exception_ptr failure;
 };
 

@@ -10,7 +10,8 @@ namespace tessera {
 
 enum class Category : uint8_t {
   parameters,     // this rank's kept parameters, in the type of the computation
-  master,         // rests of 16-bit parameters; the optimizer's own parameters, if those above are on another tier
+  master,         // what an f32 master has beyond its 16-bit parameters (the rests, base/dtype.h); the optimizer's own
+                  // parameters, if `parameters` is on another tier
   gradients,      // sums over a step
   optimizer,      // AdamW's moments
   gathered,       // full units while they are needed, and their gradients before the reduction
@@ -51,7 +52,7 @@ class Ledger {
  public:
   void add(Category category, int64_t bytes);
   void remove(Category category, int64_t bytes);
-  void enter(Phase phase);  // peaks of the phase start from the bytes held now
+  void enter(Phase phase);  // the phase's peaks are at least the bytes held now
 
   int64_t current(Category category) const { return current_[index(category)]; }
   int64_t current_total() const { return total_; }

@@ -1,5 +1,5 @@
-// Memory in last-in-first-out order: the forward pass pushes arrays, the backward pass pops them. All are in one
-// buffer. Its size comes from a rehearsal of the largest step on the counting device.
+// Memory in last-in-first-out order: the forward pass pushes arrays, the backward pass pops them. All arrays are in one
+// buffer. The size of the buffer comes from a rehearsal of the largest step on the counting device.
 #pragma once
 
 #include <optional>
@@ -54,7 +54,8 @@ class StackScope {
   int64_t mark_;
 };
 
-// A scope whose height is reported separately (the head's). Such scopes must not be nested.
+// A scope whose highest use of the stack is reported separately. The model's head uses it. Such scopes must not be
+// nested.
 class MeasuredScope {
  public:
   explicit MeasuredScope(Stack& stack) : scope_(stack), stack_(stack) {

@@ -39,9 +39,9 @@ class StreamGraph {
 };
 
 // One queue of work of a device. Calls return immediately, except on compute streams: on a CPU the calling thread does
-// the work; on a GPU the calling thread waits for host work that the stream must wait for. If work throws, its stream
-// fails: later work on it is skipped, and every waiting caller gets the exception. Only one thread may put work on a
-// stream.
+// the work; on a GPU the calling thread waits for host work that the stream must wait for. If work throws on a compute
+// stream, the call throws. If work throws on another stream, the stream fails: later work on it is skipped, and every
+// waiting caller gets the exception. Only one thread may put work on a stream.
 class Stream {
  public:
   virtual ~Stream() = default;  // waits for all its work

@@ -2,8 +2,8 @@
 // stream.
 //
 // Letters: B sequences, N tokens (all sequences of a micro-batch concatenated, no padding), C channels, I/O channels in
-// and out of a linear layer, H heads, K heads of keys and values, D head dimension, W channels of a row of qkv, F inner
-// channels of a gated layer, V vocabulary, M rows that carry loss, P elements of a flat array.
+// and out of a linear layer, H heads of queries, K heads of keys and values, D head dimension, W channels of a row of
+// qkv, F inner channels of a gated layer, V vocabulary, M rows with loss, P elements of a flat array.
 //
 // Floating-point views of one call share one type T, unless stated otherwise: f32, bf16, f16, or f64 for gradient
 // checks. With a 16-bit T, statistics (stats, rstd, log_sum_exp) are f32, and gradients of parameters (d_weight,
@@ -35,12 +35,12 @@ enum class Activation { none, gelu_tanh, relu, silu };
 // or re-sharding.
 struct Dropout {
   float rate = 0;     // 0: no dropout, and the other members are ignored
-  uint64_t seed = 0;  // of the run; row ids differ between updates
+  uint64_t seed = 0;  // of the run; masks differ between updates because the row ids do
   uint32_t site = 0;  // differs between the places in the model
   View row_ids;       // [N] i64
 };
 
-// How to draw a token from the probabilities that logits stand for. In this order: the logits are divided by the
+// How to draw a token from the softmax of a row of logits. In this order: the logits are divided by the
 // temperature; top_k keeps the tokens with the k greatest logits; of these tokens, top_p keeps the most likely ones,
 // until their probabilities sum to p. A token that is as likely as the last kept one is kept too.
 struct Sampling {
@@ -58,7 +58,7 @@ struct LinearEpilogue {
 // The places of a head's queries, keys and values in a row of qkv [N, W]. Query head h uses the keys and values of head
 // h / (H / K), for K heads of keys and values.
 enum class QkvLayout {
-  interleaved,  // head · 3D + {0, D, 2D}; K = H: BLOOM
+  interleaved,  // query, key and value of a head at head · 3D + {0, D, 2D}; needs K = H (BLOOM)
   blocked,      // all queries, then all keys, then all values; within each, head · D
 };
 
@@ -109,8 +109,8 @@ class Kernels {
 
   // ---- complete arrays ----------------------------------------------------------------------------------------------
   virtual void fill(View x, double value) = 0;
-  // Equal shapes. Floating-point types, or a rest as the target. Copies if both types are equal. The fills accept the
-  // same types for x.
+  // Both views have the same shape and a floating-point type. `to` may also be a rest: the part of an f32 that is lost
+  // in f16 or bf16 (base/dtype.h). Copies if both types are equal. The fills accept the types of `to` for x.
   virtual void convert(View from, View to) = 0;
   virtual void join(View narrow, View rest, View x) = 0;  // x f32 from its f16 or bf16 and the rest; equal shapes
   // Element i of x draws from counter first_elem + i of (seed, stream). A shard therefore gets the same values as in
@@ -231,29 +231,29 @@ class Kernels {
   // f32 stored in two arrays: f16 or bf16, and their `rest`. If only moments are written, the call does not access
   // parameters, and they may be empty. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for
   // NaN.
-  // Moments and parameters may also be bf16, without a rest. They are updated in f32 from unrounded values, and rounded
-  // stochastically when they are stored.
+  // Moments and parameters may also be bf16, without a rest. The update computes in f32. It uses the new moments before
+  // they are rounded. Results are rounded stochastically when they are stored.
   virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
                      View v /*[P]*/, const AdamWStep& step) = 0;
   // Whether adamw() accepts every value of AdamWStep::writes.
   virtual bool can_split_adamw() const { return false; }
 
-  // While on, the first call with a shape may take longer, to find the fastest algorithm for later calls with this
-  // shape. The results have the same bits as without it.
+  // While tuning is on, the first call with a shape may take longer, to find the fastest algorithm for later calls with
+  // this shape. The results have the same bits as without tuning.
   virtual void set_tuning(bool) {}
 
   // Floating-point operations of the linear layers since construction (ops/flops.h). Attention is not included: its
   // count depends on the lengths of the sequences, which the caller knows.
   int64_t flops() const { return flops_; }
 
-  // The bytes of scratch under Category::workspace that grows to the needs of the largest call. Only 16-bit types on
-  // the CPU have such scratch. A caller that knows its work in advance reserves the scratch, and then no call
-  // allocates.
+  // The current size of the scratch that grows to the needs of the largest call. It is under Category::workspace. Only
+  // 16-bit types on the CPU have such scratch. A caller that knows its work in advance reserves the scratch, and then
+  // no call allocates.
   virtual int64_t scratch_bytes() const { return 0; }
   virtual void reserve_scratch(int64_t) {}
 
  protected:
-  // Counts a linear layer's product, or one of its backward pass.
+  // Counts one product of a linear layer, in the forward or the backward pass.
   void count_linear(View rows /*[N, I]*/, View weight /*[O, I]*/) {
     flops_ += linear_flops(rows.shape[0], weight.shape[1], weight.shape[0]);
   }

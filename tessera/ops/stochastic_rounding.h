@@ -3,9 +3,9 @@
 // expected result is the value itself, so updates much smaller than a unit of bf16 are not lost. Rounding to nearest
 // would lose them.
 //
-// The random bits are a pure function of (seed, update, element of the model). Sharding, offload, pieces and devices
-// therefore do not change them. 64 elements use the four words of 16 Philox counters. 16 neighbouring elements use the
-// same word of 16 neighbouring counters, so vector code needs no shuffles.
+// The random bits are a pure function of (seed, update, element of the model). They are therefore the same on every
+// device, for every sharding, and if the arrays are updated in pieces. 64 elements use the four words of 16 Philox
+// counters. 16 neighbouring elements use the same word of 16 neighbouring counters, so vector code needs no shuffles.
 #pragma once
 
 #include <bit>

@@ -9,8 +9,8 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
 };
 
-// The coefficients of update `step` (from 1). The update multiplies gradients by `gradient_scale`. `num_decayed`: the
-// first elements of the shard, which decay.
+// The coefficients of update `step` (from 1). The update multiplies gradients by `gradient_scale`. The first
+// `num_decayed` elements of the shard decay, the others do not.
 AdamWStep adamw_step(const AdamWOptions& options, int64_t step, double learning_rate, double gradient_scale,
                      int64_t num_decayed);
 

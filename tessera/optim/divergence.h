@@ -1,4 +1,4 @@
-// Detects divergence of the training from a loss that is still finite.
+// Detects that training diverges while the loss is still finite.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@ namespace tessera {
 // The effect of a gradient overflow on the scale. A step without overflow gives `none`.
 enum class Overflow {
   none,
-  searched,   // the search continues: the scale falls, or the overflow uses up hysteresis
+  searched,   // the search continues: the scale falls, or the hysteresis delays its fall
   stuck,      // the scale is fixed or at most min_scale, and gradients still overflow
   exhausted,  // the scale is at min_scale under DeepSpeed's rules, which then end the run
 };
@@ -24,7 +24,7 @@ struct LossScaleOptions {
   double fixed_scale = 0;  // > 0: never changes
   double initial_scale = 65536;
   int64_t window = 2000;   // steps without overflow that double the scale
-  int64_t hysteresis = 1;  // deepspeed: overflows halve the scale from this number on; earlier ones only count
+  int64_t hysteresis = 1;  // deepspeed: the first hysteresis − 1 overflows do not change the scale; later ones halve it
   double min_scale = 1;    // an overflow at this scale is not part of the search; deepspeed: it ends the run
 };
 

@@ -116,7 +116,7 @@ TEST_P(RestTest, EqualsTheHosts) {
   expect_rest("fill");
   fill_all([&](View view) { ops.fill_normal(view, 0.5, 2, 42, 3, 5); });
   expect_rest("fill_normal");
-  for (const double scale : {1.0, 1e-4, 1e-5, 1e-6}) {  // f16 values become subnormal, and zero
+  for (const double scale : {1.0, 1e-4, 1e-5, 1e-6}) {  // with the small scales, f16 values are subnormal or zero
     ops.fill_uniform(x, -3 * scale, scale, 42, 4, 0);
     ops.convert(x, narrow);
     ops.convert(x, rest);

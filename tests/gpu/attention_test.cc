@@ -118,14 +118,15 @@ void AttentionTest::check(const Case& c, By by) {
     k.attention_forward(at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
     k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv));
   });
-  // Scores reach slope·T. They are rounded to ε of their size, which is a relative error of the probabilities. o is an
-  // average of values ≤ 1, divided by 1 − rate. Its weights and the result are rounded to the type.
+  // Scores reach slope·T, with an error of ε times their size. This absolute error of a score is the relative error of
+  // its probability. o is an average of values ≤ 1, divided by 1 − rate. Its weights and the result are rounded to the
+  // type.
   const double scores =
       arithmetic_roundoff(dtype()) * (8 * (c.alibi ? c.longest() : 4) + 2 * static_cast<double>(c.head_dim) + 32);
   log_sum_exp.expect_close(scores * 2, "log_sum_exp");
   o.expect_close(2 * scores + 4 * roundoff(dtype()) * std::max(1.0, o.largest()), "o");
-  // Weights, d_score and the o in delta are rounded to the type. The sums over them have either sign. The largest
-  // results therefore bound the sum of their terms up to a small factor.
+  // Weights, d_score and the o in delta are rounded to the type. The terms of a sum, and their errors, have both signs.
+  // The error of each sum is therefore bounded by a small multiple of the largest result.
   const double largest = std::max(1.0, d_qkv.largest());
   d_qkv.expect_close((8 * scores + 12 * roundoff(dtype())) * largest, "d_qkv");
 

@@ -1,6 +1,8 @@
-"""The memory that NVML reports for a run differs from its ledger by less than 2 %. Both include the driver and NCCL.
+"""The memory that NVML reports for a run differs by less than 2 % from the run's ledger.
 
-python3 tests/gpu/memory_test.py path/to/tessera, on a machine with 4 GPUs. With fewer GPUs it runs the cases that fit.
+Both include the driver and NCCL.
+
+Run `python3 tests/gpu/memory_test.py path/to/tessera` on a machine with 4 GPUs. With fewer GPUs it skips some cases.
 """
 import json
 import os

@@ -111,10 +111,10 @@ class CudaDevice final : public Device {
   cuda::CudaStream compute_;
 };
 
-// Page-locked memory of the host. All threads of the team touch the pages of a block; then the block is locked.
-// (cudaHostAlloc does both in the calling thread.) Blocks have exactly their size; PyTorch's pool rounds up to powers
-// of two. A returned block is kept for the next request of its size. Before a new block is allocated, kept blocks are
-// freed until all blocks together fit into the ledger's peak.
+// Page-locked memory of the host. All threads of the pool touch the pages of a block; then the block is locked.
+// (cudaHostAlloc does both in the calling thread.) A block has the requested size, rounded up to full pages; PyTorch's
+// pool rounds up to powers of two. A returned block is kept for the next request of its size. Before a new block is
+// allocated, kept blocks are freed until all blocks together fit into the ledger's peak.
 class PinnedHostDevice final : public CpuDevice {
  public:
   PinnedHostDevice(ThreadPool& pool, int64_t most_bytes) : CpuDevice(pool), most_bytes_(most_bytes) {}
@@ -144,7 +144,7 @@ class PinnedHostDevice final : public CpuDevice {
     kept_bytes_ += bytes;
   }
   const char* remedy() const override {
-    return "The host has no more memory: offload to files (:file), or use more ranks on several machines";
+    return "The host has no more memory: offload to files (--offload ...:file), or use more ranks on several machines";
   }
 
   // Locks a new block. Leaves it unlocked if the system does not allow it.

@@ -19,10 +19,10 @@ struct CudaDeviceInfo {
 struct CudaInfo {
   bool built = false;                   // this program has the CUDA back end
   std::string toolkit;                  // version of the build's toolkit, "13.0"
-  std::string architectures;            // compiled for these, "80 90"
+  std::string architectures;            // the GPU architectures that it was compiled for, "80 90"
   bool has_driver = false;              // the machine has NVIDIA's driver, of any version
   std::string problem;                  // why no device is visible; empty if one is
-  std::vector<CudaDeviceInfo> devices;  // visible under CUDA_VISIBLE_DEVICES, by ordinal
+  std::vector<CudaDeviceInfo> devices;  // visible under CUDA_VISIBLE_DEVICES, in the order of their ordinals
 };
 
 // What CUDA sees on this machine. Never throws, even without a driver.
@@ -37,9 +37,10 @@ std::unique_ptr<Device> make_cuda_device(int ordinal);
 // only its own GPU (`srun --gpus-per-task`). The result is then 0.
 int cuda_ordinal_of_rank(int local_rank);
 
-// Memory on a GPU for the driver's context, our kernels' code, cuBLASLt's code, and some of the graphs of blocks. It is
-// booked under Category::context before it is allocated. Measured on H200s with driver 580: 532 to 540 MiB for models
-// of 0.5 to 7 billion parameters, independent of batch sizes. The rest of this constant is for graphs.
+// Memory on a GPU for the driver's context, our kernels' code, cuBLASLt's code, and some of the CUDA graphs of blocks
+// (engine/block_graphs.h). It is booked under Category::context before it is allocated. Measured on H200s with driver
+// 580: 532 to 540 MiB for models of 0.5 to 7 billion parameters, independent of batch sizes. The rest of this constant
+// is for graphs.
 inline constexpr int64_t kCudaContextBytes = int64_t{576} << 20;
 // The number of block graphs that fit into the rest of kCudaContextBytes plus 1.5 % of the bytes that a process holds
 // on its GPU. This keeps the ledger within 2 % of the measured memory. A graph took 145 to 157 KiB in measurements.
@@ -50,7 +51,7 @@ constexpr int64_t most_cuda_graphs(int64_t held_bytes) {
 
 struct CudaMemory {
   int64_t total_bytes = 0;   // of the GPU
-  int64_t usable_bytes = 0;  // by this process: free memory plus what its ledger holds
+  int64_t usable_bytes = 0;  // by this process: free memory plus what the ledger holds
 };
 // `device` must be a CUDA device.
 CudaMemory cuda_memory_of(Device& device);
@@ -60,9 +61,9 @@ std::string cuda_pci_address_of(Device& device);
 std::string cuda_uuid_of(Device& device);
 
 // Page-locked host memory: GPUs copy from and to it asynchronously at full speed. A block takes its size, rounded up to
-// full pages. A freed block is kept for the next request of that size if the ledger's peak leaves room. Freeing a
-// buffer does not wait: copies from and to the buffer must have finished. The device is of kind cpu. `pool` must
-// outlive it.
+// full pages. A freed block is kept for the next request of that size. A new block replaces kept blocks if all blocks
+// together would exceed the ledger's peak. Freeing a buffer does not wait: copies from and to the buffer must have
+// finished. The device is of kind cpu. `pool` must outlive it.
 //
 // A block is ordinary memory, with slower copies, if more than `most_bytes` would be locked or if the system refuses to
 // lock the block.

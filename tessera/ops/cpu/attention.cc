@@ -84,7 +84,7 @@ struct Head {
     multiply_packed(num_queries, num_keys, head_dim, q + q0 * stride, stride, keys, Result::set, s, kStride, scratch);
   }
   // Replaces q·kᵀ for the keys from k0 on by q·kᵀ/√D + slope·position, and returns the maximum. `count` is a multiple
-  // of kLanes. Columns after the last visible key hold −∞.
+  // of kLanes. The columns of hidden keys already hold −∞.
   T scale_and_bias(int64_t k0, int64_t count, T* s) const {
     const T scale_here = scale, slope_here = slope;
     const auto first = static_cast<int32_t>(k0);
@@ -111,8 +111,8 @@ struct Visible {
         end(std::min(query + 1 - k0, num_keys)) {}
 };
 
-// Sets the scores of the other keys to −∞. Returns the number of columns to compute. It is a multiple of kLanes, so no
-// element is left for a scalar loop.
+// Sets the scores of the keys that are not `seen` to −∞, in the columns to compute. Returns the number of these
+// columns. It is a multiple of kLanes, so no element is left for a scalar loop.
 template <typename T>
 int64_t hide(T* s, const Visible& seen) {
   const int64_t whole = (seen.end + kLanes - 1) / kLanes * kLanes;
@@ -174,7 +174,7 @@ void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t
 }
 
 // Computes o for queries [begin, end), at most kGroup. o points to this head in the sequence's first row, and its row
-// stride is C. log_sum_exp likewise, with row stride H; or null.
+// stride is C. log_sum_exp points to the same head and row, with row stride H, or is null.
 template <typename T>
 void forward_group(const Head<T>& head, int64_t begin, int64_t end, const Scratch<T>& scratch, T* o, int64_t o_stride,
                    T* log_sum_exp, int64_t num_heads) {
@@ -292,8 +292,9 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
   }
 }
 
-// Whether one head of keys and values in the longest sequence takes longer than a thread's share of all work. Then the
-// work of each head is divided too. Scores are then computed twice: 7 products instead of 5.
+// Whether attention_backward() should divide the work of each head. It then computes scores twice: 7 products instead
+// of 5. True if one undivided head of keys and values in the longest sequence takes longer than a thread's share of all
+// divided work.
 bool is_longest_too_long(View starts, int64_t kv_heads, int64_t window, int num_threads) {
   double longest = 0, sum = 0;
   const auto* const at = starts.as<int32_t>();
@@ -351,7 +352,7 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
   const int64_t group = HeadOffsets::queries_per_kv_head(shape), block_keys = keys_of_block(shape.head_dim);
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    // Calls body(head, gradients) for head h in a task's sequence. It is head i of its group, from 0.
+    // Calls body(head, gradients) for query head h in a task's sequence. i is the head's index in its group, from 0.
     const auto with_head = [&](const AttentionTasks::Task& task, int64_t h, int64_t i, const auto& body) {
       const HeadOffsets offsets(shape, h);
       const int64_t at = task.begin * channels + h * shape.head_dim;

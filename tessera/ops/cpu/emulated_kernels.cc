@@ -203,7 +203,7 @@ class EmulatedKernels final : public Kernels {
       for (View* view : updated) replace(view, true, true);
     }
 
-    // Rounds the results into their views.
+    // Rounds the results and the updated arrays into their 16-bit views.
     void round() const {
       for (size_t i = 0; i < num_results_; ++i) wide_.convert(results_[i].wide, results_[i].rounded);
     }

@@ -60,7 +60,8 @@ class Finish {
            (backward_ ? !made_again_ : !preactivation_);
   }
   T* result() const { return result_; }
-  // The arrays that apply() reads and writes, from this element on. Unused entries are null.
+  // Arrays that apply() reads or writes, from this element on: the result, the preactivation, and the residual if it is
+  // another array than the result. Unused entries are null.
   std::array<const T*, 3> touched(int64_t row, int64_t column) const {
     const int64_t at = row * columns_ + column;
     const bool apart = residual_ && residual_ != result_;

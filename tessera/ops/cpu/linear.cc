@@ -21,8 +21,8 @@ class Grid {
     int64_t row_begin, row_end, begin, end;
   };
 
-  // Among the grids near the coarsest, selects the one whose busiest thread has the least work. The cost of a tile is
-  // its multiply-adds plus packing its rows and columns. The unit is one multiply-add per step of k.
+  // Among the coarsest grid and finer ones, selects the one whose busiest thread has the least work. The cost of a tile
+  // is its multiply-adds plus packing its rows and columns. The unit is one multiply-add per step of k.
   Grid(int64_t rows, int64_t columns, int64_t threads) : rows_(rows), columns_(columns) {
     const int64_t coarse_rows = pieces(rows, kTileRows), coarse_columns = pieces(columns, kTileColumns);
     int64_t least = 0;
@@ -40,7 +40,7 @@ class Grid {
     }
   }
   int64_t count() const { return rows_ > 0 && columns_ > 0 ? row_tiles_ * column_tiles_ : 0; }
-  // Consecutive tiles share columns, and therefore a part of the weight.
+  // Consecutive tiles share columns, and therefore a part of the right factor.
   Tile operator[](int64_t index) const {
     const int64_t i = index % row_tiles_, j = index / row_tiles_;
     return {border(rows_, kRowUnit, i, row_tiles_), border(rows_, kRowUnit, i + 1, row_tiles_),
@@ -91,7 +91,7 @@ void finished_product(Team& team, const Factors<T>& factors, const Finish<T>& fi
   });
 }
 
-// sums += column sums of d_y [rows, columns] over columns [begin, end). The rows are added in order.
+// sums[c] += the sum of column c of d_y [rows, columns], for c in [begin, end). The rows are added in order.
 template <typename T>
 void add_column_sums(const T* d_y, int64_t rows, int64_t columns, int64_t begin, int64_t end, T* sums) {
   for (int64_t row = 0; row < rows; ++row) {

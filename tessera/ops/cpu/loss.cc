@@ -11,7 +11,7 @@ namespace tessera::cpu {
 namespace {
 
 // Columns per chunk. A chunk stays in L1 between its two passes. Chunks are combined in order, so results do not depend
-// on the threads that took them.
+// on which thread computed which chunk.
 constexpr int64_t kChunk = 8192;
 
 template <typename T>

@@ -1,4 +1,4 @@
-// The head's loss, and argmax over the vocabulary.
+// The loss of the model's head, and argmax over the vocabulary.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

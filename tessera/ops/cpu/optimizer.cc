@@ -33,7 +33,8 @@ void widen_block(const ElementOf<D>* from, T* to) {
   }
 }
 
-// R: the type of the parameters, or of the rest if they are split. If R is bf16, the moments have this type too.
+// R: the type of the parameters or, if parameters are stored as 16-bit values and a rest, the type of the rest. If R is
+// bf16, the moments have this type too.
 template <typename T, AdamWWrites kWrites, DType G, DType R>
 struct Arrays {
   static constexpr bool kNarrow = R == DType::bf16;

@@ -1,7 +1,7 @@
-// Copies a block of b, up to 512 deep and 256 wide, into strips of 32 columns. Copies a few panels of 14 rows of a next
-// to the strips. Both fit in L2, and the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in
-// 28 of the 32 registers. Each step of k needs two vectors of b and 14 broadcasts of a for 28 multiply-adds, so neither
-// loads nor the cache limit the speed.
+// Copies a block of the right factor `b`, up to 512 deep and 256 wide, into strips of 32 columns. Copies up to four
+// panels of the left factor `a`, of 14 rows each, into the same scratch. Both fit in L2, and the panel in use stays in
+// L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32 registers. Each step of k needs two vectors of
+// `b` and 14 broadcasts of `a` for 28 multiply-adds, so neither loads nor the cache limit the speed.
 #include "tessera/ops/cpu/packed_product.h"
 
 #if defined(__AVX512F__)
@@ -39,7 +39,7 @@ void store(float* to, Vector value) {
   *reinterpret_cast<UnalignedVector*>(to) = value;
 }
 
-// The layout of a panel of a in scratch: 14 rows of kPanelStride elements or, if a is transposed, k rows of kRows
+// The layout of a panel of `a` in scratch: 14 rows of kPanelStride elements or, if `a` is transposed, k rows of kRows
 // elements.
 enum class Panel { by_row, by_depth };
 
@@ -156,7 +156,7 @@ void pack_strips(Transpose transpose, const float* b, int64_t ldb, int64_t depth
   }
 }
 
-// Packs up to kPanels panels of a, together `rows` rows.
+// Packs up to kPanels panels of `a`, together `rows` rows.
 void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth, int64_t rows, float* panels) {
   if (transpose == Transpose::no) {
     for (int64_t r = 0; r < rows; ++r) {
@@ -176,8 +176,8 @@ void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth
   }
 }
 
-// The stored block of a that is packed next: rows [0, rows) and columns [0, depth), or, if a is transposed, rows [0,
-// depth) and columns [0, rows).
+// The stored block of `a` that is packed next: rows [0, rows) and columns [0, depth) or, if `a` is transposed, rows
+// [0, depth) and columns [0, rows).
 struct Source {
   const float* at;
   int64_t ld, depth, rows;
@@ -224,7 +224,7 @@ void multiply_edge(MultiplyBlock block, int64_t rows, int64_t columns, int64_t d
   }
 }
 
-// Multiplies up to kPanels panels of a by all strips of a block of b.
+// Multiplies up to kPanels panels of `a` by all strips of a block of `b`.
 void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64_t depth, const float* panels,
                      const float* strips, const Target& target, const Source& next) {
   const auto& blocks = transpose_a == Transpose::yes ? kBlocks<Panel::by_depth> : kBlocks<Panel::by_row>;
@@ -250,7 +250,7 @@ int64_t depth_of_parts(int64_t k) {
   return (depth + kLanes - 1) / kLanes * kLanes;
 }
 
-// Where rows from i on and columns from n0 on of the product go, for the part of k that begins at k0.
+// The place for the product's rows from i on and columns from n0 on, for the part of k that begins at k0.
 Target target_of(Result result, float* c, int64_t ldc, const Continuation<float>* continuation, int64_t i, int64_t n0,
                  int64_t k0, bool last_part) {
   Target target{k0 > 0 ? Result::add : result, c, ldc, {}, 0};

@@ -27,7 +27,7 @@ struct Factors {
   int64_t ldb;
 };
 
-// Whether Tessera's own register blocks compute products of type T (float or double, as everywhere here). Otherwise
+// T is float or double in this header. Whether Tessera's own register blocks compute products of type T. Otherwise
 // CBLAS computes them. In float on AVX-512, the register blocks reach five sixths of the processor's peak; OpenBLAS
 // reaches two thirds. The register blocks add the terms of an element in the same order for every tile. CBLAS may
 // change the order with a tile's shape.
@@ -77,8 +77,8 @@ constexpr int64_t packed_elems(int64_t depth, int64_t columns) {
 template <typename T>
 Packed<T> pack(Transpose transpose, int64_t depth, int64_t columns, const T* b, int64_t ldb, T* room);
 
-// c [m, columns] = or += a [m, depth] · the first rows and columns of b. If lda is kPackedRowStride, the rows of a are
-// used in place. Otherwise they are copied first.
+// c [m, columns] = or += a [m, depth] · the first `depth` rows and `columns` columns of b. If lda is kPackedRowStride,
+// the rows of `a` are used in place. Otherwise they are copied first.
 inline constexpr int64_t kPackedRowStride = 544;
 template <typename T>
 void multiply_packed(int64_t m, int64_t columns, int64_t depth, const T* a, int64_t lda, const Packed<T>& b,

@@ -65,8 +65,8 @@ class Team {
   }
 
   // Splits [0, count) into one contiguous range per thread and calls body(thread, begin, end) for each range that is
-  // not empty. Bounds are multiples of `multiple`, except `count`. The split depends only on the arguments and
-  // num_threads().
+  // not empty. Bounds are multiples of `multiple`, except for the last end, which is `count`. The split depends only on
+  // the arguments and num_threads().
   template <typename Body>
   void for_ranges(int64_t count, int64_t multiple, Body&& body) {
     const int64_t units = (count + multiple - 1) / multiple, threads = num_threads();

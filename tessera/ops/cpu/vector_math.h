@@ -52,7 +52,7 @@ inline double reciprocal(double x) {
 
 // ln x within 2 ulp of max(|ln x|, 1e-3) for normal x > 0: x = 2^e · (1 + f), with the polynomial of logf in Cephes.
 inline float log_positive(float x) {
-  // Moves the mantissa to [√½, √2), so that f is small on both sides of 1.
+  // Moves the mantissa to [√½, √2), so that the magnitude of f is small.
   const uint32_t bits = std::bit_cast<uint32_t>(x) - 0x3f3504f3u;
   const float e = static_cast<float>(static_cast<int32_t>(bits) >> 23);
   const float f = std::bit_cast<float>((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;

@@ -6,10 +6,11 @@
 namespace tessera::cuda {
 
 // The tanh form of GELU in the formula of transformers' BLOOM: x·s with s = (1 + tanh u)/2 = 1/(1 + e^(−2u)) and u =
-// k·x·(1 + 0.044715·x²). k = √(2/π), rounded as there.
+// k·x·(1 + 0.044715·x²). k = √(2/π), rounded as in BLOOM.
 inline constexpr double kGeluScale = 0.79788456, kGeluCubic = 0.044715;
 
-// For 16-bit elements the hardware's exponential and reciprocal are accurate enough: roughly 2^-21 of the result.
+// For 16-bit elements the hardware's exponential and reciprocal are accurate enough: their error is roughly 2^-21 of
+// the result.
 template <bool kFast, typename A>
 __device__ inline A gelu_sigmoid(A x) {
   const A exponent = A(-2 * kGeluScale) * x * (A(1) + A(kGeluCubic) * x * x);

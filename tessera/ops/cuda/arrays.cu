@@ -129,7 +129,8 @@ __global__ void add_sums_kernel(const double* __restrict__ sums, int count, doub
   for (int i = 0; i < count; ++i) *sum += sums[i];
 }
 
-// Σ (word + 1) · (an odd number from the word's position), modulo 2^64. The order of integer additions does not matter.
+// Σ (word + 1) · (an odd number computed from the word's index), modulo 2^64. The order of integer additions does not
+// matter.
 __global__ void hash_kernel(const uint16_t* __restrict__ x, int64_t count, unsigned long long* sum) {
   unsigned long long mine = 0;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;

@@ -42,7 +42,7 @@ struct BackwardTiles {
   static constexpr int kOwn = kTileRows * Rows::kStride, kPass = kPassing<Products> * Rows::kStride;
   T *own[3], *passing[2];
   float* numbers;  // [2 stages][2][kPassing]
-  uint32_t* kept;  // [2 stages][kPassing/2][4]: for two queries, which of the keys [16w, 16w + 16) dropout keeps
+  uint32_t* kept;  // [2 stages][kPassing/2][4]: word w of two queries: the keys in [16w, 16w + 16) that dropout keeps
   __device__ explicit BackwardTiles(unsigned char* shared) {
     T* const base = reinterpret_cast<T*>(shared);
     own[0] = base;

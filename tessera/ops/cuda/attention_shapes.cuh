@@ -16,7 +16,7 @@ struct Heads {
   int width;                          // W: elements of a row of qkv
   int head_stride, kv_head_stride;    // elements from a head to the next one, within a row
   int key_offset, value_offset;       // of head 0 within a row
-  int window;                         // a query sees at most this many keys; kNoWindow: all up to its own
+  int window;                         // a query sees at most this many keys; kNoWindow: all up to its own position
   const float* slopes;                // [H] or null
   const int32_t* starts;              // [B+1]
   int num_sequences;

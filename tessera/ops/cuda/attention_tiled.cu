@@ -26,7 +26,7 @@ template <int D>
 inline constexpr int kStride = D + 4;
 template <int D>
 inline constexpr int kScoreStride = kPassing<D> + 4;
-// The number of a head's elements that a thread sums: groups of four neighbours.
+// The number of a head's elements that a thread sums, in groups of four neighbours.
 template <int D>
 inline constexpr int kElems = D / kColumns;
 
@@ -387,7 +387,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   }
 }
 
-// Shared memory of a kernel with `own_tiles` tiles of its own rows, two tiles of the other side, and one of scores.
+// Shared memory of a kernel with `own_tiles` tiles of its own rows, two tiles of passing rows, and one of scores.
 template <int D>
 constexpr size_t shared_bytes(int own_tiles) {
   const int own = own_tiles * kRows * kStride<D>, passing = 2 * kPassing<D> * kStride<D>;

@@ -1,5 +1,6 @@
-// The formulas are in attention_backward.cuh. The first kernel computes the gradients of queries, the second kernel the
-// gradients of keys and values. Scores are computed twice, but the order of all additions is fixed.
+// The formulas are in attention_backward.cuh. The first kernel computes the deltas, the second the gradients of
+// queries, and the third the gradients of keys and values. Scores are computed twice, but the order of all additions is
+// fixed.
 #include <algorithm>
 #include <cmath>
 #include <limits>

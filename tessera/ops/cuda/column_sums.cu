@@ -1,5 +1,5 @@
-// A block sums a few columns over all rows, so no second kernel has to add parts. Very many rows are divided into
-// parts, and a second launch adds the sums of the parts.
+// Up to kUndivided rows, a block sums a few columns over all rows, so no second launch has to add parts. More rows are
+// divided into parts, and a second launch adds the sums of the parts.
 #include "tessera/ops/cuda/column_sums.h"
 
 #include <algorithm>
@@ -117,10 +117,10 @@ void add_column_sums(const Context& context, std::span<const ColumnSums> arrays)
     const int64_t columns = x.shape[1], most = std::min(Context::scratch_elems<A>() / columns, kMostParts);
     const int64_t parts = num_rows <= kUndivided ? 1 : std::max<int64_t>(1, std::min(num_rows / kPartRows, most));
     TESSERA_ASSERT(parts == 1 || x.data != context.scratch);
-    with_pack<T>(columns | last.shape[1], {x, last}, [&](auto n) {  // pack sizes are powers of two
+    with_pack<T>(columns | last.shape[1], {x, last}, [&](auto n) {  // a power of two that divides a | b divides both
       with_sum_type<T>(last_sums.dtype, [&](auto zero_sum) {
         using G = decltype(zero_sum);
-        constexpr int kWide = n > 1 ? kWideColumns : kColumns;  // one warp has all lanes of a row
+        constexpr int kWide = n > 1 ? kWideColumns : kColumns;  // a row takes kWide / n lanes, at most a warp
         int64_t all_columns = 0;
         for (const ColumnSums& one : arrays) all_columns += one.x.shape[1];
         const bool wide = parts > 1 || all_columns > kMostColumns;

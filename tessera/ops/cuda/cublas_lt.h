@@ -1,4 +1,4 @@
-// cuBLASLt, loaded when the first CUDA kernels are made, so that the program also starts without NVIDIA libraries.
+// cuBLASLt, loaded when it is first needed, so that the program also starts without NVIDIA libraries.
 #pragma once
 
 #include <cublasLt.h>

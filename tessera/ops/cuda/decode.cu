@@ -68,7 +68,7 @@ struct Partial {
 };
 
 // A group of kLanes lanes handles up to kMembers query heads of a head of keys and values, so that it reads the cache
-// once for all of them: lane i has packs i, i + kLanes, … of N elements. The groups of a block handle neighbouring
+// once for all of them. Lane i has packs i, i + kLanes, … of N elements. The groups of a block handle neighbouring
 // heads, so together they read contiguous pieces of the cache's rows. A block processes one split of the sequence's
 // keys.
 template <typename T, int N, int kLanes, int kPacks, int kMembers>
@@ -225,7 +225,7 @@ void with_group(int head_dim, Body&& body) {
 }
 
 // Calls body(members) with a constant: the query heads that a group of lanes handles together. If a lane has several
-// packs of a head, the registers suffice for one query head.
+// packs of a head, the registers suffice for only one query head.
 template <int kPacks, typename Body>
 void with_members(int group, Body&& body) {
   using std::integral_constant;

@@ -28,8 +28,8 @@ __device__ inline Gate<A> gate_of(A x) {
   }
 }
 
-// A thread has N neighbouring elements of h. It reads all its inputs before it writes, because an output may be the
-// same array as an input.
+// A thread has N neighbouring elements of h. It reads all its inputs before it writes, because the outputs of the
+// backward pass may be the same arrays as its inputs.
 template <typename T, int N, Activation kActivation>
 __global__ void __launch_bounds__(kThreads)
     gated_forward_kernel(const T* __restrict__ gate_up, T* __restrict__ h, int64_t packs, int64_t packs_of_row) {

@@ -44,7 +44,7 @@ LinearEpilogue rows_of(const LinearEpilogue& epilogue, int64_t begin, int64_t en
 }
 
 // Adds the epilogue to `product`, so that one kernel computes both. Returns false if the epilogue needs a separate
-// kernel. After true, products.can() must also accept the product.
+// kernel. If the result is true, the caller must still check products.can(product).
 bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, View preactivation) {
   if (epilogue.dropout.rate > 0 || epilogue.activation == Activation::relu) return false;
   product.bias = bias;
@@ -54,7 +54,7 @@ bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, V
     product.added = epilogue.residual;
     return true;
   }
-  // Not for double: cuBLASLt and Tessera's GELU round √(2/π) differently, and the difference is visible in double.
+  // GELU is not fused in double: cuBLASLt and Tessera round √(2/π) differently, and the difference is visible.
   if (epilogue.residual || !bias || product.left.dtype == DType::f64) return false;
   product.fused = preactivation ? Fused::gelu_keep : Fused::gelu;
   product.aux = preactivation;

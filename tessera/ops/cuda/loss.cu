@@ -71,7 +71,7 @@ __device__ inline void add_pack(const Pack<T, N>& pack, LogSum<Acc<T>>& mine) {
   for (int j = 0; j < N; ++j) mine.sum += power<T>(fma(x[j], kBase<T>, shift));
 }
 
-// (softmax − one-hot)·scale of the elements from `first` on. scale must be > 0.
+// (softmax − one-hot)·scale of the elements from `first` on.
 template <typename T, int N>
 __device__ inline Pack<T, N> gradient_of(const Pack<T, N>& pack, Acc<T> log_sum_exp, int64_t first, int target,
                                          Acc<T> scale) {
@@ -91,7 +91,7 @@ __device__ inline double loss_of(const LogSum<A>& all, A at_target) {
   return static_cast<double>(all.maximum) + ::log(static_cast<double>(all.sum)) - static_cast<double>(at_target);
 }
 
-// exp(from − to). 0 if `from` is −∞, the maximum without logits.
+// exp(from − to). If `from` is −∞, as for a part without logits, the result is 0.
 template <typename A>
 __device__ inline A correction(A from, A to) {
   return from == lowest<A>() ? A(0) : exp(from - to);
@@ -114,7 +114,7 @@ __device__ LogSum<A> block_log_sum(const LogSum<A>& mine, LogSum<A>* shared) {
   return warp_log_sum(lane < kWarps ? shared[lane] : LogSum<A>{lowest<A>(), 0});
 }
 
-// One block per row. It reads the row twice and writes it once.
+// One block per row. It reads the row once for the loss. For the gradient, it reads the row again and writes it.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(T* logits, const int32_t* __restrict__ targets, int64_t vocabulary, Acc<T> d_scale,
@@ -138,7 +138,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One cluster of blocks per row (sm_90 and later). Each block keeps one slice of the row in its shared memory.
-// Therefore a row is read once and written once, even if it is larger than the shared memory of one block.
+// Therefore a row is read once, and written once if a gradient is computed, even if it is larger than the shared memory
+// of one block.
 constexpr int kCluster = 8, kSliceThreads = 512;
 constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10, kOtherSharedBytes = 1 << 10;
 

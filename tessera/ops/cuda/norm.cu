@@ -132,7 +132,7 @@ struct BackwardRow {
 // Computes d_x and the sums over rows: Σ d_y∘x̂ for the weight, Σ d_y for the bias. d_x includes the residual.
 // gridDim.x · blockDim.y rows are processed at a time. The rows of a block are gridDim.x apart. A block loads its next
 // rows while it computes. It writes its sums to partial [gridDim.x, kParameters, C]. A thread has few channels, so its
-// sums take few registers, and many warps fit on a multiprocessor. Unless y is null, it gets the norm's output again.
+// sums take few registers, and many warps fit on a multiprocessor. If y is not null, y gets the norm's output again.
 template <template <typename> class Row, typename T, int N, int kPacks, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const T* __restrict__ bias,
@@ -269,7 +269,7 @@ void norm_backward(const Context& context, View d_y, View x, View weight, View b
         blocks = std::min<int64_t>({num_rows, context.num_multiprocessors, Context::scratch_elems<A>() / width});
         const size_t shared = rows.rows > 1 ? static_cast<size_t>(rows.rows * width) * sizeof(A) : 0;
         auto* const kernel = norm_backward_kernel<Row, T, n, packs, threads>;
-        allow_shared(kernel, packs == 1 ? threads * n * kParameters * sizeof(A) : 0);  // the maximum of all widths
+        allow_shared(kernel, packs == 1 ? threads * n * kParameters * sizeof(A) : 0);  // enough for every width
         kernel<<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
             data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<T>(bias), data_of<A>(stats),
             data_of<T>(residual), data_of<T>(d_x), data_of<T>(y), context.scratch_of<A>(), num_rows,

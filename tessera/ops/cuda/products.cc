@@ -205,8 +205,8 @@ bool Products::is_to_be_tuned(const Product& p, const Plan& plan) const {
   return status == cudaStreamCaptureStatusNone;
 }
 
-// Two orders of adding K terms in f32 differ in the last bits of the sum. About one 16-bit result in 10,000 shows the
-// difference. Zeros, such as gradients of rows without loss, add nothing, and infinities give the same sum in any
+// If terms are added in f32 in another order, the last bits of the sum differ. About one 16-bit result in 10,000 shows
+// the difference. Zeros, such as gradients of rows without loss, add nothing, and infinities give the same sum in any
 // order.
 bool Products::bits_show_order(const Product& p) const {
   constexpr int64_t kManyResults = int64_t{1} << 18;

@@ -38,8 +38,8 @@ struct Product {
 
 class Products {
  public:
-  // `workspace` has kProductWorkspaceBytes and must outlive the object. With allow_tf32, f32 products round their
-  // factors.
+  // `workspace` has kProductWorkspaceBytes and must outlive the object. With allow_tf32, f32 products truncate
+  // their factors to 11 bits.
   Products(const Context& context, std::byte* workspace, bool allow_tf32);
   ~Products();
   Products(const Products&) = delete;

@@ -7,7 +7,7 @@
 
 namespace tessera::cuda {
 
-// Code for GPUs before sm_80 contains none of these instructions. Callers check Context::code_major first.
+// Code for GPUs before sm_80 omits the instructions below, which need sm_80. Callers check Context::code_major first.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 inline constexpr bool kHasMma = false;
 #else

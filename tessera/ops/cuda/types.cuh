@@ -213,7 +213,8 @@ T* data_of(View view) {
   return reinterpret_cast<T*>(view.data);
 }
 
-// Calls body(N) with a constant: the widest pack that rows of `columns` elements and all views allow, or 1.
+// Calls body(N) with a constant: kPackOf<T> if rows of `columns` elements and the addresses of all views allow it,
+// otherwise 1.
 template <typename T, typename Body>
 void with_pack(int64_t columns, std::initializer_list<View> views, Body&& body) {
   bool aligned = columns % kPackOf<T> == 0;
