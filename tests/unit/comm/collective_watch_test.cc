@@ -52,7 +52,7 @@ TEST_F(Pending, WorkBeforeACollectiveIsNotItsTime) {
   EXPECT_EQ(look(100), "");
 }
 
-TEST_F(Pending, EachStreamHasItsOwn) {
+TEST_F(Pending, EachStreamHasItsOwnCollectives) {
   stream.put();
   collective("a", stream);
   collective("b", other);
@@ -127,7 +127,7 @@ TEST_F(Watch, TheLibrarysErrorIsReportedWithTheLastCollective) {
               testing::MatchesRegex("rank 1: (after )?all_gather of parameters of h.3: NCCL has failed. .*"));
 }
 
-TEST_F(Watch, WhatEndsIsForgotten) {
+TEST_F(Watch, CollectivesThatEndAreForgotten) {
   std::atomic<int> looks = 0;
   CollectiveWatch watch(options(0.2), [&] { return ++looks, std::string(); });
   watch.begin("all_gather", "parameters of h.3", stream);
@@ -139,7 +139,7 @@ TEST_F(Watch, WhatEndsIsForgotten) {
   EXPECT_EQ(failure.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
 }
 
-TEST_F(Watch, ADeviceThatFailsIsLeftToWhoComputesOnIt) {
+TEST_F(Watch, AFailureOfTheDeviceIsNotReported) {
   std::atomic<int> looks = 0;
   {
     CollectiveWatch watch(options(0.01), [&]() -> std::string {

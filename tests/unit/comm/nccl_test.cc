@@ -96,7 +96,7 @@ TEST_F(Nccl, BeginsWithTheFirstArrayAndBooksWhatItTakes) {
   EXPECT_EQ(booked_mib(), 390 + 490);
 }
 
-TEST_F(Nccl, OneThatDoesNotEndIsReportedByTheRankOfTheWorld) {
+TEST_F(Nccl, ACollectiveThatDoesNotEndIsReportedWithTheRankInTheWorld) {
   set(kSuccess, kSuccess);
   const auto world = make_group(0.01);
   const auto group = world->split(0, 0, 2);

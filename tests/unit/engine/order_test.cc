@@ -346,7 +346,8 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EXPECT_TRUE(outcome(*make(device, host, options, 3)) == outcome(*make(*device_, *host_, options, 3)));
 }
 
-// Every tier, with one and with many pieces per unit, must compute the bits of an engine whose streams are threads.
+// Every tier, with one and with many pieces per unit, must compute the same bits as an engine whose streams are
+// threads.
 TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   std::vector<Offload> all(std::begin(kOffloads), std::end(kOffloads));
   all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
@@ -382,7 +383,7 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
 }
 
 // If a step has one micro-batch, the squares of its gradients are added up on the device, before the gradients leave
-// it. The sum equals the sum for gradients that stay there.
+// it. The sum equals the sum of gradients that stay on the device.
 TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
   ModelConfig config = small_config("bloom");
   config.num_layers = 11;

@@ -225,8 +225,8 @@ TEST(Attention, FloatGradientsFollowDouble) {
     expected.forward();
     expected.backward(d_o_double);
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
-    // The tolerance is like that of the forward pass, but for sums over up to T queries. The terms shrink as 1/T, and
-    // dP has a magnitude up to √D/3.
+    // The tolerance follows from the same errors as in the forward pass, but the sums have up to T terms, one per
+    // query. The terms shrink as 1/T. The gradients of the probabilities have magnitudes up to √D/3.
     const double tolerance = 0x1p-24 * (4 * longest + 64) * std::sqrt(static_cast<double>(c.head_dim)) * 4;
     expect_close(call.d_qkv, expected.d_qkv, tolerance, "d_qkv");
   }

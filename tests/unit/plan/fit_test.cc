@@ -85,8 +85,8 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
 }
 
 // Compares the search with an exhaustive search. The exhaustive search plans every number of checkpointed blocks with
-// every batch size. The batch sizes are, for each power of two, the largest divisor of 12 that does not exceed it. The
-// memory limits are the needs of all these configurations.
+// every batch size. The batch sizes are, for each power of two, the largest divisor of 12 that does not exceed it. Each
+// of these configurations gives one memory limit: the memory that it needs.
 TEST(Fit, checkpoints_as_few_blocks_as_possible) {
   FitRequest r = request(1, kPlenty);
   r.fixed = {"strategy", "offload"};
@@ -243,7 +243,7 @@ TEST(Fit, offloads_to_files_within_the_disk) {
   r.limits = {.device_bytes = kPlenty, .one_memory = true, .disk_bytes = kPlenty};
   int64_t least = find_fit(r).best->plan.peak_bytes();
   std::optional<Configuration> files;
-  for (;;) {  // less and less memory
+  for (;;) {  // each round has less memory
     r.limits.device_bytes = least - 1;
     const FitResult result = find_fit(r);
     if (!result.best) break;

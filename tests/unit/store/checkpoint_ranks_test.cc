@@ -102,7 +102,7 @@ TEST(CheckpointOfRanks, HoldsOneFilePerRank) {
                                                    "rank-00002-of-00003.safetensors", kState, "manifest.json"));
 }
 
-// Damages each file in turn. Worlds of each size must find it, and all ranks must report the same error.
+// Damages each file in turn. One to four ranks must find the damage, and all of them must report the same error.
 TEST(CheckpointOfRanks, DamageOfAnyFileIsFoundByAllRanks) {
   TemporaryFolder output(memory_folder());
   save(output.path(), 7, 3, 0.5f);

@@ -42,7 +42,7 @@ FolderOwner on_another_host(double stale_after_s) {
   return owner;
 }
 
-// Tries until the folder is taken. Returns true then.
+// Tries until this lock has taken the folder. Then returns true.
 bool take(OutputLock& lock) {
   while (!lock.try_take()) lock.pause();
   return true;

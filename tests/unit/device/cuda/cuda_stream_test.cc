@@ -23,7 +23,8 @@ View view_of_value(int64_t& value) {
   return {reinterpret_cast<std::byte*>(&value), DType::i64, {1}};
 }
 
-// The events that the next user of a buffer waits for: the buffer's last write and the reads since that write.
+// The events of a buffer: its last write, which every next user waits for, and the reads since then, which the next
+// writer also waits for.
 struct Uses {
   Event written;
   std::vector<Event> read;
