@@ -97,7 +97,7 @@ TEST_F(Watch, ACollectiveThatDoesNotEndIsReported) {
   EXPECT_EQ(board->waiting(), "Rank 1 waited in reduce_scatter of gradients of h.3.");
 }
 
-TEST_F(Watch, ADeviceThatDoesNotAnswerIsNotWaitedFor) {
+TEST_F(Watch, TheWatchDoesNotWaitForADeviceThatDoesNotAnswer) {
   std::promise<void> answer;
   CollectiveWatch watch(options(0.01),
                         [answered = answer.get_future().share()] { return answered.wait(), std::string(); });
@@ -134,7 +134,7 @@ TEST_F(Watch, CollectivesThatEndAreForgotten) {
   stream.put();
   watch.called(stream);
   stream.finish();
-  while (looks < 25) std::this_thread::yield();  // 10 ms each, in all more than the time limit
+  while (looks < 25) std::this_thread::yield();  // one look per 10 ms: together longer than the time limit
   EXPECT_EQ(board->waiting(), "");
   EXPECT_EQ(failure.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
 }

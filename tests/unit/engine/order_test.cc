@@ -1,5 +1,5 @@
 // Tests the order of an offloaded update under the latest possible schedule: a stream's work runs only when somebody
-// waits for it. If the engine omits a wait, the order or the bits are then wrong.
+// waits for it. If the engine omits a wait, the order of the work or the computed values are then wrong.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -213,8 +213,8 @@ TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
   }
 }
 
-// The forward pass does not wait for moments that are written late. In the next backward pass, a block's new gradients
-// wait until the block's late moments have read the old gradients.
+// The forward pass does not wait for moments that are written late. In the next backward pass, a block's gradients
+// are overwritten only after the work on its late moments has read them.
 TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
   for (const Offload& offload : {Offload{H, D, D}, Offload{H, H, D}, Offload{H, H, H}}) {
     SCOPED_TRACE(words_of(offload));

@@ -185,7 +185,7 @@ TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
     Call<T> call(c, converted<T>(values));
     call.forward();
     const Result expected = reference(c, converted<double>(values), call.ids);
-    // Scores reach slope·T ≤ T/2 and are rounded to ε of that. This rounding becomes a relative error of the
+    // Scores reach slope·T ≤ T/2, and their rounding errors are ε times that. They become relative errors of the
     // probabilities. o is an average of values ≤ 1, times at most 1 / (1 − rate).
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     const double tolerance = epsilon<T>() * (4 * (c.alibi ? longest : 4) + 2 * static_cast<double>(c.head_dim) + 32);

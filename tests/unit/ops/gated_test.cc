@@ -22,8 +22,9 @@ TYPED_TEST(GatedTest, ForwardEqualsTheDefinition) {
   for (const Activation activation : kActivations) {
     for (const auto& [rows, F] : kShapes) {
       auto gate_up = random_values<T>(rows * 2 * F, 1);
-      for (T& x : gate_up) x *= T(20);  // so the exponential can be tiny or huge
-      gate_up[0] = T(-95), gate_up.back() = T(1);  // exp(95) exceeds the range of f32
+      // The exponential can be tiny or huge. exp(95) exceeds the range of f32.
+      for (T& x : gate_up) x *= T(20);
+      gate_up[0] = T(-95), gate_up.back() = T(1);
       std::vector<T> h(static_cast<size_t>(rows * F), T(NAN));
       Rig rig(2);
       rig->gated_forward(view(gate_up, {rows, 2 * F}), activation, view(h, {rows, F}));

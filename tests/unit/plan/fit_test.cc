@@ -293,7 +293,7 @@ TEST(Advice, of_an_evaluation) {
 }
 
 // On a GPU, the limit is the free memory of the GPU, to the byte. The error contains a command that fits.
-TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
+TEST(CheckMemory, limits_a_run_to_the_free_memory_of_the_gpu) {
   const PlannedRank rank{.device = DeviceKind::cuda};
   const WorkOf work_of = [](const Settings& s) {
     return WorkBounds{{4096 * s.batch_size, s.batch_size, 4096 * s.batch_size}, {}, {}, 0};

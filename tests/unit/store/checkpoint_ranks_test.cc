@@ -260,8 +260,10 @@ TEST(WriteCheckpointOfRanks, HolesOverlapsAndContradictionsAreErrors) {
   EXPECT_THAT(refusal(cut(4, 3, 6), DType::f32), HasSubstr("rank 1 holds elements 3 to 6, but element 4 must"));
   EXPECT_THAT(refusal(cut(0, 3, 6), DType::f32), HasSubstr("rank 1 holds elements 3 to 6, but element 0 must"));
   EXPECT_THAT(refusal(cut(3, 6, 6), DType::f32), HasSubstr("3 of its 6 elements"));
-  EXPECT_THAT(refusal(cut(3, 3, 7), DType::f32), HasSubstr("do not agree on array \"a\": 6 elements of f32, or 7 of f32"));
-  EXPECT_THAT(refusal(cut(3, 3, 6), DType::bf16), HasSubstr("do not agree on array \"a\": 6 elements of f32, or 6 of bf16"));
+  EXPECT_THAT(refusal(cut(3, 3, 7), DType::f32),
+              HasSubstr("do not agree on array \"a\": 6 elements of f32, or 7 of f32"));
+  EXPECT_THAT(refusal(cut(3, 3, 6), DType::bf16),
+              HasSubstr("do not agree on array \"a\": 6 elements of f32, or 6 of bf16"));
 }
 
 // Rank 2 ends without a collective call. The communicator reports this to the other ranks, and no files of the new

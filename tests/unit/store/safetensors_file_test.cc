@@ -287,7 +287,7 @@ TEST(SafetensorsFile, ReadPagesLeaveTheResidentSet) {
   EXPECT_LT(resident_file_kib() - before, 8 << 10);  // two chunks
 }
 
-// Writes a file for which its place has no space. Expects that no part of the file remains, and that the error contains
+// Writes a file to `path`, where it does not fit. Expects that no part of the file remains, and that the error contains
 // the needed space.
 void expect_disk_full(const std::filesystem::path& path) {
   constexpr int64_t kCount = 1 << 20;
