@@ -1,4 +1,5 @@
-// Tests the order of work on a GPU's streams, with a replacement of CUDA's runtime. Its streams are threads.
+// Tests the order of work on a GPU's streams, with a replacement of CUDA's runtime. The streams of the
+// replacement are threads.
 #include "tessera/device/cuda/cuda_stream.h"
 
 #include <gtest/gtest.h>
@@ -30,8 +31,8 @@ struct Uses {
   std::vector<Event> read;
 };
 
-// Runs a hundred random copies and host tasks on the streams, and computes the same in order on this thread. The
-// results must match.
+// Runs a hundred random copies and host tasks on the streams. Computes the same values on this thread, one after the
+// other. The results must match.
 void run_and_compare(uint64_t seed) {
   RandomStream random(seed, 3);
   Values values{}, expected{};
