@@ -42,7 +42,7 @@ TEST(JobCommand, nodes_and_ranks_on_a_node_fit_the_run) {
   EXPECT_GT(accepted, 100);
 }
 
-TEST(JobCommand, the_job_has_the_last_word_about_nodes) {
+TEST(JobCommand, the_settings_of_the_job_decide_about_nodes) {
   const auto job = with({{"nodes", 2}, {"ntasks_per_node", 3}}, kSlurm);
   EXPECT_EQ(resources_of_job(job, with({{"nproc", 6}}, kRanks)).nodes, 2);
   EXPECT_EQ(resources_of_job(job, with({}, kRanks)).ntasks_per_node, 3);

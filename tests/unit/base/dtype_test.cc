@@ -46,8 +46,9 @@ TEST(F16, EveryValueMatchesItsFields) {
   }
 }
 
-// Converts arrays and compares them with converted single values. From D: every 16-bit value. To D: floats with every
-// sign, exponent and upper mantissa. Their lowest `num_lost` bits, which D cannot hold, cover all cases of rounding.
+// Converts arrays and compares them with converted single values. From D, converts every 16-bit value. To D,
+// converts floats with every sign, exponent and upper mantissa. The lowest `num_lost` bits of these floats, which D
+// cannot hold, cover all cases of rounding.
 template <DType D>
 void expect_arrays_convert_as_values(uint32_t num_lost) {
   std::vector<uint16_t> halves;
@@ -95,8 +96,9 @@ TEST(Bf16, ArraysConvertLikeSingleValues) {
   expect_arrays_convert_as_values<DType::bf16>(16);
 }
 
-// Tests floats of every sign, exponent and upper mantissa with each kind of rest, as single values and as arrays. A
-// float halfway between two bf16 values loses one ulp if its bf16 has the smaller magnitude.
+// A rest is the part of a float that is lost when the float is rounded. Tests floats of every sign, exponent and upper
+// mantissa with each kind of rest, as single values and as arrays. A float halfway between two bf16 values loses one
+// ulp if its bf16 has the smaller magnitude.
 TEST(Bf16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   std::vector<uint32_t> expected;

@@ -14,7 +14,7 @@ TEST(PeriodicThread, WorksALastTimeAtTheEnd) {
   {
     PeriodicThread thread(3600, [&] { ++calls; });
     thread.stop();
-    EXPECT_EQ(calls, 1) << "stop() does the work a last time, without waiting for the interval";
+    EXPECT_EQ(calls, 1) << "stop() does the work one last time, without waiting for the interval";
     thread.stop();
   }
   EXPECT_EQ(calls, 1);

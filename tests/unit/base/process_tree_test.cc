@@ -54,7 +54,7 @@ TEST_F(Processes, SumsTheMemoryOfAllDescendants) {
   EXPECT_EQ(resident_bytes(13, proc_), 6 * page_bytes_);
 }
 
-TEST_F(Processes, BusyTimeIsThatSinceTheSampleBefore) {
+TEST_F(Processes, BusyTimeCountsSinceThePreviousSample) {
   put(10, 1, 5 * ticks_per_s_, 1, "11 ");
   put(11, 1, 0, 1);
   ProcessTree tree({10}, proc_);

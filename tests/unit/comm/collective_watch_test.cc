@@ -52,7 +52,7 @@ TEST_F(Pending, WorkBeforeACollectiveIsNotItsTime) {
   EXPECT_EQ(look(100), "");
 }
 
-TEST_F(Pending, EachStreamHasItsOwn) {
+TEST_F(Pending, EachStreamHasItsOwnCollectives) {
   stream.put();
   collective("a", stream);
   collective("b", other);
@@ -97,7 +97,7 @@ TEST_F(Watch, ACollectiveThatDoesNotEndIsReported) {
   EXPECT_EQ(board->waiting(), "Rank 1 waited in reduce_scatter of gradients of h.3.");
 }
 
-TEST_F(Watch, ADeviceThatDoesNotAnswerIsNotWaitedFor) {
+TEST_F(Watch, TheWatchDoesNotWaitForADeviceThatDoesNotAnswer) {
   std::promise<void> answer;
   CollectiveWatch watch(options(0.01),
                         [answered = answer.get_future().share()] { return answered.wait(), std::string(); });
@@ -127,19 +127,19 @@ TEST_F(Watch, TheLibrarysErrorIsReportedWithTheLastCollective) {
               testing::MatchesRegex("rank 1: (after )?all_gather of parameters of h.3: NCCL has failed. .*"));
 }
 
-TEST_F(Watch, WhatEndsIsForgotten) {
+TEST_F(Watch, CollectivesThatEndAreForgotten) {
   std::atomic<int> looks = 0;
   CollectiveWatch watch(options(0.2), [&] { return ++looks, std::string(); });
   watch.begin("all_gather", "parameters of h.3", stream);
   stream.put();
   watch.called(stream);
   stream.finish();
-  while (looks < 25) std::this_thread::yield();  // 10 ms each, in all more than the time limit
+  while (looks < 25) std::this_thread::yield();  // one look per 10 ms: together longer than the time limit
   EXPECT_EQ(board->waiting(), "");
   EXPECT_EQ(failure.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
 }
 
-TEST_F(Watch, ADeviceThatFailsIsLeftToWhoComputesOnIt) {
+TEST_F(Watch, AFailureOfTheDeviceIsNotReported) {
   std::atomic<int> looks = 0;
   {
     CollectiveWatch watch(options(0.01), [&]() -> std::string {

@@ -76,7 +76,7 @@ TEST_F(Nccl, CollectivesThatEndAreFine) {
   EXPECT_EQ(num_aborted(), 0);
 }
 
-TEST_F(Nccl, BeginsWithTheFirstArrayAndBooksWhatItTakes) {
+TEST_F(Nccl, StartsWithTheFirstArrayAndBooksItsMemory) {
   set(kSuccess, kSuccess);
   auto world = make_group(1e6), group = world->split(0, 0, 2);
   world->sum({1}, "counts");
@@ -96,7 +96,7 @@ TEST_F(Nccl, BeginsWithTheFirstArrayAndBooksWhatItTakes) {
   EXPECT_EQ(booked_mib(), 390 + 490);
 }
 
-TEST_F(Nccl, OneThatDoesNotEndIsReportedByTheRankOfTheWorld) {
+TEST_F(Nccl, ACollectiveThatDoesNotEndIsReportedWithTheRankInTheWorld) {
   set(kSuccess, kSuccess);
   const auto world = make_group(0.01);
   const auto group = world->split(0, 0, 2);
@@ -137,7 +137,7 @@ TEST_F(Nccl, AnErrorOfACallIsThrownAndTheGroupAborted) {
   EXPECT_EQ(num_destroyed() + num_aborted(), 1) << "no group of NCCL exists for the second communicator";
 }
 
-TEST_F(Nccl, NoMemoryLeftIsNoFailureOfCommunication) {
+TEST_F(Nccl, OutOfMemoryIsNotACommunicationError) {
   set(kSuccess, kSuccess);
   const auto group = make_group(1e6);
   group->all_reduce(view(), stream, "gradients of h.4");

@@ -37,7 +37,7 @@ TEST(DetectRanks, TorchrunGoesFirst) {
   EXPECT_TRUE(ranks->has_mpi);
 }
 
-TEST(DetectRanks, WhatMpirunContradictsIsInherited) {
+TEST(DetectRanks, TorchrunVariablesThatMpirunContradictsAreIgnored) {
   const auto ranks =
       detect({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   ASSERT_TRUE(ranks);
@@ -46,7 +46,7 @@ TEST(DetectRanks, WhatMpirunContradictsIsInherited) {
   EXPECT_EQ(ranks->source, "mpirun");
 }
 
-TEST(DetectRanks, WhatSrunContradictsIsInherited) {
+TEST(DetectRanks, TorchrunVariablesThatSrunContradictsAreIgnored) {
   Environment srun = {
       {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}};
   auto ranks = detect(srun);
@@ -87,7 +87,8 @@ TEST(DetectRanks, MpichsMpirun) {
   EXPECT_TRUE(ranks->has_mpi);
   EXPECT_FALSE(detect_ranks(hydra, open_mpi)->has_mpi);
   EXPECT_FALSE(detect_ranks({{"PMI_RANK", "2"}}, mpich)) << "without PMI_SIZE, PMI_RANK may belong to another program";
-  // Each MPI uses the variables of its own launcher and ignores inherited variables of another launcher.
+  // If variables of several launchers are set, each MPI uses those of its own launcher. Variables of only another
+  // launcher give ranks without MPI.
   hydra.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   EXPECT_EQ(detect_ranks(hydra, mpich)->size, 3);
   EXPECT_EQ(detect_ranks(hydra, open_mpi)->size, 4);
@@ -106,7 +107,7 @@ TEST(DetectRanks, SlurmWithPmi2) {
   EXPECT_FALSE(detect_ranks(slurm, {.family = MpiFlavour::Family::open_mpi, .major = 4})->has_mpi);
 }
 
-TEST(DetectRanks, OpenMpi5SetsWhatPmixNeedsToo) {
+TEST(DetectRanks, OpenMpi5AlsoSetsTheVariablesOfPmix) {
   const auto ranks = detect_ranks({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_RANK", "1"}},
                                   {.family = MpiFlavour::Family::open_mpi, .major = 5});
   ASSERT_TRUE(ranks);

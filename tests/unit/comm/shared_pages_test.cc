@@ -31,7 +31,7 @@ TEST(SharedPages, AreTheSameToAllWhoOpenThem) {
   EXPECT_EQ(made.data()[kBytes - 1], std::byte{7});
 }
 
-TEST(SharedPages, AreNotOpenedOnceTheirMakerHasLeftThem) {
+TEST(SharedPages, CannotBeOpenedAfterTheirCreatorHasReleasedThem) {
   std::optional<SharedPages> made(SharedPages::create(kBytes));
   const std::string name = made->name();
   const SharedPages opened = SharedPages::open(name, kBytes);
@@ -41,7 +41,7 @@ TEST(SharedPages, AreNotOpenedOnceTheirMakerHasLeftThem) {
   opened.data()[0] = std::byte{1};  // existing mappings stay valid
 }
 
-TEST(SharedPages, NoOtherFileIsTakenForThem) {
+TEST(SharedPages, OtherFilesAreNotMistakenForThem) {
   const SharedPages made = SharedPages::create(kBytes);
   EXPECT_FALSE(SharedPages::open(made.name(), int64_t{1} << 30)) << "the pages are smaller than 1 GiB";
   std::string other = made.name();

@@ -55,7 +55,7 @@ TEST_F(Board, ARankIsThereWhileItsProcessLives) {
   close(go[0]);
 }
 
-TEST_F(Board, TheFirstToFailSaysWhomItFoundLost) {
+TEST_F(Board, TheFirstFailureRecordsTheLostRanks) {
   const auto die_as = [this](int number) {
     const pid_t child = fork();
     if (child == 0) {

@@ -205,8 +205,8 @@ struct TokenJob {
 };
 
 // Each sample occurs once per epoch. No micro-batch exceeds its bounds. All ranks have the same number of steps, and in
-// each step the same number of micro-batches. Every division over ranks has the same samples, with the same numbers, in
-// a step.
+// each step the same number of micro-batches. For every division over ranks, a step has the same samples, with the
+// same numbers.
 TEST(BatchPlan, ByTokensIsExactForEveryDivision) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);

@@ -199,7 +199,8 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     options.checkpointed_blocks = turn / 8 % 3;
     options.max_grad_norm = 0.5;
     const auto plain = make(config, options);
-    const uint64_t part = random.next_below(5);  // tensors with this remainder train, and some other tensors
+    // Tensors whose number modulo 5 is `part` train. About a third of the other tensors train as well.
+    const uint64_t part = random.next_below(5);
     uint64_t number = 0;
     bool freezes = false;
     for (int64_t u = 0; u < plain->model().num_units(); ++u) {

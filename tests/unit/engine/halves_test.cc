@@ -13,7 +13,8 @@ class HalvesTest : public EngineTest {};
 // (bf16) or 2^-11 (f16) of its size. Two blocks and the head round about 16 times in the forward pass and as often in
 // the backward pass. With random signs, 16 errors of u add up to 4u. Losses and norms average over many values, so
 // their errors stay below 4u. A block of qwen3 rounds twice as often (norms of heads, rotations, two factors of the
-// gated layer). Its norms of heads with only 6 channels amplify the error of the gradient norm to at most 8u.
+// gated layer). It also normalizes heads of only 6 channels. This amplifies the error of the gradient norm to at most
+// 8u.
 TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
   for (const char* architecture : {"bloom", "gpt", "qwen3"}) {
     for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
@@ -75,8 +76,8 @@ TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
   }
 }
 
-// Masters are f32, so they keep updates that are too small for 16 bits. The kept parameters are rounded copies of the
-// masters after initialization, steps and loading.
+// Masters are f32, so they keep updates that are too small for 16 bits. After initialization, after steps and after
+// loading, the parameters that the model computes with are the rounded masters.
 TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     EngineOptions options;
@@ -128,9 +129,9 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
   }
 }
 
-// With bf16 states, the kept parameters are the masters, and every array is bf16. A run that continues from saved
-// states has the bits of an uninterrupted run. The random bits of the rounding depend on the seed and on the number of
-// the update.
+// With bf16 states, the parameters that the model computes with are also the masters, and every array is bf16. A run
+// that continues from saved states has the same bits as an uninterrupted run. The random bits of the rounding depend on
+// the seed and on the number of the update.
 TEST_F(HalvesTest, Bf16StatesResumeExactly) {
   EngineOptions options;
   options.dtype = DType::bf16;
@@ -173,9 +174,9 @@ TEST_F(HalvesTest, Bf16StatesResumeExactly) {
 
 // With a small learning rate, the loss falls as with fp32 states. Rounding to nearest would lose many updates: an
 // update of 1e-3 is an eighth of the distance between bf16 numbers above 1, and half of the distance above 0.25. The
-// losses of both runs differ by the rounding of the parameters and by their random walk. n updates of size lr on a grid
-// of distance d ≤ 2^-7 |p| move a parameter by √(n·lr·d) more than with fp32 states. This averages out over the
-// elements.
+// losses of the two runs differ because parameters are rounded to the grid of bf16 numbers, and make a random walk on
+// it. On a grid of distance d ≤ 2^-7 |p|, n updates of size lr move a parameter by √(n·lr·d) more than with fp32
+// states. This averages out over the elements.
 TEST_F(HalvesTest, Bf16StatesTrainLikeSinglePrecisionStates) {
   for (const char* architecture : {"bloom", "qwen3"}) {
     EngineOptions options;

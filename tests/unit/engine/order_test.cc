@@ -1,5 +1,5 @@
 // Tests the order of an offloaded update under the latest possible schedule: a stream's work runs only when somebody
-// waits for it. If the engine omits a wait, the order or the bits are then wrong.
+// waits for it. If the engine omits a wait, the order of the work or the computed values are then wrong.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -213,8 +213,8 @@ TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
   }
 }
 
-// The forward pass does not wait for moments that are written late. In the next backward pass, a block's new gradients
-// wait until the block's late moments have read the old gradients.
+// The forward pass does not wait for moments that are written late. In the next backward pass, a block's gradients
+// are overwritten only after the work on its late moments has read them.
 TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
   for (const Offload& offload : {Offload{H, D, D}, Offload{H, H, D}, Offload{H, H, H}}) {
     SCOPED_TRACE(words_of(offload));
@@ -346,7 +346,8 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EXPECT_TRUE(outcome(*make(device, host, options, 3)) == outcome(*make(*device_, *host_, options, 3)));
 }
 
-// Every tier, with one and with many pieces per unit, must compute the bits of an engine whose streams are threads.
+// Every tier, with one and with many pieces per unit, must compute the same bits as an engine whose streams are
+// threads.
 TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   std::vector<Offload> all(std::begin(kOffloads), std::end(kOffloads));
   all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
@@ -382,7 +383,7 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
 }
 
 // If a step has one micro-batch, the squares of its gradients are added up on the device, before the gradients leave
-// it. The sum equals the sum for gradients that stay there.
+// it. The sum equals the sum of gradients that stay on the device.
 TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
   ModelConfig config = small_config("bloom");
   config.num_layers = 11;

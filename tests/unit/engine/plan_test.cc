@@ -61,7 +61,8 @@ TEST(Plan, EqualsTheLedger) {
 }
 
 // Each checkpointed block frees the memory of all values that a block keeps, and costs one more forward pass.
-// Checkpointing the last block too frees little or nothing, because backward always holds the values of one block.
+// If the last block is checkpointed as well, this frees little or nothing, because backward always holds the values of
+// one block.
 TEST(Plan, EachCheckpointedBlockFreesItsValues) {
   for (const char* architecture : {"bloom", "llama"}) {
     for (const int64_t frozen : {0, 2}) {
@@ -92,8 +93,9 @@ TEST(Plan, EachCheckpointedBlockFreesItsValues) {
   }
 }
 
-// Counts the bytes per trained parameter, on one rank with one micro-batch per step: weight, rest of the master (for
-// 16-bit weights with fp32 states), gradient, two moments.
+// Counts the bytes per trained parameter, on one rank with one micro-batch per step: the weight, the gradient and two
+// moments. For 16-bit weights with fp32 states, also the rest of the master: what the fp32 master has beyond the 16-bit
+// weight.
 TEST(Plan, CountsTheBytesOfAParameter) {
   const ModelConfig config = small_config("bloom", 0);
   const auto bytes_of_a_parameter = [&](DType dtype, bool bf16_states) {
@@ -170,7 +172,8 @@ void count_bytes_of_a_step(const ModelConfig& config) {
     const Plan hybrid = sent(hybrid_shard, accum, 2);
     EXPECT_LT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent);
     EXPECT_GT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent / 2);
-    // With 16 bits, half of the bytes are sent, except for gradients that are added up before they are sent.
+    // With a 16-bit type, half as many bytes are sent. The exception is gradients that are summed over micro-batches
+    // before they are sent: these are sent in fp32.
     EXPECT_EQ(sent(zero2, accum, R, DType::bf16).step_bytes_sent, (accum + 1) * all / 2);
     EXPECT_EQ(sent(no_shard, accum, R, DType::f16).step_bytes_sent, accum == 1 ? all : 2 * all);
   }
@@ -181,7 +184,8 @@ TEST(Plan, CountsTheBytesOfAStep) {
   count_bytes_of_a_step(untied(small_config("bloom", 0)));
 }
 
-// Parameters and gradients each have one slot for the root, one for an untied head, and one for each block in flight.
+// A slot is a buffer for the parameters, or for the gradients, of one complete unit. Parameters and gradients each have
+// one slot for the root, one for an untied head, and one for each block in flight.
 void check_slots(ModelConfig config) {
   config.num_layers = 5;
   const auto device = make_counting_device();
@@ -205,8 +209,8 @@ TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
   check_slots(untied(small_config("bloom", 0)));
 }
 
-// In a training step, the head's part of the stack is d_rows, and for its only chunk the rows, logits, normalised rows
-// and their statistics.
+// In a training step, the head keeps on the activation stack: d_rows, and the arrays of one chunk, which are the rows,
+// the logits, the normalised rows and their statistics. Here one chunk contains all rows.
 TEST(Plan, ReportsTheHeadsShare) {
   const ModelConfig config = small_config("bloom", 0);
   const int64_t M = 10, C = config.hidden_size, V = config.vocab_size;

@@ -26,7 +26,7 @@ TEST(MpirunProcess, ItsExitCode) {
   EXPECT_EQ(run("/nowhere/mpirun").code, 127);
 }
 
-TEST(MpirunProcess, AnEndThatCannotBeLearnedIsNoSuccess) {
+TEST(MpirunProcess, AnUnknownExitStatusIsNotASuccess) {
   std::signal(SIGCHLD, SIG_IGN);  // the system then discards the exit status of children
   const MpirunEnd end = run("/bin/false");
   std::signal(SIGCHLD, SIG_DFL);

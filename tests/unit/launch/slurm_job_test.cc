@@ -41,7 +41,7 @@ TEST(SlurmJob, the_option_of_srun_depends_on_the_mpi) {
   EXPECT_THAT(slurm_job_text(job), HasSubstr("\nsrun --mpi=pmi2 "));
 }
 
-TEST(SlurmJob, one_flag_a_line) {
+TEST(SlurmJob, one_flag_per_line) {
   EXPECT_THAT(slurm_job_text(job_in("/data")), HasSubstr("  /opt/tessera train run.toml \\\n  --lr 1e-4 || code=$?\n"));
 }
 

@@ -58,7 +58,8 @@ TEST(ParameterTable, DecayedTensorsComeFirstAndAreAligned) {
   check_tables(Model(config, *device), 6u + 2 * 12);
 }
 
-// Trainable tensors come first, frozen ones last. Handles stay valid: they index the specs.
+// In memory, trainable tensors come first and frozen tensors last. The order of the specs does not change, so handles,
+// which are indexes of specs, stay valid.
 TEST(ParameterTable, FrozenTensorsComeLast) {
   const auto device = make_counting_device();
   ModelConfig config = parse_model_config(

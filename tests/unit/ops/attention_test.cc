@@ -185,7 +185,7 @@ TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
     Call<T> call(c, converted<T>(values));
     call.forward();
     const Result expected = reference(c, converted<double>(values), call.ids);
-    // Scores reach slope·T ≤ T/2 and are rounded to ε of that. This rounding becomes a relative error of the
+    // Scores reach slope·T ≤ T/2, and their rounding errors are ε times that. They become relative errors of the
     // probabilities. o is an average of values ≤ 1, times at most 1 / (1 − rate).
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     const double tolerance = epsilon<T>() * (4 * (c.alibi ? longest : 4) + 2 * static_cast<double>(c.head_dim) + 32);
@@ -225,8 +225,8 @@ TEST(Attention, FloatGradientsFollowDouble) {
     expected.forward();
     expected.backward(d_o_double);
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
-    // The tolerance is like that of the forward pass, but for sums over up to T queries. The terms shrink as 1/T, and
-    // dP has a magnitude up to √D/3.
+    // The tolerance follows from the same errors as in the forward pass, but the sums have up to T terms, one per
+    // query. The terms shrink as 1/T. The gradients of the probabilities have magnitudes up to √D/3.
     const double tolerance = 0x1p-24 * (4 * longest + 64) * std::sqrt(static_cast<double>(c.head_dim)) * 4;
     expect_close(call.d_qkv, expected.d_qkv, tolerance, "d_qkv");
   }

@@ -22,7 +22,8 @@ TYPED_TEST(GatedTest, ForwardEqualsTheDefinition) {
   for (const Activation activation : kActivations) {
     for (const auto& [rows, F] : kShapes) {
       auto gate_up = random_values<T>(rows * 2 * F, 1);
-      for (T& x : gate_up) x *= T(20);  // so the exponential can be tiny or huge
+      // The exponential can be tiny or huge. exp(95) exceeds the range of f32.
+      for (T& x : gate_up) x *= T(20);
       gate_up[0] = T(-95), gate_up.back() = T(1);
       std::vector<T> h(static_cast<size_t>(rows * F), T(NAN));
       Rig rig(2);
@@ -31,8 +32,9 @@ TYPED_TEST(GatedTest, ForwardEqualsTheDefinition) {
         for (int64_t j = 0; j < F; ++j) {
           const auto gate = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + j)]),
                      up = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + F + j)]);
-          // exp and the reciprocal are within 2 ulp each, relative to the result. The argument of gelu's exponential,
-          // up to 20·(1 + 0.04·400)·1.6, is rounded before the exponential. This adds an error of at most 64·ε·|up|.
+          // exp and the reciprocal each have an error of at most 2 ulp. These errors are proportional to the result.
+          // The argument of gelu's exponential, up to 20·(1 + 0.04·400)·1.6, is rounded before the exponential. This
+          // adds an error of at most 64·ε·|up|.
           const double expected = exact(activation, gate) * up;
           ASSERT_NEAR(h[static_cast<size_t>(n * F + j)], expected,
                       epsilon<T>() * (16 * std::abs(expected) + 64 * std::abs(up)));
@@ -60,7 +62,7 @@ TEST(Gated, GradientsMatchFiniteDifferences) {
       EXPECT_EQ(again, h);
       expect_gradient(gate_up, d_gate_up, value, "gate_up");
       value();  // h for the original values again
-      // The results may overwrite the inputs, as in blocks, and h may be omitted.
+      // The results may overwrite the inputs, as LlamaBlock::backward does. h may be omitted.
       auto in_place = gate_up, d_h = r;
       rig->gated_backward(view(d_h, {rows, F}), view(in_place, {rows, 2 * F}), activation,
                           view(in_place, {rows, 2 * F}), view(d_h, {rows, F}));

@@ -336,7 +336,7 @@ TEST_P(Halves, AdamW) {
 }
 
 // Parameters that are split into two arrays change like parameters in one array. The first array contains the rounded
-// parameters that models compute with.
+// parameters that models compute with. The second contains what the rounding removed.
 TEST_P(Halves, AdamWOfSplitParameters) {
   const DType rest_dtype = rest_of(GetParam());
   for (const int64_t count : {77, 5000}) {

@@ -72,7 +72,7 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// Compares d_x with central differences of `value`, a scalar function f that reads x, at `samples` elements of x. With
+// Compares `samples` random elements of d_x with central differences. `value` computes a scalar function f of x. With
 // step h = 1e-5, the formula has an error of h²·|f'''|/6, about 1e-10·|f'''|, plus the rounding of f divided by h. f
 // sums about n terms of magnitude ≤ 1, where n is the number of elements of x. Its partial sums are about √n, and their
 // roundings add up to about ε·n.

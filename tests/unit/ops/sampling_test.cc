@@ -75,8 +75,8 @@ struct SamplingTest : ::testing::Test {};
 using FloatTypes = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(SamplingTest, FloatTypes);
 
-// The id drawn for a row is the first id at which the cumulative probability of the reference, in the order of ids,
-// reaches the random number.
+// The cumulative probability of an id is the sum of the reference's probabilities up to this id. The drawn id is the
+// first id whose cumulative probability reaches the random number.
 TYPED_TEST(SamplingTest, InvertsTheCumulativeDistribution) {
   using T = TypeParam;
   RandomStream random(7, 1);
@@ -141,7 +141,7 @@ TEST(Sampling, CountsFollowTheDistribution) {
     for (size_t i = 0; i < p.size(); ++i) {
       if (p[i] == 0) {
         EXPECT_EQ(counts[i], 0);
-      } else if (p[i] * kDraws < 10) {  // tokens with few expected draws count as one
+      } else if (p[i] * kDraws < 10) {  // tokens with few expected draws count together, as one token
         rare += p[i] * kDraws;
         rare_count += counts[i];
       } else {
@@ -182,7 +182,7 @@ TEST(Sampling, OfUnusualLogits) {
   EXPECT_EQ(ids_of({1, 2, 2, 1.999f}, {.temperature = 1e-30}), (Ids{1, 2}));              // nearly greedy
   EXPECT_EQ(ids_of({1, 2, 3, 4}, {.temperature = 1e6}), (Ids{0, 1, 2, 3}));               // nearly uniform
   EXPECT_EQ(ids_of({1, 2, 3, 3}, {.top_p = 0}), (Ids{2, 3}));                             // the most likely ones
-  EXPECT_EQ(ids_of({1, 2, 2, 3}, {.top_k = 2}), (Ids{1, 2, 3}));                          // as likely as the last one
+  EXPECT_EQ(ids_of({1, 2, 2, 3}, {.top_k = 2}), (Ids{1, 2, 3}));                          // ids 1, 2: equally likely
   EXPECT_EQ(ids_of({-3e38f, 3e38f, 3e38f}, {.temperature = 1e-300}), (Ids{1, 2}));        // distances overflow
   EXPECT_EQ(ids_of({1, 2, 3, 4}, {.temperature = 1e6, .top_k = 99}), (Ids{0, 1, 2, 3}));  // k beyond the vocabulary
 }

@@ -129,8 +129,8 @@ NarrowStates reference(NarrowStates states, const std::vector<float>& gradients,
   return states;
 }
 
-// The kernel must compute the bits of the reference with vector code, with any number of threads, in parts, at any
-// place in the model, with any type of gradients, and with moments that are written later.
+// The kernel uses vector code. It must compute the same bits as the reference with any number of threads, in parts, at
+// any place in the model, with any type of gradients, and with moments that are written later.
 TEST(AdamWOfBf16States, HasTheBitsOfTheReference) {
   RandomStream random(9, 0);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random.next_below(static_cast<uint64_t>(n))); };

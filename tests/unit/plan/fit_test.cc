@@ -85,8 +85,8 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
 }
 
 // Compares the search with an exhaustive search. The exhaustive search plans every number of checkpointed blocks with
-// every batch size. The batch sizes are, for each power of two, the largest divisor of 12 that does not exceed it. The
-// memory limits are the needs of all these configurations.
+// every batch size. The batch sizes are, for each power of two, the largest divisor of 12 that does not exceed it. Each
+// of these configurations gives one memory limit: the memory that it needs.
 TEST(Fit, checkpoints_as_few_blocks_as_possible) {
   FitRequest r = request(1, kPlenty);
   r.fixed = {"strategy", "offload"};
@@ -243,7 +243,7 @@ TEST(Fit, offloads_to_files_within_the_disk) {
   r.limits = {.device_bytes = kPlenty, .one_memory = true, .disk_bytes = kPlenty};
   int64_t least = find_fit(r).best->plan.peak_bytes();
   std::optional<Configuration> files;
-  for (;;) {  // less and less memory
+  for (;;) {  // each round has less memory
     r.limits.device_bytes = least - 1;
     const FitResult result = find_fit(r);
     if (!result.best) break;
@@ -293,7 +293,7 @@ TEST(Advice, of_an_evaluation) {
 }
 
 // On a GPU, the limit is the free memory of the GPU, to the byte. The error contains a command that fits.
-TEST(CheckMemory, holds_a_gpu_to_what_is_free_on_it) {
+TEST(CheckMemory, limits_a_run_to_the_free_memory_of_the_gpu) {
   const PlannedRank rank{.device = DeviceKind::cuda};
   const WorkOf work_of = [](const Settings& s) {
     return WorkBounds{{4096 * s.batch_size, s.batch_size, 4096 * s.batch_size}, {}, {}, 0};

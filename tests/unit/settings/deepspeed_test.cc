@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The configuration in the Trainer's documentation. Most experiments use it.
+// The configuration in the Trainer's documentation.
 const char* const kAllAuto = R"({
   "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2,
            "min_loss_scale": 1},

@@ -154,7 +154,7 @@ TEST(ModelShards, HoldEveryTensorOnceAndKeepToTheLimit) {
   EXPECT_GT(num_sharded, 50);
 }
 
-TEST(ModelShards, OneFileHasTheBytesOfTheWriterOfFiles) {
+TEST(ModelShards, OneFileHasTheBytesThatSafetensorsWriterWrites) {
   Draw draw(7);
   draw.max_bytes = draw.total_bytes;
   TemporaryFolder folder(memory_folder());

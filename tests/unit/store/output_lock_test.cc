@@ -42,7 +42,7 @@ FolderOwner on_another_host(double stale_after_s) {
   return owner;
 }
 
-// Tries until the folder is taken. Returns true then.
+// Tries until this lock has taken the folder. Then returns true.
 bool take(OutputLock& lock) {
   while (!lock.try_take()) lock.pause();
   return true;
@@ -95,7 +95,7 @@ TEST(OutputLock, AProcessOfThisHostIsIdentifiedExactly) {
   FolderOwner owner = FolderOwner::self(180);
   put_owner(parent.path(), owner, 1e6);  // a process that was stopped for days is still alive
   EXPECT_THAT(refusal(parent.path()), HasSubstr("in use by another run"));
-  owner.process.start_time += 1;  // another process has its id now
+  owner.process.start_time += 1;  // another process has the owner's id now
   put_owner(parent.path(), owner);
   EXPECT_EQ(refusal(parent.path()), "");
 }

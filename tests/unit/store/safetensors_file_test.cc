@@ -156,7 +156,7 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
     }
     EXPECT_LE(worst, epsilon) << name_of(dtype);
 
-    // Masters are read as two arrays: rounded values and rests.
+    // Masters are read as two arrays: the rounded values, and the rests, which are what the rounding removed.
     for (const DType narrow : {DType::f16, DType::bf16}) {
       std::vector<uint16_t> halves(kCount);
       std::vector<int16_t> rests(kCount);
@@ -287,7 +287,8 @@ TEST(SafetensorsFile, ReadPagesLeaveTheResidentSet) {
   EXPECT_LT(resident_file_kib() - before, 8 << 10);  // two chunks
 }
 
-// Expects that on a full disk, no part of the file remains and the error contains the needed space.
+// Writes a file to `path`, where it does not fit. Expects that no part of the file remains, and that the error contains
+// the needed space.
 void expect_disk_full(const std::filesystem::path& path) {
   constexpr int64_t kCount = 1 << 20;
   const std::string message = error_of<RunError>([&] {

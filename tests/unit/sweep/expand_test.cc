@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Reads words like `tessera train`: a configuration file, and flags. Flags of booleans have no value.
+// Reads words as `tessera train` does: a configuration file, and flags. Flags of booleans have no value.
 ResolvedSettings resolve_words(const std::vector<std::string>& words) {
   SettingSources sources;
   for (size_t i = 0; i < words.size(); ++i) {

@@ -51,7 +51,7 @@ TEST(Predictions, AreKeptWhereIdsRepeat) {
   EXPECT_THAT(outcome.notes, testing::HasSubstr("warning: 2 of 5 examples repeat the id of an earlier example"));
 }
 
-TEST(Predictions, ManyTakeNoTime) {
+TEST(Predictions, ManyAreKeyedQuickly) {
   keys_of(std::vector<std::string>(30000, "same"));
   keys_of(std::vector<std::string>(30000, ""));
 }

@@ -80,7 +80,7 @@ TEST(TrainState, UnknownTypesAreRefused) {
   }
 }
 
-TEST(TrainState, AnotherRunsIsRefused) {
+TEST(TrainState, TheStateOfAnotherRunIsRefused) {
   EXPECT_THROW(TrainState::from_json(TrainState{}.to_json(kFingerprint), {{"seed", int64_t{8}}}, "state"), UsageError);
 }
 

@@ -1,4 +1,5 @@
-// Tests the order of work on a GPU's streams, with a replacement of CUDA's runtime. Its streams are threads.
+// Tests the order of work on a GPU's streams, with a replacement of CUDA's runtime. The streams of the
+// replacement are threads.
 #include "tessera/device/cuda/cuda_stream.h"
 
 #include <gtest/gtest.h>
@@ -23,14 +24,15 @@ View view_of_value(int64_t& value) {
   return {reinterpret_cast<std::byte*>(&value), DType::i64, {1}};
 }
 
-// The events that the next user of a buffer waits for: the buffer's last write and the reads since that write.
+// The events of a buffer: its last write, which every next user waits for, and the reads since then, which the next
+// writer also waits for.
 struct Uses {
   Event written;
   std::vector<Event> read;
 };
 
-// Runs a hundred random copies and host tasks on the streams, and computes the same in order on this thread. The
-// results must match.
+// Runs a hundred random copies and host tasks on the streams. Computes the same values on this thread, one after the
+// other. The results must match.
 void run_and_compare(uint64_t seed) {
   RandomStream random(seed, 3);
   Values values{}, expected{};
