@@ -303,7 +303,8 @@ class Rig {
         const auto category = static_cast<Category>(c);
         if (category == Category::staging && !plan_knows_staging(*device)) continue;
         if (phase == Phase::load && category == Category::staging) {
-          // The tier that holds the parameters initializes them. On Tier::file, this may need a buffer in host memory.
+          // The plan counts the buffers of load_parameters(). initialize_parameters() takes at most as much host memory
+          // for its buffers.
           EXPECT_LE(host->ledger().peak(phase, category), plan.host.peak(phase, category));
           continue;
         }
