@@ -133,7 +133,7 @@ class SettingsOfARun(BadInputTest):
                 self.assertRegex(err, "^error: --device cuda: (no GPU is available: .|this tessera was built without CUDA)")
         self.assertFalse(os.path.exists(self.path("out")))
 
-    def test_gpt_without_weights_of_its_own(self):
+    def test_a_saved_gpt_has_its_shape(self):
         """The config.json of a saved gpt contains its shape."""
         self.train("good", job=GPT)
         self.fails(USAGE, '--ff-dim: applies only to a new model "gpt", but the model "good/model" already has a shape',

@@ -182,7 +182,7 @@ class StopCheckpoints(Continued):
         return seen, self.checkpoints("out")
 
     def test_each_replaces_the_one_before(self):
-        """Each checkpoint of a stop replaces the previous one, in runs with regular checkpoints and in runs without."""
+        """The checkpoint of a stop replaces that of the previous stop, in runs with and without regular checkpoints."""
         seen, last = self.stops()
         for steps in seen:
             self.assertLessEqual(len([step for step in steps if step % 6]), 1, seen)

@@ -34,7 +34,7 @@ class Doctor(CliTest):
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(json.loads(out)["cpu"]["cores_allowed"], 1)
 
-    def test_what_the_program_has_of_cuda(self):
+    def test_what_the_program_reports_about_cuda(self):
         """Every value about CUDA is a version, or a text that says what is missing."""
         report = json.loads(self.succeeds("doctor", "--json", env={"CUDA_VISIBLE_DEVICES": ""}))
         cuda, built_in = report["cuda"], "cuda" in report["build"]["back_ends"].split()

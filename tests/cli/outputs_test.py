@@ -10,7 +10,8 @@ PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "doc
 
 
 def documented():
-    """{heading: {key: meaning}} of the page. A key with CATEGORY or PHASE stands for one key per category or phase."""
+    """{heading: {key: meaning}} of the page. One key per category or phase replaces each key with CATEGORY or
+    PHASE."""
     with open(PAGE, encoding="utf-8") as file:
         lines = file.read().splitlines()
     tables, heading = {}, None

@@ -22,7 +22,8 @@ class Owner(Continued):
                           str(TIMEOUT_S)]
 
     def on_host(self, name):
-        """The words before a command that run it as on another host: with another name and without a network."""
+        """Returns words to put before a command. They run it as on another host: with another host name and without a
+        network."""
         words = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-u", "-n", "sh", "-c",
                  f'hostname {name} && exec "$@"', "sh"]
         tried = subprocess.run([*words, "true"], stderr=subprocess.DEVNULL, check=False) if shutil.which("unshare") else None
@@ -55,7 +56,7 @@ class Owner(Continued):
         first = self.start_on(self.on_host("node-a"))
         self.wait_for_checkpoint(first)
         self.assertEqual((self.owner()["host"], self.owner()["process"]), ("node-a", first.pid))
-        # While the first run lives, the second one ends when it sees a heartbeat.
+        # While the first run lives, the second one ends when it sees a heartbeat of the first.
         code, err = self.end(self.start_on(self.on_host("node-b")))
         self.assertEqual(code, USAGE, err)
         self.assertIn(f"error: out: is in use by another run (process {first.pid} on node-a)", err)

@@ -85,8 +85,9 @@ class Ledger(PlanTest):
         plan = self.plan(*words)
         self.assertEqual((plan["num_parameters"], plan["world_size"]), (176247271424, 512))
         step = plan["first_rank"]["device"]["step"]
-        # Each rank has 1/512 of each of the 71 units, padded to 64 elements. The parts of the root unit are in its
-        # slots, so they do not count as parameters or gradients.
+        # Each rank has 1/512 of each of the 71 units, padded to 64 elements. The root unit has its own slots: buffers
+        # for its complete parameters and gradients. They contain the rank's parts of it, so these parts do not count
+        # as parameters or gradients.
         shard, root = 4 * plan["num_parameters"] / 512, 4 * (250880 + 4) * 14336 / 512
         for category, least in [("parameters", shard - root), ("gradients", shard - root), ("optimizer", 2 * shard)]:
             self.assertGreaterEqual(step[category], least)
@@ -94,9 +95,9 @@ class Ledger(PlanTest):
         self.assertLess(plan["first_rank"]["head"]["step"], step["activations"])
         self.assertGreater(plan["first_rank"]["head"]["step"], 0)
         self.assertEqual(plan["first_rank"]["pinned_bytes"], 0)
-        # In a micro-batch, every unit is gathered twice and reduced once. Units that are still in memory are not
-        # gathered again. In the backward pass, these are the root and the last units of the forward pass. In the next
-        # micro-batch, these are the first units.
+        # In a micro-batch, every unit is reduced once. It is gathered before its forward and its backward pass, unless
+        # it is still in memory. In the backward pass, the root and the last units of the forward pass are still in
+        # memory. In the next micro-batch, the first units are.
         several = self.plan(*words, "--grad-accum", "2")
         two = several["step_bytes_sent"] - plan["step_bytes_sent"]
         whole = 4 * plan["num_parameters"] * 511 // 512
@@ -329,7 +330,7 @@ class ResidentMemory(PlanTest):
     CONSTANT = 32 * MIB
 
     def test_is_the_plan(self):
-        # 37 million parameters: 150 MB, and four times that with gradients and moments.
+        # 37 million parameters: 150 MB, or 600 MB with gradients and moments.
         self.write("config.json", json.dumps({**BLOOM, "hidden_size": 640, "n_layer": 7, "n_head": 10}))
         self.write("train.jsonl", jsonl(questions(8, 1)))
         files = ["optimizer:file", "gradients:file", "parameters:file"]

@@ -27,8 +27,8 @@ class PrecisionTest(TinyJobTest):
 
 class Training(PrecisionTest):
     def test_close_to_single_precision(self):
-        """The first losses differ by at most 4 u, relatively: a few roundings per layer (tests/unit/engine). u is the
-        rounding error of the type. Later losses differ more."""
+        """The relative difference of the first losses is at most 4 u: a few roundings per layer (tests/unit/engine). u
+        is the rounding error of the type. Later losses differ more."""
         self.train("fp32", "--epochs", "2")
         single = self.metrics("fp32", "train")
         for name, u in [("bf16", 2**-8), ("fp16", 2**-11), ("bf16 bf16", 2**-8)]:
@@ -50,7 +50,7 @@ class Training(PrecisionTest):
                 self.train("out", *words, "--epochs", "1", "--resume", "none", "--overwrite")
                 measured = self.json_of("out", "summary.json")["ledger_peak_bytes"]
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
-                measured.pop("total")  # the highest total of all phases, not the sum of the peaks
+                measured.pop("total")  # plan_test.py compares it
                 for category, peak in measured.items():
                     self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
 

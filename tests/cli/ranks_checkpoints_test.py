@@ -1,4 +1,4 @@
-"""Checkpoints of several ranks: read by other numbers of ranks, damaged, on a full disk, and with offload to files."""
+"""Checkpoints of several ranks: resumed by another number of ranks, damaged, on a full disk. Also offload to files."""
 import os
 import random
 import resource

@@ -112,7 +112,7 @@ class AtCalls(RanksTest):
                        "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
                        "--eval-before", "--forward-prefetch"]
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
-    NUM_CALLS = 6  # calls per rank that get a signal, in addition to the first call
+    NUM_CALLS = 6  # a signal comes at the first call of a rank, and at this many later calls (one per run)
 
     def start_counted(self, output, rank, **variables):
         env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": str(rank), "FAULT_COUNT": self.path("count"),

@@ -11,7 +11,7 @@ from tessera_cli import CliTest, PROGRAM, RUN_LIMIT_S, main
 from tiny_job import OUT_OF_MEMORY, USAGE, TinyJobTest, JOB
 
 SMALL = ["nettest", "--device", "cpu", "--threads", "1", "--warmup", "1", "--iterations", "3", "--sizes", "8K,100K"]
-TOO_SLOW, NO_RESULT = 46, 44  # --workshop-exit-codes
+TOO_SLOW, NO_RESULT = 46, 44  # the exit codes with --workshop-exit-codes
 ROW = r"^ +(\d+) +(\d+) +(float|half|bfloat16) +(sum|none) +(-1|0) +([\d.]+) +([\d.]+) +([\d.]+) +(\d+)$"
 
 

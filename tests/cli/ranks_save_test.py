@@ -1,4 +1,4 @@
-"""Models that several ranks save together: they write the same folder as one rank, or none."""
+"""Models that several ranks save together. They write the same folder as one rank does, or no folder."""
 import errno
 import os
 import shutil

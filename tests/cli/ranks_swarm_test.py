@@ -44,7 +44,7 @@ class Draw(random.Random):
         return self.random() < share
 
     def magnitude(self, low, high):
-        """A random whole number from `low` to `high`. All factors of two between them are equally likely."""
+        """A random whole number from `low` to `high`. Its logarithm is uniformly distributed."""
         return min(high, max(low, round(2 ** self.uniform(math.log2(low), math.log2(high)))))
 
 
@@ -249,13 +249,13 @@ class Swarm(TinyJobTest):
             self.check_losses(job)
 
     def run_damaged(self, number):
-        """Runs a job with one or two values replaced by odd values."""
+        """Runs a job after odd values have replaced up to two of its values."""
         draw = Draw(number)
         shutil.rmtree(self.path("out"), ignore_errors=True)
         words = [str(word) for word in Job(draw, self.folder).words()]
         values = [i for i, word in enumerate(words) if not word.startswith("--")]
         for i in draw.sample(values, draw.randint(1, 2)):
-            if words[i - 1] not in ("--nproc", "--threads"):  # odd values would start too many of them
+            if words[i - 1] not in ("--nproc", "--threads"):  # odd values would start too many ranks or threads
                 words[i] = draw.choice(ODD_VALUES)
         print(number, words) if "TESSERA_SWARM_VERBOSE" in os.environ else None
         run = self.start("out", words)

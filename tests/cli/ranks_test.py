@@ -226,7 +226,7 @@ class Start(RanksTest):
 
     def elsewhere(self):
         """Trains first/model, and copies it and the data to elsewhere/, as on another node. Returns the arguments of a
-        training, without the output folder."""
+        training run. The name of the output folder must follow them."""
         self.train("first", "--max-steps", "1", job=JOB)
         for folder in [["first", "model"], ["tok"]]:
             shutil.copytree(self.path(*folder), self.path("elsewhere", *folder))

@@ -15,8 +15,8 @@ MULTI, FSDP, CUSTOM = "deepspeed/deepspeed-multi-gpu/", "fsdp/bloom/", "fsdp/cus
 
 
 def experiments():
-    """{name: (ranks, strategy, offload, --pin-memory, training rows, (batch size, accumulation), layers of gpt)}. The
-    last is None for BLOOM."""
+    """{name: (ranks, strategy, offload, --pin-memory, training rows, (batch size, accumulation), layers of gpt)}. For
+    BLOOM, the layers are None."""
     table = {"deepspeed/baseline": (1, "no_shard", NONE, True, 500, (4, 4), None)}
     strategies = ["no_shard", "zero1", "zero2", "full_shard"]
     offloads = [NONE, STATES, STATES, ALL]

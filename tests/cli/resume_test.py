@@ -177,7 +177,8 @@ class Resume(Interrupted):
         self.assertEqual(self.checkpoints("whole"), [70, 231, 238, 240])  # the best and the three newest
 
     def stopped(self, output):
-        """Copies the complete run, as after a kill that followed checkpoint 238. Returns this checkpoint's path."""
+        """Copies the complete run, and makes the copy look like a run that was killed after checkpoint 238. Returns the
+        path of this checkpoint."""
         shutil.copytree(self.path("whole"), self.path(output))
         for name in ["model", "checkpoint-240"]:
             shutil.rmtree(self.path(output, name))

@@ -22,6 +22,7 @@ echo "sbatch $*" >> calls
 [ "${!#}" != "${REFUSED:-}" ] || exit 1
 echo "$((100 + $(grep -c ^sbatch calls)));cluster"
 """
+# Writes the call to the file `calls`, and ends with the exit code in a variable (default 0).
 LISTED = "#!/bin/bash\necho \"$(basename \"$0\") $*\" >> calls\nexit \"${%s:-0}\"\n"
 
 

@@ -24,7 +24,8 @@ class CliTest(unittest.TestCase):
         return path
 
     def run_tessera(self, *words, env=None, **options):
-        """Returns exit code, standard output, standard error. The program gets only the TESSERA_ variables in `env`."""
+        """Returns exit code, standard output, standard error. The program gets the variables of the test and those in
+        `env`, but no TESSERA_ variables of the test."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         options.setdefault("cwd", self.folder)
         done = subprocess.run([PROGRAM, *words], env={**clean, **(env or {})}, timeout=RUN_LIMIT_S,
@@ -37,7 +38,7 @@ class CliTest(unittest.TestCase):
         return out
 
     def fails(self, code, message, *words, **options):
-        """Expects that the program ends with `code`, and prints only one line `error: …`, which contains `message`."""
+        """Expects that the program ends with `code`, and prints only one line: `error: …`. It contains `message`."""
         got, out, err = self.run_tessera(*words, **options)
         self.assertEqual(got, code, err)
         self.assertEqual(out, "")
@@ -45,7 +46,7 @@ class CliTest(unittest.TestCase):
         self.assertIn(message, err)
 
 
-SKIPPED = 77  # CTest reports this exit code as skipped. A file with a skipped test uses it
+SKIPPED = 77  # CTest reports this exit code as skipped. A test file ends with it if it skipped a test
 
 
 def main():

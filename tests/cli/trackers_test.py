@@ -1,4 +1,6 @@
-"""The files of --tracker, read by the functions below: rows, resumed runs, WANDB_* variables, a full disk."""
+"""The files that --tracker writes: their rows, also after a resume or on a full disk, and the WANDB_* variables.
+
+The functions below read these files without the packages of TensorBoard and W&B."""
 import glob
 import json
 import math

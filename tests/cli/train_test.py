@@ -145,7 +145,7 @@ class Schedule(TinyJobTest):
                 self.assertEqual(self.checkpoints("out"), saved)
 
     def test_best_model(self):
-        # The rate rises until the last model is worse than the model of the best evaluation.
+        # The learning rate rises until the last model is worse than the model of the best evaluation.
         words = ["--max-steps", "24", "--lr", "1", "--warmup-steps", "24",
                  "--eval-strategy", "steps", "--eval-steps", "1", "--save-strategy", "steps", "--save-steps", "6",
                  "--load-best-model-at-end", "--save-total-limit", "1"]
@@ -321,8 +321,8 @@ class Models(TinyJobTest):
 
     @unless_sanitized
     def test_export_holds_one_unit_at_a_time(self):
-        """The export of a model with 12 blocks of 12.6 MB needs at most one block more memory than that of a model with
-        2."""
+        """Each block has 12.6 MB. The export of a model with 12 blocks needs at most 12.6 MB more memory than the
+        export of a model with 2 blocks."""
         shape = ["--model", "gpt", "--init", "random", "--tokenizer", "tok", "--vocab-size", "400", "--hidden-size", "512",
                  "--num-heads", "2", "--ff-dim", "2048"]
         unit = 4 * 12 * 512 * 512

@@ -4,8 +4,8 @@ A command must exit with 0, or with the code in its comment ("# exits with N"). 
 the output, but its numbers may differ. A line "…" stands for omitted lines. At the end of a line, "…" stands for the
 rest of this line.
 
-Three kinds of commands in README.md are changed. `./quickstart` runs its recipe with few steps. `tessera train` gets
-few steps and rows. `curl` copies the bundled model and data, under the names of the files that it would download.
+The test changes three kinds of commands in README.md. `./quickstart` runs its recipe with few steps. `tessera train`
+gets few steps and rows. `curl` copies the bundled model and data, under the names of the files that it would download.
 """
 import os
 import re

@@ -21,7 +21,7 @@ constexpr int64_t kChunks = 600'007;
 using Bytes = std::vector<std::byte>;
 
 // The value that rank `rank` contributes at element i. `simple`: small integers, whose sums are exact in every type.
-// Otherwise the values have sums that depend on the order.
+// Otherwise, floating-point sums of the values depend on the order of the additions.
 double value_of(int rank, int64_t i, bool simple) {
   if (simple) return static_cast<double>((rank + 1) * (i % 5));
   const uint64_t bits = (static_cast<uint64_t>(i) * 8 + static_cast<uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15u;
@@ -203,7 +203,7 @@ TEST_F(Collectives, ReduceScatterIntoAnotherArrayAndInPlace) {
   });
 }
 
-TEST_F(Collectives, AllReduceOfAnySizeAndOfTheSameBitsAsReduceScatter) {
+TEST_F(Collectives, AllReduceOfAnySizeGivesTheBitsOfReduceScatter) {
   for_all_arrays([&](DType dtype, int64_t shard, bool simple) {
     for (const int64_t num_elems : {shard * size_, shard * size_ + size_ / 2}) {
       const Array x = array(contribution(rank_, num_elems, dtype, simple), dtype);
@@ -240,7 +240,7 @@ TEST_F(Collectives, TextsAndSumsOfTheHost) {
   group_->barrier("the end");
 }
 
-TEST_F(Collectives, HostCallsBesideAStreamAtWork) {
+TEST_F(Collectives, HostCallsWhileAStreamWorks) {
   const Array x(*device_, std::vector<float>(20'000, static_cast<float>(rank_)));
   double expected = 0;
   for (int rank = 0; rank < size_; ++rank) expected += rank;
@@ -297,8 +297,8 @@ TEST_F(Collectives, SendTheBytesThatACountingGroupCounts) {
             counting_device->ledger().current(Category::communication));
 }
 
-TEST_F(Collectives, ArraysOfMoreElementsThanAnIntCounts) {
-  if (size_ != 2) {  // one number of ranks is enough, because each rank needs 2 GiB
+TEST_F(Collectives, ArraysWithMoreElementsThanAnIntCanCount) {
+  if (size_ != 2) {  // each rank needs 2 GiB, so this test does its work only with two ranks
     EXPECT_NE(size_, 2);
     return;
   }
@@ -347,7 +347,7 @@ TEST(World, NamesTheRankWithAnotherSetting) {
   }
 }
 
-TEST(Memory, IsReadByDescendantsOfTheLauncherAlone) {
+TEST(Memory, IsReadOnlyByDescendantsOfTheLauncher) {
   const bool is_read = test_world().size() > 1 && test_transport() != Transport::messages;
   EXPECT_EQ(MemoryAccess::named(), is_read ? getppid() : 0);
 }

@@ -1,4 +1,4 @@
-// Trains a small model as one of the ranks of a test, and as one process on the same global batches.
+// Trains a small model on the ranks of a test, and also in one process on the same global batches.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -161,8 +161,8 @@ class CpuWithCudaStreams final : public CpuDevice {
 };
 #endif
 
-// Whether the plan includes the staging buffers of `device`. For a CPU, it assumes that transfers to and from the host
-// need none.
+// Whether the plan includes the staging buffers of `device`. For a CPU, the plan assumes that transfers to and from the
+// host need no staging buffers.
 inline bool plan_knows_staging(const Device& device) {
   return device.kind() == DeviceKind::cuda || device.host_visible();
 }
@@ -251,7 +251,7 @@ class Rig {
     return outcome;
   }
 
-  // Does the largest work that prepare() announced, on every rank. The plan assumes this amount.
+  // Does as much work on every rank as the bounds given to prepare() allow. The plan assumes this amount.
   template <typename Enter>
   void largest_work(Engine& engine, int num_micro_batches, const Enter& enter) {
     const BatchBounds bounds = work_of(1).training;
@@ -303,7 +303,8 @@ class Rig {
         const auto category = static_cast<Category>(c);
         if (category == Category::staging && !plan_knows_staging(*device)) continue;
         if (phase == Phase::load && category == Category::staging) {
-          // The tier that holds the parameters initializes them. On Tier::file, this may need a buffer in host memory.
+          // The plan counts the buffers of load_parameters(). initialize_parameters() takes at most as much host memory
+          // for its buffers.
           EXPECT_LE(host->ledger().peak(phase, category), plan.host.peak(phase, category));
           continue;
         }
@@ -327,11 +328,11 @@ struct Tolerance {
   double loss, norm, parameters;  // relative; `parameters` limits the norm of the difference of all parameters
 };
 
-// If an f32 sum of n terms changes its order, it changes by about 1e-7 √n, relatively. For the few hundred terms of a
-// loss, this is about 2e-6. AdamW divides by the size of the gradient. In its first steps, the error of an update is
-// therefore at most the learning rate times the relative error of the gradient. This relative error is larger for
-// elements whose gradient nearly cancels, so they need a wider bound. The gradient of the key biases is only rounding
-// error, but AdamW still moves these biases by the learning rate.
+// If the n terms of an f32 sum are added in another order, the relative change of the sum is about 1e-7 √n. For the few
+// hundred terms of a loss, this is about 2e-6. AdamW divides by the size of the gradient. In its first steps, the error
+// of an update is therefore at most the learning rate times the relative error of the gradient. This relative error is
+// larger for elements whose gradient nearly cancels, so they need a wider bound. The gradient of the key biases is only
+// rounding error, but AdamW still moves these biases by the learning rate.
 constexpr Tolerance kSinglePrecision{1e-4, 1e-3, 1e-2};
 
 // In 16 bits, such a difference may round an element of an activation to the neighbouring number, at a relative

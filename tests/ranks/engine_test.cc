@@ -15,7 +15,7 @@ struct Case {
   std::string name;
 };
 
-// Every strategy with each of the offloads below and each GradientSync that it supports, with and without checkpointed
+// Every strategy with every supported combination of an offload below and a GradientSync, with and without checkpointed
 // blocks.
 std::vector<Case> all_cases() {
   constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
@@ -40,7 +40,7 @@ std::vector<Case> all_cases() {
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
-          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // otherwise a GPU chooses from measured times
+          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // otherwise a GPU chooses it by measuring
           if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // otherwise a unit is one piece
           options.file_folder = testing::TempDir();
           const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of the three blocks
@@ -71,8 +71,8 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
   return some;
 }
 
-// On GPUs or with four ranks: all cases, because only four ranks form two nodes. Otherwise a fifth of the cases. Each
-// number of ranks has another fifth.
+// On GPUs or with four ranks: all cases, because only four ranks form two nodes. Otherwise a fifth of the cases: a
+// different fifth for each number of ranks.
 std::vector<Case> cases_of_world() {
 #ifdef TESSERA_TEST_CUDA_STREAMS
   const bool all = false;  // the program without CUDA streams runs all cases
@@ -187,7 +187,7 @@ TEST(Engine, StepsOfOneMicroBatchGiveThePlainRun) {
 
 // Parameters and activations in 16 bits (once in 32 bits), with 32-bit masters or with bf16 states. Gradients are
 // reduced in 16 or 32 bits.
-TEST(Engine, HalvesGiveThePlainRun) {
+TEST(Engine, SixteenBitsGiveThePlainRun) {
   struct Types {
     DType dtype;
     std::optional<DType> reduced;
@@ -200,7 +200,8 @@ TEST(Engine, HalvesGiveThePlainRun) {
   for (const auto& [dtype, reduced, bf16_states] : kTypes) {
     for (const int num_micro_batches : {kMicroBatches, 1}) {
       SCOPED_TRACE(std::string(name_of(dtype)) + " reduced in " + (reduced ? name_of(*reduced) : "its own type") +
-                   " after " + std::to_string(num_micro_batches) + (bf16_states ? " bf16 states" : ""));
+                   " after " + std::to_string(num_micro_batches) + " micro-batches" +
+                   (bf16_states ? ", bf16 states" : ""));
       EngineOptions options;
       options.dtype = dtype;
       options.bf16_states = bf16_states;
@@ -214,7 +215,7 @@ TEST(Engine, HalvesGiveThePlainRun) {
 
 // NaN and infinity on any rank must not reach parameters or moments. All ranks skip the same updates, and the next step
 // is not affected.
-TEST(Engine, NothingUpdatesFromWhatIsNotFinite) {
+TEST(Engine, NonFiniteValuesUpdateNothing) {
   ThreadPool pool(1);
   World& world = test_world();
   const auto device = make_test_device(pool), host = make_cpu_device(pool);
@@ -245,7 +246,7 @@ TEST(Engine, NothingUpdatesFromWhatIsNotFinite) {
     };
     EXPECT_EQ(engine->find_non_finite_unit(), std::nullopt);
     EXPECT_FALSE(step(*engine, 0, loss_scale).skipped);
-    EXPECT_TRUE(step(*engine, 1, INFINITY).skipped);  // the loss is finite, and the gradients of every rank are not
+    EXPECT_TRUE(step(*engine, 1, INFINITY).skipped);  // the loss is finite, but no rank has finite gradients
     EXPECT_FALSE(step(*engine, 1, loss_scale).skipped);
     for (int number = 0; number < 2; ++number) EXPECT_FALSE(step(*other, number, loss_scale).skipped);
     const States sound = all_states(*engine, *communicator);

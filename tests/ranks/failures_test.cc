@@ -6,7 +6,8 @@
 namespace tessera {
 namespace {
 
-// A message may arrive after its collective has failed. The caller may have freed the memory, so nothing writes to it.
+// A message may arrive after its collective has failed. The caller may have freed the memory, so nothing may write to
+// it.
 TEST(FailedLane, LeavesMemoryAlone) {
   MPI_Comm messages = MPI_COMM_NULL, host = MPI_COMM_NULL;
   const int rank = test_world().rank(), color = rank < 2 ? 0 : MPI_UNDEFINED;
@@ -97,7 +98,7 @@ TEST_F(Failures, AMissingRankIsNamed) {
   EXPECT_TRUE(has(error, "rank " + std::to_string(rank_) + ": reduce_scatter of gradients of h.3")) << error;
   if (rank_ != late) {
     const size_t names =
-        error.find("waited 1 s for rank");  // the text names all late ranks: several on a busy machine
+        error.find("waited 1 s for rank");  // names all late ranks; on a busy machine, there may be several
     ASSERT_NE(names, std::string::npos) << error;
     EXPECT_TRUE(has(error.substr(error.find("for rank", names)), std::to_string(late))) << error;
     others_have_failed();

@@ -84,7 +84,8 @@ bool is_meant(std::nullptr_t) {
 std::atomic<long> num_calls{0};
 enum class Fault { none, error, half };
 
-// Counts a call and returns its fault. Sets errno for Fault::error. Raises the signal of a signal fault itself.
+// Counts a call and returns its fault. For Fault::error, it sets errno. If the fault is a signal, it raises the signal
+// and returns Fault::none.
 Fault next_fault() {
   static const long first = std::atol(variable("FAULT_CALL")), times = std::max(1L, std::atol(variable("FAULT_TIMES")));
   static const char* const kind = variable("FAULT_KIND");

@@ -65,7 +65,7 @@ int misbehave(const Invocation& invocation) {
     for (;;) sleep_ms(20);
   }
   for (int step = 0; step < 10; ++step) {
-    if (step == 2 && action == "kill-alone") {  // the other ranks compute and wait in no collective
+    if (step == 2 && action == "kill-alone") {  // the other ranks are not in a collective
       if (world.rank() == world.size() - 1) raise(SIGKILL);
       for (;;) sleep_ms(20);
     }
@@ -93,7 +93,7 @@ int misbehave(const Invocation& invocation) {
   return 0;
 }
 
-// Works until a signal arrives, then returns 75 on all ranks. With `--prompt forever` it then continues to run.
+// Works until a rank receives a signal. Then all ranks return 75, or with `--prompt forever` they continue to run.
 int work(const Invocation& invocation) {
   World& world = *invocation.world;
   if (world.rank() == 0) Console::of_process().print("at work");
@@ -105,8 +105,8 @@ int work(const Invocation& invocation) {
   return static_cast<int>(ExitCode::kSavedAfterSignal);
 }
 
-// Rank 0 is killed in the first `--prompt TIMES` starts. A file in the output folder counts the starts. Each start also
-// writes a file checkpoint-NUMBER.
+// With `--prompt N`, rank 0 kills itself in each of the first N starts. A file in the output folder counts the starts.
+// Each start also writes an empty file checkpoint-S, where S is the number of the start, from 1.
 int recover(const Invocation& invocation) {
   World& world = *invocation.world;
   const Settings& settings = invocation.settings();

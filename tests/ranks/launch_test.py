@@ -36,7 +36,7 @@ class Launch(unittest.TestCase):
         return process.returncode, (out or b"").decode(), err.decode()
 
     def fails(self, code, pattern, *words, **options):
-        """Expects this exit code and exactly one line on standard error. The line matches `pattern`."""
+        """Expects this exit code, and exactly one line of output: an error on standard error that matches `pattern`."""
         got, out, err = self.run_program(*words, **options)
         self.assertEqual((got, out), (code, ""), err)
         self.assertRegex(err, "^error: " + pattern)

@@ -42,7 +42,7 @@ PartitionName=debug Nodes=ALL Default=YES State=UP
 
 
 def missing():
-    """What this machine lacks for the cluster, one text each: root rights and Debian packages."""
+    """A list of the things that the cluster needs and this machine lacks: root rights and Debian packages."""
     lacks = []
     if os.geteuid() != 0:
         lacks.append("root rights (for namespaces)")
@@ -124,7 +124,7 @@ class Cluster:
         return done.stdout
 
     def submit(self, job_file, *options, env=None):
-        """Submits a job file. The working folder is not the file's folder. Returns the number of the job."""
+        """Submits a job file. sbatch runs in another folder than that of the file. Returns the number of the job."""
         return self.run("sbatch", "--parsable", *options, job_file, env=env).strip()
 
     def job(self, number):
@@ -172,7 +172,8 @@ class Cluster:
             self.inits[host] = int(file.read().split()[0])
 
     def _start_host(self, host):
-        # Empty folders, as on a host that keeps them in memory. Slurm 22.05 fails if it finds files of a lost host.
+        # The folders begin empty, as on a host that keeps them in memory. Slurm 22.05 fails if it finds files of a lost
+        # host.
         for kind in ["spool", "tmp"]:
             shutil.rmtree(os.path.join(self.folder, f"{kind}-{host}"), ignore_errors=True)
             os.makedirs(os.path.join(self.folder, f"{kind}-{host}"))
