@@ -16,7 +16,8 @@ struct PackedBatch {
   std::vector<int32_t> ids, labels;  // [N]
   std::vector<int32_t> starts;       // [B + 1]: sequence b is tokens [starts[b], starts[b + 1])
   int32_t num_targets = 0;           // labels that are not kNoTarget
-  // [B] number of each sequence in its step, from 0, over all micro-batches and ranks. Empty: 0, 1, …, B - 1.
+  // [B]: the number of each sequence in its step, counted from 0 over all micro-batches and ranks. If empty, the
+  // numbers are 0, 1, …, B - 1.
   std::vector<int64_t> sequence_numbers{};
 };
 
