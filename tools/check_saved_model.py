@@ -4,8 +4,8 @@
     check_saved_model.py FOLDER --ids 5,6,7 [--ids 8,9]     prints [{"ids": [...], "logits": [[...], ...]}, ...]
     check_saved_model.py FOLDER --compare FILE [--atol A]   FILE: safetensors with ids [N], starts [B+1], logits [N, V]
 
-Failures are warnings of any library, a missing or unexpected tensor, a wrong shape, a tokenizer that does not load or
-decodes another text than it encoded, and logits outside of the tolerance.
+Failures are warnings of any library, a missing or unexpected tensor, a wrong shape, a tokenizer that does not load,
+ids that decode to another text, and logits outside of the tolerance.
 Exit code 0: no failures. 1: failures.
 """
 import argparse

@@ -120,7 +120,7 @@ def shapes(texts, vocab_size):
         processors.TemplateProcessing(single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A $B",
                                       special_tokens=[("<|begin_of_text|>", llama3.token_to_id("<|begin_of_text|>"))])])
     value = json.loads(to_json(llama3, ignore_merges=True))
-    value["model"]["merges"] = value["model"]["merges"][::2]  # words that only ignore_merges can produce
+    value["model"]["merges"] = value["model"]["merges"][::2]  # some words then need ignore_merges
     kept = {a + b for a, b in value["model"]["merges"]}
     value["model"]["merges"] = [m for m in value["model"]["merges"]
                                 if all(len(part) == 1 or part in kept for part in m)]
@@ -202,7 +202,7 @@ def sentence_pieces(texts, vocab_size):
     for token in crossing["added_tokens"]:
         token["normalized"] = True
     kinds["crossing"] = crossing
-    # A vocabulary with few bytes: unknown characters remain.
+    # Vocabularies without the tokens of the bytes above 0xC3: unknown characters remain.
     for fuse in (False, True):
         value = json.loads(json.dumps(kinds["mistral"]))
         vocab = [t for t in value["model"]["vocab"] if not (t.startswith("<0x") and int(t[3:5], 16) > 0xC3)]
@@ -292,7 +292,7 @@ def sweeps():
 
 
 def options(texts):
-    """Returns every flag and behavior once: name -> text of a tokenizer.json with a small vocabulary."""
+    """Returns tokenizers that together use every flag and behavior: name -> text of a tokenizer.json."""
     from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
     sequence, result = pre_tokenizers.Sequence, {}
 

@@ -110,8 +110,8 @@ else
   # About twenty runs of the engine: with and without graphs, offloaded to the host and to files.
   engine=(ranks_engine --world=1 --device=cuda)
   sanitize memcheck "--report-api-errors no" "${engine[@]}" --gtest_filter='*Repeats*:*Graphs*:*RankZero*'
-  # racecheck takes hundreds of times as long, mostly in cuBLASLt's kernels. Excluding those kernels ends in an internal
-  # error of the tool (13.0). Therefore racecheck runs fewer tests with products.
+  # racecheck makes tests hundreds of times slower, mostly in cuBLASLt's kernels. Excluding those kernels ends in an
+  # internal error of the tool (13.0). Therefore racecheck runs fewer tests with products.
   sanitize racecheck "" gpu_ops --gtest_filter='-*Measuring*:*Tf32*'
   sanitize racecheck "" gpu_parity --gtest_filter='*small*-*TwentyUpdates*'
   sanitize racecheck "" "${engine[@]}" --gtest_filter='*Repeats*:*RankZero*'

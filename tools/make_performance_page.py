@@ -126,7 +126,7 @@ def number(value, digits):
 
 
 def cell(value, digits):
-    """A number, a text, or an object with "median", "runs", "least" and "most"."""
+    """Returns the text of a number, a text, or an object that has "median", and "runs" or "least" and "most"."""
     if value is None:
         return ""
     if not isinstance(value, dict):

@@ -97,7 +97,7 @@ def newly_normalized(category):
         for name, form in forms.items():
             if any(form(text) != unicodedata2.normalize(name, text) for text in (c, f"a{high}{c}{low}a")):
                 new.add(code)
-    # Also adds the new parts of new compositions. At least one of two parts is as new as their composition.
+    # Also adds the new parts of new compositions. At least one of the two parts is as new as the composition.
     composed = {code for code in CODES if forms["NFD"](chr(code)) != chr(code)}
     old_parts = {part for code in composed for part in forms["NFD"](chr(code))}
     for code in list(new):

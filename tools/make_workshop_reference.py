@@ -79,7 +79,7 @@ def prompts_alone(tok, count, length):
 
 
 def without_left_padding(sample):
-    """Removes the padding on the left. In fp64, transformers' mask of it would become infinite in the fp32 softmax."""
+    """Removes the padding on the left. In fp64, transformers' mask for padding overflows in the fp32 softmax."""
     start = sample["attention_mask"].index(1)
     assert all(label == IGNORED for label in sample.get("labels", [])[:start])
     return {key: values[start:] for key, values in sample.items()}

@@ -22,8 +22,8 @@ MIB, GB = 2**20, 1e9
 GPU, CPU = "GPU", "CPU, small"  # the place of a measurement
 STAGES = "deepspeed/deepspeed-multi-gpu/2_gpus_stages_comparison"
 SINGLE = "deepspeed/deepspeed-single-gpu"
-# Tables whose rows are experiments, with these experiments. In all other tables, each column has the name of its
-# experiment.
+# The tables where each row is an experiment, and the experiments of their rows. In all other tables, each column has
+# the name of its experiment.
 ROWS = {
     "deepspeed-stages-1-gpu": [f"{SINGLE}/cpu_offloading/zero_{n}" for n in (1, 2, 3)],
     "fsdp-bloom-multi-gpu": ["fsdp/bloom/baseline"] + [f"fsdp/bloom/multi_gpu/{n}_gpus" for n in (2, 4, 8)],

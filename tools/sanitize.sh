@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- address,undefined thread
 # Death tests fork. The thread sanitizer reports that as an error unless die_after_fork=0.
-# Open MPI leaks memory from modules that it has unloaded by then. Only complete stacks show that the memory is Open
-# MPI's.
+# Some modules of Open MPI leak memory and are already unloaded when the leaks are reported. Only complete stacks show
+# that the memory is Open MPI's.
 export ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0
 export LSAN_OPTIONS=suppressions=$PWD/tools/leak_sanitizer.supp:print_suppressions=0
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1

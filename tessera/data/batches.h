@@ -16,7 +16,8 @@ struct PackedBatch {
   std::vector<int32_t> ids, labels;  // [N]
   std::vector<int32_t> starts;       // [B + 1]: sequence b is tokens [starts[b], starts[b + 1])
   int32_t num_targets = 0;           // labels that are not kNoTarget
-  // [B] number of each sequence in its step, from 0, over all micro-batches and ranks. Empty: 0, 1, …, B - 1.
+  // [B]: the number of each sequence in its step, counted from 0 over all micro-batches and ranks. If empty, the
+  // numbers are 0, 1, …, B - 1.
   std::vector<int64_t> sequence_numbers{};
 };
 
@@ -88,9 +89,9 @@ class BatchPlan {
   std::vector<int64_t> starts_;  // by tokens: micro-batch k has elements [starts_[k], starts_[k + 1]) of order_
 };
 
-// Numbers the steps of all epochs, from 0, across the epochs. With batches by samples, or without shuffling, all epochs
-// have the same number of steps. Otherwise, this number depends on the order of the samples. The steps of an epoch are
-// then counted when they are first needed.
+// Numbers the steps from 0 across all epochs. With batches by samples, or without shuffling, all epochs have the same
+// number of steps. Otherwise, this number depends on the order of the samples. The steps of an epoch are then counted
+// when they are first needed.
 class EpochSteps {
  public:
   explicit EpochSteps(BatchOptions options);
@@ -111,7 +112,7 @@ class EpochSteps {
 
   BatchOptions options_;
   int64_t steps_per_epoch_ = 0;        // 0: epochs may differ
-  mutable std::vector<int64_t> ends_;  // end_of() the epochs that are counted: 0, 1, …
+  mutable std::vector<int64_t> ends_;  // end_of() of the epochs counted so far: 0, 1, …
 };
 
 }  // namespace tessera

@@ -25,11 +25,11 @@ FlatMap::FlatMap(size_t expected_entries) {
   rehash(std::bit_ceil(std::max<size_t>(16, 2 * expected_entries)));
 }
 
-void FlatMap::rehash(size_t num_slots) {
-  std::vector<Entry> old(num_slots);
+void FlatMap::rehash(size_t num_buckets) {
+  std::vector<Entry> old(num_buckets);
   old.swap(entries_);
-  mask_ = num_slots - 1;
-  shift_ = 64 - std::countr_zero(num_slots);
+  mask_ = num_buckets - 1;
+  shift_ = 64 - std::countr_zero(num_buckets);
   size_ = 0;
   for (const Entry& entry : old) {
     if (entry.key != kNoKey) set(entry.key, entry.value);

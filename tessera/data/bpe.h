@@ -53,9 +53,9 @@ struct BpeAlphabet {
   bool by_character = false;                // a symbol is a character; otherwise, it is a byte
   std::array<int32_t, 256> bytes;           // id of each byte's symbol
   FlatMap characters;                       // code point -> id
-  bool byte_fallback = false;               // replaces a character without an id by its bytes, if all have an id
+  bool byte_fallback = false;               // replaces a character without an id by its bytes, if all bytes have an id
   std::array<int32_t, 256> fallback_bytes;  // ids of the tokens "<0x00>" to "<0xFF>"
-  int32_t unk_id = -1;                      // replaces every other symbol without an id; −1: they are dropped
+  int32_t unk_id = -1;                      // replaces every other symbol without an id; −1: such symbols are dropped
   bool fuse_unk = false;                    // adjacent symbols without an id give one unk_id
 };
 
@@ -75,8 +75,8 @@ class Bpe {
   Bpe(BpeAlphabet alphabet, std::span<const BpeMerge> merges);
 
   // Appends the ids of one word. It has at most 2^31 − 1 bytes, and is valid UTF-8 if symbols are characters.
-  // Repeatedly merges the adjacent pair with the lowest rank, until no pair has a merge. Of equal pairs, the leftmost
-  // is first.
+  // Repeatedly merges the adjacent pair with the lowest rank, until no pair has a merge. If this pair occurs several
+  // times, the leftmost occurrence is merged first.
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
 
  private:

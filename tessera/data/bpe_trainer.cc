@@ -33,7 +33,7 @@ Pair pair_of(int32_t left, int32_t right) {
 
 struct PairUse {
   int64_t count = 0;            // weighted by the counts of the words
-  std::vector<uint32_t> words;  // every word with the pair; may have duplicates, and words that have lost the pair
+  std::vector<uint32_t> words;  // indices of all words with the pair; some may occur twice or have lost the pair
 };
 
 struct Candidate {
@@ -55,7 +55,7 @@ class Learner {
     for (const auto& [pair, use] : uses_) heap_.push({use.count, pair});
   }
 
-  // Takes the best remaining pair. Returns false if no pair occurs `min_frequency` times.
+  // Takes the best remaining pair. Returns false if no pair occurs at least `min_frequency` times.
   bool next(int64_t min_frequency, Pair& pair) {
     while (!heap_.empty()) {
       const Candidate top = heap_.top();

@@ -19,9 +19,9 @@ struct BpeTrainerOptions {
 // ids are the special tokens. The 256 byte symbols follow in code-point order, then the tokens that merges create.
 //
 // Each step merges the most frequent pair of adjacent tokens within words. Among equally frequent pairs, it takes the
-// pair with the smallest left id, and among these the smallest right id. It ends at vocab_size, or when no pair is left
-// to merge. The result depends only on the words and their counts. The BpeTrainer of Hugging Face's `tokenizers` gives
-// the same result if its initial_alphabet is the byte alphabet.
+// pair with the smallest left id, and among these the smallest right id. Training ends at vocab_size, or when no pair
+// is left to merge. The result depends only on the words and their counts. The BpeTrainer of Hugging Face's
+// `tokenizers` gives the same result if its initial_alphabet is the byte alphabet.
 //
 // Throws UsageError for invalid options. Bytes that are not UTF-8 count as U+FFFD, as in Tokenizer::encode.
 std::string train_bpe_tokenizer(std::span<const std::string_view> texts, const BpeTrainerOptions& options);

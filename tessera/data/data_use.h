@@ -27,7 +27,8 @@ struct DataUse {
   int64_t num_samples = 0;
   // Tokens of the rows that could be read. The three counts add up to all tokens of these rows.
   int64_t tokens_used = 0, tokens_cut = 0, tokens_dropped = 0;
-  std::vector<BadRow> bad;  // the rows of rows_too_long and rows_malformed, in the order of the calls below
+  // The rows of rows_too_long and rows_malformed, in the order of the calls of add() and add_malformed().
+  std::vector<BadRow> bad;
 
   int64_t rows_bad() const { return rows_malformed + rows_too_long; }
   bool complete() const { return rows_cut + rows_bad() + rows_left_out == 0; }

@@ -20,8 +20,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kStructureRemedy =
-    "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), or rows of {\"context\", \"question\", \"answers\": "
-    "{\"text\": [...]}} or {\"text\"} as a JSON array or one per line";
+    "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), or rows in a JSON array or one per line; a row is "
+    "{\"context\", \"question\", \"answers\": {\"text\": [...]}} or {\"text\"}";
 
 // Why a row of the file cannot be used. Thrown to stop reading that row.
 struct RowFault {
@@ -252,7 +252,7 @@ class Reader {
           where,
           fmt::format("the answer \"{}\" does not occur in the context \"{}\"", printable(text), printable(context)),
           "Answers must be exact copies of text in the context. Use an empty list of answers for an "
-          "unanswerable question, or rows {\"text\"} for any text");
+          "unanswerable question, or rows {\"text\"} to train on text without questions");
     }
     if (example.answers.empty() && found) {
       example.answerable = true;
@@ -277,8 +277,8 @@ class Reader {
     if (work_ > work_limit_) {
       throw InputError(
           where,
-          fmt::format("the contexts, repeated for each question, take more than {} MiB up to here, many times the "
-                      "size of the file",
+          fmt::format("copying the contexts for each question, and searching them for misplaced answers, takes more "
+                      "than {} MiB in total up to this place, many times the size of the file",
                       work_limit_ >> 20),
           "Split long contexts into the passages that the questions are about");
     }

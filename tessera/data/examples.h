@@ -47,8 +47,9 @@ struct ExampleRows {
 // except kNoAnswer. A row with another structure, or with an answer that is not in its context, is a bad row. A
 // malformed paragraph or article of SQuAD counts as one bad row.
 //
-// Throws InputError if the file cannot be read, is not UTF-8 (with offset and line), is not JSON (with the line), has
-// no row, or if its contexts, repeated for each question, are much larger than the file.
+// Throws InputError if the file cannot be read, is not UTF-8 (with offset and line), is not JSON (with the line), or
+// has no row. Each question copies its context, and a misplaced answer is searched for in it. Throws InputError if this
+// takes more than 1 GiB in total and more than 64 times the size of the file.
 ExampleRows load_rows(const std::filesystem::path& path);
 // The same, but every row must be good. Throws InputError for the first bad row, with its line (JSONL) or its key
 // (data[3].paragraphs[0].qas[2]).

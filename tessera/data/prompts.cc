@@ -27,7 +27,7 @@ struct Range {
 // Tokens have no offsets into the text. Therefore the text before the answer and the text after it are also encoded
 // separately. Tokens that the first encoding and `tokens` have in common at the start are before the answer. Tokens
 // that the second encoding and `tokens` have in common at the end are after it. The tokens in between contain the
-// answer. The numbers of tokens before and after it give its middle.
+// answer. The numbers of tokens before and after the answer give its middle.
 Range window_around(const Ids& tokens, std::string_view text, Range answer, int64_t room, const EncodeFn& encode) {
   const Ids before = encode(TextPlace::inside, text.substr(0, static_cast<size_t>(answer.begin)));
   const Ids behind = encode(TextPlace::inside, text.substr(static_cast<size_t>(answer.end)));
@@ -49,7 +49,7 @@ Range window_around(const Ids& tokens, std::string_view text, Range answer, int6
 struct FittedPrompt {
   Ids ids;
   int64_t num_tokens = 0;  // before cutting
-  int64_t num_least = 0;   // of the prompt without its context, plus the tokens after it
+  int64_t num_least = 0;   // of the prompt without its context, plus `tail`; set only if the prompt was too long
   bool fits = true;
 };
 

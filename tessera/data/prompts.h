@@ -78,8 +78,8 @@ struct EncodedRow {
 // tokenizer has two properties. It starts a new piece at a space before a letter, and it never joins a colon with the
 // space after it. The tokenizers of BLOOM, GPT-2, Llama 2 and 3, Mistral and Qwen have both properties. A prompt that
 // fits is encoded as one text. If its context must be shortened, these parts are encoded separately:
-// "Question: … Context:", " {context}" and " Answer:". These cuts also come before such spaces: after a colon, and
-// before a letter.
+// "Question: … Context:", " {context}" and " Answer:". The first cut comes after a colon, and the second one before a
+// space and a letter. Therefore, the two properties also apply to these cuts.
 //
 // A context that is shortened around its answer keeps a window of its tokens. The answer is as near to the middle of
 // the window as the ends of the context allow. If the answer is longer than the window, both of its ends are cut

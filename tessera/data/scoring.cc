@@ -133,7 +133,7 @@ double word_f1(std::span<const std::string> prediction, std::span<const std::str
     const auto found = unmatched.find(word);
     if (found == unmatched.end() || found->second == 0) continue;
     ++common;
-    // As sets: a common word counts once, even if it is repeated.
+    // For Scoring::workshop, a common word counts once, even if it is repeated.
     found->second = scoring == Scoring::workshop ? 0 : found->second - 1;
   }
   if (common == 0) return 0.0;

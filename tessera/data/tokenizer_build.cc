@@ -75,7 +75,7 @@ void Tokenizer::State::check_frame() const {
 
 // Follows AddedVocabulary::add_tokens of Hugging Face's tokenizers. A token that is in the vocabulary has its id there.
 // Other tokens get the next ids after the vocabulary. The ids in the file are ignored. Of two entries with the same
-// content, the last one counts.
+// content, the last one counts, but either one can make the token special.
 void Tokenizer::State::add_tokens(const std::vector<AddedToken>& list, const std::string& where) {
   auto next_id = static_cast<int32_t>(vocabulary.size());
   std::map<int32_t, const AddedToken*> by_id;

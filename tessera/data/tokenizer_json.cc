@@ -108,17 +108,17 @@ std::string quoted_token(std::string_view token) {
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where) {
   const Json json = parse_json(text, where, kDamagedTokenizer);
   const Node root{json, where + ": "};
-  const Node version{json, where};
-  if (!json.is_object()) version.fail(std::string("expected an object, found ") + json.type_name());
+  const Node document{json, where};
+  if (!json.is_object()) document.fail(std::string("expected an object, found ") + json.type_name());
   if (root.has("version") && root.at("version").text() != "1.0") {
     root.at("version").fail("the format has version " + quoted_token(root.at("version").text()),
                             "Tessera reads version 1.0");
   }
   if (!root.has("model"))
-    version.fail("the key \"model\" is missing", "Give a tokenizer.json of Hugging Face tokenizers");
+    document.fail("the key \"model\" is missing", "Give a tokenizer.json of Hugging Face tokenizers");
   TokenizerJson result;
   const Node model = root.at("model");
-  refuse_other_models(model);  // first, because their other parts differ, too
+  refuse_other_models(model);  // first, because the files of other models also differ in other parts
   read_tokenizer_steps(root, result);
   if (root.has("added_tokens")) {
     const Node list = root.at("added_tokens");

@@ -18,8 +18,8 @@ namespace tessera {
 // When Metaspace puts its character before a piece that does not begin with it.
 enum class MetaspacePrefix : uint8_t { always, first, never };  // first: only at the beginning of the text
 
-// One step of the pre-tokenizer. ByteLevel becomes up to two steps. TokenizerJson::byte_level stands for its mapping of
-// bytes to symbols.
+// One step of the pre-tokenizer. ByteLevel becomes up to two steps, and sets TokenizerJson::byte_level for its mapping
+// of bytes to symbols.
 struct SplitStep {
   enum class Kind : uint8_t {
     split,         // splits pieces at the matches of `pattern`
@@ -48,7 +48,7 @@ struct TokenizerJson {
   std::vector<DecoderStep> decoder;
   SpecialFrame frame;
   std::vector<AddedToken> added_tokens;                     // in the file's order; the vocabulary decides their ids
-  std::vector<std::pair<std::string, int32_t>> vocabulary;  // tokens in symbols, and ids; no two are equal
+  std::vector<std::pair<std::string, int32_t>> vocabulary;  // tokens and their ids; all are distinct
   std::vector<std::pair<std::string, std::string>> merges;  // the rank of a merge is its index
   std::string merges_where;
   std::optional<std::string> unk_token;

@@ -181,7 +181,8 @@ bool is_white_space(char32_t code) {
 
 bool is_word_character(char32_t code) {
   if (code == 0x200C || code == 0x200D) return true;
-  // In Latin-1, Oniguruma's \w contains superscripts and fractions, which are not alphabetic.
+  // kOtherWordCharacters comes from Oniguruma's \w, which in Latin-1 also contains superscripts and fractions. They are
+  // not alphabetic, so they are excluded here.
   return (kWordCategories & category_bit(code)) != 0 || (code > 0xFF && contains(kOtherWordCharacters, code));
 }
 
@@ -189,7 +190,7 @@ bool is_newly_normalized(char32_t code) {
   static const std::vector<bool> table = [] {
     std::vector<bool> newer(kNumCodes);
     for (char32_t c = 0; c < kNumCodes; ++c) {
-      // kNewlyNormalized has no code points that are not assigned.
+      // kNewlyNormalized contains only assigned code points, so the unassigned ones are added here.
       newer[c] = category_table()[c] == Category::cn || contains(kNewlyNormalized, c);
     }
     return newer;

@@ -15,7 +15,7 @@ namespace tessera {
 Record data_record(const DataUse& use);
 // "train.jsonl: 8 rows as 192 samples, 24,123 tokens; nothing cut or dropped"
 std::string data_line(const DataUse& use, const std::string& path, const Settings& settings);
-// Prints data_line(), and a warning with the place and the fault of each of the first skipped rows.
+// Prints data_line(). For each of the first skipped rows, also prints a warning with its place and fault.
 void note_data(const DataUse& use, const std::string& path, const Settings& settings, Console& console);
 // If tokenizer.json has keys that are not used, prints them.
 void note_unused_keys(const std::vector<std::string>& keys, Console& console);

@@ -23,9 +23,9 @@ struct Dataset {
 enum class DatasetUse { training, evaluation };
 
 // Reads --dataset or --eval-dataset, selects --train-size or --eval-size of its rows, and encodes them on the threads
-// of the pool. config.eos_token_id ends answers. Malformed rows are skipped before the selection. Rows that are too
-// long are skipped after it. Throws UsageError, also if a row is longer than the model's context. Throws InputError,
-// also if too many rows are bad, or if no sample carries loss.
+// of the pool. config.eos_token_id is the end-of-sequence token. Malformed rows are skipped before the
+// selection. Rows that are too long are skipped after it. Throws UsageError, also if a row is longer than the model's
+// context. Throws InputError, also if too many rows are bad, or if no sample carries loss.
 Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
                      bool with_prompts, ThreadPool& pool);
 

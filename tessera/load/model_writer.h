@@ -25,8 +25,8 @@ inline constexpr std::array kSavedTypes{DType::f32, DType::bf16, DType::f16};
 // keeps these types: a resumed run saves in the same types, and the files may no longer exist.
 using LoadedTypes = std::map<std::string, DType>;
 
-// Reads the types from the files of --model. f32, the type of the masters, replaces types that are not saved (f64), and
-// is the type of tensors without a file. Only rank 0 must see the files. Throws InputError. Collective.
+// Reads the types from the files of --model. f32 replaces types that a saved model cannot have (f64). It is also the
+// type of tensors that are in no file. Only rank 0 must see the files. Throws InputError. Collective.
 LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world);
 
 // All ranks write the folder together. Each writes the elements that it keeps, so no rank holds the complete model.

@@ -171,8 +171,8 @@ void check_prompts(const ResolvedSettings& resolved) {
 }
 
 // Refuses sizes for a model that already has a shape. Accepts default values from a file or the environment. Also
-// accepts sizes from a source of lower precedence than the source of `model`, because sizes belong to the model beside
-// them.
+// accepts sizes from a source of lower precedence than the source of `model`, because such sizes belong to another
+// model.
 void check_shape(const ResolvedSettings& resolved) {
   const std::string& model = resolved.settings.model;
   if (model.empty() || model == "gpt") return;

@@ -21,7 +21,7 @@ struct FileEntry {
 // number or a boolean. The table [fsdp] (or [fsdp_config]) may also contain nested tables and arrays of texts.
 // The name of a nested table becomes a prefix of its keys ("mixed_precision_policy.param_dtype"). An array of texts
 // becomes one text, joined with commas. Throws UsageError, with file and line, if the text is not TOML, is too large,
-// or has another value. Errors name the file as `name`.
+// or has a value of another type. Errors name the file as `name`.
 std::vector<FileEntry> parse_config(std::string_view text, const std::string& name);
 
 // The content of a text file of at most 16 KiB. Throws UsageError with the remedy if the file is longer or cannot be

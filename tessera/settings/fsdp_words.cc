@@ -156,7 +156,7 @@ bool explain(const std::string& key, const SettingValue& value, const std::strin
 FsdpMeaning meaning_of_fsdp_key(const std::string& written, const SettingValue& value, const std::string& where) {
   std::string key = underscored(written);
   if (key.starts_with("fsdp_")) key = key.substr(5);
-  // FSDP1 has this name for the same table.
+  // In FSDP1, the table mixed_precision_policy is called mixed_precision.
   if (key.starts_with("mixed_precision.")) key.replace(0, 15, "mixed_precision_policy");
   Meaning meaning{{}, where};
   if (translate_value(key, value, where, meaning) || explain(key, value, where, meaning.result)) return meaning.result;

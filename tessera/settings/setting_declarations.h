@@ -16,7 +16,7 @@ using Names = std::vector<std::string>;
 
 constexpr double kMaxCount = 2147483647;  // a count always fits into an int
 constexpr double kMaxSeed = 9.2e18;       // below 2^63
-constexpr Range kCount{0, kMaxCount};     // 0 has a special meaning; see the help text
+constexpr Range kCount{0, kMaxCount};     // 0 may have a special meaning; see the help text
 constexpr Range kPositive{1, kMaxCount};
 constexpr Range kNonNegativeReal{.min = 0};
 constexpr Range kUnitInterval{.min = 0, .max = 1};
@@ -24,7 +24,7 @@ constexpr Range kBelowOne{.min = 0, .max = 1, .open_max = true};
 
 // Where help texts show a setting: under a group, and perhaps in the short help.
 struct Placement {
-  Placement(Group its_group) : group(its_group) {}  // NOLINT: most declarations give a group alone
+  Placement(Group its_group) : group(its_group) {}  // NOLINT: most declarations give only a group
   Group group;
   const char* line = "";
   Groups brief_for = 0;
@@ -82,7 +82,7 @@ inline Setting real(const char* name, double S::*field, const Placement& place, 
   return setting;
 }
 
-// An amount of bytes. Outside of Settings, its value is a canonical text.
+// An amount of bytes. As a SettingValue, it is a canonical text.
 inline Setting bytes(const char* name, int64_t S::*field, const Placement& place, Range range, const char* help) {
   return {
       .name = name,

@@ -32,7 +32,7 @@ std::string remedy_for_text(const Setting& setting, const std::string& text, con
   const bool is_number = setting.type == SettingType::integer || setting.type == SettingType::real;
   const bool is_whole = end == text.data() + text.size();
   if (!is_number || error != std::errc() || is_whole) return "";
-  if (*end == '%' && setting.range.max == 1) return fmt::format("Write a part of 1, as in {}", number / 100);
+  if (*end == '%' && setting.range.max == 1) return fmt::format("Write a fraction, as in {}", number / 100);
   const bool counts = setting.unit.ends_with("S");  // TOKENS, SECONDS
   return fmt::format("Write the number{} without a unit", counts ? " of " + setting.unit : "");
 }

@@ -235,8 +235,9 @@ std::vector<Setting> generation_settings() {
       integer("max_new_tokens", &S::max_new_tokens, brief(kGeneration, "longest generated text", kQuestion), "TOKENS",
               {1, 1 << 20}, "Maximum number of tokens to generate per answer or text"),
       boolean("do_sample", &S::do_sample, brief(kSampling, "draw tokens at random, not the likeliest"),
-              "Draw each token at random, by its probability. --temperature, --top-k and --top-p also do this. Values "
-              "that are not given come from the model's generation_config.json. Otherwise: take the most likely token",
+              "Draw each token at random, by its probability. --temperature, --top-k and --top-p also turn this on. "
+              "Values that are not given come from the model's generation_config.json. By default, the most likely "
+              "token is taken",
               {"sample"}),
       real("temperature", &S::temperature, kSampling, "T", {.min = 0, .max = 1e6},
            "Divide the logits by this number before a token is drawn; 0: take the most likely token"),

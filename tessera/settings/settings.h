@@ -25,7 +25,7 @@
 
 namespace tessera {
 
-// The values that a verb uses. Their declarations (settings.cc, *_settings.cc) have their meanings and units. An empty
+// The values that a verb uses. Their declarations (settings.cc, *_settings.cc) give their meanings and units. An empty
 // text means that nothing was given. A zero may have a special meaning; see the help text.
 struct Settings {
   enum class Init { pretrained, random };
@@ -112,7 +112,7 @@ struct Settings {
   Precision precision = Precision::fp32;
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
-  // words of the Trainer, which set other settings
+  // settings of the Hugging Face Trainer that only set or check other settings
   bool fp16 = false, bf16 = false, gradient_checkpointing = false;
   std::string optim = "adamw_torch", report_to = "none", fsdp_config;
   // ranks
@@ -130,7 +130,7 @@ struct Settings {
   bool sync_module_states = false;
   Offload offload;
   std::string offload_dir;
-  bool pin_memory = true;  // only if something is offloaded from a GPU
+  bool pin_memory = true;  // used only if something is offloaded from a GPU
   // reduction of gradients over ranks, and the loss scale of fp16
   GradientSync grad_sync = GradientSync::automatic;
   int64_t reduce_bucket_size = 25 << 20;  // bytes
@@ -143,9 +143,10 @@ struct Settings {
   int64_t fit = 0, device_memory = 0;  // bytes per rank
   int64_t host_memory = 0, disk = 0;   // bytes per node
   // nettest, preflight and doctor
-  std::vector<std::string> collective = {"all_reduce"};   // words of all_collectives()
-  std::vector<int64_t> sizes;                             // bytes; empty: from min_bytes to max_bytes
-  int64_t min_bytes = 0, max_bytes = 0, step_factor = 2;  // bytes; 0: see the help text
+  std::vector<std::string> collective = {"all_reduce"};  // words of all_collectives()
+  std::vector<int64_t> sizes;                            // bytes; empty: from min_bytes to max_bytes
+  int64_t min_bytes = 0, max_bytes = 0;                  // bytes; 0: see the help text
+  int64_t step_factor = 2;
   int64_t net_warmup = 20, net_iterations = 50;
   std::optional<DType> net_dtype;                 // unset: the type of `precision`
   double min_busbw = 0, preflight_min_busbw = 0;  // GB/s
@@ -156,7 +157,8 @@ struct Settings {
   int64_t nodes = 1, gpus_per_node = 0, ntasks_per_node = 0, cpus_per_task = 0;
   std::string time, partition, account, constraint, mem, job_name, module, container;
   bool requeue = true;
-  int64_t max_requeues = 20, signal_before = 300;  // s
+  int64_t max_requeues = 20;
+  int64_t signal_before = 300;  // s
   std::string job_file;
   bool replace = false, submit = false;
   int64_t max_jobs = 1;
@@ -178,9 +180,10 @@ struct Settings {
   std::optional<bool> bars() const {
     return progress == Progress::automatic ? std::nullopt : std::optional(progress == Progress::on);
   }
-  // "4 x 2 samples", or "up to 8192 x 2 tokens": a micro-batch, and the micro-batches of a step.
+  // "4 x 2 samples", or "up to 8192 x 2 tokens": the size of a micro-batch times the number of micro-batches per step.
   std::string batch_words() const;
-  // The options of loss scaling in fp16. A zero is replaced by the default of the rules.
+  // The options of loss scaling in fp16. If the window or the hysteresis is 0, it gets the default that belongs to
+  // loss_scale_rules.
   LossScaleOptions loss_scaling() const;
 };
 
@@ -232,7 +235,8 @@ const char* title_of(Group group);
 
 enum class SettingType { boolean, integer, real, bytes, text, choice };
 
-// The value of a setting outside the struct. A choice is stored as its word, and an amount of bytes as canonical text.
+// The value of a setting when it is not stored in the struct Settings. A choice is stored as its word, and an amount of
+// bytes as canonical text.
 using SettingValue = std::variant<bool, int64_t, double, std::string>;
 
 // The permitted range of a number. Real numbers must also be finite.
@@ -251,7 +255,7 @@ struct Setting {
   SettingType type;
   std::string unit{};  // placeholder of the value in help: "TOKENS", "PATH"; empty: boolean or choice
   std::string help;
-  // The short help of a verb that takes one of the groups `brief_for` shows the setting, with this one line.
+  // If a verb takes one of the groups in `brief_for`, its short help shows the setting, with this one line.
   std::string brief{};
   Groups brief_for = 0;
   Range range{};

@@ -176,7 +176,7 @@ class Values(CliTest):
         for words, message in [
             (["--max-length", "2k"], '--max-length: must be a whole number, got "2k". Write the number of TOKENS without a unit'),
             (["--comm-timeout", "10m"], '--comm-timeout: must be a number, got "10m". Write the number of SECONDS without'),
-            (["--warmup-ratio", "10%"], '--warmup-ratio: must be a number, got "10%". Write a part of 1, as in 0.1'),
+            (["--warmup-ratio", "10%"], '--warmup-ratio: must be a number, got "10%". Write a fraction, as in 0.1'),
             (["--lr", "1e-4x"], '--lr: must be a number, got "1e-4x". Write the number without a unit'),
             (["--fit", "32X"], '--fit: must be an amount of bytes, got "32X". Write a number with a unit, for example 32GiB'),
             (["--fit", "32G"], '--fit: must be an amount of bytes, got "32G". Write GiB (powers of 1024) or GB'),

@@ -225,7 +225,7 @@ TEST(Examples, HostileNestingAndRepetition) {
   std::string questions;
   for (int i = 0; i < 20'000; ++i) questions += (i ? "," : "") + std::string(R"({"question": "", "answers": []})");
   EXPECT_THAT(refusal(squad(std::string(1'000'000, 'a'), questions)),
-              HasSubstr("the contexts, repeated for each question"));
+              HasSubstr("copying the contexts for each question"));
 }
 
 class ExamplesFile : public ::testing::Test {
