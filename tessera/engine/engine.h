@@ -1,5 +1,6 @@
 // The engine holds a rank's part of a model on a device. It runs steps, evaluations and generations on this device. The
-// order of its work depends only on sizes. On the counting device the same code computes the plan of a run.
+// order of its work depends only on sizes. The same code computes the plan of a run on the counting device, which
+// counts memory and computes nothing.
 //
 // With more than one rank, every public call that computes is collective: all ranks must make the same calls.
 //

@@ -1,7 +1,8 @@
 // Which rank holds which elements. A strategy is a row of a table. A ShardPlan applies the row to the ranks of a run.
 // This file only calculates: it allocates and moves nothing.
 //
-// Letters: R ranks of the world, S ranks of a shard group, P elements of a unit, s elements of a rank's shard.
+// Letters: R ranks of the world, S ranks of a shard group (which divide one copy of the arrays into shards), P elements
+// of a unit, s elements of a rank's shard.
 #pragma once
 
 #include <algorithm>

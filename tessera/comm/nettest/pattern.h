@@ -21,8 +21,8 @@ class NetPattern {
   DType dtype() const { return dtype_; }
   // Element i of rank `rank`'s contribution to a sum.
   int term(int rank, int64_t i) const;
-  // Element i of the data that rank `owner` sends without a sum. Two ranks whose numbers differ by less than 251 send
-  // different data.
+  // Element i of the data that rank `owner` sends in a collective that sums nothing. Two ranks whose numbers differ by
+  // less than 251 send different data.
   int sent(int owner, int64_t i) const;
 
   // The elements 0 to kPeriod − 1 as bytes, in the element type.
