@@ -65,7 +65,7 @@ struct WorkBounds {
 
 struct GenerationOptions {
   int64_t max_new_tokens = 0;
-  int32_t eos_id = -1;                 // this id and ModelConfig::more_end_ids end a text; −1: only the latter
+  int32_t eos_id = -1;                 // this id and ModelConfig::more_end_ids end a text; −1: only more_end_ids
   std::optional<Sampling> sampling{};  // empty: the most likely token (greedy)
   // The seed of the random draws. A generated token depends on the seed, the number of its prompt, its position and the
   // logits. It does not depend on other prompts or ranks.
