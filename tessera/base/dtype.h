@@ -87,7 +87,7 @@ inline uint32_t chosen(bool condition, uint32_t a, uint32_t b) {
 }
 }  // namespace detail
 
-// bfloat16 is the upper half of a float. Rounds to nearest, ties to even. NaN stays NaN.
+// bfloat16 is the upper half of a float. f32_to_bf16() rounds to nearest, ties to even. NaN stays NaN.
 inline float bf16_to_f32(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
@@ -107,9 +107,9 @@ inline int16_t bf16_rest_of(float value) {
 inline float f32_of_bf16(uint16_t bf16, int16_t rest) {
   return std::bit_cast<float>((static_cast<uint32_t>(bf16) << 16) + static_cast<uint32_t>(int32_t{rest}));
 }
-// IEEE 754 half precision. Rounds to nearest, ties to even. Overflow becomes infinity. A NaN becomes a quiet NaN with
-// the upper bits of its payload, as in the processors' own conversions. The functions have no branches: they
-// compute every case and select one. Compilers can therefore vectorize loops over them. The case of infinity also
+// IEEE 754 half precision. f32_to_f16() rounds to nearest, ties to even. Overflow becomes infinity. A NaN becomes a
+// quiet NaN with the upper bits of its payload, as in the processors' own conversions. The functions have no branches:
+// they compute every case and select one. Compilers can therefore vectorize loops over them. The case of infinity also
 // covers values that would round to 2^16.
 inline float f16_to_f32(uint16_t bits) {
   constexpr uint32_t kRebias = 112u << 23;  // from an exponent with bias 15 to one with 127

@@ -8,9 +8,10 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kBlockElems = 4096;  // tested together with vectors; then singly, if one is not finite
+// Elements per block. A block is searched element by element only if a vectorized test finds something.
+constexpr int64_t kBlockElems = 4096;
 
-// The bits of the smallest f32 magnitude that rounds to infinity.
+// The bits of the smallest f32 magnitude that becomes infinite when rounded to `as`.
 uint32_t end_of(DType as) {
   switch (as) {
     case DType::f16:

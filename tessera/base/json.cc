@@ -23,7 +23,7 @@ struct Place {
   [[noreturn]] void fail(size_t num_bytes, std::string_view what) const {
     const std::string_view before = text.substr(0, std::max<size_t>(1, num_bytes) - 1);
     const auto line = first_line + std::count(before.begin(), before.end(), '\n');
-    const size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // the first line follows npos + 1 == 0
+    const size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // first line: npos + 1 is 0
     const bool is_cut = text.empty() || what.find("unexpected end of input") != what.npos ||
                         what.find("missing closing quote") != what.npos;
     throw InputError(fmt::format("{}:{}:{}", where, line, column), fmt::format("not valid JSON: {}", what),

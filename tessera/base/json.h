@@ -1,4 +1,4 @@
-// Strict JSON parsing of external files. Only .cc files and internal headers of a room include it.
+// Strict JSON parsing of external files. Only .cc files, and headers that one folder uses, include it.
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,7 @@ class ThreadPool {
   std::mutex turn_;  // held by the caller of run() whose loop is running
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  // State of the current loop. It changes only while no worker is inside the loop.
+  // State of the current loop. run() sets it up while no worker is inside a loop.
   const std::function<void(int64_t)>* task_ = nullptr;
   int64_t count_ = 0;
   std::atomic<int64_t> next_{0};

@@ -76,7 +76,7 @@ class CollectiveWatch {
   // Empty if nothing is wrong.
   std::optional<CommunicationError> look();
   // Runs when look() has not returned within the time limit. The computing thread is then in a call that waits for the
-  // device and holds the library's locks, such as a memory allocation. The device waits for a collective.
+  // device, such as a memory allocation, and holds locks that look() needs. The device waits for a collective.
   void unanswered();
   std::string last_call() const;
   CommunicationError timed_out(const std::string& call) const;

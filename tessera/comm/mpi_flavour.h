@@ -34,8 +34,9 @@ const MpiFlavour& mpi_flavour();
 // Options of mpirun for `num_ranks` ranks on one machine. They allow the user root, and more ranks than cores. They
 // bind no rank to a core, because ranks divide the cores among themselves through their numbers of threads.
 std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks);
-// Whether this mpirun, with these options, ends the other ranks shortly after a rank dies. By default, Hydra kills them
-// immediately, and nobody can see which rank died first. With Hydra the launcher ends the ranks instead.
+// Whether this mpirun, with mpirun_options(), ends the other ranks shortly after a rank dies. By default, Hydra kills
+// them immediately, and nobody can see which rank died first. The options prevent this, and Tessera's launcher ends the
+// ranks instead.
 bool mpirun_ends_ranks(const MpiFlavour& flavour);
 // Adds variables for mpirun and its ranks. They keep the run on this machine, even if a batch system offers more
 // machines, and make ranks communicate through shared memory. Variables that the user has set stay unchanged.

@@ -17,8 +17,8 @@ namespace tessera {
 
 class StatusBoard {
  public:
-  // create() makes a new board. Its ranks pass its name() to open(), which maps the board while its creator still holds
-  // it. Without shared pages the board is local: no other process sees what is written.
+  // create() makes a new board. Other processes pass its name() to open() while the creator still holds the board.
+  // Without shared pages the board is local: no other process sees what is written.
   static std::unique_ptr<StatusBoard> create(int size);
   static std::unique_ptr<StatusBoard> open(const std::string& name, int size);
   ~StatusBoard();

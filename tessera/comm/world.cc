@@ -20,7 +20,7 @@ std::optional<int> number(const Environment& environment, const char* name) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw UsageError(name, fmt::format("\"{}\" is not a number of ranks", text),
+    throw UsageError(name, fmt::format("\"{}\" is not a rank or a number of ranks", text),
                      "Unset it, or start the ranks with mpirun");
   }
   return value;

@@ -1,6 +1,6 @@
-// Launches the kernels of a block's forward or backward as one CUDA graph. A block has about 25 kernels. At a few
-// hundred tokens, the host needs more time to launch a kernel than the GPU needs to run it. Gathering and reducing stay
-// on their own streams outside the graphs, so the same graphs serve every strategy.
+// Launches the kernels of a block's forward or backward as one CUDA graph. A block has about 25 kernels. In a
+// batch of a few hundred tokens, the host needs more time to launch a kernel than the GPU needs to run it. Gathering
+// and reducing stay on their own streams outside the graphs, so the same graphs serve every strategy.
 #pragma once
 
 #include <array>

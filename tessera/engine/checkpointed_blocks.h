@@ -1,4 +1,4 @@
-// Which blocks are checkpointed: they keep only their input, and run forward again in backward.
+// Which blocks are checkpointed. A checkpointed block keeps only its input, and runs forward again in backward.
 //
 // The N checkpointed blocks are the first N blocks that have a backward. Backward starts at the last block, so the
 // values that the later blocks keep are freed before the first checkpointed block computes its own values again. Each
@@ -16,7 +16,7 @@ inline constexpr int64_t kAllBlocks = std::numeric_limits<int64_t>::max();
 
 struct CheckpointedBlocks {
   int64_t first;  // the first block with a backward
-  int64_t count;  // the model's number of blocks, or more: all
+  int64_t count;  // at least the model's number of blocks: all
 
   bool contains(int64_t block) const { return block >= first && block - first < count; }
 };

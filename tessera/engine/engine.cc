@@ -10,7 +10,7 @@
 namespace tessera {
 
 // The dropout of a token depends on the update, the number of the token's sequence in this update, and the token's
-// position. Initial parameters use the same seed with row numbers below 2^40.
+// position. Row ids begin at 2^40, because initial parameters use the same seed with streams below 2^40.
 static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }

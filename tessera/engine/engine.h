@@ -1,5 +1,6 @@
 // The engine holds a rank's part of a model on a device. It runs steps, evaluations and generations on this device. The
-// order of its work depends only on sizes. On the counting device the same code computes the plan of a run.
+// order of its work depends only on sizes. The same code computes the plan of a run on the counting device, which
+// counts memory and computes nothing.
 //
 // With more than one rank, every public call that computes is collective: all ranks must make the same calls.
 //
@@ -31,15 +32,15 @@ struct EngineOptions {
   double max_grad_norm = 0;  // 0: no clipping
   uint64_t seed = 0;         // for dropout and stochastic rounding
   bool cuda_graphs = true;   // on a GPU, launch blocks as CUDA graphs; results have the same bits
-  // Bytes of logits that exist at a time (a chunk). The default is large enough for a product over the vocabulary at
-  // nearly full speed, and small compared with a model. Each chunk reads and writes the complete gradient of the head's
+  // Bytes of logits that exist at a time (a chunk). With the default, a product over the vocabulary has nearly full
+  // speed, and a chunk is small compared with a model. Each chunk reads and writes the complete gradient of the head's
   // weight. On a GPU this costs relatively more, so chunks can be larger there (Head::chunk_rows).
   int64_t head_chunk_bytes = 128 << 20;
   ShardOptions sharding;
 };
 
-// The place where an engine works: the device, the memory of the host tier (a host device with its own ledger), and the
-// ranks. All of them must outlive the engine.
+// The place where an engine works: the device, the host memory for offloaded arrays (a host device with its own
+// ledger), and the ranks. All of them must outlive the engine.
 struct EnginePlace {
   Device& device;
   Device& host;
@@ -64,12 +65,12 @@ struct WorkBounds {
 
 struct GenerationOptions {
   int64_t max_new_tokens = 0;
-  int32_t eos_id = -1;                 // this id and ModelConfig::more_end_ids end a text; −1: only those
+  int32_t eos_id = -1;                 // this id and ModelConfig::more_end_ids end a text; −1: only more_end_ids
   std::optional<Sampling> sampling{};  // empty: the most likely token (greedy)
   // The seed of the random draws. A generated token depends on the seed, the number of its prompt, its position and the
   // logits. It does not depend on other prompts or ranks.
   uint64_t seed = 0;
-  int64_t first_number = 0;  // of this call's first prompt; the next prompts have the next numbers
+  int64_t first_number = 0;  // the number of this call's first prompt; the next prompts have the next numbers
   // Called for every token of the result, as soon as it is known, with the prompt's index in this call.
   std::function<void(size_t prompt, int32_t id)> on_token{};
 };
@@ -131,12 +132,13 @@ class Engine {
 
   // ---- parameters and states (states.cc)
 
-  // The type of masters and moments. save_states() passes this type when training. It is f32, bf16 for bf16 states, or
-  // f64 for a computation in f64.
+  // The type of masters (the parameters as AdamW updates them) and moments. save_states() passes this type when
+  // training. It is f32, bf16 for bf16 states, or f64 for a computation in f64.
   DType state_dtype() const { return context_.state_dtype(); }
 
-  // Reads elements `range` of a unit's flat buffer, or of its array of a StateKind, into `to`. This view is in host
-  // memory and has any floating-point type.
+  // Functions that read or write elements `range` of a unit's flat buffer, or of its array of a StateKind. `to` and
+  // `from` are in host memory and have any floating-point type. `to` may also have a rest type (dtype.h). It then gets
+  // the rests of the values.
   using ReadParameters = std::function<void(int64_t unit, ElemRange range, View to)>;
   using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
   using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
@@ -155,7 +157,7 @@ class Engine {
     return context_.plan.saved(kind == StateKind::frozen ? context_.frozen_cut(unit) : context_.cut(unit));
   }
   // Calls `write` with the elements saved_range() of each unit and kind. Skips empty ranges. `write` receives a range
-  // complete, or in consecutive pieces. Moments exist only after prepare() for training.
+  // in one call, or in consecutive pieces. Moments exist only after prepare() for training.
   void save_states(const WriteState& write);
 
   using WriteParameters = std::function<void(int64_t unit, ElemRange range, View from)>;
@@ -170,9 +172,9 @@ class Engine {
 
   // Runs one update. `window` contains this rank's micro-batches of the step. All ranks pass the same number of
   // micro-batches. Computes the gradients of the mean loss over all valid targets of the window on all ranks, clips
-  // them, and runs AdamW. The first update has number 1 (num_updates()). In f16, backward multiplies the loss by
-  // `loss_scale`. If the loss or the gradients are NaN, infinite or too large on any rank (may_update()), no rank
-  // updates anything.
+  // them, and runs AdamW. The first update has number 1 (num_updates()). Backward multiplies the loss by `loss_scale`,
+  // which is 1 except in f16. If the loss or the gradients are NaN, infinite or too large on any rank (may_update()),
+  // no rank updates anything.
   StepResult train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale = 1);
   // Accumulates the gradients of loss_scale times the mean loss, without clipping and update.
   StepResult accumulate_gradients(std::span<const PackedBatch> window, double loss_scale = 1);
@@ -233,7 +235,7 @@ class Engine {
    public:
     explicit DeviceStaging(Engine& engine);
     View take(int64_t elems, DType dtype);
-    // Returns `most` elements. If the stack has no room for them, halves the number until it has.
+    // Returns `most` elements. If the stack has no room for them, returns fewer: halves the number until they fit.
     View take_free(int64_t most, DType dtype);
 
    private:

@@ -58,13 +58,13 @@ struct EngineContext {
   DType state_dtype() const { return bf16_states ? DType::bf16 : sum_dtype(); }
   int64_t num_units() const { return model.num_units(); }
   // The outer units are the units that are not blocks: the root, and an untied head. Their sizes differ from the
-  // blocks' sizes. Each outer unit has its own slot, a buffer for the complete unit. The blocks share the slots that
-  // follow.
+  // blocks' sizes. Each outer unit has its own slot, a buffer for the complete unit. The blocks share the other
+  // slots, which come after the slots of outer units.
   size_t num_outer_units() const { return static_cast<size_t>(num_units() - model.num_blocks()); }
   bool is_outer(int64_t unit) const { return !model.is_block(unit); }
   size_t slot_of_outer(int64_t unit) const { return unit == 0 ? 0 : 1; }
-  // The number of elements of a slot: that of its outer unit, or of the largest block. elems(unit) returns the number
-  // of elements of a unit.
+  // Returns the number of elements of a slot. It has room for its outer unit, or for the largest block. elems(unit)
+  // returns the number of elements of a unit.
   template <typename Elems>
   int64_t slot_elems(size_t slot, Elems&& elems) const {
     if (slot < num_outer_units()) return elems(slot == 0 ? 0 : model.head_unit());
@@ -78,7 +78,7 @@ struct EngineContext {
   bool trains(int64_t unit) const { return cut(unit).num_elems > 0; }
   // Elements per piece when large arrays move between tiers.
   int64_t piece_elems() const { return plan.options().piece_elems; }
-  // The elements of a staging buffer that holds any piece of arrays of these sizes.
+  // The number of elements that a staging buffer needs for any piece of arrays of these sizes.
   int64_t staging_elems(const std::vector<int64_t>& sizes) const {
     return std::min(piece_elems(), *std::max_element(sizes.begin(), sizes.end()));
   }

@@ -32,7 +32,7 @@ std::optional<int64_t> Engine::find_non_finite_unit() {
   finish_update();
   std::vector<double> sums;
   for (int64_t u = 0; u < context_.num_units(); ++u) sums.push_back(sum_of_squared_parameters(u));
-  sums = context_.ranks.world->sum(std::move(sums), "whether parameters are finite");
+  sums = context_.ranks.world->sum(std::move(sums), "the check for finite parameters");
   for (size_t u = 0; u < sums.size(); ++u) {
     if (!std::isfinite(sums[u])) return static_cast<int64_t>(u);
   }

@@ -182,7 +182,7 @@ View UnitGradients::incoming_piece(const Transfer& transfer, int64_t i) {
   return buffers_of(transfer, i).incoming.view({transfer.size(i)}, transfer.part.dtype);
 }
 
-// The sums of piece i in host memory. If the sums are in the file: the buffer for them.
+// The sums of piece i in host memory. If the sums are in a file, returns the buffer for this piece.
 View UnitGradients::summed_piece(const Transfer& transfer, int64_t i) {
   if (tier() == Tier::file) return buffers_of(transfer, i).stored.view({transfer.size(i)}, dtype());
   return accumulators_.view(transfer.unit).rows(transfer.first(i), transfer.last(i));

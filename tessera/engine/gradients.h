@@ -1,15 +1,15 @@
 // Gradients of a rank: the buffers for backward, the reduction among ranks, and the sums over a step ("accumulators").
 //
-// Backward adds to the accumulators directly (direct()), unless gradients leave its buffers in every micro-batch
-// (ShardPlan::reduce_every_micro_batch()). Otherwise a slot holds a unit's gradients of one micro-batch, and the ranks
-// reduce the slot. Each rank then adds its own part (the part that it updates) to the accumulators. These may be on any
-// tier.
+// If gradients stay in the buffers of backward until the last micro-batch (ShardPlan::reduce_every_micro_batch() is
+// false), these buffers are the accumulators (direct()). Otherwise a slot holds a unit's gradients of one micro-batch,
+// and the ranks reduce the slot. Each rank then adds its own part (the part that it updates) to the accumulators. These
+// may be on any tier.
 //
 // Frozen parameters have no gradients. A unit with only frozen parameters takes no slot and is not reduced.
 //
 // A micro-batch's gradients have the type gradient_dtype(). The accumulators have the same type if a step has one
-// micro-batch, and otherwise f32 (or f64). Outer units have their own slots. If a step has one micro-batch, their sums
-// can stay in these slots.
+// micro-batch, and otherwise f32 (or f64). Outer units (engine_context.h) have their own slots. If a step has one
+// micro-batch, their sums can stay in these slots.
 #pragma once
 
 #include <vector>
@@ -120,7 +120,7 @@ class UnitGradients {
   std::optional<DType> wire_dtype_;  // type of the slots' wires, if any
   UnitArrays accumulators_;
   Buffer squares_;
-  std::vector<GradientSlot> slots_;  // for outer units, then for blocks in turn
+  std::vector<GradientSlot> slots_;  // for outer units, then for blocks, which take them in turn
   size_t next_slot_;
   std::vector<std::vector<Event>>
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order

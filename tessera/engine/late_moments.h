@@ -1,9 +1,9 @@
-// Chooses the number of blocks whose moments an offloaded update defers to the next backward pass.
+// Chooses the number of blocks whose moments an offloaded update defers. It writes these moments during the next step.
 //
 // AdamW on the host needs the exact norm of the gradients, so it can start only after backward. Until then the host is
 // idle. Memory bandwidth limits the speed of the update, which moves 26 bytes per parameter if parameters have 16 bits.
-// For some blocks, the update therefore writes only the parameters, because the next forward needs them (18 bytes).
-// During the next backward, it computes the moments of these blocks again and writes them (18 bytes). This moves more
+// For some blocks, the update therefore writes only the parameters (18 bytes), which the next forward needs. During the
+// next forward and backward, it computes the moments of these blocks again and writes them (18 bytes). This moves more
 // bytes in total, but fewer bytes between two steps.
 #pragma once
 

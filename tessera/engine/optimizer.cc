@@ -169,7 +169,7 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
   const std::vector<Piece> all = pieces_of_update(num_late_blocks());
   const auto end_of_now = std::ranges::find(all, AdamWWrites::moments, &Piece::writes);
   // Fetches pieces while earlier pieces are updated: one piece ahead if states are in a file, and otherwise two. On the
-  // copy stream, the new parameters of an earlier piece come before a fetched piece.
+  // copy stream, the new parameters of piece i come before the fetch of piece i + ahead + 1.
   const auto buffers_of = [&](size_t i) -> PieceBuffers& { return piece_buffers_[i % piece_buffers_.size()]; };
   const size_t ahead = piece_buffers_.size() - 1;
   for (size_t i = 0; i < std::min(ahead, all.size()); ++i) fetch(all[i], buffers_of(i));
@@ -192,14 +192,15 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
   timed_ = host.record();
 }
 
-// Deferring needs moments and gradients in memory, and one backward per step. With several micro-batches, the first
-// backward would wait for all deferred moments, but only the last backward has enough time for them.
+// Whether some moments can be written late. This needs kernels with a split AdamW, moments in host memory, gradients in
+// memory, and one backward per step. With several micro-batches, the first backward would wait for all late moments,
+// but only the last backward has enough time for them.
 bool UnitOptimizer::may_be_late() const {
   return context_.host_ops.can_split_adamw() && m_.tier() == Tier::host && gradients_.tier() != Tier::file &&
          gradients_.one_micro_batch();
 }
 
-// The number of deferred blocks does not change the bits of the result.
+// The number of blocks with late moments. It does not change the bits of the result.
 int64_t UnitOptimizer::num_late_blocks() {
   if (late_moments_) {
     timed_.synchronize();  // the update waits for this event anyway

@@ -1,5 +1,5 @@
-// The optimizer of a rank: AdamW's states and the master parameters of the part that this rank updates, and the update
-// itself. The update takes the units in forward order.
+// The optimizer of a rank: AdamW's states and the master parameters (the values that AdamW updates) of the part that
+// this rank updates, and the update itself. The update takes the units in forward order.
 #pragma once
 
 #include "tessera/engine/gradients.h"
@@ -17,14 +17,14 @@ class UnitOptimizer {
   // Returns the sum of squares of the step's gradients that this rank counts. Over all ranks, each element counts once.
   // A rank outside the first replica returns 0, except if its sum is not finite: then it returns this sum.
   double sum_of_squares();
-  // Runs AdamW's update with this number (from 1) on everything that this rank updates. Offloaded states move in
+  // Runs AdamW's update `number` (from 1) on everything that this rank updates. Offloaded states move in
   // pieces. Each unit gets an event, and the next forward waits for it. `seed`: for the stochastic rounding of bf16
   // states.
   void update(const AdamWOptions& options, uint64_t seed, int64_t number, double learning_rate, double gradient_scale);
 
   // The arrays of the part that this rank updates, which is range(unit) of each unit. In master(), this part begins at
-  // element first_master_elem(); in the other arrays, at element 0. Masters have the type of the computation. For
-  // 16-bit masters, rest() holds the remaining bits of the f32 value, except with bf16 states.
+  // element first_master_elem(); in the other arrays, at element 0. master() has the type of the computation. If this
+  // type has 16 bits, rest() holds what the f32 master has beyond the 16-bit value. With bf16 states, there is no rest.
   ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
   const UnitArrays& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
@@ -68,9 +68,9 @@ class UnitOptimizer {
   UnitArrays m_, v_;
   std::vector<int64_t> first_elems_;         // index of each unit's first trainable element in the model
   std::vector<PieceBuffers> piece_buffers_;  // for offloaded states
-  PieceBuffers leaving_;                     // for states on the device with parameters kept elsewhere
+  PieceBuffers leaving_;                     // for new parameters on their way from the device to another tier
   std::optional<LateMoments>
-      late_moments_;  // set if measured times choose the number of blocks; the host stream uses it until timed_
+      late_moments_;  // set if measured times choose the number of blocks; the host stream uses it until event timed_
   Event timed_;
   Buffer sum_;  // [1] f64
 };

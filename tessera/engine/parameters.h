@@ -9,8 +9,8 @@ namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates the kept parts. If the parts of outer units are kept in their slots, allocates these slots too. The
-  // context must outlive this object.
+  // Allocates the kept parts. If the parts of outer units are kept in their slots (buffers for complete units),
+  // allocates these slots too. The context must outlive this object.
   explicit UnitParameters(EngineContext& context);
   // Allocates the other slots for gathered units.
   void prepare();
@@ -28,7 +28,7 @@ class UnitParameters {
 
   // ---- what this rank keeps
 
-  // The trainable parameters of each unit, [s] or [padded], in the type of the computation.
+  // The trainable parameters of each unit that this rank keeps (kept_range()), in the type of the computation.
   const UnitArrays& kept() const { return kept_; }
   UnitArrays& kept() { return kept_; }
   // The frozen parameters, in separate arrays. Empty if no parameter is frozen.
@@ -62,7 +62,7 @@ class UnitParameters {
 
   EngineContext& context_;
   UnitArrays kept_, frozen_;
-  bool direct_ = true;                  // complete units are kept on the device: no slots
+  bool direct_ = true;                  // complete units are kept on the device, so slots are not needed
   std::vector<char> stale_;             // [units] if direct_: other ranks have updated their parts
   std::vector<Event> updated_, ready_;  // [units]
   std::vector<ParameterSlot> slots_;    // for outer units, then for blocks

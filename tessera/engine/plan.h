@@ -12,7 +12,8 @@ namespace tessera {
 
 struct Plan {
   Ledger device, host;  // bytes by phase and category, as in the ledgers of a run
-  // Device and host together, if they share one memory. Assumes that both reach a phase's peak at the same time.
+  // Peak of device and host together, for machines where both share one memory. Assumes that both reach a phase's peak
+  // at the same time.
   int64_t peak_bytes() const {
     int64_t most = 0;
     for (int p = 0; p < kNumPhases; ++p) {
@@ -37,7 +38,7 @@ struct PlannedRank {
   int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
   DeviceKind device = DeviceKind::cpu;
 };
-// Returns a function that estimates the work of all blocks on a sample with this number of tokens. The estimate's unit
+// Returns a function that estimates the work of all blocks on a sample of `length` tokens. The estimate's unit
 // is the work of one layer on one token, without attention.
 std::function<int64_t(int64_t length)> cost_of_samples(const Model& model);
 

@@ -1,7 +1,8 @@
 // Which rank holds which elements. A strategy is a row of a table. A ShardPlan applies the row to the ranks of a run.
 // This file only calculates: it allocates and moves nothing.
 //
-// Letters: R ranks of the world, S ranks of a shard group, P elements of a unit, s elements of a rank's shard.
+// Letters: R ranks of the world, S ranks of a shard group (which divide one copy of the arrays into shards), P elements
+// of a unit, s elements of a rank's shard.
 #pragma once
 
 #include <algorithm>
@@ -56,14 +57,14 @@ struct ShardOptions {
   GradientSync gradient_sync = GradientSync::automatic;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
   bool forward_prefetch = true;
-  // Most gathered blocks at a time, if blocks are freed after forward or kept off the device. Also the most slots for
-  // gradients of blocks.
+  // The maximum number of blocks that are gathered at a time, if blocks are freed after forward or kept off the device.
+  // Also the maximum number of slots for gradients of blocks.
   int max_units_in_flight = 2;
-  int64_t bucket_bytes = int64_t{25} << 20;  // approximate size of the pieces of a reduction of replicated gradients
+  int64_t bucket_bytes = int64_t{25} << 20;  // replicated gradients are reduced in pieces of about this size
   // Large arrays move between tiers in pieces of this size: enough for full speed, and small compared with a unit.
   int64_t piece_elems = int64_t{8} << 20;
-  // Number of blocks whose moments an update in host memory defers to the next backward (engine/late_moments.h), if
-  // that is possible. Unset: with a GPU, measured times choose the number; otherwise no block.
+  // Number of blocks whose moments an update in host memory writes late, during the next step (engine/late_moments.h),
+  // if that is possible. Unset: with a GPU, measured times choose the number; otherwise no block.
   std::optional<int64_t> late_blocks;
   std::optional<DType> reduce_dtype;  // type in which gradients are reduced; unset: their own type
   bool sync_module_states = false;    // only rank 0 reads the initial parameters
@@ -84,9 +85,9 @@ struct ElemRange {
   ElemRange clipped(int64_t most) const { return {std::min(begin, most), std::min(end, most)}; }
 };
 
-// How one unit's flat buffer is cut.
+// How the trainable or the frozen part of a unit's flat buffer is cut into shards.
 struct UnitShards {
-  int64_t num_elems = 0;     // P, as in the parameter table
+  int64_t num_elems = 0;     // P: of this part, as in the parameter table
   int64_t shard_elems = 0;   // s, a multiple of ParameterTable::kAlignment
   int64_t padded_elems = 0;  // S · s
   ElemRange own;             // this rank's range in the padded buffer

@@ -9,7 +9,8 @@ static constexpr const char* kStatesSubject = "initial parameters";
 // several threads to write, and small compared with a model.
 static constexpr int64_t kPiecesOfPart = 8;
 
-// Visits the arrays that hold parameters: the kept parameters and, if they are separate, the masters and their rests.
+// Visits the arrays that hold parameters: the kept parameters (trainable and frozen), the masters if they are separate,
+// and the rests of the masters if they exist.
 // Calls visit(arrays, unit, range, first): elements `range` of the unit begin at element `first` of its array.
 template <typename Visit>
 static void for_each_parameter_array(const EngineContext& context, UnitParameters& parameters,
@@ -33,7 +34,7 @@ bool Engine::visible(const UnitArrays& arrays) const {
 
 Engine::DeviceStaging::DeviceStaging(Engine& engine) : engine_(engine) {
   if (engine.stack_) scope_.emplace(*engine.stack_);
-  engine.context_.streams.comm->wait(engine.context_.streams.compute->record());  // the last use of the stack
+  engine.context_.streams.comm->wait(engine.context_.streams.compute->record());  // waits for the last use of the stack
 }
 
 View Engine::DeviceStaging::take(int64_t elems, DType dtype) {
@@ -87,9 +88,9 @@ void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range,
   }
 }
 
-// Writes split masters as f32 to `masters` in host memory, from element `first` of the part that this rank updates. The
-// host joins the two arrays, and reads them into host buffers first if they are in a file. If only the device can
-// access the arrays, the device joins them.
+// Writes masters as f32 to `masters` in host memory, from element `first` of the part that this rank updates. They are
+// split in two arrays, master() and rest(). The host joins the arrays. If they are in a file, the host first reads them
+// into buffers. If only the device can access the arrays, the device joins them.
 void Engine::join_masters(int64_t unit, int64_t first, View masters) {
   const UnitArrays &narrow = optimizer_->master(), &rest = optimizer_->rest();
   const int64_t most = std::min(context_.piece_elems(), masters.num_elems());

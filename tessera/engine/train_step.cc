@@ -19,7 +19,7 @@
 //   b batch to the device   p this rank's part of a unit to the device   g gather   r reduce
 //   F forward   H head and loss   B backward   E the embedding's backward
 //   q squares of the reduced gradients   n norm and loss of all ranks; the calling thread waits for it
-//   s reduced gradients to the host   a AdamW   m late moments (late_moments.h), at first those of the previous step
+//   s reduced gradients to the host   a AdamW   m late moments (late_moments.h); in brackets: of the previous step
 //
 // Events, "work → work that waits for it":
 //   b → F   p → g   g → F, B   B, E → r   r → q, s   q → n   n, s → a   a → p of the next step

@@ -26,8 +26,8 @@ inline std::string in_words(const Json& value) {
   return text.size() <= 80 ? text : fmt::format("a text of {} bytes", text.size());
 }
 
-// Reads typed values from one JSON object. Several keys are alternatives, and the first one that is present counts. If
-// no key is present, or its value is null, the functions return `fallback`. integer() throws an error instead if
+// Reads typed values from one JSON object. Several keys are alternatives: the first one that is present and not null
+// counts. If there is no such key, the functions return `fallback`. integer() throws an error instead if
 // `fallback` is negative. Errors name key and value.
 class ConfigReader {
  public:

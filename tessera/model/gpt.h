@@ -1,4 +1,4 @@
-// The block of the workshop's custom model: torch.nn.TransformerEncoderLayer, post-norm, ReLU, causal, no positions.
+// The block of model type "gpt": torch.nn.TransformerEncoderLayer, post-norm, ReLU, causal, no positions.
 #pragma once
 
 #include "tessera/model/config.h"

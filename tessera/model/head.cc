@@ -10,7 +10,7 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
            std::optional<Handle> tied)
     : vocab_size_(config.vocab_size), hidden_size_(config.hidden_size) {
   const int64_t C = hidden_size_;
-  // As torch.nn.Linear initializes its bias and its weight.
+  // The initial values of the bias and of the weight in torch.nn.Linear.
   const auto linear = [&](uint64_t stream) -> Initializer {
     return {Initializer::Kind::uniform, 1 / std::sqrt(static_cast<double>(C)), stream};
   };

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// Consecutive tensors of a file that are one tensor here: the rows of several linear layers with the same input.
+// Consecutive tensors of the table that kernels use as one tensor. They belong to linear layers with the same input.
 struct JoinedTensors {
   ParameterTable::Handle first = 0, last = 0;
 };

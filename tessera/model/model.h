@@ -1,4 +1,4 @@
-// A model: the units of an architecture. A new architecture needs a file in this room and a row in model.cc's table.
+// A model: the units of an architecture. A new architecture needs a file in this folder and a row in model.cc's table.
 #pragma once
 
 #include <memory>
@@ -34,8 +34,8 @@ class Model {
   // Computes what all blocks need for a batch: the rotary angles of its tokens. They stay on the stack.
   void begin(Frame& frame) const;
 
-  // Converts the name of a tensor in a table to its name in files of this architecture. Readers also accept names
-  // without the prefix.
+  // Converts the name of a tensor in a table to its name in files of this architecture. The prefix may be missing in
+  // files that Tessera reads.
   std::string file_name(const std::string& name) const;
   // Whether a pattern of ModelConfig::frozen matches the tensor `name` of a table, or its name in files.
   bool matches(const std::string& pattern, const std::string& name) const;

@@ -96,8 +96,8 @@ View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype);
 void norm_backward(Frame& frame, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
                    View d_weight, View d_bias, View y);
 
-// Attention of a block. Reads and writes the frame's cache, if there is one. Computes o [N, H·D] from qkv [N, W], and
-// log_sum_exp [N, H] for backward.
+// Attention of a block. Reads and writes the frame's cache, if there is one. Computes o [N, H·D] from qkv [N, W] (W and
+// D: see AttentionShape). Except while decoding, also computes log_sum_exp [N, H] for backward.
 void attend(Frame& frame, int64_t layer, View qkv, const AttentionShape& shape, const Dropout& dropout, View o,
             View log_sum_exp);
 

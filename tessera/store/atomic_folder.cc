@@ -100,7 +100,7 @@ void AtomicFolder::write_text(std::string_view name, std::string_view text) cons
 
 void AtomicFolder::commit() {
   TESSERA_ASSERT(!committed_);
-  // Syncing a file again costs nothing, and no writer can forget it this way.
+  // Syncs all files, because a writer may have forgotten it. Syncing a file again costs nothing.
   for (const auto& entry : fs::directory_iterator(temporary_)) File::open_to_read(entry.path()).sync();
   sync_folder(temporary_);
   fs::path old;

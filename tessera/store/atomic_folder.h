@@ -41,10 +41,10 @@ class AtomicFolder {
 // Creates or replaces one small file. Readers see the old or the new text. Throws RunError.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-// Removes the temporary files and folders in `parent` that AtomicFolder and write_file_atomically() of dead processes
-// of this host have left. If a process died while it replaced a folder, restores the old folder. Call it while no other
+// Removes temporary files and folders of AtomicFolder and write_file_atomically() in `parent` if their process was on
+// this host and is dead. If a process died while it replaced a folder, restores the old folder. Call it while no other
 // process works on the same folder. Files of other hosts stay, because this host cannot see whether their process is
-// alive. Files of the process `gone`, on any host, are removed too. Throws RunError.
+// alive. The exception is files of the process `gone`: they are removed, whatever its host. Throws RunError.
 void remove_stale_temporaries(const std::filesystem::path& parent,
                               const std::optional<ProcessIdentity>& gone = std::nullopt);
 

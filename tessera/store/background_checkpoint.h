@@ -18,9 +18,9 @@ namespace tessera {
 class BackgroundCheckpoint {
  public:
   // The copy is on `host`, a device of host memory. The first save allocates it, and later saves use it again if it is
-  // large enough. It belongs to Category::staging and has the bytes of the rank's ranges, each rounded up to
-  // Device::kAlignment. The writing thread has its own communicator, a duplicate of `world`. Therefore the constructor
-  // is collective. `host` must outlive this object.
+  // large enough. The copy belongs to Category::staging. Its size is the sum of the rank's ranges in bytes, each
+  // rounded up to Device::kAlignment. The writing thread has its own communicator, a duplicate of `world`. Therefore
+  // the constructor is collective. `host` must outlive this object.
   BackgroundCheckpoint(Device& host, Communicator& world);
   // Waits for the save in progress and drops its error. Call wait() first, unless the run has already failed.
   ~BackgroundCheckpoint() = default;
@@ -43,7 +43,7 @@ class BackgroundCheckpoint {
     int64_t offset;  // of the array in the buffer, in bytes
     int64_t written_elems = 0;
   };
-  // The part of a rank that was passed to save(). It exists until the thread has written it.
+  // What `write_part` wrote in a call of save(). It exists until the thread has written it to the disk.
   class Copy final : public CheckpointPart {
    public:
     Copy(Device& host, Buffer& buffer, ThreadPool* pool) : host_(host), buffer_(buffer), pool_(pool) {}

@@ -226,7 +226,7 @@ std::optional<Checkpoint> latest_checkpoint(const fs::path& output_folder, Commu
 Checkpoint find_checkpoint(const fs::path& path, Communicator& world,
                            const std::function<void(const std::string&)>& warn, ThreadPool* pool) {
   if (auto newest = latest_checkpoint(path, world, warn, pool)) return std::move(*newest);
-  on_all_ranks(world, "the folder to find a checkpoint in", [&]() -> std::string {
+  on_all_ranks(world, "the search for a checkpoint", [&]() -> std::string {
     if (world.rank() == 0 && is_folder(path) && !File::open_if_there(path / kManifestName)) {
       throw InputError(path, "is not a checkpoint and contains none",
                        "Give a folder checkpoint-STEP, or the output folder of a run that has saved one");
@@ -245,7 +245,7 @@ void rotate_checkpoints(const fs::path& output_folder, Communicator& world, cons
 
 void set_checkpoints_aside(const fs::path& output_folder, Communicator& world, int64_t last_step, const char* why,
                            const std::function<void(const std::string&)>& note) {
-  on_all_ranks(world, "setting checkpoints aside", [&]() -> std::string {
+  on_all_ranks(world, "the renaming of checkpoints", [&]() -> std::string {
     if (world.rank() != 0) return "";
     for (const int64_t step : checkpoint_steps(output_folder)) {
       if (step <= last_step) continue;

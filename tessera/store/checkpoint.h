@@ -34,9 +34,9 @@ class Checkpoint {
   int64_t step() const { return manifest_.step; }
   int world_size() const { return manifest_.world_size; }  // of the run that wrote the checkpoint
 
-  // Copies any range of an array into `target`, from all files that contain elements of it. `target` has the same
-  // number of elements and is in host memory. Converts between floating-point types. Not collective; one thread at a
-  // time. InputError: no such array, or another size.
+  // Copies any range of an array into `target`, from all files that contain elements of the range. `target` has the
+  // same number of elements and is in host memory. Converts between floating-point types. Not collective; one thread at
+  // a time. InputError: no such array, or another size.
   void read_range(const ArrayRange& range, const View& target, ThreadPool* pool = nullptr) const;
   std::string text(std::string_view name) const;  // InputError: no such file in the checkpoint
   std::string trainer_state() const;              // the text "trainer_state.json"
@@ -52,8 +52,8 @@ class Checkpoint {
   mutable std::map<int, SafetensorsFile> files_;  // by rank; each file is opened at its first read
 };
 
-// The steps of the folders "checkpoint-<step>" in an output folder, ascending, complete or not. Errors as File: a
-// folder that cannot be read is an error, not an empty list.
+// The steps of the folders "checkpoint-<step>" in an output folder, ascending, complete or not. Throws errors as File
+// does: a folder that cannot be read is an error, not an empty list.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& output_folder);
 
 // The newest complete checkpoint; nullopt if the folder has no checkpoints. On rank 0, calls `warn` for each newer
@@ -64,7 +64,7 @@ std::optional<Checkpoint> latest_checkpoint(const std::filesystem::path& output_
                                             ThreadPool* pool = nullptr);
 
 // Finds the checkpoint that a user's path means: the path itself, or the newest complete one in a run's output folder.
-// Collective. InputError: neither.
+// Collective. InputError: the path is neither.
 Checkpoint find_checkpoint(const std::filesystem::path& path, Communicator& world,
                            const std::function<void(const std::string&)>& warn, ThreadPool* pool = nullptr);
 
@@ -75,14 +75,15 @@ struct Rotation {
   std::set<int64_t> replaced_steps;   // removed when a newer checkpoint is complete
 };
 
-// Removes the checkpoints that `rotation` does not keep. Only a checkpoint with a valid manifest and the right file
-// sizes counts, and only such a checkpoint is removed. If the newest checkpoint is damaged, the last good one therefore
-// stays. The contents of files are not read again. Collective: rank 0 does the work, and all ranks throw its RunError.
+// Removes the checkpoints that `rotation` does not keep. Only checkpoints with a valid manifest and the right file
+// sizes count toward `keep`, and only these are removed. If the newest checkpoint is damaged, the last good one
+// therefore stays. The contents of files are not read again. Collective: rank 0 does the work, and all ranks throw its
+// error.
 void rotate_checkpoints(const std::filesystem::path& output_folder, Communicator& world, const Rotation& rotation);
 
 // Renames the checkpoints of later steps than `last_step`, complete or not. "checkpoint-40" becomes
 // "checkpoint-40.<why>", or "checkpoint-40.<why>-2" if that name exists. On rank 0, calls `note` for each renamed
-// checkpoint. Collective: rank 0 does the work, and all ranks throw its RunError.
+// checkpoint. Collective: rank 0 does the work, and all ranks throw its error.
 void set_checkpoints_aside(const std::filesystem::path& output_folder, Communicator& world, int64_t last_step,
                            const char* why, const std::function<void(const std::string&)>& note);
 

@@ -25,8 +25,8 @@ struct ArrayRange {
 };
 
 // Receives a rank's part of a checkpoint. The rank first declares all its ranges, at most one range of each array. Then
-// it writes the ranges in any order, each complete or in consecutive pieces. Together the ranks must hold every element
-// of each array exactly once.
+// it writes the ranges in any order, each in one call or in consecutive pieces. Together the ranks must hold every
+// element of each array exactly once.
 class CheckpointPart {
  public:
   virtual ~CheckpointPart() = default;

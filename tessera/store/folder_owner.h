@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// A process on a running machine. Process numbers of two owners are comparable only if host, boot and namespace match.
+// A process, and the boot of its machine. Process numbers of two owners are comparable only if host, boot and namespace
+// match.
 struct FolderOwner {
   ProcessIdentity process;
   std::string boot_id;        // of the machine; new at every boot

@@ -19,8 +19,8 @@ namespace tessera {
 // The file and place of each tensor. The same arguments give the same files on every rank.
 class ModelShards {
  public:
-  // Fills one file after the other with the tensors in their order, up to `max_bytes` of tensors each. A tensor of more
-  // bytes gets its own file. Names must be unique.
+  // Puts the tensors into files, in their order. A file holds at most `max_bytes` of tensors. A tensor of more bytes
+  // gets its own file. Names must be unique.
   ModelShards(std::vector<PlannedTensor> tensors, int64_t max_bytes);
 
   size_t num_files() const { return layouts_.size(); }

@@ -121,9 +121,9 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Writes the next elements of a planned tensor from host memory, complete or in consecutive pieces. They have the
-  // planned type, or another floating-point type that is converted through buffers of fixed size. Large pieces are
-  // written in parallel if a pool is given. Throws RunError.
+  // Writes the next elements of a planned tensor from host memory: the complete tensor, or consecutive pieces of it.
+  // `values` have the planned type, or another floating-point type that is converted through buffers of fixed size.
+  // Large pieces are written in parallel if a pool is given. Throws RunError.
   void write(std::string_view name, const View& values, ThreadPool* pool = nullptr);
   // Call it when every tensor is written. Returns when the file is on the disk, with the checksums of its header and of
   // each tensor. A large tensor has several segments. The checksums are computed from the bytes as written. Throws

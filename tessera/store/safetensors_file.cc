@@ -165,8 +165,8 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   madvise(pages, span, MADV_DONTNEED);
 }
 
-// Throws if the copied elements contain NaN or infinity. `target` contains the elements from `source` on, which is
-// element `elem_begin`.
+// Throws if the copied elements contain NaN or infinity. `target` contains the converted elements from `source` on.
+// `source` points to element `elem_begin` of the tensor.
 void SafetensorsFile::check_finite(const TensorInfo& info, int64_t elem_begin, const std::byte* source,
                                    const View& target) const {
   const int64_t found = find_non_finite(target);

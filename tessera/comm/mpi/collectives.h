@@ -29,8 +29,8 @@ struct GroupInfo {
 enum class Collective : uint32_t { all_gather, reduce_scatter, all_reduce, broadcast, exchange };
 const char* name_of(Collective collective);
 
-// What a rank announces to its peers about its current collective. All fields must agree, except `what`, and `bytes` of
-// an exchange.
+// What a rank announces to its peers about its current collective. All fields must agree, except `what`. In an
+// exchange, `bytes` may differ too.
 struct Call {
   Collective collective;
   DType dtype;
@@ -53,8 +53,8 @@ class Collectives {
 
   // Slice q of `full` = rank q's `shard`, for every q. `shard` may be this rank's slice of `full`.
   virtual void all_gather(View shard, View full, const char* what) = 0;
-  // `shard` = Σ over the ranks of this rank's slice of their `full`. `shard` may be that slice. The other slices stay
-  // unchanged.
+  // `shard` = this rank's slice of the sum of all ranks' `full`. `shard` may be this rank's slice of its own `full`.
+  // The other slices of `full` stay unchanged.
   virtual void reduce_scatter(View full, View shard, const char* what) = 0;
   virtual void all_reduce(View x, const char* what) = 0;
   virtual void broadcast(View x, int root, const char* what) = 0;

@@ -1,6 +1,6 @@
-// Permits other processes to read this process's memory, on systems that require a permission. Yama lets only ancestors
-// read, unless a process names another reader (prctl PR_SET_PTRACER). A process can name only one reader. The
-// descendants of this reader may read as well.
+// Permits other processes to read this process's memory, on systems that require a permission. Yama, a Linux security
+// module, lets only ancestors read, unless a process names another reader (prctl PR_SET_PTRACER). A process can name
+// only one reader. The descendants of this reader may read as well.
 #pragma once
 
 #include <sys/types.h>

@@ -176,7 +176,7 @@ class MpiWorld final : private MpiLibrary, public World {
     }
     board_->fail(rank(), code, text);
     // Waits up to a second for the cause: another rank may be about to report its own failure, or a rank may be gone.
-    // Only this rank reports a rank that is gone.
+    // A rank that is gone reports nothing, so this rank reports it.
     for (int i = 0; is_consequence && !lost && i < 20 && board_->first_failure()->code == code; ++i) {
       if (watch_) lost = watch_->lost();
       if (!lost) sleep_ms(50);

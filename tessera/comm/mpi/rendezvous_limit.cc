@@ -26,7 +26,7 @@ constexpr double kSlack_s = 5;
   } else {
     text += " One of them is missing or stopped";
   }
-  if (!has_launcher) {  // the first rank that can must report it: when one rank ends, all others end too
+  if (!has_launcher) {  // one rank reports first; the others wait, because all ranks end when one ends
     const bool is_first = board ? board->claim_report() : rank == 0;
     if (!is_first) std::this_thread::sleep_for(std::chrono::seconds(1));
     if ((is_first || !board) && options.report) options.report(text);

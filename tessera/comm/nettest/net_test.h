@@ -33,9 +33,9 @@ struct NetResult {
 // The bytes of the buffer that run_net_test() needs on each rank for this test.
 int64_t net_buffer_bytes(const NetTest& test, int num_ranks);
 
-// Runs one test in place, as the engine calls collectives. `buffer` is on `device` and has at least net_buffer_bytes().
-// Every element of every rank's result is checked once before the measurement and once after it. All ranks get the same
-// result. Throws CommunicationError. Collective.
+// Runs one test. The collective works in place, in the same way as the engine calls collectives. `buffer` is on
+// `device` and has at least net_buffer_bytes(). Every element of every rank's result is checked once before the
+// measurement and once after it. All ranks get the same result. Throws CommunicationError. Collective.
 NetResult run_net_test(Communicator& group, Device& device, Buffer& buffer, const NetTest& test);
 
 // The mean of the bus bandwidths, as nccl-tests prints it. 0 without results.

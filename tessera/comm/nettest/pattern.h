@@ -21,8 +21,8 @@ class NetPattern {
   DType dtype() const { return dtype_; }
   // Element i of rank `rank`'s contribution to a sum.
   int term(int rank, int64_t i) const;
-  // Element i of the data that rank `owner` sends without a sum. Two ranks whose numbers differ by less than 251 send
-  // different data.
+  // Element i of the data that rank `owner` sends in a collective that sums nothing. Two ranks whose numbers differ by
+  // less than 251 send different data.
   int sent(int owner, int64_t i) const;
 
   // The elements 0 to kPeriod − 1 as bytes, in the element type.
@@ -38,7 +38,7 @@ class NetPattern {
   int num_ranks_;
   uint64_t seed_;
   int highest_;  // the highest value of a term
-  int every_;    // one rank in `every_` has a term other than 0
+  int every_;    // one rank in `every_` can have a term other than 0
 };
 
 // How many of the elements [begin, begin + count) at `data` differ from a period as NetPattern returns it. `begin`: the
