@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the AdamW on the CPU that updates offloaded states with those of torch and DeepSpeed. See README.md.
+"""Compares Tessera's AdamW on the CPU, for offloaded states, with those of torch and DeepSpeed. See README.md.
 
     bench/cpu_adamw.py [--ops-bench build/ops_bench] [--repeat 3]
 

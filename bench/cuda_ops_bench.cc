@@ -59,7 +59,7 @@ class Bench {
   void clear() { buffers_.clear(); }
 
   // Prints a line. Returns microseconds per call, or 0 if the filter excludes the line. `flops` and `bytes`: the
-  // operations and the memory traffic that a call needs. The rate is for the one that takes longer.
+  // operations and the memory traffic that a call needs. The rate is of the one that would take longer.
   double line(const std::string& name, double flops, double bytes, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return 0;
     const double us = time_us(call);

@@ -5,11 +5,11 @@
 
 Needs only python3. The data are random words from a fixed seed; --dataset adds the row of real questions. Weights are
 random, with the shapes of bloom-560m and bloom-7b1. If a row needs more GPUs than the machine has, it does not run, and
-the table says so. All rows run once. As long as the budget allows, they run again, at most --repeat times; the table
-shows medians. The rate of a training run counts the steps after the warm-up. Its memory is the peak of Tessera's ledger
-on the GPU. The table goes to standard output as Markdown, progress to standard error. The values of the peers were
-measured on H200 GPUs (docs/performance.md). --try-out tests this script without a GPU: it runs a tiny model for a few
-steps on the CPU.
+the table says so. First, every row runs once. As long as the budget allows, rows run again until each has --repeat runs
+(bloom-7b1 runs only once). The table shows medians. The rate of a training run counts the steps after the warm-up. Its
+memory is the peak of Tessera's ledger on the GPU. The table goes to standard output as Markdown, progress to standard
+error. The values of the peers were measured on H200 GPUs (docs/performance.md). --try-out tests this script without a
+GPU: it runs a tiny model for a few steps on the CPU.
 """
 import argparse
 import ctypes
@@ -102,8 +102,8 @@ def scaling(row, rows):
 
 
 def floor_s(row, rows):
-    """Returns {work: seconds} for a step with the optimizer on the CPU. All these works can overlap, so a step takes at
-    least as long as the longest of them. Returns None if it is unknown.
+    """Returns {work: seconds} for a step with the optimizer on the CPU. All of this work can overlap, so a step takes
+    at least as long as the longest part. Returns None if it is unknown.
     """
     rates = row.runs[0].get("rates") if row.runs else None
     compute = {}

@@ -61,7 +61,7 @@ def completion_rows(rows, count):
 
 
 def dense_rows(rows, count, tokenizer):
-    """Returns rows whose prompts have more than MAX_LENGTH tokens. Cut to MAX_LENGTH, they have no padding to skip."""
+    """Returns rows whose prompts have more than MAX_LENGTH tokens. Cut to MAX_LENGTH, they need no padding."""
     chosen = completion_rows(rows, count)
     more = itertools.cycle(completion_rows(rows, 8 * count)[::-1])
     dense = []

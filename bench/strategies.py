@@ -37,7 +37,7 @@ def arguments():
     parser.add_argument("--batch-size", type=int, default=8, help="samples per micro-batch on all ranks together")
     parser.add_argument("--grad-accum", type=int, default=2)
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
-    parser.add_argument("--words", default="", help="more arguments for tessera train, in one text")
+    parser.add_argument("--words", default="", help="more arguments for tessera train, in one string")
     return parser.parse_args()
 
 

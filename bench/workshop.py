@@ -4,7 +4,7 @@
   bench/workshop.py small OUT.json --program build/tessera
       runs all 39 experiments with a small model on CPU ranks
   bench/workshop.py gpus OUT.json --program build/tessera --data FILE [--most-ranks 2]
-      runs the experiments of one GPU, or of up to two GPUs, in full size
+      runs the experiments that need at most --most-ranks GPUs (default: 1), in full size
   bench/workshop.py peers OUT.json --program build/tessera --data FILE --peers FOLDER
       measures the speed of experiments on one GPU, with Tessera and with the Trainer or DeepSpeed
   bench/workshop.py plan OUT.json --program build/tessera --data FILE

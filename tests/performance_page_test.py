@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the documents: the scripts make the same tables and picture from bench/results/*.json; links and paths exist."""
+"""Checks the documents: the scripts make the committed tables and picture from bench/results; links and paths exist."""
 import importlib.util
 import json
 import re

@@ -152,7 +152,7 @@ class Outputs(TinyJobTest):
                                'max_steps = 1\n')
         self.write("sweep.toml", 'base = "job.toml"\n')
         self.assert_documented("sweep --json", keys_of(self.json_output("sweep", "sweep.toml", "--dry-run")),
-                               ["started runs"])
+                               ["--dry-run"])
         self.assert_documented("sweep --json", keys_of(self.json_output("sweep", "sweep.toml")))
 
     def test_of_settings_and_machine(self):
