@@ -138,7 +138,7 @@ void Worker::note_unpinned(Console& console) const {
   if (reason.empty()) return;
   console.note(
       fmt::format("warning: a part of the host memory is not pinned, so copies to and from the GPU are slower: "
-                  "{}. --no-pin-memory pins nothing",
+                  "{}. Use --no-pin-memory to pin nothing",
                   reason));
 }
 
