@@ -14,7 +14,7 @@ namespace tessera {
 
 namespace {
 
-constexpr size_t kOther = kNumColors;  // the grey of the rest, in bars
+constexpr size_t kOther = kNumColors;  // in bars, the grey of the last part (the rest)
 
 std::string mib_text(double mib) {
   return std::isfinite(mib) && std::abs(mib) < 1e12 ? format_bytes(std::llround(mib * kMiB)) : "-";
@@ -328,7 +328,7 @@ std::string memory_section(const std::vector<Cluster>& clusters) {
   if (!bars.empty()) {
     html +=
         "<h3>By category</h3><p class=\"hint\">The first rank's memory on its device: planned before the start, and "
-        "measured while running. A bar adds the peaks of its categories. They may be at different times. The number "
+        "measured while running. A bar adds the peaks of its categories, which may be at different times. The number "
         "is the highest total at one time.</p>\n" +
         bars;
   }
