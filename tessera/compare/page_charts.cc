@@ -88,8 +88,8 @@ std::string charts_of(const Cluster& cluster, bool small) {
   return html;
 }
 
-// Memory over time. Each run shows its GPU with the highest value, and the processes of the node with the highest
-// value. If there is only one run, it shows all its GPUs.
+// Charts of memory over time. For each run, they show the GPU with the highest value, and the processes of the node with
+// the highest value. If the page has only one run, they show up to kNumColors of its GPUs.
 std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
   std::vector<Curve> gpu, cpu;
   size_t color = 0;
@@ -246,7 +246,7 @@ std::vector<double> seconds_by_phase(const RunFolder& run) {
     if (point.runtime_s > 0) eval += point.runtime_s;
     if (point.answers_runtime_s > 0) answers += point.answers_runtime_s;
   }
-  // In a resumed run, evaluations may belong to an earlier start that `runtime` does not cover. Therefore no part is
+  // metrics.jsonl and summary.json may contradict each other, for example after a change by hand. Therefore no part is
   // longer than the time that is left.
   eval = std::min(eval, *runtime);
   answers = std::min(answers, *runtime - eval);
