@@ -88,8 +88,8 @@ std::string charts_of(const Cluster& cluster, bool small) {
   return html;
 }
 
-// Charts of memory over time. For each run, they show the GPU with the highest value, and the processes of the node with
-// the highest value. If the page has only one run, they show up to kNumColors of its GPUs.
+// Charts of memory over time. For each run, they show the GPU with the highest value, and the processes of the node
+// with the highest value. If the page has only one run, they show up to kNumColors of its GPUs.
 std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
   std::vector<Curve> gpu, cpu;
   size_t color = 0;
