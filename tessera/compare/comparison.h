@@ -21,7 +21,7 @@ struct Comparison {
   Sheet sheet;
   std::vector<RunGroup> groups;        // in the order of the sheet's rows
   std::vector<std::string> labels;     // the label of each group; all are different
-  std::vector<std::string> differing;  // settings that differ
+  std::vector<std::string> differing;  // names of settings that differ, except the seed
   size_t baseline = 0;                 // index in `groups`
 };
 

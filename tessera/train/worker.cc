@@ -20,7 +20,7 @@ void check_gpus(const std::vector<std::string>& gpus) {
       throw UsageError("--device auto",
                        fmt::format("finds {} on rank 0, but {} on rank {}", gpus[0].empty() ? "no GPU" : "a GPU",
                                    gpus[rank].empty() ? "none" : "one", rank),
-                       "Start the ranks on machines where each of them has a GPU, or use --device cpu");
+                       "Start every rank where it has a GPU of its own, or use --device cpu");
     }
     if (gpus[rank].empty()) continue;
     const auto first = static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpus[rank]) - gpus.begin());
