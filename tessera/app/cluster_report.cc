@@ -99,7 +99,7 @@ void compare_variables(const std::vector<Record>& ranks, Record& warnings) {
 }
 
 // Adds the GPUs of a rank to the GPUs of its host, except GPUs that are there already: several ranks may see the same
-// GPU. The PCI address identifies a GPU. Without addresses, keeps the longest list of a rank.
+// GPU. The PCI address identifies a GPU. Without addresses, keeps the longest list that a rank has.
 void add_gpus(const Record& gpus, Record& all) {
   const bool have_addresses = std::ranges::all_of(gpus, [](const Record& gpu) { return gpu.contains("pci_address"); });
   if (!have_addresses) {

@@ -30,7 +30,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
 const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs);
 
 // Reads the configuration file with the path `word`. Returns no entries if `word` is empty. Throws UsageError if `word`
-// is not a configuration file. The remedy depends on `words`, all words after the verb.
+// is not a configuration file. The remedy in this error depends on `words`, all words after the verb.
 std::vector<FileEntry> config_of(const std::string& word, const std::vector<std::string>& words, Groups groups,
                                  const std::vector<Verb>& verbs);
 

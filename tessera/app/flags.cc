@@ -47,7 +47,7 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
     if (!setting || !(setting->group & groups)) continue;
     if (setting->type == SettingType::boolean) {
       if (equals != std::string::npos) parse_value(*setting, "", setting->flag());  // throws
-      // The Trainer's words may have a value there, as in `--fp16 True`.
+      // A boolean setting of the Hugging Face Trainer may have a value after it, as in `--fp16 True`.
       if (setting->stands_for_others && i + 1 < words.size()) {
         const std::string value = lower(words[i + 1]);
         if (value == "true" || value == "false") result.back() += "=" + value, ++i;
@@ -79,7 +79,7 @@ std::string option_names(const Setting& setting) {
   return text;
 }
 
-// Throws UsageError. `extras`: the words that are neither a flag or its value nor the configuration file. `words`: all
+// Throws UsageError. `extras`: all words except the known flags, their values and the configuration file. `words`: all
 // words. Reports the first unknown flag, otherwise the first word with a remedy, otherwise the first of `extras`.
 [[noreturn]] void unknown_word(const std::vector<std::string>& extras, const std::string& config_file,
                                const std::vector<std::string>& words, const Verb& verb, Groups groups,
@@ -100,7 +100,7 @@ std::string option_names(const Setting& setting) {
 }
 
 // Moves the operands of a verb from parsed.config_file and `extras` into parsed.operands. The first word that ends in
-// ".toml" is the configuration file. Flags and further such words stay in `extras`.
+// ".toml" is the configuration file. Flags, and further words that end in ".toml", stay in `extras`.
 void take_operands(ParsedFlags& parsed, std::vector<std::string>& extras) {
   std::vector<std::string> others{std::exchange(parsed.config_file, "")}, left;
   others.insert(others.end(), extras.begin(), extras.end());

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kWidth = 80;
 constexpr size_t kFewSettings = 8;  // the short help shows all settings if there are no more than this
 
-// Breaks `text` into lines of at most kWidth letters. The first line follows `head`; the others are indented by the
+// Breaks `text` into lines of at most kWidth characters. The first line follows `head`; the others are indented by the
 // width of `head`.
 std::string wrapped(const std::string& head, const std::string& text) {
   std::string result, line = head;
@@ -34,7 +34,7 @@ std::string wrapped(const std::string& head, const std::string& text) {
   return result + line + "\n";
 }
 
-// Breaks a command into lines of at most kWidth letters, where possible. A new line begins with a flag. Backslashes
+// Breaks a command into lines of at most kWidth characters, where possible. A new line begins with a flag. Backslashes
 // join the lines for a shell.
 std::string command_lines(const std::string& command) {
   constexpr size_t kIndent = 2, kContinuation = 2;  // " \"
@@ -62,7 +62,7 @@ std::string preset_text(const Setting& setting) {
   return text ? *text : toml_text(preset);
 }
 
-// The word after the verb in a usage line.
+// The word for the file in a usage line.
 std::string file_word(const Verb& verb) {
   return verb.own_file.empty() ? "[config.toml]" : verb.own_file;
 }
@@ -80,8 +80,8 @@ std::string usage_line(const Verb& verb, const Verb& subject) {
                      file_word(verb));
 }
 
-// Describes the sources of settings other than flags. For a verb with an own file, says that the verb also takes the
-// settings of its runs.
+// Describes the sources of settings other than flags. If the verb has a file of its own (Verb::own_file), the text says
+// instead that the verb also takes the settings of its runs.
 std::string other_sources(const Verb& verb) {
   if (!verb.own_file.empty()) {
     return "\nIt also takes the settings of train, for every run: see tessera train --help.";
@@ -127,7 +127,8 @@ std::string brief_head(const Setting& setting) {
   return "  " + setting.flag() + (value.empty() ? "" : " " + value);
 }
 
-// A title and one line per setting. `with_defaults` adds the defaults, except of booleans, 0 and empty text.
+// A title and one line per setting. `with_defaults` adds each default, unless the setting is a boolean or the default
+// is 0 or empty.
 std::string brief_settings(const std::string& title, const std::vector<const Setting*>& settings, bool with_defaults) {
   if (settings.empty()) return "";
   constexpr size_t kTextColumn = 27;
@@ -211,7 +212,10 @@ std::string brief_help(const Verb& verb, const Verb& subject, Groups groups) {
     if (is_first && !is_required(verb, *setting)) others.push_back(setting);
   }
   const std::string about_verb =
-      verb.about_verb ? "\nIt also takes the settings of that verb: see tessera train --help.\n" : "";
+      !verb.about_verb ? ""
+      : &subject == &verb
+          ? "\nIt also takes the settings of the verb, for example of train:\nsee tessera train --help.\n"
+          : fmt::format("\nIt also takes the settings of {0}:\nsee tessera {0} --help.\n", subject.name);
   return usage_line(verb, subject) + about_verb + brief_settings("Required", required, false) +
          brief_settings(required.empty() ? "Settings [default]" : "Often used [default]", others, true) +
          example(verb.example) +

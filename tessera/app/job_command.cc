@@ -45,7 +45,7 @@ void take_train(std::vector<std::string>& words) {
   }
 }
 
-// Refuses settings of the run that would fail in the job, or would begin the run again each time the job is queued.
+// Refuses settings that would make the run fail in the job, or begin again each time the job is queued again.
 void check_run_of_job(const ResolvedSettings& run, const Settings& slurm) {
   const Settings& s = run.settings;
   if (s.max_restarts > 0) {

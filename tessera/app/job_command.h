@@ -10,7 +10,7 @@ namespace tessera {
 
 // A training command in a job.
 struct JobCommand {
-  ParsedFlags flags;  // also the values of TESSERA_* variables: a job does not depend on the shell that submits it
+  ParsedFlags flags;  // including values of TESSERA_* variables: the job does not depend on the shell that submits it
   ResolvedSettings resolved;  // checked
   Settings slurm;             // the resources: resources_of_job()
 };
@@ -26,8 +26,9 @@ JobCommand parse_job_command(std::vector<std::string> words, const ResolvedSetti
                              const Environment& environment);
 
 // The resources of a job for a run. If the run gives a number of ranks (`nproc`) and the job gives no --nodes, computes
-// the number of nodes. A node then has --ntasks-per-node ranks. Without this flag, it has the run's `ranks_per_node`,
-// but at most --gpus-per-node. Throws UsageError if run and job contradict each other.
+// the number of nodes. A node then has --ntasks-per-node ranks. Without this flag, a node has the run's
+// `ranks_per_node` (if this is not set, all ranks), but at most as many ranks as --gpus-per-node. Throws UsageError if
+// run and job contradict each other.
 Settings resources_of_job(const ResolvedSettings& slurm, const ResolvedSettings& run);
 
 // The words of the command for the job file. Adds --memory-log, and --preflight for several ranks, if the run does not

@@ -19,6 +19,6 @@ nlohmann::ordered_json disk_facts(const std::string& folder);  // space where `f
 nlohmann::ordered_json library_facts();                        // BLAS and its threads, Oniguruma, …
 nlohmann::ordered_json accelerator_facts();                    // driver, GPUs, NCCL, cuBLASLt
 nlohmann::ordered_json mpi_facts(const Environment& environment);
-nlohmann::ordered_json environment_facts(const Environment& environment);  // relevant variables; a secret is "(set)"
+nlohmann::ordered_json environment_facts(const Environment& environment);  // relevant variables; secrets as "(set)"
 
 }  // namespace tessera

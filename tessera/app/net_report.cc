@@ -14,7 +14,7 @@ const char* nccl_name_of(DType dtype) {
   return dtype == DType::f32 ? "float" : dtype == DType::f16 ? "half" : "bfloat16";
 }
 
-// The time in microseconds, for a column of seven letters.
+// The time in microseconds, for a column of seven characters.
 std::string time_text(double seconds) {
   const double us = seconds * 1e6;
   return us >= 10000 ? fmt::format("{:.0f}", us) : us >= 100 ? fmt::format("{:.1f}", us) : fmt::format("{:.2f}", us);

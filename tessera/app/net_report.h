@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// Exit codes of a workshop's self-test, with --workshop-exit-codes.
+// With --workshop-exit-codes: exit codes of the self-test of KAUST's workshop (docs/workshop.md).
 inline constexpr int kWorkshopNoResult = 44, kWorkshopTooSlow = 46;
 
 // Returns the exit code to end with. With --workshop-exit-codes, a failure at run time (1, 4 or 5) becomes 44.

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// The smallest number of bytes that a rank can use for buffers, and this rank. Collective.
+// The rank that can use the fewest bytes for buffers, and this number of bytes. Collective.
 struct LeastMemory {
   int64_t bytes = 0;
   int rank = 0;

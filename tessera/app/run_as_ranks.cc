@@ -47,8 +47,8 @@ void check_settings_agree(const Invocation& invocation, World& world) {
   check_agreement(world.communicator(), facts);
 }
 
-// With the options that the launcher gives it, Hydra sends SIGUSR1 to the other ranks when a rank ends, with or without
-// an error. The signal must not end a rank that has no handler for it.
+// Hydra (the mpirun of MPICH), with the launcher's options, sends SIGUSR1 to the other ranks when a rank ends, with or
+// without an error. The signal must not end a rank that has no handler for it.
 void ignore_hydras_signal(const Invocation& invocation) {
   if (!mpirun_ends_ranks(mpi_flavour()) && find_launcher(invocation.environment)) std::signal(SIGUSR1, SIG_IGN);
 }
@@ -64,7 +64,7 @@ void check_restarts(const Invocation& invocation, const std::optional<RankEnviro
                    "Leave it out and start the same command again: it continues from the last checkpoint");
 }
 
-// The exit code of a failed rank. Below a launcher of --nproc, this is the unchanged code: the launcher needs it to
+// The exit code of a failed rank. Under the launcher of --nproc, this is the unchanged code: the launcher needs it to
 // find the cause, and applies --workshop-exit-codes itself.
 ExitCode code_of_failure(const Invocation& invocation, ExitCode code) {
   if (find_launcher(invocation.environment)) return code;

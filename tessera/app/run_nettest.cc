@@ -143,7 +143,8 @@ class NetRun {
     return verdict_of(busbw, wrong, settings_.min_busbw, "--min-busbw");
   }
 
-  // Measures only the first collective, with the largest size.
+  // Measures pairs of nodes, or pairs of ranks if all ranks are on one node. Uses only the first collective and the
+  // largest size.
   NetVerdict measure_pairs() {
     const bool by_node = *std::max_element(ranks_.nodes.begin(), ranks_.nodes.end()) > 0;
     std::vector<int> units = ranks_.nodes;

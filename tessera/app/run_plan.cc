@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-// An upper bound of the work, without data: every sample has --max-length tokens, and every token carries loss.
+// An upper bound of the work, without data: every sample has --max-length tokens, and every token is a target.
 WorkBounds largest_work(const Settings& settings) {
   WorkBounds work;
   const auto tokens_of = [&](const char* name, int64_t batch_size) {

@@ -22,14 +22,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A job file before it is written.
+// A job file, or the script that submits several, before it is written.
 struct NewFile {
   std::string path;  // as the user submits it
   std::string text{};
-  fs::path folder{};  // for the job's log; if it is missing, Slurm ends the job immediately and without a message
+  fs::path folder{};  // for the job's log; if it does not exist, Slurm ends the job at once and without a message
 };
 
-// Replaces letters that a cluster may not accept in the name of a job.
+// Replaces characters that a cluster may not accept in the name of a job.
 std::string job_name_of(std::string name) {
   for (char& c : name) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.') c = '-';
@@ -43,8 +43,8 @@ std::string path_of_this_program() {
   return error ? "tessera" : path.string();
 }
 
-// The job file of a run. An empty `file` means job.sbatch in the output folder. `name`: the name of the job without
-// --job-name; if it is empty, the name of the output folder is used.
+// The job file of a run. An empty `file` means job.sbatch in the output folder. `name`: the job's name if --job-name is
+// not given; an empty `name` means the name of the output folder.
 NewFile job_file_of(const JobCommand& command, std::string file, const std::string& name,
                     const Environment& environment) {
   const Settings& slurm = command.slurm;
@@ -138,7 +138,7 @@ std::vector<SweepRun> runs_of_command(const std::vector<std::string>& words, con
   const Verb& sweep = *std::ranges::find(verbs, "sweep", &Verb::name);
   const ParsedFlags flags = parse_flags(words, sweep, sweep.groups | sweep.run_groups, verbs);
   for (const auto& [setting, value] : flags.values) {
-    if (setting->group == kSweep) throw UsageError(setting->flag(), "belongs to tessera sweep, without slurm");
+    if (setting->group == kSweep) throw UsageError(setting->flag(), "belongs to tessera sweep, not to tessera slurm");
   }
   return runs_of_sweep(flags.config_file, flags.values, environment, false);
 }
@@ -158,7 +158,9 @@ fs::path common_folder(const std::vector<SweepRun>& runs) {
 
 int jobs_of_sweep(const Invocation& invocation, const std::vector<std::string>& words) {
   const Settings& slurm = invocation.settings();
-  if (slurm.job_file == "-") throw UsageError(invocation.resolved.where("job_file"), "a sweep has several files");
+  if (slurm.job_file == "-") {
+    throw UsageError(invocation.resolved.where("job_file"), "must not be -, because a sweep has several job files");
+  }
   const std::vector<SweepRun> runs = runs_of_command(words, invocation.environment);
   Console console = Console::of_process();
   std::vector<JobCommand> commands;
@@ -210,7 +212,7 @@ int run_slurm(const Invocation& invocation) {
     if (slurm.job_file == "-") throw UsageError(where, "needs a job file, but --job-file - writes none");
     if (!program_in_path(invocation.environment, "sbatch")) {
       throw UsageError(where, "sbatch is not in PATH",
-                       "Run this where Slurm is installed, or leave it out and submit the file there");
+                       "Run this command where Slurm is installed, or leave out --submit and submit the file there");
     }
   }
   if (words[0] != "sweep") return one_job(invocation);

@@ -22,8 +22,7 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-// A token's bytes as text. Each byte that belongs to no complete character becomes "<0xE2>", as SentencePiece writes
-// bytes.
+// A token's bytes as text. Each byte that belongs to no complete character is written as SentencePiece does: "<0xE2>".
 static std::string text_of_bytes(std::string_view bytes) {
   std::string text;
   while (!bytes.empty()) {

@@ -55,7 +55,7 @@ std::string remedy_for_boolean(const Setting& setting, const std::string& word) 
   return fmt::format("Write {} or --no-{}", setting.flag(), dashed(setting.name));
 }
 
-// `word` follows a flag that already has its value.
+// What to write instead of `word`, which follows a flag that already has its value.
 std::string remedy_for_second_value(const FlagBefore& before, const std::string& word) {
   const Setting& setting = *before.setting;
   const std::string flag = setting.flag();
@@ -85,7 +85,7 @@ bool is_model(const std::string& word) {
          fs::exists(fs::path(word) / "model" / "config.json", error);
 }
 
-// Advice from the word itself: it is a setting, a verb, or looks like the value of a setting. Empty if it fits none.
+// Advice from the word itself: a setting, a verb, or the value of a setting. Empty if the word is none of these.
 std::string remedy_by_content(const std::string& word, Groups groups, const std::vector<Verb>& verbs) {
   const size_t equals = std::min(word.find('='), word.size());
   const Setting* setting = find_setting(word.substr(0, equals));

@@ -18,7 +18,7 @@ struct Verb {
   Groups groups = 0;                        // the settings it takes
   std::string example{};                    // a complete command, for help and errors
   std::vector<std::string> required;        // settings that must be given
-  std::vector<std::string> one_of{};        // at least one of these settings must be given too
+  std::vector<std::string> one_of{};        // in addition, at least one of these settings must be given
   std::string operands{};                   // words without a flag, for help: "RUN..."; empty: it takes none
   int (*run)(const Invocation&) = nullptr;  // returns the exit code; throws Error
   // True for `config`: its first word may be the name of another verb. It then takes the settings of that verb and
@@ -27,9 +27,9 @@ struct Verb {
   // True for `slurm`: its flags end where the command of another verb begins.
   bool takes_command = false;
   bool runs_as_ranks = false;  // works together with the other ranks, if any
-  // Ranks may have different programs and settings: the verb reports the differences.
+  // True for `doctor`: its ranks may have different programs and settings. Other verbs refuse such ranks.
   bool accepts_differences = false;
-  bool stops_on_signals = false;  // signals do not end the verb; it asks for received signals and stops itself
+  bool stops_on_signals = false;  // the first signal does not end the process; the verb sees it and stops
   // Not empty for `sweep`: the file after the verb is not a configuration file, and the verb reads it itself. Help
   // texts call the file by this name.
   std::string own_file{};
@@ -46,8 +46,8 @@ struct Invocation {
   World* world = nullptr;                // the ranks; only with runs_as_ranks
   const StopSignals* signals = nullptr;  // only with stops_on_signals
   std::vector<std::string> command{};    // the words of the other verb's command; only with takes_command
-  std::string own_file{};                // the path, as written; only for verbs with an own file
-  std::vector<std::pair<const Setting*, std::string>> run_flags{};  // of run_groups, with their values as written
+  std::string own_file{};                // the file's path, as written; only if the verb has Verb::own_file
+  std::vector<std::pair<const Setting*, std::string>> run_flags{};  // flags of Verb::run_groups, values as written
 
   const Settings& settings() const { return resolved.settings; }
 };

@@ -13,7 +13,7 @@ namespace tessera {
 
 struct ComparisonOptions {
   std::vector<std::string> rows{}, columns{};  // empty: the defaults
-  std::string baseline{}, sort{};              // empty: the default baseline; the order of the runs
+  std::string baseline{}, sort{};              // empty: the default baseline, and rows in the order of the runs
   Scaling scaling = Scaling::automatic;
 };
 
@@ -21,12 +21,12 @@ struct Comparison {
   Sheet sheet;
   std::vector<RunGroup> groups;        // in the order of the sheet's rows
   std::vector<std::string> labels;     // the label of each group; all are different
-  std::vector<std::string> differing;  // settings that differ
+  std::vector<std::string> differing;  // names of settings that differ, except the seed
   size_t baseline = 0;                 // index in `groups`
 };
 
-// Compares the runs. Throws UsageError if no run has a column, row or sort key, or if the baseline fits no row or
-// several.
+// Compares the runs. Throws UsageError if a name in the options is neither a figure nor a setting or key of any
+// run, or if the baseline fits no row or several rows.
 Comparison compare_runs(const RunSet& set, const ComparisonOptions& options);
 
 // One cell: the median of the group, with the lowest and the highest value and with notes. "-" if there is no value;

@@ -197,7 +197,7 @@ Measure memory_saved(const RunGroup& group, const RunGroup& base, Scaling) {
   if (gpu != is_on_gpu(*base.runs[0])) return absent("The memory of the baseline is from another kind of device");
   Measure saved = change(median_of(group, peak_for_savings), median_of(base, peak_for_savings));
   if (!saved.values.empty()) saved.values[0] = 0 - saved.values[0];  // no "-0"
-  saved.note = gpu ? "" : "Of CPU memory: the run has no GPU";
+  saved.note = gpu ? "" : "CPU memory, because the run has no GPU";
   return saved;
 }
 

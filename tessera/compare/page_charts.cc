@@ -14,7 +14,7 @@ namespace tessera {
 
 namespace {
 
-constexpr size_t kOther = kNumColors;  // the grey of the rest, in bars
+constexpr size_t kOther = kNumColors;  // in bars, the grey of the last part (the rest)
 
 std::string mib_text(double mib) {
   return std::isfinite(mib) && std::abs(mib) < 1e12 ? format_bytes(std::llround(mib * kMiB)) : "-";
@@ -88,8 +88,8 @@ std::string charts_of(const Cluster& cluster, bool small) {
   return html;
 }
 
-// Memory over time. Each run shows its GPU with the highest value, and the processes of the node with the highest
-// value. If there is only one run, it shows all its GPUs.
+// Charts of memory over time. For each run, they show the GPU with the highest value, and the processes of the node
+// with the highest value. If the page has only one run, they show up to kNumColors of its GPUs.
 std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
   std::vector<Curve> gpu, cpu;
   size_t color = 0;
@@ -246,7 +246,7 @@ std::vector<double> seconds_by_phase(const RunFolder& run) {
     if (point.runtime_s > 0) eval += point.runtime_s;
     if (point.answers_runtime_s > 0) answers += point.answers_runtime_s;
   }
-  // In a resumed run, evaluations may belong to an earlier start that `runtime` does not cover. Therefore no part is
+  // metrics.jsonl and summary.json may contradict each other, for example after a change by hand. Therefore no part is
   // longer than the time that is left.
   eval = std::min(eval, *runtime);
   answers = std::min(answers, *runtime - eval);
@@ -328,7 +328,7 @@ std::string memory_section(const std::vector<Cluster>& clusters) {
   if (!bars.empty()) {
     html +=
         "<h3>By category</h3><p class=\"hint\">The first rank's memory on its device: planned before the start, and "
-        "measured while running. A bar adds the peaks of its categories. They may be at different times. The number "
+        "measured while running. A bar adds the peaks of its categories, which may be at different times. The number "
         "is the highest total at one time.</p>\n" +
         bars;
   }

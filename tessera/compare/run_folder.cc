@@ -215,7 +215,7 @@ class RunReader {
   size_t known_again_ = 0;
 };
 
-// Names each run by the end of its path. Takes as few names of the path as make all runs different.
+// Names each run by the end of its path: the smallest number of folders that makes all names different.
 void name_runs(std::vector<RunFolder>& runs) {
   const auto end_of = [](const std::string& path, size_t num_names) {
     const fs::path whole = fs::path(path).lexically_normal();

@@ -1,5 +1,5 @@
-// Values of summary.json and metrics.jsonl by their keys. In this room, only these functions depend on how a record is
-// stored.
+// Values of summary.json and metrics.jsonl by their keys. In tessera/compare, only these functions depend on how a
+// record is stored.
 #pragma once
 
 #include <optional>

@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 // The runs of an experiment that fill a cell, and notes. If the runs of the experiment are not equal, these are the
-// first ones, and a note names the others.
+// first group of equal runs, and a note names the others.
 struct Found {
   RunGroup group;
   std::vector<std::string> notes;

@@ -1,4 +1,5 @@
-// The twelve tables of the workshop. Runs fill the cells: the name of a run's experiment decides its place.
+// The twelve tables of KAUST's workshop (docs/workshop.md). Runs fill the cells: a run's label (--experiment) decides
+// its place.
 #pragma once
 
 #include <string>

@@ -45,7 +45,7 @@ std::string mpirun_path(const Environment& environment) {
                    fmt::format("Install the mpirun of {}, the library of this build", mpi_flavour().text));
 }
 
-// The rank that died first, as the launcher saw it or as mpirun reports it. Nothing if neither is known.
+// The rank that died first: the launcher saw its end, or mpirun reports it. Nothing if the rank is not known.
 std::optional<int> dead_rank(const MpirunEnd& end, const StatusBoard& board,
                              const std::optional<ReportedDeath>& report) {
   std::optional<int> reported;

@@ -25,9 +25,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
-// The time between a failure and the end of the other ranks by this launcher.
-constexpr auto kGrace = std::chrono::milliseconds(3000);     // if mpirun should end them earlier
-constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // if mpirun does not: the time that Open MPI waits
+// The time from a failure until this launcher kills the other ranks.
+constexpr auto kGrace = std::chrono::milliseconds(3000);     // if mpirun should end them itself, before this time
+constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // if mpirun does not end them; as long as Open MPI waits
 constexpr int kLookAround_ms = 100;
 
 Environment rank_environment(const Environment& environment, const std::string& link) {
@@ -189,10 +189,11 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0) end.wait_error = errno;
     running = ended == 0;
-    // After a failure, mpirun (except Hydra) ends the other ranks. The launcher kills ranks that are alive after
-    // `grace`.
+    // After a failure, mpirun (except MPICH's Hydra) ends the other ranks. The launcher kills ranks that are alive
+    // after `grace`.
     const std::vector<int> lost = watch.newly_lost();
-    const bool has_failed = board.first_failure().has_value();  // after newly_lost(): later deaths are consequences
+    // Called after newly_lost(): if a rank has reported a failure, the deaths found above are only its consequence.
+    const bool has_failed = board.first_failure().has_value();
     if (!failed_at && !has_failed) end.lost = lost;
     if (!failed_at && (!lost.empty() || has_failed)) failed_at = Clock::now();
     if (running && failed_at && Clock::now() - *failed_at > grace) kill_ranks(board);

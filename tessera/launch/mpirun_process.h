@@ -43,7 +43,7 @@ struct MpirunEnd {
 };
 
 // Runs this program with `arguments` as `num_ranks` ranks on this machine and waits until they end. The variable
-// kLauncherVariable gives the ranks the names of the board and of the socket.
+// kLauncherVariable gives the ranks the names of `board` and of the socket of `streams`.
 MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector<std::string>& arguments,
                      const Environment& environment, const StatusBoard& board, StreamSocket& streams,
                      ForwardedSignals& signals);

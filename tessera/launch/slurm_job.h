@@ -26,7 +26,7 @@ struct SlurmJob {
 // The number of ranks on each node: --ntasks-per-node, otherwise one per GPU of a node, at least one.
 int64_t ranks_on_a_node(const Settings& settings);
 
-// The text of the job file. Throws UsageError if the path of a folder has a letter that sbatch cannot read.
+// The text of the job file. Throws UsageError if the path of a folder has a character that sbatch cannot read.
 std::string slurm_job_text(const SlurmJob& job);
 
 // Throws UsageError if a word contains a secret, because other users can often read a job file. A secret is the value

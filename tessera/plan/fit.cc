@@ -116,8 +116,8 @@ Row search_batch_size(const FitRequest& request, Settings settings, double step_
 }
 
 // For a batch size that does not fit without checkpointed blocks: finds the configuration with the fewest checkpointed
-// blocks that fits. More of them need less memory and more time. Returns nothing if a step takes `limit_s` seconds or
-// more, or if the run fits only with all blocks checkpointed.
+// blocks that fits. More checkpointed blocks need less memory and more time. Returns nothing if a step takes `limit_s`
+// seconds or more, or if the run fits only with all blocks checkpointed.
 std::optional<Configuration> fewest_checkpointed(const FitRequest& request, Settings settings, double step_tokens,
                                                  double limit_s) {
   std::optional<Configuration> found;
@@ -244,8 +244,8 @@ Record cost_model(DeviceKind device) {
            "FLOPs of a step (with recomputation) / flops_per_s x (1 + half_speed_tokens / tokens of a micro-batch)"},
           {"communication_s", "bytes sent / within_node_bytes_per_s or between_nodes_bytes_per_s"},
           {"offload_s",
-           "bytes between tiers / host_bytes_per_s or file_bytes_per_s, plus (bytes of its gradient + 24, or + 12 with "
-           "bf16 optimizer states) for each element that the host updates / update_bytes_per_s"},
+           "bytes between tiers / host_bytes_per_s or file_bytes_per_s, plus elements that the host updates x (bytes "
+           "of an element's gradient + 24, or + 12 with bf16 optimizer states) / update_bytes_per_s"},
           {"flops_per_s", m.flops_per_s},
           {"half_speed_tokens", m.half_speed_tokens},
           {"within_node_bytes_per_s", m.within_node},

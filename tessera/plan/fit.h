@@ -33,7 +33,8 @@ struct Excess {
 };
 Excess excess_of(const Plan& plan, const MemoryLimits& limits);
 
-// Seconds of one step on a nominal machine, without overlap. Use these values only to compare configurations.
+// Seconds of one step on a nominal machine, if the three parts do not overlap. Use these values only to compare
+// configurations.
 struct StepCost {
   double compute_s = 0, communication_s = 0, offload_s = 0;
   double total_s() const { return compute_s + communication_s + offload_s; }
@@ -65,8 +66,8 @@ struct FitRequest {
 };
 struct FitResult {
   std::optional<Configuration> best;
-  // Faster configurations that do not fit, the fastest first. Each combination of strategy, offload, and no or all
-  // blocks checkpointed appears at most once, with one batch size.
+  // Configurations that do not fit and are faster than `best` (all, if nothing fits), the fastest first. Each
+  // combination of strategy, offload, and no or all blocks checkpointed appears at most once, with one batch size.
   std::vector<Configuration> faster;
   std::optional<Configuration> smallest;  // if nothing fits: the configuration with the least excess
 };

@@ -15,7 +15,8 @@ using WorkOf = std::function<WorkBounds(const Settings&)>;
 // The most tokens that an engine accepts in a batch.
 inline constexpr int64_t kMaxPlannedTokens = kMaxBatchTokens;
 
-// The plan for a rank of a training run: the engine's plan, and with --save-async the copy of a checkpoint.
+// The plan for a rank of a training run: the engine's plan. With --save-async, it includes the checkpoint's copy in
+// host memory.
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
                    const PlannedRank& rank);
 

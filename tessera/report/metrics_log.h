@@ -23,9 +23,9 @@ class MetricsLog {
 
   // Creates an empty file. Removes earlier content.
   static MetricsLog create(const std::string& path);
-  // Continues an existing file after its first size_bytes (from a checkpoint). Removes the rest, because the run
-  // repeats the steps after the checkpoint. Throws InputError if the file is missing or shorter, or if no line ends at
-  // size_bytes.
+  // Continues an existing file after its first size_bytes bytes (the size that a checkpoint recorded). Removes the
+  // rest, because the run repeats the steps after the checkpoint. Throws InputError if the file is missing or shorter,
+  // or if no line ends at size_bytes.
   static MetricsLog resume(const std::string& path, int64_t size_bytes);
 
   // Appends one record and returns it. On return, the operating system has the record. `kind`: "train", "eval",

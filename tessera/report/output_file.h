@@ -1,4 +1,5 @@
-// A file that the report room writes. A function that fails throws RunError with the file and the cause.
+// A file that Tessera appends to: metrics.jsonl, a log, or a file of a tracker. A function that fails throws RunError
+// with the file and the cause.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ class OutputFile {
 
   void append(std::string_view text);  // all or nothing: removes a partial write
   void truncate(int64_t size_bytes);   // keeps the first size_bytes bytes; at most size_bytes()
-  void sync();                         // returns when the disk has the content, not only the system
+  void sync();                         // returns when the disk has the content, not only the operating system
 
  private:
   [[noreturn]] void fail(const char* doing) const;

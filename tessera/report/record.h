@@ -1,5 +1,5 @@
 // Records: JSON objects that keep the order of their keys, for lines on the screen, metrics.jsonl and summary.json. The
-// functions below write their text: numbers have the form that Python gives them.
+// functions below write records as text. Numbers have the form in which Python prints them.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// The columns that UTF-8 text takes on a terminal. East Asian wide characters and emoji take two (Unicode Annex 11),
-// combining marks none.
+// The number of columns that UTF-8 text takes on a terminal. East Asian wide characters and emoji take two columns
+// (Unicode Annex 11), and combining marks take none.
 int display_width(std::string_view text);
 
 // The longest prefix of the text that fits into `columns`.

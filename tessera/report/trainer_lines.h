@@ -60,7 +60,7 @@ std::string trainer_line(const Metrics& metrics) {
 std::string trainer_line(const AnswerMetrics& metrics);
 
 // The line for a stream. On an interactive terminal, losses and scores have at most 4 decimals, and the line of a step
-// has at most kTerminalColumns columns. On other streams, this is the line from above.
+// has at most kTerminalColumns columns. On other streams, it is the line of trainer_line(metrics).
 constexpr int kTerminalColumns = 80;
 std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal);
 std::string trainer_line(const EvalMetrics& metrics, const Terminal& terminal);

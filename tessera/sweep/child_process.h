@@ -16,7 +16,7 @@ struct StopRequests {
   std::vector<int> received;  // in order
 
   bool any() const { return !received.empty(); }
-  // Takes the signals that have arrived and adds new requests. Returns the first new one; 0: none.
+  // Takes the signals that have arrived and adds new requests. Returns the signal of the first new request; 0: none.
   int take(ForwardedSignals& signals);
 
  private:

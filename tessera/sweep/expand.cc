@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostRuns = 10000;
 
-// A run before its rules are evaluated.
+// A run before its rules (values that are expressions) are evaluated.
 struct Draft {
   const SweepRecipe* recipe;
   std::string where;  // the place of its [[run]], or the sweep's path
@@ -178,7 +178,7 @@ class Expansion {
     }
   }
 
-  // Calls `work`. Puts the run's place before a UsageError, unless the error already names the sweep or the recipe.
+  // Calls `work`. Adds the run's place to a UsageError, unless the error already begins with the sweep or the recipe.
   template <typename F>
   auto at(const Draft& draft, const F& work) const {
     try {
@@ -242,7 +242,7 @@ class Expansion {
     return setting->name == "nproc" ? std::max<int64_t>(result, 1) : result;
   }
 
-  // The settings of [matrix], [[run]] and repeats that do not have the same value in all runs.
+  // Finds the settings of [matrix], [[run]] and repeats that do not have the same value in all runs.
   void find_differing() {
     std::vector<const Setting*> candidates;
     const auto consider = [&](const Setting* setting) {

@@ -30,19 +30,21 @@ struct TrainCommand {
 // Flags that apply to every run: the settings, and their values as written.
 using RunFlags = std::vector<std::pair<const Setting*, std::string>>;
 
-// All runs, each checked. For each recipe, these are the product of the matrix (the first setting changes slowest) and
-// the repeats. The entries [[run]] follow. Flags override the settings of the sweep, and these override the recipe.
+// All runs, each checked. First come the runs of the matrix: recipe by recipe, every combination of its values (the
+// first setting changes slowest). Then come the entries [[run]]. A file with entries, but without [matrix] and
+// `recipes`, has only the entries. Each combination and each entry is repeated `repeats` times in a row. Flags override
+// the settings of the sweep, and these override the recipe. A flag for a setting of [matrix] throws UsageError.
 //
 // The flag --output-dir replaces the template output_dir of the file. A template without braces means TEMPLATE/{name}.
 // Without a template, a recipe with one run keeps its own output_dir. Other runs go to FOLDER/{name}: FOLDER is the
 // output_dir of the recipe, otherwise runs/TITLE. By default, the name of a run consists of the recipe's name (if there
 // are several recipes) and the settings that differ: "zero_1,nproc=2".
 //
-// Throws UsageError with the place in the file if a rule is invalid, an exclusion fits nothing, no run is left, two
-// runs have the same folder, or check() finds an error.
+// Throws UsageError with the place in the file if a rule (a value that is an expression) is invalid, an exclusion
+// matches no combination of the matrix, no run is left, two runs have the same folder, or check() finds an error.
 std::vector<SweepRun> expand(const SweepFile& sweep, const RunFlags& flags, const TrainCommand& train);
 
-// Replaces every {word} of a template. Throws UsageError with `where` if a brace has no partner.
+// Replaces every {word} of a template by value_of(word). Throws UsageError with `where` if a brace has no partner.
 std::string filled_template(const std::string& text, const std::function<std::string(const std::string&)>& value_of,
                             const std::string& where);
 

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr int kSaved = static_cast<int>(ExitCode::kSavedAfterSignal);
 
-// Writes the line that begins a start in the log of a run. Returns the size of the log.
+// Appends the first line of a new start to the log of a run. Returns the log's size in bytes, including this line.
 uint64_t begin_log(const SweepRun& run) {
   create_folders(run.output_dir);
   OutputFile log(log_of(run), 0);

@@ -52,7 +52,7 @@ std::optional<double> estimated_left_s(const std::vector<double>& finished_s, si
 // and no other run starts. Returns one result for each run, and the exit code of the sweep:
 //   0        all runs are done
 //   1        a run failed or is in use
-//   75       a signal stopped the sweep, or only stopped runs are left
+//   75       a signal stopped the sweep; or runs were stopped, and no run failed or is in use
 //   128 + n  a second signal n ended the current run
 struct SweepEnd {
   std::vector<SweepResult> results;

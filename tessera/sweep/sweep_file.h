@@ -12,7 +12,7 @@ namespace tessera {
 // A value of a setting in a sweep.
 struct SweepValue {
   const Setting* setting = nullptr;
-  SettingValue value;    // checked; of a rule, the text
+  SettingValue value;    // checked; for a rule, its text
   bool is_rule = false;  // an expression over the settings of the run (expression.h)
   std::string where;     // "sweep.toml:7: matrix.nproc"
   bool operator==(const SweepValue& other) const { return setting == other.setting && value == other.value; }
@@ -28,8 +28,8 @@ struct SweepAxis {
 // A recipe: a configuration file of `tessera train`.
 struct SweepRecipe {
   std::string path;  // empty: none
-  // The file's name without ".toml". It begins with the folders below the folder of the sweep, or in a list of recipes,
-  // below the deepest folder that contains all of them.
+  // The file's name without ".toml". If the sweep is a folder or lists `recipes`, the name begins with the path of the
+  // file's subfolder: below the folder of the sweep, or below the deepest folder that contains all of `recipes`.
   std::string name;
 };
 
@@ -41,7 +41,7 @@ struct SweepEntry {
   std::vector<SweepValue> values{};
 };
 
-// A table of `exclude`.
+// A table [[exclude]].
 struct SweepExclusion {
   std::string where;
   std::vector<SweepValue> values;  // a combination of the matrix with all these values is left out

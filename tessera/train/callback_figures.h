@@ -1,9 +1,10 @@
-// The figures that the callbacks of KAUST's FSDP workshop report, under their names. MB is 2^20 bytes.
+// The figures that the callbacks of KAUST's FSDP workshop report, under the callbacks' names. MB is 2^20 bytes.
 //
 //   avg_mem_alloc_MB, avg_mem_reserved_MB, avg_mem_total_MB, avg_gpu_util_%, std_gpu_util_%
 //       means and standard deviation over ranks and steps; each rank takes a sample at the end of each optimizer step
 //   train/steps_per_second, train/samples_per_second
-//       in the time between two logs, including evaluations and checkpoints; with the suffix _mean: until the last log
+//       from one log to the next, including the time of evaluations and checkpoints; with the suffix _mean: from the
+//       start to the last log
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 
 namespace tessera {
 
-// Sums the samples of steps.
+// Sums the samples, one per rank and step.
 class UtilizationFigures {
  public:
   // Call it at the end of a step. `held_bytes`: the bytes that the rank holds on its device now.

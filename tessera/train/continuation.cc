@@ -104,7 +104,7 @@ std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t
   };
   const bool decays = after.kind != Schedule::constant && after.num_steps != before.num_steps;
   if (!decays && after.num_warmup_steps == before.num_warmup_steps) {
-    return text + ". The learning rate does not depend on their number";
+    return text + ". The learning rate does not depend on the number of steps";
   }
   text += ". The finished steps keep their learning rates. ";
   if (decays)

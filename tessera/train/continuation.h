@@ -26,9 +26,10 @@ struct Change {
   std::string shown() const;  // "lr = 0.01, and this run has 0.02"
 };
 
-// The keys of `now` that are missing in `then` or have another value there. Keys that only `then` has do not count.
+// The keys of `now` that have another value in `then`, or that `then` lacks. Keys that only `then` has do not count. A
+// key that an older version did not write does not count if `now` has the value that the older version always used.
 std::vector<Change> changes_between(const Record& then, const Record& now);
-// The changes that forbid a continuation: in the same folder, or with `in_a_new_folder`, in another folder.
+// The changes that forbid a continuation in the same folder, or in another folder if `in_a_new_folder` is true.
 std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder);
 // "was made with lr = 0.01, and this run has 0.02; with seed = 42, …". Lists the first three changes and counts the
 // rest.

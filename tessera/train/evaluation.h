@@ -42,7 +42,7 @@ struct AnswerEvaluation {
   std::vector<std::string> predictions;  // [examples]
 };
 
-// Generates an answer to every prompt of the data set, with batches of `batch_size` prompts per rank, and scores it.
+// Generates and scores an answer to every prompt of the data set, with batches of `batch_size` prompts per rank.
 // All ranks get the same result. Returns nothing if `stop` returns true. Collective.
 std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& world, const Dataset& dataset,
                                                  const Tokenizer& tokenizer, int64_t batch_size, int64_t max_new_tokens,

@@ -22,7 +22,7 @@ class MemoryLog {
   MemoryLog(const MemoryLogNames& names, MemorySources sources, double interval_s,
             std::function<void(const std::string&)> warn, std::function<double()> now_s);
 
-  // Sets the step that later samples have. Only one thread may call it, at any time. Costs almost nothing.
+  // Sets the step that later samples record. May be called at any time, but only by one thread. Costs almost nothing.
   void note_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
 
   // Takes a last sample, ends the log and returns its statistics, as MemoryLogFiles::statistics() does.

@@ -278,15 +278,16 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     TESSERA_ASSERT(setting);
     std::visit([&](const auto& value) { record[name] = value; }, setting->get(settings));
   }
-  // The batch and the numbers of micro-batches and ranks may differ if their product is the same.
+  // Batch size, micro-batches per step and ranks may differ if their product is the same. With batch_tokens, the
+  // tokens must be the same, and only micro-batches and ranks may differ in this way.
   if (settings.batch_tokens > 0) {
     record["batch_tokens"] = settings.batch_tokens;
     record["grad_accum x ranks"] = settings.grad_accum * num_ranks;
   } else {
     record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
   }
-  // After the settings, because these determine the samples. If such a setting differs, messages name the setting
-  // first.
+  // After the settings, because some of them determine the samples. If such a setting differs, messages then name the
+  // setting first.
   record["dataset_samples"] = samples.size();
   record["dataset_checksum"] = checksum_of(samples);
   return record;

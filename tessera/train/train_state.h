@@ -32,8 +32,8 @@ struct TrainHealth {
   int64_t num_skipped = 0;           // steps whose update was skipped
   int64_t skipped_in_a_row = 0;      // skipped updates since the last update, except in the search for the loss scale
   std::optional<double> first_loss;  // the first finite loss
-  // Step of the last sound checkpoint; -1: none. A later step has updated its parameters, or was skipped only by the
-  // search for the loss scale.
+  // Step of the last sound checkpoint; -1: none. A checkpoint is sound if a later step updated the parameters, or was
+  // skipped only because of the search for the loss scale.
   int64_t sound_checkpoint = -1;
 };
 
@@ -41,9 +41,9 @@ struct TrainState {
   int64_t step = 0;        // steps done, including steps with a skipped update
   double total_loss = 0;   // sum of the steps' losses; here and below, only finite losses
   int64_t loss_steps = 0;  // the number of steps in the sum
-  double logged_loss = 0;  // the same since the last logged line
+  double logged_loss = 0;  // the sum since the last logged line
   int64_t logged_steps = 0;
-  double row_loss = 0;  // the same since the last row of the table
+  double row_loss = 0;  // the sum since the last row of the table
   int64_t row_steps = 0;
   int64_t num_samples = 0, num_tokens = 0, num_targets = 0;
   EvalOutcome before;  // the evaluation before the first step (--eval-before)
@@ -71,8 +71,8 @@ struct TrainState {
   // Reads the text of to_json(). Throws InputError if a key is missing or has another type. `where`: the file, for the
   // error.
   static TrainState from_json(const std::string& text, const std::string& where);
-  // The same. Also throws UsageError if the fingerprint in the text differs from `fingerprint`, with the settings that
-  // differ.
+  // The same. Also throws UsageError if the fingerprint in the text differs from `fingerprint`. The error lists the
+  // settings that differ.
   static TrainState from_json(const std::string& text, const Record& fingerprint, const std::string& where);
   // The fingerprint in the text of to_json().
   static Record fingerprint_in(const std::string& text, const std::string& where);
@@ -80,7 +80,7 @@ struct TrainState {
 
 // The values of a model's configuration that decide what its parameters compute.
 Record model_fingerprint(const ModelConfig& config);
-// The patterns of the frozen parameters of the run with this fingerprint.
+// The patterns of frozen parameters (--freeze) in a run's fingerprint.
 std::vector<std::string> frozen_in(const Record& fingerprint);
 // A checksum of the tokens and targets of all samples.
 std::string checksum_of(const std::vector<Sample>& samples);

@@ -69,8 +69,8 @@ static bool fits_fused(const Settings& settings, const Worker& worker, const Mod
   return plan.device.peak_total() <= cuda_memory_of(worker.device()).usable_bytes;
 }
 
-// Whether the micro-batches of a step run as one. True on a GPU with enough memory, because small batches leave most of
-// the GPU idle. Collective.
+// Whether the micro-batches of a step run as one. Unless the settings forbid it, they do on GPUs with enough memory,
+// because small batches leave most of a GPU idle. Collective.
 static bool runs_fused(const Settings& settings, const Worker& worker, const ModelConfig& config, const Dataset& train,
                        const Dataset* eval) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;

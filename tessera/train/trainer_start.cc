@@ -207,7 +207,7 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
   }
   restore(checkpoint, TrainState::from_json(text, where));
   state_.origin = full_path(checkpoint.folder()).string();
-  state_.best_metric.reset();  // its checkpoint is not in this folder
+  state_.best_metric.reset();  // the best checkpoint is not in this folder
   state_.best_step = 0;
   state_.health.sound_checkpoint = -1;  // this checkpoint is in the other folder too
   state_.stop_steps.clear();
@@ -242,8 +242,8 @@ void Trainer::start_again() {
   }
 }
 
-// Moves an earlier run in the output folder aside (with --overwrite), and sets its checkpoints aside. Called when the
-// new run has loaded its model. Collective.
+// With --overwrite, moves an earlier run in the output folder to a folder of its own. Then renames the checkpoints that
+// are still in the output folder. Called when the new run has loaded its model. Collective.
 void Trainer::make_way() {
   on_all_ranks(worker_.world(), "moving an earlier run aside", [&]() -> std::string {
     if (worker_.is_first() && settings_.overwrite) move_run_aside(settings_.output_dir);

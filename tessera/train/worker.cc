@@ -20,7 +20,7 @@ void check_gpus(const std::vector<std::string>& gpus) {
       throw UsageError("--device auto",
                        fmt::format("finds {} on rank 0, but {} on rank {}", gpus[0].empty() ? "no GPU" : "a GPU",
                                    gpus[rank].empty() ? "none" : "one", rank),
-                       "Start the ranks on machines where each of them has a GPU, or use --device cpu");
+                       "Start every rank where it has a GPU of its own, or use --device cpu");
     }
     if (gpus[rank].empty()) continue;
     const auto first = static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpus[rank]) - gpus.begin());
@@ -138,7 +138,7 @@ void Worker::note_unpinned(Console& console) const {
   if (reason.empty()) return;
   console.note(
       fmt::format("warning: a part of the host memory is not pinned, so copies to and from the GPU are slower: "
-                  "{}. --no-pin-memory pins nothing",
+                  "{}. Use --no-pin-memory to pin nothing",
                   reason));
 }
 

@@ -49,7 +49,8 @@ class Longer(Continued):
         self.run_train("whole", "--epochs", "3", job=job)
         self.run_train("out", "--epochs", "1", job=job)
         err = self.run_train("out", "--epochs", "3", job=job)
-        self.assertIn("The run has 18 steps now instead of 6. The learning rate does not depend on their number", err)
+        self.assertIn("The run has 18 steps now instead of 6. "
+                      "The learning rate does not depend on the number of steps", err)
         self.assert_same_results("whole", "out")
 
     def test_the_best_model_of_both_parts(self):

@@ -107,7 +107,8 @@ class Continued(Checkpoints):
                 self.train_ranks("whole", *words, ranks=ranks)
                 self.train_ranks("out", *words, "--epochs", "3", ranks=ranks)
                 err = self.train_ranks("out", *words, ranks=ranks)
-                self.assertIn("The run has 12 steps now instead of 6. The learning rate does not depend on their number", err)
+                self.assertIn("The run has 12 steps now instead of 6. "
+                              "The learning rate does not depend on the number of steps", err)
                 self.assert_same_results("whole", "out")
                 self.train_ranks("new", *words, "--resume", "whole/checkpoint-6", ranks=ranks)
                 self.assert_same_results("whole", "new")

@@ -18,6 +18,11 @@ class Program(CliTest):
         self.assertIn("--output-dir", out)
         self.assertNotIn("--lr", out)
 
+    def test_help_of_config_names_the_verb_whose_settings_it_takes(self):
+        self.assertIn("settings of the verb, for example of train:\nsee tessera train --help.\n",
+                      self.succeeds("config", "--help"))
+        self.assertIn("settings of plan:\nsee tessera plan --help.\n", self.succeeds("config", "plan", "--help"))
+
     def test_full_disk(self):
         with open("/dev/full", "wb") as full:
             code, _, err = self.run_tessera("config", stdout=full)

@@ -240,8 +240,10 @@ class Sweeps(SlurmTest):
         self.fails(2, "runs/s/n4/job.sbatch: exists already. Add --replace", "slurm", "sweep", "sweep.toml")
         self.fails(2, "--submit: sbatch is not in PATH", "slurm", "--submit", "sweep", "sweep.toml", env={"PATH": "/nowhere"})
         self.fails(2, "sweep: needs a sweep file", "slurm", "sweep")
-        self.fails(2, "--dry-run: belongs to tessera sweep, without slurm", "slurm", "sweep", "sweep.toml", "--dry-run")
-        self.fails(2, "--job-file: a sweep has several files", "slurm", "--job-file", "-", "sweep", "sweep.toml")
+        self.fails(2, "--dry-run: belongs to tessera sweep, not to tessera slurm", "slurm", "sweep", "sweep.toml",
+                   "--dry-run")
+        self.fails(2, "--job-file: must not be -, because a sweep has several job files", "slurm", "--job-file", "-",
+                   "sweep", "sweep.toml")
         self.fails(2, "1 contradicts the 2 ranks of the job", "slurm", "--nodes", "2", "sweep", "sweep.toml")
         self.fails(2, "--strategi: unknown flag", "slurm", "sweep", "sweep.toml", "--strategi", "x")
         for script in "runs/s/n8/job.sbatch", "./runs/s/n1/../n8/job.sbatch":

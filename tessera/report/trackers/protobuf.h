@@ -1,4 +1,4 @@
-// The wire format of Protocol Buffers: messages are built as text and read field by field.
+// The wire format of Protocol Buffers: messages are built as strings of bytes and read field by field.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ std::string host_name() {
   return name.data();
 }
 
-// Lines of four spaces are code in Markdown.
+// Lines that begin with four spaces are code in Markdown.
 std::string as_code(const std::string& text) {
   std::string code = "    ";
   for (const char c : text) {

@@ -22,7 +22,7 @@ class WandbLogReader {
   explicit WandbLogReader(std::string_view log);
   // Returns the next complete record. Returns nothing at the end, or where the log is damaged or cut off.
   std::optional<std::string> next();
-  // Where the last record ended; 0 if the file is not a log.
+  // Where the last returned record ends in the log; 0 if the text is not a log.
   int64_t end_bytes() const { return end_bytes_; }
 
  private:
