@@ -86,7 +86,7 @@ class Rewriter {
   void open_class() {
     if (class_depth_ > 0 && rest().starts_with("[:")) {
       const size_t end = rest().find(":]");
-      if (end != std::string_view::npos && end <= 20) return copy(end + 2);
+      if (end <= 20) return copy(end + 2);
     }
     ++class_depth_;
     copy(rest().starts_with("[^") ? 2 : 1);

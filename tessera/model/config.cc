@@ -138,7 +138,7 @@ std::string fault_of(const ModelConfig& config) {
   if (config.num_layers > kMaxLayers) {
     return fmt::format("num_layers is {}, but a model may have at most {}", config.num_layers, kMaxLayers);
   }
-  if (const std::string fault = fault_of_heads(config); !fault.empty()) return fault;
+  if (std::string fault = fault_of_heads(config); !fault.empty()) return fault;
   if (config.hidden_size > kMaxNormChannels) {
     return fmt::format("hidden_size is {}, but norms support at most {} channels", config.hidden_size,
                        kMaxNormChannels);

@@ -30,7 +30,8 @@ constexpr uint32_t sampling_distance(double logit, double largest, double temper
 
 // `share` is exp(−distance · kDistanceUnit).
 constexpr uint64_t sampling_weight(double share) {
-  return static_cast<uint64_t>(share * (1 / kWeightUnit) + 0.5);
+  // lround is not constexpr.
+  return static_cast<uint64_t>(share * (1 / kWeightUnit) + 0.5);  // NOLINT(bugprone-incorrect-roundings)
 }
 
 // top_p keeps a token if all more likely tokens together have less than this mass. `total` is the mass of all tokens.
