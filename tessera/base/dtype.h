@@ -115,7 +115,8 @@ inline float f16_to_f32(uint16_t bits) {
   constexpr uint32_t kRebias = 112u << 23;  // from an exponent with bias 15 to one with 127
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
   const uint32_t normal = (magnitude << 13) + kRebias;
-  // Zero or subnormal, mantissa · 2^-24: used as the mantissa of 2^-14, which is then subtracted.
+  // Zero or subnormal: the value is mantissa · 2^-24. The bits are read as the float (1 + mantissa · 2^-10) · 2^-14.
+  // Subtracting 2^-14 leaves the value.
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(normal + (1u << 23)) - 0x1p-14f);
   const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
   const uint32_t infinite = (normal + kRebias) | quiet;
@@ -154,7 +155,7 @@ inline int16_t f16_rest_of(float value) {
 }
 inline float f32_of_f16(uint16_t f16, int16_t rest) {
   const float upper = f16_to_f32(f16);
-  // The product is exact. Because it is subtracted, a rest of zero keeps the sign of a zero.
+  // The product is exact. It is subtracted, not added, so that an f16 of -0 with a rest of zero gives -0.
   return upper - static_cast<float>(-int{rest}) * std::bit_cast<float>(detail::f16_rest_unit(upper));
 }
 

@@ -21,8 +21,9 @@ std::optional<std::string> first_line(const std::string& path) {
   return line;
 }
 
-// The folders of this process's control groups, from its own group up to the root group. The list contains groups of
-// version 2, and of one controller of version 1. Batch systems limit a job through a group below the root group.
+// The folders of this process's control groups, from its own group up to the root group. The list contains the
+// groups of version 2, and those of version 1 that belong to `controller`. Batch systems limit a job through a group
+// below the root group.
 std::vector<std::filesystem::path> control_groups(const std::filesystem::path& root, const std::string& controller) {
   std::vector<std::filesystem::path> folders;
   std::ifstream groups(root / "proc/self/cgroup");

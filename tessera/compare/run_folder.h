@@ -32,7 +32,7 @@ struct MemorySeries {
 
 struct RunFolder {
   std::string path;                             // as it was found
-  std::string name;                             // the shortest end of the path that identifies the run
+  std::string name;                             // the end of the path, with as many folders as all names need to differ
   std::string experiment;                       // empty: the run has no label
   Record summary = Record::object();            // summary.json
   std::map<std::string, std::string> settings;  // resolved-config.toml: the values as text; empty if it is missing
@@ -47,14 +47,15 @@ struct RunSet {
 };
 
 // Reads the runs in these folders. A folder is a run if it holds a summary.json, metrics.jsonl or resolved-config.toml.
-// Otherwise the folders below it are searched. Does not throw because of the content of a folder, but adds a problem.
+// Otherwise the folders below it are searched. If the content of a folder is wrong, adds a problem and does not throw.
 RunSet read_runs(const std::vector<std::string>& paths);
 
 // Reads settings as Tessera writes them to resolved-config.toml, one per line. Omits lines of another form.
 std::map<std::string, std::string> parse_resolved_config(std::string_view text);
 
 // Read the two files of --memory-log: nvidia-smi's CSV (memory.used in MiB, by GPU) and psrecord's table (resident
-// memory). Omit lines of another form. `node`: the host for the names of the series; empty: one node.
+// memory). Omit lines of another form. `node`: the host in the names of the series. If it is empty, the names
+// contain no host.
 std::vector<MemorySeries> parse_gpu_memory_log(std::string_view text, const std::string& node);
 MemorySeries parse_cpu_memory_log(std::string_view text, const std::string& node);
 

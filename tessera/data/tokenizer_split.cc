@@ -104,8 +104,8 @@ class RegexMatcher : public Matcher {
 };
 
 // Every match is an optional space and a maximal run of characters that are not delimiters. The 39 delimiters are white
-// space, ! ( ) , . ? | and the punctuation below. (Oniguruma reads the nested class of the pattern as a union, and its
-// parentheses as members.)
+// space, ! ( ) , . ? | and the punctuation below. (In the pattern, ( ) and | are inside a character class, so Oniguruma
+// reads them as members. It adds the members of the nested class to the outer class.)
 class BloomMatcher : public Matcher {
  public:
   BloomMatcher() {
@@ -198,8 +198,8 @@ class Gpt2Matcher : public Matcher {
     const size_t run = text[at] == ' ' && at + 1 < text.size() ? at + 1 : at;
     const uint8_t run_class = class_of_[code_point_at(text, run).code];
     if (run_class != kSpace) return skip_class(text, run, run_class);
-    // \s+(?!\S) matches all of the white space, except its last character if a word follows. \s+ matches a single white
-    // space.
+    // \s+(?!\S) matches a run of white space: all of it at the end of the text, and otherwise all except the last
+    // character. If the run is only that character, the alternative \s+ matches it.
     const size_t end = skip_class(text, at, kSpace);
     if (end == text.size()) return end;
     const size_t last = end - code_point_before(text, end).num_bytes;

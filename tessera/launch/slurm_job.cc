@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-// A folder, followed by `file`, as the value of an option of #SBATCH. `patterns`: sbatch replaces patterns such as %j
-// in this option, so a % of the folder is doubled.
+// A folder, followed by `file`, as the value of an option of #SBATCH. `patterns`: whether sbatch replaces patterns
+// such as %j in this option. If so, each % character of the folder is doubled.
 std::string folder_for_sbatch(const std::string& folder, bool patterns, const std::string& file = "") {
   std::string text;
   for (const char c : folder) {
@@ -59,8 +59,8 @@ std::string ending(const Settings& s) {
   std::string text;
   if (s.signal_before > 0) {
     text += fmt::format(
-        "# Slurm sends USR1 to the ranks {} s before the time limit, or up to 60 s earlier. They save and end with "
-        "75.\n",
+        "# Slurm sends USR1 to the ranks {} s before the time limit, or up to 60 s earlier. They save and end "
+        "with exit code 75.\n",
         s.signal_before);
     text += option(fmt::format("signal=USR1@{}", s.signal_before));
   }
@@ -98,13 +98,13 @@ std::string command(const SlurmJob& job) {
 std::string requeueing(const Settings& s) {
   if (!s.requeue) return "";
   return fmt::format(R"(
-# 75: a signal stopped the run, and it saved. After any other code the job ends.
+# Exit code 75: a signal stopped the run, and it saved. After any other code the job ends.
 if [ "$code" -eq 75 ]; then
   if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {0} ]; then
     echo "job $SLURM_JOB_ID: the run has saved; the job is queued again"
     scontrol requeue "$SLURM_JOB_ID" || echo "job $SLURM_JOB_ID: scontrol failed; submit the job file again" >&2
   else
-    echo "job $SLURM_JOB_ID: not queued again after {0} times; submit the job file again to continue" >&2
+    echo "job $SLURM_JOB_ID: already queued again {0} times, the maximum; submit the job file again to continue" >&2
   fi
 fi
 )",
@@ -144,11 +144,12 @@ std::string slurm_job_text(const SlurmJob& job) {
   std::string text = s.module.empty() ? "#!/bin/bash\n" : "#!/bin/bash -l\n";
   text += fmt::format(
       "# Written by {}. Submit it: sbatch {}\n"
-      "# Stop the run and save: scancel --signal=USR1 JOB (the job is queued again), or scancel JOB (it is not)\n",
-      job.written_by, quoted_for_shell(job.job_file));
+      "# Stop the run and save: {}\n",
+      job.written_by, quoted_for_shell(job.job_file),
+      s.requeue ? "scancel --signal=USR1 JOB (the job is queued again), or scancel JOB (it is not)" : "scancel JOB");
   text += resources(job) + option(fmt::format("output={}", folder_for_sbatch(job.job_folder, true, "/slurm-%j.log")));
   text += ending(s) + "\n" + modules(s) + "set -euo pipefail\n\n";
-  text += "# The ranks end together. Slurm must not kill the others when the first one ends with 75.\n";
+  text += "# The ranks end together. Slurm must not kill the others when the first one ends with exit code 75.\n";
   return text + "code=0\n" + command(job) + " || code=$?\n" + requeueing(s) + "exit \"$code\"\n";
 }
 

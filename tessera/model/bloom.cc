@@ -34,7 +34,7 @@ BloomBlock::BloomBlock(const ModelConfig& config, int64_t layer, View alibi)
       attention_{config.num_heads, config.head_dim(), QkvLayout::interleaved, alibi} {
   const int64_t C = hidden_size_;
   const std::string h = fmt::format("h.{}.", layer);
-  uint64_t stream = 16 * static_cast<uint64_t>(layer + 1);  // the root has the streams below 16
+  uint64_t stream = 16 * static_cast<uint64_t>(layer + 1);  // the root unit uses the random streams below 16
   const auto weight = [&](const char* name, int64_t out, int64_t in) {
     const Initializer init{Initializer::Kind::normal, config.initializer_range, stream++};
     return table_.add(h + name, {out, in}, init, true);

@@ -20,7 +20,7 @@ LlamaBlock::LlamaBlock(const ModelConfig& config, int64_t layer)
   const int64_t C = hidden_size_, F = ff_dim_, D = config.head_dim();
   const int64_t queries = attention_.channels(), keys = attention_.kv_channels();
   const std::string prefix = fmt::format("layers.{}.", layer);
-  uint64_t stream = 16 * static_cast<uint64_t>(layer + 1);  // the root has the streams below 16
+  uint64_t stream = 16 * static_cast<uint64_t>(layer + 1);  // the root unit uses the random streams below 16
   const auto weight = [&](const char* name, int64_t out, int64_t in, ParameterTable::Gap gap) {
     const Initializer init{Initializer::Kind::normal, config.initializer_range, stream++};
     return table_.add(fmt::format("{}{}.weight", prefix, name), {out, in}, init, true, gap);
@@ -73,8 +73,8 @@ View LlamaBlock::head_norm_gradient(Frame& f, const Views& g,
   return tensor ? or_unwanted(f, g[*tensor], attention_.head_dim, f.dtype) : View{};
 }
 
-// Without norms of heads, queries and keys are rotated in place. With these norms, a copy is rotated, because backward
-// needs the rows before the norms.
+// If the heads have no norms, the queries and keys are rotated in place. If they have norms, a copy is rotated, because
+// backward needs the rows as they were before the norms.
 void LlamaBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
   const int64_t W = attention_.row_channels();

@@ -130,7 +130,7 @@ class Jobs(SlurmTest):
         self.assertEqual(self.submit(CODE="75", SLURM_RESTART_COUNT="2")[2], ["scontrol requeue 7"])
         done, out, calls = self.submit(CODE="75", SLURM_RESTART_COUNT="3")
         self.assertEqual((done, calls), (75, []))
-        self.assertIn("job 7: not queued again after 3 times; submit the job file again to continue", out)
+        self.assertIn("job 7: already queued again 3 times, the maximum; submit the job file again to continue", out)
         done, out, _ = self.submit(CODE="75", SCONTROL_CODE="1")
         self.assertEqual(done, 75)
         self.assertIn("job 7: scontrol failed; submit the job file again", out)

@@ -61,15 +61,16 @@ std::string cuda_pci_address_of(Device& device);
 std::string cuda_uuid_of(Device& device);
 
 // Page-locked host memory: GPUs copy from and to it asynchronously at full speed. A block takes its size, rounded up to
-// full pages. A freed block is kept for the next request of that size. A new block replaces kept blocks if all blocks
-// together would exceed the ledger's peak. Freeing a buffer does not wait: copies from and to the buffer must have
-// finished. The device is of kind cpu. `pool` must outlive it.
+// full pages. A freed block is kept for the next request of that size. Before a new block is allocated, kept blocks are
+// freed until all blocks together fit into the ledger's peak. Freeing a buffer does not wait: copies from and to the
+// buffer must have finished. The device is of kind cpu. `pool` must outlive it.
 //
 // A block is ordinary memory, with slower copies, if more than `most_bytes` would be locked or if the system refuses to
 // lock the block.
 std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool,
                                                 int64_t most_bytes = std::numeric_limits<int64_t>::max());
-// Why a block of a pinned host device is ordinary memory. Empty if no block is, or if the device is of another kind.
+// Why the latest block that could not be locked is ordinary memory. Empty if every block was locked, or if `host` is
+// not a pinned host device.
 std::string reason_of_unpinned(const Device& host);
 
 }  // namespace tessera

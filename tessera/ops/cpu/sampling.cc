@@ -11,7 +11,7 @@ namespace tessera::cpu {
 
 namespace {
 
-// One row of logits. Every pass computes the distances again. This costs less than storing them.
+// One row of logits. Every pass computes the distances (sampling_numbers.h) again. This costs less than storing them.
 template <typename T>
 class Row {
  public:

@@ -18,7 +18,8 @@ struct Shared {
 };
 
 // s holds products q·k of kKeys keys from k0 on. Replaces them by exp(score − maximum). Sets `correction` to the factor
-// for earlier results of each row. The keys at the rows' own positions come first, so every row has seen a key.
+// for earlier results of each row. The first block of keys contains each row's own position, so the maximum of
+// every row is finite from the first call on.
 template <bool kBiased>
 __device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores, int first_row, int k0, int window,
                                      Softmax& softmax, float (&correction)[2]) {
@@ -65,7 +66,7 @@ __device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores
 template <typename T>
 __device__ inline void produce(Shared<T>& shared, const CUtensorMap& map, const Heads& heads, int num_blocks) {
   const bool leads = threadIdx.x == 0;
-  int count = 0, tasks = 0;  // blocks of keys and tasks so far
+  int count = 0, tasks = 0;  // so far: blocks of keys, and tasks
   for_each_task(heads, heads.num_heads, num_blocks, [&](const RowBlock& block, int head) {
     const int q0 = block.index * kWideRows, kv_head = head / heads.group;
     for (int k0 = q0; k0 >= heads.first_block(q0, kKeys); k0 -= kKeys, ++count) {

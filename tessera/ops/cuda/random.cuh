@@ -10,7 +10,7 @@ namespace tessera::cuda {
 
 struct Words {
   uint32_t at[4];
-  // Selects without a variable index into registers.
+  // Compares i with each index, because a variable cannot index registers.
   __device__ uint32_t operator[](uint32_t i) const { return i == 0 ? at[0] : i == 1 ? at[1] : i == 2 ? at[2] : at[3]; }
 };
 
@@ -43,8 +43,8 @@ struct Mask {
     if (!(dropout.rate > 0)) return {};
     return {dropout.row_ids.as<int64_t>(), dropout.seed, dropout.site, dropout_threshold(dropout.rate), dropout.rate};
   }
-  // The four words of the counter of `column`. They belong to the columns c, c + 16, c + 32 and c + 48 of the same 64
-  // columns. c is the lowest of them.
+  // The four words of the counter of `column`. The counter serves four columns of the group of 64 that contains
+  // `column`: c, c + 16, c + 32 and c + 48. c is the lowest column with this counter.
   __device__ Words words(int64_t row, uint32_t column) const {
     return philox_words(seed, static_cast<uint64_t>(row_ids[row]), dropout_counter_high(site, dropout_counter(column)));
   }

@@ -26,7 +26,7 @@ TEST(Ledger, KeepsPeaksByPhaseAndCategory) {
   EXPECT_EQ(ledger.current(Category::activations), 0);
 }
 
-TEST(CpuDevice, AllocatesZeroedAlignedMemoryAndBooksIt) {
+TEST(CpuDevice, AllocatesAlignedMemoryAndBooksIt) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);
   {
@@ -45,7 +45,7 @@ TEST(CpuDevice, AllocatesZeroedAlignedMemoryAndBooksIt) {
   EXPECT_EQ(device->ledger().current_total(), 0);
 }
 
-// Loops over several large arrays compete for cache sets and memory banks if all arrays start at the same offset.
+// If several large arrays start at the same offset, they compete for the same cache sets and memory banks.
 TEST(CpuDevice, LargeArraysStartAtDifferentOffsets) {
   constexpr int64_t kBytes = int64_t{128} << 20;  // never touched
   ThreadPool pool(1);
