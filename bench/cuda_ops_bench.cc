@@ -59,7 +59,8 @@ class Bench {
   void clear() { buffers_.clear(); }
 
   // Prints a line. Returns microseconds per call, or 0 if the filter excludes the line. `flops` and `bytes`: the
-  // operations and the memory traffic that a call needs. The rate is of the one that would take longer.
+  // operations and the memory traffic that a call needs. At the GPU's greatest speeds, one of the two takes longer. The
+  // line shows the rate of that one.
   double line(const std::string& name, double flops, double bytes, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return 0;
     const double us = time_us(call);
@@ -127,8 +128,8 @@ double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int6
   double sum = bench.line(name + " forward", flops, 0, [&] {
     k.linear_forward(x, weight, bias, {after, {}, residual ? added : View{}}, gelu ? pre : View{}, y);
   });
-  // In the backward pass, the layer after a gelu multiplies d_x by the gelu's derivative. In a block, it also computes
-  // the gelu's output again.
+  // In the backward pass, the layer after a gelu (in > out) multiplies d_x by the gelu's derivative and computes the
+  // gelu's output again, as in a block of the model.
   const Activation before = in > out ? Activation::gelu_tanh : Activation::none;
   const View gelu_again = in > out ? bench.random({N, in}) : View{};
   sum += bench.line(name + " backward input", flops, 0, [&] {

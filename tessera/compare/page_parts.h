@@ -22,9 +22,9 @@ struct Cluster {
   std::vector<PageRun> runs;
 };
 
-// Up to kNumColors runs make one cluster without a title. More runs are grouped by folder: this is the part before the
-// last '/' of the experiment's name, or of the run's path if it has no experiment. A run that is alone in its folder
-// joins the first group below this folder that has room. Larger groups are divided.
+// Up to kNumColors runs make one cluster without a title. More runs are grouped by folder. A run's folder is the part
+// before the last '/' of its experiment's name, or of its path if it has no experiment. A run that is alone in its
+// folder joins a group below this folder: the first that has room. Larger groups are divided.
 std::vector<Cluster> clusters_of(const Comparison& comparison);
 
 std::string html_label(const std::string& text);  // escaped, with places where a line may break

@@ -40,7 +40,7 @@ void Tokenizer::State::encode(std::string_view text, bool inside, TokenizerScrat
   }
 }
 
-// Applies a step that changes the text to every piece. Returns the new text, which is in scratch.rewritten. The new
+// Applies `step`, which changes text, to every piece. Returns the new text, which is in scratch.rewritten. The new
 // scratch.pieces are its parts.
 std::string_view Tokenizer::State::rewrite(const TokenizerStep& step, std::string_view text, PiecePlace place,
                                            TokenizerScratch& scratch) const {
@@ -66,7 +66,7 @@ std::string_view Tokenizer::State::rewrite(const TokenizerStep& step, std::strin
   return scratch.rewritten;
 }
 
-// Encodes text without added tokens.
+// Encodes text that contains no added tokens.
 void Tokenizer::State::encode_plain(std::string_view text, PiecePlace place, TokenizerScratch& scratch,
                                     std::vector<int32_t>& ids) const {
   auto& pieces = scratch.pieces;

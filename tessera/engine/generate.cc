@@ -69,7 +69,8 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   std::vector<int64_t> draws(prompts.size());
   const auto choose_next = [&](Frame& f, View x) {
     const View ids = small_row(3, x.shape[0]);
-    const ParameterViews head = parameters_.acquire(model_.head_unit());  // collective: also without rows
+    const ParameterViews head =
+        parameters_.acquire(model_.head_unit());  // collective: a rank without rows calls it too
     if (ids.num_elems() > 0) {
       if (options.sampling) {
         for (size_t i = 0; i < running.size(); ++i) {

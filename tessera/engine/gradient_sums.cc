@@ -1,9 +1,10 @@
 // Moves the gradients of one micro-batch from a slot to the accumulators after their reduction.
 //
 //   accumulators              first micro-batch of the step        later micro-batches
-//   the buffers of backward   convert the wire back                (reduced once per step)
+//   the buffers of backward   convert the wire back, if any        (reduced once per step)
 //   device                    convert; nothing if they share the   add
-//                             slot's memory (outer units)
+//                             slot's memory and there is no wire
+//                             (outer units)
 //   host, type of the slot    copy                                 the CPU adds pieces
 //   host, another type        the CPU converts pieces              the CPU adds pieces
 //   file, type of the slot    write pieces                         read, the CPU adds, write
@@ -54,7 +55,7 @@ View UnitGradients::own_part(const GradientSlot& slot) const {
   return part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range(slot.unit));
 }
 
-// The same part as the reduction left it: in the wire, if there is one.
+// The same part after the reduction: in the wire if there is one, otherwise where own_part() is.
 View UnitGradients::reduced_part(const GradientSlot& slot) const {
   if (!wire_dtype_) return own_part(slot);
   return part_of(slot.wire.view({context_.cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
@@ -106,8 +107,8 @@ void UnitGradients::move_off_device(GradientSlot& slot) {
   }
 }
 
-// A unit has one event. Only the root has one event for each piece: its gradients come last, and AdamW starts with its
-// first piece.
+// A unit has one event, but the root has one for each piece. The root's gradients come last, and AdamW starts with the
+// root's first piece, so it need not wait for the others.
 void UnitGradients::copy_to_host(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   const auto u = static_cast<size_t>(transfer.unit);

@@ -1,4 +1,4 @@
-// Declarations for Slurm's job files. If sbatch has an option for a setting, both have the same name.
+// Declarations for Slurm's job files. Most settings have the names of sbatch's options.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,10 +49,12 @@ std::vector<Setting> slurm_settings() {
   return {
       integer("nodes", &S::nodes, brief(kSlurm, "nodes"), "N", {1, 1 << 20},
               "Number of nodes; by default as many as the run's nproc needs, or 1"),
-      integer("gpus_per_node", &S::gpus_per_node, brief(kSlurm, "GPUs of each node"), "N", {0, 1024},
-              "Number of GPUs on each node; a run with fewer ranks gets at most this many; 0: compute on CPUs"),
+      integer(
+          "gpus_per_node", &S::gpus_per_node, brief(kSlurm, "GPUs of each node"), "N", {0, 1024},
+          "Number of GPUs on each node; if nproc needs fewer ranks on a node, the job asks for one GPU per rank; 0: "
+          "compute on CPUs"),
       integer("ntasks_per_node", &S::ntasks_per_node, brief(kSlurm, "ranks of each node; 0: one for each GPU"), "RANKS",
-              {0, 4096}, "Number of ranks on each node; 0: one for each GPU, or one without GPUs"),
+              {0, 4096}, "Number of ranks on each node; 0: one for each GPU; on nodes without GPUs, one"),
       integer("cpus_per_task", &S::cpus_per_task, brief(kSlurm, "cores of each rank"), "N", {0, 4096},
               "Number of CPU cores of each rank; 0: Slurm's default, usually one"),
       with_grammar(text("time", &S::time, brief(kSlurm, "time limit, as in 4:00:00"), "TIME",
@@ -80,10 +82,11 @@ std::vector<Setting> slurm_settings() {
               "Queue the job again when the run was stopped by a signal and has saved (exit code 75)"),
       integer("max_requeues", &S::max_requeues, kSlurm, "N", {1, 100000},
               "Maximum number of times that the job queues itself again"),
-      integer("signal_before", &S::signal_before, brief(kSlurm, "when to stop and save before the time limit"),
-              "SECONDS", {0, 65535},
-              "Seconds before the time limit at which the run stops, saves and queues again; loading and saving must "
-              "take less time; 0: never"),
+      integer(
+          "signal_before", &S::signal_before, brief(kSlurm, "when to stop and save before the time limit"), "SECONDS",
+          {0, 65535},
+          "The job stops the run, saves and queues itself again this many seconds before the time limit; loading and "
+          "saving must take less time than this; 0: never"),
       text("job_file", &S::job_file, brief(kSlurm, "the file to write; -: print it"), "FILE|-",
            "The job file to write; -: print it; empty: job.sbatch in the output folder. For a sweep: the script that "
            "submits all jobs; empty: submit.sh in the folder of all runs"),

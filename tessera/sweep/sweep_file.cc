@@ -158,7 +158,7 @@ class SweepReader {
     return tables;
   }
 
-  // The path of the recipe `text`. It is relative to the folder of the sweep file.
+  // The path of the recipe `text`. `text` is relative to the folder of the sweep file.
   std::string recipe_at(const std::string& text, const std::string& place) const {
     const fs::path recipe = (fs::path(path_).parent_path() / text).lexically_normal();
     std::error_code none;
@@ -244,7 +244,7 @@ class SweepReader {
   void read_matrix(const toml::table& table) {
     if (table.empty()) {
       throw UsageError(fmt::format("{}:{}: [matrix]", path_, table.source().begin.line), "is empty",
-                       "Add a list, as in nproc = [1, 2, 4], or remove it");
+                       "Add a list, as in nproc = [1, 2, 4], or remove [matrix]");
     }
     for (const auto& [key, node] : in_file_order(table)) {
       const std::string place = where(*key, "matrix");

@@ -17,9 +17,10 @@ void add(const Context& context, View x, View sum);
 void add_sums_of_squares(const Context& context, std::span<const View> arrays, View sum);
 
 // hash_of() and count_finite_nonzero() wait for the GPU and use 8 bytes of its memory (`sum`).
-// Returns a number that almost certainly differs for arrays with different bits.
+//
+// hash_of() returns a number that almost certainly differs for arrays with different bits.
 uint64_t hash_of(const Context& context, View x, unsigned long long* sum);
-// The number of elements that are neither zero, infinite nor NaN.
+// Returns the number of elements that are neither zero, infinite nor NaN.
 int64_t count_finite_nonzero(const Context& context, View x, unsigned long long* sum);
 
 void gather_rows(const Context& context, View x, View rows, View y);
