@@ -1,6 +1,6 @@
-// A device owns memory, books it, and has streams of work. On a CPU, the compute stream works immediately, on the
-// thread pool. Each other stream has its own thread. The counting device allocates nothing and runs nothing. An engine
-// on the counting device computes the plan of a run.
+// A device owns memory, records it in its ledger, and has streams of work. On a CPU, the compute stream runs its work
+// immediately in the calling thread, and the kernels use the thread pool. Each other stream has its own thread. The
+// counting device allocates nothing and runs nothing. An engine on the counting device computes the plan of a run.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +68,8 @@ class Device {
   // Another stream, for copies and communication that overlap the kernels. It must not outlive the device.
   virtual std::unique_ptr<Stream> make_stream() = 0;
 
-  // Both copy the bytes of the view to or from host memory, after all work of the compute stream. The copy is complete
-  // on return.
+  // These two functions copy the bytes of the view to or from host memory, after all earlier work of the compute
+  // stream. The copy is complete on return.
   virtual void copy_to_host(View from, void* to) = 0;
   virtual void copy_from_host(const void* from, View to) = 0;
 

@@ -14,7 +14,8 @@ enum class Category : uint8_t {
                   // parameters, if `parameters` is on another tier
   gradients,      // sums over a step
   optimizer,      // AdamW's moments
-  gathered,       // full units while they are needed, and their gradients before the reduction
+  gathered,       // parameters of complete units (such as blocks) while they are needed, and gradients of
+                  // complete units before the reduction
   activations,    // the stack: activations, their gradients, and the scratch of head and operators
   kv_cache,       // keys and values of generation
   batch,          // token ids, targets and similar arrays
@@ -47,7 +48,8 @@ class WatchedNumber {
   std::atomic<int64_t> value_;
 };
 
-// Only one thread at a time may book. At the same time, other threads may call current(), current_total() and phase().
+// Only one thread at a time may call add(), remove() and enter(). At the same time, other threads may call current(),
+// current_total() and phase().
 class Ledger {
  public:
   void add(Category category, int64_t bytes);
@@ -57,7 +59,8 @@ class Ledger {
   int64_t current(Category category) const { return current_[index(category)]; }
   int64_t current_total() const { return total_; }
   Phase phase() const { return static_cast<Phase>(static_cast<int64_t>(phase_)); }
-  // Highest bytes during a phase, of one category and of all categories together. Without a phase: during all phases.
+  // The most bytes that were held during a phase, in one category or in all categories together. peak_total() without a
+  // phase covers all phases.
   int64_t peak(Phase phase, Category category) const { return peaks_[index(phase)].by_category[index(category)]; }
   int64_t peak_total(Phase phase) const { return peaks_[index(phase)].total; }
   int64_t peak_total() const;

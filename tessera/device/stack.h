@@ -14,14 +14,14 @@ class Stack {
   // Holds `capacity_bytes` of the device under Category::activations.
   Stack(Device& device, int64_t capacity_bytes) : buffer_(device.allocate(capacity_bytes, Category::activations)) {}
 
-  // Pushes an array with unspecified contents. Throws OutOfMemoryError if the capacity is too small, because the plan
-  // did not cover this batch.
+  // Pushes an array with unspecified contents. Throws OutOfMemoryError if the capacity is too small. The plan then did
+  // not cover this batch.
   View push(Shape shape, DType dtype);
   bool has_room_for(Shape shape, DType dtype) const {
     return height_bytes_ + bytes_on_stack(shape, dtype) <= buffer_.bytes();
   }
 
-  // The current height. pop_to(mark) frees everything that was pushed after it.
+  // The current height. pop_to(mark) frees everything that was pushed after the call of mark().
   int64_t mark() const { return height_bytes_; }
   void pop_to(int64_t mark) {
     TESSERA_ASSERT(mark <= height_bytes_);

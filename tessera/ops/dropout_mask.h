@@ -34,8 +34,8 @@ inline bool dropout_keeps(float rate, uint64_t seed, uint32_t site, int64_t row_
   return words[dropout_word_index(column)] >= dropout_threshold(rate);
 }
 
-// Attention drops probabilities. This is the column of (head, key). With dropout, sequences have at most
-// kMaxDropoutKeys tokens, and layers at most kMaxDropoutHeads heads.
+// In attention, dropout applies to the probabilities. attention_dropout_column() returns the column of (head, key).
+// With dropout, sequences have at most kMaxDropoutKeys tokens, and layers at most kMaxDropoutHeads heads.
 constexpr int64_t kMaxDropoutKeys = int64_t{1} << 20, kMaxDropoutHeads = int64_t{1} << 12;
 constexpr uint32_t attention_dropout_column(int64_t head, int64_t key) {
   return static_cast<uint32_t>(head << 20 | key);

@@ -17,8 +17,8 @@ inline int64_t attention_forward_flops(int64_t num_tokens, int64_t channels, int
   return 4 * channels * (num_tokens * (num_tokens + 1) / 2 - hidden * (hidden + 1) / 2);
 }
 
-// Includes the backward pass, which costs 2.5 times the forward pass: it computes the scores again, and four more
-// products. A checkpointed block runs the forward pass twice.
+// The forward and the backward pass. The backward pass costs 2.5 times the forward pass: it computes the scores again,
+// and then four more products. A checkpointed block runs the forward pass twice.
 inline int64_t attention_training_flops(int64_t num_tokens, int64_t channels, int64_t window, bool checkpointed) {
   return attention_forward_flops(num_tokens, channels, window) * (checkpointed ? 9 : 7) / 2;
 }

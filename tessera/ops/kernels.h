@@ -110,9 +110,10 @@ class Kernels {
   // ---- complete arrays ----------------------------------------------------------------------------------------------
   virtual void fill(View x, double value) = 0;
   // Both views have the same shape and a floating-point type. `to` may also be a rest: the part of an f32 that is lost
-  // in f16 or bf16 (base/dtype.h). Copies if both types are equal. The fills accept the types of `to` for x.
+  // in f16 or bf16 (base/dtype.h). If both types are equal, the call copies. In the fill functions, x may have the same
+  // types as `to`.
   virtual void convert(View from, View to) = 0;
-  virtual void join(View narrow, View rest, View x) = 0;  // x f32 from its f16 or bf16 and the rest; equal shapes
+  virtual void join(View narrow, View rest, View x) = 0;  // x f32, from its f16 or bf16 and its rest; equal shapes
   // Element i of x draws from counter first_elem + i of (seed, stream). A shard therefore gets the same values as in
   // the full array.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;

@@ -15,8 +15,8 @@
 namespace tessera {
 
 inline constexpr double kDistanceUnit = 0x1p-26, kWeightUnit = 0x1p-42;
-// Beyond the largest distance, 32, weights are 0. Logits beyond it, and NaN, get the distance kNeverDrawn. No pass
-// counts them.
+// The largest distance is 32. Logits at a larger distance have the weight 0. They and NaN get the distance kNeverDrawn,
+// and no loop over the row counts them.
 inline constexpr uint32_t kLargestDistance = 0x7FFFFFFFu, kNeverDrawn = 0x80000000u;
 // The sum of this many weights fits into 63 bits.
 inline constexpr int64_t kMaxSampledVocabulary = int64_t{1} << 20;

@@ -28,9 +28,9 @@ constexpr uint64_t rounding_counter_high(int64_t update) {
   return uint64_t{1} << 63 | static_cast<uint64_t>(update);
 }
 
-// Each of an element's three values uses 16 of its 32 random bits, from this bit on. The 16 bits of one value are
-// uniform. The bits of m and of p are disjoint. The bits of v share 8 with each of them, which correlates them by
-// 1/256.
+// An element has three values and one word of 32 random bits. Each value uses 16 bits of the word, from this bit on.
+// The 16 bits of one value are uniform. The bits of m and of p are disjoint. v shares 8 bits with m and 8 bits with p.
+// This correlates v with each of them by 1/256.
 enum class Rounded : uint32_t { m = 0, v = 8, p = 16 };
 
 // Finite values stay finite: the result is at most the largest bf16. Infinity stays infinite, and NaN stays NaN. No

@@ -62,8 +62,8 @@ TEST_P(ArraysTest, SumOfSquares) {
   EXPECT_EQ(together.bits(), one_by_one.bits());
 }
 
-// The CPU uses polynomials, and the GPU uses its math library. Draws from N(0, 1) are at most 6 and differ by a few
-// ulps.
+// The CPU uses polynomials, and the GPU uses its math library. Draws from N(0, 1) have a magnitude of at most 6. The
+// draws of CPU and GPU differ by a few ulps.
 TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   constexpr int64_t kCount = 1001;
   for (const int64_t first : {int64_t{0}, int64_t{5}, (int64_t{1} << 33) + 2}) {
@@ -78,8 +78,8 @@ TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   }
 }
 
-// An f32 split into 16 bits and their rest. Drawn, filled and converted values have the same bits as on the host. The
-// join restores the f32.
+// An f32 is stored as a 16-bit value and a rest: the part of the f32 that the 16-bit value loses. Values that the GPU
+// draws, fills or converts have the same bits as on the host. join() restores the f32.
 class RestTest : public TypedTest {};
 INSTANTIATE_TEST_SUITE_P(Types, RestTest, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& values) { return std::string(name_of(values.param)); });
@@ -152,7 +152,7 @@ TEST_P(RowsTest, EmbeddingBackwardAddsRowsOfEqualIds) {
           ids.push_back(static_cast<int32_t>(i % 3 == 0 ? 7 : random.next_below(kVocabulary)));
           ++counts[static_cast<size_t>(ids.back())];
         }
-        if (num_rows > 1000 && channels > 100) continue;  // repeats the smaller case, only slower
+        if (num_rows > 1000 && channels > 100) continue;  // would only repeat the smaller case, more slowly
         Tensor id(ids), d_y = random_tensor(dtype(), {num_rows, channels}, 1),
                         d_weight = random_tensor(gradient, {kVocabulary, channels}, 2);
         on_both({&d_weight}, [&](Kernels& k, const Side& at) { k.embedding_backward(at(id), at(d_y), at(d_weight)); });
@@ -250,8 +250,8 @@ TEST(AdamW, ComputesTheBitsOfTheCpu) {
   }
 }
 
-// The same with bf16 states. Both devices round them with the same random bits. Some arrays begin at a group of random
-// words. Another kernel updates the arrays that do not.
+// The same with bf16 states. Both devices round them with the same random bits. One GPU kernel updates arrays that
+// begin at a multiple of 64 elements of the model and are aligned. Another kernel updates all other arrays.
 TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
   const auto bits_of = [](const std::vector<double>& values, DType dtype) {
     std::vector<std::byte> bits(values.size() * size_of(dtype));

@@ -43,7 +43,7 @@ const Case kCases[] = {
     {{140}, 1, 128, QkvLayout::interleaved, true, 0.1f},
     {{60}, 1, 320, QkvLayout::blocked, true, 0.2f},
     {{50}, 1, 320, QkvLayout::blocked},  // too wide for the kernels on tensor cores
-    {{70, 2}, 2, 20},                    // not a multiple of a vector
+    {{70, 2}, 2, 20},                    // head_dim is not a multiple of the vector width
     {{33}, 3, 5},
     {{9, 0, 4}, 2, 8},  // an empty sequence
     {std::vector<int32_t>(70, 3), 1, 16},

@@ -9,7 +9,7 @@ namespace tessera {
 // Signs of a GPU that is slow or about to fail. Values that the library or the GPU does not report are absent.
 struct GpuHealth {
   std::optional<int64_t> uncorrected_errors;  // ECC errors of the memory since the driver was loaded
-  std::optional<std::string> slowed_by;       // signs of trouble that lower clocks now: "heat (driver), power brake";
+  std::optional<std::string> slowed_by;       // problems that reduce the clocks now: "heat (driver), power brake";
                                               // "" if there is none
 };
 

@@ -111,8 +111,8 @@ struct Visible {
         end(std::min(query + 1 - k0, num_keys)) {}
 };
 
-// Sets the scores of the keys that are not `seen` to −∞, in the columns to compute. Returns the number of these
-// columns. It is a multiple of kLanes, so no element is left for a scalar loop.
+// Returns the number of columns to compute. It is a multiple of kLanes, so no element is left for a scalar loop. In
+// these columns, sets the scores of all keys outside `seen` to −∞.
 template <typename T>
 int64_t hide(T* s, const Visible& seen) {
   const int64_t whole = (seen.end + kLanes - 1) / kLanes * kLanes;
@@ -253,7 +253,7 @@ void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0
 enum class Gradients { all, of_keys_and_values, of_queries };
 
 // d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q, for the block of keys from k0 on, and the queries of [begin, end)
-// that see them. The first block that reaches an element overwrites it.
+// that see these keys. The first block that reaches an element overwrites it.
 template <typename T>
 void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t length, int64_t k0, int64_t begin,
                     int64_t end, Gradients wanted, const Scratch<T>& scratch) {
@@ -268,8 +268,8 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
     const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
     score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
     if (wanted != Gradients::of_queries) {
-      // This block of queries may be the first that sees some keys. The gradients of these keys are overwritten, all
-      // others are added to.
+      // This block of queries may be the first that sees some of the keys. In the first head of a group, the products
+      // overwrite the gradients of these keys. They add to all other gradients.
       const int64_t old_keys = at.first_of_group ? std::min(num_keys, q0 - k0) : num_keys;
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t from, int64_t to, Result how) {

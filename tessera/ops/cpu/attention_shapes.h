@@ -33,7 +33,7 @@ inline float alibi_slope(const AttentionShape& shape, int64_t head) {
 }
 
 // Splits a batch of sequences into tasks, the longest sequence first, so that threads finish at about the same time.
-// Later calls of plan() reuse its memory.
+// Later calls of plan() reuse the memory of earlier ones.
 class AttentionTasks {
  public:
   struct Task {

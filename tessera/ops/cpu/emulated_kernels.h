@@ -10,8 +10,8 @@ namespace tessera {
 // Adds bf16 and f16 to the types of `wide`, the kernels of the device. 16-bit inputs are widened to f32, `wide`
 // computes on these, and each result is rounded once. The copies are in scratch of the device under
 // Category::workspace. This scratch grows to the needs of the largest call (Kernels::scratch_bytes). Calls without
-// 16-bit views go directly to `wide`. So do calls that `wide` supports for 16-bit types: moving elements, drawing them,
-// summing their squares, and AdamW. The device must outlive the kernels.
+// 16-bit views go directly to `wide`. `wide` itself supports 16-bit types in some calls, and these also go directly to
+// it: moving and converting elements, random numbers, sums of squares, and AdamW. The device must outlive the kernels.
 std::unique_ptr<Kernels> make_emulated_kernels(Device& device, std::unique_ptr<Kernels> wide);
 
 }  // namespace tessera

@@ -13,12 +13,12 @@ namespace tessera::cpu {
 
 namespace {
 
-// Threads take ranges on demand, several each. Otherwise all would wait for a thread that shares its core with other
-// work. Longer ranges are faster, because the hardware prefetches within pages.
+// Threads take ranges on demand, and each thread takes several. With one range per thread, all would wait for a thread
+// that shares its core with other work. Longer ranges are faster, because the hardware prefetches within pages.
 constexpr int64_t kRangesPerThread = 8, kRangeUnit = 4096;
 
-// Elements that are prefetched, updated and stored together, and the prefetch distance. The arrays are more streams
-// than the hardware can prefetch well, especially at equal offsets within their pages.
+// Elements that are prefetched, updated and stored together, and the prefetch distance. The hardware alone does not
+// prefetch this many arrays well, especially at equal offsets within their pages.
 constexpr int64_t kBlock = 32, kAhead = 256;
 
 template <DType D>
@@ -146,7 +146,7 @@ void update(const Arrays<float, kWrites, G, DType::bf16>& arrays, int64_t count,
       }
       continue;
     }
-    // The arrays have only a part of this group. Copies it into a full group of zeros.
+    // The arrays contain only a part of this group. Copies this part into a full group that otherwise contains zeros.
     uint16_t p[kGroup] = {}, m[kGroup] = {}, v[kGroup] = {};
     ElementOf<G> g[kGroup] = {};
     if constexpr (All::kParameters) std::copy_n(at.p, n, p + skipped);
@@ -174,7 +174,7 @@ void update(const Arrays<T, kWrites, G, R>& arrays, int64_t count, const AdamWNu
     update_block(at, numbers, shrink);
   }
   if (i == count) return;
-  // Copies the remaining elements into a full block of zeros.
+  // Copies the remaining elements into a full block that otherwise contains zeros.
   const All at = arrays.from(i);
   const int64_t n = count - i;
   T m[kBlock] = {}, v[kBlock] = {};

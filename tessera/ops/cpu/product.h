@@ -27,10 +27,10 @@ struct Factors {
   int64_t ldb;
 };
 
-// T is float or double in this header. Whether Tessera's own register blocks compute products of type T. Otherwise
-// CBLAS computes them. In float on AVX-512, the register blocks reach five sixths of the processor's peak; OpenBLAS
-// reaches two thirds. The register blocks add the terms of an element in the same order for every tile. CBLAS may
-// change the order with a tile's shape.
+// In this header, T is float or double. kOwnProducts: whether Tessera's own register blocks compute products of type T.
+// Otherwise CBLAS computes them. In float on AVX-512, the register blocks reach five sixths of the processor's peak;
+// OpenBLAS reaches two thirds. The register blocks add the terms of an element in the same order for every tile. CBLAS
+// may change the order with a tile's shape.
 #if defined(__AVX512F__)
 template <typename T>
 inline constexpr bool kOwnProducts = sizeof(T) == sizeof(float);
@@ -69,7 +69,7 @@ struct Packed {
 };
 inline constexpr int64_t kMaxPackedDepth = 512;
 
-// Elements that pack() needs in `room`.
+// The number of elements that pack() needs in `room` for the packed copy. It is 0 for CBLAS, which uses b as stored.
 template <typename T>
 constexpr int64_t packed_elems(int64_t depth, int64_t columns) {
   return kOwnProducts<T> ? depth * ((columns + kColumnUnit - 1) / kColumnUnit * kColumnUnit) : 0;

@@ -7,8 +7,8 @@ namespace tessera::cpu {
 
 // Sums gradients of parameters (`count` elements) over rows. First sums each block of kBlockRows rows, then adds these
 // sums in the order of the blocks. The result does not depend on which thread took which block. add_block(first_row,
-// end_row, sums) adds the rows of a block to `sums`, and add_to_result(begin, end, sums) adds elements [begin, end) to
-// the gradients.
+// end_row, sums) adds the rows of a block to `sums`, and add_to_result(begin, end, sums) adds elements [begin, end) of
+// `sums` to the gradients.
 template <typename T, typename AddBlock, typename AddToResult>
 void sum_in_blocks(Team& team, int64_t rows, int64_t count, AddBlock&& add_block, AddToResult&& add_to_result) {
   constexpr int64_t kBlockRows = 64, kColumnMultiple = 256;

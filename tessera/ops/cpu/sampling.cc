@@ -52,7 +52,8 @@ class Row {
     return found;
   }
 
-  // The first token at which the running sum of weights exceeds `point`. Tokens beyond the distance `limit` count 0.
+  // The first token at which the running sum of weights exceeds `point`. Tokens whose distance is greater than `limit`
+  // count as 0.
   int32_t find_token(uint64_t point, uint32_t limit) const {
     for (int64_t i = 0; i < count_; ++i) {
       const uint32_t distance = distance_of(i);

@@ -100,8 +100,8 @@ __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, 
 }
 
 // The same blocks in another order: within each group of 32 sequences, blocks with a higher index in their sequence
-// come first. As blocks of queries, these see more keys. Callers count blocks of keys from the end of the sequence,
-// because more queries see the first keys.
+// come first. If the blocks are blocks of queries, these see more keys than the others. Callers count blocks of keys
+// from the end of the sequence, because more queries see the first keys.
 __device__ inline RowBlock find_longest_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int first = 0; first < num_sequences; first += kWarp) {

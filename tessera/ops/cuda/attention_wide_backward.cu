@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kKeys = 128;    // keys that a task of queries loads at a time
 constexpr int kQueries = 64;  // queries that a task of keys loads at a time
-// A consumer may use three stages: its last products still read the first, it skips the second because those queries
-// see none of its keys, and it waits for the third.
+// A consumer may use three stages: its last products still read the first, it skips the second because the queries
+// there see none of its keys, and it waits for the third.
 constexpr int kStages = 3;
 
 template <typename T>

@@ -9,8 +9,8 @@
 
 namespace tessera::cuda {
 
-// Scratch of one call: partial sums, deltas, parts of split attention. Calls that need more process their data in
-// pieces.
+// Scratch of one call: partial sums, deltas, parts of split attention. A call that needs more scratch processes its
+// data in pieces.
 inline constexpr int64_t kScratchBytes = int64_t{32} << 20;
 
 struct Context {

@@ -12,8 +12,8 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
 void linear_backward_weight(Products& products, View d_y, View x, bool fresh, View d_weight);
 void linear_backward_bias(const Context& context, std::span<const BiasGradient> gradients);
 
-// Both apply the steps that the product's kernel could not do. `from` is the product [rows, columns]. `to` may be
-// `from` or the residual.
+// finish_forward() and finish_backward() apply the steps that the product's kernel could not do. `from` is the product
+// [rows, columns]. `to` may be `from` or the residual.
 //   forward:  to = residual + dropout(activation(from + bias)); an empty bias means none
 //   backward: to = residual + (from ∘ mask ∘ activation'(preactivation));
 //             made_again = dropout(activation(preactivation)); made_again may be empty or preactivation

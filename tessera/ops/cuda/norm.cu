@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr bool kEarly = kThreads <= kSmallBlock;
   __shared__ A shared[2][kMaxWarps];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  // Only complete warps return, and never only some warps of a row: a row of several warps has its own block.
+  // The threads of a warp return together. So do the warps of a row, because a row of several warps has its own block.
   if (row >= num_rows) return;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   Pack<T, N> packs[kForwardPacks], weights[kForwardPacks], biases[kForwardPacks] = {};
@@ -155,7 +155,8 @@ __global__ void __launch_bounds__(kThreads)
   BackwardRow<Row<A>, T, N, kPacks> next;
   int64_t row = static_cast<int64_t>(threadIdx.y) * gridDim.x + blockIdx.x;
   if (row < num_rows) next.load(d_y, x, stats, residual, row, channels);
-  // The last rows of a block may not exist. Their threads continue because of the barriers.
+  // The last rows of a block may not exist. Their threads still continue, because all threads of the block must reach
+  // the barriers.
   for (int turn = 0; row - static_cast<int64_t>(threadIdx.y) * gridDim.x < num_rows; row += stride, turn ^= 1) {
     BackwardRow<Row<A>, T, N, kPacks> now = next;
     if (row + stride < num_rows) {

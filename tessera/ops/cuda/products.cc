@@ -173,8 +173,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> Products::candidates(const Product&
   return found;
 }
 
-// Returns the time of one run. It is the lower of two means over several runs, which keep the host ahead of the GPU. A
-// long product is run only twice.
+// Returns the time of one run. It is the lower of two means. Each mean is over several runs, so that the GPU does not
+// wait for the host between runs. A long product runs only twice.
 float Products::time_ms(const Product& p, Plan& plan) {
   constexpr int kCalls = 8;
   struct TimedEvent {

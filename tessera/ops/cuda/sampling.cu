@@ -1,5 +1,6 @@
-// Draws tokens from rows of logits. One block handles a row. Its logits stay in L2 between the passes. All sums add
-// integers (ops/sampling_numbers.h), so the order of additions does not matter, and atomic additions may be used.
+// Draws tokens from rows of logits. One block handles a row and reads it several times. Meanwhile the logits stay in
+// L2. All sums add integers (ops/sampling_numbers.h), so the order of additions does not matter, and atomic additions
+// may be used.
 #include <limits>
 
 #include "tessera/ops/cuda/norm.h"
@@ -91,8 +92,9 @@ struct Row {
     return found;
   }
 
-  // The first token at which the running sum of weights exceeds `point`. Tokens beyond the distance `limit` count 0.
-  // Divides the row among the warps, then the part of the chosen warp, until one token is left.
+  // The first token at which the running sum of weights exceeds `point`. Tokens whose distance is greater than `limit`
+  // count as 0. Divides the row among the warps and selects the part that contains the token. Then divides this part in
+  // the same way, until one token is left.
   __device__ int64_t find_token(Mass point, uint32_t limit) const {
     const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
     int64_t begin = 0, end = count;

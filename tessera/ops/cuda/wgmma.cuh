@@ -87,7 +87,8 @@ __device__ inline void begin_products() {
 __device__ inline void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// The compiler does not know that a running product changes registers. This keeps uses of c after the wait.
+// The compiler does not know that a running product changes registers. keep(c) marks c as changed, so that the compiler
+// cannot move uses of c across this call.
 template <int kN>
 __device__ inline void keep(Accumulator<kN>& c) {
 #pragma unroll
@@ -96,7 +97,7 @@ __device__ inline void keep(Accumulator<kN>& c) {
     for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c.at[n][e])::"memory");
   }
 }
-// The same for a left factor. It must not be changed before the wait either.
+// The same for a left factor, because the registers that a running product reads must not change before the wait.
 __device__ inline void keep(FragmentA& a) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a.at[i])::"memory");
