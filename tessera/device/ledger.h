@@ -11,7 +11,7 @@ namespace tessera {
 enum class Category : uint8_t {
   parameters,     // this rank's kept parameters, in the type of the computation
   master,         // what an f32 master has beyond its 16-bit parameters (the rests, base/dtype.h); the optimizer's own
-                  // parameters, if `parameters` is on another tier
+                  // parameters, if `parameters` is on another tier (device, host or file)
   gradients,      // sums over a step
   optimizer,      // AdamW's moments
   gathered,       // parameters of complete units (such as blocks) while they are needed, and gradients of

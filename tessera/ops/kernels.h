@@ -114,8 +114,8 @@ class Kernels {
   // types as `to`.
   virtual void convert(View from, View to) = 0;
   virtual void join(View narrow, View rest, View x) = 0;  // x f32, from its f16 or bf16 and its rest; equal shapes
-  // Element i of x draws from counter first_elem + i of (seed, stream). A shard therefore gets the same values as in
-  // the full array.
+  // Element i of x gets number first_elem + i of the random sequence (seed, stream). This `stream` is only a number. A
+  // shard therefore gets the same values as in the full array.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; one type, or x of 16 bits and sum f32

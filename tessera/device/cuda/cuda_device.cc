@@ -60,7 +60,7 @@ class CudaDevice final : public Device {
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    // The memory booked for the context may not be allocated yet.
+    // The ledger includes the context's memory even before it is allocated, so the sum may be greater than `total`.
     const int64_t usable = std::min(static_cast<int64_t>(free) + ledger().current_total(), static_cast<int64_t>(total));
     return {static_cast<int64_t>(total), usable};
   }

@@ -38,12 +38,12 @@ std::unique_ptr<Device> make_cuda_device(int ordinal);
 int cuda_ordinal_of_rank(int local_rank);
 
 // Memory on a GPU for the driver's context, our kernels' code, cuBLASLt's code, and some of the CUDA graphs of blocks
-// (engine/block_graphs.h). It is booked under Category::context before it is allocated. Measured on H200s with driver
-// 580: 532 to 540 MiB for models of 0.5 to 7 billion parameters, independent of batch sizes. The rest of this constant
-// is for graphs.
+// (engine/block_graphs.h). The ledger counts it under Category::context before it is allocated. Measured on H200s with
+// driver 580: 532 to 540 MiB for models of 0.5 to 7 billion parameters, independent of batch sizes. The remaining bytes
+// of this constant are for graphs.
 inline constexpr int64_t kCudaContextBytes = int64_t{576} << 20;
-// The number of block graphs that fit into the rest of kCudaContextBytes plus 1.5 % of the bytes that a process holds
-// on its GPU. This keeps the ledger within 2 % of the measured memory. A graph took 145 to 157 KiB in measurements.
+// The number of block graphs that fit into these remaining bytes plus 1.5 % of the bytes that a process holds on its
+// GPU. This keeps the ledger within 2 % of the measured memory. A graph took 145 to 157 KiB in measurements.
 constexpr int64_t most_cuda_graphs(int64_t held_bytes) {
   constexpr int64_t kGraphBytes = int64_t{150} << 10, kLeftBytes = int64_t{36} << 20;
   return (kLeftBytes + held_bytes / 1000 * 15) / kGraphBytes;

@@ -10,7 +10,7 @@
 namespace tessera::cuda {
 namespace {
 
-// The formulas for a row, with g = d_y∘weight. For backward, a row keeps `kStats` statistics. The gradient needs
+// The formulas for a row, with g = d_y∘weight. The backward pass reads `kStats` statistics per row. The gradient needs
 // `kSums` sums over the row, divided by C, and the norm has `kParameters` parameters for each channel.
 
 // x̂ = (x − mean)·rstd;   y = x̂∘weight + bias;   d_x = rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C)
