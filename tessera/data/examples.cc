@@ -270,7 +270,7 @@ class Reader {
     id = found->is_string() ? found->get<std::string>() : found->dump();
   }
 
-  // Limits time and memory. Every question copies its context, and a misplaced answer is searched for in the context.
+  // Limits time and memory. The context is copied for every question, and searched if the answer is misplaced.
   // Without this limit, a small malicious file could use any amount of time and memory.
   void spend(size_t bytes, const std::string& where) {
     work_ += bytes;

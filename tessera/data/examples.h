@@ -48,14 +48,14 @@ struct ExampleRows {
 // malformed paragraph or article of SQuAD counts as one bad row.
 //
 // Throws InputError if the file cannot be read, is not UTF-8 (with offset and line), is not JSON (with the line), or
-// has no row. Each question copies its context, and a misplaced answer is searched for in it. Throws InputError if this
-// takes more than 1 GiB in total and more than 64 times the size of the file.
+// has no row. The context is copied for each question, and searched if the answer is misplaced. Throws InputError if
+// the copied and searched bytes are in total more than 1 GiB and more than 64 times the size of the file.
 ExampleRows load_rows(const std::filesystem::path& path);
 // The same, but every row must be good. Throws InputError for the first bad row, with its line (JSONL) or its key
 // (data[3].paragraphs[0].qas[2]).
 std::vector<Example> load_examples(const std::filesystem::path& path);
 
-// The same from the content of a file. `where` replaces its path in errors.
+// The same two functions for the content of a file. `where` replaces the path of the file in errors.
 ExampleRows rows_from_text(std::string_view content, const std::string& where);
 std::vector<Example> examples_from_text(std::string_view content, const std::string& where);
 

@@ -20,7 +20,7 @@ struct PromptRow {
 // lines) can be given as it is. Blank lines are skipped. Throws InputError for any other line (with path and line), and
 // if the file has no row or cannot be read.
 std::vector<PromptRow> load_prompts(const std::filesystem::path& path);
-// The same from the content of a file. `where` replaces its path in errors.
+// The same for the content of a file. `where` replaces the path of the file in errors.
 std::vector<PromptRow> prompts_from_text(std::string_view content, const std::string& where);
 
 }  // namespace tessera

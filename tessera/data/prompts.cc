@@ -21,8 +21,8 @@ struct Range {
   int64_t begin, end;
 };
 
-// Chooses which `room` tokens of a context to keep around its answer, as a range of indices of `tokens`. `tokens` is
-// the encoding of `text`. The answer is bytes [answer.begin, answer.end) of `text`.
+// Chooses the part of a context that is kept around its answer: a range of `room` indices of `tokens`. `tokens` is the
+// encoding of `text`. The answer is bytes [answer.begin, answer.end) of `text`.
 //
 // Tokens have no offsets into the text. Therefore the text before the answer and the text after it are also encoded
 // separately. Tokens that the first encoding and `tokens` have in common at the start are before the answer. Tokens
@@ -49,7 +49,7 @@ Range window_around(const Ids& tokens, std::string_view text, Range answer, int6
 struct FittedPrompt {
   Ids ids;
   int64_t num_tokens = 0;  // before cutting
-  int64_t num_least = 0;   // of the prompt without its context, plus `tail`; set only if the prompt was too long
+  int64_t num_least = 0;   // tokens without the context, plus fit_prompt's `tail`; set only if the prompt was too long
   bool fits = true;
 };
 
@@ -103,8 +103,8 @@ Sample finish(Ids ids, Ids unshifted_labels, int64_t max_length) {
   return {std::move(ids), std::move(labels)};
 }
 
-// Splits into consecutive pieces of at most max_length tokens. A last piece of one token would have no target, so the
-// previous piece gives it another token if max_length is above 2.
+// Splits into consecutive pieces of at most max_length tokens. A last piece of one token would have no target.
+// Therefore, if max_length is above 2, the last token of the piece before it moves to the last piece.
 std::vector<Sample> split(const Ids& ids, int64_t max_length) {
   std::vector<Sample> pieces;
   const int64_t size = std::ssize(ids);

@@ -85,13 +85,15 @@ struct EncodedRow {
 // the window as the ends of the context allow. If the answer is longer than the window, both of its ends are cut
 // evenly.
 //
-// The pieces of a plain text have no gap and no overlap. All except the last one have max_length tokens. If the last
-// piece would have only one token, the previous piece gives it another one. Only the first piece begins with BOS.
+// The pieces of a plain text have no gap and no overlap, and only the first one begins with BOS. Each piece has
+// max_length tokens, except the last one, which has the remaining tokens. If only one token would remain and max_length
+// is above 2, the piece before the last one also leaves its last token to the last piece.
 //
-// Objective::separate: the unshifted labels end with the answer's last token, at the prompt's last position. If the
-// answer is longer than the prompt, only its end is used. Then the model's shift applies: position t predicts the label
-// of position t + 1. The result is the same as if prompts and answers were encoded separately, padded on the left to
-// one length, and used as inputs and labels. The answer therefore has no space and no BOS before it.
+// Objective::separate: the ids are the prompt's tokens. The unshifted labels have the same length, and end with the
+// answer's tokens. If the answer is longer than the prompt, only the last tokens of the answer are used. The labels are
+// then shifted as for a model's output: position t predicts the label of position t + 1. The result is the same as if
+// prompts and answers were encoded separately, padded on the left to one length, and used as inputs and labels. The
+// answer therefore begins without a space and without BOS.
 //
 // A row has a fault if its question and answer alone exceed max_length under Truncation::context, or if `encode` throws
 // InputError for its text. Throws UsageError for a plain text under an objective other than causal_lm.

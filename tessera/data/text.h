@@ -16,7 +16,7 @@ size_t find_invalid_utf8(std::string_view text);
 class CodePoints {
  public:
   explicit CodePoints(std::string_view text);
-  // The offset of code point `index` ≥ 0, or the text's size if it has fewer code points.
+  // The offset of code point `index` ≥ 0, or the size of the text if it has no such code point.
   size_t byte_offset(int64_t index) const;
 
  private:

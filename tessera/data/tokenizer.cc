@@ -40,8 +40,8 @@ void Tokenizer::State::encode(std::string_view text, bool inside, TokenizerScrat
   }
 }
 
-// Applies `step`, which changes text, to every piece. Returns the new text, which is in scratch.rewritten. The new
-// scratch.pieces are its parts.
+// Applies `step`, which changes the texts of all pieces. Returns the new text of all pieces together, which is in
+// scratch.rewritten. Sets scratch.pieces to the places of the pieces in the new text.
 std::string_view Tokenizer::State::rewrite(const TokenizerStep& step, std::string_view text, PiecePlace place,
                                            TokenizerScratch& scratch) const {
   std::string& result = scratch.next_rewritten;
@@ -79,7 +79,7 @@ void Tokenizer::State::encode_plain(std::string_view text, PiecePlace place, Tok
     scratch.next_pieces.clear();
     for (const Span& piece : pieces) step.splitter->split(text, piece, scratch.matches, scratch.next_pieces);
     pieces.swap(scratch.next_pieces);
-    // The first piece may have been removed.
+    // If the step has removed the beginning of the text, no piece is at the beginning.
     if (!pieces.empty() && pieces.front().begin > 0) place = PiecePlace::elsewhere;
   }
   for (const Span& piece : pieces) {

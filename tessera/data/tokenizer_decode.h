@@ -16,7 +16,7 @@ class ByteSymbols {
   ByteSymbols();
   const std::string& symbol(uint8_t byte) const { return symbols_[byte]; }
   std::string symbols(std::string_view bytes) const;
-  // The bytes of a token written in symbols. A token with any other character represents its own UTF-8 bytes.
+  // The bytes that the symbols of a token represent. If a character of the token is not a symbol, the token itself.
   std::string bytes(const std::string& token) const;
 
  private:
@@ -45,10 +45,10 @@ class Decoder {
   explicit Decoder(const std::vector<DecoderStep>& steps);
   // Whether ByteLevel is the only step. The text is then the joined ByteSymbols::bytes() of the tokens.
   bool is_byte_level() const;
-  // The text of the tokens, which must be valid UTF-8.
+  // The text of the tokens. The tokens must be valid UTF-8.
   std::string decode(std::vector<std::string> tokens) const;
-  // Whether the text up to and including a token is final, unless is_part() is true for this token. Later tokens then
-  // only append to this text.
+  // Whether later tokens only append to the text of the tokens so far. If is_part() is true for the last of these
+  // tokens, the next tokens can still change the end of the text.
   bool grows_by_token() const;
   // Whether the token is a fallback byte ("<0x41>"), whose text may depend on the next tokens.
   bool is_part(std::string token) const;

@@ -73,8 +73,8 @@ class Rewriter {
     copy(kind == 'c' ? 3 : 2);  // \c[ is a control character
   }
 
-  // Replaces `count` bytes with a class. Outside of a class, Oniguruma does not apply (?i) to a property, so the new
-  // class must not fold case either.
+  // Replaces `count` bytes of the pattern with a character class. Oniguruma does not apply (?i) to a property such as
+  // \p{L} outside of brackets, so the new class must not ignore case either.
   void replace(size_t count, const std::vector<CodeRange>& ranges, bool negated) {
     const bool folds = class_depth_ == 0 && ignores_case_.back();
     out_ += folds ? "(?-i:[" : "[";

@@ -1,5 +1,5 @@
-// The character classes of Hugging Face's `tokenizers`. Regular expressions use Unicode 16, whatever the version of the
-// installed Oniguruma.
+// The character classes of Hugging Face's `tokenizers`. Regular expressions always use Unicode 16, also if the
+// installed Oniguruma has another version of Unicode.
 #pragma once
 
 #include <cstdint>

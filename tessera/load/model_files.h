@@ -49,7 +49,7 @@ ReadAhead read_weights_ahead(const Settings& settings, const World* world);
 // see different weights. Collective.
 void load_parameters(Engine& engine, const std::filesystem::path& folder, Communicator& world, ThreadPool& pool);
 
-// Reads the parameters from the folder of --model, or with --init random draws them from --seed. Collective.
+// Reads the parameters from the folder of --model. With --init random, draws them with --seed instead. Collective.
 void load_or_initialize(Engine& engine, const Settings& settings, Communicator& world, ThreadPool& pool);
 
 }  // namespace tessera

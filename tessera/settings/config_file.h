@@ -28,9 +28,9 @@ std::vector<FileEntry> parse_config(std::string_view text, const std::string& na
 // read.
 std::string read_config_text(const std::string& path, const std::string& remedy);
 
-// The entries of a file. If it has the key `include`, the entries of the file that this key names come first, and so
-// on. The path in `include` is relative to the folder of the file that contains the key. Throws UsageError, also if a
-// file cannot be read or includes itself.
+// The entries of a file. If it has the key `include`, the entries of the file that this key names come first. The
+// included file may itself include a file. The path in `include` is relative to the folder of the file that contains
+// the key. Throws UsageError, also if a file cannot be read or includes itself.
 std::vector<FileEntry> read_config_file(const std::string& path);
 
 }  // namespace tessera

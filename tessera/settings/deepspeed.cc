@@ -285,10 +285,10 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
         "Remove it or write \"auto\", or give --batch-size");
   }
   const bool has_accumulation = resolved.is_given("grad_accum");
-  // For "auto", the size of a micro-batch is the value or the default of batch_size, unless the other two numbers
-  // determine it.
+  // A given batch_size is the size of a micro-batch. Otherwise, if the file says "auto" and grad_accum is not given,
+  // the size is the default of batch_size. In all other cases, train_batch_size and grad_accum determine it.
   const bool has_micro = resolved.is_given("batch_size") || (layer.micro_batch_is_auto && !has_accumulation);
-  // A factor that is not given starts as 1. This is DeepSpeed's default for the accumulation if neither is given.
+  // A factor that is not known starts as 1. If neither is known, grad_accum stays 1, as in DeepSpeed.
   const int64_t micro = has_micro ? s.batch_size : 1;
   const int64_t accumulation = has_accumulation ? s.grad_accum : 1;
   const auto contradiction = [&](bool is_multiple) {

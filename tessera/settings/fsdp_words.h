@@ -11,7 +11,7 @@ namespace tessera {
 
 // The translation of FSDP settings to Tessera's.
 struct FsdpMeaning {
-  std::vector<std::pair<const Setting*, SettingValue>> values;  // checked
+  std::vector<std::pair<const Setting*, SettingValue>> values;  // as checked_value() returns them
   // The key and why it is ignored: "use_orig_params (no Python modules)". Empty if it is not ignored.
   std::string note;
 };

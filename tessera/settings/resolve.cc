@@ -172,8 +172,8 @@ bool ResolvedSettings::is_given(const std::string& name) const {
   return it != origins.end() && it->second.kind > Origin::Kind::deepspeed_preset;
 }
 
-// Sizes (shape, vocabulary) belong to the model that is named beside them. They have no effect if a source of higher
-// precedence names a model with its own shape. Adds a warning about them.
+// Sizes (shape, vocabulary) have no effect if a source of higher precedence names a model with its own shape, because
+// the sizes were meant for another model. Adds a warning about such sizes.
 static void report_unused_sizes(ResolvedSettings& resolved) {
   const std::string& model = resolved.settings.model;
   if (!(resolved.groups & kModel) || model.empty() || model == "gpt") return;

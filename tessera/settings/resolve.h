@@ -57,10 +57,10 @@ struct SettingSources {
 };
 
 // Resolves the settings of `groups`. The precedence is flag > environment > DeepSpeed's file > file > DeepSpeed's
-// defaults > default. A file may contain settings of other verbs, and tables of other verbs in `verb_names`. These are
-// checked and then ignored. The table of `verb` overrides the top level of the file and the table [fsdp]. A file
-// overrides the file that it includes. Throws UsageError if a key is unknown or a value is invalid. An unknown TESSERA_
-// variable only adds a warning.
+// defaults > default. A file may also contain settings of other verbs, and tables that are named after other verbs of
+// `verb_names`. These are checked and then ignored. The table of `verb` overrides the top level of the file and the
+// table [fsdp]. A file overrides the file that it includes. Throws UsageError if a key is unknown or a value is
+// invalid. An unknown TESSERA_ variable only adds a warning.
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
 

@@ -18,8 +18,8 @@ std::string lower(std::string_view text);
 // (powers of 1024). Upper and lower case are equal. Throws UsageError with `where` if the text has another form, or if
 // the amount is negative, too large, or not a whole number of bytes.
 int64_t parse_bytes(std::string_view text, const std::string& where);
-// The same amount in the first unit that divides it, of TiB, GiB, MiB, KiB, TB, GB, MB and kB: "25MiB", "500MB",
-// "1001".
+// The canonical text of an amount: "25MiB", "500MB". The unit is the first of TiB, GiB, MiB, KiB, TB, GB, MB and kB
+// that gives a whole number. If none does, the text is the number of bytes: "1001".
 std::string bytes_text(int64_t bytes);
 
 // Reads the size of a message, as parse_bytes() does. As in nccl-tests, a letter alone is a power of 1024: "8K", "4G".

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// Optimal string alignment distance. Only three rows of the table are kept, because a swap needs the second-to-last
-// row.
+// Optimal string alignment distance. Keeps only three rows of the table: the current row, the row before it, and for
+// swaps the row before that.
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<int> before_last, last(b.size() + 1), current(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = static_cast<int>(j);

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Applies the words that were given, each with its own precedence. Throws UsageError if a word contradicts a setting of
-// the same precedence, or has no meaning here.
+// Applies those of these settings that were given, each with the precedence of its source. Throws UsageError if one of
+// them contradicts a setting of the same precedence, or has a value without a meaning in Tessera.
 void apply_trainer_words(ResolvedSettings& resolved);
 
 // Sets `setting` because the given setting `by` implies the value. If `setting` has a value of higher precedence, this

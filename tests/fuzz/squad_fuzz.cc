@@ -30,7 +30,7 @@ void check(const tessera::Example& example) {
     num_tokens += std::ssize(sample.ids);
   }
   TESSERA_ASSERT(num_tokens <= row.num_tokens);
-  // A row without samples has a fault: its question and answer are longer than 64 bytes.
+  // A row without samples has a fault: it has more than 64 tokens (here bytes), even without its context.
   TESSERA_ASSERT(row.samples.empty() == !row.fault.what.empty());
   if (!example.text) TESSERA_ASSERT(f1(example.question, example.answers) <= 1.0);
 }
