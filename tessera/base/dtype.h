@@ -96,9 +96,9 @@ inline uint16_t f32_to_bf16(float value) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-// The bits of an f32 are the bits of its bf16, as the upper half, plus this rest. A rest of 2^15 does not fit into 16
-// bits. A value halfway between two bf16 that rounds down, to even, would have this rest. Such a value loses one ulp of
-// f32, but its bf16 stays the same.
+// The rest of an f32 is its bits minus the bits of its bf16, which stand in the upper half. If the value is halfway
+// between two bf16 and rounds down (to even), the rest would be 2^15, which does not fit into 16 bits. The stored rest
+// is then 2^15 − 1: the value loses one ulp of f32, but its bf16 stays the same.
 inline int16_t bf16_rest_of(float value) {
   const uint32_t upper = static_cast<uint32_t>(f32_to_bf16(value)) << 16;
   const auto rest = static_cast<int32_t>(std::bit_cast<uint32_t>(value) - upper);

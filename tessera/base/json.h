@@ -1,4 +1,5 @@
-// Strict JSON parsing of external files. Only .cc files, and headers that one folder uses, include it.
+// Strict JSON parsing of external files. Only .cc files, and headers that are used within one folder, include this
+// header.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Converts eight floats at a time to and from 16-bit elements, with or without their rests (dtype.h). Uses the
-// processor's vector instructions if it has them. The bits are the same as from the scalar functions of dtype.h. For
-// loops over those functions, compilers need several times as many vector instructions.
+// processor's vector instructions if it has them. The bits are the same as from the scalar functions of dtype.h. If a
+// loop calls the scalar functions instead, compilers generate several times as many vector instructions.
 #pragma once
 
 #include <cstdint>

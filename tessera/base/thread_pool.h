@@ -23,10 +23,10 @@ class ThreadPool {
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(i) once for every i in [0, count), distributed over the team in an undefined order. Returns when all
-  // tasks are done. The caller runs tasks, too. It does not wait for threads that have not taken a task yet, for
-  // example when cores are shared with other programs. If a task throws, tasks that have not started are skipped. When
-  // the running tasks have ended, the first exception is rethrown here. Not reentrant: a task must not call run() of
-  // the same pool. Several threads may call run(). Their loops run one after another.
+  // tasks are done. The caller runs tasks, too. It does not wait for threads that have not taken a task. Such a thread
+  // may be waiting for a core that another program uses. If a task throws, tasks that have not started are skipped.
+  // When the running tasks have ended, the first exception is rethrown here. Not reentrant: a task must not call run()
+  // of the same pool. Several threads may call run(). Their loops run one after another.
   void run(int64_t count, const std::function<void(int64_t)>& task);
 
   // Splits [0, count) into contiguous ranges of nearly equal length, and calls task(begin, end) for each. The number of

@@ -1,5 +1,6 @@
-// Watches collectives that run on a device, because no thread of this program waits inside them. If a collective does
-// not end, or its library reports a failure, the watch names the collective in the error and ends the run.
+// Watches collectives that run on a device. No thread of this program waits inside such a collective, so a watch is
+// needed to notice its failure. If a collective does not end, or its library reports a failure, the watch names the
+// collective in the error and ends the run.
 #pragma once
 
 #include <atomic>
@@ -24,9 +25,9 @@ class PendingCollectives {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Call begin() before the call that queues a collective on the stream, and called() after it, because the call itself
-  // may wait for other ranks. `collective` and `what` must live as long as the program. The stream must not be
-  // capturing.
+  // Call begin() before the call that queues a collective on the stream, and called() after this call has returned. The
+  // two are separate, because the call itself may wait for other ranks. `collective` and `what` must live as long as
+  // the program. The stream must not be capturing.
   void begin(const char* collective, const char* what, Stream& stream);
   void called(Stream& stream);
 

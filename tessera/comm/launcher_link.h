@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-// The environment variable of a rank that names its board and its socket: "<name of the board>:<name of the socket>".
+// The environment variable in which a rank finds the names of the launcher's status board and of the launcher's socket:
+// "<name of the board>:<name of the socket>".
 inline constexpr const char* kLauncherVariable = "LAUNCHED_BY_TESSERA";
 
 struct LauncherLink {

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-// Memory that processes of one machine share. It has no file, so nothing is left behind when the processes end. Other
-// processes open it through /proc of the process that created it, while that process holds it. The object is empty if
-// the memory is not available. Either the system has no memory left, or this process may not open the files of the
-// other process, which belongs to another user or namespace.
+// Memory that processes of one machine share. It has no file, so nothing is left behind when the processes end. While
+// its creator holds it, other processes can open it through the creator's entries in /proc. The object is empty if the
+// memory is not available: create() finds no memory left, or open() may not access the files of the creator, which
+// belongs to another user or namespace.
 class SharedPages {
  public:
   static SharedPages create(int64_t bytes);                         // zeroed

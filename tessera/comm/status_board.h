@@ -54,8 +54,8 @@ class StatusBoard {
   bool is_there(int rank) const;
   // Whether the rank joined and its process is gone, and the rank has neither ended normally nor reported a failure.
   bool is_lost(int rank) const;
-  // Ranks that were lost when the first rank failed, if this was a communication failure. They are the cause of this
-  // failure. Otherwise empty.
+  // If the first failure is a communication failure, the ranks that were lost at that time: they are its cause.
+  // Otherwise empty.
   std::vector<int> found_lost() const;
   bool has_ended(int rank) const;  // normally, or with a failure
   bool is_waiting(int rank) const;

@@ -13,9 +13,10 @@
 
 namespace tessera {
 
-// The number of tokens that a GPU computes for a training micro-batch of `num_tokens`: up to a sixteenth more, or up to
-// 31 more for a small one. The added tokens form one sequence without loss. Batches of mixed lengths then have few
-// different sizes. Each size needs its own graphs and its own choice of matrix product kernels.
+// The number of tokens that a GPU computes for a training micro-batch of `num_tokens`: these tokens and up to a
+// sixteenth more, or up to 31 more if the micro-batch is small. The added tokens form one sequence without loss.
+// Batches of mixed lengths then have few different sizes. Each size needs its own graphs and its own choice of matrix
+// product kernels.
 int64_t padded_tokens(int64_t num_tokens);
 
 class BlockGraphs {
@@ -27,9 +28,9 @@ class BlockGraphs {
   // `on` = false: launches every kernel separately.
   BlockGraphs(Stream& compute, bool on);
 
-  // Runs work that depends only on the key. The first time a key is used, the work runs directly. From the second time
-  // on, it runs as a graph, unless this would make more graphs than limit_to() allows. The frame's stack changes in the
-  // same way in both cases. The work may only launch kernels on the compute stream.
+  // Runs `work`, which must depend only on the key. The first time a key is used, the work runs directly. From the
+  // second time on, it runs as a graph, unless this would make more graphs than limit_to() allows. The frame's stack
+  // changes in the same way in both cases. The work may only launch kernels on the compute stream.
   void run(const Key& key, Frame& frame, const Work& work);
 
   void limit_to(int64_t most_graphs) { most_graphs_ = most_graphs; }

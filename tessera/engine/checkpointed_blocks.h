@@ -1,7 +1,7 @@
 // Which blocks are checkpointed. A checkpointed block keeps only its input, and runs forward again in backward.
 //
-// The N checkpointed blocks are the first N blocks that have a backward. Backward starts at the last block, so the
-// values that the later blocks keep are freed before the first checkpointed block computes its own values again. Each
+// The N checkpointed blocks are the first N blocks that have a backward. Backward starts at the last block. It has
+// therefore freed the values of all later blocks before a checkpointed block computes its values again. Each
 // checkpointed block therefore lowers the peak by the size of all its values. If the last blocks were checkpointed, the
 // peak would be higher by one block: the last block would compute its values again while the earlier blocks still keep
 // theirs.
@@ -16,7 +16,7 @@ inline constexpr int64_t kAllBlocks = std::numeric_limits<int64_t>::max();
 
 struct CheckpointedBlocks {
   int64_t first;  // the first block with a backward
-  int64_t count;  // at least the model's number of blocks: all
+  int64_t count;  // if this is at least the model's number of blocks: all
 
   bool contains(int64_t block) const { return block >= first && block - first < count; }
 };

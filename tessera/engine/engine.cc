@@ -10,7 +10,8 @@
 namespace tessera {
 
 // The dropout of a token depends on the update, the number of the token's sequence in this update, and the token's
-// position. Row ids begin at 2^40, because initial parameters use the same seed with streams below 2^40.
+// position. The row id is a counter of the random numbers (dropout_mask.h). Row ids begin at 2^40, because initial
+// parameters use the counters below 2^40 with the same seed.
 static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
@@ -88,8 +89,8 @@ ParameterViews Engine::parameters(int64_t unit) const {
   return {&model_.unit(unit).table(), parameters_.kept().view(unit), frozen.empty() ? View{} : frozen.view(unit)};
 }
 
-// Several query heads can share a key head (a group). The backward pass of attention on a GPU then needs scratch for
-// each token and each head of the group, so fewer tokens fit.
+// A group of query heads can share one key head. The backward pass of attention on a GPU then needs scratch for each
+// token and each head of the group, so fewer tokens fit.
 static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
   const int64_t group = config.num_heads / config.kv_heads();
   const int64_t most_tokens = group <= 2 ? kMaxBatchTokens : 2 * kMaxBatchTokens / group;

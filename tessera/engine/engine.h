@@ -1,6 +1,6 @@
 // The engine holds a rank's part of a model on a device. It runs steps, evaluations and generations on this device. The
-// order of its work depends only on sizes. The same code computes the plan of a run on the counting device, which
-// counts memory and computes nothing.
+// order of its work depends only on sizes. Therefore the same code also computes the plan of a run: it runs on the
+// counting device, which counts memory and computes nothing.
 //
 // With more than one rank, every public call that computes is collective: all ranks must make the same calls.
 //
@@ -132,13 +132,13 @@ class Engine {
 
   // ---- parameters and states (states.cc)
 
-  // The type of masters (the parameters as AdamW updates them) and moments. save_states() passes this type when
-  // training. It is f32, bf16 for bf16 states, or f64 for a computation in f64.
+  // The type of masters (the parameters as AdamW updates them) and moments. When training, save_states() passes arrays
+  // of this type. The type is bf16 for bf16 states, f64 for a computation in f64, and f32 otherwise.
   DType state_dtype() const { return context_.state_dtype(); }
 
   // Functions that read or write elements `range` of a unit's flat buffer, or of its array of a StateKind. `to` and
   // `from` are in host memory and have any floating-point type. `to` may also have a rest type (dtype.h). It then gets
-  // the rests of the values.
+  // the rest of each value, which is what rounding the value to 16 bits would lose.
   using ReadParameters = std::function<void(int64_t unit, ElemRange range, View to)>;
   using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
   using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
@@ -146,11 +146,11 @@ class Engine {
   // Fills every parameter from its architecture's initial distribution. The same seed gives the same bits with any
   // sharding.
   void initialize_parameters(uint64_t seed);
-  // Calls `read` unit by unit, only for the elements that this rank keeps. With `from_rank_0`, only rank 0 calls
-  // `read`. It broadcasts all elements in pieces, and each rank keeps its own. The call is then collective.
+  // Calls `read` unit by unit, for the elements that this rank keeps. With `from_rank_0`, the call is collective: only
+  // rank 0 calls `read`, for all elements, and broadcasts them in pieces. Each rank keeps its own elements.
   void load_parameters(const ReadParameters& read, bool from_rank_0 = false);
-  // Loads the parameters in the same way and, when training, AdamW's moments. Without `with_moments`, only the
-  // parameters.
+  // Loads the parameters that this rank keeps. When training, also loads AdamW's moments, unless `with_moments` is
+  // false.
   void load_states(const ReadState& read, bool with_moments = true);
   // The elements of a unit that this rank writes to a checkpoint. Over all ranks, each element is written once.
   ElemRange saved_range(StateKind kind, int64_t unit) const {
@@ -171,10 +171,10 @@ class Engine {
   // ---- work
 
   // Runs one update. `window` contains this rank's micro-batches of the step. All ranks pass the same number of
-  // micro-batches. Computes the gradients of the mean loss over all valid targets of the window on all ranks, clips
-  // them, and runs AdamW. The first update has number 1 (num_updates()). Backward multiplies the loss by `loss_scale`,
-  // which is 1 except in f16. If the loss or the gradients are NaN, infinite or too large on any rank (may_update()),
-  // no rank updates anything.
+  // micro-batches. Computes the gradients of the loss, which is the mean over the valid targets in the windows of all
+  // ranks. Then clips the gradients and runs AdamW. The first update has number 1 (num_updates()). Backward multiplies
+  // the loss by `loss_scale`, which is 1 except in f16. If the loss or the gradients are NaN, infinite or too large on
+  // any rank (may_update()), no rank updates anything.
   StepResult train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale = 1);
   // Accumulates the gradients of loss_scale times the mean loss, without clipping and update.
   StepResult accumulate_gradients(std::span<const PackedBatch> window, double loss_scale = 1);

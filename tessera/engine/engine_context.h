@@ -63,8 +63,8 @@ struct EngineContext {
   size_t num_outer_units() const { return static_cast<size_t>(num_units() - model.num_blocks()); }
   bool is_outer(int64_t unit) const { return !model.is_block(unit); }
   size_t slot_of_outer(int64_t unit) const { return unit == 0 ? 0 : 1; }
-  // Returns the number of elements of a slot. It has room for its outer unit, or for the largest block. elems(unit)
-  // returns the number of elements of a unit.
+  // Returns the number of elements of a slot: as many as its outer unit has, or as the largest block has if the slot is
+  // for blocks. elems(unit) returns the number of elements of a unit.
   template <typename Elems>
   int64_t slot_elems(size_t slot, Elems&& elems) const {
     if (slot < num_outer_units()) return elems(slot == 0 ? 0 : model.head_unit());

@@ -20,7 +20,7 @@ namespace tessera {
 struct UnitGradients::Transfer {
   int64_t unit;
   View part;   // this rank's part of the slot
-  bool adds;   // to the sums of earlier micro-batches; otherwise it overwrites the previous step's sums
+  bool adds;   // true: adds to the sums of earlier micro-batches; false: overwrites the previous step's sums
   bool plain;  // the accumulators get a copy of the slot: nothing to add or to convert
   int64_t piece_elems;
   size_t first_buffers;  // index in piece_buffers_ for piece 0
@@ -107,8 +107,8 @@ void UnitGradients::move_off_device(GradientSlot& slot) {
   }
 }
 
-// A unit has one event, but the root has one for each piece. The root's gradients come last, and AdamW starts with the
-// root's first piece, so it need not wait for the others.
+// The root has one event for each piece, and every other unit has one event. The root's gradients come last, and AdamW
+// starts with the root's first piece. AdamW then need not wait for the root's other pieces.
 void UnitGradients::copy_to_host(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   const auto u = static_cast<size_t>(transfer.unit);

@@ -3,7 +3,7 @@
 // If gradients stay in the buffers of backward until the last micro-batch (ShardPlan::reduce_every_micro_batch() is
 // false), these buffers are the accumulators (direct()). Otherwise a slot holds a unit's gradients of one micro-batch,
 // and the ranks reduce the slot. Each rank then adds its own part (the part that it updates) to the accumulators. These
-// may be on any tier.
+// may be on any tier: the device, host memory or a file.
 //
 // Frozen parameters have no gradients. A unit with only frozen parameters takes no slot and is not reduced.
 //
@@ -28,8 +28,8 @@ class UnitGradients {
   // The complete gradients of a unit's trainable parameters. The compute stream may add to them until reduce(). Between
   // acquire() and reduce(), at most one block may be held. Outer units may be held at the same time. `fresh`: nothing
   // was added yet, in this micro-batch (slots) or in this step (direct()). Backward must then overwrite the gradients
-  // of the weights that have weight decay, because their values are unspecified. All other gradients are zeros. If the
-  // rank does not compute, all gradients are zeros.
+  // of the weights that have weight decay, because their values are unspecified. All other gradients are zeros. If
+  // `computes` is false (this rank has no samples), all gradients are zeros.
   struct Acquired {
     ParameterViews views;
     bool fresh;
@@ -42,8 +42,8 @@ class UnitGradients {
   // last micro-batch.
   void end_micro_batch();
 
-  // Call it after the step's last micro-batch. Returns the event after which the sums over micro-batches and ranks are
-  // complete, for elements [0, last) of range(unit).
+  // Call it after the step's last micro-batch. Returns the event for elements [0, last) of range(unit). After this
+  // event, their sums over micro-batches and ranks are complete.
   const Event& complete(int64_t unit, int64_t last) const {
     const std::vector<Event>& pieces = complete_[static_cast<size_t>(unit)];
     return pieces[std::min(pieces.size(), static_cast<size_t>((last - 1) / context_.piece_elems() + 1)) - 1];
@@ -54,7 +54,7 @@ class UnitGradients {
   DType dtype() const { return accumulators_.dtype(); }
   // The sums of elements [first, last), counted from the start of range(unit). Not for Tier::file: use load_sum().
   View sum(int64_t unit, int64_t first, int64_t last) const;
-  // Copies the sums from element `first` on, as many as `to` has, to a view in host memory. On any tier.
+  // Copies sums to `to` in host memory: as many as `to` has elements, from element `first` on. Works for every tier.
   void load_sum(int64_t unit, int64_t first, View to, Stream& stream) const;
   // Whether steps have one micro-batch. The next step then overwrites the sums only in its single backward, so the
   // optimizer may read them until then.
@@ -75,7 +75,7 @@ class UnitGradients {
  private:
   struct GradientSlot {
     Buffer buffer;      // [padded] for one micro-batch; empty if backward adds to the accumulators
-    Buffer wire;        // [padded] in the type of the reduction, if the gradients have another type
+    Buffer wire;        // [padded] in the type of the reduction; empty if the gradients have this type
     int64_t unit = -1;  // the unit whose gradients it holds
     bool reduced = false;
     Event ready, free;  // after the reduction; after the slot's last reader
@@ -120,7 +120,7 @@ class UnitGradients {
   std::optional<DType> wire_dtype_;  // type of the slots' wires, if any
   UnitArrays accumulators_;
   Buffer squares_;
-  std::vector<GradientSlot> slots_;  // for outer units, then for blocks, which take them in turn
+  std::vector<GradientSlot> slots_;  // first for outer units, then for blocks; blocks take their slots in turn
   size_t next_slot_;
   std::vector<std::vector<Event>>
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order

@@ -1,4 +1,5 @@
-// Chooses the number of blocks whose moments an offloaded update defers. It writes these moments during the next step.
+// An offloaded update can defer the moments of some blocks and write them during the next step. This file chooses the
+// number of these blocks.
 //
 // AdamW on the host needs the exact norm of the gradients, so it can start only after backward. Until then the host is
 // idle. Memory bandwidth limits the speed of the update, which moves 26 bytes per parameter if parameters have 16 bits.
@@ -23,13 +24,13 @@ class LateMoments {
   // defers one. Later updates defer as many as fit, at the last measured rate, into kShare of a window, but at least
   // one. The window is the shorter of the last two times from update_ended() to begin().
   int64_t begin(double now);
-  // The immediate part of the update is done.
+  // Call it when the immediate part of the update is done.
   void update_ended(double now) { ended_ = now; }
-  // The deferred moments are written.
+  // Call it when the deferred moments are written.
   void moments_ended(double now);
 
  private:
-  static constexpr double kShare = 0.9;  // the rest allows for times that differ from step to step
+  static constexpr double kShare = 0.9;  // less than 1, because times differ from step to step
 
   std::vector<int64_t> elems_;
   int64_t late_elems_ = 0;  // deferred by the last update

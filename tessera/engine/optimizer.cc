@@ -70,8 +70,8 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
 }
 
 // Takes units in the order of backward, with the root last. While one unit's squares are added up, the gradients of
-// later units may still arrive. With one micro-batch, the device adds up the squares for every tier, so the result has
-// the same bits.
+// later units may still arrive. With one micro-batch, the device adds up the squares, whatever the tier of the
+// gradients. The result therefore has the same bits with every tier.
 double UnitOptimizer::sum_of_squares() {
   // For replicated gradients, each rank counts its own part, as with sharded gradients. This gives the same bits.
   const auto counted = [&](int64_t unit) {

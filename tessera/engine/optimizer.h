@@ -15,7 +15,8 @@ class UnitOptimizer {
   UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients);
 
   // Returns the sum of squares of the step's gradients that this rank counts. Over all ranks, each element counts once.
-  // A rank outside the first replica returns 0, except if its sum is not finite: then it returns this sum.
+  // Only the ranks of the first shard group (ShardPlan::replica() is 0) return their sum. Other ranks return 0, or
+  // their sum if it is not finite.
   double sum_of_squares();
   // Runs AdamW's update `number` (from 1) on everything that this rank updates. Offloaded states move in
   // pieces. Each unit gets an event, and the next forward waits for it. `seed`: for the stochastic rounding of bf16

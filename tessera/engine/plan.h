@@ -30,7 +30,7 @@ struct Plan {
   int64_t num_parameters = 0, num_trainable_parameters = 0;
   int64_t micro_batch_flops = 0;             // forward and backward; attention: see BatchBounds::mean_length
   int64_t step_bytes_sent = 0;               // by this rank in one step, over all micro-batches
-  int64_t step_bytes_sent_within_nodes = 0;  // the part that was sent within groups on one node
+  int64_t step_bytes_sent_within_nodes = 0;  // the part that this rank sent in groups within one node
 };
 
 // The rank to plan: `rank` of `world_size`.

@@ -23,9 +23,10 @@ enum class ShardingStrategy { no_shard, zero1, zero2, shard_grad_op, full_shard,
 struct StrategyRow {
   ShardingStrategy strategy;
   const char* name;
-  bool shard_optimizer;   // AdamW's states and master parameters: only the rank's shard
-  bool shard_gradients;   // reduced gradients: only the rank's shard
-  bool shard_parameters;  // parameters outside the computation: only the rank's shard; otherwise always complete units
+  bool shard_optimizer;     // AdamW's states and master parameters: only the rank's shard
+  bool shard_gradients;     // reduced gradients: only the rank's shard
+  bool shard_parameters;    // parameters that no computation uses now: only the rank's shard; if false, always complete
+                            // units
   bool free_after_forward;  // free a block's gathered parameters after its forward and gather them again for its
                             // backward
   bool within_nodes;        // the shard group is a part of the world; the groups hold copies of each other
@@ -46,8 +47,8 @@ struct Offload {
   bool operator==(const Offload&) const = default;
 };
 
-enum class GradientSync { automatic, micro, step };  // micro, step: reduce in every micro-batch, or in the last
-enum class BackwardPrefetch { pre, post, none };     // gather the next unit before or after the current unit's backward
+enum class GradientSync { automatic, micro, step };  // micro: reduce in every micro-batch; step: only in the last
+enum class BackwardPrefetch { pre, post, none };  // gather the next unit before (pre) or after (post) a unit's backward
 
 struct ShardOptions {
   ShardingStrategy strategy = ShardingStrategy::no_shard;
@@ -104,7 +105,7 @@ class ShardPlan {
   int shard_group_size() const { return group_size_; }  // S
   int num_replicas() const { return world_size_ / group_size_; }
   int shard_rank() const { return world_rank_ % group_size_; }
-  int replica() const { return world_rank_ / group_size_; }  // all ranks of a shard group have the same one
+  int replica() const { return world_rank_ / group_size_; }  // the number of this rank's shard group
   bool alone() const { return world_size_ == 1; }
 
   bool shard_parameters() const { return row_.shard_parameters; }

@@ -10,8 +10,8 @@ static constexpr const char* kStatesSubject = "initial parameters";
 static constexpr int64_t kPiecesOfPart = 8;
 
 // Visits the arrays that hold parameters: the kept parameters (trainable and frozen), the masters if they are separate,
-// and the rests of the masters if they exist.
-// Calls visit(arrays, unit, range, first): elements `range` of the unit begin at element `first` of its array.
+// and the rests if the masters are split (UnitOptimizer::rest()). Calls visit(arrays, unit, range, first): elements
+// `range` of the unit begin at element `first` of its array.
 template <typename Visit>
 static void for_each_parameter_array(const EngineContext& context, UnitParameters& parameters,
                                      const UnitOptimizer* optimizer, Visit&& visit) {
@@ -88,9 +88,9 @@ void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range,
   }
 }
 
-// Writes masters as f32 to `masters` in host memory, from element `first` of the part that this rank updates. They are
-// split in two arrays, master() and rest(). The host joins the arrays. If they are in a file, the host first reads them
-// into buffers. If only the device can access the arrays, the device joins them.
+// Writes masters as f32 to `masters` in host memory, from element `first` of the part that this rank updates. The
+// masters are stored in two arrays, master() and rest(). If only the device can access these arrays, the device joins
+// them. Otherwise the host joins them; if they are in a file, it first reads them into buffers.
 void Engine::join_masters(int64_t unit, int64_t first, View masters) {
   const UnitArrays &narrow = optimizer_->master(), &rest = optimizer_->rest();
   const int64_t most = std::min(context_.piece_elems(), masters.num_elems());

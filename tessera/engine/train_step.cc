@@ -116,7 +116,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
                             address(from.data),         address(to.data)};
   };
 
-  // Phase 2: forward. Keep each block's input. Keep the values for its backward too, unless the block is checkpointed.
+  // Phase 2: forward. Keep each block's input. Unless the block is checkpointed, also keep the values for its backward.
   std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] is the input of the head
   std::vector<SavedViews> saved(static_cast<size_t>(L));
   SavedViews saved_embedding;

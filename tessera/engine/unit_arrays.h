@@ -12,9 +12,9 @@ class UnitArrays {
  public:
   UnitArrays() = default;
   // Allocates zeroed arrays of elems[unit] elements. Tier::file uses one unnamed file in ShardOptions::file_folder. The
-  // file disappears with this object. Every rank creates the folder if it is missing. If given[unit] is not empty, the
-  // unit's array is this device memory, which the caller owns. Throws OutOfMemoryError. Throws RunError: the folder
-  // cannot be written or has no room.
+  // file disappears with this object. Every rank creates the folder if it is missing. If given[unit] is not empty, it
+  // is device memory that the caller owns, and becomes the unit's array. Throws OutOfMemoryError. Throws RunError: the
+  // folder cannot be written or has no room.
   UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
              std::vector<View> given = {});
   ~UnitArrays();
@@ -28,13 +28,14 @@ class UnitArrays {
   Tier tier() const { return tier_; }
   DType dtype() const { return dtype_; }
   int64_t num_elems(int64_t unit) const { return elems_[static_cast<size_t>(unit)]; }
-  // The array itself. Not for Tier::file. views(): the arrays of all units from first_unit to last_unit (inclusive),
-  // which are contiguous. None of them may be a given array, except if it is the only one.
+  // view() returns a unit's array. views() returns the arrays of all units from first_unit to last_unit (inclusive) as
+  // one contiguous view. With several units, none of them may have a given array. Not for Tier::file.
   View view(int64_t unit) const { return views(unit, unit); }
   View views(int64_t first_unit, int64_t last_unit) const;
 
-  // Copies elements [first, first + n) of a unit's array to or from a view of n elements, in the order of the stream.
-  // On Tier::file the view must be in host memory. If the file cannot be read or written, the stream throws RunError.
+  // load() copies elements [first, first + n) of a unit's array to a view of n elements. save() copies the view to
+  // these elements. Both copy on the stream, in its order. On Tier::file the view must be in host memory. If the file
+  // cannot be read or written, the stream throws RunError.
   void load(int64_t unit, int64_t first, View to, Stream& stream) const;
   void save(int64_t unit, int64_t first, View from, Stream& stream) const;
 

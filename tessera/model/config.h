@@ -21,7 +21,7 @@ struct ModelConfig {
   int64_t num_heads = 0;               // H, divides C, unless head_channels is set
   int64_t ff_dim = 0;                  // F: inner channels of the feed-forward layer; 4·C in BLOOM
   double layer_norm_epsilon = 1e-5;    // of all norms
-  double initializer_range = 0.02;     // standard deviation of random weights; gpt has its own
+  double initializer_range = 0.02;     // standard deviation of random weights; not used by gpt
   bool residual_from_norm = false;     // apply_residual_connection_post_layernorm
   double hidden_dropout = 0, attention_dropout = 0;
   bool tied_head = true;  // tie_word_embeddings: the head's weight is the embedding

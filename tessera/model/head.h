@@ -25,7 +25,7 @@ class Head {
   Head(const ModelConfig& config, const Parts& parts, ParameterTable& table, const Initializer& embedding_init,
        std::optional<ParameterTable::Handle> tied);
 
-  // p and g are the parameters and gradients of the unit that holds the head's tensors.
+  // In all these functions, p and g are the parameters and gradients of the unit that holds the head's tensors.
 
   // Adds the summed cross-entropy of the batch's targets to loss [1] f64, from x [N, C]. Processes only rows with loss,
   // in chunks. The logits [N, V] never exist at once.

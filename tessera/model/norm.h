@@ -15,10 +15,10 @@ class Norm {
 
   // Reserves stack memory for the statistics that forward writes and backward reads.
   View push_stats(Frame& frame, int64_t rows) const { return frame.push_stats(rows, kind_ == Kind::layer ? 2 : 1); }
-  // y may be x. stats may be empty.
+  // y may be the same view as x. stats may be empty.
   void forward(Frame& frame, const ParameterViews& p, View x, View y, View stats) const;
-  // d_x = residual + gradient through the norm. residual may be empty or d_x, and d_x may be d_y. y, if not empty, gets
-  // the output of forward again.
+  // d_x = residual + gradient through the norm. residual may be empty or the same view as d_x, and d_x may be the same
+  // view as d_y. If y is not empty, backward computes the output of forward again and writes it to y.
   void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View d_y, View x, View stats,
                 View residual, View d_x, View y) const;
 

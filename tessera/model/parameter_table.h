@@ -13,7 +13,7 @@ namespace tessera {
 struct Initializer {
   enum class Kind { zero, one, normal, uniform } kind = Kind::zero;
   double scale = 0;     // normal: standard deviation; uniform: values from −scale to scale
-  uint64_t stream = 0;  // parameters with the same stream and kind get the same values
+  uint64_t stream = 0;  // random stream; parameters with the same stream and kind get the same values
 };
 
 struct ParameterSpec {
@@ -37,7 +37,7 @@ class ParameterTable {
   enum class Gap { aligned, none };
 
   Handle add(std::string name, Shape shape, Initializer init, bool decays, Gap gap = Gap::aligned);
-  // Freezes every tensor if `frozen` returns true for its name. Tensors then have other offsets. Handles stay valid.
+  // Freezes the tensors for whose names `frozen` returns true. This changes the offsets of tensors. Handles stay valid.
   void freeze(const std::function<bool(const std::string& name)>& frozen);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }

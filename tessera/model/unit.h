@@ -48,7 +48,7 @@ struct Frame {
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
   int64_t head_chunk_bytes = 128 << 20;  // limit for the bytes of logits that exist at a time
   bool large_head_chunks = false;        // the limit grows with the bytes on the stack (head.cc)
-  bool stands_for_smaller = false;       // use enough memory for every smaller batch too (head.cc)
+  bool stands_for_smaller = false;       // use at least the memory that any smaller batch would use (head.cc)
 
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics need more precision than 16-bit activations have.

@@ -44,7 +44,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 // Removes temporary files and folders of AtomicFolder and write_file_atomically() in `parent` if their process was on
 // this host and is dead. If a process died while it replaced a folder, restores the old folder. Call it while no other
 // process works on the same folder. Files of other hosts stay, because this host cannot see whether their process is
-// alive. The exception is files of the process `gone`: they are removed, whatever its host. Throws RunError.
+// alive. The exception is the process `gone`: its files are removed even if it was on another host. Throws RunError.
 void remove_stale_temporaries(const std::filesystem::path& parent,
                               const std::optional<ProcessIdentity>& gone = std::nullopt);
 

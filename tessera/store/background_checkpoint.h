@@ -27,13 +27,13 @@ class BackgroundCheckpoint {
   BackgroundCheckpoint(const BackgroundCheckpoint&) = delete;
   BackgroundCheckpoint& operator=(const BackgroundCheckpoint&) = delete;
 
-  // Waits for the previous save and throws its error. Then copies what `write_part` writes, and returns while a thread
-  // runs write_checkpoint() on the copy. `pool` copies in parallel; the thread does not use it. Collective: all ranks
-  // have the same outcome. On a counting device, save() only allocates the copy.
+  // Waits for the previous save and throws its error. Then copies what `write_part` writes, starts a thread that runs
+  // write_checkpoint() on the copy, and returns. `pool` copies in parallel; the thread does not use it. Collective: all
+  // ranks have the same outcome. On a counting device, save() only allocates the copy.
   void save(const std::filesystem::path& output_folder, int64_t step, const WritePart& write_part,
             ThreadPool* pool = nullptr);
-  // Returns when the last save is on the disk on all ranks. Throws its error, once. Every rank must call it, because
-  // each rank gets the outcome from its own thread.
+  // Returns when the last save is on the disk on all ranks. If this save failed, throws its error; a second call does
+  // not throw it again. Every rank must call it, because each rank gets the outcome from its own thread.
   void wait();
 
  private:

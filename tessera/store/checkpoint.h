@@ -52,8 +52,8 @@ class Checkpoint {
   mutable std::map<int, SafetensorsFile> files_;  // by rank; each file is opened at its first read
 };
 
-// The steps of the folders "checkpoint-<step>" in an output folder, ascending, complete or not. Throws errors as File
-// does: a folder that cannot be read is an error, not an empty list.
+// The steps of the folders "checkpoint-<step>" in an output folder, in ascending order. Incomplete checkpoints are
+// included. Throws errors as File does: a folder that cannot be read is an error, not an empty list.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& output_folder);
 
 // The newest complete checkpoint; nullopt if the folder has no checkpoints. On rank 0, calls `warn` for each newer
@@ -81,7 +81,7 @@ struct Rotation {
 // error.
 void rotate_checkpoints(const std::filesystem::path& output_folder, Communicator& world, const Rotation& rotation);
 
-// Renames the checkpoints of later steps than `last_step`, complete or not. "checkpoint-40" becomes
+// Renames all checkpoints with a step after `last_step`, including incomplete ones. "checkpoint-40" becomes
 // "checkpoint-40.<why>", or "checkpoint-40.<why>-2" if that name exists. On rank 0, calls `note` for each renamed
 // checkpoint. Collective: rank 0 does the work, and all ranks throw its error.
 void set_checkpoints_aside(const std::filesystem::path& output_folder, Communicator& world, int64_t last_step,

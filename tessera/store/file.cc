@@ -168,7 +168,8 @@ uint64_t File::size() const {
   return static_cast<uint64_t>(status.st_size);
 }
 
-// Opens the file again with the same descriptor. For a file on a network file system whose handle is no longer valid.
+// Opens the file again and keeps the number of its descriptor. Used if the handle of a file on a network file system is
+// no longer valid.
 void File::open_again() const {
   const int descriptor = open_patiently(path_, O_RDONLY);
   if (descriptor < 0) throw_read_error(path_, errno);

@@ -36,8 +36,8 @@ class ModelShards {
 
   // Creates the files in a folder, with their final sizes. Reserves the space if the file system can. Throws RunError.
   void create_files(const std::filesystem::path& folder) const;
-  // Writes the headers and, for several files, the index. Call it when all ranks have written their tensors: a file
-  // without a header cannot be mistaken for a complete one. Throws RunError.
+  // Writes the headers and, for several files, the index. Call it only when all ranks have written their tensors. Until
+  // then the files have no headers, so no reader takes them for complete files. Throws RunError.
   void complete_files(const std::filesystem::path& folder) const;
 
  private:

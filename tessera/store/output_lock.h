@@ -14,8 +14,9 @@ namespace tessera {
 
 // Owns an output folder through the owner file ".tessera-lock" in it, which exists while a run works there. The file
 // names host, boot, process and start time. A thread renews the file's modification time (the heartbeat). File locks
-// are not used, because many cluster file systems reject flock() or keep it local to a node. Three operations must be
-// atomic: giving a file a second name (link), creating a new file (O_EXCL) and renaming a file over another.
+// are not used, because many cluster file systems reject flock() or keep it local to a node. The file system must
+// perform three operations atomically: giving a file a second name (link), creating a new file (O_EXCL) and renaming a
+// file over another.
 class OutputLock {
  public:
   static constexpr double kStaleAfterS = 180;

@@ -20,8 +20,8 @@ class MessageCollectives final : public Collectives {
   std::vector<std::string> exchange(std::string_view text, const char* what) override;
 
  private:
-  // Outstanding messages, and the peer of each. If a call fails before they are complete, none may arrive in memory
-  // that the exception frees. Therefore the destructor cancels the outstanding messages.
+  // Outstanding messages, and the peer of each. If a call fails, its exception frees memory in which outstanding
+  // messages would still arrive. Therefore the destructor cancels them.
   struct Pending {
     std::vector<MPI_Request> requests;
     std::vector<int> peers;

@@ -26,7 +26,7 @@
 namespace tessera {
 namespace {
 
-// Starts MPI before the other parts of a world exist, and ends it after them.
+// Starts MPI before the other parts of a world are made, and ends MPI after they are destroyed.
 class MpiLibrary {
  public:
   explicit MpiLibrary(const WorldOptions& options) : options_(options) {

@@ -59,7 +59,7 @@ std::optional<int> PeerWatch::lost() const {
 void PeerWatch::work() {
   std::unique_lock lock(mutex_);
   while (!peers_.empty() && !end_.wait_for(lock, kInterval, [this] { return ended_; })) {
-    const bool asked_to_end = terminated;  // read before looking: the sender may have sent it because a rank is gone
+    const bool asked_to_end = terminated;  // read before the board: a lost rank may be the reason for SIGTERM
     if (!asked_to_end && !board_.is_lost(peers_.front())) continue;
     lock.unlock();
     if (const auto peer = lost()) return lost_(*peer);

@@ -30,11 +30,12 @@ class NcclMemory {
 // A group of GPUs, one per rank. Arrays go through NCCL on CUDA streams. Host calls go through `host`, which has the
 // same ranks. NCCL starts when the group moves its first array. A group that moves no array takes no memory, for
 // example the group of all ranks in most hybrid runs. NCCL sums in its own order, which is the same whenever the same
-// ranks repeat a call. Collective. If NCCL exceeds the time limit or reports a failure on any rank, the watch calls the
-// `fail` of its options, which ends the run. The thread that waits for the GPU would not notice such a failure. NCCL's
-// start and end have a time limit too. The watch queries events; therefore a CUDA graph must not capture collectives.
-// Throws RunError: NCCL is not available. The first collective waits for all ranks. If the start fails, the first
-// collective throws CommunicationError or OutOfMemoryError.
+// ranks repeat a call. If NCCL exceeds the time limit or reports a failure on any rank, the watch calls the `fail` of
+// its options, which ends the run. Without the watch, the thread that waits for the GPU would not notice such a
+// failure. NCCL's start and end have a time limit too. The watch queries events; therefore a CUDA graph must not
+// capture collectives. make_nccl_communicator() is collective. Throws RunError: NCCL is not available. The first
+// collective waits for all ranks. If the start fails, the first collective throws CommunicationError or
+// OutOfMemoryError.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::shared_ptr<NcclMemory> memory, const WatchOptions& watch);
 
