@@ -20,7 +20,7 @@ struct Identity {
 };
 Identity identity_of(const RunFolder& run);
 // "Other data than x: train.json, 500 samples; there train.json, 1,000 samples": one text for each part of the identity
-// that differs. Another number of samples, for example because it grows with the ranks, is other data too.
+// that differs. Another number of samples, for example because it grows with the ranks, also counts as other data.
 std::vector<std::string> unlike(const RunFolder& run, const RunFolder& other, const std::string& name_of_other);
 
 // Groups equal runs: they have the same identity, experiment, number of ranks and settings. The seed and settings that

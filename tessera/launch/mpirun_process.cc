@@ -105,7 +105,7 @@ std::string beginning_of(const std::string& command) {
   std::string text(1024, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), pipe.get()));
   while (std::fgetc(pipe.get()) != EOF) {
-  }  // reads the rest, because a closed pipe would kill the command
+  }  // reads the remaining output, because a closed pipe would kill the command
   return text;
 }
 
