@@ -153,8 +153,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   if (!verb) unknown_verb(words, verbs);
   const Verb* subject = verb->about_verb ? take_verb(words, verbs) : verb;
   if (!subject) subject = verb;
-  // `config train` takes the settings of `train`. A verb about another verb also always takes the settings for
-  // printing.
+  // `config train` takes the settings of `train`. In addition, `config` always takes the settings for printing.
   const Groups groups = subject == verb ? verb->groups : subject->groups | kPresentation;
 
   const std::vector<std::string> command =

@@ -19,27 +19,27 @@ struct ParsedFlags {
 };
 
 // Parses the words after `verb`, which is one of `verbs`. `groups`: the settings that have flags here. In flags, dashes
-// and underscores are the same; a boolean is --x or --no-x. A word without a flag is the configuration file. For a verb
-// with operands, only a word that ends in ".toml" is the configuration file; the other words are operands. Throws
-// UsageError on unknown flags, missing values and too many words.
+// and underscores are the same; a boolean is --x or --no-x. A word that is neither a flag nor the value of a flag is
+// the configuration file. For a verb with operands, such a word is the configuration file only if it ends in ".toml";
+// the other words are operands. Throws UsageError on unknown flags, missing values and too many words.
 ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups,
                         const std::vector<Verb>& verbs);
 
-// Finds the verb that `words` begin with: a verb of two words if one matches, otherwise a verb of one word. Removes its
-// name from `words`. Returns nullptr if no verb matches.
+// Finds the verb that `words` begin with: a verb of two words if one matches, otherwise a verb of one word. Removes the
+// verb's name from `words`. Returns nullptr if no verb matches.
 const Verb* take_verb(std::vector<std::string>& words, const std::vector<Verb>& verbs);
 
 // Reads the configuration file with the path `word`. Returns no entries if `word` is empty. Throws UsageError if `word`
-// is not a configuration file. The remedy in this error depends on `words`, all words after the verb.
+// is not a configuration file. `words`: all words after the verb, for the remedy in this error.
 std::vector<FileEntry> config_of(const std::string& word, const std::vector<std::string>& words, Groups groups,
                                  const std::vector<Verb>& verbs);
 
 // The names of all verbs. They are the permitted tables of a configuration file.
 std::vector<std::string> names_of(const std::vector<Verb>& verbs);
 
-// Removes the command of another verb from the words of a verb that takes a command (slurm), and returns the command.
-// The command begins with the first word that is neither a flag nor the value of a flag of `groups`. If any word asks
-// for help, only the request for help stays in `words`, and the command is empty.
+// `words`: the words after a verb that takes the command of another verb (slurm). Removes this command from `words` and
+// returns it. The command begins with the first word that is neither a flag nor the value of a flag of `groups`. If any
+// word asks for help, only the request for help stays in `words`, and the command is empty.
 std::vector<std::string> take_command(std::vector<std::string>& words, Groups groups);
 
 // Resolves the settings of `verb` from the words after it: a configuration file and flags. Not for verbs that take

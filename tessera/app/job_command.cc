@@ -33,8 +33,8 @@ void check_no_settings_of_job(const std::vector<std::string>& words) {
   }
 }
 
-// Removes "train" from the beginning of the words. They may also begin with a recipe. Throws UsageError for other
-// verbs.
+// Removes "train" from the beginning of the words. The words may also begin with a recipe, without a verb. Throws
+// UsageError for other verbs.
 void take_train(std::vector<std::string>& words) {
   const auto& verbs = all_verbs();
   const Verb* verb = take_verb(words, verbs);
@@ -45,7 +45,8 @@ void take_train(std::vector<std::string>& words) {
   }
 }
 
-// Refuses settings that would make the run fail in the job, or begin again each time the job is queued again.
+// Refuses settings that would make the run fail in the job, or start from the beginning each time the job is queued
+// again.
 void check_run_of_job(const ResolvedSettings& run, const Settings& slurm) {
   const Settings& s = run.settings;
   if (s.max_restarts > 0) {

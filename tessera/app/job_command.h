@@ -20,8 +20,8 @@ struct JobCommand {
 ResolvedSettings with_recipes_table(ResolvedSettings slurm, const std::string& recipe);
 
 // Parses "train run.toml --lr 1e-4", or the same without the verb. `slurm`: the settings of the job without the
-// recipe's table, with their origins. Throws UsageError, also if the run would fail in the job or would begin again
-// each time the job is queued again.
+// recipe's table, with their origins. Throws UsageError, also if the run would fail in the job or would start from the
+// beginning each time the job is queued again.
 JobCommand parse_job_command(std::vector<std::string> words, const ResolvedSettings& slurm,
                              const Environment& environment);
 

@@ -1,4 +1,4 @@
-// Libraries and programs of the machine. Libraries that this build has no back end for are looked up at run time.
+// Libraries and programs of the machine. A library is looked up at run time if this build has no back end for it.
 // Therefore the result does not depend on the machine that built the program.
 #include <dlfcn.h>
 #include <fmt/format.h>

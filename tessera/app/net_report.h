@@ -14,16 +14,17 @@ namespace tessera {
 // With --workshop-exit-codes: exit codes of the self-test of KAUST's workshop (docs/workshop.md).
 inline constexpr int kWorkshopNoResult = 44, kWorkshopTooSlow = 46;
 
-// Returns the exit code to end with. With --workshop-exit-codes, a failure at run time (1, 4 or 5) becomes 44.
-// Otherwise this is `code`.
+// Returns the exit code of the process. With --workshop-exit-codes, a failure at run time (1, 4 or 5) becomes 44. In
+// all other cases returns `code`.
 int with_workshop_codes(const Settings& settings, int code);
 
-// Whether a measurement is good. Bandwidths are in GB/s. `limit_flag`: the flag that sets `min_busbw`, for the error.
+// Whether a measurement is good. Bandwidths are in GB/s.
 struct NetVerdict {
   ExitCode code = ExitCode::kDone;  // or kCommunication
   bool too_slow = false;            // the data is right, but the bandwidth is below the limit
   std::string error{}, remedy{};
 };
+// `limit_flag`: the flag that sets `min_busbw`, for the error.
 NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const std::string& limit_flag);
 
 // The ranks of a test and how they communicate.

@@ -8,11 +8,12 @@
 
 namespace tessera {
 
-// The rank that can use the fewest bytes for buffers, and this number of bytes. Collective.
+// The rank that can use the fewest bytes for buffers, and this number of bytes.
 struct LeastMemory {
   int64_t bytes = 0;
   int rank = 0;
 };
+// Compares the memory of all ranks. Collective.
 LeastMemory least_memory(Worker& worker);
 
 // Halves `bytes` until the result is at most `memory_bytes` or at most 1 KiB.

@@ -53,7 +53,7 @@ void ignore_hydras_signal(const Invocation& invocation) {
   if (!mpirun_ends_ranks(mpi_flavour()) && find_launcher(invocation.environment)) std::signal(SIGUSR1, SIG_IGN);
 }
 
-// Refuses --max-restarts if this process neither is the launcher nor has one.
+// Refuses --max-restarts unless this process is the launcher of --nproc or a rank that this launcher started.
 void check_restarts(const Invocation& invocation, const std::optional<RankEnvironment>& ranks) {
   const Settings& settings = invocation.settings();
   const bool is_launcher = settings.nproc > 1 && (!ranks || !ranks->has_mpi);

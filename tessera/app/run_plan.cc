@@ -70,7 +70,8 @@ PlannedData planned_data(const Settings& settings, ModelConfig& config) {
           eval_dataset_of(settings, tokenizer, config, pool), tokenizer.unused_keys()};
 }
 
-// Returns a function that computes the work of `data`, or an upper bound without data. `data` must outlive the result.
+// Returns a function that computes the work of `data`. If `data` is empty, the function returns an upper bound. `data`
+// must outlive the function.
 WorkOf work_of_data(const PlannedData& data) {
   if (!data.train) return largest_work;
   return [&data](const Settings& s) { return training_work(s, *data.train, data.eval ? &*data.eval : nullptr); };

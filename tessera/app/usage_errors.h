@@ -23,7 +23,8 @@ bool begins_a_verb(const std::string& word, const std::vector<Verb>& verbs);
 std::string remedy_for_word(const std::string& word, const std::vector<std::string>& words, Groups groups,
                             const std::vector<Verb>& verbs);
 
-// Throws UsageError unless `path`, the value of a setting, is empty, does not exist, or is a regular file.
+// `path` is the value of `setting`. It must be empty, a path that does not exist, or a regular file. Otherwise throws
+// UsageError.
 void check_target(const ResolvedSettings& resolved, const std::string& setting, const std::string& path);
 
 // Throws UsageError if settings that the verb requires are missing. The error names all of them.

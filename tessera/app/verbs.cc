@@ -4,7 +4,7 @@ namespace tessera {
 
 // Settings of a model. A model is read from a folder or made from flags.
 static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
-// Settings that change what a training run computes. A plan takes them too.
+// Settings that change what a training run computes. `tessera plan` also takes these settings.
 static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
                                     kTrainEvaluation | kEvalBatch | kScoring | kGeneration | kSharding | kGradients;
 static constexpr Groups kTrainVerb =

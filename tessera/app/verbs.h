@@ -21,8 +21,8 @@ struct Verb {
   std::vector<std::string> one_of{};        // in addition, at least one of these settings must be given
   std::string operands{};                   // words without a flag, for help: "RUN..."; empty: it takes none
   int (*run)(const Invocation&) = nullptr;  // returns the exit code; throws Error
-  // True for `config`: its first word may be the name of another verb. It then takes the settings of that verb and
-  // requires none.
+  // True for `config`: the word after it may be the name of another verb. It then takes the settings of that verb, but
+  // requires none of them.
   bool about_verb = false;
   // True for `slurm`: its flags end where the command of another verb begins.
   bool takes_command = false;

@@ -25,8 +25,9 @@ struct ChartOptions {
 // Text for HTML: escapes & < > " ', and replaces invalid UTF-8 and control characters.
 std::string html_escaped(std::string_view text);
 
-// Keeps at most `most` points of a curve: the first and the last. It divides the points between them into stretches of
-// equal numbers of points, and keeps the lowest and the highest point of each. Keeps all points if `most` is below 4.
+// Keeps at most `most` points of a curve. Always keeps the first and the last point. Divides the points between them
+// into stretches of about equal numbers of points, and keeps the lowest and the highest point of each stretch. Keeps
+// all points if `most` is below 4.
 void thin(std::vector<double>& x, std::vector<double>& y, size_t most);
 
 // Round numbers within [low, high], about `count` of them: steps of 1, 2 or 5 times a power of ten.

@@ -9,8 +9,8 @@
 namespace tessera {
 
 // The names of settings whose values differ among the runs, sorted. Leaves out settings that change no result
-// (output_dir, experiment, tracker, ...). A run without a setting differs from a run with this setting, except if the
-// run has no settings at all.
+// (output_dir, experiment, tracker, ...). If a run lacks a setting, this counts as a different value. Runs whose
+// settings are not known at all do not count.
 std::vector<std::string> settings_that_differ(const std::vector<const RunFolder*>& runs);
 
 // Facts whose differences a comparison must show.
@@ -20,12 +20,12 @@ struct Identity {
 };
 Identity identity_of(const RunFolder& run);
 // "Other data than x: train.json, 500 samples; there train.json, 1,000 samples": one text for each part of the identity
-// that differs. Another number of samples, for example because it grows with the ranks, is other data too.
+// that differs. Another number of samples, for example because it grows with the ranks, also counts as other data.
 std::vector<std::string> unlike(const RunFolder& run, const RunFolder& other, const std::string& name_of_other);
 
-// Groups equal runs: they have the same identity, experiment, number of ranks and settings, except the seed and
-// settings that change no result. A run whose settings are not known is alone in its group. The groups are in the order
-// of their first runs.
+// Groups equal runs: they have the same identity, experiment, number of ranks and settings. The seed and settings that
+// change no result may differ. A run whose settings are not known is alone in its group. The groups are in the order of
+// their first runs.
 std::vector<RunGroup> groups_of(const std::vector<const RunFolder*>& runs);
 
 // "strategy=zero1, nproc=2": the values of the keys.

@@ -26,7 +26,7 @@ Measure eval_loss_at(const RunFolder& run) {
   return eval_loss_of_epoch(run, kEpoch);
 }
 
-// The value of a key of summary.json; for bytes(), in MiB.
+// keyed() reads the value of a key of summary.json. bytes() reads a number of bytes and converts it to MiB.
 std::function<Measure(const RunFolder&)> keyed(const char* key) {
   return [key](const RunFolder& run) { return of_key(run, key); };
 }

@@ -1,5 +1,5 @@
-// The figures of a run in a report: the source, title, unit and decimals of each; and the figures that are derived from
-// a run and a baseline.
+// The figures of a run in a report. Each figure has a source, a title and a unit. Some figures are derived from a group
+// of equal runs and a baseline.
 #pragma once
 
 #include <functional>
@@ -55,7 +55,7 @@ struct Figure {
 
 const std::vector<Figure>& all_figures();
 const Figure* find_figure(std::string_view name);  // by name or alias, dashes or underscores; nullptr: none
-// A declared figure, or a setting or dotted key of summary.json.
+// A figure of all_figures(), or a key: the name of a setting, or a key of summary.json such as "gpu.power_w.mean".
 struct FigureOrKey {
   const Figure* figure = nullptr;
   std::string key{};  // only if `figure` is null

@@ -1,4 +1,5 @@
-// One self-contained page about runs: no network, no script; light and dark, for screens and paper.
+// Makes one HTML page about runs, for screens and paper. The page uses neither the network nor scripts, and has a light
+// and a dark style.
 #pragma once
 
 #include <string>

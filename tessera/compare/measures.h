@@ -23,8 +23,8 @@ Measure cpu_peak(const RunFolder& run);
 Measure cpu_average(const RunFolder& run);
 Measure cpu_mode(const RunFolder& run);
 
-// The figures that the callbacks of KAUST's workshop report (train/callback_figures.h), otherwise similar figures with
-// a note.
+// The figures that the callbacks of KAUST's workshop report (train/callback_figures.h). If a run does not have them,
+// returns similar figures with a note.
 Measure callback_samples(const RunFolder& run);
 Measure callback_memory(const RunFolder& run);
 Measure gpu_utilization(const RunFolder& run);

@@ -55,7 +55,8 @@ std::vector<Cluster> by_folder(const std::vector<PageRun>& runs) {
       clusters.push_back({folder, {run}});
     }
   }
-  // A run that is alone in its folder, such as a baseline, joins the first group below the folder that has room.
+  // A run that is alone in its folder, such as a baseline, joins a group in a folder below: the first group with fewer
+  // than kNumColors runs.
   for (size_t i = 0; i < clusters.size();) {
     const std::string below = clusters[i].title + "/";
     const auto child = std::find_if(clusters.begin(), clusters.end(), [&](const Cluster& c) {

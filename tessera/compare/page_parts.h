@@ -24,7 +24,8 @@ struct Cluster {
 
 // Up to kNumColors runs make one cluster without a title. More runs are grouped by folder. A run's folder is the part
 // before the last '/' of its experiment's name, or of its path if it has no experiment. A run that is alone in its
-// folder joins a group below this folder: the first that has room. Larger groups are divided.
+// folder joins a group in a folder below this one: the first group with fewer than kNumColors runs. A group of more
+// than kNumColors runs is divided.
 std::vector<Cluster> clusters_of(const Comparison& comparison);
 
 std::string html_label(const std::string& text);  // escaped, with places where a line may break

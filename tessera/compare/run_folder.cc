@@ -29,7 +29,8 @@ bool has_entry(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// The value of a TOML line: a text without its quotes, or another value as it is, up to a comment.
+// The value of a TOML line: a text without its quotes, or another value unchanged. A comment after the value is
+// omitted.
 std::string toml_value(std::string_view text) {
   if (!text.starts_with('"')) {
     text = text.substr(0, text.find('#'));

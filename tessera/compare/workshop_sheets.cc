@@ -10,8 +10,8 @@ namespace tessera {
 
 namespace {
 
-// The runs of an experiment that fill a cell, and notes. If the runs of the experiment are not equal, these are the
-// first group of equal runs, and a note names the others.
+// The runs of an experiment that fill a cell, and notes. If not all runs of the experiment are equal, the first group
+// of equal runs fills the cell, and a note names the other runs.
 struct Found {
   RunGroup group;
   std::vector<std::string> notes;

@@ -1,5 +1,6 @@
 // Lets ranks write directly to the launcher's standard output and error. The launcher passes the descriptors to its
-// ranks through a socket. The pipes of mpirun mix and delay lines, and they are not terminals.
+// ranks through a socket. Without this, the output would go through the pipes of mpirun, which mix and delay lines and
+// are not terminals.
 #pragma once
 
 #include <string>
@@ -23,8 +24,8 @@ class StreamSocket {
   int descriptor_ = -1;
 };
 
-// The rank's end: takes over the launcher's standard error, and its standard output if the rank `prints`. If that
-// fails, the rank keeps mpirun's pipes.
+// The rank's end: takes over the launcher's standard error. If the rank `prints`, also takes over the launcher's
+// standard output. If it cannot take them over, the rank keeps mpirun's pipes.
 void take_launchers_streams(const std::string& socket_name, bool prints);
 
 }  // namespace tessera

@@ -26,8 +26,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
 // The time from a failure until this launcher kills the other ranks.
-constexpr auto kGrace = std::chrono::milliseconds(3000);     // if mpirun should end them itself, before this time
-constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // if mpirun does not end them; as long as Open MPI waits
+constexpr auto kGrace = std::chrono::milliseconds(3000);     // mpirun usually ends them itself before this time
+constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // mpirun never ends them; Open MPI waits equally long
 constexpr int kLookAround_ms = 100;
 
 Environment rank_environment(const Environment& environment, const std::string& link) {
@@ -105,7 +105,7 @@ std::string beginning_of(const std::string& command) {
   std::string text(1024, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), pipe.get()));
   while (std::fgetc(pipe.get()) != EOF) {
-  }  // reads the rest, because a closed pipe would kill the command
+  }  // reads the remaining output, because a closed pipe would kill the command
   return text;
 }
 

@@ -21,8 +21,8 @@ class RankWatch {
   // Adds the descriptors of all living ranks that have joined the board. A descriptor becomes readable when its process
   // ends.
   void add_to(std::vector<pollfd>& events);
-  // The ranks whose processes have ended since the last call, without an orderly end and without a reported failure.
-  // Without pidfd_open (before Linux 5.3) a process counts as ended only when a call finds it gone.
+  // The ranks whose processes have died since the last call. Ranks that ended in an orderly way or reported a failure
+  // do not count. Without pidfd_open (before Linux 5.3) a process counts as ended only when a call finds it gone.
   std::vector<int> newly_lost();
   // The signal that killed a rank that is gone; 0: none, or unknown (before Linux 6.15). Waits up to 0.5 s until the
   // parent has reaped the process.

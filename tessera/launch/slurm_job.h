@@ -14,12 +14,12 @@ namespace tessera {
 struct SlurmJob {
   Settings settings;                   // the resources (group kSlurm)
   MpiFlavour mpi;                      // of the program
-  std::string program;                 // its path on the nodes
+  std::string program;                 // the path of the program on the nodes
   std::vector<std::string> arguments;  // "train" and what follows it
   std::string name;
   std::string working_folder;  // absolute; paths in `arguments` are relative to it
   std::string job_folder;      // absolute; the folder of the log. It must exist when the job starts
-  std::string job_file;        // as the user submits it
+  std::string job_file;        // the path of the job file, as the user gives it to sbatch
   std::string written_by;      // the program's version, for a comment
 };
 

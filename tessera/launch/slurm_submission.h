@@ -19,8 +19,8 @@ struct SlurmSubmission {
 // if that job fails. For Slurm, a job that is queued again has not ended.
 std::string slurm_submission_text(const SlurmSubmission& submission);
 
-// Runs a program that PATH finds, with the streams of this process, and waits for its end. Returns the exit code, or
-// 128 + n if signal n killed it. Throws RunError if it cannot start.
+// Finds a program on PATH, runs it with the streams of this process, and waits for its end. Returns the exit code, or
+// 128 + n if signal n killed it. Throws RunError if the program cannot start.
 int run_and_wait(const std::vector<std::string>& words);
 
 }  // namespace tessera

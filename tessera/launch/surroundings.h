@@ -4,13 +4,14 @@
 
 namespace tessera {
 
-// Call it first in main, before any thread starts and any file is opened.
+// Changes the inherited state as follows. Call prepare_process() first in main, before any thread starts and any file
+// is opened.
 //
 //   signal mask        empty: a parent that blocks signals does so for itself
 //   SIGCHLD            default: if it is ignored, a process cannot learn how its children end
 //   SIGPIPE, SIGXFSZ   ignored: a write that fails returns an error, with a message
 //   SIGHUP, SIGINT     stay ignored if the parent ignored them, as nohup and a shell's `&` do on purpose
-//   streams 0, 1, 2    open: a stream that was closed refuses reads and writes, so no file of the run gets its number
+//   streams 0, 1, 2    open: a closed stream is opened, but refuses reads and writes. No later file gets its number
 void prepare_process();
 
 // Whether the parent wants the process to ignore this signal: SIGHUP under nohup, SIGINT in a shell's background. False

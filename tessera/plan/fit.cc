@@ -143,7 +143,7 @@ bool is_consistent(const Settings& settings, const PlannedRank& rank) {
   try {
     ResolvedSettings resolved;
     resolved.settings = settings;
-    resolved.settings.fit = 0;  // check the offload of this candidate
+    resolved.settings.fit = 0;  // not --fit: the check must cover the offload of this candidate
     resolved.groups = kSharding;
     resolved.num_ranks = rank.world_size;
     check_sharding(resolved);

@@ -67,7 +67,8 @@ struct FitRequest {
 struct FitResult {
   std::optional<Configuration> best;
   // Configurations that do not fit and are faster than `best` (all, if nothing fits), the fastest first. Each
-  // combination of strategy, offload, and no or all blocks checkpointed appears at most once, with one batch size.
+  // combination of strategy, offload and checkpointing (no blocks or all blocks) appears at most once, with one batch
+  // size.
   std::vector<Configuration> faster;
   std::optional<Configuration> smallest;  // if nothing fits: the configuration with the least excess
 };

@@ -20,7 +20,7 @@ inline constexpr int64_t kMaxPlannedTokens = kMaxBatchTokens;
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
                    const PlannedRank& rank);
 
-// The ranks of a run on one machine, for the memory check.
+// The ranks of a run that are on this machine, for the memory check.
 struct LocalRanks {
   int count = 1;
   bool with_first = true;  // they include the world's rank 0
@@ -30,8 +30,8 @@ struct LocalRanks {
 std::optional<int64_t> usable_gpu_bytes(Device& device);
 
 // Plans the work, and compares the needs of all ranks on this machine with the available memory, including the limit of
-// the control group. On GPUs, also compares the needs of rank.rank with `gpu_bytes`. If the run does not fit, throws
-// OutOfMemoryError with the needed and the available bytes, and with the command of a run that fits.
+// the control group. On GPUs, also compares the needs of the rank `rank.rank` with `gpu_bytes`. If the run does not
+// fit, throws OutOfMemoryError with the needed and the available bytes, and with the command of a run that fits.
 void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                   LocalRanks local, std::optional<int64_t> gpu_bytes);
 

@@ -123,7 +123,7 @@ class LedgerRows {
 
  private:
   Table& table_;
-  const Plan* other_;  // rows equal to this plan's are omitted, except totals; nullptr: no row is
+  const Plan* other_;  // rows equal to this plan's are omitted, except totals; nullptr: none is omitted
   int num_rows_ = 0;
 };
 

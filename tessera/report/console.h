@@ -26,7 +26,7 @@ class Console {
   // What to do if standard output cannot be written.
   enum class LostOutput {
     ends_the_verb,  // the verb only prints: throws OutputClosedError if the reader is gone, else RunError
-    is_noted,       // results are in files: print one warning on standard error and continue
+    is_noted,       // results are in files: prints one warning on standard error and continues
   };
   struct Output {
     Terminal terminal;

@@ -24,7 +24,8 @@ double round_decimals(double value, int decimals);
 std::string to_python(const Record& value);
 
 // One line of JSON: {"loss": 4.895, "done": true}. Numbers have the form of python_repr(), so every finite double reads
-// back unchanged. NaN and infinities become null, because JSON has none. Bytes that are not UTF-8 become U+FFFD.
+// back unchanged. NaN and infinities become null, because JSON has no such numbers. Bytes that are not UTF-8 become
+// U+FFFD.
 std::string to_json(const Record& value);
 
 // The same on several lines, indented by two spaces. Lists of plain values stay on one line. No newline at the end.

@@ -351,7 +351,7 @@ class Expansion {
   const TrainCommand& train_;
   std::string output_template_;
   std::vector<SweepValue> flags_;
-  std::set<size_t> fitting_;  // exclusions that fit a combination
+  std::set<size_t> fitting_;  // exclusions that match a combination
   std::vector<Draft> drafts_;
   std::vector<std::vector<SweepValue>> values_;  // the values of each draft, after the evaluation of rules
   std::map<std::string, std::string> recipes_output_dir_;

@@ -44,20 +44,21 @@ struct SweepProgress {
 // "Sweep 3/12 (1 failed), nproc=2 0:12, 4:10 left" in at most `columns` columns.
 std::string progress_text(const SweepProgress& progress, int columns);
 
-// Estimates the seconds that `num_left` runs still take, including the current run. Each run takes the mean of
-// `finished_s`. `run_s`: the time that the current run has already taken. Returns nothing if no run has finished.
+// Estimates the seconds that `num_left` runs still take, including the current run. Assumes that each run takes the
+// mean of `finished_s`. `run_s`: the time that the current run has already taken. Returns nothing if no run has
+// finished.
 std::optional<double> estimated_left_s(const std::vector<double>& finished_s, size_t num_left, double run_s);
 
+struct SweepEnd {
+  std::vector<SweepResult> results;
+  int exit_code = 0;
+};
 // Starts every run that is not done, in order, and continues after a failure. A stop signal goes to the current run,
 // and no other run starts. Returns one result for each run, and the exit code of the sweep:
 //   0        all runs are done
 //   1        a run failed or is in use
 //   75       a signal stopped the sweep; or runs were stopped, and no run failed or is in use
 //   128 + n  a second signal n ended the current run
-struct SweepEnd {
-  std::vector<SweepResult> results;
-  int exit_code = 0;
-};
 SweepEnd run_sweep(const std::vector<SweepRun>& runs, Console& console);
 
 // The results as a table, followed by the errors of failed runs.

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files whose names end like this are shared by recipes, and are not recipes themselves.
+// Recipes share the files whose names end like this. These files are not recipes themselves.
 constexpr const char* kSharedFile = "base.toml";
 
 std::optional<SettingValue> scalar_of(const toml::node& node) {

@@ -29,9 +29,9 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
                                             int64_t batch_size, Console& console, const StopNow& stop = {});
 
 // Continues all prompts, with batches of `batch_size` prompts per rank. After each batch, calls `take` on all ranks
-// with the texts of all ranks, in the order of their prompts. `first` is the index of the first of these prompts. Rank
-// 0 gets the first prompt. Sets options.first_number, so the result does not depend on ranks and batches. Returns false
-// if `stop` returned true. Collective.
+// with the texts of all ranks, in the order of their prompts. `first` is the index of the first prompt of the batch,
+// and rank 0 generates its text. Sets options.first_number, so the result does not depend on ranks and batches. Returns
+// false if `stop` returned true. Collective.
 using TakeTexts = std::function<void(int64_t first, const std::vector<std::vector<int32_t>>& texts)>;
 bool generate_all(Engine& engine, Communicator& world, std::span<const std::vector<int32_t>> prompts,
                   int64_t batch_size, GenerationOptions options, const TakeTexts& take, const StopNow& stop = {});
@@ -49,8 +49,8 @@ std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& w
                                                  Scoring scoring, Console& console, const StopNow& stop = {});
 
 // {id: answer}, the predictions in the format of SQuAD's own evaluation script. A row without an id gets its index
-// (from 0) as the id. If ids repeat, the first row keeps the id, and the script finds its answer. The other rows get
-// "id#2", "id#3", …, and the console prints a warning.
+// (from 0) as the id. If several rows have the same id, the first one keeps it, and the script uses the answer of this
+// row. The other rows get "id#2", "id#3", …, and the console prints a warning.
 Record predictions_by_id(const std::vector<Example>& examples, const std::vector<std::string>& predictions,
                          Console& console);
 

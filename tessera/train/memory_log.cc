@@ -53,7 +53,7 @@ std::vector<LoggedGpu> gpus_of(const std::vector<RankFacts>& node, const Nvml& n
   return gpus;
 }
 
-// Sets the GPUs of `sources`. Returns why there is no log of GPU memory. Empty if there is one.
+// Sets the GPUs of `sources`. If there is no log of GPU memory, returns the reason, otherwise an empty text.
 std::string find_gpus(MemorySources& sources, const RankFacts& mine, const std::vector<RankFacts>& node,
                       bool is_first_of_node) {
   if (mine.gpu.empty()) return "The run uses no GPU";

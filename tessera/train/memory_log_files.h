@@ -36,13 +36,13 @@ struct MemoryLogNames {
   std::filesystem::path folder;
   int rank = 0;
   std::string host{};            // the host name of this node, also for summary.json
-  bool has_other_nodes = false;  // if true, the names of a node's files contain the host
+  bool has_other_nodes = false;  // the run has several nodes; names of a node's files then contain the host
 };
 
 class MemoryLogFiles {
  public:
-  // Creates the files. Files of an earlier start get a number: cpu_memory_log.txt becomes cpu_memory_log.1.txt. Throws
-  // RunError.
+  // Creates the files. Renames files of an earlier start with a number: cpu_memory_log.txt becomes
+  // cpu_memory_log.1.txt. Throws RunError.
   MemoryLogFiles(const MemoryLogNames& names, MemorySources sources);
 
   // Appends one sample to each file. `elapsed_s`: seconds since the start of the log, from a monotonic clock. Throws

@@ -286,8 +286,8 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
   } else {
     record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
   }
-  // After the settings, because some of them determine the samples. If such a setting differs, messages then name the
-  // setting first.
+  // These keys follow the settings, because some settings determine the samples. If such a setting differs, messages
+  // then name the setting first.
   record["dataset_samples"] = samples.size();
   record["dataset_checksum"] = checksum_of(samples);
   return record;

@@ -30,7 +30,7 @@ struct EpochRow {
 // Indicators of a run that diverges.
 struct TrainHealth {
   int64_t num_skipped = 0;           // steps whose update was skipped
-  int64_t skipped_in_a_row = 0;      // skipped updates since the last update, except in the search for the loss scale
+  int64_t skipped_in_a_row = 0;      // skips since the last update; those in the search for the loss scale do not count
   std::optional<double> first_loss;  // the first finite loss
   // Step of the last sound checkpoint; -1: none. A checkpoint is sound if a later step updated the parameters, or was
   // skipped only because of the search for the loss scale.
@@ -71,8 +71,8 @@ struct TrainState {
   // Reads the text of to_json(). Throws InputError if a key is missing or has another type. `where`: the file, for the
   // error.
   static TrainState from_json(const std::string& text, const std::string& where);
-  // The same. Also throws UsageError if the fingerprint in the text differs from `fingerprint`. The error lists the
-  // settings that differ.
+  // Reads the text in the same way, but also throws UsageError if the fingerprint in the text differs from
+  // `fingerprint`. The error lists the settings that differ.
   static TrainState from_json(const std::string& text, const Record& fingerprint, const std::string& where);
   // The fingerprint in the text of to_json().
   static Record fingerprint_in(const std::string& text, const std::string& where);
@@ -88,8 +88,8 @@ std::string checksum_of(const std::vector<Sample>& samples);
 // checkpoint's run, except for keys that may change (continuation.h).
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks);
-// All ranks must have the same fingerprint. Otherwise every rank throws a UsageError that names a rank and the key.
-// Collective.
+// All ranks must have the same fingerprint. Otherwise every rank throws a UsageError that names the key and a rank with
+// a different value. Collective.
 void check_ranks_agree(Communicator& world, const Record& fingerprint);
 
 // Writes the arrays of an engine and the state to a checkpoint.

@@ -45,7 +45,7 @@ class Trainer {
   int run();
   // Makes run() record its measurements with trackers. Call it before run().
   void track(TrackerOptions options) { tracker_options_ = std::move(options); }
-  // The result of a check before the run, for summary.json; null: there was none.
+  // Sets the result of the check of --preflight, for summary.json; null: there was no check.
   void note_preflight(Record result) { preflight_ = std::move(result); }
   // Releases the output folder for other runs, unless a thread may still write a checkpoint there. Call it only if the
   // process ends immediately afterwards.
@@ -119,7 +119,7 @@ class Trainer {
   bool fused_;
   WorkBounds work_;
   Engine engine_;
-  std::optional<ModelWriter> model_writer_;  // once the types of the initial model are known
+  std::optional<ModelWriter> model_writer_;  // created when the types of the initial model are known
   Record fingerprint_, preflight_;
 
   const std::vector<int64_t> lengths_;  // [samples] in tokens
@@ -134,7 +134,7 @@ class Trainer {
   int64_t last_saved_step_ = -1;
   int64_t bytes_sent_ = 0;                 // sent by this rank during training
   bool warned_of_loss_ = false;            // the warning about an exploding loss was printed
-  bool rotates_ = false;                   // after the next step, remove old checkpoints; this step tests the newest
+  bool rotates_ = false;                   // after the next step, which tests the newest checkpoint, remove old ones
   std::optional<MetricsLog> metrics_;      // first rank only
   TrackerOptions tracker_options_;         // from track()
   std::unique_ptr<Trackers> trackers_;     // first rank only

@@ -30,7 +30,7 @@ void Trainer::checkpoint() {
   if (progress_) progress_->resume();
 }
 
-// Removes old checkpoints. A checkpoint that is still being written does not count. Keeps the
+// Removes old checkpoints. A checkpoint that is still being written does not count as a checkpoint here. Keeps the
 // checkpoint of the best model. While updates are skipped, also keeps the last checkpoint that is known to be sound,
 // because finite parameters can still be too large for the computation.
 void Trainer::rotate() {

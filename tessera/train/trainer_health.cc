@@ -16,7 +16,7 @@ static std::string numbers_of(const StepResult& result) {
                      text(result.gradient_norm));
 }
 
-// Advice: settings that make updates smaller or use a wider type.
+// Returns advice: settings that make updates smaller or use a wider type.
 static std::string remedy_of(const Settings& settings) {
   using P = Settings::Precision;
   const char* const wider = settings.precision == P::fp16   ? ", or use --precision bf16 or fp32"
@@ -102,7 +102,8 @@ void Trainer::note_skipped_end() const {
                   updates));
 }
 
-// Ends the run if parameters are not finite, so they are not saved. Call it before any file is replaced. Collective.
+// Ends the run if parameters are not finite. Therefore such parameters are never saved. Call it before any file is
+// replaced. Collective.
 void Trainer::check_parameters() {
   const std::optional<int64_t> unit = engine_.find_non_finite_unit();
   if (!unit) return;

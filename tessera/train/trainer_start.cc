@@ -209,7 +209,7 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
   state_.origin = full_path(checkpoint.folder()).string();
   state_.best_metric.reset();  // the best checkpoint is not in this folder
   state_.best_step = 0;
-  state_.health.sound_checkpoint = -1;  // this checkpoint is in the other folder too
+  state_.health.sound_checkpoint = -1;  // the sound checkpoint is not in this folder either
   state_.stop_steps.clear();
   make_way();
   if (worker_.is_first()) {

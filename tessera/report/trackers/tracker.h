@@ -18,7 +18,7 @@ struct TrackerRow {
 class Tracker {
  public:
   virtual ~Tracker() = default;
-  // The number of rows in the tracker's files. They are the first rows of metrics.jsonl.
+  // The number of rows in the tracker's files. Row i holds the numbers of line i of metrics.jsonl.
   virtual int64_t num_rows() const = 0;
   virtual void append(const TrackerRow& row) = 0;
   // Records the state of the machine: gpu.0.memoryAllocatedBytes, ...

@@ -25,8 +25,8 @@ class Trackers {
  public:
   using Note = std::function<void(const std::string&)>;
   // `lines`: the records of metrics.jsonl at the start. `runtime_s`: the runtime so far. After construction, each
-  // tracker has exactly these rows: it keeps those from an earlier part of the run, removes other rows, and adds
-  // missing rows.
+  // tracker has exactly one row for each of `lines`: it keeps these rows from an earlier part of the run, removes other
+  // rows, and adds missing rows.
   Trackers(const TrackerOptions& options, const std::vector<Record>& lines, double runtime_s, Note note);
   ~Trackers();  // marks a run that did not finish() as failed
   Trackers(const Trackers&) = delete;

@@ -17,8 +17,8 @@ class WandbTracker : public Tracker {
   struct Place {                      // of a run
     std::string run_id, folder_name;  // empty: a new run
   };
-  // Creates the folder of the run in `parent`. `earlier`: the run in `parent` to continue. Keeps its first
-  // `rows_to_keep` rows.
+  // `earlier`: the run in `parent` to continue. Its first `rows_to_keep` rows (records of metrics.jsonl) are kept.
+  // Without `earlier`, or if its log is missing, creates a new folder.
   WandbTracker(const std::filesystem::path& parent, const Place& earlier, int64_t rows_to_keep,
                const WandbVariables& variables, const Record& config);
 
