@@ -75,7 +75,8 @@ class Outputs(BadInputTest):
         self.assert_same_results("whole", "disk/out")
 
     def test_metrics_on_a_full_disk(self):
-        """metrics.jsonl reaches a size limit, as on a full disk: the run fails, and all records in it are complete."""
+        """metrics.jsonl reaches a size limit, as on a full disk. The run fails. All records in the file are
+        complete."""
         self.fails_late("out", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)))
         for line in self.read("out", "metrics.jsonl").splitlines():
             json.loads(line)

@@ -127,7 +127,8 @@ class Elsewhere(Continued):
         self.run_train("out")
 
     def test_the_same_settings(self):
-        """The new run repeats the steps after the checkpoint, and has the records of the steps before it."""
+        """The new run repeats the steps after the checkpoint, and has the records of the steps before the
+        checkpoint."""
         before = self.contents("out")
         err = self.run_train("new", "--resume", "out/checkpoint-6")
         self.assertIn("A new run from out/checkpoint-6 (step 6 of 18)", err)

@@ -92,7 +92,7 @@ class BadRows(DataUseTest):
         self.assertEqual([place.split(": ")[0] for place in use["skipped"]], ["mixed.jsonl:24", "mixed.jsonl:6"])
         self.assertGreater(use["tokens_dropped"], 600)
         # Malformed rows are removed before the samples get their order, so this file gives the results of the good
-        # rows. A row that is too long keeps its place in the order, so the file does not contain the long row.
+        # rows. A row that is too long keeps its place in the order, so malformed.jsonl does not contain the long row.
         self.write("malformed.jsonl", jsonl([*self.good[:5], self.bad[0], *self.good[5:]]))
         self.train("same", "--dataset", "malformed.jsonl", job=JOB)
         self.assert_same_results("good", "same")

@@ -58,7 +58,7 @@ class Draws(GenerateTest):
         self.assertEqual(len({tuple(line["ids"]) for line in all_at_once}), 5)  # equal prompts get different texts
         for size in ["1", "2", "3"]:
             self.assertEqual(self.lines(*words, "--eval-batch-size", size), all_at_once)
-        # The number of a prompt selects its draws. The first prompt of a file has the same number as a single prompt.
+        # A prompt's number selects its random draws. A single prompt has the same number as the first prompt of a file.
         self.assertEqual(self.result("--prompt", "Who", *SAMPLED)["ids"], all_at_once[0]["ids"])
 
     def test_every_device_and_number_of_threads_gives_the_same_texts(self):

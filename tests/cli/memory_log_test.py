@@ -30,7 +30,7 @@ def skipped(count, path):
 
 def gpu_lines(folder):
     """What `tessera memory` must print about GPU logs: for each GPU (its index is in column 2), the peak, average and
-    all modes of column 4. The first line of a log is a header."""
+    all modes (most frequent values) of column 4. The first line of a log is a header."""
     names = sorted(name for name in os.listdir(folder) if name.startswith("gpu_memory_log") and name.endswith(".csv"))
     if not names:
         return f"[!] No GPU logs found in {folder}\n"
@@ -187,7 +187,8 @@ class Logs(TinyJobTest):
         self.assertIn("CPU Memory Usage (cpu_memory_log)\n", out)
 
     def test_a_full_disk_ends_the_log_and_not_the_run(self):
-        # The run writes three times before the fault: the header of the CPU log, and the first sample of both logs.
+        # The run writes three times before the fault: the header of the CPU log, and the first sample of each of the
+        # two logs.
         env = {"LD_PRELOAD": LIBRARY, "FAULT_CALLS": "pwrite", "FAULT_PATH": "/logs/", "FAULT_CALL": "4",
                "FAULT_TIMES": str(10 ** 6), "FAULT_KIND": f"error {errno.ENOSPC}"}
         words = [*OF_ANY_DEVICE, "--device", "cpu", "--max-steps", "2", "--output-dir", "out"]

@@ -22,8 +22,8 @@ class Owner(Continued):
                           str(TIMEOUT_S)]
 
     def on_host(self, name):
-        """Returns words to put before a command. They run it as on another host: with another host name and without a
-        network."""
+        """Returns words to put before a command. With these words, the command runs as on another host: it has another
+        host name and no network."""
         words = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-u", "-n", "sh", "-c",
                  f'hostname {name} && exec "$@"', "sh"]
         tried = subprocess.run([*words, "true"], stderr=subprocess.DEVNULL, check=False) if shutil.which("unshare") else None

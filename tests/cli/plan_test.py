@@ -30,7 +30,8 @@ class Ledger(PlanTest):
     def test_is_what_ranks_hold_and_send(self):
         for words in [["--nproc", "1", "--offload", "optimizer,gradients", "--save-async"],
                       ["--nproc", "1", "--offload", "optimizer:file", "--offload-dir", "files", "--save-async"],
-                      # Evaluations during checkpoints in the background. Such a checkpoint holds a copy of the states.
+                      # Evaluations run while checkpoints are written in the background. Such a checkpoint holds a copy
+                      # of the states.
                       ["--nproc", "2", "--strategy", "zero2", "--save-async", "--save-strategy", "steps", "--save-steps", "1",
                        "--eval-strategy", "steps", "--eval-steps", "1", "--eval-generation", "--eval-dataset",
                        "eval.jsonl", "--max-new-tokens", "3"],
@@ -97,7 +98,7 @@ class Ledger(PlanTest):
         self.assertEqual(plan["first_rank"]["pinned_bytes"], 0)
         # In a micro-batch, every unit is reduced once. It is gathered before its forward and its backward pass, unless
         # it is still in memory. In the backward pass, the root and the last units of the forward pass are still in
-        # memory. In the next micro-batch, the first units are.
+        # memory. At the start of the next micro-batch, the first units are still in memory.
         several = self.plan(*words, "--grad-accum", "2")
         two = several["step_bytes_sent"] - plan["step_bytes_sent"]
         whole = 4 * plan["num_parameters"] * 511 // 512
@@ -136,7 +137,7 @@ class Ledger(PlanTest):
         for precision in ["bf16", "fp16"]:
             halved = self.plan(*words, "--precision", precision)["first_rank"]["device"]["step"]
             self.assertEqual(2 * halved["parameters"], fp32["first_rank"]["device"]["step"]["parameters"])
-            self.assertEqual(halved["master"], halved["parameters"])  # the lower 16 bits of fp32
+            self.assertEqual(halved["master"], halved["parameters"])  # the 16 bits that complete each fp32 master
         self.assertEqual((fp32["memory_bytes"], fp32["fits"]), (80 * 2 ** 30, True))
         self.assertFalse(self.plan(*words[:-1], "1GiB")["fits"])
 
@@ -324,7 +325,7 @@ class Advice(TinyJobTest):
 
 @unless_sanitized
 class ResidentMemory(PlanTest):
-    """The resident memory that the kernel counts differs from the plan by at most 5% and a constant. The constant
+    """The resident memory that the kernel counts differs from the plan by at most 5% plus a constant. The constant
     covers the program, its libraries (also MPI's), tokenizer, data and the stacks of threads. It also covers allocated
     pages that a run never touches."""
     CONSTANT = 32 * MIB

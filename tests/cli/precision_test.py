@@ -27,8 +27,8 @@ class PrecisionTest(TinyJobTest):
 
 class Training(PrecisionTest):
     def test_close_to_single_precision(self):
-        """The relative difference of the first losses is at most 4 u: a few roundings per layer (tests/unit/engine). u
-        is the rounding error of the type. Later losses differ more."""
+        """The relative difference of the first losses is at most 4 u, for the reason in
+        tests/unit/engine/halves_test.cc. u is the rounding error of the type. Later losses differ more."""
         self.train("fp32", "--epochs", "2")
         single = self.metrics("fp32", "train")
         for name, u in [("bf16", 2**-8), ("fp16", 2**-11), ("bf16 bf16", 2**-8)]:
@@ -55,7 +55,8 @@ class Training(PrecisionTest):
                     self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
 
     def test_the_saved_model_is_the_master(self):
-        """eval rounds the masters as the run did, and gets the same metrics. generate gives the answers of eval."""
+        """eval rounds the masters in the same way as the training run, and gets the same metrics. generate gives the
+        same answers as eval."""
         self.train("out", "--precision", "bf16", "--epochs", "2")
         words = ["--model", "out/model", "--precision", "bf16", "--max-new-tokens", "5"]
         code, out, err = self.run_tessera("eval", *words, "--eval-dataset", "eval.jsonl", "--eval-generation", "--json",
@@ -154,7 +155,7 @@ class LossScale(PrecisionTest):
         self.assertGreater(len(skipped), 1)
         self.assertEqual(summary["skipped_steps"], len(skipped))
         self.assertEqual(summary["loss_scale"], 2.0 ** (24 - len(skipped)))
-        for i, record in enumerate(skipped):  # each halves the scale
+        for i, record in enumerate(skipped):  # each overflow halves the scale
             self.assertEqual(record["loss_scale"], 2.0 ** (24 - i))
             self.assertIn(f"Step {record['step']} skipped: gradients overflow at a loss scale of {2 ** (24 - i)}. The "
                           f"new loss scale is {2 ** (23 - i)} (the loss is {record['loss']} and the norm of the ", err)

@@ -70,7 +70,8 @@ class Chaos(TinyJobTest):
         return run.end()
 
     def whole(self, ranks):
-        """The output folders of two runs without a fault: a complete one, and one as after a kill half-way."""
+        """The output folders of two runs without a fault: a complete run, and a run that looks as if it was killed
+        half-way."""
         name, half = f"whole-{ranks}", f"half-{ranks}"
         if not os.path.isdir(self.path(name)):
             code, err = self.run_with(name, ranks)
@@ -84,7 +85,7 @@ class Chaos(TinyJobTest):
         return name, half
 
     def num_calls(self, start, ranks, call_class):
-        """The number of calls of a class in a run without a fault: of rank 0, or of the only process."""
+        """The number of calls of a class that rank 0, or the only process, makes in a run without a fault."""
         key = (start, ranks, call_class)
         if key not in self.counts:
             self.begin(start, ranks)

@@ -20,7 +20,7 @@ class Checkpoints(RanksTest):
         return super().train_ranks(output, *words, ranks=ranks, job=JOB, **options)
 
     def copy(self, output, last, of="whole"):
-        """Copies the run `of`, in the state after a kill that followed the checkpoint of step `last`."""
+        """Copies the run `of`. The copy looks like a run that was killed after the checkpoint of step `last`."""
         shutil.copytree(self.path(of), self.path(output))
         for step in self.checkpoints(output):
             if step > last:
@@ -186,8 +186,8 @@ class FullDisk(Checkpoints):
     JOB = ["--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "1"]
 
     def test_of_one_rank(self):
-        """The run keeps the last good checkpoint and removes the failed one. The next start continues when the disk has
-        space."""
+        """The run keeps the last good checkpoint and removes the failed one. When the disk has space again, the next
+        start continues the run."""
         for words in [], ["--save-async"]:
             words = ["--strategy", "full_shard", *words]
             self.train_ranks_long("whole", *words)

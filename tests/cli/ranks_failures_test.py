@@ -106,8 +106,8 @@ class Killed(RanksTest):
 @unittest.skipIf(os.environ.get("TESSERA_TEST_SANITIZED") == "thread",
                  "the thread sanitizer does not work with a preloaded library")
 class AtCalls(RanksTest):
-    """Signals at counted calls, so that the clock has no influence. The counted calls read another rank's memory or
-    change a file."""
+    """Sends signals at counted calls, so the speed of the machine has no influence. The counted calls read another
+    rank's memory or change a file."""
     JOB = EVALUATED + ["--strategy", "full_shard", "--epochs", "2", "--save-strategy", "steps", "--save-steps", "2",
                        "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
                        "--eval-before", "--forward-prefetch"]
@@ -122,8 +122,8 @@ class AtCalls(RanksTest):
         return self.start(output, job=self.JOB, env=env)
 
     def check_everywhere(self, number, check):
-        """For several calls: starts a new run, sends the signal at this call, checks the end, and continues with the
-        same command."""
+        """For each of several calls: starts a new run, sends the signal at this call, checks how the run ends, and
+        continues the run with the same command."""
         self.train_ranks("whole", job=self.JOB)
         for rank in 0, 1:
             code, err = self.start_counted("counted", rank).end()
@@ -195,7 +195,7 @@ class Stopped(RanksTest):
 
 class Signalled(RanksTest):
     def test_signals(self):
-        """After a signal to one rank, or to the launcher (which forwards it), all ranks agree, save and end."""
+        """After a signal to one rank, or to the launcher (which forwards it), all ranks save and end."""
         self.train_ranks("whole", ranks=3)
         lines = 10
         for rank, number in [(None, signal.SIGTERM), (1, signal.SIGUSR1), (2, signal.SIGTERM), (None, signal.SIGHUP)]:

@@ -125,8 +125,8 @@ class RanksTest(TinyJobTest):
                 self.assertEqual(record.get(key), other.get(key), (key, kind))
 
     def assert_same_sums(self, expected, output, words):
-        """Asserts that two runs have the same results, bit for bit. With --offload on GPUs, the metrics need to agree
-        only except for rounding: a CPU may run AdamW, and only x86 CPUs give the bits of a GPU."""
+        """Asserts that two runs have the same results, bit for bit. With --offload on GPUs, the metrics may differ by
+        rounding errors, because a CPU may run AdamW, and only x86 CPUs give the same bits as a GPU."""
         if ON_GPU and "--offload" in words:
             self.assert_near(expected, output)
         else:

@@ -35,8 +35,8 @@ class Save(RanksTest):
         for start, saves in [
                 ([], [(2, "no_shard"), (2, "zero1"), (3, "full_shard"), (4, "full_shard", *files),
                       (4, "hybrid_shard", "--ranks-per-node", "2"), (4, "zero2", "--offload", "optimizer")]),
-                # A run with --precision bf16 keeps each fp32 value in two halves. Saving joins them, and rounds only to
-                # the type of the file.
+                # A run with --precision bf16 keeps each fp32 value in two halves. Saving joins the halves. The only
+                # rounding is to the type of the file.
                 (["--precision", "bf16"], [(2, "full_shard"), (4, "zero1", "--offload", "optimizer")]),
                 (["--precision", "bf16", "--save-dtype", "fp16"], [(4, "hybrid_shard_zero2", "--ranks-per-node", "2")])]:
             self.begin(*start, "--resume", "none", "--overwrite")

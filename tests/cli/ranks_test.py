@@ -78,7 +78,7 @@ class Exactness(RanksTest):
         self.assertEqual(os.listdir(self.path("files")), [])
 
     def test_parameters_of_a_file(self):
-        """Each rank reads its own parts of the file, or rank 0 reads them for all ranks."""
+        """Each rank reads its own parts of the file, or rank 0 reads the file for all ranks."""
         job = ["--model", "plain/model", *JOB[4:]]  # without --init random
         self.assertEqual(JOB[2:4], ["--init", "random"])
         self.train("alone", "--batch-size", "12", job=job)

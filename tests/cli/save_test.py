@@ -114,7 +114,7 @@ class Types(SaveTest):
         self.loaded = read_tensors(self.path("first", "model", "model.safetensors"))
 
     def saved_types(self, *words):
-        """Trains first/model, and exports the checkpoint too. Returns {tensor: saved type}, and the type in
+        """Trains first/model further, and also exports the checkpoint. Returns {tensor: saved type}, and the type in
         config.json."""
         self.train("out", "--resume", "none", "--overwrite", *words,
                    job=["--model", "first/model", "--dataset", "train.jsonl", "--max-steps", "1", "--threads", "1",

@@ -210,7 +210,8 @@ class Strategies(TinyJobTest):
         self.assertEqual(tokens["completion"], tokens["separate"] + answer_tokens + num_answers)
 
     def test_truncations(self):
-        """With `context`, every answer is kept and carries loss. With `right`, long samples lose their answers."""
+        """With --truncation context, every answer is kept and has loss. With --truncation right, long samples lose
+        answers."""
         self.train("whole")
         for truncation in ["context", "right"]:
             self.train(truncation, "--truncation", truncation, "--max-length", "46")

@@ -114,7 +114,7 @@ inline std::vector<float> as_floats(View values) {
   return floats;
 }
 
-// Gathers the complete arrays in one exchange from the parts that each rank saves. A collective call.
+// Gathers the complete arrays from the parts that the ranks save, in one exchange. This is a collective call.
 inline States all_states(Engine& engine, Communicator& world) {
   struct Piece {
     int64_t unit, kind, begin, size;
@@ -154,7 +154,7 @@ inline States all_states(Engine& engine, Communicator& world) {
 class CpuWithCudaStreams final : public CpuDevice {
  public:
   using CpuDevice::CpuDevice;
-  bool host_visible() const override { return false; }  // as on a GPU: transfers to and from the host use buffers
+  bool host_visible() const override { return false; }  // transfers to and from the host then use buffers, as on a GPU
   std::unique_ptr<Stream> make_stream() override {
     return std::make_unique<cuda::CudaStream>(0, cuda::CudaStream::Waits::in_own_thread);
   }
@@ -190,7 +190,7 @@ class Rig {
     Engine engine({device, host, world, ranks_per_node}, config, options);
     engine.prepare(work_of(num_micro_batches));
     engine.initialize_parameters(5);
-    // Save and load all states once, as a checkpoint does.
+    // Save and load all states once, as a run does when it saves a checkpoint and resumes from it.
     enter(Phase::save);
     Outcome outcome;
     outcome.initial = all_states(engine, world);
@@ -251,7 +251,7 @@ class Rig {
     return outcome;
   }
 
-  // Does as much work on every rank as the bounds given to prepare() allow. The plan assumes this amount.
+  // Gives every rank the largest work within the bounds that prepare() got. The plan is computed for this work.
   template <typename Enter>
   void largest_work(Engine& engine, int num_micro_batches, const Enter& enter) {
     const BatchBounds bounds = work_of(1).training;
@@ -283,7 +283,7 @@ class Rig {
     return outcome;
   }
 
-  // The run as this rank of the test's world. Checks that the ledgers agree with the plan.
+  // Runs the same training as one rank of the test's world. Checks that the ledgers agree with the plan.
   Outcome sharded(const ModelConfig& config, const EngineOptions& options, int num_micro_batches, int ranks_per_node) {
     World& world = test_world();
     const auto device = make_test_device(pool_);
@@ -303,8 +303,8 @@ class Rig {
         const auto category = static_cast<Category>(c);
         if (category == Category::staging && !plan_knows_staging(*device)) continue;
         if (phase == Phase::load && category == Category::staging) {
-          // The plan counts the buffers of load_parameters(). initialize_parameters() takes at most as much host memory
-          // for its buffers.
+          // The plan counts the buffers of load_parameters(). The rig calls initialize_parameters(), whose buffers take
+          // at most as much host memory.
           EXPECT_LE(host->ledger().peak(phase, category), plan.host.peak(phase, category));
           continue;
         }
@@ -323,9 +323,9 @@ class Rig {
   bool pinned_ = false;  // whether the latest sharded run on a GPU used pinned memory; the runs alternate
 };
 
-// The maximum differences between a run and the plain run of the same precision.
+// The maximum relative differences between a run and the plain run of the same precision.
 struct Tolerance {
-  double loss, norm, parameters;  // relative; `parameters` limits the norm of the difference of all parameters
+  double loss, norm, parameters;  // `parameters` limits the norm of the difference of all parameters
 };
 
 // If the n terms of an f32 sum are added in another order, the relative change of the sum is about 1e-7 √n. For the few
@@ -335,11 +335,12 @@ struct Tolerance {
 // rounding error, but AdamW still moves these biases by the learning rate.
 constexpr Tolerance kSinglePrecision{1e-4, 1e-3, 1e-2};
 
-// In 16 bits, such a difference may round an element of an activation to the neighbouring number, at a relative
-// distance of u = 2^-8 (bf16) or 2^-11 (f16). Gradients that are reduced in 16 bits differ by the same amount. The loss
-// and the norm average over such elements. More small gradients change their sign than in f32, so more of AdamW's
-// updates do, too. The attention of a GPU rounds values that the CPU keeps in 32 bits. After an update, the loss
-// contains the rounding errors of the forward pass and of the gradients: up to 1.4 u was measured in f16.
+// In 16 bits, such a difference may change the rounded value of an activation to the neighbouring number, which is at a
+// relative distance of u = 2^-8 (bf16) or 2^-11 (f16). Gradients that are reduced in 16 bits differ by the same amount.
+// The loss and the norm average over such elements. Compared with f32, more small gradients change their sign, and then
+// the updates of AdamW change their sign as well. The attention of a GPU rounds values that the CPU keeps in 32 bits.
+// After an update, the loss contains the rounding errors of the forward pass and of the gradients. In f16, an error of
+// up to 1.4 u was measured.
 inline Tolerance tolerance_of(const EngineOptions& options) {
   const DType reduced = options.sharding.reduce_dtype.value_or(options.dtype);
   if (options.dtype == DType::f32 && reduced == DType::f32) return kSinglePrecision;

@@ -1,5 +1,5 @@
-// Compares every strategy, tier and order of gathering with the plain run: one process on the same global batches. Also
-// compares every ledger with its plan.
+// Compares every strategy, every tier (device, host memory or file) and every order of gathering with the plain run:
+// one process on the same global batches. Also compares every ledger with its plan.
 #include <array>
 #include <map>
 #include <tuple>
@@ -15,8 +15,8 @@ struct Case {
   std::string name;
 };
 
-// Every strategy with every supported combination of an offload below and a GradientSync, with and without checkpointed
-// blocks.
+// Combines every strategy with each offload below and each GradientSync, with and without checkpointed blocks. Omits
+// unsupported combinations.
 std::vector<Case> all_cases() {
   constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
   std::vector<Case> cases;
@@ -62,8 +62,8 @@ int ranks_per_node() {
   return test_world().size() == 4 ? 2 : test_world().size();
 }
 
-// Every `stride`-th case from case `first` on (from 0). If the stride has no common factor with the numbers of
-// offloads, syncs and so on, the cases cover all values of each option.
+// Every `stride`-th case, starting with case number `first` (counted from 0). If the stride has no common factor with
+// the numbers of offloads, syncs and so on, the cases cover all values of each option.
 std::vector<Case> some_cases(size_t stride, size_t first) {
   const std::vector<Case> all = all_cases();
   std::vector<Case> some;
@@ -71,8 +71,8 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
   return some;
 }
 
-// On GPUs or with four ranks: all cases, because only four ranks form two nodes. Otherwise a fifth of the cases: a
-// different fifth for each number of ranks.
+// On GPUs: all cases. With four ranks: also all cases, because only four ranks form two nodes. Otherwise: a fifth of
+// the cases, and a different fifth for each number of ranks.
 std::vector<Case> cases_of_world() {
 #ifdef TESSERA_TEST_CUDA_STREAMS
   const bool all = false;  // the program without CUDA streams runs all cases
@@ -134,8 +134,8 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfQwen3) {
   check(some_cases(17, 11), {}, kMicroBatches, false, "qwen3");
 }
 
-// Tests units with only frozen parameters, units with frozen and trainable ones, and backward passes that end before
-// the embedding. The rig checks that frozen parameters keep their bits.
+// Tests units with only frozen parameters, units with both frozen and trainable parameters, and backward passes that
+// end before the embedding. The rig checks that frozen parameters keep their bits.
 TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithFrozenParameters) {
   const std::vector<std::string> all[] = {
       {"word_embeddings*", "h.0.*"}, {"*.bias"},         {"h.1.*"},
@@ -156,7 +156,7 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithFrozenParameters) {
   check(some_cases(25, 24), {}, kMicroBatches, true, "qwen3", {"*[qkv]_proj.*", "*norm.weight"});
 }
 
-// The order of gathering does not change results, on any tier of the parameters.
+// The order of gathering does not change results. This holds for every tier of the parameters.
 TEST(Engine, EveryOrderOfGatheringGivesThePlainRun) {
   std::vector<Case> cases;
   for (const auto& [strategy, tier] :
@@ -185,8 +185,8 @@ TEST(Engine, StepsOfOneMicroBatchGiveThePlainRun) {
   check(some_cases(7, 0), {}, 1);
 }
 
-// Parameters and activations in 16 bits (once in 32 bits), with 32-bit masters or with bf16 states. Gradients are
-// reduced in 16 or 32 bits.
+// Parameters and activations have 16 bits (in one case 32 bits). The masters have 32 bits, or all states are bf16.
+// Gradients are reduced in 16 or 32 bits.
 TEST(Engine, SixteenBitsGiveThePlainRun) {
   struct Types {
     DType dtype;
@@ -291,7 +291,8 @@ TEST(Engine, ARunRepeatsBitForBit) {
   expect_close(rig.plain(config, options, kMicroBatches), first, kSinglePrecision);
 }
 
-// On a GPU, blocks run as CUDA graphs from the second batch of a size on. Other devices use no graphs.
+// On a GPU, the blocks run as CUDA graphs when a batch has the same size as an earlier batch. Other devices use no
+// graphs.
 TEST(Engine, GraphsChangeNoBit) {
   ThreadPool pool(1);
   World& world = test_world();

@@ -1,4 +1,5 @@
-// Tests with ranks that miss a collective, or call another collective than the others. Needs at least two ranks.
+// Tests with ranks that miss a collective, or call a different collective than the other ranks. The tests need at least
+// two ranks.
 #include "rank_test.h"
 #include "tessera/comm/mpi/message_collectives.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
@@ -6,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// A message may arrive after its collective has failed. The caller may have freed the memory, so nothing may write to
-// it.
+// A message may arrive after its collective has failed. The caller may have freed its memory by then, so the message
+// must not be written to this memory.
 TEST(FailedLane, LeavesMemoryAlone) {
   MPI_Comm messages = MPI_COMM_NULL, host = MPI_COMM_NULL;
   const int rank = test_world().rank(), color = rank < 2 ? 0 : MPI_UNDEFINED;

@@ -40,8 +40,8 @@ int say(const Invocation& invocation) {
   return 0;
 }
 
-// Runs ten steps of collectives with the failure `--prompt ACTION`. Most actions happen on the last rank, in the third
-// step.
+// Runs ten steps of collectives. `--prompt ACTION` selects a failure. Most failures happen on the last rank, in the
+// third step.
 int misbehave(const Invocation& invocation) {
   World& world = *invocation.world;
   const std::string action = invocation.settings().prompt;
@@ -93,7 +93,8 @@ int misbehave(const Invocation& invocation) {
   return 0;
 }
 
-// Works until a rank receives a signal. Then all ranks return 75, or with `--prompt forever` they continue to run.
+// Works until a rank receives a signal. Then all ranks return 75. With `--prompt forever`, they continue to run
+// instead.
 int work(const Invocation& invocation) {
   World& world = *invocation.world;
   if (world.rank() == 0) Console::of_process().print("at work");

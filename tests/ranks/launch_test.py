@@ -204,7 +204,7 @@ class Launch(unittest.TestCase):
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_an_ignored_hangup_stays_ignored(self):
-        """nohup starts programs in the same way, with SIGHUP ignored."""
+        """The program starts with SIGHUP ignored, as under nohup."""
         process = self.at_work(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         process.send_signal(signal.SIGHUP)
         time.sleep(0.2)  # long enough for a reaction, if the run handled the signal
@@ -231,7 +231,8 @@ class Launch(unittest.TestCase):
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_a_reader_that_goes_away(self):
-        """If nobody reads its output, a verb that prints results ends without a message, also with several ranks."""
+        """A verb that prints results ends without a message if nobody reads its output. This also holds with several
+        ranks."""
         reader, writer = os.pipe()
         os.close(reader)
         code, _, err = self.run_program("say", "--nproc", "2", stdout=writer)

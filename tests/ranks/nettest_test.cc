@@ -1,5 +1,5 @@
-// Runs network tests on real ranks. They find no wrong element in healthy collectives, and count the wrong elements of
-// damaged collectives.
+// Runs network tests on real ranks. The tests must find no wrong element in healthy collectives, and must count the
+// wrong elements of damaged collectives.
 #include <functional>
 
 #include "rank_test.h"
@@ -92,7 +92,7 @@ TEST_F(NetTests, OneChangedElementOnOneRankIsCounted) {
     Damaged damaged(*group_, {}, [&](View x) {
       if (is_last) x.data[x.bytes() - 1] ^= std::byte{1};
     });
-    // A network test checks the result twice.
+    // The wrong element counts twice, because a network test checks the result twice.
     EXPECT_EQ(run(damaged, collective, 100'000, DType::f32).wrong, 2) << name_of(collective);
   }
 }
@@ -156,7 +156,7 @@ TEST_F(NetTests, PairsOfRanksAreAllTested) {
   }
 }
 
-// A unit may consist of several ranks, for example the ranks of a node.
+// The units of a pair may consist of several ranks, for example the ranks of a node.
 TEST_F(NetTests, PairsOfUnitsContainAllTheirRanks) {
   if (size_ < 3) return;
   std::vector<int> units(static_cast<size_t>(size_), 1);

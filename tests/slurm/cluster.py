@@ -1,6 +1,6 @@
 """A Slurm cluster of two hosts on one machine. It needs root. Each host has its own namespaces (network, host name,
-processes, mounts, shared memory). A veth pair connects each host with a bridge in a third group of namespaces,
-"switch". stop() ends all processes and namespaces."""
+processes, mounts, shared memory). A veth pair connects each host with a bridge in a third group of namespaces, which is
+named "switch". stop() ends all processes and namespaces."""
 import os
 import re
 import shutil
@@ -124,7 +124,7 @@ class Cluster:
         return done.stdout
 
     def submit(self, job_file, *options, env=None):
-        """Submits a job file. sbatch runs in another folder than that of the file. Returns the number of the job."""
+        """Submits a job file. sbatch does not run in the folder of the file. Returns the number of the job."""
         return self.run("sbatch", "--parsable", *options, job_file, env=env).strip()
 
     def job(self, number):

@@ -46,9 +46,9 @@ TEST(F16, EveryValueMatchesItsFields) {
   }
 }
 
-// Converts arrays and compares them with converted single values. From D, converts every 16-bit value. To D,
-// converts floats with every sign, exponent and upper mantissa. The lowest `num_lost` bits of these floats, which D
-// cannot hold, cover all cases of rounding.
+// Converts arrays and compares them with converted single values. From D to f32, converts every 16-bit value. From f32
+// to D, converts floats with every sign, exponent and upper mantissa. D cannot hold the lowest `num_lost` bits of a
+// float. The values of these bits cover all cases of rounding.
 template <DType D>
 void expect_arrays_convert_as_values(uint32_t num_lost) {
   std::vector<uint16_t> halves;
@@ -70,8 +70,8 @@ void expect_arrays_convert_as_values(uint32_t num_lost) {
   for (size_t i = 0; i < halves.size(); ++i) ASSERT_EQ(halves[i], Element<D>::store(floats[i])) << i;
 }
 
-// If the processor has conversion instructions, arrays use them. This test compares their results with the portable
-// code.
+// If the processor has conversion instructions, the conversion of arrays uses them. This test compares their results
+// with the portable code.
 TEST(F16, ArraysConvertLikeSingleValues) {
   expect_arrays_convert_as_values<DType::f16>(13);
 }
@@ -98,7 +98,7 @@ TEST(Bf16, ArraysConvertLikeSingleValues) {
 
 // A rest is the part of a float that is lost when the float is rounded. Tests floats of every sign, exponent and upper
 // mantissa with each kind of rest, as single values and as arrays. A float halfway between two bf16 values loses one
-// ulp if its bf16 has the smaller magnitude.
+// ulp if it is rounded to the value of smaller magnitude.
 TEST(Bf16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   std::vector<uint32_t> expected;

@@ -160,7 +160,7 @@ TEST(Clocks, TheShortestRoundTripGivesTheOffset) {
   EXPECT_NEAR(offset.seconds, 5, 1e-9);
   EXPECT_NEAR(offset.uncertainty, 1e-6, 1e-12);
   EXPECT_TRUE(offset.exceeds(1));
-  EXPECT_FALSE((ClockOffset{1.5, 0.6}.exceeds(1)));  // may be less than 1 s
+  EXPECT_FALSE((ClockOffset{1.5, 0.6}.exceeds(1)));  // the true offset may be less than 1 s
   EXPECT_TRUE((ClockOffset{-1.5, 0.1}.exceeds(1)));
 }
 

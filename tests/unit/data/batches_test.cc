@@ -286,8 +286,8 @@ TEST(BatchPlan, ByTokensKeepsTheOrderAndFillsMicroBatches) {
   }
 }
 
-// No micro-batch of a round costs less than a micro-batch of the next round. The total costs of the ranks differ by at
-// most the cost of the most costly micro-batch.
+// In each round of a step, every rank gets one micro-batch. No micro-batch of a round costs less than a micro-batch of
+// the next round. The total costs of the ranks differ by at most the cost of the most costly micro-batch.
 TEST(BatchPlan, ByTokensBalancesCosts) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);

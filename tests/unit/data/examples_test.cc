@@ -218,7 +218,7 @@ TEST(Examples, HostileNestingAndRepetition) {
   refusal(std::string(2'000'000, '['));
   std::string deep = "{\"text\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
   EXPECT_THAT(refusal(deep), HasSubstr("nested deeper than 64 levels"));
-  // A long context, and an answer that a naive search compares again at every letter.
+  // A long context and a long answer. At every letter, a naive search would compare almost the complete answer.
   const std::string context(400'000, 'a');
   EXPECT_THAT(refusal(squad(context, question(std::string(200'000, 'a') + "b", 3))), HasSubstr("does not occur"));
   // 2 MB that would expand to 20 GB of contexts.

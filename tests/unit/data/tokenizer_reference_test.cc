@@ -39,7 +39,7 @@ void check_decode(const Tokenizer& tokenizer, const Json& expected) {
   EXPECT_EQ(tokenizer.decode(ids, true), expected.value("text_without_special", text)) << expected;
 }
 
-// The parts that a stream returns, joined, equal the complete text. After each id, the parts so far consist of complete
+// Joined, the parts that a stream returns give the complete text. After each id, the parts so far consist of complete
 // characters and are a prefix of the complete text.
 void check_stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
   TextStream stream(tokenizer, skip_special);
@@ -82,7 +82,8 @@ void check_streams(const Tokenizer& tokenizer, const Json& cases, uint64_t seed)
   }
 }
 
-// The bytes of the tokens, joined, equal the text, except for a space at the start that some decoders drop.
+// Joined, the bytes of the tokens give the decoded text. Some decoders drop a space at the start, so the bytes may have
+// one more space there.
 void check_bytes(const Tokenizer& tokenizer, const Json& expected) {
   std::string bytes;
   for (const auto id : expected["ids"].get<std::vector<int32_t>>()) bytes += tokenizer.bytes_of(id);

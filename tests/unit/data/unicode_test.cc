@@ -50,7 +50,7 @@ std::vector<std::string> all_code_points() {
   return texts;
 }
 
-// Returns the characters that `pattern` matches. Each match must be one character.
+// Returns the characters that `pattern` matches. The pattern must match single characters.
 std::string matched(const std::string& pattern, const std::vector<std::string>& texts) {
   const auto matcher = make_regex_matcher(pattern, "test");
   std::string result;
@@ -70,8 +70,8 @@ std::string in_ranges(const std::vector<CodeRange>& ranges) {
   return text;
 }
 
-// Returns the normal form of every code point alone, and of every code point between a mark of the highest and a mark
-// of the lowest combining class.
+// Returns the normal form of every code point alone, and of every code point between a mark of the highest combining
+// class and a mark of the lowest one.
 std::string all_forms(NormalForm form) {
   std::string text;
   for (char32_t code = 0; code < 0x110000; ++code) {

@@ -149,8 +149,8 @@ TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
   }
 }
 
-// A drawn token depends only on the seed, on its prompt, on the prompt's number and on its position. The test repeats
-// each draw with the logits of the complete text so far.
+// A drawn token depends only on the seed, on the prompt, on the prompt's number and on the token's position. The test
+// repeats each draw with the logits of the complete text so far.
 TEST_F(EngineTest, SampledTextsDoNotDependOnOtherPrompts) {
   for (const ModelConfig& config : {small_config("bloom"), untied(small_config("bloom")), small_config("qwen3")}) {
     const auto engine = make(config, {});

@@ -6,8 +6,9 @@ namespace tessera {
 namespace {
 
 // Simulates updates of 8 blocks with 10 elements each. step() returns the number of blocks whose moments are written
-// late. An update takes one second. Then writing the moments of each of these blocks takes `seconds_per_block`. The
-// next update begins `window` seconds after the update's end, or when the moments are written, if that is later.
+// late, which means after the update's end. An update takes one second. Then writing the moments of each of these
+// blocks takes `seconds_per_block`. The next update begins `window` seconds after the update's end, or when the moments
+// are written, if that is later.
 class Updates {
  public:
   int64_t step(double window, double seconds_per_block = 0.1) {
@@ -44,7 +45,7 @@ TEST(LateMoments, UseMostOfTheTimeBetweenUpdates) {
 TEST(LateMoments, RecoverFromASlowStep) {
   Updates run;
   for (int i = 0; i < 3; ++i) run.step(0.47);
-  EXPECT_EQ(run.step(0.47, 10), 4);  // the process was stopped meanwhile
+  EXPECT_EQ(run.step(0.47, 10), 4);  // the process was stopped while it wrote moments
   EXPECT_EQ(run.step(0.47), 1);
   EXPECT_EQ(run.step(0.47), 4);
 }

@@ -298,7 +298,7 @@ TEST_F(OrderTest, StatesWaitForTheUpdate) {
   after_update("initialize", [&] { engine->initialize_parameters(1); });
 }
 
-// There are three units. Each is one piece of four arrays: parameters, gradients and two moments.
+// There are three units. Each unit is one piece, which has four arrays: parameters, gradients and two moments.
 TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   EngineOptions options;
   options.sharding = options_of({F, F, F});
@@ -331,7 +331,7 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
             "ccc");
 }
 
-// The next step also waits for sums that nobody reads.
+// Even if nobody reads the sums of the gradients, the next step waits until they are complete.
 TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EngineOptions options;
   options.sharding = options_of({H, H, D});
@@ -383,7 +383,7 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
 }
 
 // If a step has one micro-batch, the squares of its gradients are added up on the device, before the gradients leave
-// it. The sum equals the sum of gradients that stay on the device.
+// it. The result is the same as for gradients that stay on the device.
 TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
   ModelConfig config = small_config("bloom");
   config.num_layers = 11;

@@ -60,9 +60,9 @@ TEST(Plan, EqualsTheLedger) {
   }
 }
 
-// Each checkpointed block frees the memory of all values that a block keeps, and costs one more forward pass.
-// If the last block is checkpointed as well, this frees little or nothing, because backward always holds the values of
-// one block.
+// Each checkpointed block frees the memory of all values that a block keeps, and costs one more forward pass of the
+// block. If the last block is checkpointed as well, this frees little or nothing, because backward always holds the
+// values of one block.
 TEST(Plan, EachCheckpointedBlockFreesItsValues) {
   for (const char* architecture : {"bloom", "llama"}) {
     for (const int64_t frozen : {0, 2}) {

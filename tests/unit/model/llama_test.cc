@@ -63,8 +63,8 @@ TEST(Llama, KnownShapesHaveTheirPublishedParameters) {
   }
 }
 
-// For the kernels, queries, keys and values are one tensor, and gate and up are another. This also holds if their sizes
-// are not multiples of the alignment.
+// For the kernels, the projections of queries, keys and values are one tensor. The projections gate and up are another.
+// This also holds if their sizes are not multiples of the alignment.
 TEST(Llama, JoinsTensorsWithoutGaps) {
   for (const char* type : {"llama", "qwen2", "qwen3"}) {
     const auto device = make_counting_device();

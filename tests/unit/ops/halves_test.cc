@@ -49,7 +49,8 @@ class Array {
   std::vector<double> exact_;
 };
 
-// One side of the comparison. Returns its view of an array.
+// One side of the comparison: the tested type, or double. The call returns the view of an array in the type of this
+// side.
 struct Side {
   bool exact;
   View operator()(Array& array) const { return exact ? array.exact() : array.narrow(); }
@@ -239,7 +240,7 @@ TEST_P(Halves, Loss) {
   Array logits = random({N, V}, 1);
   rig_->argmax_rows(logits.narrow(), view(chosen));
   rig_->argmax_rows(logits.exact(), view(exactly));
-  EXPECT_EQ(chosen, exactly);  // rounded values can have several equal maxima
+  EXPECT_EQ(chosen, exactly);  // also if several rounded values are equal maxima
   std::vector<int64_t> draws{0, -1, 1ll << 62, -1ll << 62, 1ll << 60, 77ll << 50, 5ll << 59, -3ll << 58, 9ll << 55};
   const Sampling sampling{.temperature = 0.3, .top_k = 40, .top_p = 0.8};
   rig_->sample_rows(logits.narrow(), view(draws), sampling, view(chosen));
@@ -285,7 +286,8 @@ TEST_P(Halves, SumsOfAllCombinationsOfTypes) {
   EXPECT_NEAR(squares, exact, 3000 * 0x1p-52 * exact);
 }
 
-// Random values and constants are the f32 values, rounded. A shard may begin at any element.
+// A fill with random values or a constant gives the rounded values of the same fill in f32. A shard may begin at any
+// element.
 TEST_P(Halves, FillsAreRoundedFills) {
   constexpr int64_t kElems = 1000, kFirst = 37;
   const auto rounded = [&](const std::vector<float>& values) {
@@ -311,7 +313,7 @@ TEST_P(Halves, FillsAreRoundedFills) {
   EXPECT_EQ(bits, std::vector<uint16_t>(kElems, 0));
 }
 
-// Masters and moments change as they do with the same gradients in f32.
+// Gradients in 16 bits change masters and moments exactly as the same gradients in f32 do.
 TEST_P(Halves, AdamW) {
   constexpr int64_t kCount = 5003;
   Array gradients = random({kCount}, 1);

@@ -137,7 +137,7 @@ TYPED_TEST(LossTest, ArgmaxFindsTheFirstMaximum) {
   }
 }
 
-// The scratch of one thread has no room for so many rows, so the kernels process them in waves.
+// The scratch of one thread is too small for so many rows, so the kernels process the rows in several parts.
 TEST(Loss, OfAnyNumberOfRows) {
   Rig rig;
   const int64_t rows = 700001, vocabulary = 2;

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Returns the probability of each token, computed in the order of transformers: temperature, top_k, softmax and top_p,
-// softmax. Tokens that are as likely as the last kept token are kept too.
+// Returns the probability of each token, computed in the same order as in transformers: temperature, top_k, a softmax
+// for top_p, and the final softmax. Tokens that are as likely as the last kept token are kept too.
 std::vector<double> distribution(const std::vector<double>& logits, const Sampling& sampling) {
   const size_t V = logits.size();
   std::vector<double> scores(V);

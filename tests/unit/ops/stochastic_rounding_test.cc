@@ -52,9 +52,10 @@ TEST(StochasticRounding, KeepsZeroInfinityAndNaN) {
   }
 }
 
-// The random bits are uniform. They are independent between elements, updates and seeds, and between m and p. v shares
-// 8 of its 16 bits with m and 8 with p, so it has a correlation of 1/256 with each. The standard deviation of a mean of
-// n uniform numbers in [0, 1) is 1/√(12 n). For a correlation, it is 1/√n. The bounds are five standard deviations.
+// Tests the random bits that round the moments m and v and the parameters p. The bits are uniform. They are independent
+// between elements, updates and seeds. The bits of m and p are independent of each other. v shares 8 of its 16 bits
+// with m and 8 with p, so it has a correlation of 1/256 with each. The standard deviation of a mean of n uniform
+// numbers in [0, 1) is 1/√(12 n). For a correlation, it is 1/√n. The bounds are five standard deviations.
 TEST(StochasticRounding, HasUniformAndIndependentBits) {
   constexpr int64_t kCount = 400000;
   const double root = std::sqrt(static_cast<double>(kCount));

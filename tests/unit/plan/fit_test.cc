@@ -187,15 +187,15 @@ TEST(Fit, costs_follow_the_stated_model) {
   const auto full = ShardingStrategy::full_shard;
   const StepCost plain = cost_of("none", full, 12, false);
   EXPECT_EQ(plain.offload_s, 0);
-  // Checkpointing repeats the forward pass, a third of the work, except the head's part.
+  // The forward pass is a third of the work. Checkpointing repeats it, except the head's part.
   const double ratio = cost_of("none", full, 12, true).compute_s / plain.compute_s;
   EXPECT_GT(ratio, 1.2);
   EXPECT_LT(ratio, 4.0 / 3);
   // In the cost model, the time per token is proportional to 1 + 512 / tokens: 2 for micro-batches of 512 tokens, and
   // about 1.08 for 6144.
   EXPECT_NEAR(cost_of("none", full, 1, false).compute_s / plain.compute_s, 2 / (1 + 1.0 / 12), 1e-3);
-  // full_shard gathers and reduces units in every micro-batch. It does not gather units again that the previous
-  // micro-batch has left gathered.
+  // full_shard gathers and reduces units in every micro-batch. It does not gather a unit that is still in memory from
+  // the previous micro-batch.
   EXPECT_GT(cost_of("none", full, 1, false).communication_s, 6 * plain.communication_s);
   EXPECT_LE(cost_of("none", full, 1, false).communication_s, 12 * plain.communication_s);
   // More offload costs more, and files cost most.
@@ -265,7 +265,7 @@ TEST(Fit, offloads_to_files_within_the_disk) {
   EXPECT_FALSE(find_fit(r).best);
 }
 
-// For an evaluation, the search offloads only parameters and reduces the batch size.
+// For an evaluation, the search may reduce the batch size, shard the parameters and offload the parameters.
 TEST(Advice, of_an_evaluation) {
   FitRequest r = request(1, 0);
   r.settings.eval_batch_size = 8;

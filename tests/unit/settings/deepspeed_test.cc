@@ -167,7 +167,7 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
   // With "auto", the optimizer and the warm-up use the Trainer's learning rate.
   EXPECT_EQ(resolved(R"({"optimizer": {"params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR"}})").settings.lr,
             Settings{}.lr);
-  // The defaults of a missing section do not apply. A given value overrides DeepSpeed's defaults.
+  // If a section is missing, its defaults do not apply. A given value overrides DeepSpeed's defaults.
   EXPECT_EQ(resolved("{}").settings.weight_decay, Settings{}.weight_decay);
   EXPECT_EQ(resolved("{}").settings.max_grad_norm, 0);
   EXPECT_EQ(resolved("{}", "max_grad_norm = 2").settings.max_grad_norm, 2);

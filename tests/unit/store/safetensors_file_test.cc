@@ -96,7 +96,7 @@ TEST(SafetensorsWriter, ChecksumsCoverTheFile) {
 // The boundaries of pieces do not change the file or its checksums.
 TEST(SafetensorsWriter, PiecesMakeUpATensor) {
   TemporaryFolder folder(memory_folder());
-  constexpr int64_t kCount = 20'000'003;  // bf16 converted to f32: two segments
+  constexpr int64_t kCount = 20'000'003;  // bf16 converted to f32: two segments, each with its own checksum
   std::vector<uint16_t> values(kCount);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(0x3f80 + i % 127);
   const View all{reinterpret_cast<std::byte*>(values.data()), DType::bf16, {kCount}};

@@ -54,8 +54,8 @@ TEST(Continuation, MicroBatches) {
   EXPECT_FALSE(forbidden_among(changes_between(of(4, 0, 1, 1), of(0, 600, 1, 1)), true).empty());
 }
 
-// A change of any single fingerprint key is forbidden in the same folder, unless the key sets the length. A new folder
-// never forbids more.
+// A change of any single fingerprint key is forbidden in the same folder, unless the key sets the length of the run. A
+// new folder allows every change that the same folder allows.
 TEST(Continuation, EveryKeyIsJudged) {
   const Record then = fingerprint({});
   int num_in_a_new_folder = 0, num_always = 0;
