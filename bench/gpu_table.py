@@ -116,8 +116,8 @@ def floor_s(row, rows):
         return None
     layers, width, vocabulary = SHAPES[row.model]
     blocks, root = 12 * layers * width * width, vocabulary * width
-    # Blocks that are kept on the host are copied twice: for forward and for backward. Otherwise, the new parameters are
-    # copied once.
+    # If the parameters are kept on the host, those of blocks are copied twice: for forward and for backward.
+    # Otherwise, the new parameters are copied once, after the update.
     brought = root + (2 if "parameters" in " ".join(row.options) else 1) * blocks
     return {**compute,
             "gradients to the host, 2 bytes each": 2 * (blocks + root) / rates["to_host"],

@@ -15,7 +15,7 @@ BETWEEN_UPDATES_NS = 1_000_000  # if two such kernels are further apart, they be
 
 
 def steps_of(rows):
-    """Returns the index of the first AdamW kernel of each step."""
+    """Returns the indices of the first AdamW kernels of the steps, one per step."""
     updates = [i for i, (_, _, name) in enumerate(rows) if UPDATE in name]
     return [i for k, i in enumerate(updates)
             if k == 0 or rows[i][0] - sum(rows[updates[k - 1]][:2]) > BETWEEN_UPDATES_NS]
