@@ -230,8 +230,8 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
     EXPECT_EQ(journal.num_done['h'], 0);
     engine->evaluate(batch);
     EXPECT_EQ(journal.num_done['h'], 3);  // the updates of the three units
-    // Backward waits until gradients on the device are fetched. For gradients in host memory, only the copy stream
-    // waits.
+    // If the gradients are on the device, backward waits until they are fetched. If they are in host memory, only the
+    // copy stream waits.
     engine->accumulate_gradients({&batch, 1});
     EXPECT_EQ(journal.num_done['h'], 3);
     engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
