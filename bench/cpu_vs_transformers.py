@@ -67,7 +67,7 @@ def log(text):
 
 
 def make_environment(folder):
-    """Creates a virtual environment with the pinned peer, once. Returns its interpreter."""
+    """Creates a virtual environment with the pinned libraries, unless it exists. Returns its interpreter."""
     python, complete = folder / "bin/python", folder / "complete"
     requirements = ROOT / "tools/requirements-bench.txt"
     if not complete.exists():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Starts a stand-in for W&B's server on this machine, uploads a run's W&B folder to it with `wandb sync`, and compares
-every row that arrives with metrics.jsonl.
+"""Starts a stand-in for W&B's server on this machine, uploads a run's W&B folder to it with `wandb sync`, and checks
+that the rows that arrive agree with metrics.jsonl.
 
-    .venv-trackers/bin/python tools/check_wandb_sync.py RUN [path/to/wandb]     # RUN: a folder with --tracker wandb
+    .venv-trackers/bin/python tools/check_wandb_sync.py RUN [path/to/wandb]     # RUN: output of --tracker wandb
 
 Tested with wandb 0.31.0. The script needs no network."""
 import gzip

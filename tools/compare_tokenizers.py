@@ -9,7 +9,8 @@
       Unicode and of invalid UTF-8. Prints the encoding speed of Tessera and of the library on the contexts, with one
       thread each. Also compares the trainers.
 
-The library is installed into its own virtual environment (--venv), which is created if it does not exist.
+If this interpreter lacks the library, the script installs it into a virtual environment (--venv), which it creates
+if necessary.
 """
 import argparse
 import importlib.util

@@ -97,8 +97,8 @@ inline uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 // The rest of an f32 is its bits minus the bits of its bf16, which stand in the upper half. If the value is halfway
-// between two bf16 and rounds down (to even), the rest would be 2^15, which does not fit into 16 bits. The stored rest
-// is then 2^15 − 1: the value loses one ulp of f32, but its bf16 stays the same.
+// between two bf16 and rounds toward zero (to even), the rest would be 2^15, which does not fit into 16 bits. The
+// stored rest is then 2^15 − 1: the value loses one ulp of f32, but its bf16 stays the same.
 inline int16_t bf16_rest_of(float value) {
   const uint32_t upper = static_cast<uint32_t>(f32_to_bf16(value)) << 16;
   const auto rest = static_cast<int32_t>(std::bit_cast<uint32_t>(value) - upper);
@@ -137,7 +137,8 @@ inline uint16_t f32_to_f16(float value) {
 // An f32 is its f16 plus this rest times a unit. The unit is 2^-16 of the distance from that f16 to the next greater
 // magnitude. For magnitudes from 2^-17 on this is exact, except that a value halfway between subnormal f16s may lose
 // one ulp of f32. Smaller values are rounded to multiples of 2^-40: to the nearest multiple, except next to such
-// halfway points. A rest of ±2^15 does not exist. Splitting a joined value therefore gives the same f16 and rest again.
+// halfway points. A rest is limited to ±(2^15 − 1), so a joined value rounds to the f16 that it came from. Splitting
+// it therefore gives the same f16 and rest again.
 // Values that are not finite get a rest of the largest magnitude.
 namespace detail {
 constexpr uint32_t kLeastF16Exponent = 113u << 23, kF32Exponent = 0xffu << 23;

@@ -36,7 +36,8 @@ class Shape {
   int rank_ = 0;
 };
 
-// Borrowed memory of one device. A view on the counting device has an address that must never be dereferenced.
+// Borrowed memory of one device. A view on the counting device (device.h), which has no memory, has an
+// address that must never be dereferenced.
 struct View {
   std::byte* data = nullptr;
   DType dtype = DType::f32;

@@ -11,7 +11,8 @@ namespace tessera {
 
 inline constexpr const char* kDamagedTokenizer = "The file is damaged: use the tokenizer.json that came with the model";
 inline constexpr const char* kKindsOfTokenizers =
-    "Tessera reads BPE tokenizers, byte-level (BLOOM, GPT-2, Llama 3, Qwen) or of SentencePiece's style (Llama 2, "
+    "Tessera reads BPE tokenizers, either byte-level (BLOOM, GPT-2, Llama 3, Qwen) or of SentencePiece's style (Llama "
+    "2, "
     "Mistral)";
 
 struct TokenizerNode {

@@ -15,7 +15,7 @@ MetricsLog MetricsLog::resume(const std::string& path, int64_t size_bytes) {
   const std::string text = read_file(path, {.remedy = remedy});
   const auto kept = static_cast<size_t>(size_bytes);
   if (size_bytes < 0 || kept > text.size()) {
-    throw InputError(path, fmt::format("it has {} bytes, but the checkpoint wrote {}", text.size(), size_bytes),
+    throw InputError(path, fmt::format("it has {} bytes, but the checkpoint recorded {}", text.size(), size_bytes),
                      remedy);
   }
   if (kept > 0 && text[kept - 1] != '\n') {

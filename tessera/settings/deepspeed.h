@@ -20,14 +20,15 @@ struct DeepSpeedLayer {
   std::string name;                         // of the file, for error messages
 };
 
-// Reads DeepSpeed's configuration. `others` are the settings without this file. They decide whether the section fp16
-// has an effect. A key with the value "auto" leaves the setting as it is. Throws UsageError, with the path of the key,
-// if the text is not JSON, or if it contains unknown keys, wrong types, contradictions or unsupported features.
+// Reads DeepSpeed's configuration. `others` are the settings without this file. They help decide whether the section
+// fp16 and the default of warmup_num_steps apply, and whether the file contradicts the precision. A key with the value
+// "auto" leaves the setting as it is. Throws UsageError, with the path of the key, if the text is not JSON, or if it
+// contains unknown keys, wrong types, contradictions or unsupported features.
 DeepSpeedLayer read_deepspeed(std::string_view text, const std::string& name, const ResolvedSettings& others);
 
-// If the file gives train_batch_size, ensures batch_size × grad_accum × ranks = train_batch_size. Computes a factor
-// that is not given from the other numbers. Throws UsageError, which names all factors, if the numbers contradict each
-// other.
+// If the file gives train_batch_size, ensures batch_size × grad_accum × ranks = train_batch_size. If a factor
+// is not given, computes it from the other numbers. Throws UsageError, which names the known factors, if the numbers
+// contradict each other.
 void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved);
 
 }  // namespace tessera

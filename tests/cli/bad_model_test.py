@@ -130,7 +130,7 @@ class Models(BadInputTest):
                 self.broken(message, lambda: self.write("bad/model.safetensors", content))
 
     def test_tokenizers(self):
-        kinds = ("Tessera reads BPE tokenizers, byte-level (BLOOM, GPT-2, Llama 3, Qwen) or of SentencePiece's style "
+        kinds = ("Tessera reads BPE tokenizers, either byte-level (BLOOM, GPT-2, Llama 3, Qwen) or of SentencePiece's style "
                  "(Llama 2, Mistral)")
 
         def change(path, value):

@@ -324,7 +324,7 @@ class Resume(Interrupted):
         os.remove(self.path("out", "metrics.jsonl"))
         self.fails_after_note(3, "out/metrics.jsonl: no such file. Put back the file")
         self.write("out/metrics.jsonl", b"{}\n")
-        self.fails_after_note(3, "out/metrics.jsonl: it has 3 bytes, but the checkpoint wrote ")
+        self.fails_after_note(3, "out/metrics.jsonl: it has 3 bytes, but the checkpoint recorded ")
         self.assertEqual(self.checkpoints("out"), [70, 231, 238])
 
     def fails_after_note(self, code, message):

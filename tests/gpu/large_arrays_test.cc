@@ -1,6 +1,7 @@
-// Arrays with more than 2^31 elements: 131,072 tokens of a large model. Each operator runs on a large array and again
-// on a copy of its last rows. The results for these rows must have the same bits, except that products may round
-// differently. Results start as NaN. An index of 32 bits would read or write the wrong rows.
+// Arrays with more than 2^31 elements, as 131,072 tokens of a large model need. Most operators run on a large array and
+// again on a copy of its last rows. The results for these rows must be equal, except that products and sums over rows
+// may round differently. Results that an operator overwrites start as NaN. An index of 32 bits would read or write the
+// wrong rows.
 #include "gpu_testing.h"
 
 namespace tessera::testing {

@@ -127,8 +127,8 @@ TEST_F(MetricsLogTest, RefusesToResumeAFileThatIsNotTheCheckpoints) {
   };
   EXPECT_THAT(resume(14), StartsWith(path_ + ": no such file. Put back the file"));
   write(path_, "{\"schema\": 1}\n{\"schema\": 1}\n");
-  EXPECT_THAT(resume(29), StartsWith(path_ + ": it has 28 bytes, but the checkpoint wrote 29. Put back the file"));
-  EXPECT_THAT(resume(-1), HasSubstr("it has 28 bytes, but the checkpoint wrote -1"));
+  EXPECT_THAT(resume(29), StartsWith(path_ + ": it has 28 bytes, but the checkpoint recorded 29. Put back the file"));
+  EXPECT_THAT(resume(-1), HasSubstr("it has 28 bytes, but the checkpoint recorded -1"));
   EXPECT_THAT(resume(15), StartsWith(path_ + ": no record ends at byte 15, where the checkpoint's last record ended."));
   EXPECT_EQ(read(path_).size(), 28u);  // untouched
 }
