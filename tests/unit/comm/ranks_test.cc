@@ -13,7 +13,7 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-// Calls detect_ranks() as a program that uses Open MPI.
+// Calls detect_ranks() for a program that is built with Open MPI 4.
 std::optional<RankEnvironment> detect(const Environment& environment) {
   return detect_ranks(environment, {.family = MpiFlavour::Family::open_mpi, .major = 4});
 }
