@@ -97,8 +97,8 @@ TEST(Bf16, ArraysConvertLikeSingleValues) {
 }
 
 // A rest is the part of a float that is lost when the float is rounded. Tests floats of every sign, exponent and upper
-// mantissa with each kind of rest, as single values and as arrays. A float halfway between two bf16 values loses one
-// ulp if it is rounded to the value of smaller magnitude.
+// mantissa with each kind of rest, as single values and as arrays. If a float halfway between two bf16 values is
+// rounded to the smaller magnitude, the restored float is one f32 ulp smaller in magnitude.
 TEST(Bf16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   std::vector<uint32_t> expected;
@@ -109,7 +109,7 @@ TEST(Bf16Rest, RestoresTheFloat) {
       expected.push_back(upper << 16 | (is_tie_to_even ? 0x7fffu : lower));
     }
   }
-  floats.push_back(1.5f);  // the last vector of the array is incomplete
+  floats.push_back(1.5f);  // with this value, the last SIMD vector is incomplete
   expected.push_back(std::bit_cast<uint32_t>(1.5f));
   const size_t count = floats.size();
   std::vector<uint16_t> halves(count);
@@ -141,7 +141,7 @@ TEST(F16Rest, RestoresTheFloat) {
       floats.push_back(std::bit_cast<float>(upper << 13 | lower));
     }
   }
-  floats.push_back(1.5f);  // the last vector of the array is incomplete
+  floats.push_back(1.5f);  // with this value, the last SIMD vector is incomplete
   const size_t count = floats.size();
   std::vector<uint16_t> halves(count);
   std::vector<int16_t> rests(count);

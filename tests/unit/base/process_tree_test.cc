@@ -61,7 +61,7 @@ TEST_F(Processes, BusyTimeCountsSinceThePreviousSample) {
   tree.sample(100);
   put(10, 1, 8 * ticks_per_s_, 1, "11 12 ");
   put(11, 1, 1 * ticks_per_s_, 1);
-  put(12, 9, 50 * ticks_per_s_, 1);  // new: counts from its second sample on
+  put(12, 9, 50 * ticks_per_s_, 1);  // a new process: its time counts from its second sample on
   EXPECT_DOUBLE_EQ(tree.sample(102).cpu_percent, 150 + 50);
   put(12, 9, 51 * ticks_per_s_, 1);
   EXPECT_DOUBLE_EQ(tree.sample(104).cpu_percent, 50);

@@ -16,8 +16,8 @@ struct Pending : testing::Test {
     stream.put();
     pending.called(stream);
   }
-  // Looks `seconds` after the start. Returns the running collective as "call: seconds since it was first seen to run".
-  // Empty if none runs.
+  // Calls PendingCollectives::look() `seconds` after the start. Returns "call: S" for the running collective. S is the
+  // time in seconds since look() first saw it run. Returns an empty text if no collective runs.
   std::string look(double seconds) {
     const auto passed = [](double s) {
       return std::chrono::duration_cast<PendingCollectives::Clock::duration>(std::chrono::duration<double>(s));
@@ -134,7 +134,7 @@ TEST_F(Watch, CollectivesThatEndAreForgotten) {
   stream.put();
   watch.called(stream);
   stream.finish();
-  while (looks < 25) std::this_thread::yield();  // one look per 10 ms: together longer than the time limit
+  while (looks < 25) std::this_thread::yield();  // 25 looks, one per 10 ms, take longer than the limit of 0.2 s
   EXPECT_EQ(board->waiting(), "");
   EXPECT_EQ(failure.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
 }

@@ -18,7 +18,8 @@ class ManualStream final : public Stream {
   void wait(const Event&) override {}
   void run(std::function<void()>) override {}
   void copy(View, View) override {}
-  void* native() const override { return reinterpret_cast<void*>(2); }  // cudaStreamPerThread exists without a device
+  // The handle of cudaStreamPerThread, which exists without a device.
+  void* native() const override { return reinterpret_cast<void*>(2); }
 
  private:
   using Count = std::shared_ptr<std::atomic<int>>;

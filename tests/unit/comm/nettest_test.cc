@@ -33,7 +33,7 @@ TEST(Bandwidth, BusFactorsEqualNcclTests) {
 TEST(Bandwidth, MessagesHaveWholeEqualShards) {
   EXPECT_EQ(message_of(NetCollective::all_reduce, 4 << 20, 4, 3).count, 1 << 20);
   const NetMessage third = message_of(NetCollective::all_gather, 4 << 20, 4, 3);
-  EXPECT_EQ(third.count, 349524);  // its bytes are a multiple of 16
+  EXPECT_EQ(third.count, 349524);  // the bytes of a shard are a multiple of 16
   EXPECT_EQ(third.bytes, 3 * 4 * 349524);
   EXPECT_EQ(message_of(NetCollective::reduce_scatter, 1, 2, 5).bytes, 10);  // at least one element per rank
   std::mt19937_64 source(24);

@@ -13,7 +13,7 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-// Calls detect_ranks() as a program that uses Open MPI.
+// Calls detect_ranks() for a program that is built with Open MPI 4.
 std::optional<RankEnvironment> detect(const Environment& environment) {
   return detect_ranks(environment, {.family = MpiFlavour::Family::open_mpi, .major = 4});
 }
@@ -87,8 +87,8 @@ TEST(DetectRanks, MpichsMpirun) {
   EXPECT_TRUE(ranks->has_mpi);
   EXPECT_FALSE(detect_ranks(hydra, open_mpi)->has_mpi);
   EXPECT_FALSE(detect_ranks({{"PMI_RANK", "2"}}, mpich)) << "without PMI_SIZE, PMI_RANK may belong to another program";
-  // If variables of several launchers are set, each MPI uses those of its own launcher. Variables of only another
-  // launcher give ranks without MPI.
+  // If variables of several launchers are set, each MPI uses those of its own launcher. If all variables belong to
+  // another launcher, the ranks have no MPI.
   hydra.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   EXPECT_EQ(detect_ranks(hydra, mpich)->size, 3);
   EXPECT_EQ(detect_ranks(hydra, open_mpi)->size, 4);
@@ -157,7 +157,7 @@ class ImaginedWorld final : public World {
 
 TEST(World, GroupsOfOneNode) {
   const auto ranks_per_node = [](std::vector<int> nodes) {
-    std::set<int> found;  // the same for every rank
+    std::set<int> found;  // one element, because all ranks must find the same number
     for (int rank = 0; rank < std::ssize(nodes); ++rank) found.insert(ImaginedWorld(rank, nodes).ranks_per_node());
     EXPECT_EQ(found.size(), 1u);
     return *found.begin();
@@ -203,8 +203,8 @@ TEST(SumInOrder, IsTheOrderOfTheInputs) {
 }
 
 TEST(SumInOrder, SixteenBitsAreRoundedOnce) {
-  // 1 + 2^-9 + 2^-9 = 1 + 2^-8 is a tie in bf16 (8 significant bits). It rounds to even, 1. With a third 2^-9, the sum
-  // rounds up to 1 + 2^-7.
+  // Next to 1, bf16 values are 2^-7 apart (8 significant bits). 1 + 3 · 2^-9 is above the midpoint 1 + 2^-8, so it
+  // rounds up to 1 + 2^-7. If each addition were rounded, the sum would stay 1.
   const uint16_t one = f32_to_bf16(1), tiny = f32_to_bf16(0x1p-9f);
   const auto* x = reinterpret_cast<const std::byte*>(&one);
   const auto* y = reinterpret_cast<const std::byte*>(&tiny);

@@ -89,7 +89,8 @@ TEST_F(ComparisonTest, RowsColumnsSortAndBaseline) {
                                   .sort = "-runtime"};
   const Comparison comparison = compare_runs(read(), options);
   EXPECT_THAT(texts(comparison.sheet.rows[0]), ElementsAre("zero2", "20.00", "0.50", "3", "1048576"));
-  EXPECT_THAT(comparison.sheet.rows[0][0].notes, ElementsAre(HasSubstr("lr")));  // distinguishes the two zero2 rows
+  // The note distinguishes the two zero2 rows.
+  EXPECT_THAT(comparison.sheet.rows[0][0].notes, ElementsAre(HasSubstr("lr")));
   EXPECT_THAT(texts(comparison.sheet.rows[1]), ElementsAre("zero1", "10.00", "1.00", "1", "1048576"));
   EXPECT_THAT(comparison.sheet.remarks, ElementsAre("Baseline: zero1."));
   for (const char* baseline : {"a", "strategy=zero1"}) {
@@ -118,7 +119,8 @@ TEST_F(ComparisonTest, EveryExperimentOfTheWorkshopHasACell) {
     }
   }
   EXPECT_EQ(workshop_tables().size(), 12u);
-  // The tables omit five experiments on a single GPU: stages without offload, and pinned memory.
+  // The workshop has five more experiments, all on a single GPU: ZeRO stages 0 to 3 without offload, and pinned memory.
+  // The tables omit them.
   EXPECT_EQ(experiments.size(), 34u);
 }
 
@@ -132,7 +134,7 @@ TEST_F(ComparisonTest, WorkshopTablesNameWhatIsMissing) {
   EXPECT_THAT(sheet.remarks, Contains("No run for: deepspeed/deepspeed-multi-gpu/8_gpus."));
   EXPECT_THAT(sheet.columns[2].notes, ElementsAre(HasSubstr("Other data than deepspeed/deepspeed-multi-gpu/2_gpus")));
   EXPECT_THAT(sheet.rows[2][1].notes, ElementsAre(HasSubstr("ledger_peak_bytes.total")));  // peak GPU memory
-  EXPECT_EQ(sheet.rows[3][1].text, "-");                                                   // no samples for an average
+  EXPECT_EQ(sheet.rows[3][1].text, "-");                                                   // average needs memory logs
 }
 
 TEST_F(ComparisonTest, WorkshopTablesMergeOnlyEqualRunsOfAnExperiment) {

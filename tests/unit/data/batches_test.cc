@@ -64,7 +64,7 @@ TEST(BatchPlan, SlicesGoByRank) {
   EXPECT_THAT(step_of(a, 0), ElementsAre(ElementsAre(0, 1), ElementsAre(4, 5)));
   EXPECT_THAT(step_of(b, 0), ElementsAre(ElementsAre(2, 3), ElementsAre(6, 7)));
   EXPECT_EQ(b.step(0)[1].first_sequence, 6);
-  // Three samples are left for two ranks, in a window of one micro-batch.
+  // The last step has one micro-batch. The two ranks share its three samples.
   EXPECT_THAT(step_of(a, 1), ElementsAre(ElementsAre(8)));
   EXPECT_THAT(step_of(b, 1), ElementsAre(ElementsAre(9, 10)));
   EXPECT_EQ(b.step(1)[0].first_sequence, 1);
@@ -154,8 +154,8 @@ TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
   limited.max_batch_samples = 2;
   EXPECT_THAT(step_of(BatchPlan(limited, 0), 1), ElementsAre(ElementsAre(6), ElementsAre(4, 5)));
 
-  // Two ranks get micro-batches in rounds. The second round goes from the last rank to the first. A rank for which no
-  // micro-batch is left gets an empty one.
+  // Two ranks get micro-batches in rounds. The second round goes from the last rank to the first. If no micro-batch
+  // is left for a rank, the rank gets an empty one.
   BatchOptions of_ranks = options;
   of_ranks.world_size = 2, of_ranks.grad_accum = 2;
   const BatchPlan first(of_ranks, 0);
@@ -205,8 +205,8 @@ struct TokenJob {
 };
 
 // Each sample occurs once per epoch. No micro-batch exceeds its bounds. All ranks have the same number of steps, and in
-// each step the same number of micro-batches. For every division over ranks, a step has the same samples, with the
-// same numbers.
+// each step the same number of micro-batches. In all `ways` of a job, a step has the same micro-batches, and its
+// samples have the same sequence numbers.
 TEST(BatchPlan, ByTokensIsExactForEveryDivision) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);

@@ -162,7 +162,7 @@ TEST(Prompts, ContextIsShortenedAroundTheAnswer) {
       const Sample sample = encode_sample(example, by_pairs, options_of(objective, 80));
       const std::string text = decode_pairs(sample.ids);
       SCOPED_TRACE(text);
-      EXPECT_EQ(sample.ids.size(), 80u);  // uses all the space
+      EXPECT_EQ(sample.ids.size(), 80u);  // as long as max_length allows
       EXPECT_TRUE(text.starts_with("Question: Who was it? Context:"));
       EXPECT_TRUE(text.ends_with(" Answer: " + answer + "</s>"));
       const size_t begin = std::string("Question: Who was it? Context:").size();

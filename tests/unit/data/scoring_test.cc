@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// tools/make_scoring_reference.py made the file with Python's own string functions.
+// tools/make_scoring_reference.py made scoring_reference.json with Python's own string functions.
 TEST(Scoring, EqualsPythonReference) {
   std::ifstream file(TESSERA_TEST_DIR "/unit/data/scoring_reference.json");
   const auto rows = nlohmann::json::parse(file);

@@ -168,7 +168,7 @@ TEST(Text, NormalFormsOfManyMarks) {
   }
   for (const NormalForm form : {NormalForm::nfd, NormalForm::nfkd})
     EXPECT_EQ(normalize("a" + mixed + "b", form), "a" + all_below + all_above + "b");
-  // The first mark below composes with the letter. The marks above do not, because no character is composed of the
+  // The first U+0323 composes with the letter a. The marks U+0301 do not, because no character is composed of this
   // letter and both marks.
   for (const NormalForm form : {NormalForm::nfc, NormalForm::nfkc})
     EXPECT_EQ(normalize("a" + mixed + "b", form), "\u1ea1" + all_below.substr(below.size()) + all_above + "b");

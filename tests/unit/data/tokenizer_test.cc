@@ -295,7 +295,7 @@ TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
     std::ifstream file(path);
     const Json valid = Json::parse(file);
     Json flat = valid;
-    flat["model"].erase("vocab");  // otherwise, nearly every draw would be an entry of these two
+    flat["model"].erase("vocab");  // with vocab and merges, nearly every draw would be an entry of them
     flat["model"].erase("merges");
     flat = flat.flatten();
     for (int i = 0; i < 3; ++i) {

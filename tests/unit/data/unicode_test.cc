@@ -39,8 +39,8 @@ bool is_surrogate(char32_t code) {
   return code >= 0xD800 && code <= 0xDFFF;
 }
 
-// Returns all code points except surrogates, in texts of up to 512 code points. The texts are short because a search
-// that finds nothing may only take a limited number of steps.
+// Returns all code points except surrogates, in texts of up to 512 code points. The matcher limits the steps of a
+// search. In such short texts, a search that finds nothing stays below this limit.
 std::vector<std::string> all_code_points() {
   std::vector<std::string> texts;
   for (char32_t code = 0; code < 0x110000; ++code) {

@@ -45,9 +45,10 @@ TEST(CpuDevice, AllocatesAlignedMemoryAndBooksIt) {
   EXPECT_EQ(device->ledger().current_total(), 0);
 }
 
-// If several large arrays start at the same offset, they compete for the same cache sets and memory banks.
+// If the addresses of large arrays are equal modulo a large power of two, loops over these arrays compete for the same
+// cache sets and memory banks.
 TEST(CpuDevice, LargeArraysStartAtDifferentOffsets) {
-  constexpr int64_t kBytes = int64_t{128} << 20;  // never touched
+  constexpr int64_t kBytes = int64_t{128} << 20;  // the test does not touch this memory
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);
   const Buffer first = device->allocate(kBytes, Category::gradients),

@@ -17,7 +17,8 @@ TEST(PaddedTokens, AreFewSizesWithLittlePadding) {
   for (int64_t n = 512; n < 20000; n += 7) {
     EXPECT_GE(padded_tokens(n), n);
     EXPECT_LT(padded_tokens(n) - n, n / 16 + 1);
-    EXPECT_LE(padded_tokens(n - 1), padded_tokens(n));  // memory is planned only for the largest size
+    // Memory is planned only for the largest batch, so a smaller batch must not get a larger padded size.
+    EXPECT_LE(padded_tokens(n - 1), padded_tokens(n));
   }
 }
 

@@ -199,7 +199,7 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     options.checkpointed_blocks = turn / 8 % 3;
     options.max_grad_norm = 0.5;
     const auto plain = make(config, options);
-    // Tensors whose number modulo 5 is `part` train. About a third of the other tensors train as well.
+    // A tensor trains if its number modulo 5 equals `part`. About a third of the other tensors also train.
     const uint64_t part = random.next_below(5);
     uint64_t number = 0;
     bool freezes = false;

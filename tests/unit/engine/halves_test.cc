@@ -174,9 +174,9 @@ TEST_F(HalvesTest, Bf16StatesResumeExactly) {
 
 // With a small learning rate, the loss falls as with fp32 states. Rounding to nearest would lose many updates: an
 // update of 1e-3 is an eighth of the distance between bf16 numbers above 1, and half of the distance above 0.25. The
-// losses of the two runs differ because parameters are rounded to the grid of bf16 numbers, and make a random walk on
-// it. If the numbers of the grid are d ≤ 2^-7 |p| apart, then after n updates of size lr, a parameter differs by about
-// √(n·lr·d) from the parameter with fp32 states. This difference averages out over the elements.
+// losses of the two runs differ because the rounded parameters make a random walk on the grid of bf16 numbers. Near a
+// parameter p, neighbouring bf16 numbers are d ≤ 2^-7 |p| apart. After n updates of size lr, the parameter differs by
+// about √(n·lr·d) from the parameter with fp32 states. This difference averages out over the elements.
 TEST_F(HalvesTest, Bf16StatesTrainLikeSinglePrecisionStates) {
   for (const char* architecture : {"bloom", "qwen3"}) {
     EngineOptions options;

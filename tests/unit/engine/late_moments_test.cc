@@ -7,8 +7,8 @@ namespace {
 
 // Simulates updates of 8 blocks with 10 elements each. step() returns the number of blocks whose moments are written
 // late, which means after the update's end. An update takes one second. Then writing the moments of each of these
-// blocks takes `seconds_per_block`. The next update begins `window` seconds after the update's end, or when the moments
-// are written, if that is later.
+// blocks takes `seconds_per_block`. The next update begins `window` seconds after this update's end, but not before the
+// moments are written.
 class Updates {
  public:
   int64_t step(double window, double seconds_per_block = 0.1) {

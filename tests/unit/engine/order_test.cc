@@ -60,7 +60,7 @@ class LateStream final : public Stream {
     }
 
    private:
-    std::deque<std::function<void()>> work_;  // the first one may be running
+    std::deque<std::function<void()>> work_;  // the first piece may be running
     size_t num_done_ = 0;
     bool busy_ = false;
   };
@@ -230,8 +230,8 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
     EXPECT_EQ(journal.num_done['h'], 0);
     engine->evaluate(batch);
     EXPECT_EQ(journal.num_done['h'], 3);  // the updates of the three units
-    // If the gradients are on the device, backward waits until they are fetched. If they are in host memory, only the
-    // copy stream waits.
+    // The compute stream does not wait for late moments. If the gradients are on the device, it waits until they are
+    // copied to the host. If they are in host memory, only the copy stream waits for the work on late moments.
     engine->accumulate_gradients({&batch, 1});
     EXPECT_EQ(journal.num_done['h'], 3);
     engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
@@ -241,7 +241,8 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
   }
 }
 
-// The next step may overwrite a unit's gradients as soon as the update has read them. It does not wait for other units.
+// The next step may overwrite a unit's gradients as soon as the update of this unit has read them. It does not wait for
+// the updates of other units.
 TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
   const Model model(small_config("bloom"), *device_);
   const auto ops = make_kernels(*device_);
@@ -311,7 +312,7 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   journal_.put.clear();
   engine->train_step(window, kRate);
   EXPECT_EQ(journal_.put.substr(num_of_backward),
-            // The norm is set to zero. Then each piece adds its sum.
+            // The sum of squares is set to zero. Then the squares of each piece are added.
             "h"
             "c"
             "c"

@@ -94,8 +94,8 @@ TEST(Plan, EachCheckpointedBlockFreesItsValues) {
 }
 
 // Counts the bytes per trained parameter, on one rank with one micro-batch per step: the weight, the gradient and two
-// moments. For 16-bit weights with fp32 states, also the rest of the master: what the fp32 master has beyond the 16-bit
-// weight.
+// moments. 16-bit weights with fp32 states also have a rest: the part of the fp32 master that the 16-bit weight cannot
+// hold.
 TEST(Plan, CountsTheBytesOfAParameter) {
   const ModelConfig config = small_config("bloom", 0);
   const auto bytes_of_a_parameter = [&](DType dtype, bool bf16_states) {
@@ -124,7 +124,8 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
   const int64_t T = 512, C = 1024, L = 24, V = 250880;
   const Plan plan = plan_run(config, {}, {{T, 1, T}, {}, {}, 0}, {});
   EXPECT_EQ(plan.num_parameters, 559214592);
-  // A weight costs 6 FLOPs per token. The attention of a block costs 3.5 times its forward pass of 2·C·T(T+1).
+  // T tokens, C channels, L blocks, V tokens in the vocabulary. A weight costs 6 FLOPs per token. The forward pass of a
+  // block's attention costs 2·C·T(T+1) FLOPs. Forward and backward together cost 3.5 times as much.
   EXPECT_EQ(plan.micro_batch_flops, 6 * T * (12 * L * C * C + V * C) + 7 * L * C * T * (T + 1));
 }
 
@@ -161,7 +162,7 @@ void count_bytes_of_a_step(const ModelConfig& config) {
   for (int64_t u = 0; u < model.num_units(); ++u) {
     P += ShardPlan({}, R, 0, R).cut(model.unit(u).table().num_elems()).padded_elems;
   }
-  const int64_t all = 4 * P * (R - 1) / R;  // bytes of a gather or a reduction of all units
+  const int64_t all = 4 * P * (R - 1) / R;  // bytes that one rank sends to gather or reduce all units
   for (const int64_t accum : {1, 3}) {
     EXPECT_EQ(sent(no_shard, accum).step_bytes_sent, 2 * all);
     EXPECT_EQ(sent(zero1, accum).step_bytes_sent, 2 * all);
@@ -209,8 +210,8 @@ TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
   check_slots(untied(small_config("bloom", 0)));
 }
 
-// In a training step, the head keeps on the activation stack: d_rows, and the arrays of one chunk, which are the rows,
-// the logits, the normalised rows and their statistics. Here one chunk contains all rows.
+// In a training step, the head keeps the gradients of its M rows (d_rows) on the activation stack. For each chunk, it
+// also keeps the rows, the normalised rows, their statistics and the logits. Here one chunk contains all rows.
 TEST(Plan, ReportsTheHeadsShare) {
   const ModelConfig config = small_config("bloom", 0);
   const int64_t M = 10, C = config.hidden_size, V = config.vocab_size;

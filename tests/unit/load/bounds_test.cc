@@ -19,7 +19,9 @@ TEST(BoundsByTokens, OfKnownSamples) {
   const BatchBounds b = bounds_by_tokens(samples, 7);
   EXPECT_EQ(b.num_tokens, 7);
   EXPECT_EQ(b.num_sequences, 2);  // the shortest samples: 2 + 3 tokens
-  EXPECT_EQ(b.num_targets, 5);    // 4 of the first sample, and half of the third one's 3 targets, rounded down
+  // The first sample has 4 targets in 4 tokens. The other 3 tokens are half of the third sample, which has 3 targets.
+  // 4 + 3 / 2 is rounded down.
+  EXPECT_EQ(b.num_targets, 5);
   EXPECT_EQ(b.mean_length, (16 + 4 + 36 + 9) / 15);
   const BatchBounds two = bounds_by_tokens(samples, 7, 2);
   EXPECT_EQ(two.num_tokens, 14);

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Returns a small valid configuration with `changes`. A discarded value removes the key.
+// Returns a small valid configuration with `changes`. A value of json's type `discarded` removes its key.
 std::string config_text(const std::string& type, const json& changes = json::object()) {
   json config{{"model_type", type},     {"vocab_size", 11},         {"hidden_size", 12},
               {"num_hidden_layers", 3}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},

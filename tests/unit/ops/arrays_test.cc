@@ -135,7 +135,7 @@ TEST(Embedding, GradientsMatchFiniteDifferences) {
   const int64_t vocabulary = 6, channels = 5;
   Rig rig(2);
   auto weight = random_values(vocabulary * channels, 1);
-  std::vector<int32_t> ids{3, 0, 3, 5, 3}, chosen{4, 0, 1};  // rows with loss, as the head gathers them
+  std::vector<int32_t> ids{3, 0, 3, 5, 3}, chosen{4, 0, 1};  // chosen: rows with a loss, as the head gathers them
   const auto rows = static_cast<int64_t>(ids.size()), num_chosen = static_cast<int64_t>(chosen.size());
   auto r = random_values(num_chosen * channels, 2);
   std::vector<double> y(static_cast<size_t>(rows * channels)), d_y(y.size()), part(r.size()), d_weight(weight.size());
@@ -196,8 +196,8 @@ TEST(AdamW, FollowsTorch) {
                         (std::sqrt(reference_v[i]) / std::sqrt(step.bias_correction2) + eps);
     }
   }
-  // In each of the 10 steps, p (|p| ≤ 1) is rounded three times, and an update of size lr has an error of a few ε. m
-  // and v are rounded twice.
+  // In each of the 10 steps, p (|p| ≤ 1) is rounded three times, and an update of size lr has a relative error of a few
+  // ε. m and v are rounded twice.
   expect_close(p, reference_p, 10 * (3 * 0x1p-24 + lr * 16 * 0x1p-24), "p");
   expect_close(m, reference_m, 10 * 4 * 0x1p-24, "m");
   expect_close(v, reference_v, 10 * 4 * 0x1p-24 * 0.01, "v");

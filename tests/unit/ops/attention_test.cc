@@ -185,8 +185,8 @@ TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
     Call<T> call(c, converted<T>(values));
     call.forward();
     const Result expected = reference(c, converted<double>(values), call.ids);
-    // Scores reach slope·T ≤ T/2, and their rounding errors are ε times that. They become relative errors of the
-    // probabilities. o is an average of values ≤ 1, times at most 1 / (1 − rate).
+    // With ALiBi, scores reach slope·T ≤ T/2 in a sequence of T tokens. Their rounding errors, at most ε·T/2, become
+    // relative errors of the probabilities. o is an average of values ≤ 1, times at most 1 / (1 − dropout rate).
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     const double tolerance = epsilon<T>() * (4 * (c.alibi ? longest : 4) + 2 * static_cast<double>(c.head_dim) + 32);
     expect_close(call.o, expected.o, tolerance, "o");
@@ -225,8 +225,8 @@ TEST(Attention, FloatGradientsFollowDouble) {
     expected.forward();
     expected.backward(d_o_double);
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
-    // The tolerance follows from the same errors as in the forward pass, but the sums have up to T terms, one per
-    // query. The terms shrink as 1/T. The gradients of the probabilities have magnitudes up to √D/3.
+    // The longest sequence has T tokens, and a head has D channels. The errors of the forward pass enter sums of up to
+    // T terms, one per query. The terms shrink as 1/T. The gradients of the probabilities have magnitudes up to √D/3.
     const double tolerance = 0x1p-24 * (4 * longest + 64) * std::sqrt(static_cast<double>(c.head_dim)) * 4;
     expect_close(call.d_qkv, expected.d_qkv, tolerance, "d_qkv");
   }

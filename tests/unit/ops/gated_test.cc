@@ -61,7 +61,7 @@ TEST(Gated, GradientsMatchFiniteDifferences) {
                           view(again, {rows, F}));
       EXPECT_EQ(again, h);
       expect_gradient(gate_up, d_gate_up, value, "gate_up");
-      value();  // h for the original values again
+      value();  // computes h for the original values again
       // The results may overwrite the inputs, as LlamaBlock::backward does. h may be omitted.
       auto in_place = gate_up, d_h = r;
       rig->gated_backward(view(d_h, {rows, F}), view(in_place, {rows, 2 * F}), activation,

@@ -122,8 +122,9 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     rig->linear_forward(view(x, {c.rows, c.in}), view(weight, {c.out, c.in}), c.bias ? view(bias) : View{}, epilogue,
                         c.preactivation ? view(pre, {c.rows, c.out}) : View{}, view(y, {c.rows, c.out}));
     EXPECT_EQ(rig->flops(), linear_flops(c.rows, c.in, c.out));
-    // Each element is a sum of I = c.in products of magnitude ≤ 1, in any order. Each partial sum is rounded by at most
-    // ε·I. GELU adds a few ε of |pre|, and its slope is at most 1.13. The mask multiplies by at most 2.
+    // Each element is a sum of I = c.in products of magnitude ≤ 1, in any order. Each of the I partial sums has a
+    // rounding error of at most ε·I. With random signs, these errors add up to about ε·I·√I. GELU adds a few ε of
+    // |pre|, and its slope is at most 1.13. The mask multiplies by at most 2.
     const double tolerance =
         3 * epsilon<T>() * (static_cast<double>(c.in) + 16) * std::sqrt(static_cast<double>(c.in)) +
         (sizeof(T) == 4 ? 2e-6 : 1e-14);

@@ -111,7 +111,7 @@ TEST(Loss, LogitsOfMinusInfinityDoNotCount) {
     rig->softmax_cross_entropy(view(few, {1, std::ssize(few)}), view(target_of_few), 1, view(loss_of_few));
     EXPECT_NEAR(loss[0], loss_of_few[0], 1e-6 * std::abs(loss_of_few[0]) + 1e-12);
     for (int64_t i = 0; i < masked; ++i) ASSERT_EQ(logits[static_cast<size_t>(i)], 0);
-    logits[3] = std::numeric_limits<float>::quiet_NaN();  // must not be hidden by the mask
+    logits[3] = std::numeric_limits<float>::quiet_NaN();  // a NaN must reach the loss
     rig->softmax_cross_entropy(view(logits, {1, vocabulary}), view(target), 1, view(loss));
     EXPECT_TRUE(std::isnan(loss[0]));
   }

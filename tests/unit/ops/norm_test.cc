@@ -39,8 +39,8 @@ TYPED_TEST(LayerNormTest, ForwardEqualsTheDefinition) {
       rig->layer_norm_forward(view(in_place, {rows, channels}), view(weight), view(bias), 1e-5,
                               view(in_place, {rows, channels}), {});
       EXPECT_EQ(in_place, y);
-      // The mean has an error of about ε·log(C)·|x|. rstd (up to 316 for C = 1) multiplies the error of x − mean.
-      // Summation in lanes keeps the error near ε·(C/16 + 16).
+      // The C values of a row are summed in vector lanes, so the mean has an error of about ε·(C/16 + 16)·|x|. rstd (up
+      // to 316 for C = 1) multiplies the error of x − mean.
       const double magnitude = 1 + offset, lanes = static_cast<double>(channels) / 16 + 16;
       for (int64_t n = 0; n < rows; ++n) {
         const double rstd = expected_stats[static_cast<size_t>(2 * n + 1)];

@@ -100,7 +100,7 @@ TYPED_TEST(SamplingTest, InvertsTheCumulativeDistribution) {
       double before = 0;
       for (size_t i = 0; i < id; ++i) before += p[i];
       const double at = static_cast<double>(static_cast<uint64_t>(draws[static_cast<size_t>(row)])) * 0x1p-64;
-      // The kernel rounds distances from the largest logit to 2^-26, and the smallest weights to 0.
+      // The kernel rounds distances from the largest logit to multiples of 2^-26, and the smallest weights to 0.
       constexpr double kError = 0x1p-24;
       ASSERT_GT(p[id], 0) << turn << " row " << row << " id " << id << " of " << V << ": T " << sampling.temperature
                           << " top_k " << sampling.top_k << " top_p " << sampling.top_p;
@@ -181,7 +181,7 @@ TEST(Sampling, OfUnusualLogits) {
   EXPECT_EQ(ids_of({0.0f, -0.0f, -100}, {.top_k = 1}), (Ids{0, 1}));                      // 0 and -0 are equal
   EXPECT_EQ(ids_of({1, 2, 2, 1.999f}, {.temperature = 1e-30}), (Ids{1, 2}));              // nearly greedy
   EXPECT_EQ(ids_of({1, 2, 3, 4}, {.temperature = 1e6}), (Ids{0, 1, 2, 3}));               // nearly uniform
-  EXPECT_EQ(ids_of({1, 2, 3, 3}, {.top_p = 0}), (Ids{2, 3}));                             // the most likely ones
+  EXPECT_EQ(ids_of({1, 2, 3, 3}, {.top_p = 0}), (Ids{2, 3}));                             // the most likely ids
   EXPECT_EQ(ids_of({1, 2, 2, 3}, {.top_k = 2}), (Ids{1, 2, 3}));                          // ids 1, 2: equally likely
   EXPECT_EQ(ids_of({-3e38f, 3e38f, 3e38f}, {.temperature = 1e-300}), (Ids{1, 2}));        // distances overflow
   EXPECT_EQ(ids_of({1, 2, 3, 4}, {.temperature = 1e6, .top_k = 99}), (Ids{0, 1, 2, 3}));  // k beyond the vocabulary

@@ -25,8 +25,8 @@ TEST(Schedule, ConstantAndCosine) {
   EXPECT_EQ(schedule_factor({Schedule::cosine, 2, 10}, 2), 1);
 }
 
-// DeepSpeed's WarmupLR and WarmupDecayLR compute min + (max - min) * gamma. In the first W steps, gamma is log(i + 1) /
-// log(max(W, 2)).
+// DeepSpeed's WarmupLR and WarmupDecayLR compute min + (max - min) * gamma. At step i of the first W steps, gamma is
+// log(i + 1) / log(max(W, 2)).
 TEST(Schedule, WarmsUpByLogarithms) {
   const ScheduleOptions options{Schedule::linear, 8, 16, Warmup::log};
   EXPECT_EQ(schedule_factor(options, 0), 0);

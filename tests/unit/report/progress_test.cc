@@ -143,8 +143,8 @@ TEST_F(ProgressTest, PausesDoNotCountAsTime) {
 }
 
 // One half-life (15 s) after a change from 1 to 3 steps per second, the old rate still has a weight of one half. In
-// continuous time this gives 2 steps per second. With steps of 1 s and 1/3 s the sums are geometric, with q = 2^(-1/15)
-// and r = 2^(-1/45):
+// continuous time this gives 2 steps per second. Here, the steps take 1 s and then 1/3 s. Each step reduces the weights
+// of the earlier steps by the factor q = 2^(-1/15) or r = 2^(-1/45). The sums of the weights are geometric series:
 // steps / seconds = (0.5 / (1 - q) + 0.5 / (1 - r)) / (0.5 / (1 - q) + 0.5 / (1 - r) / 3) = 1.9924.
 TEST_F(ProgressTest, RateForgetsTheOldRateByHalves) {
   ProgressOptions settings = options(2000);

@@ -45,7 +45,7 @@ class Screen {
   std::string raw_;
 };
 
-// Looks variables up in a map, as describe_terminal() expects.
+// Returns a function that looks up a variable in a map. describe_terminal() takes such a function.
 inline auto environment(std::map<std::string, std::string> variables) {
   return [variables](const char* name) -> const char* {
     const auto found = variables.find(name);

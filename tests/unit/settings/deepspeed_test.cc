@@ -142,7 +142,7 @@ TEST_F(DeepSpeed, explicit_values) {
   EXPECT_EQ(s.warmup_type, Warmup::linear);
   EXPECT_EQ(s.precision, Settings::Precision::bf16);
   EXPECT_EQ(s.reduce_dtype, DType::bf16);
-  EXPECT_EQ(s.reduce_bucket_size, 1'000'000'000);  // elements of two bytes
+  EXPECT_EQ(s.reduce_bucket_size, 1'000'000'000);  // 5e8 elements of two bytes
   EXPECT_EQ(s.strategy, ShardingStrategy::zero2);
   EXPECT_EQ(offload_text(s.offload), "optimizer:file,gradients:host");
   EXPECT_EQ(s.offload_dir, "/nvme");
@@ -167,7 +167,8 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
   // With "auto", the optimizer and the warm-up use the Trainer's learning rate.
   EXPECT_EQ(resolved(R"({"optimizer": {"params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR"}})").settings.lr,
             Settings{}.lr);
-  // If a section is missing, its defaults do not apply. A given value overrides DeepSpeed's defaults.
+  // If a section is missing, its defaults do not apply. gradient_clipping is not in a section, so its default applies.
+  // A given value overrides DeepSpeed's defaults.
   EXPECT_EQ(resolved("{}").settings.weight_decay, Settings{}.weight_decay);
   EXPECT_EQ(resolved("{}").settings.max_grad_norm, 0);
   EXPECT_EQ(resolved("{}", "max_grad_norm = 2").settings.max_grad_norm, 2);

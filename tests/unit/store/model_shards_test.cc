@@ -34,7 +34,7 @@ std::vector<size_t> files_of(const std::vector<PlannedTensor>& tensors, int64_t 
 
 TEST(ModelShards, FillsOneFileAfterTheOther) {
   const DType f = DType::f32, h = DType::bf16;
-  // Bytes: 16, 16, 8, 40, 8, 4.
+  // The tensors a to f have 16, 16, 8, 40, 8 and 4 bytes.
   const std::vector<PlannedTensor> tensors{{"a", f, {4}},  {"b", f, {2, 2}}, {"c", h, {4}},
                                            {"d", f, {10}}, {"e", f, {2}},    {"f", h, {2}}};
   EXPECT_THAT(files_of(tensors, 92), ElementsAre(0, 0, 0, 0, 0, 0));

@@ -170,7 +170,7 @@ TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
     gone.process.start_time += 1;
     put_owner(parent.path(), gone);
     const auto outcome = kill_at_syscall(n, [&] {
-      for (int time = 0; time < 3; ++time) OutputLock(parent.path()).try_take();  // the first one takes the folder over
+      for (int time = 0; time < 3; ++time) OutputLock(parent.path()).try_take();  // the first call replaces the owner
     });
     if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process cannot trace a child";
     EXPECT_EQ(refusal(parent.path()), "") << n;

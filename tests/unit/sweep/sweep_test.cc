@@ -110,7 +110,7 @@ TEST(SweepProgress, text_fits_the_terminal) {
 TEST(SweepProgress, time_left_from_finished_runs) {
   EXPECT_EQ(estimated_left_s({}, 3, 1), std::nullopt);
   EXPECT_EQ(estimated_left_s({10, 20}, 3, 5), 40);
-  EXPECT_EQ(estimated_left_s({10, 20}, 3, 99), 30);  // a run that is slower than the mean does not change the others
+  EXPECT_EQ(estimated_left_s({10, 20}, 3, 99), 30);  // slower than the mean: only the two later runs count
   EXPECT_EQ(estimated_left_s({10, 20}, 0, 0), 0);
 }
 

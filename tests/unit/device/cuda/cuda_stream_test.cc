@@ -24,8 +24,8 @@ View view_of_value(int64_t& value) {
   return {reinterpret_cast<std::byte*>(&value), DType::i64, {1}};
 }
 
-// The events of a buffer: its last write, which every next user waits for, and the reads since then, which the next
-// writer also waits for.
+// The events of a buffer. Every later user waits for the last write. The next writer also waits for all reads since
+// that write.
 struct Uses {
   Event written;
   std::vector<Event> read;
