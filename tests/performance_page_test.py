@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the documents: the scripts make the committed tables and picture from bench/results; links and paths exist."""
+"""Checks that the committed tables and picture are what the scripts make from bench/results, and that the links and
+paths in documents exist."""
 import importlib.util
 import json
 import re

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests bench/workshop.py with replacements for Tessera and the peer."""
+"""Tests bench/workshop.py with replacements for Tessera and for the peer program, hf_trainer.py."""
 import json
 import os
 import stat
@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Succeeds as many times as the file RUNS says, and then fails.
+# Replaces Tessera. The file RUNS contains a number: this many starts succeed, and the next start fails.
 PROGRAM = """#!/usr/bin/env python3
 import json, os, sys
 left = int(open("RUNS").read())

@@ -91,8 +91,8 @@ class BadRows(DataUseTest):
         self.assertEqual((use["rows_malformed"], use["rows_too_long"], use["rows_used"]), (1, 1, 22))
         self.assertEqual([place.split(": ")[0] for place in use["skipped"]], ["mixed.jsonl:24", "mixed.jsonl:6"])
         self.assertGreater(use["tokens_dropped"], 600)
-        # Malformed rows are removed before the samples get their order, so this file gives the results of the good
-        # rows. A row that is too long keeps its place in the order, so malformed.jsonl does not contain the long row.
+        # Malformed rows are removed before the samples get their order, so malformed.jsonl gives the results of the
+        # good rows. A row that is too long would keep its place in the order, so malformed.jsonl has no such row.
         self.write("malformed.jsonl", jsonl([*self.good[:5], self.bad[0], *self.good[5:]]))
         self.train("same", "--dataset", "malformed.jsonl", job=JOB)
         self.assert_same_results("good", "same")

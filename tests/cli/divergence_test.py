@@ -24,7 +24,8 @@ def set_element(tensors, name, index, value):
 
 class DivergenceTest(TinyJobTest):
     def ends(self, output, *words, job=JOB):
-        """Expects that the run ends with FAILED. Returns its last line, an error, and its complete standard error."""
+        """Expects that the run ends with FAILED. Returns the last line of standard error, which must be an error, and
+        the complete standard error."""
         code, _, err = self.run_tessera("train", *job, "--output-dir", output, *words)
         self.assertEqual(code, FAILED, err)
         self.assertNotIn("-nan", err)

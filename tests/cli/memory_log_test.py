@@ -177,7 +177,7 @@ class Logs(TinyJobTest):
 
     def test_changes_no_result_and_keeps_the_logs_of_an_earlier_start(self):
         self.train("plain", "--max-steps", "4", job=GPT)
-        for _ in range(2):  # the second time, the folder contains a run that has ended
+        for _ in range(2):  # the second start finds a complete run in out
             self.train("out", "--max-steps", "4", "--memory-log", "logs:0.5", job=GPT)
         self.assert_same_results("out", "plain")
         self.assertTrue({"cpu_memory_log.txt", "cpu_memory_log.1.txt", "ledger-rank-0.jsonl", "ledger-rank-0.1.jsonl"}

@@ -10,8 +10,8 @@ PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "doc
 
 
 def documented():
-    """{heading: {key: meaning}} of the page. One key per category or phase replaces each key with CATEGORY or
-    PHASE."""
+    """{heading: {key: meaning}} of the page. If a key contains the word CATEGORY or PHASE, the result has one key for
+    each category or phase."""
     with open(PAGE, encoding="utf-8") as file:
         lines = file.read().splitlines()
     tables, heading = {}, None
@@ -55,8 +55,8 @@ class Outputs(TinyJobTest):
     PAGE = documented()
 
     def assert_documented(self, heading, keys, without=()):
-        """Asserts that `keys` are the keys under this heading of the page, except those whose condition (in italics)
-        contains a text of `without`. These must be absent."""
+        """Asserts that `keys` are the keys under this heading of the page. Exception: a key of the page must be absent
+        if its condition (in italics) contains a text of `without`."""
         page = self.PAGE[heading]
         absent = {key for key, meaning in page.items()
                   if any(one in condition for condition in re.findall(r"\*([^*]+)\*", meaning) for one in without)}

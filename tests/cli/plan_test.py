@@ -87,8 +87,8 @@ class Ledger(PlanTest):
         self.assertEqual((plan["num_parameters"], plan["world_size"]), (176247271424, 512))
         step = plan["first_rank"]["device"]["step"]
         # Each rank has 1/512 of each of the 71 units, padded to 64 elements. The root unit has its own slots: buffers
-        # for its complete parameters and gradients. They contain the rank's parts of it, so these parts do not count
-        # as parameters or gradients.
+        # for its complete parameters and gradients. These slots contain the rank's parts of the root, so these parts do
+        # not count as parameters or gradients.
         shard, root = 4 * plan["num_parameters"] / 512, 4 * (250880 + 4) * 14336 / 512
         for category, least in [("parameters", shard - root), ("gradients", shard - root), ("optimizer", 2 * shard)]:
             self.assertGreaterEqual(step[category], least)
@@ -331,7 +331,7 @@ class ResidentMemory(PlanTest):
     CONSTANT = 32 * MIB
 
     def test_is_the_plan(self):
-        # 37 million parameters: 150 MB, or 600 MB with gradients and moments.
+        # 35 million parameters: 139 MB, or 556 MB with gradients and moments.
         self.write("config.json", json.dumps({**BLOOM, "hidden_size": 640, "n_layer": 7, "n_head": 10}))
         self.write("train.jsonl", jsonl(questions(8, 1)))
         files = ["optimizer:file", "gradients:file", "parameters:file"]

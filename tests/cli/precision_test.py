@@ -122,7 +122,8 @@ class Training(PrecisionTest):
                     self.train("out", *words)
                     self.assert_same_results(whole, "out")
                     shutil.rmtree(self.path("out"))
-            # Both runs begin with the same rounded parameters, but the masters keep all bits of the fp32 file.
+            # Both runs begin with the same rounded parameters. The masters of the first run keep all bits of the fp32
+            # file, so its later losses differ.
             losses = [[record["loss"] for record in self.metrics(f"{precision}-{dtype}", "train")]
                       for dtype in ["fp32", precision]]
             self.assertEqual(losses[0][0], losses[1][0])

@@ -48,7 +48,8 @@ class Documents(CliTest):
         self.assertLessEqual({"train", "generate", "plan", "tokenizer"}, seen)
 
     def commands(self, name):
-        """The commands in a file. Each is a complete line. A backslash at its end continues it on the next line."""
+        """The commands in a file. A command is an indented line, perhaps after a label. A backslash at the end of a
+        line continues the command on the next line."""
         with open(os.path.join(ROOT, name), encoding="utf-8") as file:
             text = file.read().replace("\\\n", " ")
         for line in text.splitlines():

@@ -1,7 +1,8 @@
 """Runs with a fault at a random point: a call on a file fails, the disk is full, a process is killed or gets a signal.
 
-A run with a fault either gives the results of a run without one, or ends with the right exit code and one error line.
-After such an end, the same command continues the run, and gives the same results bit for bit.
+A run with a fault may end with the results of a run without a fault. Otherwise it must end with the right exit code,
+and with one error line if a call failed. The same command then continues the run, and gives the same results bit for
+bit.
 
 TESSERA_CHAOS_POINTS  number of points (default 100, about two minutes)
 TESSERA_CHAOS_SEED    number of the first point (default 0); a failure reports the number of its point
@@ -20,7 +21,7 @@ NUM_POINTS = int(os.environ.get("TESSERA_CHAOS_POINTS", 100))
 FIRST_POINT = int(os.environ.get("TESSERA_CHAOS_SEED", 0))
 SHIM = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 STOPS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
-# Twelve steps of 12 samples, for every number of ranks.
+# Twelve steps of at most 12 samples, for every number of ranks.
 JOB = EVALUATED + ["--epochs", "6", "--save-strategy", "steps", "--save-steps", "3", "--eval-strategy", "steps",
                    "--eval-steps", "4", "--eval-before"]
 VARIANTS = {1: [], 2: ["--strategy", "full_shard"], 3: ["--strategy", "zero2", "--save-async"]}

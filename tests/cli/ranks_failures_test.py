@@ -112,7 +112,7 @@ class AtCalls(RanksTest):
                        "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
                        "--eval-before", "--forward-prefetch"]
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
-    NUM_CALLS = 6  # a signal comes at the first call of a rank, and at this many later calls (one per run)
+    NUM_CALLS = 6  # a run gets one signal: at the first call of a rank, or at one of this many later calls
 
     def start_counted(self, output, rank, **variables):
         env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": str(rank), "FAULT_COUNT": self.path("count"),
@@ -153,7 +153,8 @@ class AtCalls(RanksTest):
         self.assertGreater(len(phases), 1)
 
     def test_signalled(self):
-        """The first of the calls comes before the model is loaded, and the last one while the model is saved."""
+        """A signal at the first call comes before the run has anything to save. After a later signal, the run saves and
+        ends with 75. Exception: if the final model exists at the end, the exit code is 0."""
         said = set()
 
         def check(code, err):

@@ -16,10 +16,11 @@ from mpirun import MPIRUN  # noqa: E402,F401
 from tessera_cli import PROGRAM, RUN_LIMIT_S
 from tiny_job import EVALUATED, ON_GPU, TinyJobTest
 
-# Many steps, evaluations and checkpoints in one or two seconds. A step has 12 samples, for every number of ranks.
+# Many steps, evaluations and checkpoints in one or two seconds. A step has at most 12 samples, for every number of
+# ranks.
 LONG = EVALUATED + ["--epochs", "100", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
                     "--eval-strategy", "steps", "--eval-steps", "25", "--eval-before", "--eval-batch-size", "1"]
-# A step has about 600 tokens. If a sum over them is computed in another order, its relative change is at most this.
+# The largest relative change of a sum over the tokens of a step (about 600), if the order of additions changes.
 TOLERANCE = 600 * 2**-23
 RUN_FAILED, COMMUNICATION_FAILED, SAVED_AFTER_SIGNAL = 1, 5, 75
 ALL_GONE_S = 10  # after the launcher has ended, all other processes must end within this time

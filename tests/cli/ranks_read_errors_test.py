@@ -19,8 +19,8 @@ class ReadErrors(RanksTest):
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 
     def failing(self, ranks, rank, number, functions, path, call, count):
-        """Resumes a run. On `rank`, the calls from number `call` on fail with errno `number`, `count` times. Returns
-        exit code and standard error."""
+        """Resumes a run. On `rank`, `count` successive calls fail with errno `number`. Call number `call` is the first
+        of them. Returns exit code and standard error."""
         env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": "" if ranks == 1 else str(rank),
                "FAULT_KIND": f"error {int(number)}", "FAULT_CALLS": functions, "FAULT_PATH": path,
                "FAULT_CALL": str(call), "FAULT_TIMES": str(count)}

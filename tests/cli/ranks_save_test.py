@@ -1,4 +1,4 @@
-"""Models that several ranks save together. They write the same folder as one rank does, or no folder."""
+"""Several ranks save a model together. They write the same model folder as one rank does, or no model folder."""
 import errno
 import os
 import shutil

@@ -33,7 +33,7 @@ FREEZES = {"gpt": ["token_embedding.weight", "transformer.layers.0.*", "*bias", 
            "llama": ["embed_tokens*", "layers.0.*", "model.norm.weight", "*layernorm*", "*_proj.*"],
            "bloom": ["word_embeddings*", "transformer.h.0.*", "ln_f.*", "h.*.mlp.*", "*.bias"]}
 ERRORS = [FAILED, USAGE, INPUT, OUT_OF_MEMORY]
-ENOUGH_S = 3  # a job that still runs after this time gets a signal
+ENOUGH_S = 3  # a damaged job that still runs after this time gets a signal
 # The loss of a step is a sum over a few hundred tokens, in another order on several ranks. The difference grows with
 # each step and with the learning rate.
 LOSS_TOLERANCE = 1e-3
@@ -106,7 +106,7 @@ class Job:
         accum = draw.choice([1, 1, 2, 3])
         self.accum = accum
         self.batch = batch
-        # The fixed text of a prompt takes about 30 tokens.
+        # The fixed text of a question's prompt takes about 30 tokens, so 16 tokens are too few.
         lengths, objectives = ([64, 200], ["completion", "causal_lm"]) if has_questions else ([16, 64, 200], ["causal_lm"])
         self.text = ["--max-length", draw.choice(lengths), "--objective", draw.choice(objectives)]
         self.text += ["--truncation", draw.choice(["context", "right"])] if has_questions and draw.flip(0.3) else []

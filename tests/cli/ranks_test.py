@@ -25,7 +25,7 @@ class Exactness(RanksTest):
 
     def check_world(self, ranks):
         groups = ["--shard-group-size", "2"] if ranks == 4 else []
-        # {order of summation: the first output that was computed in it}. Two groups of 2 ranks sum in another order
+        # {order of summation: the first output with this order}. Two groups of 2 ranks sum in another order
         # than one group of 4 ranks. NCCL's all_reduce sums in another order than its reduce_scatter.
         first = {}
         for strategy in STRATEGIES:

@@ -138,7 +138,7 @@ class Stopped(Interrupted):
         while self.has_pending_signals(process):  # a second SIGUSR1 would merge with a pending one
             time.sleep(0.001)
         process.send_signal(signal.SIGSTOP)  # a GPU might otherwise finish the step before the second request
-        time.sleep(0.13)
+        time.sleep(0.13)  # signals within 0.1 s count as one request
         process.send_signal(signal.SIGUSR1)
         process.send_signal(signal.SIGCONT)
         self.assertEqual(process.wait(timeout=RUN_LIMIT_S), 128 + signal.SIGUSR1)

@@ -16,7 +16,7 @@ while [[ $1 == --* ]]; do shift; done
 if [ -n "${RUN_IT:-}" ]; then exec "$@"; fi
 exit "$CODE"
 """
-# Prints a new job number for each call, and refuses the file REFUSED.
+# Prints a new job number for each call. Refuses the job file that the variable REFUSED names.
 SBATCH = """#!/bin/bash
 echo "sbatch $*" >> calls
 [ "${!#}" != "${REFUSED:-}" ] || exit 1

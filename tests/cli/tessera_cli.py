@@ -38,7 +38,7 @@ class CliTest(unittest.TestCase):
         return out
 
     def fails(self, code, message, *words, **options):
-        """Expects that the program ends with `code`, and prints only one line: `error: …`. It contains `message`."""
+        """Expects that the program ends with `code` and prints only one line: `error: …`, which contains `message`."""
         got, out, err = self.run_tessera(*words, **options)
         self.assertEqual(got, code, err)
         self.assertEqual(out, "")

@@ -136,8 +136,8 @@ class TinyJobTest(CliTest):
                 self.assertNotRegex(name, r"\.tmp-|\.old-|lock$")
 
     def num_lines(self, output):
-        """The number of lines in metrics.jsonl, or 0 if the file does not exist. Tests measure the progress of a run
-        with it, because times differ between machines."""
+        """The number of lines in metrics.jsonl, or 0 if the file does not exist. Tests use this number as the progress
+        of a run, because times differ between machines."""
         try:
             return self.read(output, "metrics.jsonl").count(b"\n")
         except FileNotFoundError:

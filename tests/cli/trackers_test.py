@@ -1,4 +1,4 @@
-"""The files that --tracker writes: their rows, also after a resume or on a full disk, and the WANDB_* variables.
+"""The files that --tracker writes, also after a resume and on a full disk, and the effect of the WANDB_* variables.
 
 The functions below read these files without the packages of TensorBoard and W&B."""
 import glob
@@ -174,7 +174,8 @@ class Trackers(TinyJobTest):
         self.assert_complete("out")
         starts = [step for file in glob.glob(self.path("out", "tensorboard", "*"))
                   for step, _, starts in events(file) if starts]
-        self.assertGreater(max(starts), 0)  # TensorBoard then omits the later steps of the killed run
+        # If a session starts at step N, TensorBoard omits the steps of the killed run from N on.
+        self.assertGreater(max(starts), 0)
 
     def test_a_stopped_run_is_marked_and_continues(self):
         self.assertEqual(self.kill_after("out", 40, by=signal.SIGTERM), 75)

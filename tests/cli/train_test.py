@@ -31,7 +31,7 @@ class Output(TinyJobTest):
         for line, step in zip((line for line in lines if "loss" in line), (3, 6, 9, 12)):
             self.assertAlmostEqual(line["learning_rate"], 1e-2 * (1 - (step - 1) / 12), places=9)
         self.assertLess(lines[-1]["train_loss"], lines[0]["eval_loss"])
-        # The printed numbers are rounded. metrics.jsonl has the exact numbers.
+        # The printed losses of steps and all printed times and speeds are rounded. metrics.jsonl has the exact numbers.
         for line, record in zip((line for line in lines if "loss" in line), self.metrics("out", "train"), strict=True):
             self.assertEqual(line["loss"], round(record["loss"], 4))
         for line, record in zip((line for line in lines if "eval_loss" in line), self.metrics("out", "eval"), strict=True):
@@ -109,7 +109,7 @@ class Output(TinyJobTest):
 
     def test_a_loss_that_is_not_finite(self):
         """The run reports the loss and excludes it from means. No model counts as the best, so the run keeps the last
-        one."""
+        model."""
         words = ["--lr", "1e25", "--max-grad-norm", "0", "--load-best-model-at-end", "--save-total-limit", "1",
                  "--max-skipped-updates", "0"]
         out = self.train("out", *words)

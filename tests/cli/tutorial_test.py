@@ -58,7 +58,7 @@ class Documents(CliTest):
         for command, transcript in commands(document):
             if "--nproc" in command and "tessera train" in command and not self.has_mpi:
                 continue
-            # A command may depend on the commands before it.
+            # A command may depend on the commands before it, so the first failure ends the test.
             done = run(command)
             self.assertEqual(done.returncode, expected_code(command), f"$ {command}\n{done.stdout}")
             self.assertNotIn("command not found", done.stdout)

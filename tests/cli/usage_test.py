@@ -44,7 +44,7 @@ class Help(CliTest):
         self.assertTrue(set(flags_of(out)) > {"--eval-dataset", "--batch-size", "--epochs", "--lr", "--nproc", "--strategy",
                                               "--precision"})
         self.assertTrue(10 <= len(flags_of(out)) <= 15, flags_of(out))
-        for line in out.splitlines():  # one line each
+        for line in out.splitlines():  # each setting has one line
             if line.startswith("  --") and "\\" not in line:
                 self.assertRegex(line, r"^  --[a-z-]+( [A-Z|]+)?  +\S.{8,}")
         self.assertRegex(out.splitlines()[-1], r"^All \d+ settings: tessera train --help all$")

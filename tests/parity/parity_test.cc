@@ -101,7 +101,8 @@ class Parity : public testing::TestWithParam<const char*> {
           else
             error = std::max(error, difference);
         }
-        // With rotary positions, these gradients are sums that almost cancel, so rounding errors are relatively larger.
+        // With rotary positions, the gradient of a key bias is a sum whose terms almost cancel, so its relative
+        // rounding error is larger.
         const double factor = key.ends_with("k_proj.bias") ? 4 : 1;
         EXPECT_LE(error, factor * tolerance * largest) << key << ", relative " << error / largest;
       }
@@ -129,14 +130,16 @@ TEST_P(Parity, LogitsLossAndGradients) {
       largest = std::max(largest, std::abs(double{expected[i]}));
       error = std::max(error, std::abs(double{expected[i]} - logits[i]));
     }
-    // About 40 roundings in a row (products of up to 128 terms, norms, softmax), each amplified a few times by a norm.
+    // A logit is the result of about 40 successive roundings (products of up to 128 terms, norms, softmax). A norm may
+    // enlarge the error of a rounding by a small factor.
     EXPECT_LE(error, 256 * kEpsilon * largest);
 
     const StepResult result = engine->accumulate_gradients({&batch, 1});
     const double loss = reference_.get<float>("loss")[0];
     EXPECT_NEAR(result.loss(), loss, 256 * kEpsilon * loss);
     EXPECT_NEAR(engine->evaluate(batch).loss_sum, result.loss_sum, 1e-12 * result.loss_sum);
-    // Forward and backward: twice as many roundings as for the logits, summed over up to 48 tokens.
+    // Forward and backward together have twice as many roundings as the logits. A gradient is a sum over up to 48
+    // tokens.
     expect_near(*engine, "grad", 1024 * kEpsilon, 1024 * kEpsilon, [&](int64_t u) { return engine->gradients(u); });
   }
 }
@@ -160,9 +163,9 @@ TEST_P(Parity, TwentyUpdates) {
     EXPECT_NEAR(result.loss(), loss, 1024 * kEpsilon * loss) << step;
     EXPECT_NEAR(result.gradient_norm, norm, 4096 * kEpsilon * norm) << step;
   }
-  // AdamW divides each gradient by its own size. Where gradients cancel, this magnifies their rounding. The gradients
-  // of keys' biases are only rounding, so each of the twenty updates moves these biases by up to the rate, in either
-  // direction.
+  // AdamW divides each gradient by its size. If the terms of a gradient nearly cancel, its rounding error is therefore
+  // a large part of the update. The gradients of the key biases are only rounding errors. Each of the twenty updates
+  // moves these biases by up to 1e-3, the largest rate. Tessera and the reference may move them in opposite directions.
   expect_near(*engine, "final", 1e-4, 20 * 1e-3 * 2, [&](int64_t u) { return engine->parameters(u); });
 }
 

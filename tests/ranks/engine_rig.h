@@ -330,17 +330,17 @@ struct Tolerance {
 
 // If the n terms of an f32 sum are added in another order, the relative change of the sum is about 1e-7 √n. For the few
 // hundred terms of a loss, this is about 2e-6. AdamW divides by the size of the gradient. In its first steps, the error
-// of an update is therefore at most the learning rate times the relative error of the gradient. This relative error is
-// larger for elements whose gradient nearly cancels, so they need a wider bound. The gradient of the key biases is only
-// rounding error, but AdamW still moves these biases by the learning rate.
+// of an update is therefore at most the learning rate times the relative error of the gradient. If the terms of a
+// gradient nearly cancel, this relative error is larger, so the bound for parameters is wider. The gradient of the key
+// biases is only rounding error, but AdamW still moves these biases by the learning rate.
 constexpr Tolerance kSinglePrecision{1e-4, 1e-3, 1e-2};
 
-// In 16 bits, such a difference may change the rounded value of an activation to the neighbouring number, which is at a
-// relative distance of u = 2^-8 (bf16) or 2^-11 (f16). Gradients that are reduced in 16 bits differ by the same amount.
-// The loss and the norm average over such elements. Compared with f32, more small gradients change their sign, and then
-// the updates of AdamW change their sign as well. The attention of a GPU rounds values that the CPU keeps in 32 bits.
-// After an update, the loss contains the rounding errors of the forward pass and of the gradients. In f16, an error of
-// up to 1.4 u was measured.
+// In 16 bits, another order of additions may round an activation to the neighbouring number. The relative distance of
+// these two numbers is about u = 2^-8 (bf16) or 2^-11 (f16). Gradients that are reduced in 16 bits also differ by about
+// u. The loss and the norm average over many such differences. Small gradients change their sign more often than in
+// f32, and AdamW's updates then change their sign as well. A GPU's attention also rounds values that the CPU keeps in
+// 32 bits. After an update, the loss contains the rounding errors of the forward pass and of the gradients. In f16,
+// relative errors of the loss of up to 1.4 u were measured, so the limit is 2 u.
 inline Tolerance tolerance_of(const EngineOptions& options) {
   const DType reduced = options.sharding.reduce_dtype.value_or(options.dtype);
   if (options.dtype == DType::f32 && reduced == DType::f32) return kSinglePrecision;

@@ -40,7 +40,7 @@ std::vector<Case> all_cases() {
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
-          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // otherwise a GPU chooses it by measuring
+          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // unset: on a GPU, measured times choose it
           if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // otherwise a unit is one piece
           options.file_folder = testing::TempDir();
           const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of the three blocks
@@ -71,8 +71,8 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
   return some;
 }
 
-// On GPUs: all cases. With four ranks: also all cases, because only four ranks form two nodes. Otherwise: a fifth of
-// the cases, and a different fifth for each number of ranks.
+// On GPUs, and with four ranks: all cases. Only four ranks form two nodes. Otherwise, and always on CUDA streams
+// without a GPU: a fifth of the cases, and a different fifth for each number of ranks.
 std::vector<Case> cases_of_world() {
 #ifdef TESSERA_TEST_CUDA_STREAMS
   const bool all = false;  // the program without CUDA streams runs all cases
@@ -109,8 +109,8 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     // NCCL adds more than two numbers in an order that depends on the collective and on the position in a bucket.
     if (test_uses_cuda() && test_world().size() > 2 && !plan.shard_optimizer()) continue;
     // If gradients accumulate outside the device, their norm is also computed outside it, piece by piece.
-    const int64_t on_device =
-        test_uses_cuda() ? 0 : ShardOptions().piece_elems;  // on CPUs the norm treats a unit as one piece
+    // On a CPU device, a unit is one piece of the norm, as with the default piece size. The 0 marks the norm of a GPU.
+    const int64_t on_device = test_uses_cuda() ? 0 : ShardOptions().piece_elems;
     const bool beyond = test.options.offload.gradients != Tier::device && num_micro_batches > 1;
     const int64_t pieces_of_norm = beyond ? test.options.piece_elems : on_device;
     auto& first = same_reductions[{plan.shard_group_size(), plan.reduce_every_micro_batch(), pieces_of_norm}];

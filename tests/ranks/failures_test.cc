@@ -98,8 +98,8 @@ TEST_F(Failures, AMissingRankIsNamed) {
   });
   EXPECT_TRUE(has(error, "rank " + std::to_string(rank_) + ": reduce_scatter of gradients of h.3")) << error;
   if (rank_ != late) {
-    const size_t names =
-        error.find("waited 1 s for rank");  // names all late ranks; on a busy machine, there may be several
+    // The error lists all late ranks. On a busy machine, several ranks may be late.
+    const size_t names = error.find("waited 1 s for rank");
     ASSERT_NE(names, std::string::npos) << error;
     EXPECT_TRUE(has(error.substr(error.find("for rank", names)), std::to_string(late))) << error;
     others_have_failed();

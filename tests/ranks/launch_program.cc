@@ -23,8 +23,8 @@ void sleep_ms(int time) {
   std::this_thread::sleep_for(std::chrono::milliseconds(time));
 }
 
-// Rank 0 prints the numbers of all ranks, and what it sees itself: threads, standard input, a variable of the
-// environment, a setting and the terminal.
+// Rank 0 prints the numbers of all ranks, its number of threads, a variable of the environment and a setting. It also
+// prints whether its standard input is empty, and whether standard error is a terminal.
 int say(const Invocation& invocation) {
   World& world = *invocation.world;
   const auto ranks = world.communicator().all_gather_text(std::to_string(world.rank()), "ranks");

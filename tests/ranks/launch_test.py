@@ -259,7 +259,9 @@ class Launch(unittest.TestCase):
     def test_a_signal_before_the_start_of_ranks_reaches_them(self):
         process = self.start("work", "--nproc", "2", "--max-restarts", "3")
         children = ""
-        while not children:  # when mpirun exists, the launcher handles signals, and BLAS has no threads any more
+        # When mpirun exists, the launcher handles signals. OpenBLAS ends its threads when the launcher forks, so the
+        # signal cannot reach one of these threads.
+        while not children:
             with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
                 children = file.read()
         process.send_signal(signal.SIGUSR1)

@@ -1,5 +1,5 @@
-// Runs network tests on real ranks. The tests must find no wrong element in healthy collectives, and must count the
-// wrong elements of damaged collectives.
+// Runs network tests on real ranks. A network test must find no wrong element in healthy collectives, and must count
+// the wrong elements of damaged collectives.
 #include <functional>
 
 #include "rank_test.h"
@@ -92,7 +92,7 @@ TEST_F(NetTests, OneChangedElementOnOneRankIsCounted) {
     Damaged damaged(*group_, {}, [&](View x) {
       if (is_last) x.data[x.bytes() - 1] ^= std::byte{1};
     });
-    // The wrong element counts twice, because a network test checks the result twice.
+    // The wrong element counts twice, because a network test checks the data before and after it measures the time.
     EXPECT_EQ(run(damaged, collective, 100'000, DType::f32).wrong, 2) << name_of(collective);
   }
 }

@@ -124,7 +124,8 @@ class Cluster:
         return done.stdout
 
     def submit(self, job_file, *options, env=None):
-        """Submits a job file. sbatch does not run in the folder of the file. Returns the number of the job."""
+        """Submits a job file. sbatch does not run in the folder of the file, so the file must set the folder of the
+        job. Returns the number of the job."""
         return self.run("sbatch", "--parsable", *options, job_file, env=env).strip()
 
     def job(self, number):
@@ -132,7 +133,8 @@ class Cluster:
         return dict(re.findall(r"(\S+?)=(\S*)", self.run("scontrol", "--oneliner", "show", "job", number)))
 
     def wait_for_state(self, number, states, limit_s):
-        """Waits until the job is in one of `states`, and returns its fields. It may miss a very short state."""
+        """Waits until the job is in one of `states`, and returns its fields. A state that lasts less than about
+        0.2 s, the time between two checks, may be missed."""
         def reached():
             fields = self.job(number)
             return fields if fields["JobState"] in states else None

@@ -112,8 +112,8 @@ class TwoHosts(unittest.TestCase):
         print(f"{steps} steps, {fields['Restarts']} requeues: metrics and model equal those of an uninterrupted run")
 
     def test_hybrid_shard_sees_two_nodes(self):
-        """The two ranks of a node hold one copy of the model together. Tessera detects these groups: memory and results
-        are the same as with --shard-group-size 2."""
+        """The two ranks of each node together hold one copy of the model. Tessera derives this group size from the
+        nodes: memory and results are the same as with --shard-group-size 2."""
         self.cluster.wait_for_state(self.submit("detected", 20), ["COMPLETED"], 120)
         self.cluster.wait_for_state(self.submit("given", 20, "--shard-group-size", "2"), ["COMPLETED"], 120)
         self.cluster.wait_for_state(self.submit("four", 20, "--shard-group-size", "4"), ["COMPLETED"], 120)

@@ -1,6 +1,6 @@
-// Replaces the functions of CUDA's runtime that a CudaStream calls. Needs no GPU. A stream is a thread that runs each
-// piece of work after a random delay. The functions have other names than the library's (tests/CMakeLists.txt), so a
-// program can link both.
+// Replaces the functions of CUDA's runtime that a CudaStream calls. Needs no GPU. A stream is a thread. It makes each
+// copy after a random delay. The build renames the functions, for example to stub_cudaSetDevice (tests/CMakeLists.txt).
+// A program can therefore link this file and CUDA's runtime.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
