@@ -187,7 +187,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   if (head_unit != 0) outer = gradients_->acquire(0, computes);
   f.fresh_gradients = outer.fresh;
   if (trains_from(0)) {
-    parameters_.acquire(0);  // still in its slot
+    parameters_.acquire(0);  // the views `root` are still valid, because the root stays in its slot
     if (computes) model_.root().embed_backward(f, root, outer.views, saved_embedding, d_y);
     parameters_.release(0);
   }
