@@ -2,8 +2,8 @@
 //
 // GB/s counts the bytes that a rank receives from the others: (R−1)/R of the full array for R ranks, twice as many for
 // all_reduce, and the full array for broadcast. Collectives cannot be faster than memory, because each rank must at
-// least write the bytes that it receives. The memcpy for comparison runs on all ranks at the same time, because they
-// share the memory.
+// least write the bytes that it receives. The memcpy for comparison runs on all ranks at the same time, because the
+// ranks of a node share the bandwidth of its memory.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-ELEMS = 1 << 25  # as in ops_bench: four f32 arrays of 128 MiB, too large for the caches
+ELEMS = 1 << 25  # four f32 arrays of 128 MiB, larger than the caches; the arrays of ops_bench grow with the threads
 BYTES = 28  # per parameter: AdamW reads and writes the parameter and both moments, and reads the gradient
 SECONDS = 1.0
 

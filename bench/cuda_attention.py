@@ -4,9 +4,9 @@
     bench/cuda_attention.py [--ops-bench build/cuda_ops_bench] [--skip-alibi]
 
 Attention is causal, in bf16. The first table is for 16 heads of 64 channels and sequences of 512 tokens, as in
-bloom-560m. It shows µs of the kernels only, measured by CUPTI. The second table is for N = 16,384 tokens and grouped
-heads, as in Llama. It shows µs and TFLOP/s: the forward pass counts as 2·N·T·C FLOPs for sequences of T tokens and
-C channels, and the backward pass as 2.5 times as many.
+bloom-560m. The second table is for N = 16,384 tokens and grouped heads, as in Llama. Times are µs of the kernels only:
+CUPTI measures torch's kernels, and cuda_ops_bench measures Tessera's kernels in a CUDA graph. For TFLOP/s, the forward
+pass counts as 2·N·T·C FLOPs for sequences of T tokens and C channels, and the backward pass as 2.5 times as many.
 """
 import argparse
 import re

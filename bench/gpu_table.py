@@ -7,9 +7,9 @@ Needs only python3. The data are random words from a fixed seed; --dataset adds 
 random, with the shapes of bloom-560m and bloom-7b1. If a row needs more GPUs than the machine has, it does not run, and
 the table says so. First, every row runs once. As long as the budget allows, rows run again until each has --repeat runs
 (bloom-7b1 runs only once). The table shows medians. The rate of a training run counts the steps after the warm-up. Its
-memory is the peak of Tessera's ledger on the GPU. The table goes to standard output as Markdown, progress to standard
-error. The values of the peers were measured on H200 GPUs (docs/performance.md). --try-out tests this script without a
-GPU: it runs a tiny model for a few steps on the CPU.
+memory is the peak of Tessera's ledger on the GPU, without the CUDA context. The table goes to standard output as
+Markdown, progress to standard error. The values of the peers were measured on H200 GPUs (docs/performance.md).
+--try-out tests this script without a GPU: it runs a tiny model for a few steps on the CPU.
 """
 import argparse
 import ctypes
@@ -34,7 +34,9 @@ DENSE = ["--objective", "causal_lm"]
 
 @dataclass
 class Goal:
-    """A value that a row should reach. `value(row, rows)` returns None if it is unknown."""
+    """Limits for a value of a row: the value has to reach `must` and should reach `aim`. If `lower`, smaller is better.
+    `value(row, rows)` returns the value, or None if it is unknown.
+    """
     name: str
     value: object
     must: float = None
@@ -67,7 +69,7 @@ class Row:
     peer_mib: float = None
     bare: str = "bf16-4x4"  # the key of the row with the same work but without offload; empty: no such row
     goals: list = field(default_factory=list)
-    estimate_s: float = 15  # expected time of a run; the first run replaces it by the measured time
+    estimate_s: float = 15  # expected time of a run; each run replaces it by 1.1 times the measured time
     runs: list = field(default_factory=list)
     problem: str = ""
 
@@ -103,7 +105,7 @@ def scaling(row, rows):
 
 def floor_s(row, rows):
     """Returns {work: seconds} for a step with the optimizer on the CPU. All of this work can overlap, so a step takes
-    at least as long as the longest part. Returns None if it is unknown.
+    at least as long as the longest part. Returns None if a measured rate is missing.
     """
     rates = row.runs[0].get("rates") if row.runs else None
     compute = {}
@@ -116,13 +118,14 @@ def floor_s(row, rows):
         return None
     layers, width, vocabulary = SHAPES[row.model]
     blocks, root = 12 * layers * width * width, vocabulary * width
-    # If the parameters are kept on the host, those of blocks are copied twice: for forward and for backward.
-    # Otherwise, the new parameters are copied once, after the update.
+    # If the parameters are kept on the host, the GPU gets those of blocks twice per step: for forward and for backward.
+    # Otherwise, it gets the new parameters once, after the update.
     brought = root + (2 if "parameters" in " ".join(row.options) else 1) * blocks
     return {**compute,
             "gradients to the host, 2 bytes each": 2 * (blocks + root) / rates["to_host"],
             "parameters to the GPU, 2 bytes each time": 2 * brought / rates["to_gpu"],
-            # AdamW reads 16-bit gradients (micro-batches run as one), and reads and writes 32-bit masters and moments.
+            # AdamW reads 16-bit gradients, because the micro-batches of a step run as one. It reads and writes 32-bit
+            # masters and moments.
             "AdamW on the CPU, 26 bytes each": 26 * (blocks + root) / rates["adamw"]}
 
 

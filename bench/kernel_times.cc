@@ -1,7 +1,7 @@
-// If CUDA_INJECTION64_PATH names this library, the CUDA driver loads it into the program. It uses CUPTI to record which
-// kernels and copies run on the GPU, and when. When the program ends, the library writes one line per kernel or copy:
-// begin and duration in ns, stream, name. KERNEL_TIMES names the file; under Open MPI, the rank's number is
-// appended. kernel_times.py makes a table of this file.
+// If CUDA_INJECTION64_PATH names this library, the CUDA driver loads it into the program. The library uses CUPTI to
+// record which kernels and copies run on the GPU, and when. When the program ends, the library writes one line per
+// kernel or copy: begin and duration in ns, stream, name. KERNEL_TIMES names the file; under Open MPI, the rank's
+// number is appended to this name. kernel_times.py makes a table of this file.
 #include <cupti.h>
 
 #include <algorithm>

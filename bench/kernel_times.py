@@ -11,7 +11,7 @@ from pathlib import Path
 
 UPDATE = "adamw_kernel"  # the first of these kernels in an update ends the step
 COLLECTIVE = "nccl"
-BETWEEN_UPDATES_NS = 1_000_000  # if two such kernels are further apart, they belong to different steps
+BETWEEN_UPDATES_NS = 1_000_000  # if two AdamW kernels are further apart than this, they belong to different steps
 
 
 def steps_of(rows):

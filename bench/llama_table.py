@@ -58,7 +58,7 @@ def config_of(name):
 
 
 def flops_per_token(name, length):
-    """FLOPs of training per token: six for each weight of a product, and those of causal attention."""
+    """FLOPs of training per token: six for each weight of a product, plus the FLOPs of causal attention."""
     layers, width, inner, heads, kv_heads, head_dim, vocabulary, _, _ = SHAPES[name]
     block = width * head_dim * (2 * heads + 2 * kv_heads) + 3 * width * inner
     return 6 * (layers * block + vocabulary * width) + 6 * layers * heads * head_dim * length

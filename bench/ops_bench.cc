@@ -32,7 +32,7 @@ class Bench {
                "best rate", "median");
   }
 
-  // `work`: 10^9 operations or bytes per call.
+  // `work`: the operations or bytes of a call, in units of 10^9.
   void line(const std::string& name, double work, const char* unit, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return;
     fmt::print("{}\n", measured(name, work, unit, seconds_of(call, seconds_)));

@@ -97,7 +97,7 @@ inline uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 // The rest of an f32 is its bits minus the bits of its bf16, which stand in the upper half. If the value is halfway
-// between two bf16 and rounds toward zero (to even), the rest would be 2^15, which does not fit into 16 bits. The
+// between two bf16 and rounds toward zero (to even), the rest would be 2^15, which does not fit into an int16. The
 // stored rest is then 2^15 − 1: the value loses one ulp of f32, but its bf16 stays the same.
 inline int16_t bf16_rest_of(float value) {
   const uint32_t upper = static_cast<uint32_t>(f32_to_bf16(value)) << 16;

@@ -8,7 +8,8 @@ namespace tessera {
 
 namespace {
 
-// Elements per block. A block is searched element by element only if a vectorized test finds something.
+// Elements per block. A vectorized test shows whether a block has an element to find. Only then is the block searched
+// element by element.
 constexpr int64_t kBlockElems = 4096;
 
 // The bits of the smallest f32 magnitude that becomes infinite when rounded to `as`.

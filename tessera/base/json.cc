@@ -113,7 +113,7 @@ class Builder {
 
   const Place& place_;
   Json root_;
-  Json* at_ = &root_;        // the place for the next value, unless it belongs to an array
+  Json* at_ = &root_;        // the place for the next value, unless this value belongs to an array
   std::vector<Json*> open_;  // arrays and objects, each inside the previous one
 };
 

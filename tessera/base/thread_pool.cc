@@ -14,7 +14,7 @@ namespace {
 // this time before they sleep.
 constexpr int kSpins = 4000;
 
-// Fields of the gate.
+// The fields of gate_ (thread_pool.h), from the lowest bits: the workers inside, whether the gate is open, the loop.
 constexpr uint64_t kInside = 0xFFFF, kOpen = kInside + 1, kNextLoop = 2 * kOpen;
 
 uint64_t loop_of(uint64_t gate) {

@@ -23,14 +23,15 @@ class ThreadPool {
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(i) once for every i in [0, count), distributed over the team in an undefined order. Returns when all
-  // tasks are done. The caller runs tasks, too. It does not wait for threads that have not taken a task. Such a thread
-  // may be waiting for a core that another program uses. If a task throws, tasks that have not started are skipped.
-  // When the running tasks have ended, the first exception is rethrown here. Not reentrant: a task must not call run()
-  // of the same pool. Several threads may call run(). Their loops run one after another.
+  // tasks are done. The caller runs tasks, too. run() does not wait for threads that have not taken a task. Such a
+  // thread may be waiting for a core that another program uses. If a task throws, tasks that have not started are
+  // skipped. When the running tasks have ended, the first exception is rethrown here. Not reentrant: a task must not
+  // call run() of the same pool. Several threads may call run(). Their loops run one after another.
   void run(int64_t count, const std::function<void(int64_t)>& task);
 
   // Splits [0, count) into contiguous ranges of nearly equal length, and calls task(begin, end) for each. The number of
-  // ranges is count / grain, rounded up, but at most num_threads(). So the split depends only on these three numbers.
+  // ranges is count / grain, rounded up, but at most num_threads(). The split depends only on count, grain and
+  // num_threads().
   void for_ranges(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& task);
 
  private:

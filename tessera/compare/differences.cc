@@ -117,7 +117,8 @@ std::vector<RunGroup> groups_of(const std::vector<const RunFolder*>& runs) {
 std::string label_value(const RunFolder& run, const std::string& key) {
   std::string value = text_of_key(run, key);
   if (value.empty()) return "-";
-  // mpirun and srun start ranks without the setting.
+  // nproc is 0 if it was not given, for example because mpirun or srun started the ranks. summary.json then has the
+  // number of ranks.
   if (key == "nproc" && value == "0") return text_of_key(run, "world_size");
   if (value.find('/') != value.npos && key != "experiment" && key != "run") return base_name(value);
   return value;

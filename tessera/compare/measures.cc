@@ -22,7 +22,7 @@ Measure of_key(const RunFolder& run, const char* key, double scale) {
   return absent();
 }
 
-// `first` if it has a value, otherwise `other` with `note`, because `other` is not the usual source.
+// Returns `first`, unless only `other` has a value. `other` is not the usual source, so it gets `note` if it has none.
 static Measure either(Measure first, Measure other, const char* note) {
   if (!first.values.empty() || other.values.empty()) return first;
   if (other.note.empty()) other.note = note;

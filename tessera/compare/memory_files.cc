@@ -39,7 +39,7 @@ std::optional<double> number_of(std::string_view text) {
   return value;
 }
 
-// The time "2025/01/31 10:00:05.000" in seconds. Only differences of the results have a meaning.
+// The time "2025/01/31 10:00:05.000" in seconds. Only the difference between two results has a meaning.
 std::optional<double> seconds_of(const std::string& text) {
   int year = 0, month = 0, day = 0, hour = 0, minute = 0;
   double second = 0;

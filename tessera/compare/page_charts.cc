@@ -242,7 +242,7 @@ std::vector<double> seconds_by_phase(const RunFolder& run) {
   if (!runtime || *runtime <= 0) return {};
   double eval = 0, answers = 0;
   for (const EvalPoint& point : run.evals) {
-    if (point.step == 0) continue;  // before the first step
+    if (point.step == 0) continue;  // an evaluation before the first step counts as start
     if (point.runtime_s > 0) eval += point.runtime_s;
     if (point.answers_runtime_s > 0) answers += point.answers_runtime_s;
   }

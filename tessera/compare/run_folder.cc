@@ -126,8 +126,8 @@ class RunReader {
     run.experiment = find_text(run.summary, "experiment");
     read_config(folder, run);
     read_metrics(folder, run);
-    // The logs may also be in the folder of --memory-log. A relative path counts from the current folder, so the logs
-    // are found only if the run was started there.
+    // The logs may also be in the folder of --memory-log. A relative path is resolved from the current folder. The logs
+    // are then found only if the run was started in this folder.
     std::vector<fs::path> logs{folder / "memory", folder};
     if (const fs::path log = memory_log_folder(run); !log.empty() && fs::is_directory(log, error) &&
                                                      !fs::equivalent(log, logs[0], error) &&

@@ -38,7 +38,7 @@ bool natural_less(std::string_view a, std::string_view b) {
     }
   }
   if (i < a.size() || j < b.size()) return j < b.size();
-  return a < b;  // equal except zeros before numbers
+  return a < b;  // the texts differ only in zeros before numbers
 }
 
 }  // namespace tessera

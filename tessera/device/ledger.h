@@ -10,8 +10,8 @@ namespace tessera {
 
 enum class Category : uint8_t {
   parameters,     // this rank's kept parameters, in the type of the computation
-  master,         // what an f32 master has beyond its 16-bit parameters (the rests, base/dtype.h); the optimizer's own
-                  // parameters, if `parameters` is on another tier (device, host or file)
+  master,         // the rests of f32 masters (base/dtype.h); also the optimizer's own copy of the parameters, if the
+                  // optimizer is on another tier (device, host or file) than `parameters`
   gradients,      // sums over a step
   optimizer,      // AdamW's moments
   gathered,       // parameters of complete units (such as blocks) while they are needed, and gradients of

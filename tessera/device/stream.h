@@ -45,7 +45,7 @@ class StreamGraph {
 class Stream {
  public:
   virtual ~Stream() = default;  // waits for all its work
-  // Reached when all work put on this stream so far is done.
+  // Returns an event that is reached when all work put on this stream so far is done.
   virtual Event record() = 0;
   // Later work on this stream starts after the event. The event may be of any stream.
   virtual void wait(const Event& event) = 0;

@@ -40,7 +40,7 @@ class BlockGraphs {
  private:
   Stream& compute_;
   const bool on_;
-  std::unique_ptr<Device> nowhere_;  // a counting device; work on it only moves a frame's stack
+  std::unique_ptr<Device> nowhere_;  // a counting device: work with its kernels changes only the frame's stack
   std::unique_ptr<Kernels> no_kernels_;
   std::map<Key, std::unique_ptr<StreamGraph>> graphs_;  // null: the work has only run directly so far
   int64_t most_graphs_ = std::numeric_limits<int64_t>::max(), num_graphs_ = 0, num_launches_ = 0;

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// The dropout of a token depends on the update, the number of the token's sequence in this update, and the token's
-// position. The row id is a counter of the random numbers (dropout_mask.h). Row ids begin at 2^40, because initial
-// parameters use the counters below 2^40 with the same seed.
+// The row id of a token combines the number of the update, the number of the token's sequence in this update, and the
+// token's position. It is the counter for the random numbers of the token's dropout (dropout_mask.h). Row ids begin at
+// 2^40, because initial parameters use the counters below 2^40 with the same seed.
 static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
@@ -89,8 +89,9 @@ ParameterViews Engine::parameters(int64_t unit) const {
   return {&model_.unit(unit).table(), parameters_.kept().view(unit), frozen.empty() ? View{} : frozen.view(unit)};
 }
 
-// A group of query heads can share one key head. The backward pass of attention on a GPU then needs scratch for each
-// token and each head of the group, so fewer tokens fit.
+// A group of query heads can share one head of keys and values. The backward pass of attention on a GPU needs scratch
+// memory for each token and each query head of a group. The scratch has a fixed size, so a batch with large groups may
+// have fewer tokens.
 static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
   const int64_t group = config.num_heads / config.kv_heads();
   const int64_t most_tokens = group <= 2 ? kMaxBatchTokens : 2 * kMaxBatchTokens / group;
@@ -135,8 +136,8 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
   block_graphs_.limit_to(most_cuda_graphs(context_.device.ledger().current_total()));
 }
 
-// Bytes of stack and of kernel scratch that the work needs, measured by a rehearsal. They do not depend on the ranks,
-// except through the type of the gradients.
+// Bytes of stack and of kernel scratch that the work needs, measured by a rehearsal on one rank. Other numbers of ranks
+// and other strategies need the same bytes, if the type of the gradients is the same.
 Engine::Needs Engine::needs_of(const WorkBounds& work) const {
   const auto device = make_counting_device({.kind = kind_of_work(context_.device)}), host = make_counting_device();
   const auto alone = make_self_communicator();
@@ -178,7 +179,7 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
   }
   if (work.generation.num_tokens > 0) {
     enter(Phase::evaluation);
-    // One prompt as long as possible, and the others of one token: B prompts with N tokens in total.
+    // B prompts with N tokens in total: the first prompt is as long as possible, and each other prompt has one token.
     std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(work.generation.num_sequences), {0});
     prompts[0].resize(static_cast<size_t>(work.generation.num_tokens - work.generation.num_sequences + 1));
     // The cache has room for all new tokens. Every turn after the first needs the same memory, so two turns suffice.

@@ -33,8 +33,9 @@ struct EngineOptions {
   uint64_t seed = 0;         // for dropout and stochastic rounding
   bool cuda_graphs = true;   // on a GPU, launch blocks as CUDA graphs; results have the same bits
   // Bytes of logits that exist at a time (a chunk). With the default, a product over the vocabulary has nearly full
-  // speed, and a chunk is small compared with a model. Each chunk reads and writes the complete gradient of the head's
-  // weight. On a GPU this costs relatively more, so chunks can be larger there (Head::chunk_rows).
+  // speed, and a chunk is small compared with a model. The backward of each chunk reads and writes the complete
+  // gradient of the head's weight. On a GPU, this takes a larger share of the time, so chunks can be larger
+  // (Head::chunk_rows).
   int64_t head_chunk_bytes = 128 << 20;
   ShardOptions sharding;
 };
@@ -136,9 +137,10 @@ class Engine {
   // of this type. The type is bf16 for bf16 states, f64 for a computation in f64, and f32 otherwise.
   DType state_dtype() const { return context_.state_dtype(); }
 
-  // Functions that read or write elements `range` of a unit's flat buffer, or of its array of a StateKind. `to` and
-  // `from` are in host memory and have any floating-point type. `to` may also have a rest type (dtype.h). It then gets
-  // the rest of each value, which is what rounding the value to 16 bits would lose.
+  // Functions that read or write elements `range` of a unit. For parameters, `range` counts in the unit's flat buffer;
+  // for states, in the array of the given kind. `to` and `from` are in host memory and have any floating-point type.
+  // `to` may also have a rest type (dtype.h). It then gets the rest of each value: the part that the value loses when
+  // it is rounded to 16 bits.
   using ReadParameters = std::function<void(int64_t unit, ElemRange range, View to)>;
   using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
   using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
@@ -161,7 +163,8 @@ class Engine {
   void save_states(const WriteState& write);
 
   using WriteParameters = std::function<void(int64_t unit, ElemRange range, View from)>;
-  // The same for the parameters only. `range` counts from the start of the unit's flat buffer.
+  // Like save_states(), but passes only the parameters, trainable and frozen. `range` counts from the start of the
+  // unit's flat buffer.
   void save_parameters(const WriteParameters& write);
 
   // Returns the first unit whose trainable parameters contain NaN or infinity on any rank, or nullopt if all are

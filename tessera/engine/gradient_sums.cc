@@ -1,10 +1,11 @@
-// Moves the gradients of one micro-batch from a slot to the accumulators after their reduction.
+// Moves the gradients of one micro-batch from a slot to the accumulators after their reduction. The first column of
+// this table gives the place of the accumulators and, outside the device, their type.
 //
 //   accumulators              first micro-batch of the step        later micro-batches
 //   the buffers of backward   convert the wire back, if any        (reduced once per step)
-//   device                    convert; nothing if they share the   add
-//                             slot's memory and there is no wire
-//                             (outer units)
+//   device                    convert; nothing if accumulators     add
+//                             are in the slot (outer units) and
+//                             there is no wire
 //   host, type of the slot    copy                                 the CPU adds pieces
 //   host, another type        the CPU converts pieces              the CPU adds pieces
 //   file, type of the slot    write pieces                         read, the CPU adds, write
@@ -112,8 +113,8 @@ void UnitGradients::move_off_device(GradientSlot& slot) {
 void UnitGradients::copy_to_host(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   const auto u = static_cast<size_t>(transfer.unit);
-  // Waits for the previous step's readers of these sums. With several micro-batches, also waits for the additions to
-  // them.
+  // Waits for the work of the previous step that reads these sums. With several micro-batches, the host stream also
+  // adds to the sums, so this waits for all work of that stream.
   copy.wait(squares() ? read_until_[u] : context_.streams.host->record());
   const int64_t num_elems = transfer.part.num_elems(), most = transfer.unit == 0 ? transfer.piece_elems : num_elems;
   complete_[u].clear();

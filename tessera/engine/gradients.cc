@@ -93,8 +93,9 @@ void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& strea
   accumulators_.load(unit, (direct_ ? range(unit).begin : 0) + first, to, stream);
 }
 
-// Moves the gradients of an untied head, if its slot holds any, before the gradients of any block. The squares of the
-// norm are added up in the order in which units move, and backward completes the head first.
+// Moves the gradients of an untied head, if its slot holds any, before the gradients of any block. Units must move in
+// the order of backward, which completes the head first. Their squares are added up in this order, so that the norm has
+// the same bits on every tier.
 void UnitGradients::empty_head_slot() {
   if (context_.num_outer_units() < 2) return;
   GradientSlot& slot = slots_[context_.slot_of_outer(context_.model.head_unit())];

@@ -26,10 +26,10 @@ class UnitGradients {
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
   // The complete gradients of a unit's trainable parameters. The compute stream may add to them until reduce(). Between
-  // acquire() and reduce(), at most one block may be held. Outer units may be held at the same time. `fresh`: nothing
-  // was added yet, in this micro-batch (slots) or in this step (direct()). Backward must then overwrite the gradients
-  // of the weights that have weight decay, because their values are unspecified. All other gradients are zeros. If
-  // `computes` is false (this rank has no samples), all gradients are zeros.
+  // acquire() and reduce(), at most one block may be held. Outer units may be held at the same time as the block.
+  // `fresh`: nothing was added yet, in this micro-batch (slots) or in this step (direct()). Fresh gradients of weights
+  // with weight decay have unspecified values, and backward must overwrite them. All other fresh gradients are zeros.
+  // If `computes` is false (this rank has no samples), all fresh gradients are zeros.
   struct Acquired {
     ParameterViews views;
     bool fresh;

@@ -193,8 +193,8 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
 }
 
 // Whether some moments can be written late. This needs kernels with a split AdamW, moments in host memory, gradients in
-// memory, and one backward per step. With several micro-batches, the first backward would wait for all late moments,
-// but only the last backward has enough time for them.
+// memory, and one backward per step. With several micro-batches, the first backward of the next step would wait for all
+// late moments. The time until then is too short to write them.
 bool UnitOptimizer::may_be_late() const {
   return context_.host_ops.can_split_adamw() && m_.tier() == Tier::host && gradients_.tier() != Tier::file &&
          gradients_.one_micro_batch();

@@ -134,7 +134,8 @@ void UnitParameters::gather_part(const UnitArrays& kept, int64_t unit, const Uni
   }
 }
 
-// Copies from host memory directly. From a file, copies in pieces through the staging buffer.
+// Copies this rank's part of a unit to `own`, which is in a slot. Copies from host memory directly, and from a file in
+// pieces through the staging buffer.
 void UnitParameters::bring_own_part(const UnitArrays& kept, int64_t unit, View own) {
   Stream& comm = *context_.streams.comm;
   Stream& upload = *context_.streams.upload;

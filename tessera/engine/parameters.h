@@ -20,7 +20,8 @@ class UnitParameters {
   // With every strategy except no_shard, acquire() and prefetch() are collective.
 
   // Returns the complete parameters of a unit, valid until release(). At most one block may be held at a time. Outer
-  // units may be held at the same time. After release(), an outer unit stays in its slot until it is updated.
+  // units may be held at the same time as the block. After release(), an outer unit stays in its slot until it is
+  // updated.
   ParameterViews acquire(int64_t unit);
   void release(int64_t unit);
   // Starts to gather a unit that is needed soon, if a slot is free. Ignores a `unit` that does not exist.

@@ -29,7 +29,7 @@ struct StrategyRow {
                             // units
   bool free_after_forward;  // free a block's gathered parameters after its forward and gather them again for its
                             // backward
-  bool within_nodes;        // the shard group is a part of the world; the groups hold copies of each other
+  bool within_nodes;        // the shard group is only a part of the world; every group holds a copy of the arrays
 };
 std::span<const StrategyRow> strategy_rows();
 const StrategyRow& row_of(ShardingStrategy strategy);

@@ -147,7 +147,7 @@ void Engine::save_range(int64_t unit, ElemRange range, const Write& write) {
   }
 }
 
-// Frozen parameters have the type of the computation. They are saved in the type of the states.
+// Frozen parameters have the type of the computation. When training, they are saved in the type of the states.
 void Engine::save_frozen(int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
   const int64_t first = range.begin - parameters_.kept_frozen_range(unit).begin;

@@ -83,8 +83,8 @@ StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_s
   const View loss = loss_.view({1}, DType::f64);
   ops_->fill(loss, 0);
 
-  // Phases 2 and 3: weight each micro-batch by its targets. The loss of the window is then the mean over all its
-  // targets.
+  // Phases 2 and 3: forward and backward of each micro-batch. Backward divides the gradients by the number of targets
+  // of the step over all ranks. The gradients of all micro-batches and ranks then add up to those of the mean loss.
   const double scale = result.num_targets ? loss_scale / static_cast<double>(result.num_targets) : 0;
   for (const PackedBatch& batch : window) {
     gradients_->begin_micro_batch(&batch == &window.back());
@@ -104,7 +104,8 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const ShardOptions& sharding = context_.plan.options();
   const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch
 
-  // The addresses of all other views on the stack follow from the sizes and from the height of the stack.
+  // Makes the key of a graph. The key needs no other addresses of the stack, because they follow from the sizes and
+  // from the height of the stack.
   enum class BlockWork : int64_t { forward, backward, first_backward };
   const auto key = [&](BlockWork work, int64_t unit, const ParameterViews& p, const ParameterViews& g, View from,
                        View to) {
@@ -186,7 +187,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   if (head_unit != 0) outer = gradients_->acquire(0, computes);
   f.fresh_gradients = outer.fresh;
   if (trains_from(0)) {
-    parameters_.acquire(0);  // still in its slot
+    parameters_.acquire(0);  // the views `root` are still valid, because the root stays in its slot
     if (computes) model_.root().embed_backward(f, root, outer.views, saved_embedding, d_y);
     parameters_.release(0);
   }

@@ -74,7 +74,7 @@ std::string note_of_unreadable(const fs::path& file, int64_t count) {
 }
 
 // The files in `folder`, `folder`/memory and `folder`/`own` whose names have this prefix and suffix, sorted by path.
-// `any_in_own`: in `own`, any prefix counts.
+// `any_in_own`: the names of files in `own` may have any prefix.
 std::vector<fs::path> logs_in(const fs::path& folder, const std::string& own, const std::string& prefix,
                               const std::string& suffix, bool any_in_own) {
   std::vector<fs::path> files;

@@ -77,7 +77,7 @@ std::string json_text(const Record& value, Layout layout) {
 
 std::string python_repr(double value) {
   if (std::isnan(value)) return "nan";          // Python prints no sign for NaN
-  std::string text = fmt::format("{}", value);  // shortest round trip; an exponent below 1e-4 and from 1e16 on
+  std::string text = fmt::format("{}", value);  // shortest round trip; with an exponent if < 1e-4 or ≥ 1e16
   if (text.find_first_not_of("-0123456789") == text.npos) text += ".0";
   return text;
 }

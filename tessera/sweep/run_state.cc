@@ -37,8 +37,8 @@ bool has_ended(const fs::path& metrics) {
   return record.is_object() && record.value("kind", nlohmann::json()) == "summary";
 }
 
-// Whether a setting may differ between a finished run and the same run of a sweep. A Slurm job of a sweep has its own
-// memory log and preflight.
+// Whether a setting may differ between a finished run and the same run of a sweep. memory_log and preflight may differ,
+// because Slurm jobs add their own values.
 bool may_differ(const Setting& setting) {
   constexpr std::string_view kNames[] = {"output_dir", "resume",    "overwrite",          "owner_timeout",
                                          "memory_log", "preflight", "preflight_min_busbw"};

@@ -78,8 +78,8 @@ class Sweeper {
     if (result.state == SweepState::done) durations_.push_back(result.seconds);
   }
 
-  // The state after the exit code. A stop signal kills a run that has not installed its handlers yet, and a second
-  // signal ends any run: then the run is stopped, not failed.
+  // The state that follows from the exit code. A stop signal kills a run that has not installed its handlers yet, and a
+  // second signal ends any run. In both cases, the run counts as stopped, not as failed.
   SweepState state_after(SweepResult& result) const {
     const int code = *result.exit_code;
     if (code == 0) return SweepState::done;

@@ -18,7 +18,7 @@ enum class SweepState {
   done_before,  // was already done when this sweep looked at it
   done,
   failed,
-  stopped,  // ended with 75 or by a signal: starting the same sweep again resumes the run
+  stopped,  // ended with exit code 75 or by a signal: starting the same sweep again resumes the run
   in_use,   // another process works in its folder
 };
 // "not started", "done before", …

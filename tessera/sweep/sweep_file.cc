@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Recipes share the files whose names end like this. These files are not recipes themselves.
+// Recipes include the files whose names end with this text. These files are not recipes themselves.
 constexpr const char* kSharedFile = "base.toml";
 
 std::optional<SettingValue> scalar_of(const toml::node& node) {

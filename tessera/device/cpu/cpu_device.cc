@@ -11,9 +11,9 @@ namespace {
 
 constexpr size_t kHugePage = 2u << 20;
 
-// Large arrays get an extra untouched gap at the end. The kernel places mappings next to each other: without a gap,
-// arrays of 128 MiB would all start at the same offsets. Loops over several arrays (AdamW uses five) would then compete
-// for the same cache sets and memory banks.
+// Large arrays get an extra untouched gap at the end. The kernel places mappings next to each other. Without a gap, the
+// addresses of several arrays of 128 MiB would differ only in their upper bits. The arrays that a loop uses together
+// (AdamW uses five) would then compete for the same cache sets and memory banks.
 constexpr size_t kLarge = 4 * kHugePage, kGap = 3 * 4096;
 
 // The address of an empty vector may be null. memcpy must not get null, even for zero bytes.

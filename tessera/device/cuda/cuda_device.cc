@@ -97,7 +97,7 @@ class CudaDevice final : public Device {
     }
     check(error, "cudaMalloc");
     check(cudaMemsetAsync(data, 0, size, stream()), "cudaMemsetAsync");
-    check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");  // other streams may use the memory at once
+    check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");  // other streams may now use the memory
     return static_cast<std::byte*>(data);
   }
   void give_back(std::byte* data, int64_t) override {
@@ -147,7 +147,7 @@ class PinnedHostDevice final : public CpuDevice {
     return "The host has no more memory: offload to files (--offload ...:file), or use more ranks on several machines";
   }
 
-  // Locks a new block. Leaves it unlocked if the system does not allow it.
+  // Locks a new block. Leaves it unlocked if the system refuses, or if more than most_bytes_ would be locked.
   void pin(std::byte* data, int64_t bytes) {
     if (pinned_bytes_ + bytes > most_bytes_) shrink(0);
     if (pinned_bytes_ + bytes > most_bytes_) {
@@ -236,7 +236,7 @@ CudaInfo cuda_info() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
     cudaGetLastError();
-    // CUDA reports a missing driver as an old one.
+    // CUDA returns cudaErrorInsufficientDriver for an old driver, and also if no driver is loaded.
     info.problem = error != cudaErrorInsufficientDriver ? cudaGetErrorString(error)
                    : !info.has_driver                   ? "no NVIDIA driver is loaded"
                                       : fmt::format("the driver supports CUDA {}, but this program was built with {}",

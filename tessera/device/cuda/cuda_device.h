@@ -60,11 +60,10 @@ std::string cuda_pci_address_of(Device& device);
 // A worldwide unique id of a GPU or of a partition of one (MIG): 32 hexadecimal digits.
 std::string cuda_uuid_of(Device& device);
 
-// Page-locked host memory: GPUs copy from and to it asynchronously at full speed. A block takes its size, rounded up to
-// full pages. A freed block is kept for the next request of that size. Before a new block is allocated, kept blocks are
-// freed until all blocks together fit into the ledger's peak. Freeing a buffer does not wait: copies from and to the
-// buffer must have finished. The device is of kind cpu. `pool` must outlive it.
-//
+// Page-locked host memory: GPUs copy from and to it asynchronously at full speed. A block has the requested size,
+// rounded up to full pages. A freed block is kept for the next request of its size. Before a new block is allocated,
+// kept blocks are freed until all blocks together fit into the ledger's peak. Freeing a buffer does not wait: copies
+// from and to the buffer must have finished. The device is of kind cpu. `pool` must outlive it.
 // A block is ordinary memory, with slower copies, if more than `most_bytes` would be locked or if the system refuses to
 // lock the block.
 std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool,

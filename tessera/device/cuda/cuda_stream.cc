@@ -81,8 +81,8 @@ CudaStream::~CudaStream() {
   cudaStreamDestroy(stream_);
 }
 
-// Makes `call` now, or in the stream's own thread if that thread has not caught up. The returned event is reached when
-// `call` has been made. After a failure of the stream's own thread, no more calls are made, and the event fails.
+// Runs `call` now, or in the stream's own thread if that thread still has work in its queue. The returned event is
+// reached when `call` has returned. After a failure in the stream's own thread, no more calls run, and the event fails.
 Event CudaStream::issue(std::function<void()> call) {
   const auto on_device = [ordinal = ordinal_, call = std::move(call)] {
     check(cudaSetDevice(ordinal), "cudaSetDevice");

@@ -7,10 +7,10 @@
 
 namespace tessera::cuda {
 
-// The thread that puts work here normally passes it to CUDA immediately. If the stream must first wait for the host (an
-// event of a host thread, or host code), the stream's own thread takes over: it waits, runs the code and passes later
-// work to CUDA until it has caught up. Other code can wait for an event of this stream even if the thread has not
-// recorded it yet.
+// The thread that puts work on the stream normally passes the work to CUDA immediately. If the work must first wait for
+// the host (an event of a host thread, or host code), the stream's own thread takes over. It waits, runs the host code
+// and passes later work to CUDA, until no work is left in its queue. Other code can wait for an event of this stream
+// even if the own thread has not recorded the event yet.
 class CudaStream final : public Stream {
  public:
   // in_caller: the stream has no thread. The caller waits and runs host code itself. The compute stream works this way,

@@ -127,7 +127,7 @@ std::string wandb_time_text(double wall_s) {
 }
 
 std::string random_run_id() {
-  std::random_device source;  // not the run's random numbers: two runs with the same seed differ here
+  std::random_device source;  // not from the run's seed: two runs with the same seed need different ids
   std::string id;
   for (int i = 0; i < 8; ++i) id += "0123456789abcdefghijklmnopqrstuvwxyz"[source() % 36];
   return id;
@@ -149,7 +149,7 @@ WandbTracker::WandbTracker(const fs::path& parent, const Place& earlier, int64_t
   file_.emplace((folder() / log_name).string(), 0);
   keep(rows_to_keep);
   if (num_records_ == 0) begin(variables, config);
-  for (const char* mark : {".synced", ".syncstate"}) {  // wandb sync must upload the new rows too
+  for (const char* mark : {".synced", ".syncstate"}) {  // with these marks, wandb sync would skip the new rows
     fs::remove(folder() / (log_name + mark), error);
   }
   fs::remove(parent_ / "latest-run", error);

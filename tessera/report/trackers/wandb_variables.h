@@ -10,7 +10,7 @@ namespace tessera {
 
 struct WandbVariables {
   bool is_disabled = false;  // WANDB_MODE=disabled or WANDB_DISABLED=true
-  bool asks_online = false;  // WANDB_MODE=online: Tessera writes the run, and `wandb sync` uploads it
+  bool asks_online = false;  // WANDB_MODE=online: the run is offline nevertheless, and `wandb sync` uploads it
   std::string project = "huggingface", entity, name, run_id, group, job_type, notes, dir;
   std::vector<std::string> tags;
 };
