@@ -146,7 +146,8 @@ JobCommand parse_job_command(std::vector<std::string> words, const ResolvedSetti
   check_consistent(command.resolved);
   check_required(train, command.resolved);
   check_run_of_job(command.resolved, command.slurm);
-  if (command.slurm.gpus_per_node == 0) check_supported(command.resolved);  // nodes with GPUs may support more
+  // A node with GPUs may support more settings than this machine.
+  if (command.slurm.gpus_per_node == 0) check_supported(command.resolved);
   return command;
 }
 

@@ -24,8 +24,8 @@ int64_t num_targets_of(const Sample& sample) {
   return std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; });
 }
 
-// The dropout of attention can number only kMaxDropoutKeys positions. This limit applies to every model. With rotary
-// positions, the model's context is also a limit.
+// Throws UsageError if a sample is too long. Two limits exist. The dropout of attention can number only kMaxDropoutKeys
+// positions, in every model. With rotary positions, the model's context is also a limit.
 void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config, const std::string& path) {
   const int64_t context = config.max_positions;
   for (const Sample& sample : samples) {

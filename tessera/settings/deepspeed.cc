@@ -302,7 +302,7 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
                                   named("grad_accum", has_accumulation, accumulation), ranks, ranks == 1 ? "" : "s"),
                       "Change one of these numbers, or write \"auto\"");
   };
-  // Each factor is below 2^31, so the product of two fits. The third follows by division.
+  // Each factor is below 2^31, so the product of two factors fits into int64_t. A division gives the third factor.
   const int64_t factor = micro * accumulation;
   const bool is_multiple = total % ranks == 0 && (total / ranks) % factor == 0;
   const int64_t rest = is_multiple ? total / ranks / factor : 0;
