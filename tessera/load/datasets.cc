@@ -166,7 +166,7 @@ BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_t
   BatchBounds bounds;
   bounds.num_tokens = most;
   bounds.mean_length = all_tokens > 0 ? squares / all_tokens : 0;
-  // A batch has the most samples if they are the shortest ones.
+  // A batch has the most samples if it contains the shortest samples.
   std::ranges::sort(sizes, {}, &Size::tokens);
   int64_t tokens = 0;
   for (const Size& size : sizes) {

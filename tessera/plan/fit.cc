@@ -70,8 +70,8 @@ std::vector<int64_t> checkpointings(const FitRequest& request) {
   return {0, kAllBlocks};
 }
 
-// The batch sizes to try, in ascending order. Each divides batch_size × grad_accum. For each power of two P, the list
-// has the largest divisor from P/2 + 1 to P, if one exists. batch_size itself is always included.
+// The batch sizes to try, in ascending order. Each size divides batch_size × grad_accum. For each power of two P, the
+// list has the largest divisor from P/2 + 1 to P, if one exists. batch_size itself is always included.
 std::vector<int64_t> batch_sizes(const FitRequest& request) {
   const Settings& s = request.settings;
   const bool by_tokens = s.batch_tokens > 0;  // another number of tokens would change the results
