@@ -27,7 +27,8 @@ std::string text_or(const Record& facts, const char* key, const char* otherwise)
   return facts.contains(key) && facts[key].is_string() ? facts[key].get<std::string>() : otherwise;
 }
 
-// Each value with the ranks that have it, in the order of their first ranks. Empty if all ranks have the same value.
+// The different values, each with the ranks that have it. The value of rank 0 comes first. Empty if all ranks have the
+// same value.
 std::vector<std::pair<std::string, std::vector<int>>> groups_by(const std::vector<std::string>& values) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (size_t rank = 0; rank < values.size(); ++rank) {
@@ -61,7 +62,7 @@ std::vector<std::string> values_of(const std::vector<Record>& ranks, const std::
   return values;
 }
 
-// A fact about versions, and what it means if ranks differ in it.
+// A fact about versions, and the consequence if ranks have different values.
 struct VersionRow {
   const char* key;
   const char* name;
@@ -98,8 +99,9 @@ void compare_variables(const std::vector<Record>& ranks, Record& warnings) {
   }
 }
 
-// Adds the GPUs of a rank to the GPUs of its host, except GPUs that are there already: several ranks may see the same
-// GPU. The PCI address identifies a GPU. Without addresses, keeps the longest list that a rank has.
+// Adds the GPUs of a rank (`gpus`) to the GPUs of its host (`all`). Several ranks may see the same GPU. `all` contains
+// each GPU once: its PCI address identifies it. If the addresses are unknown, `all` becomes the list of the rank that
+// sees the most GPUs.
 void add_gpus(const Record& gpus, Record& all) {
   const bool have_addresses = std::ranges::all_of(gpus, [](const Record& gpu) { return gpu.contains("pci_address"); });
   if (!have_addresses) {

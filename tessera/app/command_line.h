@@ -18,10 +18,11 @@ struct ParsedFlags {
   bool full_help = false;  // --help all
 };
 
-// Parses the words after `verb`, which is one of `verbs`. `groups`: the settings that have flags here. In flags, dashes
-// and underscores are the same; a boolean is --x or --no-x. A word that is neither a flag nor the value of a flag is
-// the configuration file. For a verb with operands, such a word is the configuration file only if it ends in ".toml";
-// the other words are operands. Throws UsageError on unknown flags, missing values and too many words.
+// Parses the words after `verb`, which is one of `verbs`. `groups`: only settings of these groups are accepted as
+// flags. In flags, dashes and underscores are the same; a boolean is --x or --no-x. A word that is neither a flag nor
+// the value of a flag is the configuration file. For a verb with operands, such a word is the configuration file only
+// if it ends in ".toml"; the other words are operands. Throws UsageError on unknown flags, missing values and too many
+// words.
 ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb, Groups groups,
                         const std::vector<Verb>& verbs);
 
@@ -42,8 +43,8 @@ std::vector<std::string> names_of(const std::vector<Verb>& verbs);
 // word asks for help, only the request for help stays in `words`, and the command is empty.
 std::vector<std::string> take_command(std::vector<std::string>& words, Groups groups);
 
-// Resolves the settings of `verb` from the words after it: a configuration file and flags. Not for verbs that take
-// another verb or its command. Throws UsageError.
+// Resolves the settings of `verb` from `words` (a configuration file and flags) and the environment. `verb` must not be
+// `config` or `slurm`, because another verb may follow them. Throws UsageError.
 ResolvedSettings resolve_words(const std::vector<std::string>& words, const Environment& environment, const Verb& verb,
                                const std::vector<Verb>& verbs);
 // Checks that the settings are consistent, supported and sufficient for the verb. Throws UsageError.

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kWidth = 80;
-constexpr size_t kFewSettings = 8;  // the short help shows all settings if there are no more than this
+constexpr size_t kFewSettings = 8;  // the short help of a verb with at most this many settings shows all
 
 // Breaks `text` into lines of at most kWidth characters. The first line follows `head`; the others are indented by the
 // width of `head`.

@@ -23,7 +23,7 @@ int64_t ranks_of(const Settings& slurm) {
   return slurm.nodes * ranks_on_a_node(slurm);
 }
 
-// Settings of the job must not be given as settings of the run.
+// Throws UsageError if the command of the run contains a setting of the job.
 void check_no_settings_of_job(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     const Setting* setting = word.starts_with("--") ? find_setting(word.substr(2, word.find('=') - 2)) : nullptr;
@@ -146,7 +146,8 @@ JobCommand parse_job_command(std::vector<std::string> words, const ResolvedSetti
   check_consistent(command.resolved);
   check_required(train, command.resolved);
   check_run_of_job(command.resolved, command.slurm);
-  if (command.slurm.gpus_per_node == 0) check_supported(command.resolved);  // nodes with GPUs may support more
+  // A node with GPUs may support more settings than this machine.
+  if (command.slurm.gpus_per_node == 0) check_supported(command.resolved);
   return command;
 }
 

@@ -1,5 +1,5 @@
-// Libraries and programs of the machine. A library is looked up at run time if this build has no back end for it.
-// Therefore the result does not depend on the machine that built the program.
+// Facts about libraries and programs. The functions of BLAS, of the text libraries and of the GPU driver are looked up
+// by name at run time. Therefore the facts describe this machine, not the machine that built the program.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -33,7 +33,8 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// A shared library, open for the lifetime of the object. Empty if the machine has none of the names.
+// A shared library, open for the lifetime of the object. Opens the first of `names` that this machine has. Empty if it
+// has none of them.
 class Library {
  public:
   explicit Library(std::initializer_list<const char*> names) {
@@ -94,8 +95,8 @@ std::string cuda_version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// Asks the driver through its own interface (cuda.h). The types are repeated here because the header may be missing:
-// CUresult and CUdevice are int.
+// Calls the functions of the driver (cuda.h). Their signatures are repeated here, because a build without CUDA does not
+// have this header. The types CUresult and CUdevice are int.
 Json gpus_of(const Library& driver) {
   Json gpus = Json::array();
   auto* init = driver.find<int(unsigned)>("cuInit");
@@ -130,7 +131,8 @@ Json gpus_of(const Library& driver) {
   return gpus;
 }
 
-// Adds the versions of the driver and of its management library (NVML). A machine may have one without the other.
+// Adds the versions of the driver and of its management library (NVML). NVML returns both, so the driver is "not found"
+// if NVML is missing.
 void add_driver(Json& facts) {
   facts["driver"] = "not found";
   try {

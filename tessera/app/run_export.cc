@@ -21,7 +21,8 @@ int run_export(const Invocation& invocation) {
   const auto warn = [&](const std::string& text) { console.note("warning: " + text); };
   const auto alone = make_self_communicator();
   const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool());
-  // Refuses the configuration of another model, because its tensors may have the same sizes.
+  // Throws if the checkpoint belongs to another model. Without this check, a model whose tensors have the same sizes
+  // would be exported without an error.
   const std::string where = (checkpoint.folder() / "trainer_state.json").string();
   const TrainState state = TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config), where);
   config.frozen = frozen_in(TrainState::fingerprint_in(checkpoint.trainer_state(), where));

@@ -29,7 +29,8 @@ WorkBounds largest_work(const Settings& settings) {
                                  batch_size, settings.max_length, kMaxPlannedTokens),
                      "Use a smaller --max-length, or give the --dataset");
   };
-  if (settings.batch_tokens > 0) {  // a sample has at least one token
+  // A batch that is filled by tokens has the most sequences if every sample has only one token.
+  if (settings.batch_tokens > 0) {
     const int64_t tokens = settings.batch_tokens;
     work.training = {tokens, std::min(tokens, kMaxBatchSequences), tokens, settings.max_length};
   } else {
@@ -47,7 +48,7 @@ WorkBounds largest_work(const Settings& settings) {
   return work;
 }
 
-// Without data, every sample has --max-length tokens.
+// A plan without data assumes samples of --max-length tokens. Throws UsageError if the context of the model is shorter.
 void check_planned_length(const Settings& settings, const ModelConfig& config) {
   if (config.max_positions == 0 || settings.max_length <= config.max_positions) return;
   throw UsageError("--max-length",
@@ -96,8 +97,9 @@ std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
   return fixed;
 }
 
-// The settings of a run that computes all micro-batches of a step as one. Returns nothing if the run computes them one
-// after another. To compute them as one, it needs a GPU whose memory is known and large enough.
+// The settings of a run that fuses the micro-batches of a step: it computes them as one large micro-batch. Returns
+// nothing if the run computes them one after another. A run fuses them only on a GPU whose memory is known and large
+// enough.
 std::optional<Settings> fused(const Settings& settings, const ModelConfig& config, const WorkOf& work_of,
                               const PlannedRank& rank, const MemoryLimits& limits) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};

@@ -22,9 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A job file, or the script that submits several, before it is written.
+// A file that is not written yet: a job file, or the script that submits several job files.
 struct NewFile {
-  std::string path;  // as the user submits it
+  std::string path;  // as in the command that submits the file
   std::string text{};
   fs::path folder{};  // for the job's log; if it does not exist, Slurm ends the job at once and without a message
 };
@@ -132,7 +132,7 @@ int one_job(const Invocation& invocation) {
   return submit_or_print(file.path + ": submit it with: ", {"sbatch", file.path}, slurm.submit, console);
 }
 
-// The runs of the sweep in the words after "sweep".
+// The runs of a sweep. `words`: the words after "sweep", that is, the sweep file and the flags.
 std::vector<SweepRun> runs_of_command(const std::vector<std::string>& words, const Environment& environment) {
   const auto& verbs = all_verbs();
   const Verb& sweep = *std::ranges::find(verbs, "sweep", &Verb::name);

@@ -18,8 +18,8 @@ bool begins_a_verb(const std::string& word, const std::vector<Verb>& verbs);
 [[noreturn]] void unknown_flag(const std::string& flag, const Verb& verb, Groups groups,
                                const std::vector<Verb>& verbs);
 
-// `word` is one of `words`, the arguments of a verb. It is neither a flag, nor the value of one, nor a configuration
-// file. Returns what to write instead, or an empty text.
+// `word` is one of `words`, the arguments of a verb. It is neither a flag, nor the value of a flag, nor a
+// configuration file. Returns what to write instead, or an empty text.
 std::string remedy_for_word(const std::string& word, const std::vector<std::string>& words, Groups groups,
                             const std::vector<Verb>& verbs);
 

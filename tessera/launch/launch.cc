@@ -109,7 +109,7 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board, const std::st
     return failed(static_cast<int>(failure->code), board.account(*failure));
   }
   if (const auto code = board.exit_code(); code && (*code != 0 || end.code == 0)) return {*code};
-  if (end.code == 0 && end.wait_error == 0 && !board.is_shared()) return {0};  // nothing else is known
+  if (end.code == 0 && end.wait_error == 0 && !board.is_shared()) return {0};  // only mpirun's exit code is known
   // A rank ends immediately on a second signal, and on a signal that arrives before it has installed its handlers.
   const int signal = signal_of(end, report);
   const bool is_forwarded = std::count(end.forwarded.begin(), end.forwarded.end(), signal) > 0;

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
 // The time from a failure until this launcher kills the other ranks.
 constexpr auto kGrace = std::chrono::milliseconds(3000);     // mpirun usually ends them itself before this time
-constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // mpirun never ends them; Open MPI waits equally long
+constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // Hydra never ends them; Open MPI also waits 1 s
 constexpr int kLookAround_ms = 100;
 
 Environment rank_environment(const Environment& environment, const std::string& link) {
@@ -149,7 +149,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
                      ForwardedSignals& signals) {
   int output[2];
   if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot create a pipe");
-  fcntl(output[1], F_SETFL, 0);  // writes of mpirun may block
+  fcntl(output[1], F_SETFL, 0);  // only reads of this pipe must not block
   std::vector<std::string> command = mpirun_options(mpi_flavour(), num_ranks);
   command.insert(command.begin(), mpirun);
   std::string program(4096, '\0');

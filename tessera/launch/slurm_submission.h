@@ -10,7 +10,7 @@ namespace tessera {
 struct SlurmSubmission {
   std::vector<std::string> job_files;  // at least one
   int64_t max_jobs = 1;                // the number of jobs that may run at the same time; 0: no limit
-  std::string working_folder;          // absolute; the paths are relative to it
+  std::string working_folder;          // absolute; paths in `job_files` are relative to it
   std::string script;                  // the path of the script, as the user starts it
   std::string written_by;              // the program's version, for a comment
 };

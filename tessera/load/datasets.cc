@@ -24,8 +24,8 @@ int64_t num_targets_of(const Sample& sample) {
   return std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; });
 }
 
-// The dropout of attention can number only kMaxDropoutKeys positions. This limit applies to every model. With rotary
-// positions, the model's context is also a limit.
+// Throws UsageError if a sample is too long. Two limits exist. The dropout of attention can number only kMaxDropoutKeys
+// positions, in every model. With rotary positions, the model's context is also a limit.
 void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config, const std::string& path) {
   const int64_t context = config.max_positions;
   for (const Sample& sample : samples) {
@@ -166,7 +166,7 @@ BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_t
   BatchBounds bounds;
   bounds.num_tokens = most;
   bounds.mean_length = all_tokens > 0 ? squares / all_tokens : 0;
-  // A batch has the most samples if they are the shortest ones.
+  // A batch has the most samples if it contains the shortest samples.
   std::ranges::sort(sizes, {}, &Size::tokens);
   int64_t tokens = 0;
   for (const Size& size : sizes) {

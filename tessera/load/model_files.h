@@ -19,8 +19,9 @@ std::filesystem::path folder_of_model(const Settings& settings);
 // X/model.
 void check_model_is_kept(const Settings& settings);
 
-// The configuration for --model and --init: the config.json of a folder, or the file itself. With --init random,
-// --model may also be a known name ("bloom-560m"), or "gpt" with sizes from flags. Throws UsageError or InputError.
+// The configuration for --model and --init. If --model is a file, reads this file. If it is a folder, reads the
+// config.json of folder_of_model(). With --init random, --model may also be a known name ("bloom-560m"), or "gpt" with
+// sizes from flags. Throws UsageError or InputError.
 ModelConfig model_config_of(const Settings& settings);
 
 // The tokenizer of --tokenizer, otherwise of the model folder. Sets config.eos_token_id from the tokenizer if the

@@ -22,7 +22,7 @@ namespace tessera {
 inline constexpr std::array kSavedTypes{DType::f32, DType::bf16, DType::f16};
 
 // The type of each tensor in the files that a model was loaded from, by its name in the parameter tables. A checkpoint
-// keeps these types: a resumed run saves in the same types, and the files may no longer exist.
+// contains these types, because a resumed run must save in the same types even if the files no longer exist.
 using LoadedTypes = std::map<std::string, DType>;
 
 // Reads the types from the files of --model. f32 replaces types that a saved model cannot have (f64). It is also the

@@ -29,7 +29,8 @@ bool knows_complete_command(const FitRequest& request) {
   return request.rank.world_size == 1 || find_launcher(environment_of_process()).has_value();
 }
 
-// Searches for a configuration for evaluation or generation, which keep only parameters.
+// Searches for a configuration for evaluation or generation. It need not search for places of gradients and optimizer
+// states, because only training has them.
 std::optional<Configuration> find_forward_fit(const FitRequest& request) {
   using enum Tier;
   for (const Tier tier : {device, host, file}) {
@@ -86,7 +87,7 @@ std::string command_with(const std::vector<std::string>& command,
 static std::string command_to(const FitRequest& request, const Configuration& fit) {
   auto flags = flags_between(request.settings, fit.settings);
   if (!request.settings.fsdp.empty())
-    flags.insert(flags.begin(), {"--fsdp", ""});  // another value of --fsdp would contradict `flags`
+    flags.insert(flags.begin(), {"--fsdp", ""});  // the --fsdp of the command would contradict `flags`
   if (knows_complete_command(request)) return command_with(own_command(), flags);
   return command_with({"…"}, flags);
 }

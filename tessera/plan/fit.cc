@@ -16,7 +16,7 @@ namespace {
 
 using S = Settings;
 
-// Rates per rank. Only their ratios matter, and these are similar on all machines of a kind.
+// Rates per rank. Only the ratios of the rates matter. The ratios are similar on all CPUs, and similar on all GPUs.
 struct NominalMachine {
   double flops_per_s;
   double half_speed_tokens;           // a micro-batch with this number of tokens runs at half speed
@@ -59,7 +59,7 @@ std::vector<Offload> offloads(const FitRequest& request) {
     for (const Tier gradients : {device, tier}) all.push_back({tier, gradients, device});
     for (const Tier gradients : {device, tier}) all.push_back({tier, gradients, tier});
   };
-  if (!request.limits.one_memory) add(host);  // with one memory, this would free nothing
+  if (!request.limits.one_memory) add(host);  // if host and device share one memory, this frees nothing
   if (request.limits.disk_bytes > 0) add(file);
   return all;
 }
@@ -70,8 +70,8 @@ std::vector<int64_t> checkpointings(const FitRequest& request) {
   return {0, kAllBlocks};
 }
 
-// The batch sizes to try, in ascending order. For each power of two, this is the largest divisor of batch_size ×
-// grad_accum that is not larger than the power. batch_size itself is always included.
+// The batch sizes to try, in ascending order. Each size divides batch_size × grad_accum. For each power of two P, the
+// list has the largest divisor from P/2 + 1 to P, if one exists. batch_size itself is always included.
 std::vector<int64_t> batch_sizes(const FitRequest& request) {
   const Settings& s = request.settings;
   const bool by_tokens = s.batch_tokens > 0;  // another number of tokens would change the results
@@ -89,7 +89,8 @@ std::vector<int64_t> batch_sizes(const FitRequest& request) {
   return sizes;
 }
 
-// The largest batch size that fits, and the next larger one, which does not. Memory and speed grow with the batch size.
+// The configuration with the largest batch size that fits, and the one with the next larger batch size, which does not
+// fit. Memory and speed grow with the batch size.
 struct Row {
   std::optional<Configuration> fitting, too_large;
 };
@@ -99,7 +100,7 @@ Row search_batch_size(const FitRequest& request, Settings settings, double step_
   const int64_t product = settings.batch_size * settings.grad_accum;
   const std::vector<int64_t> sizes = batch_sizes(request);
   for (size_t begin = 0, end = sizes.size(); begin < end;) {
-    // Try the largest size first, because often everything fits. Then bisect.
+    // Try the largest size first, because it often fits. Then bisect.
     const size_t i = row.too_large || row.fitting ? (begin + end) / 2 : end - 1;
     settings.batch_size = sizes[i];
     if (sizes[i] > 0) settings.grad_accum = product / sizes[i];
@@ -143,7 +144,7 @@ bool is_consistent(const Settings& settings, const PlannedRank& rank) {
   try {
     ResolvedSettings resolved;
     resolved.settings = settings;
-    resolved.settings.fit = 0;  // not --fit: the check must cover the offload of this candidate
+    resolved.settings.fit = 0;  // with --fit, check_sharding() would not check the offload
     resolved.groups = kSharding;
     resolved.num_ranks = rank.world_size;
     check_sharding(resolved);

@@ -36,9 +36,9 @@ constexpr int64_t pinnable_bytes(int64_t host_bytes) {
   return host_bytes / 10 * 9;
 }
 
-// The limits for a plan: --fit or --device-memory, --host-memory and --disk. The ranks of a node share the last two.
-// Limits that are not given are those of this machine. A plan for GPUs on a machine without GPUs has no known limits if
-// none is given.
+// The limits for a plan: --fit or --device-memory, --host-memory and --disk. The ranks of a node share --host-memory
+// and --disk. Limits that are not given are those of this machine. Exception: if no limit is given, a plan for GPUs on
+// a machine without GPUs has no known limits.
 MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank);
 
 }  // namespace tessera

@@ -85,8 +85,8 @@ Record configuration_record(const Configuration& configuration) {
   return record;
 }
 
-// Adds table rows: one for each category, and the total. Omits rows without bytes in any phase. Also omits the rows of
-// categories that are equal in the plan of another rank.
+// Adds table rows: one for each category, and the total. Omits a row if it has 0 bytes in every phase. Also omits the
+// row of a category if the plan of another rank has the same bytes.
 class LedgerRows {
  public:
   LedgerRows(Table& table, const Plan* other) : table_(table), other_(other) {}

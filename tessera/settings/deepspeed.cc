@@ -286,7 +286,7 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
   }
   const bool has_accumulation = resolved.is_given("grad_accum");
   // A given batch_size is the size of a micro-batch. Otherwise, if the file says "auto" and grad_accum is not given,
-  // the size is the default of batch_size. In all other cases, train_batch_size and grad_accum determine it.
+  // the size is the default of batch_size. In all other cases, train_batch_size and grad_accum determine the size.
   const bool has_micro = resolved.is_given("batch_size") || (layer.micro_batch_is_auto && !has_accumulation);
   // A factor that is not known starts as 1. If neither is known, grad_accum stays 1, as in DeepSpeed.
   const int64_t micro = has_micro ? s.batch_size : 1;
@@ -302,7 +302,7 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
                                   named("grad_accum", has_accumulation, accumulation), ranks, ranks == 1 ? "" : "s"),
                       "Change one of these numbers, or write \"auto\"");
   };
-  // Each factor is below 2^31, so the product of two fits. The third follows by division.
+  // Each factor is below 2^31, so the product of two factors fits into int64_t. A division gives the third factor.
   const int64_t factor = micro * accumulation;
   const bool is_multiple = total % ranks == 0 && (total / ranks) % factor == 0;
   const int64_t rest = is_multiple ? total / ranks / factor : 0;

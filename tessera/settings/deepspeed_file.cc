@@ -205,7 +205,7 @@ std::vector<std::string> keys_of(const std::string& prefix) {
 // Whether the value turns a feature off.
 bool is_off(const json& value) {
   if (value.is_object()) return value.empty() || (value.contains("enabled") && is_off(value["enabled"]));
-  if (value.is_number()) return value.get<double>() <= 1;  // a number is the size of a group of ranks
+  if (value.is_number()) return value.get<double>() <= 1;  // the size of a group of ranks; 1 means no group
   return value.is_null() || value == false || value == "auto";
 }
 

@@ -31,7 +31,7 @@ std::string one_of(const std::vector<std::string>& words, const SettingValue& va
   throw UsageError(where, "unknown value " + quoted_value(value), "One of: " + joined(words, ", "));
 }
 
-// The strategy for a name, or for accelerate's number.
+// The strategy for its name, or for its number in accelerate.
 SettingValue sharding_word(const SettingValue& value, const std::string& where) {
   static const std::vector<std::string> numbered = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
                                                     "hybrid_shard_zero2"};
@@ -55,7 +55,8 @@ SettingValue dtype_word(const SettingValue& value, const std::string& where) {
   return one_of({"fp32", "bf16", "fp16"}, text, where);
 }
 
-// The classes of transformers' and torch's blocks for the models that Tessera has. gpt has the last one.
+// The Python classes of the blocks of Tessera's models. The last class is the block of gpt and comes from torch. The
+// other classes come from transformers.
 const std::vector<std::string> kBlockClasses = {"BloomBlock",        "LlamaDecoderLayer", "MistralDecoderLayer",
                                                 "Qwen2DecoderLayer", "Qwen3DecoderLayer", "TransformerEncoderLayer"};
 

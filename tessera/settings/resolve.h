@@ -56,11 +56,11 @@ struct SettingSources {
   int64_t num_ranks = 1;                                      // ranks that were started; --nproc may ask for more
 };
 
-// Resolves the settings of `groups`. The precedence is flag > environment > DeepSpeed's file > file > DeepSpeed's
-// defaults > default. A file may also contain settings of other verbs, and tables that are named after other verbs of
-// `verb_names`. These are checked and then ignored. The table of `verb` overrides the top level of the file and the
-// table [fsdp]. A file overrides the file that it includes. Throws UsageError if a key is unknown or a value is
-// invalid. An unknown TESSERA_ variable only adds a warning.
+// Resolves the settings of `groups`. The precedence is flag > environment > DeepSpeed's file > configuration file >
+// DeepSpeed's defaults > Tessera's defaults. A configuration file may also contain settings of other verbs, and tables
+// that are named after other verbs of `verb_names`. These are checked and then ignored. The table of `verb` overrides
+// the top level of the file and the table [fsdp]. A file overrides the file that it includes. Throws UsageError if a
+// key is unknown or a value is invalid. An unknown TESSERA_ variable only adds a warning.
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
 

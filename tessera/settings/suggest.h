@@ -10,9 +10,9 @@ namespace tessera {
 // The number of edits between two words. Edits are insertion, deletion, substitution and swap of neighbours.
 int edit_distance(std::string_view a, std::string_view b);
 
-// The candidate with the fewest edits from `word`. The edits must be at most a third of the letters of `word`, but one
-// edit is always allowed. Otherwise the first candidate that begins with `word`, if `word` has at least 3 letters.
-// Otherwise empty.
+// The candidate with the fewest edits from `word`. The number of edits must be at most a third of the number of letters
+// in `word`, but one edit is always allowed. If no candidate is so close, returns the first candidate that begins with
+// `word`, if `word` has at least 3 letters. Otherwise returns an empty text.
 std::string closest_word(std::string_view word, const std::vector<std::string>& candidates);
 
 // `Did you mean "x"?` with the closest word. Empty if there is none.

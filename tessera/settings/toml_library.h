@@ -3,7 +3,7 @@
 
 // Disables two wrong checks of toml++ 3.3 and 3.4, which a file can trigger. The first asserts that a table's name
 // starts with a valid character, and fails for "[=]". The code after the check reports this as an error anyway. The
-// second marks a case as unreachable that occurs: a non-ASCII letter that is not white space.
+// second check marks a case as unreachable, but this case occurs: a non-ASCII letter that is not white space.
 #define TOML_ASSERT(expression) static_assert(true)
 #if __has_include(<toml++/impl/preprocessor.hpp>)  // 3.4
 #include <toml++/impl/preprocessor.hpp>

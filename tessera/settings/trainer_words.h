@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Applies those of these settings that were given, each with the precedence of its source. Throws UsageError if one of
-// them contradicts a setting of the same precedence, or has a value without a meaning in Tessera.
+// Applies the settings of the Trainer that were given. Each has the precedence of its source. Throws UsageError if one
+// of them contradicts another setting of the same precedence, or has a value without a meaning in Tessera.
 void apply_trainer_words(ResolvedSettings& resolved);
 
 // Sets `setting` because the given setting `by` implies the value. If `setting` has a value of higher precedence, this

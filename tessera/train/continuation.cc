@@ -36,7 +36,7 @@ constexpr std::pair<const char*, MayChange> kMayChange[] = {
     {"metric_for_best_model", MayChange::in_a_new_folder},
 };
 
-// The value of a key in checkpoints that are older than the key.
+// The value that older versions always used for a key that their checkpoints do not contain.
 std::string value_without(const std::string& key) {
   return key == "optimizer_states" ? "fp32" : "";
 }

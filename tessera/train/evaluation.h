@@ -30,8 +30,8 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
 
 // Continues all prompts, with batches of `batch_size` prompts per rank. After each batch, calls `take` on all ranks
 // with the texts of all ranks, in the order of their prompts. `first` is the index of the first prompt of the batch,
-// and rank 0 generates its text. Sets options.first_number, so the result does not depend on ranks and batches. Returns
-// false if `stop` returned true. Collective.
+// and rank 0 generates its text. Sets options.first_number, so the result does not depend on the number of ranks and
+// the batch size. Returns false if `stop` returned true. Collective.
 using TakeTexts = std::function<void(int64_t first, const std::vector<std::vector<int32_t>>& texts)>;
 bool generate_all(Engine& engine, Communicator& world, std::span<const std::vector<int32_t>> prompts,
                   int64_t batch_size, GenerationOptions options, const TakeTexts& take, const StopNow& stop = {});

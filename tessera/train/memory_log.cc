@@ -32,7 +32,8 @@ struct RankFacts {
   }
 };
 
-// The processes whose trees are sampled: the launcher of --nproc if there is one, otherwise the ranks of this node.
+// The roots of the process trees that the log samples: the launcher of --nproc if it started this rank, otherwise the
+// ranks of this node.
 std::vector<int> roots_of(const std::vector<RankFacts>& node) {
   if (find_launcher(environment_of_process())) {
     if (const int launcher = ancestor_with_same_program()) return {launcher};

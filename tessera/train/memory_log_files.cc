@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-// Gives a file of an earlier start the next free number.
+// Renames the file of an earlier start: adds the next free number to its name.
 void set_aside(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(path, error))) return;

@@ -278,16 +278,16 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     TESSERA_ASSERT(setting);
     std::visit([&](const auto& value) { record[name] = value; }, setting->get(settings));
   }
-  // Batch size, micro-batches per step and ranks may differ if their product is the same. With batch_tokens, the
-  // tokens must be the same, and only micro-batches and ranks may differ in this way.
+  // Batch size, micro-batches per step and ranks may differ if their product is the same. With batch_tokens, only
+  // micro-batches per step and ranks may differ if their product is the same. batch_tokens must not differ.
   if (settings.batch_tokens > 0) {
     record["batch_tokens"] = settings.batch_tokens;
     record["grad_accum x ranks"] = settings.grad_accum * num_ranks;
   } else {
     record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
   }
-  // These keys follow the settings, because some settings determine the samples. If such a setting differs, messages
-  // then name the setting first.
+  // These keys come after the settings. If a setting that determines the samples differs, these keys also differ, and
+  // a message must name the setting first.
   record["dataset_samples"] = samples.size();
   record["dataset_checksum"] = checksum_of(samples);
   return record;

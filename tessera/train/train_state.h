@@ -39,7 +39,7 @@ struct TrainHealth {
 
 struct TrainState {
   int64_t step = 0;        // steps done, including steps with a skipped update
-  double total_loss = 0;   // sum of the steps' losses; here and below, only finite losses
+  double total_loss = 0;   // sum of the steps' losses; like all sums of losses below, without NaN and infinity
   int64_t loss_steps = 0;  // the number of steps in the sum
   double logged_loss = 0;  // the sum since the last logged line
   int64_t logged_steps = 0;

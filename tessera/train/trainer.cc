@@ -161,7 +161,7 @@ bool Trainer::due(const Interval& interval) const {
 }
 
 int Trainer::run() {
-  if (stop_asked() || !take_output_folder()) return stop();  // loading the model may take long
+  if (stop_asked() || !take_output_folder()) return stop();  // a signal must not wait until the model is loaded
   return within_memory([&] { return check_memory_again(); },
                        [&] {
                          resume_or_start();

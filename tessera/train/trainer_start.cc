@@ -37,7 +37,7 @@ bool has_results(const fs::path& folder) {
   return false;
 }
 
-// Whether --resume names `origin` (the checkpoint that a run began from) or the folder of this checkpoint.
+// Whether --resume names `origin` (the checkpoint that a run began from) or the folder that contains this checkpoint.
 bool began_from(const std::string& origin, const std::string& resume) {
   const fs::path asked = full_path(resume);
   return !origin.empty() && (origin == asked || fs::path(origin).parent_path() == asked);
@@ -128,7 +128,8 @@ void Trainer::resume_or_start() {
   }
 }
 
-// Called if this run does not continue the run in the output folder. Collective.
+// Called if this run does not continue the run in the output folder. Throws UsageError if this folder has results,
+// unless --overwrite is given. Collective.
 void Trainer::refuse_to_replace_results() const {
   on_all_ranks(worker_.world(), "the results in the output folder", [&]() -> std::string {
     if (!worker_.is_first() || settings_.overwrite || !has_results(settings_.output_dir)) return "";
