@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kSliceThreads)
   }
   mine = block_log_sum<kSliceWarps>(mine, shared);
   if (threadIdx.x == 0) of_slice = mine;
-  cluster.sync();  // all have read the target's logit and stored the sums of their slices
+  cluster.sync();  // all blocks of the cluster have read the target's logit and stored the sums of their slices
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const LogSum<A> all =
       warp_log_sum(lane < kCluster ? *cluster.map_shared_rank(&of_slice, lane) : LogSum<A>{lowest<A>(), 0});
