@@ -115,8 +115,8 @@ class Kernels {
   // have any type that `to` may have here.
   virtual void convert(View from, View to) = 0;
   virtual void join(View narrow, View rest, View x) = 0;  // x f32, from its f16 or bf16 and its rest; equal shapes
-  // Element i of x gets number first_elem + i of the random sequence (seed, stream). This `stream` is only a number. A
-  // shard therefore gets the same values as in the full array.
+  // Element i of x gets number first_elem + i of the random sequence (seed, stream). A shard therefore gets the same
+  // values as in the full array. `stream` is a number here, and not a stream of the device.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; one type, or x of 16 bits and sum f32
@@ -234,8 +234,8 @@ class Kernels {
   // f32 stored in two arrays: f16 or bf16, and their `rest`. If only moments are written, the call does not access
   // parameters, and they may be empty. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for
   // NaN.
-  // Moments and parameters may also be bf16, without a rest. The update computes in f32. It uses the new moments before
-  // they are rounded. Results are rounded stochastically when they are stored.
+  // Moments and parameters may also be bf16, without a rest. The update computes in f32, and computes new parameters
+  // from new moments that are not yet rounded. Results are rounded stochastically when they are stored.
   virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
                      View v /*[P]*/, const AdamWStep& step) = 0;
   // Whether adamw() accepts every value of AdamWStep::writes.

@@ -34,7 +34,8 @@ constexpr uint64_t sampling_weight(double share) {
   return static_cast<uint64_t>(share * (1 / kWeightUnit) + 0.5);  // NOLINT(bugprone-incorrect-roundings)
 }
 
-// top_p keeps a token if all more likely tokens together have less than this mass. `total` is the mass of all tokens.
+// top_p keeps a token if the mass of all more likely tokens is less than the result of this function. `total` is the
+// mass of the tokens that top_k keeps.
 constexpr uint64_t sampling_mass_of(double top_p, uint64_t total) {
   const double wanted = top_p * static_cast<double>(total);
   auto mass = static_cast<uint64_t>(wanted);

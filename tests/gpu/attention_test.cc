@@ -53,7 +53,7 @@ const Case kCases[] = {
      64},
 };
 
-// Slopes are f32 on both sides, as the CPU's kernels expect.
+// The slopes are f32 on the GPU and on the CPU. The CPU's kernels expect f32 even if all other arrays are f64.
 struct SlopesOnBoth {
   explicit SlopesOnBoth(const Case& c) : gpu(c.slopes()) {
     for (const double x : gpu.expected()) cpu.push_back(static_cast<float>(x));

@@ -292,9 +292,9 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
   }
 }
 
-// Whether attention_backward() should divide the work of each head. It then computes scores twice: 7 products instead
-// of 5. True if one undivided head of keys and values in the longest sequence takes longer than a thread's share of all
-// divided work.
+// Whether attention_backward() should divide the work of each head. With divided work, it computes scores twice: 7
+// products instead of 5. Returns true if one undivided head of keys and values in the longest sequence takes longer
+// than a thread's share of all divided work.
 bool is_longest_too_long(View starts, int64_t kv_heads, int64_t window, int num_threads) {
   double longest = 0, sum = 0;
   const auto* const at = starts.as<int32_t>();
@@ -341,8 +341,8 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
 
 // A task owns a head of keys and values in a sequence, and all query heads that share it. No two threads write the same
 // gradient, and the sums over these query heads have a fixed order. If the longest sequence would keep some threads
-// waiting, there are two rounds of smaller tasks. In the first, a task owns a block of keys and values. In the second,
-// a task owns a group of queries. Both ways add in the same order, so they give the same bits.
+// waiting, there are two rounds of smaller tasks. In the first round, a task owns a block of keys and values. In the
+// second round, a task owns a group of queries. One round and two rounds add in the same order, so the bits are equal.
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
                         const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   check(qkv, shape, dropout);
@@ -380,7 +380,7 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
     tasks.plan(starts, qkv.shape[0], shape.kv_heads(), block_keys);
     team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
       const auto task = tasks[index];
-      // The first keys come first, because more queries see them.
+      // Blocks of early keys come first, because more queries see these keys.
       const int64_t k0 = ((task.length - 1) / block_keys - task.block) * block_keys;
       with_group(task, [&](const Head<T>& head, const HeadGradients<T>& at) {
         backward_block(head, at, task.length, k0, 0, task.length, Gradients::of_keys_and_values,

@@ -57,8 +57,8 @@ class Grid {
   int64_t rows_, columns_, row_tiles_ = 1, column_tiles_ = 1;
 };
 
-// Calls body(tile, row, column, scratch) for every tile of a product, distributed to the threads. The arguments are the
-// tile's factors, its place in the full product, and its thread's scratch.
+// Calls body(tile, row, column, scratch) for every tile of a product. The threads share the tiles. The arguments are
+// the factors of the tile, the place of the tile in the full product, and the scratch of the calling thread.
 template <typename T, typename Body>
 void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
   static_assert(kProductScratchElems <= Team::scratch_elems<T>());

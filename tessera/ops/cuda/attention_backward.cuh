@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
   const int k0 =
-      ((block.length - 1) / kTileRows - block.index) * kTileRows;  // the first keys come first: more queries see them
+      ((block.length - 1) / kTileRows - block.index) * kTileRows;  // blocks of early keys first: more queries see them
   const int end = heads.end_of_queries(min(k0 + kTileRows, block.length) - 1, block.length);
   const int64_t stride = heads.width;
   const auto load_queries = [&](int member, int q0, int stage) {

@@ -1,4 +1,4 @@
-// The layout of attention's arrays, and the assignment of thread blocks to blocks of sequences.
+// The layout of attention's arrays, and the assignment of thread blocks to blocks of rows.
 #pragma once
 
 #include <algorithm>

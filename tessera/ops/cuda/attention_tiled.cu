@@ -86,7 +86,7 @@ __device__ inline void multiply_transposed(const float* a, const float* b, float
   }
 }
 
-// Stores the group's rows of probabilities, or of similar values, where all threads of the group can read them.
+// Stores the group's rows of probabilities, or of gradients of scores, where all threads of the group can read them.
 template <int D>
 __device__ inline void share_scores(const float (&scores)[kOwn][kScores<D>], float* tile) {
   __syncwarp();  // all threads have finished with the previous rows
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   const RowBlock block =
       find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
-  const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // first keys first: more queries see them
+  const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // early keys first: more queries see them
   const int64_t stride = heads.width;
   const int end = heads.end_of_queries(min(k0 + kRows, block.length) - 1, block.length);
   load_rows<D, kRows>(heads.key(at.qkv, block.begin, kv_head), stride, k0, block.length, head_dim, k);

@@ -1,5 +1,6 @@
-// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps take part in one product. The right
-// factor, and the left one if it is a tile, are read from shared memory once for all four.
+// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps take part in one product. The hardware
+// reads a factor in shared memory once for all four warps. The right factor is always in shared memory. The left factor
+// is there or in registers.
 #pragma once
 
 #include "tessera/ops/cuda/tiles.cuh"
@@ -41,7 +42,7 @@ inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
                  TESSERA_FOUR(C, 12), TESSERA_FOUR(C, 13), TESSERA_FOUR(C, 14), TESSERA_FOUR(C, 15)                   \
                : __VA_ARGS__)
 
-// Starts c = or += left·rightᵀ: [64, 16] by [kN, 16], elements of a row contiguous.
+// Starts c = or += left·rightᵀ: [64, 16] by [kN, 16]ᵀ. In both tiles, the 16 elements of a row are contiguous.
 template <typename T, int kN>
 __device__ inline void start_product(Accumulator<kN>& c, uint64_t left, uint64_t right, bool adds) {
   static_assert(kN == 64 || kN == 128);
