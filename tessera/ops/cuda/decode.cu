@@ -67,10 +67,10 @@ struct Partial {
   }
 };
 
-// A group of kLanes lanes handles up to kMembers query heads of a head of keys and values, so that it reads the cache
-// once for all of them. Lane i has packs i, i + kLanes, … of N elements. The groups of a block handle neighbouring
-// heads, so together they read contiguous pieces of the cache's rows. A block processes one split of the sequence's
-// keys.
+// A group of kLanes lanes handles up to kMembers query heads that share a head of keys and values. It reads the cache
+// once for all these query heads. Lane i has packs i, i + kLanes, … of N elements. The groups of a block handle
+// neighbouring heads, so together they read contiguous pieces of the cache's rows. A block processes one split of the
+// sequence's keys.
 template <typename T, int N, int kLanes, int kPacks, int kMembers>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache, Acc<T> scale, T* __restrict__ o,

@@ -148,7 +148,7 @@ std::unique_ptr<Products::Plan> Products::make_plan(const Product& p) const {
   return plan;
 }
 
-// cuBLASLt's own choice comes first.
+// Returns at most `count` algorithms. cuBLASLt's own choice comes first.
 std::vector<cublasLtMatmulHeuristicResult_t> Products::candidates(const Product& p, const Plan& plan, int count) const {
   const CublasLt& lt = cublas_lt();
   cublasLtMatmulPreference_t preference = nullptr;
