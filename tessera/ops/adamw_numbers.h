@@ -9,9 +9,9 @@ namespace tessera {
 
 // torch.optim.AdamW, in its order of operations:
 //   p *= 1 − lr·decay;  m += (g − m)·(1 − β₁);  v = β₂·v + (1 − β₂)·g²;  p −= (lr / bc₁)·m / (√v / √bc₂ + ε)
-// This header decides which products and sums are fused into one rounding. Compilers must not decide this: files that
-// use the header are compiled without contraction. Denormal numbers count as 0. Therefore CPUs and GPUs compute the
-// same bits.
+// This header decides which products and sums are computed together, with one rounding (fused multiply-add). Compilers
+// must not decide this: files that use the header are compiled without contraction. Denormal numbers count as 0.
+// Therefore CPUs and GPUs compute the same bits.
 template <typename T>
 struct AdamWNumbers {
   explicit AdamWNumbers(const AdamWStep& step)
@@ -44,7 +44,7 @@ struct AdamWNumbers {
     }
   }
 
-  T shrink;  // of elements that decay
+  T shrink;  // the factor on parameters that decay
   T beta2, rest1, rest2, scale, step_size, root_correction, epsilon;
 
  private:

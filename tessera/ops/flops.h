@@ -10,10 +10,12 @@ inline int64_t linear_flops(int64_t num_rows, int64_t channels_in, int64_t chann
   return 2 * num_rows * channels_in * channels_out;
 }
 
-// Causal attention over one sequence of T tokens: q·kᵀ and p·v, each 2·H·D operations per pair of positions. Query
-// heads that share keys do not need fewer operations. If `window` is not 0, a query sees at most `window` positions.
+// Causal attention over one sequence: q·kᵀ and p·v each need 2 · channels operations per pair of positions, with
+// channels = H·D of the queries. Query heads that share keys do not need fewer operations. If `window` is not 0, a
+// query sees at most `window` positions.
 inline int64_t attention_forward_flops(int64_t num_tokens, int64_t channels, int64_t window = 0) {
-  const int64_t hidden = window > 0 && num_tokens > window ? num_tokens - window : 0;  // hidden from the last query
+  // The number of positions that the last query does not see.
+  const int64_t hidden = window > 0 && num_tokens > window ? num_tokens - window : 0;
   return 4 * channels * (num_tokens * (num_tokens + 1) / 2 - hidden * (hidden + 1) / 2);
 }
 

@@ -8,8 +8,8 @@
 // Floating-point views of one call share one type T, unless stated otherwise: f32, bf16, f16, or f64 for gradient
 // checks. With a 16-bit T, statistics (stats, rstd, log_sum_exp) are f32, and gradients of parameters (d_weight,
 // d_bias) are f32 or T. A call overwrites results and adds to gradients of parameters. Results must not overlap inputs,
-// unless a comment says "may be". Where a comment says "or empty", an input may be absent, or the caller does not need
-// a result: the View is then empty. All kernels are deterministic: the same inputs on the same device give the same
+// unless a comment says "may be". Where a comment says "or empty", the View may be empty: the input is then absent, or
+// the caller does not need the result. All kernels are deterministic: the same inputs on the same device give the same
 // bits, for any number of threads.
 #pragma once
 
@@ -35,14 +35,15 @@ enum class Activation { none, gelu_tanh, relu, silu };
 // or re-sharding.
 struct Dropout {
   float rate = 0;     // 0: no dropout, and the other members are ignored
-  uint64_t seed = 0;  // of the run; masks differ between updates because the row ids do
+  uint64_t seed = 0;  // of the run; masks differ between updates because the row ids differ
   uint32_t site = 0;  // differs between the places in the model
   View row_ids;       // [N] i64
 };
 
 // How to draw a token from the softmax of a row of logits. In this order: the logits are divided by the
-// temperature; top_k keeps the tokens with the k greatest logits; of these tokens, top_p keeps the most likely ones,
-// until their probabilities sum to p. A token that is as likely as the last kept one is kept too.
+// temperature; top_k keeps the tokens with the k greatest logits, and their probabilities are scaled to the sum 1; of
+// these tokens, top_p keeps the most likely ones, until their probabilities sum to p. If a token is as likely as the
+// last token that top_k or top_p keeps, it is kept too.
 struct Sampling {
   double temperature = 1;  // greater than 0
   int64_t top_k = 0;       // 0: all tokens
@@ -59,7 +60,7 @@ struct LinearEpilogue {
 // h / (H / K), for K heads of keys and values.
 enum class QkvLayout {
   interleaved,  // query, key and value of a head at head · 3D + {0, D, 2D}; needs K = H (BLOOM)
-  blocked,      // all queries, then all keys, then all values; within each, head · D
+  blocked,      // all queries, then all keys, then all values; a head is at head · D in each of these three parts
 };
 
 struct AttentionShape {
@@ -87,7 +88,7 @@ struct HeadNorms {
 enum class AdamWWrites { all, parameters, moments };
 
 struct BiasGradient {
-  View d_y;     // [N, O]; one N for all entries of a call
+  View d_y;     // [N, O]; all entries of a call have the same N
   View d_bias;  // [O] +=
 };
 
@@ -95,7 +96,7 @@ struct AdamWStep {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   double bias_correction1 = 1, bias_correction2 = 1;  // 1 − βᵗ
   double gradient_scale = 1;                          // multiplies the gradient when it is read (clipping, loss scale)
-  int64_t num_decayed = 0;                            // the first elements decay, the others do not
+  int64_t num_decayed = 0;                            // weight decay applies to elements [0, num_decayed) only
   AdamWWrites writes = AdamWWrites::all;
   // Stochastic rounding of bf16 states (stochastic_rounding.h).
   uint64_t seed = 0;
@@ -109,13 +110,13 @@ class Kernels {
 
   // ---- complete arrays ----------------------------------------------------------------------------------------------
   virtual void fill(View x, double value) = 0;
-  // Both views have the same shape and a floating-point type. `to` may also be a rest: the part of an f32 that is lost
-  // in f16 or bf16 (base/dtype.h). If both types are equal, the call copies. In the fill functions, x may have the same
-  // types as `to`.
+  // Both views have the same shape and floating-point types. `to` may also have the type of a rest: the part of an f32
+  // that is lost in f16 or bf16 (base/dtype.h). If both types are equal, the call copies. In the fill functions, x may
+  // have any type that `to` may have here.
   virtual void convert(View from, View to) = 0;
   virtual void join(View narrow, View rest, View x) = 0;  // x f32, from its f16 or bf16 and its rest; equal shapes
-  // Element i of x gets number first_elem + i of the random sequence (seed, stream). This `stream` is only a number. A
-  // shard therefore gets the same values as in the full array.
+  // Element i of x gets number first_elem + i of the random sequence (seed, stream). A shard therefore gets the same
+  // values as in the full array. `stream` is a number here, and not a stream of the device.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; one type, or x of 16 bits and sum f32
@@ -156,11 +157,12 @@ class Kernels {
   // the type of statistics: f32, or f64 for gradient checks.
   virtual void rotary_angles(View positions /*[N] i32*/, View frequencies /*[D/2] f32*/, double scale,
                              View rotations /*[N, D]*/) = 0;
-  // y = qkv with queries and keys rotated by (x_j·cos − x_{j+D/2}·sin, x_{j+D/2}·cos + x_j·sin), after the norms, if
-  // any. The layout must be blocked. Without norms, y may be qkv.
+  // y = qkv, where each pair of queries and keys becomes (x_j·cos − x_{j+D/2}·sin, x_{j+D/2}·cos + x_j·sin). The norms,
+  // if any, are applied before this rotation. The layout must be blocked. Without norms, y may be qkv.
   virtual void rotate_heads(View qkv /*[N, W]*/, View rotations /*[N, D]*/, const AttentionShape& shape,
                             const HeadNorms& norms, View y /*[N, W]*/) = 0;
-  // The gradient through rotate_heads. qkv is its input, or empty without norms.
+  // The gradient through rotate_heads. qkv is the input of rotate_heads. Without norms, qkv and the gradients of the
+  // norms' weights are empty.
   virtual void rotate_heads_backward(View d_y /*[N, W]*/, View qkv /*[N, W]*/, View rotations /*[N, D]*/,
                                      const AttentionShape& shape, const HeadNorms& norms,
                                      View d_qkv /*[N, W]; may be d_y*/, View d_query_weight /*[D] +=, or empty*/,
@@ -179,24 +181,24 @@ class Kernels {
   virtual void linear_forward(View x /*[N, I]*/, View weight /*[O, I]*/, View bias /*[O] or empty*/,
                               const LinearEpilogue& epilogue, View preactivation /*[N, O] or empty*/,
                               View y /*[N, O]*/) = 0;
-  // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation). The epilogue and preactivation [N, I]
-  // belong to the layer that made x. The residual is added last. x gets that layer's output again, computed from its
-  // preactivation.
+  // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation). The activation, the dropout and
+  // preactivation [N, I] belong to the layer that made x. The residual [N, I] is a gradient. x gets the output of that
+  // layer again, without its residual: dropout(activation(preactivation)).
   virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
                                      View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/,
                                      View x /*[N, I], may be preactivation; or empty*/) = 0;
   // With `fresh`, d_weight has unspecified contents, and the call overwrites it. Otherwise the call adds to it.
   virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, bool fresh,
                                       View d_weight /*[O, I] = or +=*/) = 0;
-  // Gradients of the biases of several layers in one call. Each is little work: on a GPU, two cost little more than
-  // one.
+  // Gradients of the biases of several layers in one call. One gradient is little work: on a GPU, a call for two
+  // gradients takes little longer than a call for one.
   virtual void linear_backward_bias(std::span<const BiasGradient> gradients) = 0;
   // d_x = d_y ∘ mask: the gradient through the dropout on a linear layer's output.
   virtual void dropout_backward(View d_y /*[N, O]*/, const Dropout& dropout, View d_x /*[N, O]; may be d_y*/) = 0;
 
   // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·position)) · v
 
-  // Sequence b has rows starts[b] … starts[b+1]−1. `position` is the key's, counted from 0 in each sequence.
+  // Sequence b has rows starts[b] … starts[b+1]−1. `position` is the position of the key, from 0 in each sequence.
   virtual void attention_forward(View qkv /*[N, W]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
                                  const Dropout& dropout, View o /*[N, H·D]*/,
                                  View log_sum_exp /*[N, H] of the scores; or empty*/) = 0;
@@ -232,8 +234,8 @@ class Kernels {
   // f32 stored in two arrays: f16 or bf16, and their `rest`. If only moments are written, the call does not access
   // parameters, and they may be empty. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for
   // NaN.
-  // Moments and parameters may also be bf16, without a rest. The update computes in f32. It uses the new moments before
-  // they are rounded. Results are rounded stochastically when they are stored.
+  // Moments and parameters may also be bf16, without a rest. The update computes in f32, and computes new parameters
+  // from new moments that are not yet rounded. Results are rounded stochastically when they are stored.
   virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
                      View v /*[P]*/, const AdamWStep& step) = 0;
   // Whether adamw() accepts every value of AdamWStep::writes.
@@ -247,9 +249,9 @@ class Kernels {
   // count depends on the lengths of the sequences, which the caller knows.
   int64_t flops() const { return flops_; }
 
-  // The current size of the scratch that grows to the needs of the largest call. It is under Category::workspace. Only
-  // 16-bit types on the CPU have such scratch. A caller that knows its work in advance reserves the scratch, and then
-  // no call allocates.
+  // The current bytes of the scratch that grows to the needs of the largest call. The ledger books it under
+  // Category::workspace. Only calls with 16-bit types on the CPU use such scratch. A caller that knows its work in
+  // advance reserves the scratch, and then no call allocates.
   virtual int64_t scratch_bytes() const { return 0; }
   virtual void reserve_scratch(int64_t) {}
 
@@ -262,8 +264,8 @@ class Kernels {
   int64_t flops_ = 0;
 };
 
-// Kernels for the device, which must outlive them. The CPU's kernels hold scratch per thread under Category::workspace
-// and emulate 16-bit types with f32 (ops/cpu/emulated_kernels.h).
+// Kernels for `device`, which must outlive the kernels. The CPU's kernels hold scratch for each thread under
+// Category::workspace, and emulate 16-bit types with f32 (ops/cpu/emulated_kernels.h).
 std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32 = false);
 
 }  // namespace tessera

@@ -3,8 +3,8 @@
 //   distance = (largest logit − logit) / temperature, as a fixed-point number with 26 fraction bits;
 //   weight   = exp(−distance), as a fixed-point number with 42 fraction bits: the token's share before normalization.
 //
-// Sums of weights are therefore exact in any order. Tokens with equal distances count as equally likely. A token has
-// the weight 0 if its share is less than 2^-43 of the most likely token's.
+// Sums of weights are therefore exact in any order. A sum of weights is called a mass. Tokens with equal distances
+// count as equally likely. A token has the weight 0 if its share is less than 2^-43: the most likely token has share 1.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,8 @@ constexpr uint64_t sampling_weight(double share) {
   return static_cast<uint64_t>(share * (1 / kWeightUnit) + 0.5);  // NOLINT(bugprone-incorrect-roundings)
 }
 
-// top_p keeps a token if all more likely tokens together have less than this mass. `total` is the mass of all tokens.
+// top_p keeps a token if the mass of all more likely tokens is less than the result of this function. `total` is the
+// mass of the tokens that top_k keeps.
 constexpr uint64_t sampling_mass_of(double top_p, uint64_t total) {
   const double wanted = top_p * static_cast<double>(total);
   auto mass = static_cast<uint64_t>(wanted);
@@ -50,7 +51,8 @@ constexpr uint64_t sampling_point(uint64_t draw, uint64_t total) {
   return (draw >> 32) * (total >> 32) + (a >> 32) + (b >> 32) + (middle >> 32);
 }
 
-// Distances are searched by these digits, the highest first. The first digit spreads tokens evenly over its buckets.
+// A search for a distance finds its 31 bits in three groups (digits), the highest bits first. Each value of a digit has
+// one bucket of tokens. A bucket of the first digit covers distances of only 1/64, so tokens spread over many buckets.
 struct SamplingDigit {
   int shift, bits;
 };
@@ -60,9 +62,9 @@ constexpr SamplingDigit sampling_digit(int digit) {
 }
 
 // The random number for token `position` of text `text`. Position 0 is the text's first new token. The number depends
-// on nothing else.
+// only on the arguments.
 inline uint64_t sampling_draw(uint64_t seed, int64_t text, int64_t position) {
-  constexpr uint64_t kStream = uint64_t{0x73616D70} << 32;  // "samp": keeps it separate from other draws with the seed
+  constexpr uint64_t kStream = uint64_t{0x73616D70} << 32;  // "samp": separates these draws from others with this seed
   const auto words = philox(seed, static_cast<uint64_t>(position), kStream ^ static_cast<uint64_t>(text));
   return static_cast<uint64_t>(words[0]) << 32 | words[1];
 }

@@ -1,7 +1,6 @@
-// Stochastic rounding of f32 to bf16, as AdamW stores bf16 states: a value between two neighbouring bf16 values becomes
-// the upper one with a probability equal to its distance from the lower one, in units of the distance between both. The
-// expected result is the value itself, so updates much smaller than a unit of bf16 are not lost. Rounding to nearest
-// would lose them.
+// Stochastic rounding of f32 to bf16. AdamW stores bf16 states this way. Let x be between the neighbouring bf16 values
+// a < b. Then x becomes b with the probability (x − a) / (b − a), and a otherwise. The expected result is x itself.
+// Updates that are much smaller than b − a are therefore not lost. Rounding to nearest would lose them.
 //
 // The random bits are a pure function of (seed, update, element of the model). They are therefore the same on every
 // device, for every sharding, and if the arrays are updated in pieces. 64 elements use the four words of 16 Philox
@@ -28,13 +27,13 @@ constexpr uint64_t rounding_counter_high(int64_t update) {
   return uint64_t{1} << 63 | static_cast<uint64_t>(update);
 }
 
-// An element has three values and one word of 32 random bits. Each value uses 16 bits of the word, from this bit on.
-// The 16 bits of one value are uniform. The bits of m and of p are disjoint. v shares 8 bits with m and 8 bits with p.
-// This correlates v with each of them by 1/256.
+// An element has three values and one word of 32 random bits. Each value uses 16 bits of the word, which begin at the
+// bit given here. The 16 bits of one value are uniform. The bits of m and of p are disjoint. v shares 8 bits with m and
+// 8 bits with p. The random number of v therefore has a correlation of 1/256 with that of m, and with that of p.
 enum class Rounded : uint32_t { m = 0, v = 8, p = 16 };
 
-// Finite values stay finite: the result is at most the largest bf16. Infinity stays infinite, and NaN stays NaN. No
-// branches, so compilers can vectorize loops over it.
+// Finite values stay finite: the result is at most the largest bf16. Infinity stays infinite, and NaN stays NaN. The
+// function has no branches, so compilers can vectorize loops that call it.
 constexpr uint16_t stochastic_bf16(float value, uint32_t word, Rounded which) {
   const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7fffffffu;
   const uint32_t raised = (magnitude + ((word >> static_cast<uint32_t>(which)) & 0xffffu)) >> 16;

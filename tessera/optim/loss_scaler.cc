@@ -35,8 +35,9 @@ Overflow LossScaler::update_as_grad_scaler(bool overflow) {
   return Overflow::none;
 }
 
-// deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler.update_scale with scale factor 2. The scale doubles after window
-// + 1 steps without overflow, and then after every further window of such steps. Only doubling restores the hysteresis.
+// deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler.update_scale with scale factor 2. The scale doubles after
+// `window` + 1 steps without overflow, and then after every further `window` such steps. The hysteresis is restored
+// only when the scale doubles.
 Overflow LossScaler::update_as_deepspeed(bool overflow) {
   if (overflow) {
     state_.clean_steps = 0;

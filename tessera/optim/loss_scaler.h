@@ -25,7 +25,7 @@ struct LossScaleOptions {
   double initial_scale = 65536;
   int64_t window = 2000;   // steps without overflow that double the scale
   int64_t hysteresis = 1;  // deepspeed: the first hysteresis − 1 overflows do not change the scale; later ones halve it
-  double min_scale = 1;    // an overflow at this scale is not part of the search; deepspeed: it ends the run
+  double min_scale = 1;    // an overflow at this scale gives Overflow::stuck; deepspeed: Overflow::exhausted
 };
 
 // The state for a checkpoint.

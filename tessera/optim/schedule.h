@@ -7,7 +7,8 @@
 namespace tessera {
 
 enum class Schedule { linear, constant, cosine };
-// How the rate rises: s / W, or log(s + 1) / log(max(W, 2)) as DeepSpeed's WarmupLR does by default.
+// How the rate rises at step s < W: s / W, or log(s + 1) / log(max(W, 2)). The latter is the default of DeepSpeed's
+// WarmupLR.
 enum class Warmup { linear, log };
 
 struct ScheduleOptions {

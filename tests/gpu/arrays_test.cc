@@ -48,7 +48,8 @@ TEST_P(ArraysTest, SumOfSquares) {
     // Both sides sum in double, in different orders.
     sum.expect_close(static_cast<double>(n + 4) * 0x1p-53 * sum.largest(), "sum");
   }
-  // Sums more arrays than one launch takes; one is empty. The result has the same bits as after one call per array.
+  // Sums more arrays than one launch supports (64). The first array is empty. The result has the same bits as after one
+  // call per array.
   const Tensor x = random_tensor(dtype(), {300007}, 3);
   Tensor together(DType::f64, {1}, {2.5}), one_by_one(DType::f64, {1}, {2.5});
   std::vector<View> arrays;
@@ -62,8 +63,9 @@ TEST_P(ArraysTest, SumOfSquares) {
   EXPECT_EQ(together.bits(), one_by_one.bits());
 }
 
-// The CPU uses polynomials, and the GPU uses its math library. Draws from N(0, 1) have a magnitude of at most 6. The
-// draws of CPU and GPU differ by a few ulps.
+// The CPU uses polynomials, and the GPU uses its math library, so their draws differ by a few ulps. Draws from N(0, 1)
+// have a magnitude of at most 6. Normal elements (0.5 + 2 · draw) therefore have a magnitude of about 12, and uniform
+// elements of at most 3. Rounding to the type adds an error of this magnitude times the roundoff.
 TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   constexpr int64_t kCount = 1001;
   for (const int64_t first : {int64_t{0}, int64_t{5}, (int64_t{1} << 33) + 2}) {
@@ -183,7 +185,8 @@ TEST(AdamW, EqualsTheCpu) {
       step.gradient_scale = 0.25;
       step.num_decayed = 5001;
       on_both({&p, &m, &v}, [&](Kernels& k, const Side& at) { k.adamw(at(p), {}, at(g), at(m), at(v), step); });
-      // An update is (lr / bc₁)·m̂ / … ≤ 0.1·√(bc₂)·|m| / √v ≤ 0.1·0.03·100, and a dozen operations round.
+      // With bias corrections bc₁ = 0.1 and bc₂ = 0.001, |m| ≤ 1 and √v ≥ 0.01, the update of a parameter is at most
+      // (lr / bc₁)·√bc₂·|m| / √v = 0.1·0.032·1 / 0.01 = 0.32. About a dozen operations round.
       p.expect_close(12 * roundoff(type), "parameters");
       m.expect_close(8 * roundoff(type), "m");
       v.expect_close(8 * roundoff(type), "v");

@@ -53,7 +53,7 @@ const Case kCases[] = {
      64},
 };
 
-// Slopes are f32 on both sides, as the CPU's kernels expect.
+// The slopes are f32 on the GPU and on the CPU. The CPU's kernels expect f32 even if all other arrays are f64.
 struct SlopesOnBoth {
   explicit SlopesOnBoth(const Case& c) : gpu(c.slopes()) {
     for (const double x : gpu.expected()) cpu.push_back(static_cast<float>(x));
@@ -118,15 +118,17 @@ void AttentionTest::check(const Case& c, By by) {
     k.attention_forward(at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
     k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv));
   });
-  // Scores reach slope·T, with an error of ε times their size. This absolute error of a score is the relative error of
-  // its probability. o is an average of values ≤ 1, divided by 1 − rate. Its weights and the result are rounded to the
-  // type.
+  // `scores` bounds the error of a score: the roundoff of the arithmetic times the size of the score, which grows with
+  // the slope of ALiBi times the length of the sequence. The absolute error of a score is the relative error of its
+  // probability. o is an average of values ≤ 1, divided by 1 − rate. The weights of this average and the result are
+  // rounded to the type.
   const double scores =
       arithmetic_roundoff(dtype()) * (8 * (c.alibi ? c.longest() : 4) + 2 * static_cast<double>(c.head_dim) + 32);
   log_sum_exp.expect_close(scores * 2, "log_sum_exp");
   o.expect_close(2 * scores + 4 * roundoff(dtype()) * std::max(1.0, o.largest()), "o");
-  // Weights, d_score and the o in delta are rounded to the type. The terms of a sum, and their errors, have both signs.
-  // The error of each sum is therefore bounded by a small multiple of the largest result.
+  // Probabilities, gradients of scores, and the o in delta = Σ d_o∘o are rounded to the type. The terms of a sum, and
+  // their errors, have both signs. The error of a sum is therefore at most a small multiple of the relative error of
+  // one term, times the largest result.
   const double largest = std::max(1.0, d_qkv.largest());
   d_qkv.expect_close((8 * scores + 12 * roundoff(dtype())) * largest, "d_qkv");
 

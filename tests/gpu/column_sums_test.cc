@@ -35,8 +35,8 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
         const std::vector<double> rest = others.values();
         actual.insert(actual.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(C - first));
         EXPECT_EQ(rest.back(), others.expected().back()) << "the element past the end has changed";
-        const double tolerance =
-            2 * arithmetic_roundoff(dtype()) * static_cast<double>(N);  // the expected values are rounded too
+        // The factor is 2, because the expected sums are also rounded, to f64. This matters if the type is f64.
+        const double tolerance = 2 * arithmetic_roundoff(dtype()) * static_cast<double>(N);
         for (size_t c = 0; c < actual.size(); ++c) {
           ASSERT_NEAR(actual[c], expected[c], tolerance + roundoff(sum_type) * std::abs(expected[c])) << "column " << c;
         }
@@ -45,7 +45,8 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   }
 }
 
-// One call for several arrays gives the same bits as one call per array, if the loads have the same width.
+// One call for several arrays gives the same bits as one call per array, if the loads have the same width. This is the
+// case for each pair of arrays here.
 TEST_P(ColumnSumsTest, OfSeveralArraysTogether) {
   Kernels& k = *rig().gpu_kernels;
   for (const int64_t N : {700, 5000}) {

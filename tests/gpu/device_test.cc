@@ -64,7 +64,8 @@ TEST(PinnedHost, ReusesABlockOfTheSameSize) {
   EXPECT_EQ(host->ledger().current_total(), 0);
   const Buffer smaller = host->allocate(kBytes - 4096, Category::staging);
   EXPECT_TRUE(all_zero(smaller));
-  const Buffer larger = host->allocate(2 * kBytes, Category::staging);  // exceeds the peak so far: no block is kept
+  // The total now exceeds the peak so far, so the device frees the block that it kept.
+  const Buffer larger = host->allocate(2 * kBytes, Category::staging);
   EXPECT_TRUE(all_zero(larger));
   const std::byte* first = nullptr;
   {
@@ -144,7 +145,8 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
   for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(to.as<float>()[i], static_cast<float>(2 * i));
 }
 
-// A stream that waits for the host does not block its caller. A caller blocks only when kernels must follow that work.
+// A copy stream that waits for the host does not block the caller. The caller blocks only when the compute stream must
+// wait for work of the host.
 TEST(CudaStream, WaitsForTheHostWithoutBlockingTheCaller) {
   Device& gpu = *rig().gpu;
   std::promise<void> go;

@@ -1,4 +1,5 @@
-// Shared by the tests of the GPU: a GPU and a CPU device, arrays on both, and calls that run on both and are compared.
+// Helpers for the tests on a GPU: a GPU and a CPU device, arrays on both devices, and calls that run on both devices so
+// that their results can be compared.
 //
 // Inputs are first rounded to the GPU's type. The CPU's kernels then get the rounded values in double. The comparison
 // therefore measures only the GPU's arithmetic.
@@ -33,7 +34,7 @@ inline Rig& rig() {
   return only;
 }
 
-// Half the distance from 1 to the next value of a type: the relative error of one rounding.
+// Half the distance from 1 to the next value of a type: the largest relative error of one rounding.
 inline double roundoff(DType dtype) {
   switch (dtype) {
     case DType::bf16:
@@ -138,7 +139,7 @@ inline Tensor random_tensor(DType dtype, Shape shape, uint64_t seed) {
   return Tensor(dtype, shape, random_values(shape.num_elems(), seed));
 }
 
-// Returns the view of one side. A null tensor gives an empty view.
+// One of the two devices. Returns the view of a tensor on this device. A null tensor gives an empty view.
 struct Side {
   bool gpu;
   View operator()(Tensor& tensor) const { return gpu ? tensor.gpu() : tensor.cpu(); }

@@ -128,8 +128,8 @@ class GroupedAttentionTest : public TypedTest {
     EXPECT_EQ(log_sum_exp.bits(), first[1]);
     EXPECT_EQ(d_qkv.bits(), first[2]);
     const Reference reference(c, qkv.expected(), d_o.expected());
-    // As in attention_test.cc: scores have an error of ε times their size. This is the relative error of the
-    // probabilities.
+    // As in attention_test.cc, `scores` bounds the error of a score: the roundoff of the arithmetic times the size of
+    // the score. The absolute error of a score is the relative error of its probability.
     const double scores = arithmetic_roundoff(dtype()) * (64 + 2 * static_cast<double>(c.head_dim));
     expect_close(log_sum_exp, reference.log_sum_exp, 2 * scores, "log_sum_exp");
     expect_close(o, reference.o, 2 * scores + 4 * roundoff(dtype()), "o");

@@ -132,7 +132,8 @@ TEST_F(LargeArrays, Gates) {
   expect_same_tail(d_gate_up, small_d_gate_up, "d_gate_up");
 }
 
-// Rotation and attention. The last sequence is the tail. Another one is long, and the others fill the array.
+// Rotation and attention. The last sequence is the tail. One other sequence has 4,096 tokens. All others are short and
+// fill the rest of the array.
 TEST_F(LargeArrays, RotationAndAttention) {
   needs_gib(40);
   if (IsSkipped()) return;
@@ -178,7 +179,7 @@ TEST_F(LargeArrays, Products) {
   k().linear_forward(x, weight, bias, {}, {}, y);
   k().linear_forward(small_x, weight, bias, {}, {}, small_y);
   expect_same_tail(y, small_y, "y", kSums + 2 * roundoff(DType::bf16));
-  // Only the last rows have a gradient. A sum over all rows must include it.
+  // Only the last rows have gradients that are not zero. A sum over all rows must include these rows.
   k().fill(y, 0);
   k().convert(small_y, tail(y));
   const View d_weight = zeros({O, I}), d_bias = zeros({O}), small_d_weight = zeros({O, I}), small_d_bias = zeros({O}),

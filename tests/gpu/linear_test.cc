@@ -13,8 +13,9 @@ class LinearTest : public TypedTest {
   static constexpr Size kSizes[] = {{1, 8, 16},     {5, 24, 8},   {64, 64, 192},
                                     {130, 48, 120}, {77, 33, 35}, {700, 256, 64}};
 
-  // A product is a sum of `length` terms in [−1, 1]. Partial sums are about √length, each with one rounding. The result
-  // is rounded to its type.
+  // A product is a sum of `length` terms in [−1, 1]. Each of its `length` partial sums is about √length and is rounded
+  // once. These rounding errors have random signs, so together they are about √length · √length roundoffs. Then the
+  // result is rounded to its type.
   double tolerance(int64_t length, double largest) const {
     return arithmetic_roundoff(dtype()) * static_cast<double>(length + 16) * 2 +
            4 * roundoff(dtype()) * std::max(1.0, largest);
@@ -134,7 +135,7 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
 
 // Tensor cores use the first 11 bits of a factor. On average this makes a product smaller by 2^-10 of itself. With
 // factors uniform in [-1, 1], a sum of `length` products is about √length / 3. The largest of thousands of such sums is
-// at most five times that.
+// at most five times as large. The error is therefore below 2^-9 · √length.
 TEST(Tf32, TruncatesOnlyFactors) {
   const auto tf32 = make_kernels(*rig().gpu, true);
   for (const auto [N, I, O] : {std::array<int64_t, 3>{64, 64, 192}, {700, 256, 64}, {130, 48, 120}}) {

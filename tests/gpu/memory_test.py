@@ -1,6 +1,6 @@
 """The memory that NVML reports for a run differs by less than 2 % from the run's ledger.
 
-Both include the driver and NCCL.
+NVML's report and the ledger include the memory of the driver and of NCCL.
 
 Run `python3 tests/gpu/memory_test.py path/to/tessera` on a machine with 4 GPUs. With fewer GPUs it skips some cases.
 """

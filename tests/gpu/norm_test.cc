@@ -23,7 +23,8 @@ TEST_P(NormTest, Forward) {
     on_both({&y, &stats_of_rows}, [&](Kernels& k, const Side& at) {
       k.layer_norm_forward(at(x), at(weight), at(bias), 1e-5, at(y), at(stats_of_rows));
     });
-    // rstd is about √3 for uniform values and at most 1/√ε. A sum of C terms has about √C roundings.
+    // rstd is about √3 for rows of uniform values, and at most 1/√1e-5. The rounding errors of a sum of C terms are
+    // together about √C roundoffs.
     const double error = arithmetic_roundoff(dtype()) * (16 + std::sqrt(static_cast<double>(C)));
     stats_of_rows.expect_close(4 * error * std::max(1.0, stats_of_rows.largest()), "stats");
     y.expect_close(8 * error * std::max(1.0, y.largest()) + roundoff(dtype()) * y.largest(), "y");
@@ -93,7 +94,8 @@ TEST_P(LossTest, CrossEntropy) {
         if (at.gpu) logits.reset();
         k.softmax_cross_entropy(at(logits), at(targets), scale, at(loss));
       });
-      // Exponentials of differences up to 20 are off by 20 roundings, or by 2^-21 with 16 bits. Their sum is in f32.
+      // Logits of a row differ by at most 20. The exponential of such a difference has a relative error of about 20
+      // roundoffs. With 16-bit types, the fast exponential adds about 2^-21. Types other than f64 sum in f32.
       const double error = dtype() == DType::f64 ? 0x1p-44 : size_of(dtype()) == 2 ? 0x1p-17 : 0x1p-18;
       loss.expect_close(error * static_cast<double>(M) * 4, "loss");
       if (scale == 0) continue;
@@ -116,7 +118,8 @@ TEST_P(LossTest, ArgmaxIsTheFirstOfEqualValues) {
   }
 }
 
-// The CPU draws from the same values in double. Only the last bit of an exponential may differ.
+// The CPU draws from the same logits, converted to double. CPU and GPU may differ only in the last bit of an
+// exponential. This almost never changes a token.
 TEST_P(LossTest, SampledTokensEqualTheCpus) {
   RandomStream random(13, 4);
   for (const int64_t V : {1, 2, 31, 33, 1000, 1024, 8193, 32000, 151936, 250880}) {

@@ -22,8 +22,8 @@ constexpr int64_t kStride = kPackedRowStride;  // between rows of scores
 constexpr int64_t kPackedElems = kKeys * 256;  // of a packed block of keys or values, at most
 static_assert(kKeys <= kMaxPackedDepth && kKeys % kQueries == 0 && kGroup % kQueries == 0 && kKeys + kLanes <= kStride);
 
-// The number of keys of a block. Wide heads get fewer. It is a multiple of kQueries: without a window, every query then
-// sees a key of each block of keys that is computed for it.
+// The number of keys of a block. It is smaller for wide heads. It is a multiple of kQueries. Therefore, without a
+// window, a query sees at least one key of every block of keys that its block of queries is multiplied with.
 int64_t keys_of_block(int64_t head_dim) {
   return std::min(kKeys,
                   kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
@@ -126,7 +126,7 @@ int64_t first_block(int64_t query, int64_t window, int64_t block_keys) {
   return first_visible(query, window) / block_keys * block_keys;
 }
 
-// The end of the queries that see a key before `block_end`, at most `end`.
+// The end of the range of queries that see a key before `block_end`. It is at most `end`.
 int64_t end_of_queries(int64_t block_end, int64_t window, int64_t end) {
   return window > 0 ? std::min(end, block_end - 1 + window) : end;
 }
@@ -143,8 +143,8 @@ struct Softmax {
   T maximum, sum;
 };
 
-// Replaces a block of scores by dropout(exp(S − maximum)). o holds sums over earlier keys. Rescales them to the new
-// maximum. is_first: no earlier block has keys for these queries.
+// Replaces a block of scores by dropout(exp(S − maximum)). o holds the sums over earlier keys. The call rescales these
+// sums to the new maximum. is_first: this is the first block with keys that these queries see.
 template <typename T>
 void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, bool is_first,
                    T* s, Softmax<T>* softmax, T* o, int64_t o_stride) {
@@ -253,7 +253,7 @@ void score_gradients(const Head<T>& head, const HeadGradients<T>& at, int64_t q0
 enum class Gradients { all, of_keys_and_values, of_queries };
 
 // d_v += dropout(P)ᵀ·d_o; d_q += dS·k; d_k += dSᵀ·q, for the block of keys from k0 on, and the queries of [begin, end)
-// that see these keys. The first block that reaches an element overwrites it.
+// that see these keys. The first block that contributes to a gradient overwrites the gradient.
 template <typename T>
 void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t length, int64_t k0, int64_t begin,
                     int64_t end, Gradients wanted, const Scratch<T>& scratch) {
@@ -292,9 +292,9 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
   }
 }
 
-// Whether attention_backward() should divide the work of each head. It then computes scores twice: 7 products instead
-// of 5. True if one undivided head of keys and values in the longest sequence takes longer than a thread's share of all
-// divided work.
+// Whether attention_backward() should divide the work of each head. With divided work, it computes scores twice: 7
+// products instead of 5. Returns true if one undivided head of keys and values in the longest sequence takes longer
+// than a thread's share of all divided work.
 bool is_longest_too_long(View starts, int64_t kv_heads, int64_t window, int num_threads) {
   double longest = 0, sum = 0;
   const auto* const at = starts.as<int32_t>();
@@ -341,8 +341,8 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
 
 // A task owns a head of keys and values in a sequence, and all query heads that share it. No two threads write the same
 // gradient, and the sums over these query heads have a fixed order. If the longest sequence would keep some threads
-// waiting, there are two rounds of smaller tasks. In the first, a task owns a block of keys and values. In the second,
-// a task owns a group of queries. Both ways add in the same order, so they give the same bits.
+// waiting, there are two rounds of smaller tasks. In the first round, a task owns a block of keys and values. In the
+// second round, a task owns a group of queries. One round and two rounds add in the same order, so the bits are equal.
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
                         const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   check(qkv, shape, dropout);
@@ -380,7 +380,7 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
     tasks.plan(starts, qkv.shape[0], shape.kv_heads(), block_keys);
     team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
       const auto task = tasks[index];
-      // The first keys come first, because more queries see them.
+      // Blocks of early keys come first, because more queries see these keys.
       const int64_t k0 = ((task.length - 1) / block_keys - task.block) * block_keys;
       with_group(task, [&](const Head<T>& head, const HeadGradients<T>& at) {
         backward_block(head, at, task.length, k0, 0, task.length, Gradients::of_keys_and_values,

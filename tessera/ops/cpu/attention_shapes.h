@@ -32,7 +32,7 @@ inline float alibi_slope(const AttentionShape& shape, int64_t head) {
   return shape.alibi_slopes ? shape.alibi_slopes.as<float>()[head] : 0.0f;
 }
 
-// Splits a batch of sequences into tasks, the longest sequence first, so that threads finish at about the same time.
+// Splits a batch of sequences into tasks. The longest sequence comes first, so threads finish at about the same time.
 // Later calls of plan() reuse the memory of earlier ones.
 class AttentionTasks {
  public:
@@ -50,7 +50,7 @@ class AttentionTasks {
   std::span<const int32_t> starts_;
   int64_t num_heads_ = 0;
   std::vector<int32_t> order_;       // sequences by decreasing length
-  std::vector<int64_t> first_task_;  // of order_[i]; one more entry holds the number of tasks
+  std::vector<int64_t> first_task_;  // [i]: the first task of order_[i]; the last entry is the number of tasks
 };
 
 }  // namespace tessera::cpu

@@ -1,4 +1,4 @@
-// Attention of one new token per sequence over the cached keys and values: one matrix-vector product per head. Reading
+// Attention of one new token per sequence over the cached keys and values: two matrix-vector products per head. Reading
 // the cache limits the speed.
 #include <cmath>
 #include <limits>
@@ -22,7 +22,8 @@ void store(const T* qkv_row, const AttentionShape& shape, int64_t kv_head, T* ke
 }
 
 // o [D] = softmax(q·kᵀ/√D + slope·position)·v over cached positions [begin, length), with a running maximum over blocks
-// of keys. keys and values point to the first position and this head, with row stride K·D.
+// of keys. `keys` and `values` point to this head at position 0 of the sequence. The stride from one position to the
+// next is K·D.
 template <typename T>
 void decode_head(const T* q, const T* keys, const T* values, int64_t begin, int64_t length, int64_t stride,
                  int64_t head_dim, T slope, T* scores, T* o) {

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kGrainRows = 4;
 
-// If the split into tiles affects the last bits of results, the split assumes this number of threads. The results then
-// do not depend on the real number of threads.
+// CBLAS may give other last bits with another split into tiles (product.h). For CBLAS, the split therefore assumes this
+// number of threads, and the results do not depend on the real number of threads.
 constexpr int64_t kAssumedThreads = 16;
 
 // How a result [rows, columns] is split into tiles for the threads.
@@ -21,8 +21,8 @@ class Grid {
     int64_t row_begin, row_end, begin, end;
   };
 
-  // Among the coarsest grid and finer ones, selects the one whose busiest thread has the least work. The cost of a tile
-  // is its multiply-adds plus packing its rows and columns. The unit is one multiply-add per step of k.
+  // Tries the coarsest grid and finer grids. Selects the grid whose busiest thread has the least work. The cost of a
+  // tile is its multiply-adds plus packing its rows and columns, for one step of k. The unit is one multiply-add.
   Grid(int64_t rows, int64_t columns, int64_t threads) : rows_(rows), columns_(columns) {
     const int64_t coarse_rows = pieces(rows, kTileRows), coarse_columns = pieces(columns, kTileColumns);
     int64_t least = 0;
@@ -57,8 +57,8 @@ class Grid {
   int64_t rows_, columns_, row_tiles_ = 1, column_tiles_ = 1;
 };
 
-// Calls body(tile, row, column, scratch) for every tile of a product, distributed to the threads. The arguments are the
-// tile's factors, its place in the full product, and its thread's scratch.
+// Calls body(tile, row, column, scratch) for every tile of a product. The threads share the tiles. The arguments are
+// the factors of the tile, the place of the tile in the full product, and the scratch of the calling thread.
 template <typename T, typename Body>
 void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
   static_assert(kProductScratchElems <= Team::scratch_elems<T>());

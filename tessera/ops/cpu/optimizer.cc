@@ -13,8 +13,9 @@ namespace tessera::cpu {
 
 namespace {
 
-// Threads take ranges on demand, and each thread takes several. With one range per thread, all would wait for a thread
-// that shares its core with other work. Longer ranges are faster, because the hardware prefetches within pages.
+// Threads take ranges on demand, and each thread takes several ranges. With one range per thread, all threads would
+// wait for a thread that shares its core with other work. Longer ranges are faster, because the hardware prefetches
+// within pages.
 constexpr int64_t kRangesPerThread = 8, kRangeUnit = 4096;
 
 // Elements that are prefetched, updated and stored together, and the prefetch distance. The hardware alone does not

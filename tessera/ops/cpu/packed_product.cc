@@ -1,7 +1,8 @@
 // Copies a block of the right factor `b`, up to 512 deep and 256 wide, into strips of 32 columns. Copies up to four
-// panels of the left factor `a`, of 14 rows each, into the same scratch. Both fit in L2, and the panel in use stays in
-// L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32 registers. Each step of k needs two vectors of
-// `b` and 14 broadcasts of `a` for 28 multiply-adds, so neither loads nor the cache limit the speed.
+// panels of the left factor `a`, of 14 rows each, into the same scratch. The block and the panels fit in L2 together,
+// and the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32 registers. For 28
+// multiply-adds, each step of k needs only two vectors of `b` and 14 broadcasts of `a`. Therefore neither loads nor the
+// cache limit the speed.
 #include "tessera/ops/cpu/packed_product.h"
 
 #if defined(__AVX512F__)

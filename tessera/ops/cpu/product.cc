@@ -79,7 +79,8 @@ template void multiply_packed(int64_t, int64_t, int64_t, const double*, int64_t,
                               int64_t, double*);
 
 void use_one_blas_thread() {
-  // Libraries without any of these functions (the reference BLAS) use one thread. BLIS takes its 64-bit dim_t.
+  // Libraries without any of these functions (the reference BLAS) use one thread. The function of BLIS takes a dim_t,
+  // which has 64 bits.
   for (const char* name : {"openblas_set_num_threads", "MKL_Set_Num_Threads"}) {
     if (void* function = dlsym(RTLD_DEFAULT, name)) reinterpret_cast<void (*)(int)>(function)(1);
   }

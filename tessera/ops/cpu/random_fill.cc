@@ -23,8 +23,9 @@ struct Uniform {
   }
 };
 
-// 64 draws from N(0, 1). Words 0 and 1 of a counter give its elements 0 and 1, words 2 and 3 give elements 2 and 3 (Box
-// & Muller 1958: √(−2 ln u)·(cos 2πv, sin 2πv)). u has 24 bits and is never 0, which limits the draws to ±5.9.
+// 64 draws from N(0, 1). Words 0 and 1 of a counter give its elements 0 and 1, and words 2 and 3 give elements 2 and 3:
+// √(−2 ln u)·(cos 2πv, sin 2πv), with u from the first word and v from the second word (Box & Muller 1958). u has 24
+// bits and is at least 2^-25. This limits the draws to ±5.9.
 struct Normal {
   void operator()(const uint32_t (&words)[kBlockElems], float (&draws)[kBlockElems]) const {
 #pragma omp simd

@@ -36,9 +36,9 @@ inline double exp(double x) {
   return std::exp(x);
 }
 
-// 1 / x within 2 ulp for x in [1, 2^126). Starts from an estimate by the exponent, with a relative error of at most
-// 1/8, and runs three Newton steps. Each step squares the relative error. All steps together cost a third of a
-// division.
+// 1 / x within 2 ulp for x in [1, 2^126). The first estimate comes from subtracting the bits of x from a constant. Its
+// relative error is at most 1/8. Then three Newton steps follow. Each step squares the relative error. All steps
+// together cost a third of a division.
 inline float reciprocal(float x) {
   float y = std::bit_cast<float>(0x7ef311c3u - std::bit_cast<uint32_t>(x));
   y += y * (1.0f - x * y);
@@ -72,8 +72,8 @@ inline float log_positive(float x) {
 struct SinCos {
   float sin, cos;
 };
-// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6. Subtracts quarter turns exactly. The rest is an angle
-// of at most π/4. Uses its Taylor polynomials of degree 9 (sine) and 8 (cosine). The first omitted terms are below
+// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6. Subtracts quarter turns exactly. An angle of at most
+// π/4 remains. Its sine and cosine come from Taylor polynomials of degree 9 and 8. The first omitted terms are below
 // 3e-8.
 inline SinCos sin_cos_turns(float turns) {
   const float shifted = turns * 4.0f + kRoundingShift;

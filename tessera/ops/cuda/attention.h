@@ -1,6 +1,6 @@
-// Attention (see ops/kernels.h). If the head dimension allows it, 16-bit types use tensor cores (attention_wgmma.h,
-// attention_wide.h, attention_mma.h), and f32 uses tiles (attention_tiled.h). All other calls use plain kernels
-// (attention_plain.h).
+// Attention (see ops/kernels.h). If the GPU and the head dimension allow it, 16-bit types use tensor cores
+// (attention_wgmma.h, attention_wide.h, attention_mma.h), and f32 uses tiles (attention_tiled.h). All other calls use
+// plain kernels (attention_plain.h).
 #pragma once
 
 #include "tessera/ops/cuda/context.h"

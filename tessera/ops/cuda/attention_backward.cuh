@@ -1,5 +1,6 @@
-// Attention backward on tensor cores. Blocks of queries sum their gradients over blocks of keys, and blocks of keys sum
-// theirs over blocks of queries. Scores are computed twice, but the order of all additions is fixed.
+// Attention backward on tensor cores. One kernel computes gradients of queries: it sums them over blocks of keys. A
+// second kernel computes gradients of keys and values: it sums them over blocks of queries. Both kernels compute the
+// scores. In return, the order of all additions is fixed.
 //   P = exp(S − log_sum_exp);  dP = d_o·vᵀ;  dS = P∘(dP − delta)/√D;  d_q = dS·k;  d_k = dSᵀ·q;  d_v = Pᵀ·d_o
 // delta = Σ d_o∘o, for each query. With dropout, dP and Pᵀ include the mask. The products come from mma.cuh or
 // wgmma.cuh.
@@ -15,7 +16,7 @@
 
 namespace tessera::cuda {
 
-// The number of queries or keys that are loaded at a time. Wide heads leave registers for fewer.
+// The number of queries or keys that are loaded at a time. With wide heads, registers suffice for only 32 of them.
 template <typename Products>
 inline constexpr int kPassing = Products::Rows::kColumns <= 64 ? 64 : 32;
 template <typename Products>
@@ -42,7 +43,9 @@ struct BackwardTiles {
   static constexpr int kOwn = kTileRows * Rows::kStride, kPass = kPassing<Products> * Rows::kStride;
   T *own[3], *passing[2];
   float* numbers;  // [2 stages][2][kPassing]
-  uint32_t* kept;  // [2 stages][kPassing/2][4]: word w of two queries: the keys in [16w, 16w + 16) that dropout keeps
+  // Which keys dropout keeps: [2 stages][pairs of queries][4]. Bit 16·i + j of word w is for query i of the pair and
+  // key 16·w + j of the block.
+  uint32_t* kept;
   __device__ explicit BackwardTiles(unsigned char* shared) {
     T* const base = reinterpret_cast<T*>(shared);
     own[0] = base;
@@ -73,7 +76,7 @@ __device__ inline void sum_products(const T* d_o, const T* o, float (&sums)[2]) 
   }
 }
 
-// kBlocks: blocks per multiprocessor; limits the registers.
+// kBlocks: the number of blocks that must fit on a multiprocessor. It limits the registers of a thread.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     query_gradient_kernel(BackwardArrays<typename Products::Element> at, Heads heads, Mask mask) {
@@ -111,7 +114,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   const int first_row = q0 + warp * 16, together = q0 + first_row_together<Products>(),
             real_rows = block.length - first_row, own = warp * 16 * Rows::kStride;
   T *const q = tiles.own[0] + own, *const d_o = tiles.own[1] + own;
-  float log_sum_exp[2], delta[2];  // probabilities of rows past the end become 0
+  float log_sum_exp[2], delta[2];  // log_sum_exp is ∞ for rows past the end, so their probabilities are 0
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = half * 8 + lane / 4;
@@ -193,7 +196,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
       find_longest_block(heads.starts, heads.num_sequences, kTileRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
   const int k0 =
-      ((block.length - 1) / kTileRows - block.index) * kTileRows;  // the first keys come first: more queries see them
+      ((block.length - 1) / kTileRows - block.index) * kTileRows;  // blocks of early keys first: more queries see them
   const int end = heads.end_of_queries(min(k0 + kTileRows, block.length) - 1, block.length);
   const int64_t stride = heads.width;
   const auto load_queries = [&](int member, int q0, int stage) {
@@ -216,8 +219,8 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
                       real);
     }
     commit_copies();
-    // Four warps need one word each of the same counters. Each warp computes a quarter of the counters, for all four
-    // warps.
+    // The four warps need the same counters: each warp needs another word of every counter. Each warp computes a
+    // quarter of the counters, and stores the bits of all four words.
     for (int pair = warp; kDrops && pair < kQueries / 2; pair += kTileWarps) {
       const int query = min(q0 + 2 * pair + lane / 16, block.length - 1);
       const Words words = mask.words(block.begin + query, attention_dropout_column(head, k0 + lane % 16));

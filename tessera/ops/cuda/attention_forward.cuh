@@ -15,8 +15,8 @@ inline constexpr int kForwardKeys = 64;  // keys that are loaded at a time
 template <typename Products>
 inline constexpr size_t kForwardSharedBytes = sizeof(uint16_t) * Products::Rows::kStride*(kTileRows + 4 * kForwardKeys);
 
-// s holds products q·k of a block of keys from k0 on, for the rows from `first_row` of the sequence on. Replaces them
-// by exp(score − maximum) and rescales o to the new maximum.
+// s holds products q·k of a block of keys from k0 on, for the warp's 16 queries from `first_row` on. Replaces these
+// products by exp(score − maximum), and rescales o to the new maximum.
 template <int D>
 __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores& scores, int first_row, int k0,
                                      int window, Softmax& softmax, Accumulator<D>& o) {
@@ -41,7 +41,8 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
     }
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-    // With a window, a query may see no key of the first blocks.
+    // With a window, a query may see no key of the first blocks. Its maximum score is then −∞, and −∞ − (−∞) would be
+    // NaN.
     const float origin = most == kHidden ? 0.0f : most;
     const float correction = fast_exp2(softmax.maximum[half] - origin);
     float sum = softmax.sum[half] * correction;
@@ -82,7 +83,7 @@ __device__ inline void drop(Accumulator<kForwardKeys>& p, const Mask& mask, cons
   }
 }
 
-// kBlocks: blocks per multiprocessor; limits the registers.
+// kBlocks: the number of blocks that must fit on a multiprocessor. It limits the registers of a thread.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     attention_forward_kernel(const typename Products::Element* __restrict__ qkv, Heads heads, Mask mask, float scale,

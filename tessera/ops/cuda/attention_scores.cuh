@@ -71,7 +71,8 @@ __device__ inline bool keeps(uint32_t kept, int n, int e) {
   return kept >> (2 * n + e) & 1;
 }
 
-// The first of the rows that take part in the same product as this warp's rows. It is counted in the block, from 0.
+// One product covers the rows of Products::kWarpsTogether warps. Returns the first row of this warp's product, counted
+// from the start of the block.
 template <typename Products>
 __device__ inline int first_row_together() {
   return static_cast<int>(threadIdx.x) / kWarp / Products::kWarpsTogether * Products::kWarpsTogether * 16;

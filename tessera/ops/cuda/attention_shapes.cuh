@@ -1,4 +1,4 @@
-// The layout of attention's arrays, and the assignment of thread blocks to blocks of sequences.
+// The layout of attention's arrays, and the assignment of thread blocks to blocks of rows.
 #pragma once
 
 #include <algorithm>
@@ -59,9 +59,9 @@ struct Heads {
   }
   // The first key that a query sees. A negative result stands for key 0.
   __device__ int first_key(int query) const { return query - window + 1; }
-  // The first key of the first block of `keys` keys that a query sees.
+  // Keys are divided into blocks of `keys` keys. Returns the start of the first block with a key that the query sees.
   __device__ int first_block(int query, int keys) const { return max(0, first_key(query)) / keys * keys; }
-  // The end of the queries that see a key, in a sequence of `length`.
+  // The end of the range of queries that see a key, in a sequence of `length` tokens.
   __device__ int end_of_queries(int key, int length) const { return min(length, key + min(window, length)); }
 };
 
@@ -72,8 +72,8 @@ struct RowBlock {
   bool found;
 };
 
-// Finds block `number` in the common numbering of all sequences' blocks of `rows` rows. All lanes of a warp must call
-// it. There are at most N / rows + B blocks; a launch requests that many.
+// Each sequence is divided into blocks of `rows` rows. The blocks of all sequences are numbered together, from 0. Finds
+// block `number`. All lanes of a warp must call it. There are at most N / rows + B blocks; a launch requests that many.
 __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int before = 0;
@@ -100,8 +100,8 @@ __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, 
 }
 
 // The same blocks in another order: within each group of 32 sequences, blocks with a higher index in their sequence
-// come first. If the blocks are blocks of queries, these see more keys than the others. Callers count blocks of keys
-// from the end of the sequence, because more queries see the first keys.
+// come first. They have more work: late queries see more keys. For blocks of keys, callers count the index from the end
+// of the sequence, because more queries see the first keys.
 __device__ inline RowBlock find_longest_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int first = 0; first < num_sequences; first += kWarp) {

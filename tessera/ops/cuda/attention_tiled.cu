@@ -86,7 +86,7 @@ __device__ inline void multiply_transposed(const float* a, const float* b, float
   }
 }
 
-// Stores the group's rows of probabilities, or of similar values, where all threads of the group can read them.
+// Stores the group's rows of probabilities, or of gradients of scores, where all threads of the group can read them.
 template <int D>
 __device__ inline void share_scores(const float (&scores)[kOwn][kScores<D>], float* tile) {
   __syncwarp();  // all threads have finished with the previous rows
@@ -199,7 +199,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
       for (int offset = kColumns / 2; offset > 0; offset /= 2) {
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));
       }
-      // With a window, a query may see no key of the first blocks.
+      // With a window, a query may see no key of the first blocks. Its maximum score is then −∞, and −∞ − (−∞) would
+      // be NaN.
       const float origin = most == kHidden ? 0.0f : most;
       const float correction = expf(maximum[i] - origin);
       maximum[i] = most;
@@ -266,7 +267,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   load_rows<D, kRows>(at.d_o + static_cast<int64_t>(block.begin) * heads.channels + head * head_dim, heads.channels, q0,
                       block.length, head_dim, d_o);
   const float slope = heads.slope(head);
-  float log_sum_exp[kOwn], delta[kOwn], result[kOwn][kElems<D>] = {};  // probabilities of rows past the end become 0
+  // log_sum_exp is ∞ for rows past the end, so their probabilities are 0.
+  float log_sum_exp[kOwn], delta[kOwn], result[kOwn][kElems<D>] = {};
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const int query = q0 + group() + i * kGroups;
@@ -325,7 +327,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   const RowBlock block =
       find_longest_block(heads.starts, heads.num_sequences, kRows, static_cast<int>(blockIdx.x) / kv_heads);
   if (!block.found) return;
-  const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // first keys first: more queries see them
+  const int k0 = ((block.length - 1) / kRows - block.index) * kRows;  // early keys first: more queries see them
   const int64_t stride = heads.width;
   const int end = heads.end_of_queries(min(k0 + kRows, block.length) - 1, block.length);
   load_rows<D, kRows>(heads.key(at.qkv, block.begin, kv_head), stride, k0, block.length, head_dim, k);

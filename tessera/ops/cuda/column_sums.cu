@@ -1,5 +1,5 @@
-// Up to kUndivided rows, a block sums a few columns over all rows, so no second launch has to add parts. More rows are
-// divided into parts, and a second launch adds the sums of the parts.
+// With at most kUndivided rows, a block sums a few columns over all rows, so no second launch has to add parts. More
+// rows are divided into parts, and a second launch adds the sums of the parts.
 #include "tessera/ops/cuda/column_sums.h"
 
 #include <algorithm>
@@ -104,7 +104,7 @@ void add_column_sums(const Context& context, std::span<const ColumnSums> arrays)
   const View x = arrays[0].x;
   const int64_t num_rows = x.shape[0];
   if (num_rows == 0) return;
-  // Arrays in parts, or more arrays than a launch supports, are processed one by one.
+  // If rows must be divided into parts, or if a launch does not support so many arrays, there is one launch per array.
   if (arrays.size() > 1 && (num_rows > kUndivided || arrays.size() > kMostArrays)) {
     for (const ColumnSums& one : arrays) add_column_sums(context, {&one, 1});
     return;

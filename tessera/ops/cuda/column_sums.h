@@ -1,4 +1,4 @@
-// Sums over rows: gradients of biases, and sums over the rows of a layer norm.
+// Sums over rows, for the gradients of biases and of the parameters of norms.
 #pragma once
 
 #include <span>

@@ -28,7 +28,8 @@ struct CublasLt {
 // missing library.
 const CublasLt& cublas_lt();
 
-// Throws OutOfMemoryError if GPU memory is missing, otherwise RunError. Both name the call.
+// Throws an error if `status` is not success: OutOfMemoryError if GPU memory is missing, otherwise RunError. The error
+// names the call.
 void check(cublasStatus_t status, const char* call);
 
 }  // namespace tessera::cuda

@@ -17,7 +17,7 @@ inline constexpr int64_t kCudaWorkspaceBytes = int64_t{64} << 20;
 // program has no code for this GPU.
 std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32 = false);
 
-// The version of the cuBLASLt that the kernels would use, "13.1.0", or the reason why it cannot be loaded.
+// The version of the cuBLASLt that the kernels would use, for example "13.1.0". If it cannot be loaded: the reason.
 std::string cublas_lt_description();
 
 }  // namespace tessera

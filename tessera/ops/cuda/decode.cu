@@ -57,7 +57,7 @@ struct Partial {
 #pragma unroll
     for (int i = 0; i < kElems; ++i) o[i] = 0;
   }
-  // Rescales to a maximum that is not lower.
+  // Rescales the sums to `most`, which must not be lower than `maximum`.
   __device__ void scale_to(A most) {
     const A correction = exp(maximum - most);
     maximum = most;
@@ -67,10 +67,10 @@ struct Partial {
   }
 };
 
-// A group of kLanes lanes handles up to kMembers query heads of a head of keys and values, so that it reads the cache
-// once for all of them. Lane i has packs i, i + kLanes, … of N elements. The groups of a block handle neighbouring
-// heads, so together they read contiguous pieces of the cache's rows. A block processes one split of the sequence's
-// keys.
+// A group of kLanes lanes handles up to kMembers query heads that share a head of keys and values. It reads the cache
+// once for all these query heads. Lane i has packs i, i + kLanes, … of N elements. The groups of a block handle
+// neighbouring heads, so together they read contiguous pieces of the cache's rows. A block processes one split of the
+// sequence's keys.
 template <typename T, int N, int kLanes, int kPacks, int kMembers>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache, Acc<T> scale, T* __restrict__ o,
@@ -224,8 +224,8 @@ void with_group(int head_dim, Body&& body) {
   body(integral_constant<int, 1>(), integral_constant<int, 32>(), integral_constant<int, kMaxHeadDim / 32>());
 }
 
-// Calls body(members) with a constant: the query heads that a group of lanes handles together. If a lane has several
-// packs of a head, the registers suffice for only one query head.
+// Calls body(members) with a constant: the number of query heads that a group of lanes handles together. If a lane has
+// several packs of a head, the registers suffice for only one query head.
 template <int kPacks, typename Body>
 void with_members(int group, Body&& body) {
   using std::integral_constant;
@@ -275,8 +275,8 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
       with_members<packs>(heads.group, [&](auto members) {
         const int64_t parts = int64_t{heads.num_kv_heads} * ((heads.group + members - 1) / members);
         const int64_t across = (parts * lanes + kThreads - 1) / kThreads;
-        // Uses enough blocks to keep every multiprocessor reading. The scratch must have room for their partial
-        // results. In a full cache, each split must have at least kMinKeys keys.
+        // Uses enough splits to keep every multiprocessor reading. The scratch must have room for their partial
+        // results. When the cache is full, each split must have at least kMinKeys keys.
         const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
                       room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
         const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;

@@ -137,9 +137,9 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// One cluster of blocks per row (sm_90 and later). Each block keeps one slice of the row in its shared memory.
-// Therefore a row is read once, and written once if a gradient is computed, even if it is larger than the shared memory
-// of one block.
+// One cluster of blocks per row (sm_90 and later). Each block keeps one slice of the row in its shared memory. A row
+// may therefore be larger than the shared memory of one block, and is still read only once. If a gradient is computed,
+// the row is also written once.
 constexpr int kCluster = 8, kSliceThreads = 512;
 constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10, kOtherSharedBytes = 1 << 10;
 
@@ -178,11 +178,11 @@ __global__ void __launch_bounds__(kSliceThreads)
   }
   mine = block_log_sum<kSliceWarps>(mine, shared);
   if (threadIdx.x == 0) of_slice = mine;
-  cluster.sync();  // all have read the target's logit and stored the sums of their slices
+  cluster.sync();  // all blocks of the cluster have read the target's logit and stored the sums of their slices
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const LogSum<A> all =
       warp_log_sum(lane < kCluster ? *cluster.map_shared_rank(&of_slice, lane) : LogSum<A>{lowest<A>(), 0});
-  cluster.barrier_arrive();  // before the row is stored, because an arrival waits for earlier stores
+  cluster.barrier_arrive();  // arrives before it stores the row, because an arrival waits for earlier stores
   const A log_sum_exp = all.maximum + log(all.sum);
   if (rank == 0 && threadIdx.x == 0) row_losses[row_index] = loss_of(all, at_target);
   if (d_scale != 0) {

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   // [blockDim.y, kParameters, C], only with several rows per block
   A* const exchange = reinterpret_cast<A*>(dynamic_shared);
-  // Two sets of the warps' sums: a fast warp must not overwrite values that a slow one still reads.
+  // Two sets of the warps' sums: a fast warp must not overwrite values that a slow warp still reads.
   __shared__ A shared[2][kSums][kThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warps_of_row = static_cast<int>(blockDim.x) / kWarp,
             first_warp = static_cast<int>(threadIdx.y) * warps_of_row,

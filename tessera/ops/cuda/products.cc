@@ -148,7 +148,7 @@ std::unique_ptr<Products::Plan> Products::make_plan(const Product& p) const {
   return plan;
 }
 
-// cuBLASLt's own choice comes first.
+// Returns at most `count` algorithms. cuBLASLt's own choice comes first.
 std::vector<cublasLtMatmulHeuristicResult_t> Products::candidates(const Product& p, const Plan& plan, int count) const {
   const CublasLt& lt = cublas_lt();
   cublasLtMatmulPreference_t preference = nullptr;
@@ -205,9 +205,10 @@ bool Products::is_to_be_tuned(const Product& p, const Plan& plan) const {
   return status == cudaStreamCaptureStatusNone;
 }
 
-// If terms are added in f32 in another order, the last bits of the sum differ. About one 16-bit result in 10,000 shows
-// the difference. Zeros, such as gradients of rows without loss, add nothing, and infinities give the same sum in any
-// order.
+// Whether another order of additions would change bits of the result. If terms are added in f32 in another order, the
+// last bits of the sum differ. About one 16-bit result in 10,000 shows the difference, so the product must have many
+// results. Zeros (such as gradients of rows without loss) and infinities give the same sum in any order, so at least a
+// quarter of each factor must be other values.
 bool Products::bits_show_order(const Product& p) const {
   constexpr int64_t kManyResults = int64_t{1} << 18;
   if (p.result.num_elems() < kManyResults) return false;
@@ -236,7 +237,7 @@ void Products::tune(const Product& p, Plan& plan) {
       least = ms;
       fastest = candidate.algo;
     } catch (const Error&) {
-      // cuBLASLt offered this algorithm but cannot run it. An error of the GPU itself will occur again.
+      // cuBLASLt offered this algorithm but cannot run it. If the GPU itself failed, later calls will throw again.
     }
   }
   plan.algorithm = fastest;

@@ -45,16 +45,16 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // Whether cuBLASLt supports this as one kernel: the fused step, the types, the alignment.
+  // Whether cuBLASLt can compute the product and its fused step in one kernel, with these types and this alignment.
   bool can(const Product& product) { return plan_of(product) != nullptr; }
   // Puts the product on the stream. Throws RunError if cuBLASLt has no algorithm for it.
   void run(const Product& product);
 
-  // While on, the first run of a product measures cuBLASLt's candidates on its views. It keeps the fastest one whose
-  // result has the same bits as cuBLASLt's own choice, so results do not depend on measurements. The bits show the
-  // order of additions only if the factors are dense and the results are many. Other products are not measured. A
-  // product that adds to its own result is not measured either: it takes the algorithm of the product that overwrites
-  // the result. A measuring run waits for the GPU. At most kMaxMeasured runs measure.
+  // While on, the first run of a product measures cuBLASLt's candidate algorithms on the product's views. It keeps the
+  // fastest candidate whose result has the same bits as cuBLASLt's own choice, so results do not depend on
+  // measurements. The bits show the order of additions only if the factors are dense and the results are many. Other
+  // products are not measured. A product that adds to its own result is not measured either: it takes the algorithm of
+  // the product that overwrites the result. A measuring run waits for the GPU. At most kMaxMeasured runs measure.
   void set_tuning(bool on) { tuning_ = on; }
 
  private:

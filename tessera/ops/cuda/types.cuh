@@ -44,7 +44,7 @@ __device__ inline float to_acc(Bf16 x) {
   return __bfloat162float(x);
 }
 
-// The unit of an f16's rest, as the bits of an f32.
+// The rest of an f16 counts in units that depend on the value. Returns the unit, as the bits of an f32.
 __device__ inline uint32_t half_rest_unit(float half) {
   return max(__float_as_uint(half) & 0x7f800000u, 113u << 23) - (26u << 23);
 }
@@ -62,7 +62,7 @@ __device__ inline Rest rest_of(float x, float narrow) {
 template <typename Rest>
 __device__ inline float joined(float narrow, Rest rest) {
   if constexpr (std::is_same_v<Rest, HalfRest>) {
-    // The product is exact. If the rest is zero, the subtraction keeps the sign of a zero.
+    // The product is exact. If narrow is −0 and the rest is 0, the subtraction returns −0. An addition would return +0.
     return narrow - static_cast<float>(-int{rest.bits}) * __uint_as_float(half_rest_unit(narrow));
   } else {
     return __uint_as_float(__float_as_uint(narrow) + static_cast<uint32_t>(int{rest.bits}));
@@ -144,7 +144,7 @@ __device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
-// Elements of T in the widest load.
+// The number of elements of T in the widest load, which has 16 bytes.
 template <typename T>
 inline constexpr int kPackOf = static_cast<int>(16 / sizeof(T));
 

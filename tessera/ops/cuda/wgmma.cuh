@@ -1,16 +1,19 @@
-// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps take part in one product. The right
-// factor, and the left one if it is a tile, are read from shared memory once for all four.
+// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps take part in one product. The hardware
+// reads a factor in shared memory once for all four warps. The right factor is always in shared memory. The left factor
+// is there or in registers.
 #pragma once
 
 #include "tessera/ops/cuda/tiles.cuh"
 
 namespace tessera::cuda {
 
-// The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Groups of eight rows are 1,024 bytes
-// apart. The inner elements are the ones that the product sums over. `next_columns` is the distance from 64 columns to
-// the next 64. It is used if the inner elements are rows and the product is wider than 64. Descriptors count in units
-// of 16 bytes. If the inner elements are in a row, a step of 16 of them is 32 bytes, because the swizzle applies to
-// addresses. If the inner elements are rows, the step is 16 rows.
+// The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Descriptors count in units of 16
+// bytes. Groups of eight rows are 1,024 bytes apart. A product sums over its inner dimension, and one wgmma covers 16
+// elements of it.
+// - If the inner dimension runs along the rows of the tile, the next 16 elements are 32 bytes further in each row. The
+//   hardware swizzles the resulting address.
+// - If the inner dimension runs across the rows, the next 16 elements are the next 16 rows. `next_columns` is used only
+//   in this case, for products wider than 64 columns: it is the distance from 64 columns to the next 64.
 __device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_columns = 1) {
   constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
   return (shared_address(tile) & 0x3ffff) >> 4 | next_columns << 16 | kRowGroup << 32 | kSwizzle128 << 62;
@@ -39,7 +42,7 @@ inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
                  TESSERA_FOUR(C, 12), TESSERA_FOUR(C, 13), TESSERA_FOUR(C, 14), TESSERA_FOUR(C, 15)                   \
                : __VA_ARGS__)
 
-// Starts c = or += left·rightᵀ: [64, 16] by [kN, 16], elements of a row contiguous.
+// Starts c = or += left·rightᵀ: [64, 16] by [kN, 16]ᵀ. In both tiles, the 16 elements of a row are contiguous.
 template <typename T, int kN>
 __device__ inline void start_product(Accumulator<kN>& c, uint64_t left, uint64_t right, bool adds) {
   static_assert(kN == 64 || kN == 128);
