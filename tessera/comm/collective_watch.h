@@ -43,9 +43,9 @@ class PendingCollectives {
     std::optional<Event> after;              // empty until the call returns
     std::optional<Clock::time_point> since;  // when the watch first saw it running
   };
-  // Moves the entries that are done to `done`. Returns the first queued collective that its stream has reached and that
-  // is not done, with the time since the watch first saw it in this state. A collective does not count as running while
-  // its stream is still busy with earlier work.
+  // Moves the entries that are done to `done`. Returns the running collective that was queued first, and the time since
+  // the watch first saw it running. A collective is running if all earlier work of its stream is done, but the
+  // collective is not. Returns nullopt if no collective is running.
   std::optional<Running> look(Clock::time_point now, std::vector<Entry>& done);
 
  private:

@@ -5,8 +5,8 @@
 namespace tessera {
 
 // The variables that configure the communication: NCCL_*, UCX_* and OMPI_MCA_*. Omits the variables that Open MPI's
-// launcher sets for its own use, such as addresses and keys of this start. If a variable's name indicates a secret, its
-// value is "(set)".
+// launcher sets for its own use, such as the addresses and keys of one launch. If a variable's name indicates a secret,
+// its value is "(set)".
 Environment communication_variables(const Environment& environment);
 
 }  // namespace tessera

@@ -5,7 +5,8 @@
 namespace tessera {
 
 int64_t communication_scratch_bytes(int size) {
-  // Room for two chunks from each rank. Large enough to reach memory bandwidth, and small compared with a unit.
+  // The scratch has room for two chunks from each rank. The chunks are large enough to reach the memory bandwidth. The
+  // scratch is small compared with a unit.
   return size == 1 ? 0 : std::max<int64_t>(int64_t{8} << 20, int64_t{size} << 16);
 }
 

@@ -33,8 +33,8 @@ class Communicator {
 
   // full [P] = the shards [S] of all ranks, by rank. `shard` may be this rank's own part of `full`.
   virtual void all_gather(View shard, View full, Stream& stream, const char* what) = 0;
-  // shard [S] = Σ over the ranks of the same part of their full [P]. `shard` may be this rank's own part of `full`. The
-  // other parts of `full` are unspecified afterwards.
+  // shard [S] = this rank's part of the sum of all ranks' `full` [P]. `shard` may be this rank's own part of `full`.
+  // The other parts of `full` are unspecified afterwards.
   virtual void reduce_scatter(View full, View shard, Stream& stream, const char* what) = 0;
   // x [any] = Σ over the ranks.
   virtual void all_reduce(View x, Stream& stream, const char* what) = 0;
@@ -71,8 +71,9 @@ class Communicator {
 
 // A group of one rank. Collectives copy, or do nothing if the result is already in place.
 std::unique_ptr<Communicator> make_self_communicator();
-// Rank `rank` of `size`, without peers. On the counting device it books the memory that a rank's collectives hold, and
-// counts the bytes that they would send. Texts and sums contain this rank's values only.
+// Acts as rank `rank` of a group of `size` ranks, but the other ranks do not exist. Books on the counting device the
+// memory that the collectives of this rank would hold, and counts the bytes that they would send. Texts and sums
+// contain only this rank's values.
 std::unique_ptr<Communicator> make_counting_communicator(Device& device, int rank, int size);
 
 // The bytes of scratch (Category::communication) that a CPU group of this size holds on its device.

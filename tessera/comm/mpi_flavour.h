@@ -39,7 +39,8 @@ std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks
 // ranks instead.
 bool mpirun_ends_ranks(const MpiFlavour& flavour);
 // Adds variables for mpirun and its ranks. They keep the run on this machine, even if a batch system offers more
-// machines, and make ranks communicate through shared memory. Variables that the user has set stay unchanged.
+// machines. They suppress messages of MPI that Tessera's launcher replaces. For Open MPI, they also make ranks
+// communicate through shared memory. Variables that the user has set stay unchanged.
 void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment);
 
 // A message of mpirun about a rank that was killed by a signal. Each flavour names either the rank or its process.

@@ -165,7 +165,7 @@ bool StatusBoard::is_there(int rank) const {
 }
 
 bool StatusBoard::is_lost(int rank) const {
-  return !is_there(rank) && status_of(rank).state == State::running;  // state last: ranks write it before they end
+  return !is_there(rank) && status_of(rank).state == State::running;  // reads state last: ranks set it before they end
 }
 
 std::vector<int> StatusBoard::found_lost() const {

@@ -64,7 +64,8 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
   // If only one of the two variables is set, it may belong to any other program.
   const bool has_both = environment.contains("RANK") && environment.contains("WORLD_SIZE");
   const auto rank = has_both ? get("RANK") : std::nullopt, size = has_both ? get("WORLD_SIZE") : std::nullopt;
-  // If mpirun's or srun's values differ, torchrun's variables were already set before and mean something else.
+  // If mpirun's or srun's values differ from RANK and WORLD_SIZE, these two variables were set before mpirun or srun
+  // started. They do not describe this rank.
   const bool sizes_known = mpi && (mpi->source != "srun --mpi=pmix" || tasks);
   const bool contradicted = mpi && (mpi->rank != rank || (sizes_known && mpi->size != size));
   if (rank && size && !contradicted) {

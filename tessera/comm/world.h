@@ -23,10 +23,10 @@ struct RankEnvironment {
 
 // Reads the variables in this order: RANK and WORLD_SIZE (torchrun), then OMPI_COMM_WORLD_* (mpirun of Open MPI) or
 // PMI_* (mpirun of MPICH, srun --mpi=pmi2), then PMIX_RANK with SLURM_*, then SLURM_PROCID of a job step. If both kinds
-// of MPI variables are set, the kind of this program's MPI is used. Returns nullopt if none is set. Under salloc every
-// rank of mpirun sees the same SLURM_PROCID; therefore mpirun comes first. If torchrun's variables contradict MPI's
-// variables, torchrun's were inherited from the environment of mpirun or srun, and are ignored. Throws UsageError if a
-// value is not a valid number.
+// of MPI variables are set, the kind of this program's MPI is used. Returns nullopt if none is set. Under salloc, every
+// rank of mpirun sees the same SLURM_PROCID. Therefore mpirun's variables come before SLURM_PROCID. If torchrun's
+// variables contradict MPI's variables, torchrun's variables were set before mpirun or srun started, and are ignored.
+// Throws UsageError if a value is not a valid number.
 std::optional<RankEnvironment> detect_ranks(const Environment& environment, const MpiFlavour& flavour = mpi_flavour());
 
 // How ranks of one node move data. `automatic` reads the memory of other ranks directly where that is permitted, and

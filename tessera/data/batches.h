@@ -35,11 +35,12 @@ struct BatchOptions {
   uint64_t seed = 0;
   bool shuffle = true;
   // If not 0, a micro-batch has as many samples as fit into this number of tokens, but at most max_batch_samples.
-  // batch_size then has no effect. No sample may have more tokens than this.
+  // batch_size then has no effect. No sample may have more than batch_tokens tokens.
   int64_t batch_tokens = 0;
   int64_t max_batch_samples = std::numeric_limits<int64_t>::max();
   std::span<const int64_t> lengths{};  // [num_samples] tokens of each sample, for batch_tokens; must outlive the plan
-  // The cost of computing a sample of `length` tokens, in any unit. With batch_tokens, it balances the ranks.
+  // The cost of computing a sample of `length` tokens. With batch_tokens, the plan balances the costs of the ranks. The
+  // unit does not matter, because the plan only adds and compares costs.
   std::function<int64_t(int64_t length)> cost = [](int64_t length) { return length; };
 };
 
@@ -69,8 +70,8 @@ class BatchPlan {
   BatchPlan(const BatchOptions& options, int64_t epoch);
 
   int64_t num_steps() const;
-  // This rank's micro-batches in `step`, which is in [0, num_steps()). The plan must outlive the result. The cost of
-  // the call does not depend on the step's number.
+  // This rank's micro-batches in `step`, which is in [0, num_steps()). The plan must outlive the result. A call for a
+  // late step takes no longer than a call for an early step.
   std::vector<MicroBatch> step(int64_t step) const;
 
  private:
@@ -111,7 +112,7 @@ class EpochSteps {
   int64_t end_of(int64_t epoch) const;  // number of steps from step 0 to the end of this epoch
 
   BatchOptions options_;
-  int64_t steps_per_epoch_ = 0;        // 0: epochs may differ
+  int64_t steps_per_epoch_ = 0;        // 0: the number differs between epochs
   mutable std::vector<int64_t> ends_;  // end_of() of the epochs counted so far: 0, 1, …
 };
 

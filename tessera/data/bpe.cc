@@ -82,8 +82,9 @@ void Bpe::push_bytes(std::string_view word, Scratch& scratch) const {
   }
 }
 
-// The unk_id of an unknown character is appended late: when the next character has an id or is also unknown, or at the
-// end. Fallback bytes in between come before it, as in BPE::merge_word of Hugging Face's tokenizers.
+// An unknown character has neither an id nor fallback bytes. Its unk_id is appended late: when a character with an id
+// follows, or at the end of the word. Without fuse_unk, the next unknown character also ends the wait. Fallback bytes
+// of characters in between come before the unk_id, as in BPE::merge_word of Hugging Face's tokenizers.
 void Bpe::push_characters(std::string_view word, Scratch& scratch) const {
   bool unk_waits = false;
   const auto flush = [&] {

@@ -44,7 +44,8 @@ struct BpeMerge {
   int32_t left, right, result;  // ids
 };
 
-// How to split a word into symbols, before any merge. If the vocabulary lacks a symbol, its id is −1.
+// How to split a word into symbols, before any merge. If the vocabulary lacks a symbol, its id in an array is −1, and
+// `characters` has no entry for it.
 struct BpeAlphabet {
   BpeAlphabet() {
     bytes.fill(-1);

@@ -32,8 +32,8 @@ Pair pair_of(int32_t left, int32_t right) {
 }
 
 struct PairUse {
-  int64_t count = 0;            // weighted by the counts of the words
-  std::vector<uint32_t> words;  // indices of all words with the pair; some may occur twice or have lost the pair
+  int64_t count = 0;            // occurrences of the pair in the texts
+  std::vector<uint32_t> words;  // all words with the pair; also words that have lost it; an index may occur twice
 };
 
 struct Candidate {
@@ -67,7 +67,7 @@ class Learner {
         pair = top.pair;
         return true;
       }
-      if (count > 0 && count < top.count) heap_.push({count, top.pair});  // merge() pushes counts that rise
+      if (count > 0 && count < top.count) heap_.push({count, top.pair});  // merge() has pushed a higher count
     }
     return false;
   }
@@ -102,7 +102,7 @@ class Learner {
         ids[kept++] = ids[i++];
         continue;
       }
-      // ids[kept − 1] is the left neighbour, already merged if it matched.
+      // ids[kept − 1] is the token on the left. It is `result` if the previous match ended there.
       if (kept > 0) {
         uses_[pair_of(ids[kept - 1], ids[i])].count -= count;
         risen_.push_back(pair_of(ids[kept - 1], result));

@@ -10,7 +10,7 @@
 namespace tessera {
 
 struct BpeTrainerOptions {
-  int64_t vocab_size = 32000;  // upper limit of the special tokens, 256 bytes and merges together
+  int64_t vocab_size = 32000;  // the most tokens: special tokens, 256 byte symbols and results of merges
   int64_t min_frequency = 2;   // rarer pairs are not merged
   std::vector<std::string> special_tokens = {"<unk>", "<s>", "</s>", "<pad>"};  // ids 0, 1, ...
 };

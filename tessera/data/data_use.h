@@ -21,7 +21,7 @@ struct DataUse {
   int64_t rows_cut = 0;           // used rows that lost tokens
   int64_t rows_without_loss = 0;  // used rows without a token that carries loss
   int64_t rows_malformed = 0;     // skipped because they could not be read; their token counts are unknown
-  // Skipped because question and answer alone are longer than a sample may be, or because the tokenizer rejects the
+  // Skipped because the row is too long for a sample even without its context, or because the tokenizer rejects the
   // text.
   int64_t rows_too_long = 0;
   int64_t rows_left_out = 0;  // texts that LongTexts::skip omits

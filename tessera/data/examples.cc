@@ -30,7 +30,7 @@ struct RowFault {
   std::string place, what, remedy;
 };
 
-// A value for a message. Containers are not printed, because they may be large.
+// Describes a value in a message. Does not print the content of objects and arrays, because it may be large.
 std::string in_words(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:
@@ -84,7 +84,7 @@ const std::string& string_member(const Json& object, const char* key, const std:
 }
 
 struct Answer {
-  const std::string* text;       // in the document
+  const std::string* text;       // in the parsed JSON
   std::optional<int64_t> start;  // in code points
 };
 

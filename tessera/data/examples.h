@@ -59,7 +59,7 @@ std::vector<Example> load_examples(const std::filesystem::path& path);
 ExampleRows rows_from_text(std::string_view content, const std::string& where);
 std::vector<Example> examples_from_text(std::string_view content, const std::string& where);
 
-// The order of the rows, before the first ones are selected.
+// The order of the rows. select_examples() takes the first rows in this order.
 enum class RowOrder {
   first,     // as in the file
   random,    // shuffled, depending only on the seed

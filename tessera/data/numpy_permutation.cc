@@ -53,7 +53,7 @@ class SeedSequence {
   std::array<uint32_t, 4> pool_{};
 };
 
-// PCG64 (XSL-RR), with NumPy's seeding and its buffer for 32-bit values.
+// PCG64 (XSL-RR), seeded as in NumPy. As in NumPy, each 64-bit value gives two 32-bit values, the low half first.
 class Pcg64 {
  public:
   explicit Pcg64(uint64_t seed) {
@@ -78,7 +78,8 @@ class Pcg64 {
     return static_cast<uint32_t>(value);
   }
 
-  // Draws uniformly from [0, last], last > 0: the low bits of the first value whose low bits are at most `last`.
+  // Draws uniformly from [0, last], for last > 0. Keeps as many low bits of a value as `last` has. Draws again until
+  // the result is at most `last`.
   uint32_t next_up_to(uint32_t last) {
     const uint32_t mask = UINT32_MAX >> std::countl_zero(last);
     while (true) {

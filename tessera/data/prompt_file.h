@@ -11,13 +11,13 @@
 namespace tessera {
 
 struct PromptRow {
-  Example example;      // with its place; a text, or a question and a context without answers
+  Example example;      // has a place, and either a text or a question with a context; no answers
   std::string id_json;  // the row's "id" as JSON; empty if the row has none
 };
 
-// Reads JSON lines. Each is {"prompt"} or {"question", "context"}. Questions get the prompt format of the training
+// Reads JSON lines. Each line is {"prompt"} or {"question", "context"}. Questions get the prompt format of the training
 // data. "id" is optional: a string or a whole number. Other keys are ignored, so a data set of questions (as JSON
-// lines) can be given as it is. Blank lines are skipped. Throws InputError for any other line (with path and line), and
+// lines) is also a valid file. Blank lines are skipped. Throws InputError for any other line (with path and line), and
 // if the file has no row or cannot be read.
 std::vector<PromptRow> load_prompts(const std::filesystem::path& path);
 // The same for the content of a file. `where` replaces the path of the file in errors.

@@ -24,13 +24,13 @@ using EncodeFn = std::function<std::vector<int32_t>(TextPlace, std::string_view)
 enum class Objective {
   completion,  // P, then " {answer}" and the end-of-sequence token; all tokens after P carry loss
   causal_lm,   // the same tokens, or a plain text and the end-of-sequence token; all carry loss
-  separate,    // P alone; the ids of "{answer}" are the labels of its last positions (see encode_row)
+  separate,    // P alone; the ids of "{answer}" are the labels of P's last positions (see encode_row)
   prompt,      // P and the end-of-sequence token, without the answer; all carry loss
 };
 
 // What to cut if a sample is longer than max_length.
 enum class Truncation {
-  context,  // shorten the context by tokens and keep question and answer
+  context,  // remove tokens of the context; keep question and answer
   right,    // cut the row at max_length, as transformers does, even if the answer is lost
 };
 
@@ -95,8 +95,8 @@ struct EncodedRow {
 // prompts and answers were encoded separately, padded on the left to one length, and used as inputs and labels. The
 // answer therefore begins without a space and without BOS.
 //
-// A row has a fault if its question and answer alone exceed max_length under Truncation::context, or if `encode` throws
-// InputError for its text. Throws UsageError for a plain text under an objective other than causal_lm.
+// A row has a fault if it exceeds max_length even without its context (only under Truncation::context), or if `encode`
+// throws InputError for its text. Throws UsageError for a plain text under an objective other than causal_lm.
 EncodedRow encode_row(const Example& example, const EncodeFn& encode, const PromptOptions& options);
 
 // The same for many examples, in their order. Encodes on the threads of the pool.

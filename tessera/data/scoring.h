@@ -10,11 +10,12 @@ namespace tessera {
 
 enum class Scoring {
   // The evaluation of SQuAD v1.1. Converts to lower case, removes ASCII punctuation, then the words a, an and the.
-  // Takes the best score over all references. F1 counts repeated words.
+  // Takes the best score over all references. For F1, a word that occurs n times in both texts counts n times.
   official,
-  // Another order and another F1, as in the tables of a Python workshop. Converts to lower case, then removes the words
-  // a, an and the, then punctuation ("a-b" becomes "b", but "a_b" becomes "ab"). Only the first reference counts. For
-  // F1, each common word counts once, but precision and recall divide by the number of all words.
+  // As in the tables of a Python workshop. The order of steps and the formula of F1 differ from `official`. Converts to
+  // lower case, then removes the words a, an and the, then punctuation ("a-b" becomes "b", but "a_b" becomes "ab").
+  // Only the first reference counts. For F1, each common word counts once, even if it is repeated. Precision and recall
+  // still divide by the number of all words of a text, including repeated words.
   workshop,
 };
 

@@ -25,9 +25,9 @@ class CodePoints {
   std::vector<size_t> marks_;  // offsets of every kStride-th code point
 };
 
-// Returns the byte offset of the occurrence of `needle` in `text` that is nearest to the offset `wanted`. Of two
-// equally near ones, returns the first. npos if `needle` does not occur. `needle` must not be empty. The time is linear
-// in both lengths for any content (Knuth-Morris-Pratt search).
+// Returns the byte offset of the occurrence of `needle` in `text` that is nearest to the offset `wanted`. If two
+// occurrences are equally near, returns the first. Returns npos if `needle` does not occur. `needle` must not be empty.
+// The time is linear in both lengths for any content (Knuth-Morris-Pratt search).
 size_t nearest_occurrence(std::string_view text, std::string_view needle, size_t wanted);
 
 }  // namespace tessera

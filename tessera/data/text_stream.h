@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Returns a text in parts. A part is returned as soon as no further id can change it, and has only complete characters.
+// Returns a text in parts. A part has only complete characters. It is returned as soon as no later id can change it.
 // The joined parts equal Tokenizer::decode() of all ids. If both Decoder::is_byte_level() and
 // Decoder::grows_by_token() are false, add() returns nothing, and finish() returns the complete text.
 class TextStream {

@@ -20,7 +20,7 @@ struct AddedToken {
   bool special = false;      // decoding can skip it
 };
 
-// Finds a set of added tokens. Takes the leftmost match first; of the matches that start there, the longest.
+// Finds a set of added tokens. Takes the leftmost match. If several matches start there, takes the longest.
 class AddedTokenFinder {
  public:
   // A part of a text: one added token, or the text before, between or after added tokens (id −1).

@@ -47,8 +47,8 @@ class Decoder {
   bool is_byte_level() const;
   // The text of the tokens. The tokens must be valid UTF-8.
   std::string decode(std::vector<std::string> tokens) const;
-  // Whether later tokens only append to the text of the tokens so far. If is_part() is true for the last of these
-  // tokens, the next tokens can still change the end of the text.
+  // Whether later tokens only append to the text of earlier tokens. Exception: while is_part() is true for the last
+  // token, the next tokens can still change the end of the text.
   bool grows_by_token() const;
   // Whether the token is a fallback byte ("<0x41>"), whose text may depend on the next tokens.
   bool is_part(std::string token) const;

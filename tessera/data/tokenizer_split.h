@@ -24,7 +24,7 @@ class Matcher {
   virtual void find(std::string_view text, std::vector<Span>& matches) const = 0;
 };
 
-// The pre-tokenizer patterns of BLOOM and GPT-2. Hugging Face's ByteLevel with use_regex also has GPT-2's.
+// The pre-tokenizer patterns of BLOOM and GPT-2. Hugging Face's ByteLevel with use_regex also uses GPT-2's pattern.
 inline constexpr const char* kBloomPattern = " ?[^(\\s|[.,!?…。，、।۔،])]+";
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";

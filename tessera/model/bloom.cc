@@ -95,7 +95,7 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   const Dropout attention_dropout = dropout(f, 0, attention_dropout_), dense_dropout = dropout(f, 1, hidden_dropout_),
                 down_dropout = dropout(f, 2, hidden_dropout_);
   const View d_mid = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);  // norms are computed again, not kept
-  View d_branch = d_y;  // gradient of the branch that was added to a residual, before its dropout
+  View d_branch = d_y;  // gradient for the output of a linear layer, before its dropout
   if (hidden_dropout_ > 0 && f.training) d_branch = f.push(N, C);
 
   if (down_dropout.rate > 0) f.ops->dropout_backward(d_y, down_dropout, d_branch);

@@ -33,8 +33,8 @@ struct ModelConfig {
   std::string original_json;  // the text from which this was read; the saved config.json starts from it
 
   // ---- llama, mistral, qwen2 and qwen3
-  int64_t num_kv_heads = 0;   // K, divides H; 0: H
-  int64_t head_channels = 0;  // D; 0: C / H
+  int64_t num_kv_heads = 0;   // K heads of keys and values; K divides H; 0 means K = H
+  int64_t head_channels = 0;  // D channels of each head; 0 means D = C / H
   Activation activation = Activation::silu;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool head_norms = false;  // a norm on each head of queries and keys
@@ -46,7 +46,7 @@ struct ModelConfig {
   int64_t head_dim() const { return head_channels > 0 ? head_channels : hidden_size / num_heads; }
   int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
   int64_t attention_channels() const { return num_heads * head_dim(); }  // H·D
-  int64_t kv_channels() const { return kv_heads() * head_dim(); }        // K·D, also of a row in the cache of keys
+  int64_t kv_channels() const { return kv_heads() * head_dim(); }        // K·D; a row in the cache of keys is as long
   int64_t window_of(int64_t layer) const {
     const bool slides = sliding_layers.empty() || sliding_layers[static_cast<size_t>(layer)];
     return slides ? sliding_window : 0;

@@ -14,7 +14,7 @@ namespace tessera {
 using Json = nlohmann::ordered_json;
 
 inline constexpr int64_t kMaxDimension = int64_t{1}
-                                         << 24;  // larger than in any model; the product of two fits into 64 bits
+                                         << 24;  // above any size in a model; a product of two sizes fits into 64 bits
 inline constexpr int64_t kMaxLayers = 100000;
 inline constexpr const char* kOwn = "Use the model's own config.json";
 

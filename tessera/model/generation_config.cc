@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// Keys that Tessera does not use, each with its neutral number (NaN: there is none). A key has no effect if its value
-// is this number, null, or an empty list or object.
+// Keys that Tessera does not use, each with its neutral number (NaN: no neutral number). A key has no effect if its
+// value is this number, null, or an empty list or object.
 static constexpr std::pair<const char*, double> kUnusedKeys[] = {
     {"repetition_penalty", 1},
     {"encoder_repetition_penalty", 1},

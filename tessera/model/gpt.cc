@@ -73,7 +73,7 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   const int64_t N = x.shape[0], C = hidden_size_;
   const bool drops = f.training && rate_ > 0;
   const View d_sum = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);
-  const View d_branch = drops ? f.push(N, C) : d_sum;  // gradient of a branch before its dropout
+  const View d_branch = drops ? f.push(N, C) : d_sum;  // gradient for the output of a linear layer, before its dropout
 
   norm_backward(f, d_y, sum2, p[norm2_weight_], {}, stats2, {}, d_sum, g[norm2_weight_], g[norm2_bias_], {});
   if (drops) f.ops->dropout_backward(d_sum, dropout(f, 3), d_branch);

@@ -37,7 +37,7 @@ class ParameterTable {
   enum class Gap { aligned, none };
 
   Handle add(std::string name, Shape shape, Initializer init, bool decays, Gap gap = Gap::aligned);
-  // Freezes the tensors for whose names `frozen` returns true. This changes the offsets of tensors. Handles stay valid.
+  // Freezes each tensor if `frozen` returns true for its name. This changes the offsets of tensors. Handles stay valid.
   void freeze(const std::function<bool(const std::string& name)>& frozen);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }

@@ -1,4 +1,4 @@
-// The root unit: token embedding (with BLOOM's norm on it), and the tensors of a tied head.
+// The root unit: token embedding, the norm of its output (only BLOOM), and the tensors of a tied head.
 #pragma once
 
 #include "tessera/model/head.h"
@@ -15,8 +15,8 @@ class Root final : public Unit {
 
   // Computes y [N, C] from frame.batch.ids. With `saved`, the views for backward stay on the stack.
   void embed_forward(Frame& frame, const ParameterViews& p, View y, SavedViews* saved) const;
-  // If gradients are fresh and the root has no head, the gradient of the embedding may have unspecified contents before
-  // the call.
+  // Adds to the gradients g. Exception: if gradients are fresh and the root has no head, overwrites the gradient of the
+  // embedding, which may have unspecified contents before the call.
   void embed_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, const SavedViews& saved,
                       View d_y) const;
 

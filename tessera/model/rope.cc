@@ -9,14 +9,15 @@ namespace {
 
 // Divides low frequencies by the factor and keeps high frequencies. Interpolates between both values for the others.
 float llama3_scaled(const Rope& rope, float frequency) {
-  const double turns = rope.original_positions * double{frequency} / (2 * std::numbers::pi);  // in pretraining
+  // The turns that the channel pair makes over the context of pretraining.
+  const double turns = rope.original_positions * double{frequency} / (2 * std::numbers::pi);
   if (turns < rope.low_freq_factor) return static_cast<float>(double{frequency} / rope.factor);
   if (turns > rope.high_freq_factor) return frequency;
   const double part = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return static_cast<float>((1 - part) * double{frequency} / rope.factor + part * double{frequency});
 }
 
-// The index, with a fraction, of the channel pair that makes `turns` turns over the context of pretraining.
+// The fractional index of the channel pair that makes `turns` turns over the context of pretraining.
 double pair_of_turns(const Rope& rope, double head_dim, double turns) {
   return head_dim * std::log(rope.original_positions / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
 }

@@ -42,7 +42,7 @@ struct Frame {
   const Batch& batch;
   DType dtype;                           // of activations
   bool training = false;                 // enables dropout
-  uint64_t dropout_seed = 0;             // of the run; row ids differ between updates
+  uint64_t dropout_seed = 0;             // of the run; masks still differ between updates, because row ids differ
   bool fresh_gradients = false;          // the first product overwrites gradients of weights with decay
   KvCache* cache = nullptr;              // set during generation
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions

@@ -10,9 +10,10 @@
 namespace tessera {
 
 // Runs `work` on this rank. Returns the results of all ranks, in rank order, on every rank. If `work` throws on some
-// ranks, every rank throws the error of the first of them, with the same type. The message names that rank. Collective:
-// exactly one exchange, also in case of an error. `work` must not communicate, because a rank that fails would leave
-// the others waiting. In a world of one rank, the function throws what `work` throws. `what`: see Communicator.
+// ranks, every rank throws the error of the lowest of these ranks, with the same type. The message names that rank.
+// Collective: exactly one exchange, also in case of an error. `work` must not communicate, because a rank that fails
+// would leave the others waiting. In a world of one rank, the function throws what `work` throws. `what`: see
+// Communicator.
 std::vector<std::string> on_all_ranks(Communicator& world, const char* what, const std::function<std::string()>& work);
 
 }  // namespace tessera

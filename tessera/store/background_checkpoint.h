@@ -65,7 +65,7 @@ class BackgroundCheckpoint {
   Device& host_;
   const std::unique_ptr<Communicator> world_;
   Buffer buffer_;
-  std::future<void> write_;  // the last member, so the write ends before the members that it uses
+  std::future<void> write_;  // the last member: destroyed first, so the write ends before the members that it uses
 };
 
 }  // namespace tessera

@@ -58,7 +58,8 @@ std::vector<int64_t> checkpoint_steps(const std::filesystem::path& output_folder
 
 // The newest complete checkpoint; nullopt if the folder has no checkpoints. On rank 0, calls `warn` for each newer
 // checkpoint that is damaged or incomplete. Collective: rank 0 lists the checkpoints, and all ranks have the same
-// outcome. InputError: all of them are damaged. A checkpoint that cannot be read is not skipped: its error is thrown.
+// outcome. InputError: all checkpoints are damaged. If a checkpoint cannot be read, throws the error and does not skip
+// the checkpoint.
 std::optional<Checkpoint> latest_checkpoint(const std::filesystem::path& output_folder, Communicator& world,
                                             const std::function<void(const std::string&)>& warn,
                                             ThreadPool* pool = nullptr);

@@ -1,7 +1,7 @@
 // Writes training checkpoints: folders "checkpoint-<step>" that exist only when all their bytes are on the disk.
 //   rank-00000-of-00004.safetensors   one file per rank: its pieces of the arrays, as tensors with the arrays' names
 //   trainer_state.json, ...           texts of rank 0
-//   manifest.json                     sizes and checksums of all of them, and which rank holds which piece
+//   manifest.json                     sizes and checksums of all these files, and which rank holds which piece
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class CheckpointPart {
   // `dtype` is the type in the file, the same on all ranks.
   virtual void declare(const ArrayRange& range, DType dtype) = 0;
   // Writes the next elements of a range from host memory. Elements of another floating-point type are converted to the
-  // declared type. The caller may reuse their memory on return. Throws RunError.
+  // declared type. The caller may reuse the memory of `values` on return. Throws RunError.
   virtual void write(std::string_view name, const View& values) = 0;
   // Adds a file with this name. Only rank 0's texts are used; texts of other ranks are ignored. Throws RunError.
   virtual void add_text(std::string_view name, std::string_view text) = 0;

@@ -48,7 +48,8 @@ class OwnerWatch {
   // An owner with a comparable process is alive if its process is alive, and gone otherwise. Any other owner is alive
   // if its heartbeat changes while it is watched. Such an owner is gone if its last heartbeat is older than
   // stale_after_s by the file system's clock. This heartbeat must also have been watched for one and a half heartbeat
-  // intervals without a change, which protects owners if clocks differ. In all other cases, the verdict is unknown.
+  // intervals without a change, which protects owners if clocks differ. If an owner file is incomplete and older than
+  // 30 s, its owner is gone. In all other cases, the verdict is unknown.
   Verdict look(const OwnerFile& file, const std::filesystem::path& path);
   double age_s() const { return age_s_; }  // age of the heartbeat at the last look; 0 if that look did not use it
 
@@ -59,7 +60,7 @@ class OwnerWatch {
   std::chrono::steady_clock::time_point since_;
 };
 
-// Number of heartbeats in the time after which a run counts as gone.
+// Number of heartbeat intervals in stale_after_s.
 inline constexpr int kHeartbeatsUntilStale = 12;
 
 }  // namespace tessera

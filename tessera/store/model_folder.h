@@ -43,8 +43,8 @@ class TensorSource {
   // Returns whether the shapes are equal and the values of this part are equal as f32. Throws InputError.
   bool are_equal(std::string_view a, std::string_view b, int part, int num_parts, ThreadPool& pool) const;
 
-  // A checksum of the names, types and shapes of all tensors, and of up to kSampledElems values in the middle of each.
-  // Throws InputError: a type that Tessera does not read.
+  // A checksum of the names, types and shapes of all tensors, and of up to kSampledElems values in the middle of each
+  // tensor. Throws InputError: a type that Tessera does not read.
   static constexpr int64_t kSampledElems = 1024;
   uint64_t sampled_checksum() const;
 

@@ -17,7 +17,8 @@ namespace {
 // to share a tensor.
 constexpr int64_t kTaskElems = 2 << 20;
 
-// Files that a writer has open at a time. Tensors come almost in the order of the files, so more would not help.
+// Files that a writer has open at a time. Tensors come almost in the order of the files, so more open files would not
+// help.
 constexpr size_t kMaxOpenFiles = 8;
 
 uint64_t tensor_bytes(const PlannedTensor& tensor) {
@@ -120,7 +121,7 @@ void ShardWriter::write(std::string_view name, int64_t first, const View& values
   });
 }
 
-// Returns the open file, or opens it. It stays open until kMaxOpenFiles other files are written.
+// Returns a file, and opens it if it is not open. The file stays open until kMaxOpenFiles other files are written.
 File& ShardWriter::open_file(size_t number) {
   const auto found = std::find_if(open_.begin(), open_.end(), [&](const auto& file) { return file.first == number; });
   if (found != open_.end()) {

@@ -20,7 +20,8 @@ namespace tessera {
 class ModelShards {
  public:
   // Puts the tensors into files, in their order. A file holds at most `max_bytes` of tensors. A tensor of more bytes
-  // gets its own file. Names must be unique.
+  // gets its own file. Smaller tensors after it continue to fill the file of the smaller tensors before it. Names must
+  // be unique.
   ModelShards(std::vector<PlannedTensor> tensors, int64_t max_bytes);
 
   size_t num_files() const { return layouts_.size(); }

@@ -1,8 +1,9 @@
 // How a run takes a folder from an owner that is gone. Several runs may notice at the same time that the owner is gone:
-//   1. A run creates the marker for this owner's text. Only one of the runs succeeds. The marker is already the run's
-//      own owner file.
-//   2. It reads the owner file again. Only the holder of the marker may replace this file.
-//   3. It renames the marker over the old owner file.
+//   1. Each run tries to create the marker, and only one run succeeds. The marker's name contains a checksum of the old
+//      owner file. Its content is the new owner file of the run that creates it.
+//   2. This run reads the old owner file again. If the file has changed, the run removes the marker and gives up this
+//      attempt. Only the run that created the marker may replace the owner file.
+//   3. The run renames the marker over the old owner file.
 // A marker whose creator is gone is removed first.
 #include "tessera/store/output_lock.h"
 

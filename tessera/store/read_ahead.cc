@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// By default, Linux loads no more per call than its read-ahead size.
+// Linux may load only its read-ahead size per call. The default size is 128 KiB.
 static constexpr off_t kPieceBytes = off_t{128} << 10;
 
 static void bring(const std::filesystem::path& file, const std::stop_token& stop) {

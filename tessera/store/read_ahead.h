@@ -8,7 +8,7 @@
 namespace tessera {
 
 // Makes the system load files into its page cache, one after the other, in a thread. Stops when all are loaded or when
-// this object is destroyed. Only a hint: it throws nothing. A later read of the file reports its errors.
+// this object is destroyed. Only a hint: it throws nothing. If a file cannot be loaded, a later read reports the error.
 class ReadAhead {
  public:
   ReadAhead() = default;

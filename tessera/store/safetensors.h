@@ -50,7 +50,7 @@ class SafetensorsFile {
   ~SafetensorsFile();
 
   // Parses and validates the header of a file of `file_size` bytes. `start` contains at least the header, or the
-  // complete file if that is shorter. `where` names the file in errors. Throws InputError.
+  // complete file if the file is shorter. `where` names the file in errors. Throws InputError.
   static SafetensorsHeader parse_header(std::span<const std::byte> start, uint64_t file_size, const std::string& where);
 
   const std::filesystem::path& path() const { return path_; }
@@ -125,8 +125,8 @@ class SafetensorsWriter {
   // `values` have the planned type, or another floating-point type that is converted through buffers of fixed size.
   // Large pieces are written in parallel if a pool is given. Throws RunError.
   void write(std::string_view name, const View& values, ThreadPool* pool = nullptr);
-  // Call it when every tensor is written. Returns when the file is on the disk, with the checksums of its header and of
-  // each tensor. A large tensor has several segments. The checksums are computed from the bytes as written. Throws
+  // Call it when every tensor is written. Waits until the file is on the disk. Returns the checksums of the header and
+  // of each tensor. A large tensor has several segments. The checksums are computed from the bytes as written. Throws
   // RunError.
   std::vector<FileSegment> finish();
 

@@ -1,5 +1,5 @@
 // A sequence of collectives of a group. Only one thread at a time may use it. A group has two of these objects, one for
-// its streams and one for host calls, so neither waits for the other.
+// its streams and one for host calls, so streams and host calls do not wait for each other.
 //
 // Letters: R ranks of the group, P elements of a full array. Slice q of a full array is elements [P·q/R, P·(q+1)/R).
 #pragma once

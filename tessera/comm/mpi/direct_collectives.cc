@@ -28,7 +28,7 @@ struct alignas(128) DirectCollectives::RankState {
   std::atomic<uint32_t> sleepers;  // peers that may be asleep on it
   std::atomic<uint32_t> left;      // this rank's object has failed or is gone
   pid_t pid;
-  uint64_t address;  // of the array of `call`; both may be read while step is posted or reduced
+  uint64_t address;  // of the array of `call`; peers may read `address` and `call` while step is posted or reduced
   Call call;
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
@@ -36,7 +36,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 namespace {
 
 constexpr uint32_t kPosted = 1, kReduced = 2, kFinished = 3;  // steps of one collective
-constexpr int kSpins = 200;                                   // a few microseconds; a peer may need our core
+constexpr int kSpins = 200;                                   // a few microseconds; a peer may need this rank's core
 constexpr int64_t kChunkBytes = 256 << 10;                    // read and summed at a time; fits into the L2 cache
 constexpr auto kLookAround = std::chrono::milliseconds(200);  // how often a waiting rank checks that its peer lives
 

@@ -38,7 +38,7 @@ void name_reader() {
   }
   if (farthest == named_reader) return;
 #ifdef PR_SET_PTRACER
-  prctl(PR_SET_PTRACER, static_cast<unsigned long>(farthest), 0, 0, 0);  // fails on systems without Yama
+  prctl(PR_SET_PTRACER, static_cast<unsigned long>(farthest), 0, 0, 0);  // without Yama: fails, and is not needed
 #endif
   named_reader = farthest;
 }

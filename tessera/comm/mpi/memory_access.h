@@ -10,15 +10,16 @@
 
 namespace tessera {
 
-// This process's ancestors, parent first, without process 1. The list ends early if the system hides one of them.
+// This process's ancestors, parent first, without process 1. The list ends early if the system hides an
+// ancestor, or after 64 processes.
 std::vector<pid_t> ancestors();
 
-// The nearest process that is in all chains of ancestors. 0 if there is none except process 1.
+// The nearest process that is in all chains of ancestors. 0 if no process is in all chains.
 pid_t nearest_common(std::span<const std::vector<pid_t>> chains);
 
 // While objects exist, the descendants of their readers may read this process's memory. All readers are ancestors of
-// this process. If there are several, the process names the farthest one, because the others descend from it. If
-// `reader` is 0, the object names nobody.
+// this process. If objects have different readers, the process names the farthest reader, because the other readers
+// descend from it. If `reader` is 0, the object names nobody.
 class MemoryAccess {
  public:
   explicit MemoryAccess(pid_t reader);

@@ -154,7 +154,7 @@ void MessageCollectives::reduce(View full, View out) {
   const int64_t chunk = scratch_.bytes() / (2 * size) / 64 * 64;
   TESSERA_ASSERT(chunk > 0);
   const View mine = slice(full, rank);
-  // Slices differ by at most one element. All ranks process the same number of chunks.
+  // The lengths of slices differ by at most one element. All ranks process the same number of chunks.
   const int64_t longest = (full.num_elems() + size - 1) / size * elem;
   const int64_t num_chunks = (longest + chunk - 1) / chunk;
   const auto part = [&](View whole, int64_t i) {

@@ -34,7 +34,7 @@ pid_t find_launcher_of(MPI_Comm comm, int size) {
   return nearest_common(chains);
 }
 
-// Returns two objects in pages that the ranks of `comm` share: for streams, and for host calls. If any rank cannot
+// Returns two objects in pages that the ranks of `comm` share: one for streams, one for host calls. If any rank cannot
 // share or read memory, all ranks get an empty list.
 std::vector<std::unique_ptr<Collectives>> make_direct_collectives(MPI_Comm comm, const GroupInfo& group, View scratch) {
   char name[64] = {};

@@ -166,10 +166,10 @@ class MpiWorld final : private MpiLibrary, public World {
   // if known.
   [[noreturn]] void fail_after(std::optional<int> lost, ExitCode code, const std::string& error,
                                const std::function<void(const std::string&)>& report) {
-    failing_.lock();  // never unlocked: the watch's thread and the computing thread may fail at the same moment
+    failing_.lock();  // never unlocked: if two threads fail, only the first one continues
     std::string text = names_a_rank(error) ? error : fmt::format("rank {}: {}", rank(), error);
     const bool is_consequence = code == ExitCode::kCommunication;
-    if (is_consequence && board_->is_waiting(rank())) {  // now, before other ranks continue or end
+    if (is_consequence && board_->is_waiting(rank())) {  // reads the board before other ranks continue
       for (const auto& sentence : {board_->not_waiting(), board_->waiting()}) {
         if (!sentence.empty()) text += (text.ends_with('.') ? " " : ". ") + sentence;
       }

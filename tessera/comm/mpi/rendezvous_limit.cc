@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// The start of processes may take longer than ranks wait for each other.
+// Added to --comm-timeout, because processes also need time to start and end.
 constexpr double kSlack_s = 5;
 
 [[noreturn]] void give_up(const char* what, int rank, const WorldOptions& options, StatusBoard* board) {

@@ -25,7 +25,7 @@ ncclDataType_t type_of(DType dtype) {
       return ncclBfloat16;
     case DType::f16_rest:
     case DType::bf16_rest:
-      return ncclFloat16;  // they are never summed
+      return ncclFloat16;  // rests are only copied, never summed
     case DType::i64:
       return ncclInt64;
     case DType::i32:
@@ -131,7 +131,7 @@ class NcclCommunicator final : public Communicator {
             "Set NCCL_DEBUG=INFO to see details"};
   }
   std::string text_of(ncclResult_t result) const {
-    const char* last = nccl_.last_error(comm_);  // of the process; also valid without a group
+    const char* last = nccl_.last_error(comm_);  // the last error of the process; comm_ may be null
     return fmt::format("NCCL has failed: {}{}{}", nccl_.error_string(result), last && *last ? ": " : "",
                        last ? last : "");
   }
@@ -149,7 +149,8 @@ class NcclCommunicator final : public Communicator {
       watch_options_.fail(failed(call, "the group", fmt::format("waited {} s for the other ranks in NCCL", limit_s)));
     });
   }
-  // Runs on the watch's thread. Its CUDA calls must not create a context on another GPU and must not break a capture.
+  // Runs on the watch's thread. Its CUDA calls must not create a context on another GPU, and must not break the
+  // capture of a CUDA graph.
   std::string asynchronous_error() const {
     auto mode = cudaStreamCaptureModeRelaxed;
     if (cudaSetDevice(device_) != cudaSuccess || cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) {

@@ -38,7 +38,7 @@ class NetPattern {
   int num_ranks_;
   uint64_t seed_;
   int highest_;  // the highest value of a term
-  int every_;    // one rank in `every_` can have a term other than 0
+  int every_;    // at each element, one of `every_` consecutive ranks can have a term other than 0
 };
 
 // How many of the elements [begin, begin + count) at `data` differ from a period as NetPattern returns it. `begin`: the
