@@ -163,7 +163,7 @@ def loss_sum(model, batch):
 
 
 def check_padded_run(model, batch, logits, loss):
-    """Checks that padding the batch on the left or on the right, as the Trainer does, gives the same logits and loss."""
+    """Checks that padding on the left or on the right, as the Trainer adds it, gives the same logits and loss."""
     width = max(len(row) for row in batch.ids)
     for left in (False, True):
         ids = torch.full((len(batch.ids), width), PAD)
