@@ -193,7 +193,7 @@ def sentence_pieces(texts, vocab_size):
         "metaspace": with_frame(train_pieces(texts, vocab_size, normalizers.NFKC(), pre_tokenizers.Metaspace(),
                                              decoders.Metaspace()), after="</s>"),
     }
-    # Tokens whose merges cross the beginnings of words, and added tokens that are normalized.
+    # Merges that join the end of a word with the "▁" of the next word, and added tokens that are normalized.
     crossing = json.loads(json.dumps(kinds["llama2"]))
     vocab = crossing["model"]["vocab"]
     for pair in (["e", "▁t"], ["s", "▁a"], ["▁", "▁"], [".", "▁"]):
@@ -203,7 +203,7 @@ def sentence_pieces(texts, vocab_size):
     for token in crossing["added_tokens"]:
         token["normalized"] = True
     kinds["crossing"] = crossing
-    # Vocabularies without the tokens of the bytes above 0xC3: unknown characters remain.
+    # Vocabularies without the tokens of the bytes above 0xC3: characters with such bytes become the unknown token.
     for fuse in (False, True):
         value = json.loads(json.dumps(kinds["mistral"]))
         vocab = [t for t in value["model"]["vocab"] if not (t.startswith("<0x") and int(t[3:5], 16) > 0xC3)]

@@ -92,7 +92,7 @@ SUBJECTS = [
 
 
 class Part:
-    """A row of one of the last two tables: one value of a file, and perhaps the value of a peer from the same file."""
+    """A row of STARTS or PARTS_OF_A_RUN: one value of a file, and perhaps a peer's value from the same file."""
 
     def __init__(self, name, file, row, key, peer=None, peer_row=None, peer_key=None):
         self.name, self.file, self.row, self.key = name, file, row, key

@@ -216,7 +216,7 @@ class Writer:
         self.names = Names(lists, world, self.dice)
 
     def _fresh(self, taken, draw, is_name):
-        """Draws a value that shares no word with earlier values, or a name whose words begin unlike earlier names.
+        """Draws a value that shares no word with earlier values, or a name that shares no start of a word with them.
 
         Each question therefore has only one answer.
         """

@@ -55,7 +55,7 @@ def llama_like(model, config, vocab, channels, heads, kv_heads, layers, ff_dim, 
         bos_token_id=1, eos_token_id=EOS, pad_token_id=PAD, attn_implementation="eager", **more))
 
 
-# The original contexts are small, so sequences of up to 17 tokens reach all parts of the scalings.
+# original_max_position_embeddings is small, so sequences of up to 17 tokens reach all parts of the scalings.
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
@@ -68,7 +68,7 @@ MODELS = {
     "gpt_small": gpt(61, 32, 4, 2, 64),
     "gpt_wide": gpt(61, 24, 2, 2, 80),            # a feed-forward width that is not a multiple of C
     "llama_small": llama_like(LlamaForCausalLM, LlamaConfig, 61, 32, 4, 2, 2, 56, rope=LLAMA3),
-    # Heads of 80 channels, an odd number of elements in the weight of keys, biases everywhere, an untied head.
+    # Heads of 80 channels, one key head for three query heads, biases everywhere, an untied head.
     "llama_untied": llama_like(LlamaForCausalLM, LlamaConfig, 53, 24, 3, 1, 1, 40, tied=False, head_dim=80,
                                attention_bias=True, mlp_bias=True, hidden_act="gelu_pytorch_tanh"),
     "llama_yarn": llama_like(LlamaForCausalLM, LlamaConfig, 53, 32, 2, 1, 1, 44, rope=YARN,
@@ -163,7 +163,7 @@ def loss_sum(model, batch):
 
 
 def check_padded_run(model, batch, logits, loss):
-    """Checks that the batch padded on either side, as the Trainer runs it, gives the same logits and loss."""
+    """Checks that padding on the left or on the right, as the Trainer adds it, gives the same logits and loss."""
     width = max(len(row) for row in batch.ids)
     for left in (False, True):
         ids = torch.full((len(batch.ids), width), PAD)
@@ -293,7 +293,8 @@ def make_reference(name, folder):
     initialize(model, generator)
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
-    # Sequences of lengths 1 and 2, one without any target, one that carries loss everywhere, and completions.
+    # Two sequences without targets (1 and 6 tokens), one whose tokens all have a loss, except its first token (13), and
+    # three completions (9, 2 and 17).
     batch = make_batch(generator, vocab, [(9, 4), (1, 0), (13, 0), (6, 6), (2, 1), (17, 12)])
     tensors = batch.tensors("") | forward_backward(model, batch)
     tensors |= generate(model, generator, vocab)

@@ -97,8 +97,8 @@ def newly_normalized(category):
         for name, form in forms.items():
             if any(form(text) != unicodedata2.normalize(name, text) for text in (c, f"a{high}{c}{low}a")):
                 new.add(code)
-    # Also adds the parts of new compositions that are in no older composition. Each composition has at least one such
-    # part.
+    # Also adds each part of a new composition that is not a part of an older composition. Each new composition has at
+    # least one such part.
     composed = {code for code in CODES if forms["NFD"](chr(code)) != chr(code)}
     old_parts = {part for code in composed for part in forms["NFD"](chr(code))}
     for code in list(new):
