@@ -89,12 +89,8 @@ ParameterViews Engine::parameters(int64_t unit) const {
   return {&model_.unit(unit).table(), parameters_.kept().view(unit), frozen.empty() ? View{} : frozen.view(unit)};
 }
 
-// A group of query heads can share one head of keys and values. The backward pass of attention on a GPU needs scratch
-// memory for each token and each query head of a group. The scratch has a fixed size, so a batch with large groups may
-// have fewer tokens.
 static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
-  const int64_t group = config.num_heads / config.kv_heads();
-  const int64_t most_tokens = group <= 2 ? kMaxBatchTokens : 2 * kMaxBatchTokens / group;
+  const int64_t most_tokens = max_batch_tokens(config.num_heads / config.kv_heads());
   const auto check = [&](const BatchBounds& bounds, const char* flag) {
     const bool fits = bounds.num_tokens <= most_tokens && bounds.num_sequences <= kMaxBatchSequences;
     if (fits) return;

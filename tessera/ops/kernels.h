@@ -13,6 +13,7 @@
 // bits, for any number of threads.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 
@@ -23,6 +24,11 @@ namespace tessera {
 
 // Limits of a call, the same on every device. A caller checks its sizes against them.
 inline constexpr int64_t kMaxBatchTokens = int64_t{1} << 22, kMaxBatchSequences = 65535;
+// The maximum number of tokens if `group` query heads share a head of keys and values. The backward pass of attention
+// on a GPU needs scratch for each token and each query head of a group, and the scratch has a fixed size.
+inline int64_t max_batch_tokens(int64_t group) {
+  return std::min(kMaxBatchTokens, kMaxBatchTokens * 3 / 2 / group);
+}
 inline constexpr int64_t kMaxHeadDim = 512;           // channels of an attention head
 inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a norm, if they are a multiple of 8
 inline constexpr int64_t kMaxAnyNormChannels = 4096;  // otherwise
@@ -76,8 +82,8 @@ struct AttentionShape {
   int64_t row_channels() const { return channels() + 2 * kv_channels(); }  // W: of a row of qkv
 };
 
-// The size of the workspace that attention_backward() needs for activations of type `dtype`. Its contents are lost.
-// GPUs sum the gradients of queries in it.
+// The size of the workspace that attention_backward() needs for activations of type `dtype`. Its contents are lost. On
+// Hopper, it holds sums of the queries' gradients.
 inline int64_t attention_workspace_elems(DType dtype, const AttentionShape& shape, int64_t num_tokens) {
   if (size_of(dtype) != 2 || shape.head_dim > 128) return 0;
   return num_tokens * shape.num_heads * (shape.head_dim <= 64 ? 64 : 128);

@@ -99,22 +99,25 @@ double largest(const std::vector<double>& values) {
 
 class GroupedAttentionTest : public TypedTest {
  protected:
-  // `own`: the kernels that are chosen for this GPU. `tma`: those that Hopper uses for larger calls. `older`: those for
-  // GPUs before sm_80.
-  enum class By { own, tma, older };
+  // `own`: the kernels that are chosen for this GPU. `tma`: those that Hopper uses for larger calls. `tma_on_three`:
+  // the same on three multiprocessors, so that each thread block has several tasks. `older`: those for GPUs before
+  // sm_80.
+  enum class By { own, tma, tma_on_three, older };
   void check(const Grouped& c, By by) {
-    if (by == By::tma && (size_of(dtype()) != 2 || !is_hopper() || c.head_dim % 8 > 0 || c.head_dim > 128)) return;
+    const bool by_tma = by == By::tma || by == By::tma_on_three;
+    if (by_tma && (size_of(dtype()) != 2 || !is_hopper() || c.head_dim % 8 > 0 || c.head_dim > 128)) return;
     SCOPED_TRACE(::testing::Message() << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim << ", window "
                                       << c.window << ", " << c.rows() << " rows"
                                       << (by == By::older ? ", older GPU"
-                                          : by == By::tma ? ", TMA"
+                                          : by_tma        ? ", TMA"
                                                           : ""));
     const int64_t N = c.rows(), C = c.heads * c.head_dim, W = C + 2 * c.kv_heads * c.head_dim;
     Tensor qkv = random_tensor(dtype(), {N, W}, 1), d_o = random_tensor(dtype(), {N, C}, 2),
            starts(starts_of(c.lengths)), o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, W}),
            workspace(DType::f32, {attention_workspace_elems(dtype(), c.shape(), N)});
     const OlderGpu older_gpu;
-    const cuda::Context& context = older_gpu.context;
+    cuda::Context context = older_gpu.context;
+    if (by == By::tma_on_three) context.num_multiprocessors = 3;
     std::vector<std::vector<std::byte>> first;
     for (int turn = 0; turn < 2; ++turn) {
       for (Tensor* tensor : {&o, &log_sum_exp, &d_qkv}) tensor->reset();  // fills with NaN
@@ -122,7 +125,7 @@ class GroupedAttentionTest : public TypedTest {
         cuda::attention_forward(context, qkv.gpu(), starts.gpu(), c.shape(), {}, o.gpu(), log_sum_exp.gpu());
         cuda::attention_backward(context, qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(), {},
                                  d_qkv.gpu(), workspace.gpu());
-      } else if (by == By::tma) {
+      } else if (by_tma) {
         cuda::tma_attention_forward(context, qkv.gpu(), starts.gpu(), c.shape(), o.gpu(), log_sum_exp.gpu());
         cuda::tma_attention_backward(context, qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(),
                                      d_qkv.gpu(), workspace.gpu());
@@ -161,7 +164,7 @@ TEST_P(GroupedAttentionTest, GroupsAndWindows) {
       {{700, 3}, 8, 8, 128, 70}, {{300, 1, 90}, 9, 9, 32},
   };
   for (const Grouped& c : cases) {
-    for (const By by : {By::own, By::tma, By::older}) check(c, by);
+    for (const By by : {By::own, By::tma, By::tma_on_three, By::older}) check(c, by);
   }
 }
 
@@ -175,7 +178,8 @@ TEST_P(GroupedAttentionTest, RandomShapes) {
     for (int64_t b = 1 + below(4); b > 0; --b) c.lengths.push_back(static_cast<int32_t>(below(330)));
     c.lengths.push_back(1 + static_cast<int32_t>(below(100)));
     if (below(2)) c.window = 1 + below(300);
-    check(c, below(4) == 0 ? By::older : By::tma);
+    const By kinds[] = {By::older, By::tma, By::tma_on_three};
+    check(c, kinds[below(3)]);
   }
 }
 

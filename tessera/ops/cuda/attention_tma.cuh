@@ -53,10 +53,11 @@ inline bool supports_tma(const Context& context, View qkv, const AttentionShape&
   return context.has_wgmma && size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 128 &&
          dropout.rate == 0;
 }
-// Whether the thread blocks have several tasks each. Otherwise kernels with smaller tasks, which use more
-// multiprocessors, are faster.
+// Whether the thread blocks have several tasks each, and most tasks fill their tiles. Otherwise kernels with smaller
+// tasks, which use more multiprocessors, are faster.
 inline bool fills_multiprocessors(const Context& context, View qkv, View starts, int64_t num_heads) {
-  return num_blocks(qkv.shape[0], kTaskRows, starts.num_elems() - 1) * num_heads >= 4 * context.num_multiprocessors;
+  const int64_t full_tasks = qkv.shape[0] / kTaskRows, sequences = starts.num_elems() - 1;
+  return full_tasks >= sequences && full_tasks * num_heads >= 4 * context.num_multiprocessors;
 }
 
 // Calls body(zero, columns) with a zero of the type and the columns of a tile as a constant.

@@ -23,8 +23,8 @@ namespace {
 constexpr int kQueries = 64;  // queries that a task loads at a time: a block
 constexpr int kStages = 2;
 
-// Blocks of queries have sums in memory from the sequence's row 128 on: only these have keys of several tasks. Sums
-// have the order of the consumers' registers: [consumer warp][8 columns][lane][4].
+// Only blocks of queries from row 128 of a sequence on see keys of several tasks, so only they have sums. Sums have the
+// order of the consumers' registers: [consumer warp][8 columns][lane][4].
 template <typename T>
 struct Arrays {
   const float* log_sum_exp;  // [N, H]
@@ -122,7 +122,8 @@ __device__ inline Task find_task(const Arrays<T>& at, const Heads& heads, int nu
 }
 
 // The first warp takes tasks, and copies tiles and the statistics of queries. Thread blocks take tasks in the order of
-// their numbers. So if a task waits for others, these are running or done, even if some thread blocks cannot run yet.
+// their numbers, and a task waits only for tasks with smaller numbers. So the unfinished task with the smallest number
+// never waits, even if some thread blocks cannot run yet.
 template <typename T, int kColumns>
 __device__ inline void copy_tiles(Shared<T, kColumns>& shared, const CUtensorMap& own, const CUtensorMap& queries,
                                   const CUtensorMap& own_d_o, const Arrays<T>& at, const Heads& heads) {
@@ -403,7 +404,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
 constexpr int kDeltaLanes = 16, kDeltaThreads = 256;
 
 // deltas[row, head] = Σ_d d_o∘o for the heads from first_head on. 16 lanes share a head, and each reads 16 bytes. The
-// kernel also sets the counts to zero.
+// kernel also sets the counts to zero. It has more threads than there are counts: 16 per row and head.
 template <typename T>
 __global__ void __launch_bounds__(kDeltaThreads)
     tma_deltas_kernel(const T* __restrict__ o, const T* __restrict__ d_o, int channels, int head_dim, int first_head,
@@ -462,9 +463,15 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
 
 }  // namespace
 
+// Elements of the scratch for each head: a delta for each row, and counts.
+static int64_t rows_of_scratch(int64_t num_rows) {
+  return num_rows + num_rows / kQueries + 1;
+}
+
 bool tma_attention_backward_can(const Context& context, View qkv, View starts, const AttentionShape& shape,
                                 const Dropout& dropout) {
   return supports_tma(context, qkv, shape, dropout) &&
+         rows_of_scratch(qkv.shape[0]) * (shape.num_heads / shape.kv_heads()) <= Context::scratch_elems<float>() &&
          (shape.head_dim > 64 || fills_multiprocessors(context, qkv, starts, shape.kv_heads()));
 }
 
@@ -482,8 +489,7 @@ void tma_attention_backward(const Context& context, View qkv, View o, View log_s
     using Tiles = Shared<T, columns>;
     auto* const kernel = tma_backward_kernel<T, columns>;
     allow_shared(kernel, sizeof(Tiles));
-    // The scratch has space for deltas, and for as many counts, which are fewer.
-    const int together = heads_at_once(num_rows, heads.num_heads, heads.group, 2 * sizeof(float));
+    const int together = heads_at_once(rows_of_scratch(num_rows), heads.num_heads, heads.group, sizeof(float));
     for (int first = 0; first < heads.num_heads; first += together) {
       const int count = std::min(heads.num_heads - first, together), kv_heads = count / heads.group,
                 deltas = num_rows * count, num_counts = count * sums_of_head + 1;  // and next_task

@@ -1,4 +1,5 @@
-// Attention on Hopper's tensor cores (code for sm_90a): 16-bit types, heads of up to 64 elements, in multiples of 8.
+// Attention on Hopper's tensor cores (code for sm_90a): 16-bit types, heads of up to 64 elements, in multiples of 8. It
+// serves calls that attention_tma.h does not support or for which it is slower.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kAhead = 2;                           // heads that a group of lanes loads before it uses the first
-constexpr int kBackwardBlocks = 2;                  // per multiprocessor: its registers are full
+constexpr int kBackwardBlocks = 2;                  // per multiprocessor: two fill its registers
 constexpr int kAnyPacks = kMaxHeadDim / 2 / kWarp;  // packs of one element per lane, for any head
 
 // The product of position and frequency is rounded to f32, as in transformers. The sine and the cosine of this product

@@ -22,6 +22,17 @@ TEST(PaddedTokens, AreFewSizesWithLittlePadding) {
   }
 }
 
+// The deltas and counts of one group of query heads: 4 bytes for each token and head, and 4 bytes for 64 tokens. Graphs
+// pad the tokens of a batch.
+TEST(PaddedTokens, LargestBatchFitsTheScratchOfAttention) {
+  constexpr int64_t kScratchOfGpu = int64_t{32} << 20;  // kScratchBytes of ops/cuda/context.h
+  for (int64_t group = 1; group <= 128; ++group) {
+    const int64_t tokens = padded_tokens(max_batch_tokens(group));
+    EXPECT_LE(4 * group * (tokens + tokens / 64 + 1), kScratchOfGpu) << group;
+  }
+  EXPECT_EQ(max_batch_tokens(1), kMaxBatchTokens);
+}
+
 // Counts captures and launches. capture() runs the work once. All other calls do nothing.
 class RecordingStream final : public Stream {
  public:
