@@ -104,8 +104,8 @@ __device__ inline void start_transposed(Accumulator<kN>& c, const HeadTile<T, kR
 #pragma unroll
   for (uint32_t d = 0; d < kColumns / 16; ++d) {
     const uint32_t step = d % 4 * kStepInRow;
-    start_product<T, Inner::elements>(c, a + d / 4 * HeadTile<T, kRows, kColumns>::kPartUnits + step,
-                                      b + d / 4 * HeadTile<T, kN, kColumns>::kPartUnits + step, d > 0);
+    start_product<T, Inner::along_rows>(c, a + d / 4 * HeadTile<T, kRows, kColumns>::kPartUnits + step,
+                                        b + d / 4 * HeadTile<T, kN, kColumns>::kPartUnits + step, d > 0);
   }
   commit_products();
 }
@@ -133,7 +133,7 @@ __device__ inline void start_sum(Accumulator<kColumns>& c, const T* left, const 
   begin_products();
 #pragma unroll
   for (uint32_t k = 0; k < kRows / 16; ++k) {
-    start_product<T, Inner::rows_of_right>(c, a + k * kStepInRow, b + k * kStepOfRows, true);
+    start_product<T, Inner::across_rows_of_right>(c, a + k * kStepInRow, b + k * kStepOfRows, true);
   }
   commit_products();
 }

@@ -247,7 +247,7 @@ __device__ inline void start_query_gradients(Accumulator<kColumns / kConsumers>&
   begin_products();
 #pragma unroll
   for (uint32_t i = 0; i < kTaskRows / 16; ++i) {
-    start_product<T, Inner::rows>(d_q, a + i * kStepOfRows, b + i * kStepOfRows, i > 0);
+    start_product<T, Inner::across_rows>(d_q, a + i * kStepOfRows, b + i * kStepOfRows, i > 0);
   }
   commit_products();
 }

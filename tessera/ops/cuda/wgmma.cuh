@@ -1,16 +1,19 @@
-// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps take part in one product. The right
-// factor, and the left one if it is a tile, are read from shared memory once for all four.
+// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps take part in one product. The hardware
+// reads a factor in shared memory once for all four warps. The right factor is always in shared memory. The left factor
+// is there or in registers.
 #pragma once
 
 #include "tessera/ops/cuda/tiles.cuh"
 
 namespace tessera::cuda {
 
-// The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Groups of eight rows are 1,024 bytes
-// apart. The inner elements are the ones that the product sums over. `next_columns` is the distance from 64 columns to
-// the next 64. It is used if the inner elements are rows and the product is wider than 64. Descriptors count in units
-// of 16 bytes. If the inner elements are in a row, a step of 16 of them is 32 bytes, because the swizzle applies to
-// addresses. If the inner elements are rows, the step is 16 rows.
+// The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Descriptors count in units of 16
+// bytes. Groups of eight rows are 1,024 bytes apart. A product sums over its inner dimension, and one wgmma covers 16
+// elements of it.
+// - If the inner dimension runs along the rows of the tile, the next 16 elements are 32 bytes further in each row. The
+//   hardware swizzles the resulting address.
+// - If the inner dimension runs across the rows, the next 16 elements are the next 16 rows. `next_columns` is used only
+//   in this case, for products wider than 64 columns: it is the distance from 64 columns to the next 64.
 __device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_columns = 1) {
   constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
   return (shared_address(tile) & 0x3ffff) >> 4 | next_columns << 16 | kRowGroup << 32 | kSwizzle128 << 62;
@@ -44,9 +47,9 @@ inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
                  TESSERA_FOUR(C, 14), TESSERA_FOUR(C, 15)                                                            \
                : __VA_ARGS__)
 
-// The elements that a product sums over are contiguous in the tiles of both factors, or they are the rows of the right
-// factor, or the rows of both.
-enum class Inner { elements, rows_of_right, rows };
+// How the inner dimension runs in the tiles: along the rows of both factors; along the rows of the left factor and
+// across the rows of the right one; or across the rows of both.
+enum class Inner { along_rows, across_rows_of_right, across_rows };
 
 // Starts c = or += left·right, [64, 16] by [16, kN].
 template <typename T, Inner kInner, int kN>
@@ -55,13 +58,13 @@ __device__ inline void start_product(Accumulator<kN>& c, uint64_t left, uint64_t
 #define TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, IS_IN_ROWS)                                                 \
   WGMMA(c, "{\n.reg .pred p;\nsetp.ne.b32 p, " ADDS ", 0;\n", TYPES, A ", " B ", p, 1, 1, " IS_IN_ROWS ";\n}\n", \
         "l"(left), "l"(right), "r"(adds ? 1 : 0))
-#define TESSERA_OF_TILES(WGMMA, TYPES, A, B, ADDS)        \
-  if constexpr (kInner == Inner::elements) {              \
-    TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, "0, 0"); \
-  } else if constexpr (kInner == Inner::rows_of_right) {  \
-    TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, "0, 1"); \
-  } else {                                                \
-    TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, "1, 1"); \
+#define TESSERA_OF_TILES(WGMMA, TYPES, A, B, ADDS)              \
+  if constexpr (kInner == Inner::along_rows) {                  \
+    TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, "0, 0");       \
+  } else if constexpr (kInner == Inner::across_rows_of_right) { \
+    TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, "0, 1");       \
+  } else {                                                      \
+    TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, "1, 1");       \
   }
   if constexpr (kN == 32 && std::is_same_v<T, Bf16>) {
     TESSERA_OF_TILES(TESSERA_WGMMA_32, "bf16.bf16", "%16", "%17", "%18")
@@ -150,7 +153,7 @@ struct WgmmaProducts {
     begin_products();
 #pragma unroll
     for (uint32_t d = 0; d < 4; ++d) {
-      start_product<T, Inner::elements>(c, left_tile + d * kStepInRow, right_tile + d * kStepInRow, d > 0);
+      start_product<T, Inner::along_rows>(c, left_tile + d * kStepInRow, right_tile + d * kStepInRow, d > 0);
     }
     commit_products();
   }
