@@ -120,7 +120,7 @@ class Comparer {
             "Name one run");
       }
     }
-    throw UsageError("--baseline", fmt::format("\"{}\" is no run and no row", printable(options_.baseline)),
+    throw UsageError("--baseline", fmt::format("unknown run or row \"{}\"", printable(options_.baseline)),
                      fmt::format("One of: {}", join_words(result_.labels)));
   }
 

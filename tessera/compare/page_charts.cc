@@ -302,7 +302,8 @@ std::string glance_section(const std::vector<Cluster>& clusters) {
       html += "\n";
     }
   }
-  return section("glance", "At a glance", "Longer is more: faster for samples/s, worse for memory and runtime.",
+  return section("glance", "At a glance",
+                 "A longer bar is a larger value: better for samples/s, worse for memory and runtime.",
                  html + "</div>\n");
 }
 
