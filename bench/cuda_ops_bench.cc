@@ -154,11 +154,12 @@ double attention(Bench& bench, int64_t N) {
              lse = bench.zeros({N, kHeads}, DType::f32), d_qkv = bench.random({N, 3 * C}),
              slopes = bench.random({kHeads}, DType::f32, 0.01), at = bench.integers(starts);
   const AttentionShape shape{kHeads, C / kHeads, QkvLayout::interleaved, slopes};
+  const View workspace = bench.zeros({attention_workspace_elems(bench.dtype, shape, N)}, DType::f32);
   const auto flops = static_cast<double>(N / kSequence * attention_forward_flops(kSequence, C));
   double sum = bench.line(fmt::format("attention forward {}", N), flops, 0,
                           [&] { k.attention_forward(qkv, at, shape, {}, o, lse); });
   sum += bench.line(fmt::format("attention backward {}", N), 2.5 * flops, 0,
-                    [&] { k.attention_backward(qkv, o, lse, d_o, at, shape, {}, d_qkv); });
+                    [&] { k.attention_backward(qkv, o, lse, d_o, at, shape, {}, d_qkv, workspace); });
   bench.clear();
   return sum;
 }
@@ -262,11 +263,12 @@ void grouped_attention(Bench& bench, int64_t head_dim, int64_t length) {
              lse = bench.zeros({kTokens, H}, DType::f32), d_qkv = bench.random({kTokens, W}),
              at = bench.integers(starts);
   const AttentionShape shape{H, head_dim, QkvLayout::blocked, {}, K, 0};
+  const View workspace = bench.zeros({attention_workspace_elems(bench.dtype, shape, kTokens)}, DType::f32);
   const auto flops = static_cast<double>(kTokens / length * attention_forward_flops(length, C));
   const std::string name = fmt::format("{} x {}, {}/{} heads of {}", kTokens / length, length, H, K, head_dim);
   bench.line("attention forward " + name, flops, 0, [&] { k.attention_forward(qkv, at, shape, {}, o, lse); });
   bench.line("attention backward " + name, 2.5 * flops, 0,
-             [&] { k.attention_backward(qkv, o, lse, d_o, at, shape, {}, d_qkv); });
+             [&] { k.attention_backward(qkv, o, lse, d_o, at, shape, {}, d_qkv, workspace); });
   bench.clear();
 }
 

@@ -187,7 +187,7 @@ void attention(Bench& bench, int64_t sequences, int64_t length, int64_t heads, i
   bench.line("attention " + name, work, "GFLOP/s",
              [&] { kernels.attention_forward(qkv, starts_view, shape, {}, o, log_sum_exp); });
   bench.line("attention backward " + name, 2.5 * work, "GFLOP/s",
-             [&] { kernels.attention_backward(qkv, o, log_sum_exp, d_o, starts_view, shape, {}, d_qkv); });
+             [&] { kernels.attention_backward(qkv, o, log_sum_exp, d_o, starts_view, shape, {}, d_qkv, {}); });
   std::vector<int32_t> lengths(static_cast<size_t>(sequences), static_cast<int32_t>(length - 1));
   starts.pop_back();
   const View cache_starts = bench.integers(starts), lengths_view = bench.integers(lengths);
@@ -276,7 +276,7 @@ void grouped_attention(Bench& bench, int64_t sequences, int64_t length, const At
   bench.line("grouped attention " + name, flops, bytes(width + channels),
              [&] { kernels.attention_forward(qkv, starts_view, shape, {}, o, log_sum_exp); });
   bench.line("grouped attention backward " + name, 2.5 * flops, bytes(2 * width + 2 * channels),
-             [&] { kernels.attention_backward(qkv, o, log_sum_exp, d_o, starts_view, shape, {}, d_qkv); });
+             [&] { kernels.attention_backward(qkv, o, log_sum_exp, d_o, starts_view, shape, {}, d_qkv, {}); });
   bench.clear();
 }
 

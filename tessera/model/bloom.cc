@@ -119,7 +119,11 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
   weight_gradient(f, d_branch, o, g[dense_weight_]);
   f.ops->linear_backward_input(d_branch, p[dense_weight_], {}, {}, d_o, {});
-  f.ops->attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, attention_dropout, d_qkv);
+  {
+    const StackScope scope(f.stack);
+    f.ops->attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, attention_dropout, d_qkv,
+                              attention_workspace(f, attention_, N, up));
+  }
   bias_gradients(f, {{d_branch, g[dense_bias_]}, {d_qkv, g[qkv_bias_]}});
   f.ops->linear_backward_input(d_qkv, p[qkv_weight_], {Activation::none, {}, post ? d_mid : View{}}, {}, d_norm, {});
   norm_backward(f, d_norm, x, p[norm1_weight_], p[norm1_bias_], stats1, post ? View{} : d_mid, d_x, g[norm1_weight_],

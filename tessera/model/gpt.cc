@@ -93,7 +93,11 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
   weight_gradient(f, d_branch, o, g[out_weight_]);
   f.ops->linear_backward_input(d_branch, p[out_weight_], {}, {}, d_o, {});
-  f.ops->attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, dropout(f, 0), d_qkv);
+  {
+    const StackScope scope(f.stack);
+    f.ops->attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, dropout(f, 0), d_qkv,
+                              attention_workspace(f, attention_, N, up));
+  }
   bias_gradients(f, {{d_branch, g[out_bias_]}, {d_qkv, g[in_bias_]}});
   weight_gradient(f, d_qkv, x, g[in_weight_]);
   f.ops->linear_backward_input(d_qkv, p[in_weight_], {Activation::none, {}, d_sum}, {}, d_x, {});

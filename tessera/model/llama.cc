@@ -136,7 +136,8 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
       rotated = f.push(N, attention_.row_channels());
       f.ops->rotate_heads(qkv, f.rotations, attention_, norms, rotated);
     }
-    f.ops->attention_backward(rotated, o, log_sum_exp, d_o, f.batch.starts, attention_, dropout(f), d_qkv);
+    f.ops->attention_backward(rotated, o, log_sum_exp, d_o, f.batch.starts, attention_, dropout(f), d_qkv,
+                              attention_workspace(f, attention_, N, gate_up));
     f.ops->rotate_heads_backward(d_qkv, query_norm_ ? qkv : View{}, f.rotations, attention_, norms, d_qkv,
                                  head_norm_gradient(f, g, query_norm_), head_norm_gradient(f, g, key_norm_));
   }

@@ -20,6 +20,12 @@ View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype) {
   return gradient ? gradient : frame.stack.push({elems}, dtype);
 }
 
+View attention_workspace(Frame& frame, const AttentionShape& shape, int64_t num_tokens, View unused) {
+  const Shape needed{attention_workspace_elems(frame.dtype, shape, num_tokens)};
+  const View view{unused.data, DType::f32, needed};
+  return view.bytes() <= unused.bytes() ? view : frame.stack.push(needed, DType::f32);
+}
+
 void norm_backward(Frame& frame, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
                    View d_weight, View d_bias, View y) {
   const StackScope scope(frame.stack);

@@ -92,6 +92,9 @@ void bias_gradients(Frame& frame, std::initializer_list<BiasGradient> gradients)
 // For a kernel that always sums a gradient, even if nobody needs it. Returns `gradient`, or new space [elems] on the
 // stack if `gradient` is empty.
 View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype);
+// The workspace of Kernels::attention_backward for N tokens: the memory of `unused`, a saved view whose contents are no
+// longer needed, or new space on the stack if that is too small.
+View attention_workspace(Frame& frame, const AttentionShape& shape, int64_t num_tokens, View unused);
 // Like Kernels::layer_norm_backward, but d_weight or d_bias may be empty if the weight or bias is frozen.
 void norm_backward(Frame& frame, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
                    View d_weight, View d_bias, View y);

@@ -76,6 +76,13 @@ struct AttentionShape {
   int64_t row_channels() const { return channels() + 2 * kv_channels(); }  // W: of a row of qkv
 };
 
+// The size of the workspace that attention_backward() needs for activations of type `dtype`. Its contents are lost.
+// GPUs sum the gradients of queries in it.
+inline int64_t attention_workspace_elems(DType dtype, const AttentionShape& shape, int64_t num_tokens) {
+  if (size_of(dtype) != 2 || shape.head_dim > 128) return 0;
+  return num_tokens * shape.num_heads * (shape.head_dim <= 64 ? 64 : 128);
+}
+
 // The norms that Qwen3 has on each head of the queries and of the keys before their rotation: rms_norm over D. Empty
 // weights: no norms.
 struct HeadNorms {
@@ -204,7 +211,8 @@ class Kernels {
                                  View log_sum_exp /*[N, H] of the scores; or empty*/) = 0;
   virtual void attention_backward(View qkv /*[N, W]*/, View o /*[N, H·D]*/, View log_sum_exp /*[N, H]*/,
                                   View d_o /*[N, H·D]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
-                                  const Dropout& dropout, View d_qkv /*[N, W]*/) = 0;
+                                  const Dropout& dropout, View d_qkv /*[N, W]*/,
+                                  View workspace /*f32 [attention_workspace_elems()]; or empty on CPUs*/) = 0;
 
   // ---- generation: keys and values of sequence b are in cache rows cache_starts[b] + position -----------------------
   virtual void store_keys_values(View qkv /*[N, W]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,

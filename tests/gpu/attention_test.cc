@@ -3,6 +3,7 @@
 #include "attention_testing.h"
 #include "tessera/ops/cuda/attention.h"
 #include "tessera/ops/cuda/attention_mma.h"
+#include "tessera/ops/cuda/attention_tma.h"
 
 namespace tessera::testing {
 namespace {
@@ -67,8 +68,9 @@ struct SlopesOnBoth {
 
 class AttentionTest : public TypedTest {
  protected:
-  // `own`: the kernels for this GPU. `mma`: those for other GPUs from sm_80 on. `older`: those for GPUs before sm_80.
-  enum class By { own, mma, older };
+  // `own`: the kernels that are chosen for this GPU. `tma`: those that Hopper uses for larger calls. `mma`: those for
+  // other GPUs from sm_80 on. `older`: those for GPUs before sm_80.
+  enum class By { own, tma, mma, older };
   void check(const Case& c, By by);
 };
 TESSERA_FOR_ALL_TYPES(AttentionTest);
@@ -85,6 +87,13 @@ TEST_P(AttentionTest, ForwardAndBackwardByMma) {
   }
 }
 
+TEST_P(AttentionTest, ForwardAndBackwardByTma) {
+  if (size_of(dtype()) != 2 || !is_hopper()) GTEST_SKIP() << "these kernels need Hopper and 16-bit types";
+  for (const Case& c : kCases) {
+    if (c.head_dim % 8 == 0 && c.head_dim <= 128 && c.dropout == 0) check(c, By::tma);
+  }
+}
+
 TEST_P(AttentionTest, ForwardAndBackwardOnAnOlderGpu) {
   for (const Case& c : kCases) check(c, By::older);
 }
@@ -94,7 +103,8 @@ void AttentionTest::check(const Case& c, By by) {
   const int64_t N = c.rows(), C = c.channels();
   Tensor qkv = random_tensor(dtype(), {N, 3 * C}, 1), d_o = random_tensor(dtype(), {N, C}, 2),
          starts(starts_of(c.lengths)), o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}),
-         d_qkv(dtype(), {N, 3 * C}), ids(row_ids(N));
+         d_qkv(dtype(), {N, 3 * C}), ids(row_ids(N)),
+         workspace(DType::f32, {attention_workspace_elems(dtype(), {c.heads, c.head_dim, c.layout, {}}, N)});
   SlopesOnBoth slopes(c);
   const auto shape = [&](const Side& at) {
     return AttentionShape{c.heads, c.head_dim, c.layout, c.alibi ? slopes(at) : View{}};
@@ -106,7 +116,13 @@ void AttentionTest::check(const Case& c, By by) {
     if (at.gpu && by == By::older) {
       cuda::attention_forward(context, at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
       cuda::attention_backward(context, at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at),
-                               at(d_qkv));
+                               at(d_qkv), at(workspace));
+      return;
+    }
+    if (at.gpu && by == By::tma) {
+      cuda::tma_attention_forward(context, at(qkv), at(starts), shape(at), at(o), at(log_sum_exp));
+      cuda::tma_attention_backward(context, at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), at(d_qkv),
+                                   at(workspace));
       return;
     }
     if (at.gpu && by == By::mma) {
@@ -116,7 +132,8 @@ void AttentionTest::check(const Case& c, By by) {
       return;
     }
     k.attention_forward(at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
-    k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv));
+    k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv),
+                         at(workspace));
   });
   // `scores` bounds the error of a score: the roundoff of the arithmetic times the size of the score, which grows with
   // the slope of ALiBi times the length of the sequence. The absolute error of a score is the relative error of its

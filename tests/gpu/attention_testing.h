@@ -19,6 +19,14 @@ inline std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
   return starts;
 }
 
+// Whether this GPU and this program can run the kernels of attention_tma.h.
+inline bool is_hopper() {
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+  return major == 9 && minor == 0 && cuda::code_major_for_this_gpu() == 9;
+}
+
 // This GPU, used like a GPU before sm_80: without tensor cores for 16-bit types.
 struct OlderGpu {
   OlderGpu() : scratch(rig().gpu->allocate(cuda::kScratchBytes, Category::workspace)) {

@@ -3,6 +3,7 @@
 
 #include "attention_testing.h"
 #include "tessera/ops/cuda/attention.h"
+#include "tessera/ops/cuda/attention_tma.h"
 
 namespace tessera::testing {
 namespace {
@@ -98,27 +99,38 @@ double largest(const std::vector<double>& values) {
 
 class GroupedAttentionTest : public TypedTest {
  protected:
-  // `older`: without tensor cores, as on GPUs before sm_80.
-  void check(const Grouped& c, bool older) {
+  // `own`: the kernels that are chosen for this GPU. `tma`: those that Hopper uses for larger calls. `older`: those for
+  // GPUs before sm_80.
+  enum class By { own, tma, older };
+  void check(const Grouped& c, By by) {
+    if (by == By::tma && (size_of(dtype()) != 2 || !is_hopper() || c.head_dim % 8 > 0 || c.head_dim > 128)) return;
     SCOPED_TRACE(::testing::Message() << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim << ", window "
-                                      << c.window << ", " << c.rows() << " rows" << (older ? ", older GPU" : ""));
+                                      << c.window << ", " << c.rows() << " rows"
+                                      << (by == By::older ? ", older GPU"
+                                          : by == By::tma ? ", TMA"
+                                                          : ""));
     const int64_t N = c.rows(), C = c.heads * c.head_dim, W = C + 2 * c.kv_heads * c.head_dim;
     Tensor qkv = random_tensor(dtype(), {N, W}, 1), d_o = random_tensor(dtype(), {N, C}, 2),
-           starts(starts_of(c.lengths)), o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, W});
+           starts(starts_of(c.lengths)), o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, W}),
+           workspace(DType::f32, {attention_workspace_elems(dtype(), c.shape(), N)});
     const OlderGpu older_gpu;
     const cuda::Context& context = older_gpu.context;
     std::vector<std::vector<std::byte>> first;
     for (int turn = 0; turn < 2; ++turn) {
       for (Tensor* tensor : {&o, &log_sum_exp, &d_qkv}) tensor->reset();  // fills with NaN
-      if (older) {
+      if (by == By::older) {
         cuda::attention_forward(context, qkv.gpu(), starts.gpu(), c.shape(), {}, o.gpu(), log_sum_exp.gpu());
         cuda::attention_backward(context, qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(), {},
-                                 d_qkv.gpu());
+                                 d_qkv.gpu(), workspace.gpu());
+      } else if (by == By::tma) {
+        cuda::tma_attention_forward(context, qkv.gpu(), starts.gpu(), c.shape(), o.gpu(), log_sum_exp.gpu());
+        cuda::tma_attention_backward(context, qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(),
+                                     d_qkv.gpu(), workspace.gpu());
       } else {
         Kernels& k = *rig().gpu_kernels;
         k.attention_forward(qkv.gpu(), starts.gpu(), c.shape(), {}, o.gpu(), log_sum_exp.gpu());
-        k.attention_backward(qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(), {},
-                             d_qkv.gpu());
+        k.attention_backward(qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(), {}, d_qkv.gpu(),
+                             workspace.gpu());
       }
       for (Tensor* tensor : {&o, &log_sum_exp, &d_qkv}) {
         if (turn == 0) first.push_back(tensor->bits());
@@ -145,11 +157,11 @@ TEST_P(GroupedAttentionTest, GroupsAndWindows) {
       {{130, 257}, 4, 1, 128},   {{130, 257}, 2, 2, 128},     {{513}, 4, 2, 128, 100},
       {{200, 65}, 3, 3, 64, 1},  {{200, 330}, 4, 4, 64, 63},  {{200, 330}, 6, 2, 128, 64},
       {{90, 140}, 4, 2, 72},     {{140, 290}, 7, 1, 80, 130}, {{140, 290}, 4, 1, 96},
-      {{40, 70}, 4, 2, 256, 33}, {{9, 0, 40}, 6, 3, 20, 7},
+      {{40, 70}, 4, 2, 256, 33}, {{9, 0, 40}, 6, 3, 20, 7},   {{700, 3, 260}, 16, 8, 64},
+      {{700, 3}, 8, 8, 128, 70}, {{300, 1, 90}, 9, 9, 32},
   };
   for (const Grouped& c : cases) {
-    check(c, false);
-    check(c, true);
+    for (const By by : {By::own, By::tma, By::older}) check(c, by);
   }
 }
 
@@ -163,15 +175,16 @@ TEST_P(GroupedAttentionTest, RandomShapes) {
     for (int64_t b = 1 + below(4); b > 0; --b) c.lengths.push_back(static_cast<int32_t>(below(330)));
     c.lengths.push_back(1 + static_cast<int32_t>(below(100)));
     if (below(2)) c.window = 1 + below(300);
-    check(c, below(4) == 0);
+    check(c, below(4) == 0 ? By::older : By::tma);
   }
 }
 
 TEST_P(GroupedAttentionTest, LongSequences) {
   if (dtype() == DType::f64) GTEST_SKIP() << "f64 uses the same kernels for long and for short sequences";
-  check({{2100, 33}, 2, 1, 128}, false);
-  check({{2100}, 2, 1, 64, 700}, false);
-  if (size_of(dtype()) == 2) check({{4100}, 1, 1, 128}, false);
+  check({{2100, 33}, 2, 1, 128}, By::own);
+  check({{2100}, 2, 1, 64, 700}, By::own);
+  check({{2100}, 2, 2, 64, 700}, By::tma);
+  if (size_of(dtype()) == 2) check({{4100}, 1, 1, 128}, By::own);
 }
 
 TEST_P(GroupedAttentionTest, DecodeContinuesAPrompt) {

@@ -156,8 +156,9 @@ TEST_F(LargeArrays, RotationAndAttention) {
   k().attention_forward(small_qkv, small, shape, {}, small_o, small_log_sum_exp);
   expect_same_tail(o, small_o, "o");
   expect_same_tail(log_sum_exp, small_log_sum_exp, "log_sum_exp");
-  k().attention_backward(qkv, o, log_sum_exp, d_o, all, shape, {}, d_qkv);
-  k().attention_backward(small_qkv, small_o, small_log_sum_exp, small_d_o, small, shape, {}, small_d_qkv);
+  const View workspace = result({attention_workspace_elems(qkv.dtype, shape, N)}, DType::f32);
+  k().attention_backward(qkv, o, log_sum_exp, d_o, all, shape, {}, d_qkv, workspace);
+  k().attention_backward(small_qkv, small_o, small_log_sum_exp, small_d_o, small, shape, {}, small_d_qkv, workspace);
   expect_same_tail(d_qkv, small_d_qkv, "d_qkv");
   k().rotate_heads(qkv, rotations, shape, {}, d_qkv);
   k().rotate_heads(small_qkv, small_rotations, shape, {}, small_d_qkv);

@@ -41,7 +41,7 @@ class CountingKernels final : public Kernels {
   void linear_backward_bias(std::span<const BiasGradient>) override {}
   void dropout_backward(View, const Dropout&, View) override {}
   void attention_forward(View, View, const AttentionShape&, const Dropout&, View, View) override {}
-  void attention_backward(View, View, View, View, View, const AttentionShape&, const Dropout&, View) override {}
+  void attention_backward(View, View, View, View, View, const AttentionShape&, const Dropout&, View, View) override {}
   void store_keys_values(View, View, const AttentionShape&, View, View, View) override {}
   void attention_decode(View, const AttentionShape&, View, View, View, View, View) override {}
   void softmax_cross_entropy(View, View, double, View) override {}

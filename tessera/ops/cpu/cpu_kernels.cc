@@ -99,7 +99,7 @@ class CpuKernels final : public Kernels {
     cpu::attention_forward(team_, attention_tasks_, qkv, starts, shape, dropout, o, log_sum_exp);
   }
   void attention_backward(View qkv, View o, View log_sum_exp, View d_o, View starts, const AttentionShape& shape,
-                          const Dropout& dropout, View d_qkv) override {
+                          const Dropout& dropout, View d_qkv, View) override {
     cpu::attention_backward(team_, attention_tasks_, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
   }
   void store_keys_values(View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,

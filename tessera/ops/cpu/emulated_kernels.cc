@@ -152,9 +152,9 @@ class EmulatedKernels final : public Kernels {
     call.round();
   }
   void attention_backward(View qkv, View o, View log_sum_exp, View d_o, View starts, const AttentionShape& shape,
-                          const Dropout& dropout, View d_qkv) override {
+                          const Dropout& dropout, View d_qkv, View) override {
     const Widened call(*this, {&qkv, &o, &d_o}, {&d_qkv});
-    wide_->attention_backward(qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
+    wide_->attention_backward(qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv, {});
     call.round();
   }
   void store_keys_values(View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,

@@ -1,5 +1,5 @@
 // Attention on tensor cores (code for sm_80 and later): 16-bit types, heads of up to 128 elements, in multiples of 8.
-// On Hopper, it serves only calls that neither attention_wgmma.h nor attention_wide.h supports: heads of more than 64
+// On Hopper, it serves only calls that neither attention_wgmma.h nor attention_tma.h supports: heads of more than 64
 // elements with dropout.
 #pragma once
 

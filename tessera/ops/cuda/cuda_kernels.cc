@@ -107,8 +107,8 @@ class CudaKernels final : public Kernels {
     cuda::attention_forward(context_, qkv, starts, shape, dropout, o, log_sum_exp);
   }
   void attention_backward(View qkv, View o, View log_sum_exp, View d_o, View starts, const AttentionShape& shape,
-                          const Dropout& dropout, View d_qkv) override {
-    cuda::attention_backward(context_, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
+                          const Dropout& dropout, View d_qkv, View workspace) override {
+    cuda::attention_backward(context_, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv, workspace);
   }
   void store_keys_values(View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,
                          View values) override {

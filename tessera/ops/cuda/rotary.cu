@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kAhead = 2;                           // heads that a group of lanes loads before it uses the first
-constexpr int kBackwardBlocks = 4;                  // per multiprocessor
+constexpr int kBackwardBlocks = 2;                  // per multiprocessor: its registers are full
 constexpr int kAnyPacks = kMaxHeadDim / 2 / kWarp;  // packs of one element per lane, for any head
 
 // The product of position and frequency is rounded to f32, as in transformers. The sine and the cosine of this product
@@ -155,21 +155,35 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t width = static_cast<int64_t>(rotated + at.num_keys) * d, all_groups = int64_t{gridDim.x} * groups,
                 first_unit = static_cast<int64_t>(blockIdx.x) * groups + group;
   for (int kind = 0; kind < 2; ++kind) {
-    const int heads = kind == 0 ? at.num_queries : at.num_keys, first_head = kind == 0 ? 0 : at.num_queries;
+    const int heads = kind == 0 ? at.num_queries : at.num_keys, first_head = kind == 0 ? 0 : at.num_queries,
+              step_heads = static_cast<int>(all_groups % heads);
     const T* const weight = kind == 0 ? at.query_weight : at.key_weight;
-    const int64_t count = at.num_rows * heads;
+    const int64_t count = at.num_rows * heads, step_rows = all_groups / heads;
     A first_sums[kPacks][N] = {}, second_sums[kPacks][N] = {};
+    int64_t row = first_unit / heads;
+    int head = static_cast<int>(first_unit % heads);
+    Pairs<T, N, kPacks> next_x{}, next_gradient{};
+    const auto load_next = [&](bool is_real) {
+      next_x = next_gradient = {};
+      if (!is_real) return;
+      const int64_t in = row * width + (first_head + head) * d;
+      load_pairs(qkv + in, lane, at.lanes, half, next_x);
+      load_pairs(at.from + in, lane, at.lanes, half, next_gradient);
+    };
+    load_next(first_unit < count);
     // All groups of a warp take equally many turns, because they shuffle together.
     for (int64_t unit = first_unit; unit - group < count; unit += all_groups) {
       const bool is_real = unit < count;
-      const int64_t row = is_real ? unit / heads : 0,
-                    in_row = is_real ? (first_head + unit % heads) * static_cast<int64_t>(d) : 0;
-      Pairs<T, N, kPacks> x{}, gradient{};
-      if (is_real) {
-        load_pairs(qkv + row * width + in_row, lane, at.lanes, half, x);
-        load_pairs(at.from + row * width + in_row, lane, at.lanes, half, gradient);
+      const Pairs<T, N, kPacks> x = next_x, gradient = next_gradient;
+      const int64_t in = row * width + (first_head + head) * d;
+      const A* const cosines = at.rotations + (is_real ? row * d : 0);
+      row += step_rows;
+      head += step_heads;
+      if (head >= heads) {
+        head -= heads;
+        ++row;
       }
-      const A* const cosines = at.rotations + row * d;
+      load_next(unit + all_groups < count);  // while this head is computed
       const A rstd = rstd_of(x, lane, at);
       A first[kPacks][N], second[kPacks][N], sum = 0;
       for_pairs<N, kPacks>(lane, at.lanes, half, [&](int p, int j) {
@@ -189,7 +203,7 @@ __global__ void __launch_bounds__(kThreads)
       });
       const A mean = group_sum(sum, at.lanes) / static_cast<A>(d);
       if (!is_real) continue;
-      T* const to = at.to + row * width + in_row;
+      T* const to = at.to + in;
       for_pairs<N, kPacks>(lane, at.lanes, half, [&](int p, int j) {
 #pragma unroll
         for (int e = 0; e < N; ++e) {

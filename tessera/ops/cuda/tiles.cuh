@@ -18,6 +18,18 @@ __device__ inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
+// Hides from the compiler that x does not change in a loop. The compiler then computes what depends on x where it is
+// used, instead of keeping the results in registers. Attention needs the registers for sums.
+template <typename X>
+__device__ inline X opaque(X x) {
+  if constexpr (sizeof(X) == 8) {
+    asm volatile("" : "+l"(x));
+  } else {
+    asm volatile("" : "+r"(x));
+  }
+  return x;
+}
+
 // Copies 16 bytes from global to shared memory, asynchronously. Writes zeros if `real` is false.
 __device__ inline void copy_async(void* to, const void* from, bool real) {
   if constexpr (kHasMma)
@@ -87,9 +99,10 @@ __device__ inline void load_tile(T* tile, const T* from, int64_t row_stride, int
 template <typename Rows, typename T>
 __device__ inline void store_rows(const T* tile, T* to, int64_t row_stride, int num_rows, int num_columns) {
   constexpr int kChunks = Rows::kColumns / 8;
+  const int lane = opaque(static_cast<int>(threadIdx.x) % kWarp);
 #pragma unroll
   for (int i = 0; i < 16 * kChunks / kWarp; ++i) {
-    const int index = i * kWarp + static_cast<int>(threadIdx.x) % kWarp;
+    const int index = i * kWarp + lane;
     const int row = index / kChunks, column = index % kChunks * 8;
     if (row < num_rows && column < num_columns) {
       store_pack(to + row * row_stride + column, load_pack<T, 8>(tile + Rows::at(row, column)));

@@ -45,10 +45,44 @@ __device__ inline void wait_for(Barrier* barrier, int parity) {
 // of `barrier`.
 __device__ inline void copy_box(const CUtensorMap& map, Barrier* barrier, void* to, int column, int head, int row) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
-          shared_address(to)),
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
+          "r"(shared_address(to)),
       "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(head), "r"(row)
       : "memory");
+}
+
+// Starts the copy of `bytes` contiguous bytes, a multiple of 16, into shared memory. They count for the current phase
+// of `barrier`.
+__device__ inline void load_bytes(Barrier* barrier, void* to, const void* from, int bytes) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+
+// Copies to global memory by the copy engine: `bytes` contiguous bytes, a multiple of 16. add_floats() adds them, as
+// f32 elements, to those in memory. This thread's earlier writes to shared memory must be published first
+// (publish_tiles()). The thread that starts a copy must wait for it.
+__device__ inline void store_bytes(void* to, const void* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+               "r"(bytes)
+               : "memory");
+}
+__device__ inline void add_floats(float* to, const float* from, int bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+__device__ inline void commit_stores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Waits until all started copies of this thread have read shared memory.
+__device__ inline void wait_for_reads_of_stores() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Waits until all started copies of this thread are complete.
+__device__ inline void wait_for_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 }  // namespace tessera::cuda

@@ -1,19 +1,16 @@
-// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps take part in one product. The hardware
-// reads a factor in shared memory once for all four warps. The right factor is always in shared memory. The left factor
-// is there or in registers.
+// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps take part in one product. The right
+// factor, and the left one if it is a tile, are read from shared memory once for all four.
 #pragma once
 
 #include "tessera/ops/cuda/tiles.cuh"
 
 namespace tessera::cuda {
 
-// The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Descriptors count in units of 16
-// bytes. Groups of eight rows are 1,024 bytes apart. A product sums over its inner dimension, and one wgmma covers 16
-// elements of it.
-// - If the inner dimension runs along the rows of the tile, the next 16 elements are 32 bytes further in each row. The
-//   hardware swizzles the resulting address.
-// - If the inner dimension runs across the rows, the next 16 elements are the next 16 rows. `next_columns` is used only
-//   in this case, for products wider than 64 columns: it is the distance from 64 columns to the next 64.
+// The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Groups of eight rows are 1,024 bytes
+// apart. The inner elements are the ones that the product sums over. `next_columns` is the distance from 64 columns to
+// the next 64. It is used if the inner elements are rows and the product is wider than 64. Descriptors count in units
+// of 16 bytes. If the inner elements are in a row, a step of 16 of them is 32 bytes, because the swizzle applies to
+// addresses. If the inner elements are rows, the step is 16 rows.
 __device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_columns = 1) {
   constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
   return (shared_address(tile) & 0x3ffff) >> 4 | next_columns << 16 | kRowGroup << 32 | kSwizzle128 << 62;
@@ -22,50 +19,72 @@ inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
 
 // wgmma with an accumulator's registers %0, %1, ..., followed by its operands.
 #define TESSERA_FOUR(C, n) "+f"(C.at[n][0]), "+f"(C.at[n][1]), "+f"(C.at[n][2]), "+f"(C.at[n][3])
-#define TESSERA_WGMMA_64(C, BEFORE, TYPES, FACTORS, ...)                                                              \
-  asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                             \
-               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "                        \
-               "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " FACTORS                 \
-               : TESSERA_FOUR(C, 0), TESSERA_FOUR(C, 1), TESSERA_FOUR(C, 2), TESSERA_FOUR(C, 3),                      \
-                 TESSERA_FOUR(C, 4), TESSERA_FOUR(C, 5), TESSERA_FOUR(C, 6), TESSERA_FOUR(C, 7)                       \
+#define TESSERA_WGMMA_32(C, BEFORE, TYPES, FACTORS, ...)                                                  \
+  asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPES                                 \
+                      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, " FACTORS \
+               : TESSERA_FOUR(C, 0), TESSERA_FOUR(C, 1), TESSERA_FOUR(C, 2), TESSERA_FOUR(C, 3)           \
                : __VA_ARGS__)
-#define TESSERA_WGMMA_128(C, BEFORE, TYPES, FACTORS, ...)                                                             \
-  asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPES                                            \
-               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "                        \
-               "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                          \
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "                          \
-               "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "                          \
-               "%62, %63}, " FACTORS                                                                                  \
-               : TESSERA_FOUR(C, 0), TESSERA_FOUR(C, 1), TESSERA_FOUR(C, 2), TESSERA_FOUR(C, 3),                      \
-                 TESSERA_FOUR(C, 4), TESSERA_FOUR(C, 5), TESSERA_FOUR(C, 6), TESSERA_FOUR(C, 7),                      \
-                 TESSERA_FOUR(C, 8), TESSERA_FOUR(C, 9), TESSERA_FOUR(C, 10), TESSERA_FOUR(C, 11),                    \
-                 TESSERA_FOUR(C, 12), TESSERA_FOUR(C, 13), TESSERA_FOUR(C, 14), TESSERA_FOUR(C, 15)                   \
+#define TESSERA_WGMMA_64(C, BEFORE, TYPES, FACTORS, ...)                                                             \
+  asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                            \
+                      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "                \
+                      "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " FACTORS         \
+               : TESSERA_FOUR(C, 0), TESSERA_FOUR(C, 1), TESSERA_FOUR(C, 2), TESSERA_FOUR(C, 3), TESSERA_FOUR(C, 4), \
+                 TESSERA_FOUR(C, 5), TESSERA_FOUR(C, 6), TESSERA_FOUR(C, 7)                                          \
+               : __VA_ARGS__)
+#define TESSERA_WGMMA_128(C, BEFORE, TYPES, FACTORS, ...)                                                            \
+  asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPES                                           \
+                      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "                \
+                      "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                  \
+                      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "                  \
+                      "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "                  \
+                      "%62, %63}, " FACTORS                                                                          \
+               : TESSERA_FOUR(C, 0), TESSERA_FOUR(C, 1), TESSERA_FOUR(C, 2), TESSERA_FOUR(C, 3), TESSERA_FOUR(C, 4), \
+                 TESSERA_FOUR(C, 5), TESSERA_FOUR(C, 6), TESSERA_FOUR(C, 7), TESSERA_FOUR(C, 8), TESSERA_FOUR(C, 9), \
+                 TESSERA_FOUR(C, 10), TESSERA_FOUR(C, 11), TESSERA_FOUR(C, 12), TESSERA_FOUR(C, 13),                 \
+                 TESSERA_FOUR(C, 14), TESSERA_FOUR(C, 15)                                                            \
                : __VA_ARGS__)
 
-// Starts c = or += left·rightᵀ: [64, 16] by [kN, 16]ᵀ. In both tiles, the 16 elements of a row are contiguous.
-template <typename T, int kN>
+// The elements that a product sums over are contiguous in the tiles of both factors, or they are the rows of the right
+// factor, or the rows of both.
+enum class Inner { elements, rows_of_right, rows };
+
+// Starts c = or += left·right, [64, 16] by [16, kN].
+template <typename T, Inner kInner, int kN>
 __device__ inline void start_product(Accumulator<kN>& c, uint64_t left, uint64_t right, bool adds) {
-  static_assert(kN == 64 || kN == 128);
-#define TESSERA_OF_TILES(WGMMA, TYPES, A, B, ADDS)                                                              \
-  WGMMA(c, "{\n.reg .pred p;\nsetp.ne.b32 p, " ADDS ", 0;\n", TYPES, A ", " B ", p, 1, 1, 0, 0;\n}\n", "l"(left), \
-        "l"(right), "r"(adds ? 1 : 0))
-  if constexpr (kN == 64 && std::is_same_v<T, Bf16>) {
-    TESSERA_OF_TILES(TESSERA_WGMMA_64, "bf16.bf16", "%32", "%33", "%34");
+  static_assert(kN == 32 || kN == 64 || kN == 128);
+#define TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, IS_IN_ROWS)                                                 \
+  WGMMA(c, "{\n.reg .pred p;\nsetp.ne.b32 p, " ADDS ", 0;\n", TYPES, A ", " B ", p, 1, 1, " IS_IN_ROWS ";\n}\n", \
+        "l"(left), "l"(right), "r"(adds ? 1 : 0))
+#define TESSERA_OF_TILES(WGMMA, TYPES, A, B, ADDS)        \
+  if constexpr (kInner == Inner::elements) {              \
+    TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, "0, 0"); \
+  } else if constexpr (kInner == Inner::rows_of_right) {  \
+    TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, "0, 1"); \
+  } else {                                                \
+    TESSERA_WITH_INNER(WGMMA, TYPES, A, B, ADDS, "1, 1"); \
+  }
+  if constexpr (kN == 32 && std::is_same_v<T, Bf16>) {
+    TESSERA_OF_TILES(TESSERA_WGMMA_32, "bf16.bf16", "%16", "%17", "%18")
+  } else if constexpr (kN == 32) {
+    TESSERA_OF_TILES(TESSERA_WGMMA_32, "f16.f16", "%16", "%17", "%18")
+  } else if constexpr (kN == 64 && std::is_same_v<T, Bf16>) {
+    TESSERA_OF_TILES(TESSERA_WGMMA_64, "bf16.bf16", "%32", "%33", "%34")
   } else if constexpr (kN == 64) {
-    TESSERA_OF_TILES(TESSERA_WGMMA_64, "f16.f16", "%32", "%33", "%34");
+    TESSERA_OF_TILES(TESSERA_WGMMA_64, "f16.f16", "%32", "%33", "%34")
   } else if constexpr (std::is_same_v<T, Bf16>) {
-    TESSERA_OF_TILES(TESSERA_WGMMA_128, "bf16.bf16", "%64", "%65", "%66");
+    TESSERA_OF_TILES(TESSERA_WGMMA_128, "bf16.bf16", "%64", "%65", "%66")
   } else {
-    TESSERA_OF_TILES(TESSERA_WGMMA_128, "f16.f16", "%64", "%65", "%66");
+    TESSERA_OF_TILES(TESSERA_WGMMA_128, "f16.f16", "%64", "%65", "%66")
   }
 #undef TESSERA_OF_TILES
+#undef TESSERA_WITH_INNER
 }
 
 // Starts c += left·right: [64, 16] in registers by [16, kN].
 template <typename T, int kN>
 __device__ inline void start_product(Accumulator<kN>& c, const FragmentA& left, uint64_t right) {
   static_assert(kN == 64 || kN == 128);
-#define TESSERA_OF_REGISTERS(WGMMA, TYPES, FACTORS)                                                       \
+#define TESSERA_OF_REGISTERS(WGMMA, TYPES, FACTORS)                                                                  \
   WGMMA(c, "", TYPES, FACTORS ", 1, 1, 1, 1;\n", "r"(left.at[0]), "r"(left.at[1]), "r"(left.at[2]), "r"(left.at[3]), \
         "l"(right))
   if constexpr (kN == 64 && std::is_same_v<T, Bf16>) {
@@ -79,6 +98,7 @@ __device__ inline void start_product(Accumulator<kN>& c, const FragmentA& left, 
   }
 #undef TESSERA_OF_REGISTERS
 }
+#undef TESSERA_WGMMA_32
 #undef TESSERA_WGMMA_64
 #undef TESSERA_WGMMA_128
 #undef TESSERA_FOUR
@@ -130,7 +150,7 @@ struct WgmmaProducts {
     begin_products();
 #pragma unroll
     for (uint32_t d = 0; d < 4; ++d) {
-      start_product<T>(c, left_tile + d * kStepInRow, right_tile + d * kStepInRow, d > 0);
+      start_product<T, Inner::elements>(c, left_tile + d * kStepInRow, right_tile + d * kStepInRow, d > 0);
     }
     commit_products();
   }
@@ -158,7 +178,9 @@ struct WgmmaProducts {
     wait_for_products<kPending>(c...);
   }
   // Call it before the barrier that precedes reading the tiles. It makes this thread's writes visible to wgmma.
-  __device__ static void publish_tiles() { cuda::publish_tiles(); }
+  __device__ static void publish_tiles() {
+    cuda::publish_tiles();
+  }
 };
 
 }  // namespace tessera::cuda

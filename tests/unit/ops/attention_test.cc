@@ -161,7 +161,7 @@ struct Call {
   void backward(std::vector<T>& d_o) {
     rig->attention_backward(view(qkv, {c.rows(), c.width()}), view(o, {c.rows(), c.channels()}),
                             view(log_sum_exp, {c.rows(), c.heads}), view(d_o, {c.rows(), c.channels()}), view(starts),
-                            shape(), dropout(), view(d_qkv, {c.rows(), c.width()}));
+                            shape(), dropout(), view(d_qkv, {c.rows(), c.width()}), {});
   }
 
   const Case& c;

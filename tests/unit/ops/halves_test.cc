@@ -212,7 +212,7 @@ TEST_P(Halves, Attention) {
     log_sum_exp.expect_close(4 * N, "log_sum_exp");
     for (Array* input : {&o, &log_sum_exp}) input->agree();
     both([&](Side s) {
-      rig_->attention_backward(s(qkv), s(o), s(log_sum_exp), s(d_o), starts, shape, dropout(), s(d_qkv));
+      rig_->attention_backward(s(qkv), s(o), s(log_sum_exp), s(d_o), starts, shape, dropout(), s(d_qkv), {});
     });
     d_qkv.expect_close(8 * N, "d_qkv");
   }

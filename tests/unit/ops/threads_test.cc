@@ -161,7 +161,7 @@ void run_attention(Recorder<T>& run) {
   run.keep("attention_forward o", o);
   run.keep("attention_forward log_sum_exp", log_sum_exp);
   run->attention_backward(qkv_view, o_view, view(log_sum_exp, {rows, heads}), view(d_o, {rows, channels}), view(starts),
-                          shape, dropout, view(d_qkv, {rows, 3 * channels}));
+                          shape, dropout, view(d_qkv, {rows, 3 * channels}), {});
   run.keep("attention_backward", d_qkv);
 
   std::vector<int32_t> cache_starts, lengths;
@@ -196,7 +196,7 @@ void run_llama(Recorder<T>& run) {
   run->attention_forward(view(rotated, row), view(starts), shape, {}, view(o, of_o), view(log_sum_exp, of_sums));
   run.keep("grouped attention_forward", o);
   run->attention_backward(view(rotated, row), view(o, of_o), view(log_sum_exp, of_sums), view(d_o, of_o), view(starts),
-                          shape, {}, view(d_qkv, row));
+                          shape, {}, view(d_qkv, row), {});
   run.keep("grouped attention_backward", d_qkv);
   run->rotate_heads_backward(view(d_qkv, row), view(qkv, row), view(rotations, {rows, D}), shape, norms,
                              view(d_qkv, row), view(d_query), view(d_key));

@@ -1,20 +1,25 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/ops/cuda/attention_wide.cuh"
-#include "tessera/ops/cuda/attention_wide.h"
+#include "tessera/ops/cuda/attention_tma.cuh"
+#include "tessera/ops/cuda/attention_tma.h"
 
 namespace tessera::cuda {
 namespace {
 
 constexpr int kKeys = 128;  // keys that are loaded at a time
 
-template <typename T>
+// A task as the producer announces it to the consumers: the block of queries `index` of a sequence, for a head.
+struct Task {
+  int begin, length, index, head;  // head < 0: there are no more tasks
+};
+
+template <typename T, int kColumns>
 struct Shared {
-  WideTile<T, kWideRows> q, o;
-  WideTile<T, kKeys> k[2], v[2];
+  HeadTile<T, kTaskRows, kColumns> q, o;
+  HeadTile<T, kKeys, kColumns> k[2], v[2];
   Barrier q_full, q_empty, k_full[2], k_empty[2], v_full[2], v_empty[2];
-  WideTask task;
+  Task task;
 };
 
 // s holds products q·k of kKeys keys from k0 on. Replaces them by exp(score − maximum). Sets `correction` to the factor
@@ -63,30 +68,45 @@ __device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores
   }
 }
 
-template <typename T>
-__device__ inline void produce(Shared<T>& shared, const CUtensorMap& map, const Heads& heads, int num_blocks) {
+// Calls body(block, head) for the tasks of this thread block. All lanes of a warp must call it. Longer tasks come
+// first. Every second round deals the tasks out in reverse order, so that all thread blocks receive about the same
+// work.
+template <typename Body>
+__device__ inline void for_each_task(const Heads& heads, int num_blocks, const Body& body) {
+  const int grid = static_cast<int>(gridDim.x), own = static_cast<int>(blockIdx.x),
+            total = heads.num_heads * num_blocks;
+  for (int first = 0, round = 0; first < total; first += grid, ++round) {
+    const int number = first + (round % 2 == 0 ? own : grid - 1 - own);
+    const RowBlock block = find_longest_block(heads.starts, heads.num_sequences, kTaskRows, number / heads.num_heads);
+    if (block.found) body(block, number % heads.num_heads);
+  }
+}
+
+template <typename T, int kColumns>
+__device__ inline void produce(Shared<T, kColumns>& shared, const CUtensorMap& map, const Heads& heads,
+                               int num_blocks) {
   const bool leads = threadIdx.x == 0;
   int count = 0, tasks = 0;  // so far: blocks of keys, and tasks
-  for_each_task(heads, heads.num_heads, num_blocks, [&](const RowBlock& block, int head) {
-    const int q0 = block.index * kWideRows, kv_head = head / heads.group;
+  for_each_task(heads, num_blocks, [&](const RowBlock& block, int head) {
+    const int q0 = block.index * kTaskRows, kv_head = head / heads.group;
     for (int k0 = q0; k0 >= heads.first_block(q0, kKeys); k0 -= kKeys, ++count) {
       const int stage = count & 1, before = (count >> 1 & 1) ^ 1;
       wait_for(&shared.k_empty[stage], before);
       if (leads) {
-        arrive_expecting(&shared.k_full[stage], WideTile<T, kKeys>::kBytes);
+        arrive_expecting(&shared.k_full[stage], sizeof(shared.k[0]));
         copy_tile(map, &shared.k_full[stage], shared.k[stage], place_of_key(heads, kv_head), block.begin + k0);
       }
       if (k0 == q0) {
         wait_for(&shared.q_empty, (tasks & 1) ^ 1);
         if (leads) {
           shared.task = {block.begin, block.length, block.index, head};
-          arrive_expecting(&shared.q_full, WideTile<T, kWideRows>::kBytes);
+          arrive_expecting(&shared.q_full, sizeof(shared.q));
           copy_tile(map, &shared.q_full, shared.q, place_of_query(heads, head), block.begin + q0);
         }
       }
       wait_for(&shared.v_empty[stage], before);
       if (leads) {
-        arrive_expecting(&shared.v_full[stage], WideTile<T, kKeys>::kBytes);
+        arrive_expecting(&shared.v_full[stage], sizeof(shared.k[0]));
         copy_tile(map, &shared.v_full[stage], shared.v[stage], place_of_value(heads, kv_head), block.begin + k0);
       }
     }
@@ -99,8 +119,9 @@ __device__ inline void produce(Shared<T>& shared, const CUtensorMap& map, const 
   }
 }
 
-template <typename T, bool kBiased>
-__device__ inline void consume(Shared<T>& shared, const Heads& heads, float scale, T* o_out, float* log_sum_exp) {
+template <typename T, int kColumns, bool kBiased>
+__device__ inline void consume(Shared<T, kColumns>& shared, const Heads& heads, float scale, T* o_out,
+                               float* log_sum_exp) {
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads - 1, warp = static_cast<int>(threadIdx.x) / kWarp % 4,
             lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own_row = group * 64 + warp * 16;
@@ -111,12 +132,12 @@ __device__ inline void consume(Shared<T>& shared, const Heads& heads, float scal
 
   for (int tasks = 0, count = 0;; ++tasks) {
     wait_for(&shared.q_full, tasks & 1);
-    const WideTask task = shared.task;
+    const Task task = shared.task;
     if (task.head < 0) return;
-    const int q0 = task.index * kWideRows, first_row = q0 + own_row, first_block = heads.first_block(q0, kKeys);
+    const int q0 = task.index * kTaskRows, first_row = q0 + own_row, first_block = heads.first_block(q0, kKeys);
     const Scores scores(scale, heads.slope(task.head));
     Accumulator<kKeys> s;
-    Accumulator<kWideColumns> o;
+    Accumulator<kColumns> o;
     FragmentA p[kKeys / 16];
     o.clear();
     Softmax softmax;
@@ -149,7 +170,7 @@ __device__ inline void consume(Shared<T>& shared, const Heads& heads, float scal
       // In most blocks, no maximum changes.
       if (__any_sync(kAllLanes, correction[0] < 1 || correction[1] < 1)) {
 #pragma unroll
-        for (int n = 0; n < kWideColumns / 8; ++n) {
+        for (int n = 0; n < kColumns / 8; ++n) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) o.at[n][e] *= correction[e / 2];
         }
@@ -175,18 +196,19 @@ __device__ inline void consume(Shared<T>& shared, const Heads& heads, float scal
         log_sum_exp[(row + r) * heads.num_heads + task.head] = (softmax.maximum[half] + log2f(sum)) * kLn2;
       }
     }
-    store_wide_rows(o, shared.o, own_row, o_out + row * heads.channels + task.head * heads.head_dim, heads.channels,
-                    rows, heads.head_dim, [&](int half) { return 1.0f / softmax.sum[half]; });
+    store_product(o, shared.o.parts[0] + own_row * 64, kTaskRows * 64,
+                  o_out + row * heads.channels + task.head * heads.head_dim, heads.channels, rows, heads.head_dim,
+                  [&](int half) { return 1.0f / softmax.sum[half]; });
     __syncwarp();  // the next task's results overwrite the tile
   }
 }
 
-template <typename T, bool kBiased>
-__global__ void __launch_bounds__(kWideThreads, 1)
-    wide_forward_kernel(const __grid_constant__ CUtensorMap map, Heads heads, int num_blocks, float scale, T* o,
-                        float* log_sum_exp) {
+template <typename T, int kColumns, bool kBiased>
+__global__ void __launch_bounds__(kTaskThreads, 1)
+    tma_forward_kernel(const __grid_constant__ CUtensorMap map, Heads heads, int num_blocks, float scale, T* o,
+                       float* log_sum_exp) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<Shared<T>*>(memory);
+  auto& shared = *reinterpret_cast<Shared<T, kColumns>*>(memory);
   if (threadIdx.x == 0) {
     init_barrier(&shared.q_full, 1);
     init_barrier(&shared.q_empty, kConsumerWarps);
@@ -204,41 +226,39 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     if (threadIdx.x < kWarp) produce(shared, map, heads, num_blocks);
   } else {
     Registers<40, 232>::take();
-    consume<T, kBiased>(shared, heads, scale, o, log_sum_exp);
+    consume<T, kColumns, kBiased>(shared, heads, scale, o, log_sum_exp);
   }
 }
 
 }  // namespace
 
-bool wide_attention_can(const Context& context, View qkv, const AttentionShape& shape, const Dropout& dropout) {
-  return context.has_wgmma && size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim > 64 &&
-         shape.head_dim <= kWideColumns && dropout.rate == 0;
+bool tma_attention_forward_can(const Context& context, View qkv, View starts, const AttentionShape& shape,
+                               const Dropout& dropout) {
+  // With position biases, short heads are faster with the kernels of attention_wgmma.h.
+  return supports_tma(context, qkv, shape, dropout) &&
+         (shape.head_dim > 64 || (!shape.alibi_slopes && fills_multiprocessors(context, qkv, starts, shape.num_heads)));
 }
 
-void wide_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape, View o,
-                            View log_sum_exp) {
+void tma_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape, View o,
+                           View log_sum_exp) {
   const Heads heads = Heads::of(shape, starts);
   const CUtensorMap map = map_of_heads(qkv, heads_of_row(shape), shape.head_dim, qkv.shape[1], kKeys);
-  const auto blocks = static_cast<int>(num_blocks(qkv.shape[0], kWideRows, heads.num_sequences));
+  const auto blocks = static_cast<int>(num_blocks(qkv.shape[0], kTaskRows, heads.num_sequences));
   const auto grid = static_cast<unsigned>(std::min(context.num_multiprocessors, blocks * heads.num_heads));
-  const auto launch = [&](auto zero, auto biased) {
+  with_head_tiles(qkv.dtype, shape.head_dim, [&](auto zero, auto columns) {
     using T = decltype(zero);
-    auto* const kernel = wide_forward_kernel<T, biased>;
-    allow_shared(kernel, sizeof(Shared<T>));
-    kernel<<<grid, kWideThreads, sizeof(Shared<T>), context.stream>>>(map, heads, blocks,
-                                                                      1 / std::sqrt(static_cast<float>(shape.head_dim)),
-                                                                      data_of<T>(o), data_of<float>(log_sum_exp));
-  };
-  const auto with_bias = [&](auto zero) {
-    if (heads.slopes) return launch(zero, std::true_type());
-    launch(zero, std::false_type());
-  };
-  if (qkv.dtype == DType::f16) {
-    with_bias(Half{});
-  } else {
-    with_bias(Bf16{});
-  }
-  check_launch("wide_forward_kernel");
+    const auto launch = [&](auto biased) {
+      using Tiles = Shared<T, columns>;
+      auto* const kernel = tma_forward_kernel<T, columns, biased>;
+      allow_shared(kernel, sizeof(Tiles));
+      kernel<<<grid, kTaskThreads, sizeof(Tiles), context.stream>>>(map, heads, blocks,
+                                                                    1 / std::sqrt(static_cast<float>(shape.head_dim)),
+                                                                    data_of<T>(o), data_of<float>(log_sum_exp));
+    };
+    if (heads.slopes) return launch(std::true_type());
+    launch(std::false_type());
+  });
+  check_launch("tma_forward_kernel");
 }
 
 }  // namespace tessera::cuda

@@ -1,0 +1,514 @@
+// The formulas are in attention_backward.cuh. A task has 128 keys of a head of keys and values, and goes through all
+// queries that see them. It computes 5 products: scores, dP, d_v, d_k and its keys' part of d_q. It keeps the sums d_v
+// and d_k in registers. The parts of d_q of several tasks are added in memory, in an order that is fixed for each head,
+// so that the result does not depend on which task is faster. The task that is the last in this order writes d_q.
+//
+// The order must not make tasks wait, and the sums that are in use should fit into the L2 cache. Most heads have the
+// order "last keys first". Their tasks start in the order of the additions, and each goes through its queries in
+// ascending order. A task with earlier keys has more queries, so it reaches each block of queries after the tasks
+// before it. All tasks of a head run at about the same time. But the longest tasks of a head start last, and at the end
+// of the launch some multiprocessors would be idle. Therefore the last heads have the order "first keys first", with
+// the queries in descending order. There, the longest tasks of all these heads start first.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/ops/cuda/attention_plain.h"
+#include "tessera/ops/cuda/attention_tma.cuh"
+#include "tessera/ops/cuda/attention_tma.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kQueries = 64;  // queries that a task loads at a time: a block
+constexpr int kStages = 2;
+
+// Blocks of queries have sums in memory from the sequence's row 128 on: only these have keys of several tasks. Sums
+// have the order of the consumers' registers: [consumer warp][8 columns][lane][4].
+template <typename T>
+struct Arrays {
+  const float* log_sum_exp;  // [N, H]
+  const float* deltas;       // [N, num_heads], of the heads from first_head on
+  float* sums;               // [num_heads, sums_of_head, 64 · columns]
+  int* counts;               // [num_heads, sums_of_head]: the number of tasks that have added their parts
+  int* next_task;
+  T* d_qkv;
+  int first_head, num_heads, num_blocks, sums_of_head;
+  int last_keys_first;  // the number of heads of keys and values, of the launch, that have the order "last keys first"
+  float scale;
+  // `row` is the first of a block.
+  __device__ int64_t index_of_sum(int head, int row) const {
+    return int64_t{head - first_head} * sums_of_head + (row - kTaskRows) / kQueries;
+  }
+};
+
+// The keys [k0, k0 + 128) of a sequence, and the query heads from `head` on that use them.
+struct Task {
+  int begin, length, k0, head;  // head < 0: there are no more tasks
+  bool first_keys_first;        // the order of additions
+};
+
+template <typename T, int kColumns>
+struct Shared {
+  HeadTile<T, kTaskRows, kColumns> k, v;
+  HeadTile<T, kQueries, kColumns> q[kStages], d_o[kStages];
+  T d_s[2][kTaskRows * kQueries];   // dSᵀ of a block, in the layout SwizzledRows: rows are keys
+  float d_q[kQueries * kColumns];   // this task's part, on its way to the sums
+  float sums[kQueries * kColumns];  // of the tasks before this one, if it is the last
+  float log_sum_exp[kStages][kQueries], deltas[kStages][kQueries];
+  Barrier own_full, own_empty, full[kStages], empty[kStages], d_s_full[2], d_s_empty[2], d_q_full[2], d_q_empty,
+      sums_full, sums_empty;
+  Task task;
+};
+
+// Calls body(member, q0) for the blocks of queries that see some of the task's keys, for each query head of a group.
+template <typename Body>
+__device__ inline void for_each_query_block(const Heads& heads, const Task& task, const Body& body) {
+  const int end = heads.end_of_queries(min(task.k0 + kTaskRows, task.length) - 1, task.length),
+            last = (end - 1 - task.k0) / kQueries * kQueries;
+  for (int member = 0; member < heads.group; ++member) {
+    for (int i = 0; i <= last; i += kQueries) body(member, task.k0 + (task.first_keys_first ? last - i : i));
+  }
+}
+// The number of tasks with earlier keys, and with later keys, that the queries of the block q0 see.
+__device__ inline int tasks_of_earlier_keys(const Heads& heads, const Task& task, int q0) {
+  return (task.k0 - heads.first_block(q0, kTaskRows)) / kTaskRows;
+}
+__device__ inline int tasks_of_later_keys(const Task& task, int q0) {
+  return q0 / kTaskRows - task.k0 / kTaskRows;
+}
+// The number of tasks that add before this one to the gradients of the block q0, and of those that add after it.
+__device__ inline int tasks_before(const Heads& heads, const Task& task, int q0) {
+  return task.first_keys_first ? tasks_of_earlier_keys(heads, task, q0) : tasks_of_later_keys(task, q0);
+}
+__device__ inline int tasks_after(const Heads& heads, const Task& task, int q0) {
+  return task.first_keys_first ? tasks_of_later_keys(task, q0) : tasks_of_earlier_keys(heads, task, q0);
+}
+// Waits until `tasks` tasks have added their parts. The sums may then be read or changed by the copy engine.
+__device__ inline void wait_for_tasks(const int* count, int tasks) {
+  for (int done = 0; done < tasks;) {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(done) : "l"(count) : "memory");
+  }
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+__device__ inline void count_task(int* count) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(count) : "memory");
+}
+
+// Finds task `number` of the launch. All lanes of a warp must call it. If there is no such task, its head is < 0.
+template <typename T>
+__device__ inline Task find_task(const Arrays<T>& at, const Heads& heads, int number) {
+  const int first_keys_first = at.num_heads / heads.group - at.last_keys_first;  // the number of heads
+  Task task{0, 0, 0, -1, number >= at.last_keys_first * at.num_blocks};
+  RowBlock block;
+  int kv_head;
+  if (task.first_keys_first) {  // blocks of keys are counted from the end: the first keys have the most queries
+    number -= at.last_keys_first * at.num_blocks;
+    block = find_longest_block(heads.starts, heads.num_sequences, kTaskRows, number / first_keys_first);
+    kv_head = at.last_keys_first + number % first_keys_first;
+  } else {  // all tasks of a sequence and head, then those of the next head
+    block = find_block(heads.starts, heads.num_sequences, kTaskRows, number / at.last_keys_first);
+    const int blocks = max(1, (block.length + kTaskRows - 1) / kTaskRows),
+              of_sequence = block.index * at.last_keys_first + number % at.last_keys_first;
+    kv_head = of_sequence / blocks;
+    block.index = of_sequence % blocks;
+  }
+  if (!block.found) return task;
+  task.begin = block.begin;
+  task.length = block.length;
+  task.k0 = ((block.length - 1) / kTaskRows - block.index) * kTaskRows;
+  task.head = at.first_head + kv_head * heads.group;
+  return task;
+}
+
+// The first warp takes tasks, and copies tiles and the statistics of queries. Thread blocks take tasks in the order of
+// their numbers. So if a task waits for others, these are running or done, even if some thread blocks cannot run yet.
+template <typename T, int kColumns>
+__device__ inline void copy_tiles(Shared<T, kColumns>& shared, const CUtensorMap& own, const CUtensorMap& queries,
+                                  const CUtensorMap& own_d_o, const Arrays<T>& at, const Heads& heads) {
+  const int lane = static_cast<int>(threadIdx.x), end = at.num_heads / heads.group * at.num_blocks;
+  int stage = 0, before = 1;
+  for (int tasks = 0;; ++tasks) {
+    Task task{0, 0, 0, -1, false};
+    for (int number = 0; task.head < 0 && number < end;) {
+      if (lane == 0) number = atomicAdd(at.next_task, 1);
+      number = __shfl_sync(kAllLanes, number, 0);
+      if (number < end) task = find_task(at, heads, number);
+    }
+    wait_for(&shared.own_empty, (tasks & 1) ^ 1);
+    if (lane == 0) {
+      shared.task = task;
+      if (task.head < 0) {
+        arrive(&shared.own_full);
+      } else {
+        const int kv_head = task.head / heads.group, row = task.begin + task.k0;
+        arrive_expecting(&shared.own_full, 2 * sizeof(shared.k));
+        copy_tile(own, &shared.own_full, shared.k, place_of_key(heads, kv_head), row);
+        copy_tile(own, &shared.own_full, shared.v, place_of_value(heads, kv_head), row);
+      }
+    }
+    if (task.head < 0) return;
+    for_each_query_block(heads, task, [&](int member, int q0) {
+      const int head = task.head + member;
+      wait_for(&shared.empty[stage], before);
+      if (lane == 0) {
+        arrive_expecting(&shared.full[stage], 2 * sizeof(shared.q[0]));
+        copy_tile(queries, &shared.full[stage], shared.q[stage], place_of_query(heads, head), task.begin + q0);
+        copy_tile(own_d_o, &shared.full[stage], shared.d_o[stage], head, task.begin + q0);
+      }
+#pragma unroll
+      for (int i = 0; i < kQueries; i += kWarp) {
+        const int query = q0 + i + lane;
+        const bool real = query < task.length;
+        const int64_t row = real ? task.begin + query : task.begin;
+        copy_word_async(&shared.log_sum_exp[stage][i + lane], at.log_sum_exp + row * heads.num_heads + head, real);
+        copy_word_async(&shared.deltas[stage][i + lane], at.deltas + row * at.num_heads + head - at.first_head, real);
+      }
+      arrive_after_copies(&shared.full[stage]);
+      if (++stage == kStages) {
+        stage = 0;
+        before ^= 1;
+      }
+    });
+  }
+}
+
+// Calls body(task) for the tasks that copy_tiles() takes.
+template <typename T, int kColumns, typename Body>
+__device__ inline void for_each_taken_task(Shared<T, kColumns>& shared, const Body& body) {
+  for (int tasks = 0;; ++tasks) {
+    wait_for(&shared.own_full, tasks & 1);
+    const Task task = shared.task;
+    if (task.head < 0) return;
+    body(task);
+  }
+}
+
+// The second warp copies sums to shared memory, for blocks of queries whose last part this task adds.
+template <typename T, int kColumns>
+__device__ inline void copy_sums(Shared<T, kColumns>& shared, const Arrays<T>& at, const Heads& heads) {
+  const bool leads = threadIdx.x % kWarp == 0;
+  int copied = 0;
+  for_each_taken_task(shared, [&](const Task& task) {
+    release(&shared.own_empty);
+    if (!leads) return;
+    for_each_query_block(heads, task, [&](int member, int q0) {
+      const int before = tasks_before(heads, task, q0);
+      if (before == 0 || tasks_after(heads, task, q0) > 0) return;
+      const int64_t index = at.index_of_sum(task.head + member, task.begin + q0);
+      wait_for_tasks(at.counts + index, before);
+      wait_for(&shared.sums_empty, (copied++ & 1) ^ 1);
+      arrive_expecting(&shared.sums_full, sizeof(shared.sums));
+      load_bytes(&shared.sums_full, shared.sums, at.sums + index * (kQueries * kColumns), sizeof(shared.sums));
+    });
+  });
+}
+
+// The last two warps of the producer add parts to the sums in memory. They take turns, because an addition takes longer
+// than the products of a block.
+template <typename T, int kColumns>
+__device__ inline void add_parts(Shared<T, kColumns>& shared, const Arrays<T>& at, const Heads& heads, int turn) {
+  const bool leads = threadIdx.x % kWarp == 0;
+  int parts = 0;
+  for_each_taken_task(shared, [&](const Task& task) {
+    release(&shared.own_empty);
+    if (!leads) return;
+    for_each_query_block(heads, task, [&](int member, int q0) {
+      if (tasks_after(heads, task, q0) == 0) return;  // the consumers write d_q
+      const int part = parts++;
+      if (part % 2 != turn) return;
+      const int before = tasks_before(heads, task, q0);
+      const int64_t index = at.index_of_sum(task.head + member, task.begin + q0);
+      float* const sums = at.sums + index * (kQueries * kColumns);
+      wait_for_tasks(at.counts + index, before);
+      wait_for(&shared.d_q_full[turn], part / 2 & 1);
+      if (before == 0) {
+        store_bytes(sums, shared.d_q, sizeof(shared.d_q));
+      } else {
+        add_floats(sums, shared.d_q, sizeof(shared.d_q));
+      }
+      commit_stores();
+      wait_for_reads_of_stores();
+      arrive(&shared.d_q_empty);
+      wait_for_stores();
+      count_task(at.counts + index);
+    });
+  });
+}
+
+// Starts d_q = dS·k for a consumer's half of the columns.
+template <typename T, int kColumns>
+__device__ inline void start_query_gradients(Accumulator<kColumns / kConsumers>& d_q, const T* d_s,
+                                             const HeadTile<T, kTaskRows, kColumns>& k, int group) {
+  const int column = group * kColumns / kConsumers;
+  const uint64_t a = opaque(tile_descriptor(d_s)), b = opaque(tile_descriptor(k.parts[column / 64] + column % 64));
+  keep(d_q);
+  begin_products();
+#pragma unroll
+  for (uint32_t i = 0; i < kTaskRows / 16; ++i) {
+    start_product<T, Inner::rows>(d_q, a + i * kStepOfRows, b + i * kStepOfRows, i > 0);
+  }
+  commit_products();
+}
+
+// The consumers work on Sᵀ and dPᵀ: rows are keys and columns are queries. A consumer has 64 keys of the task. For d_q,
+// which needs all keys of the task, it has half of the columns. The consumers should not wait for each other, because
+// one computes exponentials while the other uses the tensor cores. So d_q of a block is computed only in the turn of
+// the next block, when the other consumer has had time for its keys' dS.
+template <typename T, int kColumns>
+__device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at, const Heads& heads) {
+  constexpr int kOwnColumns = kColumns / kConsumers;
+  // From lane 0, so that the compiler knows that all lanes have the same value.
+  const int warp_of_block = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarp, 0),
+            group = warp_of_block / 4 - 1, warp = warp_of_block % 4, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int own_row = group * 64 + warp * 16, own_elem = (group * 4 + warp) * 16 * kOwnColumns;
+  float* const own_d_q = shared.d_q + own_elem;
+  T* const own_space = reinterpret_cast<T*>(own_d_q);  // also for results on their way to memory
+  int stage = 0, parity = 0, blocks = 0, sent = 0, copied = 0;
+  for_each_taken_task(shared, [&](const Task& task) {
+    const int first_row = task.k0 + own_row;
+    Accumulator<kColumns> d_k, d_v;
+    FragmentA p[kQueries / 16];
+    d_k.clear();
+    d_v.clear();
+    int held = -1;                              // the stage that outstanding products read
+    int previous_member = -1, previous_q0 = 0;  // the block of the previous turn, number blocks − 1
+    // Before a task's first block there is none: the product then has no meaning, and nobody uses it. A branch around
+    // the product would make the compiler wait for all products.
+    const auto start_previous = [&](Accumulator<kOwnColumns>& d_q) {
+      const int buffer = (blocks - 1) & 1;
+      if (previous_member >= 0) wait_for(&shared.d_s_full[buffer], (blocks - 1) >> 1 & 1);
+      start_query_gradients(d_q, shared.d_s[buffer], shared.k, group);
+    };
+    const auto hand_on_previous = [&](Accumulator<kOwnColumns>& d_q) {
+      const int member = previous_member, q0 = previous_q0;
+      release(&shared.d_s_empty[(blocks - 1) & 1]);
+      wait_for(&shared.d_q_empty, (sent & 1) ^ 1);
+      if (tasks_after(heads, task, q0) > 0) {
+#pragma unroll
+        for (int n = 0; n < kOwnColumns / 8; ++n) {
+          reinterpret_cast<float4*>(own_d_q)[n * kWarp + lane] =
+              make_float4(d_q.at[n][0], d_q.at[n][1], d_q.at[n][2], d_q.at[n][3]);
+        }
+        publish_tiles();
+        release(&shared.d_q_full[sent++ & 1]);
+        return;
+      }
+      if (tasks_before(heads, task, q0) > 0) {
+        wait_for(&shared.sums_full, copied++ & 1);
+        const auto* const sums = reinterpret_cast<const float4*>(shared.sums + opaque(own_elem)) + opaque(lane);
+#pragma unroll
+        for (int n = 0; n < kOwnColumns / 8; ++n) {
+          const float4 sum = sums[n * kWarp];
+          d_q.at[n][0] += sum.x;
+          d_q.at[n][1] += sum.y;
+          d_q.at[n][2] += sum.z;
+          d_q.at[n][3] += sum.w;
+        }
+        release(&shared.sums_empty);
+      }
+      const int query = q0 + warp * 16, column = group * kOwnColumns;
+      store_product(d_q, own_space, 16 * 64, heads.query(at.d_qkv, task.begin + query, task.head + member) + column,
+                    opaque(heads.width), task.length - query, heads.head_dim - column, [&](int) { return at.scale; });
+      __syncwarp();
+    };
+    for_each_query_block(heads, task, [&](int member, int q0) {
+      const int now = stage, buffer = blocks & 1;
+      wait_for(&shared.full[now], parity);
+      if (++stage == kStages) {
+        stage = 0;
+        parity ^= 1;
+      }
+      Accumulator<kQueries> s, d_p;
+      start_transposed(s, shared.k, group * 64, shared.q[now]);
+      wait_for_products<1>(d_k, d_v);  // the previous block's sums: p's registers are needed now
+      if (held >= 0) release(&shared.empty[held]);
+      held = now;
+      start_transposed(d_p, shared.v, group * 64, shared.d_o[now]);
+      wait_for_products<1>(s);
+      const Scores scores(at.scale, heads.slope(task.head + member));
+      const float biases[2] = {scores.bias(first_row + lane / 4), scores.bias(first_row + 8 + lane / 4)};
+#pragma unroll
+      for (int n = 0; n < kQueries / 8; ++n) {
+        const auto log_sum_exps = load_pack<float, 2>(shared.log_sum_exp[now] + n * 8 + lane % 4 * 2);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          s.at[n][e] = fast_exp2(fmaf(log_sum_exps.at[e % 2], -kLog2E, fmaf(s.at[n][e], scores.scale, biases[e / 2])));
+        }
+      }
+      if (first_row + 16 - 1 > q0 || q0 + kQueries > task.length || q0 + kQueries - first_row > heads.window) {
+        const int own_lane = opaque(lane);
+#pragma unroll
+        for (int n = 0; n < kQueries / 8; ++n) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int query = q0 + n * 8 + own_lane % 4 * 2 + e % 2,
+                      ahead = query - (first_row + e / 2 * 8 + own_lane / 4);
+            if (ahead < 0 || ahead >= heads.window || query >= task.length) s.at[n][e] = 0;
+          }
+        }
+      }
+      wait_for_products<0>(d_p);
+#pragma unroll
+      for (int n = 0; n < kQueries / 8; ++n) {
+        const auto deltas = load_pack<float, 2>(shared.deltas[now] + n * 8 + lane % 4 * 2);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) d_p.at[n][e] = s.at[n][e] * (d_p.at[n][e] - deltas.at[e % 2]);
+      }
+      round_to_left<T>(s, p);
+      wait_for(&shared.d_s_empty[buffer], (blocks >> 1 & 1) ^ 1);
+      T* const d_s = shared.d_s[buffer] + group * 64 * kQueries;
+      const int own_lane = opaque(lane);
+#pragma unroll
+      for (int n = 0; n < kQueries / 8; ++n) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          *reinterpret_cast<uint32_t*>(
+              d_s + SwizzledRows::at(warp * 16 + half * 8 + own_lane / 4, n * 8 + own_lane % 4 * 2)) =
+              pack_two<T>(d_p.at[n][2 * half], d_p.at[n][2 * half + 1]);
+        }
+      }
+      publish_tiles();
+      release(&shared.d_s_full[buffer]);
+      Accumulator<kOwnColumns> d_q;
+      start_previous(d_q);
+      start_sum(d_v, p, shared.d_o[now]);
+      meet(1 + group, kGroupThreads);  // the group's dS are complete
+      start_sum(d_k, d_s, shared.q[now]);
+      wait_for_products<2>(d_q);
+      if (previous_member >= 0) hand_on_previous(d_q);
+      ++blocks;
+      previous_member = member;
+      previous_q0 = q0;
+    });
+    wait_for_products<0>(d_k, d_v);
+    release(&shared.empty[held]);
+    Accumulator<kOwnColumns> d_q;
+    start_previous(d_q);
+    wait_for_products<0>(d_q);
+    release(&shared.own_empty);
+    hand_on_previous(d_q);
+    wait_for(&shared.d_q_empty, (sent & 1) ^ 1);  // own_space is free
+    const int64_t row = int64_t{task.begin} + first_row;
+    const int kv_head = task.head / heads.group, rows = task.length - first_row;
+    store_product(d_k, own_space, 16 * 64, heads.key(at.d_qkv, row, kv_head), heads.width, rows, heads.head_dim,
+                  [&](int) { return at.scale; });
+    __syncwarp();
+    store_product(d_v, own_space, 16 * 64, heads.value(at.d_qkv, row, kv_head), heads.width, rows, heads.head_dim,
+                  [](int) { return 1.0f; });
+    __syncwarp();
+  });
+}
+
+constexpr int kDeltaLanes = 16, kDeltaThreads = 256;
+
+// deltas[row, head] = Σ_d d_o∘o for the heads from first_head on. 16 lanes share a head, and each reads 16 bytes. The
+// kernel also sets the counts to zero.
+template <typename T>
+__global__ void __launch_bounds__(kDeltaThreads)
+    tma_deltas_kernel(const T* __restrict__ o, const T* __restrict__ d_o, int channels, int head_dim, int first_head,
+                      int num_heads, int count, float* __restrict__ deltas, int* __restrict__ counts, int num_counts) {
+  const int thread = static_cast<int>(blockIdx.x) * kDeltaThreads + static_cast<int>(threadIdx.x),
+            number = thread / kDeltaLanes, column = static_cast<int>(threadIdx.x) % kDeltaLanes * 8;
+  if (thread < num_counts) counts[thread] = 0;
+  float sum = 0;
+  if (number < count && column < head_dim) {
+    const int64_t at =
+        static_cast<int64_t>(number / num_heads) * channels + (first_head + number % num_heads) * head_dim + column;
+    const auto left = load_pack<T, 8>(o + at), right = load_pack<T, 8>(d_o + at);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = fmaf(left[i], right[i], sum);
+  }
+#pragma unroll
+  for (int offset = kDeltaLanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
+  if (number < count && column == 0) deltas[number] = sum;
+}
+
+template <typename T, int kColumns>
+__global__ void __launch_bounds__(kTaskThreads, 1)
+    tma_backward_kernel(const __grid_constant__ CUtensorMap own, const __grid_constant__ CUtensorMap queries,
+                        const __grid_constant__ CUtensorMap d_o, Arrays<T> at, Heads heads) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<Shared<T, kColumns>*>(memory);
+  if (threadIdx.x == 0) {
+    init_barrier(&shared.own_full, 1);
+    init_barrier(&shared.own_empty, kConsumerWarps + 3);  // and the producer's warps that read the task
+    for (int stage = 0; stage < kStages; ++stage) {
+      init_barrier(&shared.full[stage], 1 + kWarp);
+      init_barrier(&shared.empty[stage], kConsumerWarps);
+    }
+    for (int i = 0; i < 2; ++i) {
+      init_barrier(&shared.d_s_full[i], kConsumerWarps);
+      init_barrier(&shared.d_s_empty[i], kConsumerWarps);
+      init_barrier(&shared.d_q_full[i], kConsumerWarps);
+    }
+    init_barrier(&shared.d_q_empty, 1);
+    init_barrier(&shared.sums_full, 1);
+    init_barrier(&shared.sums_empty, kConsumerWarps);
+    publish_barriers();
+  }
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  if (warp < 4) {
+    Registers<24, 240>::give_back();
+    if (warp == 0) copy_tiles(shared, own, queries, d_o, at, heads);
+    if (warp == 1) copy_sums(shared, at, heads);
+    if (warp >= 2) add_parts(shared, at, heads, warp % 2);
+  } else {
+    Registers<24, 240>::take();
+    consume(shared, at, heads);
+  }
+}
+
+}  // namespace
+
+bool tma_attention_backward_can(const Context& context, View qkv, View starts, const AttentionShape& shape,
+                                const Dropout& dropout) {
+  return supports_tma(context, qkv, shape, dropout) &&
+         (shape.head_dim > 64 || fills_multiprocessors(context, qkv, starts, shape.kv_heads()));
+}
+
+void tma_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
+                            const AttentionShape& shape, View d_qkv, View workspace) {
+  const Heads heads = Heads::of(shape, starts);
+  const CUtensorMap own = map_of_heads(qkv, heads_of_row(shape), shape.head_dim, qkv.shape[1], kTaskRows),
+                    queries = map_of_heads(qkv, heads_of_row(shape), shape.head_dim, qkv.shape[1], kQueries),
+                    own_d_o = map_of_heads(d_o, shape.num_heads, shape.head_dim, d_o.shape[1], kQueries);
+  const auto num_rows = static_cast<int>(qkv.shape[0]),
+             blocks = static_cast<int>(num_blocks(num_rows, kTaskRows, heads.num_sequences)),
+             sums_of_head = std::max(0, (num_rows - kTaskRows + kQueries - 1) / kQueries);
+  with_head_tiles(qkv.dtype, shape.head_dim, [&](auto zero, auto columns) {
+    using T = decltype(zero);
+    using Tiles = Shared<T, columns>;
+    auto* const kernel = tma_backward_kernel<T, columns>;
+    allow_shared(kernel, sizeof(Tiles));
+    // The scratch has space for deltas, and for as many counts, which are fewer.
+    const int together = heads_at_once(num_rows, heads.num_heads, heads.group, 2 * sizeof(float));
+    for (int first = 0; first < heads.num_heads; first += together) {
+      const int count = std::min(heads.num_heads - first, together), kv_heads = count / heads.group,
+                deltas = num_rows * count, num_counts = count * sums_of_head + 1;  // and next_task
+      auto* const counts = reinterpret_cast<int*>(context.scratch_of<float>() + deltas);
+      tma_deltas_kernel<<<blocks_for(deltas, kDeltaThreads / kDeltaLanes), kDeltaThreads, 0, context.stream>>>(
+          data_of<T>(o), data_of<T>(d_o), heads.channels, heads.head_dim, first, count, deltas,
+          context.scratch_of<float>(), counts, num_counts);
+      check_launch("tma_deltas_kernel");
+      const Arrays<T> at{data_of<float>(log_sum_exp),
+                         context.scratch_of<float>(),
+                         data_of<float>(workspace),
+                         counts,
+                         counts + num_counts - 1,
+                         data_of<T>(d_qkv),
+                         first,
+                         count,
+                         blocks,
+                         sums_of_head,
+                         std::clamp(heads.num_kv_heads * 7 / 8 - first / heads.group, 0, kv_heads),
+                         1 / std::sqrt(static_cast<float>(shape.head_dim))};
+      const auto grid = static_cast<unsigned>(std::min(context.num_multiprocessors, blocks * kv_heads));
+      kernel<<<grid, kTaskThreads, sizeof(Tiles), context.stream>>>(own, queries, own_d_o, at, heads);
+      check_launch("tma_backward_kernel");
+    }
+  });
+}
+
+}  // namespace tessera::cuda
