@@ -329,8 +329,8 @@ std::string memory_section(const std::vector<Cluster>& clusters) {
   if (!bars.empty()) {
     html +=
         "<h3>By category</h3><p class=\"hint\">The first rank's memory on its device: planned before the start, and "
-        "measured while running. A bar adds the peaks of its categories, which may be at different times. The number "
-        "is the highest total at one time.</p>\n" +
+        "measured while running. The length of a bar is the sum of its categories' peaks, which may occur at different "
+        "times. The number is the highest total at one time.</p>\n" +
         bars;
   }
   std::string over_time;
