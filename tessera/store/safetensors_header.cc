@@ -127,7 +127,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     fail(fmt::format("is wrong at tensor \"{}\": {}", printable(tensor_.name), what));
   }
   [[noreturn]] void unexpected(const std::string& what) const {
-    fail(fmt::format("has {} in a wrong place (after the key \"{}\")", what, printable(key_)));
+    fail(fmt::format("has {} after the key \"{}\", where it is not valid", what, printable(key_)));
   }
   void once(bool& seen) const {
     if (seen) fail_tensor(fmt::format("the key \"{}\" occurs twice", key_));
