@@ -42,7 +42,7 @@ def theirs(optimizer):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops-bench", default=ROOT / "build/ops_bench", type=Path)
-    parser.add_argument("--repeat", type=int, default=3, help="number of turns; the table shows medians")
+    parser.add_argument("--repeat", type=int, default=3, help="measurements of each program; the table shows medians")
     args = parser.parse_args()
     if not args.ops_bench.exists():
         sys.exit(f"error: {args.ops_bench} does not exist. Run tools/build.sh ops_bench")
@@ -64,8 +64,9 @@ def main():
         rates["Tessera"].append(rate)
         for name, optimizer in peers.items():
             rates[name].append(theirs(optimizer))
-    print(f"{threads} threads, torch {torch.__version__}, {ELEMS:,} parameters in f32, {BYTES} bytes each\n")
-    print("| | GB/s | Tessera's ratio |\n|---|---|---|")
+    print(f"{threads} threads, torch {torch.__version__}. {BYTES} bytes are moved per parameter and update. torch and "
+          f"DeepSpeed: {ELEMS:,} f32 parameters\n")
+    print("| | GB/s | Tessera's GB/s / this row's |\n|---|---|---|")
     mine = statistics.median(rates["Tessera"])
     for name, values in rates.items():
         rate = statistics.median(values)

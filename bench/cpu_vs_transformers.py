@@ -217,7 +217,7 @@ def parse_arguments():
     parser.add_argument("--peer-padding", nargs="+", choices=["max_length", "longest"], default=["max_length"])
     parser.add_argument("--only-peer", action="store_true", help="leave Tessera out")
     parser.add_argument("--memory-limit-gib", type=float,
-                        help="stop a run that uses more memory (default: 95%% of the machine's)")
+                        help="stop a run that uses more GiB of memory than this (default: 95%% of the machine's memory)")
     parser.add_argument("--tessera", type=Path, default=ROOT / "build/tessera")
     parser.add_argument("--python", type=Path, help="use this interpreter and its packages instead of .venv-bench")
     parser.add_argument("--work", type=Path, default=ROOT / "runs/bench-cpu", help="folder for models and data")

@@ -396,7 +396,8 @@ def print_table(rows, facts):
                  number(row.peer_mib, 5), number(row.median("mhz")), number(row.median("watt")), "; ".join(outcome)]
         print("| " + " | ".join(str(cell) for cell in cells) + " |")
     print("\nsamples/s: median (least … greatest) of the runs, for all GPUs together. MFU is relative to "
-          f"{PEAK_TFLOPS} TFLOP/s per GPU. Clock and power: means of NVML's samples over a run, of the highest rank.")
+          f"{PEAK_TFLOPS} TFLOP/s per GPU. Clock and power: the mean of NVML's samples over a run, for the rank with the "
+          "highest mean.")
     for fact in facts:
         print(f"\n{fact}")
 

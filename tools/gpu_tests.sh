@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests that need GPUs. Uses an existing build. The tests cover kernels, parity with transformers,
-# collectives and the engine on 1, 2 and 4 ranks (which share the GPUs if the machine has fewer), precisions, memory,
-# resume, ranks and their failures, and the sanitizer on the small models.
+# Runs the tests that need GPUs, on an existing build: kernels, parity with transformers, precisions, memory, resume,
+# failures of ranks, and small models under the sanitizer. Collectives and the engine run with 1, 2 and 4 ranks. If the
+# machine has fewer GPUs than ranks, several ranks use one GPU.
 #   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]      WORD: a part of a printed name
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -75,8 +75,8 @@ SUBJECTS = [
     Subject("GPU: Llama and Qwen shapes, compared with compiled PyTorch", "gpu-llama.json",
             ["rate", "mfu", "stack", "peer", "ratio", "mib", "peer_mib"],
             rows=lambda row: row["values"]["peer"] is not None,
-            about="Full fine-tuning in bf16. Tessera keeps master weights as exact as fp32; \"pure bf16\" has none. "
-                  "MFU is relative to 989 TFLOP/s."),
+            about="Full fine-tuning in bf16. Tessera keeps fp32 master weights. A \"pure bf16\" peer keeps no master "
+                  "weights. MFU is relative to 989 TFLOP/s."),
     Subject("GPUs: memory of a rank", "gpu-memory.json", ["gpus", "mib", "how", "peer", "peer_mib", "ratio"],
             rows=lambda row: "peer_mib" in row["values"],
             about="Tessera's memory by its ledger or its plan, compared with the peak of torch's allocator."),

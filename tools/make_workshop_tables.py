@@ -86,14 +86,14 @@ class Tables:
         self.plan = {row["experiment"]: row for row in sources["plan"]["plan"]}
         self.peers = sources.get("peers")
         self.measured = {}  # by place: (tables by name, runs by experiment)
-        self.origin = []
+        self.origin = {}  # by place: machine and commit
         for place, name in ((GPU, "gpus"), (CPU, "small")):
             source = sources.get(name)
             if source is None:
                 continue
             runs = {plain(run["experiment"]): run for run in source["runs"]}
             self.measured[place] = {table["name"]: table for table in source["tables"]}, runs
-            self.origin.append(f"{place}: {source['machine']}, commit {source['commit']}")
+            self.origin[place] = f"{place}: {source['machine']}, commit {source['commit']}"
 
     def was_run(self, place, experiment):
         return place in self.measured and experiment in self.measured[place][1]
@@ -105,14 +105,16 @@ class Tables:
     def planned(self, experiment):
         return f"{self.plan[experiment]['device_peak_bytes'] / MIB:.0f}"
 
-    def remarks(self, table):
+    def remarks(self, name, table):
+        experiments = ROWS[name] if name in ROWS else [column["name"] for column in table["columns"]]
+        origin = [text for place, text in self.origin.items() if any(self.was_run(place, each) for each in experiments)]
         lines = [" ".join(text for text in table["remarks"] if not text.startswith("No run for"))]
-        return "\n" + " ".join(line for line in lines + [". ".join(self.origin) + "."] if line) + "\n"
+        return "\n" + " ".join(line for line in lines + [". ".join(origin) + "."] if line) + "\n"
 
     def workshop_table(self, name):
         any_table = self.measured[CPU][0][name]
         body = self.by_rows(name, any_table) if name in ROWS else self.by_columns(name, any_table)
-        return body + self.remarks(any_table)
+        return body + self.remarks(name, any_table)
 
     def by_rows(self, name, table):
         """Returns a table where each row is an experiment."""

@@ -3,6 +3,6 @@
 # since the previous call. Arguments go to ninja. Needs clang and clang-tidy: apt-get install clang clang-tidy
 set -euo pipefail
 cd "$(dirname "$0")/.."
-command -v clang-tidy >/dev/null || { echo "error: no clang-tidy. Install it: apt-get install clang clang-tidy" >&2; exit 1; }
+command -v clang-tidy >/dev/null || { echo "error: clang-tidy is not installed. Install it: apt-get install clang clang-tidy" >&2; exit 1; }
 cmake --preset tidy >/dev/null
 exec ninja -C build-tidy --quiet -k 0 "$@" tessera

@@ -94,7 +94,7 @@ std::string option_names(const Setting& setting) {
     const std::string remedy = remedy_for_word(word, words, groups, verbs);
     if (!remedy.empty()) throw UsageError(word, "is neither a setting nor a configuration file", remedy);
   }
-  throw UsageError(extras[0], "is one word too many",
+  throw UsageError(extras[0], "unexpected argument",
                    fmt::format("Usage: tessera {} {} [--flags]", verb.name,
                                verb.own_file.empty() ? "[config.toml]" : verb.own_file));
 }

@@ -128,8 +128,8 @@ std::string slowest_lines(const std::vector<NetPairResult>& pairs, const std::ve
       fmt::format("# Slowest pair         : {} and {}, {:.4g} GB/s", units[static_cast<size_t>(pair.first)],
                   units[static_cast<size_t>(pair.second)], pair.result.busbw);
   if (pairs.size() > 1) {
-    text += fmt::format("\n# Slowest over its pairs: {}, mean {:.4g} GB/s", units[static_cast<size_t>(slow.unit)],
-                        slow.mean_busbw);
+    text += fmt::format("\n# Slowest on average   : {}, mean of its pairs {:.4g} GB/s",
+                        units[static_cast<size_t>(slow.unit)], slow.mean_busbw);
   }
   return text;
 }

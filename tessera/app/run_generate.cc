@@ -82,7 +82,8 @@ void note_sampling(const std::optional<Sampling>& sampling, const GenerationConf
     console.note(fmt::format("Sampling with temperature {}, top_k {}, top_p {} and seed {}", sampling->temperature,
                              tokens, sampling->top_p, settings.seed));
   } else if (file.do_sample) {
-    console.note(fmt::format("Each token is the most likely one. Give --do-sample to draw tokens as {} says", path));
+    console.note(fmt::format(
+        "Each token is the most likely one. Give --do-sample to draw tokens at random with the values of {}", path));
   }
   if (!file.unused.empty()) {
     console.note(fmt::format("warning: {}: not applied: {}", path, joined(file.unused, ", ")));

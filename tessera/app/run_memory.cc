@@ -13,7 +13,7 @@ int run_memory(const Invocation& invocation) {
     throw UsageError(invocation.resolved.where("cpu_only"), "contradicts gpu_only", "Give one of the two, or neither");
   }
   if (invocation.operands.size() > 1) {
-    throw UsageError(invocation.operands[1], "is one folder too many", "Usage: tessera memory FOLDER");
+    throw UsageError(invocation.operands[1], "unexpected argument", "Usage: tessera memory FOLDER");
   }
   const std::string& folder = invocation.operands[0];
   Console console = Console::of_process();

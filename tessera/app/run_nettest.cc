@@ -114,8 +114,8 @@ class NetRun {
     if (most > memory.bytes) {
       throw OutOfMemoryError(
           settings_.sizes.empty() ? "--max-bytes" : "--sizes",
-          fmt::format("a message of {} does not fit into the {} that rank {} can use", format_bytes(most),
-                      format_bytes(memory.bytes), memory.rank),
+          fmt::format("the buffer for the messages needs {}, but rank {} can use only {}", format_bytes(most),
+                      memory.rank, format_bytes(memory.bytes)),
           fmt::format("Use messages of at most {}", bytes_text(fitting_size(int64_t{1} << 40, memory.bytes))));
     }
     buffer_ = worker_.device().allocate(most, Category::communication);
@@ -194,7 +194,7 @@ class NetRun {
 
 int run_nettest(const Invocation& invocation) {
   if (!invocation.world || invocation.world->size() == 1) {
-    throw UsageError("nettest", "measures the traffic between ranks, but there is one rank",
+    throw UsageError("nettest", "needs at least two ranks, but the run has one",
                      "Add --nproc N, or start the ranks with mpirun or srun");
   }
   return run_among_ranks(invocation, [&] { return NetRun(invocation.settings(), *invocation.world).run(); });

@@ -128,8 +128,8 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
                   disk                       ? " on the disk"
                   : e.of == Excess::Of::host ? " on the host"
                                              : ""),
-      "Use more ranks, a smaller --max-length or a smaller model, or give fewer settings on the command line; "
-      "--host-memory and --disk plan for another machine");
+      "Use more ranks, a smaller --max-length or a smaller model, or leave out flags: --fit does not change "
+      "settings that are given as flags; --host-memory and --disk plan for another machine");
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ struct WorldOptions {
   Transport transport = Transport::automatic;
   // The name of the launcher's status board. The launcher reports failures to the user. Empty if there is no launcher.
   std::string board{};
-  // Reports to the user that the ranks have not met in time, or that a watch ends them. Used only without a launcher.
+  // Reports to the user that not all ranks have arrived in time, or that a watch ends them. Used only without a
+  // launcher.
   std::function<void(const std::string&)> report{};
 };
 

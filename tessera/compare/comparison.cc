@@ -33,9 +33,9 @@ FigureOrKey find_column(const std::string& name, const RunSet& set, const char* 
   if (known) return {nullptr, name};
   std::vector<std::string> names;
   for (const Figure& figure : all_figures()) names.push_back(figure.name);
-  throw UsageError(
-      flag, fmt::format("\"{}\" is no figure, and no run has such a setting or key in summary.json", printable(name)),
-      fmt::format("Figures: {}", join_words(names)));
+  throw UsageError(flag,
+                   fmt::format("\"{}\" is not a figure, a setting of a run or a key in summary.json", printable(name)),
+                   fmt::format("Figures: {}", join_words(names)));
 }
 
 class Comparer {
@@ -120,7 +120,7 @@ class Comparer {
             "Name one run");
       }
     }
-    throw UsageError("--baseline", fmt::format("\"{}\" is no run and no row", printable(options_.baseline)),
+    throw UsageError("--baseline", fmt::format("unknown run or row \"{}\"", printable(options_.baseline)),
                      fmt::format("One of: {}", join_words(result_.labels)));
   }
 

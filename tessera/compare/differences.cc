@@ -83,8 +83,8 @@ std::vector<std::string> unlike(const RunFolder& run, const RunFolder& other, co
   std::vector<std::string> texts;
   const auto compare = [&](const char* kind, const std::string& a, const std::string& b) {
     if (a == b) return;
-    texts.push_back(fmt::format("Other {} than {}: {}; there {}", kind, name_of_other, a.empty() ? "not recorded" : a,
-                                b.empty() ? "not recorded" : b));
+    texts.push_back(fmt::format("The {} differs from {}: here {}; there {}", kind, name_of_other,
+                                a.empty() ? "not recorded" : a, b.empty() ? "not recorded" : b));
   };
   compare("model", mine.model, theirs.model);
   compare("data", mine.data, theirs.data);

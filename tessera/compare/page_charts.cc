@@ -302,7 +302,8 @@ std::string glance_section(const std::vector<Cluster>& clusters) {
       html += "\n";
     }
   }
-  return section("glance", "At a glance", "Longer is more: faster for samples/s, worse for memory and runtime.",
+  return section("glance", "At a glance",
+                 "A longer bar is a larger value: better for samples/s, worse for memory and runtime.",
                  html + "</div>\n");
 }
 
@@ -328,8 +329,8 @@ std::string memory_section(const std::vector<Cluster>& clusters) {
   if (!bars.empty()) {
     html +=
         "<h3>By category</h3><p class=\"hint\">The first rank's memory on its device: planned before the start, and "
-        "measured while running. A bar adds the peaks of its categories, which may be at different times. The number "
-        "is the highest total at one time.</p>\n" +
+        "measured while running. The length of a bar is the sum of its categories' peaks, which may occur at different "
+        "times. The number is the highest total at one time.</p>\n" +
         bars;
   }
   std::string over_time;

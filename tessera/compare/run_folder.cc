@@ -118,10 +118,12 @@ class RunReader {
     }
     const auto schema = find_number(run.summary, "schema");
     if (schema != 1.0) {
-      return report(summary, schema ? fmt::format("has schema {}, and this program reads 1: another version of Tessera "
-                                                  "wrote it. The run is left out",
-                                                  *schema)
-                                    : "has no schema: it is not a summary of Tessera. The run is left out");
+      return report(summary,
+                    schema
+                        ? fmt::format("has schema {}, but this program reads only schema 1: another version of Tessera "
+                                      "wrote it. The run is left out",
+                                      *schema)
+                        : "has no schema: it is not a summary of Tessera. The run is left out");
     }
     run.experiment = find_text(run.summary, "experiment");
     read_config(folder, run);
@@ -187,7 +189,9 @@ class RunReader {
                                   : fmt::format("{}. This and {} more lines are left out", first_bad, num_bad - 1));
     }
     if (num_not_finite > 0) {
-      report(path, fmt::format("{} losses are NaN or infinite. They are left out of the curves", num_not_finite));
+      report(path, num_not_finite == 1
+                       ? std::string("1 loss is NaN or infinite. It is left out of the curves")
+                       : fmt::format("{} losses are NaN or infinite. They are left out of the curves", num_not_finite));
     }
   }
 

@@ -8,7 +8,8 @@ constexpr double kGB = 1.0 / 1024;  // the scale from MiB to GB
 
 const char* const kUnits = "MB and GB are 2^20 and 2^30 bytes, as the workshop's tools count.";
 const char* const kEfficiency =
-    "Efficiency is T1/TN, the usual definition. The workshop's README has the inverse, TN/T1: see the last column.";
+    "Efficiency is T1/TN, the usual definition. The workshop's README has the inverse, TN/T1: see the column "
+    "\"Workshop's TN/T1 (%)\".";
 
 std::vector<WorkshopExperiment> deepspeed_stages(const std::string& folder, const std::string& suffix = "") {
   std::vector<WorkshopExperiment> all;

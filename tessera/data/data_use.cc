@@ -44,8 +44,9 @@ void check_bad_rows(std::span<const BadRow> bad, int64_t num_rows, BadRows polic
   const bool all = count == num_rows;
   if (!all && static_cast<double>(count) <= most * static_cast<double>(num_rows)) return;
   std::string what =
-      all ? fmt::format("none of its {} rows can be used", num_rows)
-          : fmt::format("{} of its {} rows cannot be used, and --max-bad-rows is {}", count, num_rows, most);
+      all && num_rows == 1 ? std::string("its only row cannot be used")
+      : all                ? fmt::format("none of its {} rows can be used", num_rows)
+            : fmt::format("{} of its {} rows cannot be used, and --max-bad-rows is {}", count, num_rows, most);
   for (size_t i = 0; i < std::min(kShown, bad.size()); ++i) {
     what += fmt::format("{}{}: {}", i == 0 ? ": " : "; ", bad[i].place, bad[i].what);
   }

@@ -124,7 +124,8 @@ std::vector<Answer> read_answers(const Json& owner, const std::string& where) {
   const bool has_starts = found->contains("answer_start");
   const Json& starts = has_starts ? member(*found, "answer_start", Json::value_t::array, place) : texts;
   if (starts.size() != texts.size()) {
-    throw RowFault(place, fmt::format("{} texts but {} answer_start", texts.size(), starts.size()),
+    throw RowFault(place,
+                   fmt::format("text and answer_start have different lengths: {} and {}", texts.size(), starts.size()),
                    "Give one answer_start for each text, or none at all");
   }
   for (size_t i = 0; i < texts.size(); ++i) {

@@ -131,7 +131,9 @@ std::string with_full_stop(const std::string& text) {
 // `has_progressed`: the attempt made a checkpoint.
 std::string reason_to_end(const Outcome& outcome, const Settings& settings, int64_t restarts, bool has_progressed) {
   if (!outcome.may_restart || settings.max_restarts == 0) return "this failure is not restarted";
-  if (restarts >= settings.max_restarts) return fmt::format("all {} restarts are used", settings.max_restarts);
+  if (restarts >= settings.max_restarts) {
+    return fmt::format("the limit --max-restarts {} is reached", settings.max_restarts);
+  }
   if (restarts > 0 && !has_progressed) return fmt::format("restart {} made no new checkpoint", restarts);
   return "";
 }

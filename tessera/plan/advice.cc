@@ -99,14 +99,16 @@ std::string advice(const FitRequest& request) {
   if (const std::optional<Configuration> fit = find_nearest_fit(request)) {
     const std::string files =
         fit->plan.file_bytes > 0 ? fmt::format(" and {} of disk space", format_bytes(fit->plan.file_bytes)) : "";
-    return fmt::format("Start it as: {} # needs {}{} per rank", command_to(request, *fit), memory_of(*fit), files);
+    return fmt::format("Start the run with: {} # needs {}{} per rank", command_to(request, *fit), memory_of(*fit),
+                       files);
   }
   FitRequest with_disk = request;
   with_disk.limits.disk_bytes = MemoryLimits{}.disk_bytes;
   if (const std::optional<Configuration> fit = find_nearest_fit(with_disk)) {
     const int64_t room = request.limits.disk_bytes;
     return fmt::format(
-        "Give an --offload-dir on a disk with {} of free space for each rank ({} has {}), and start it as: {} # needs "
+        "Give an --offload-dir on a disk with {} of free space for each rank ({} has {}), and start the run with: {} # "
+        "needs "
         "{} "
         "per rank",
         format_bytes(fit->plan.file_bytes), offload_folder(request.settings), room > 0 ? format_bytes(room) : "none",

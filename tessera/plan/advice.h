@@ -13,8 +13,8 @@ namespace tessera {
 // that fits.
 std::optional<Configuration> find_nearest_fit(FitRequest request);
 
-// "Start it as: tessera train … --offload optimizer:file # needs 11.5 GiB per rank". The text after the command is a
-// shell comment. If nothing fits, returns other advice.
+// "Start the run with: tessera train … --offload optimizer:file # needs 11.5 GiB per rank". The text after the command
+// is a shell comment. If nothing fits, returns other advice.
 std::string advice(const FitRequest& request);
 
 // The command, quoted for a shell, with `flags` (name and value) at its end. `flags` replace the command's flags of the

@@ -66,7 +66,8 @@ Console Console::of_process(std::optional<bool> bars, LostOutput lost_output) {
     if (lost_output == LostOutput::ends_the_verb) return write_result(*out, text);
     const int failure = out->write(text);
     if (failure == 0 || std::exchange(is_lost, true)) return;
-    errors->write("warning: standard output: " + text_of_failure(failure) + ". The run continues without it\n");
+    errors->write("warning: standard output: " + text_of_failure(failure) +
+                  ". The run continues, but standard output is incomplete\n");
   };
   return Console({describe_terminal(::isatty(STDOUT_FILENO), env), print, columns(STDOUT_FILENO)},
                  {err, [errors](std::string_view text) { errors->write(text); }, columns(STDERR_FILENO)});

@@ -27,7 +27,7 @@ std::vector<Setting> report_settings() {
            {"weak", S::Efficiency::weak},
            {"workshop", S::Efficiency::workshop}},
           "Definition of the scaling efficiency. strong: T1/(N*TN), for the same total work; weak: T1/TN, for the same "
-          "work on each rank; auto: the one that applies; workshop: the inverse, TN/T1"),
+          "work on each rank; auto: strong or weak, according to the work of the runs; workshop: the inverse, TN/T1"),
       choice("format", &S::format, kReport,
              {{"table", S::ReportFormat::table},
               {"markdown", S::ReportFormat::markdown},

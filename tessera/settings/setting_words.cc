@@ -149,7 +149,7 @@ int64_t parse_checkpointing(std::string_view text, const std::string& where) {
   if (!remedy.empty()) remedy += " ";
   throw UsageError(where,
                    fmt::format("must be none, block or a number of blocks, got {}", quoted_value(std::string(text))),
-                   remedy + "Write none, block for all blocks, or the number of blocks to checkpoint");
+                   remedy + "Write \"none\", \"block\" (all blocks), or the number of blocks to checkpoint");
 }
 
 std::string checkpointing_text(int64_t blocks) {

@@ -242,7 +242,8 @@ std::vector<Setting> generation_settings() {
       real("temperature", &S::temperature, kSampling, "T", {.min = 0, .max = 1e6},
            "Divide the logits by this number before a token is drawn; 0: take the most likely token"),
       integer("top_k", &S::top_k, kSampling, "K", kCount,
-              "Draw from the K most likely tokens, and all tokens as likely as the last of them; 0: all tokens"),
+              "Draw from the K most likely tokens. Tokens that are as likely as the K-th one are also included. "
+              "0: all tokens"),
       real("top_p", &S::top_p, kSampling, "P", kUnitInterval,
            "Draw from the most likely tokens whose probabilities sum to at least P, after --top-k; 1: all tokens"),
       boolean("special_tokens", &S::special_tokens, kSpecialTokens,

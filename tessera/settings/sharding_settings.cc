@@ -56,7 +56,8 @@ std::vector<Setting> placement_settings() {
       integer("shard_group_size", &S::shard_group_size, kSharding, "RANKS", kCount,
               "Hybrid strategies: number of ranks that share one copy of the model; 0: the ranks of a node"),
       integer("ranks_per_node", &S::ranks_per_node, brief(kSharding, "ranks of one machine", kPlan), "RANKS", kCount,
-              "Number of ranks on one machine; 0: as detected; for a plan, all ranks"),
+              "Number of ranks on one machine. 0: the number that the run detects; tessera plan assumes all ranks on "
+              "one machine"),
       with_synonyms(
           choice("backward_prefetch", &S::backward_prefetch, kSharding,
                  {{"pre", BackwardPrefetch::pre}, {"post", BackwardPrefetch::post}, {"none", BackwardPrefetch::none}},

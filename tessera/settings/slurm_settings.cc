@@ -51,8 +51,8 @@ std::vector<Setting> slurm_settings() {
               "Number of nodes; by default as many as the run's nproc needs, or 1"),
       integer(
           "gpus_per_node", &S::gpus_per_node, brief(kSlurm, "GPUs of each node"), "N", {0, 1024},
-          "Number of GPUs on each node; if nproc needs fewer ranks on a node, the job asks for one GPU per rank; 0: "
-          "compute on CPUs"),
+          "Number of GPUs on each node. If the run's nproc needs fewer ranks on a node than this number, the job asks "
+          "Slurm for only one GPU per rank. 0: compute on CPUs"),
       integer("ntasks_per_node", &S::ntasks_per_node, brief(kSlurm, "ranks of each node; 0: one for each GPU"), "RANKS",
               {0, 4096}, "Number of ranks on each node; 0: one for each GPU; on nodes without GPUs, one"),
       integer("cpus_per_task", &S::cpus_per_task, brief(kSlurm, "cores of each rank"), "N", {0, 4096},

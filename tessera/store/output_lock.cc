@@ -203,7 +203,7 @@ void OutputLock::check_held() const {
   const auto found = read_owner_file(file_);
   if (!found || !found->owner || found->text == text_) return;
   throw RunError(folder_,
-                 fmt::format("was taken over by another run ({}), because this one sent no heartbeat for {:.0f} "
+                 fmt::format("was taken over by another run ({}), because this run sent no heartbeat for {:.0f} "
                              "s",
                              found->owner->shown(), stale_after_s_),
                  "Give a longer --owner-timeout if nodes or file servers can stop for so long");

@@ -127,7 +127,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     fail(fmt::format("is wrong at tensor \"{}\": {}", printable(tensor_.name), what));
   }
   [[noreturn]] void unexpected(const std::string& what) const {
-    fail(fmt::format("has {} in a wrong place (after the key \"{}\")", what, printable(key_)));
+    fail(fmt::format("has {} after the key \"{}\", where it is not valid", what, printable(key_)));
   }
   void once(bool& seen) const {
     if (seen) fail_tensor(fmt::format("the key \"{}\" occurs twice", key_));
@@ -215,7 +215,7 @@ SafetensorsHeader SafetensorsFile::parse_header(std::span<const std::byte> start
   const std::string_view text(reinterpret_cast<const char*>(start.data()) + 8, length);
   if (text.empty() || text[0] != '{') throw InputError(where, "the safetensors header does not start with {", remedy);
   // The JSON library treats a zero byte as the end of the text.
-  if (text.find('\0') != text.npos) throw InputError(where, "the safetensors header holds a zero byte", remedy);
+  if (text.find('\0') != text.npos) throw InputError(where, "the safetensors header contains a zero byte", remedy);
 
   SafetensorsHeader header;
   header.data_begin = 8 + length;

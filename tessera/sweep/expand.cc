@@ -126,14 +126,14 @@ class Expansion {
     }
     for (size_t i = 0; i < sweep_.exclusions.size(); ++i) {
       if (fitting_.contains(i)) continue;
-      throw UsageError(sweep_.exclusions[i].where, "fits no combination of the matrix",
+      throw UsageError(sweep_.exclusions[i].where, "matches no combination of the matrix",
                        "Use settings and values of [matrix]");
     }
     for (const SweepEntry& entry : sweep_.entries) {
       const SweepRecipe& recipe = entry.recipe.path.empty() ? sweep_.recipes[0] : entry.recipe;
       add(recipe, entry.where, entry.name, entry.values);
     }
-    if (drafts_.empty()) throw UsageError(sweep_.path, "exclude leaves no run", "Remove an exclusion");
+    if (drafts_.empty()) throw UsageError(sweep_.path, "exclude removes every run", "Remove an exclusion");
   }
 
   // Adds the combinations of the matrix. Counts them like the digits of a number: the last digit changes fastest.
@@ -168,7 +168,7 @@ class Expansion {
     for (const SweepValue& value : flags_) put(draft.values, value);
     const bool sets_seed = std::ranges::any_of(own, [](const auto& value) { return value.setting->name == "seed"; });
     if (sweep_.repeats > 1 && sets_seed) {
-      throw UsageError(where, "sets seed, and repeats sets it too", "Give one of the two");
+      throw UsageError(where, "sets seed, but repeats sets the seeds too", "Give one of the two");
     }
     for (draft.repeat = 0; draft.repeat < sweep_.repeats; ++draft.repeat) {
       if (drafts_.size() == kMostRuns) {
@@ -368,7 +368,7 @@ std::string filled_template(const std::string& text, const std::function<std::st
   for (size_t i = 0; i < text.size();) {
     const size_t end = text[i] == '{' ? text.find('}', i) : i;
     if (end == std::string::npos || text[i] == '}') {
-      throw UsageError(where, fmt::format("{} has a brace without a partner", quoted_value(text)));
+      throw UsageError(where, fmt::format("{} has an unmatched brace", quoted_value(text)));
     }
     filled += text[i] == '{' ? value_of(text.substr(i + 1, end - i - 1)) : text.substr(i, 1);
     i = end + 1;

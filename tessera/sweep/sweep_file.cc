@@ -179,7 +179,7 @@ class SweepReader {
       for (size_t i = 0; fits && i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
       globfree(&found);
       if (!fits) {
-        throw UsageError(place, fmt::format("no recipe fits {}", quoted_value(pattern)),
+        throw UsageError(place, fmt::format("no recipe matches {}", quoted_value(pattern)),
                          "Paths of recipes are relative to the folder of the sweep file");
       }
     }

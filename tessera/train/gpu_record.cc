@@ -49,7 +49,7 @@ std::string gpu_line(const Record& gpu) {
     text += (text.empty() ? "" : separator) + part;
   };
   const auto bytes_text = [](double bytes) { return format_bytes(static_cast<int64_t>(bytes)); };
-  if (const auto peak = number("memory_bytes", "peak")) add("", bytes_text(*peak) + " at most");
+  if (const auto peak = number("memory_bytes", "peak")) add("", "peak " + bytes_text(*peak));
   if (const auto peak = number("process_memory_bytes", "peak")) add(", ", bytes_text(*peak) + " by this program");
   const char* separator = "; on average ";
   const auto add_mean = [&](const char* key, const char* unit) {

@@ -16,7 +16,7 @@ Record gpu_record(const GpuUsage& usage);
 // The records of all ranks as one: each number is the maximum over the ranks.
 Record highest_of(const std::vector<Record>& gpu_records);
 
-// "14.2 GiB at most, 13.6 GiB by this program; on average 93 % busy, 612 W, 1755 MHz"
+// "peak 14.2 GiB, 13.6 GiB by this program; on average 93 % busy, 612 W, 1755 MHz"
 std::string gpu_line(const Record& gpu);
 
 }  // namespace tessera

@@ -176,7 +176,8 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
                      const char* newer_are) {
   const fs::path name = checkpoint_folder(settings_.output_dir, state.step);
   if (full_path(checkpoint.folder()) != full_path(name)) {
-    throw UsageError("--resume", fmt::format("{} was set aside", checkpoint.folder().string()),
+    throw UsageError("--resume",
+                     fmt::format("{} was renamed: it may be superseded or damaged", checkpoint.folder().string()),
                      fmt::format("Rename it to {} first, or start a new run from it with another --output-dir",
                                  name.filename().string()));
   }

@@ -44,7 +44,8 @@ class Datasets(BadInputTest):
         self.refuses(USAGE, "--eval-size: 8 examples are requested, but the data set has 7", "--eval-dataset",
                      "eval.jsonl", "--eval-size", "8")
         self.refuses(INPUT, "train.jsonl: none of its 22 rows can be used: train.jsonl:", "--max-length", "10")
-        self.refuses(INPUT, ": 10 tokens are too few for an example whose question and answer take", "--max-length", "10")
+        self.refuses(INPUT, ": a maximum length of 10 tokens is too small for an example whose question and answer take",
+                     "--max-length", "10")
         self.refuses(INPUT, "train.jsonl: none of the 22 samples carries loss. Increase --max-length, or give --truncation",
                      "--max-length", "10", "--truncation", "right")
 

@@ -121,7 +121,7 @@ class Models(BadInputTest):
             (b"\x10" + bytes(7) + b"hello world 1234", "the safetensors header does not start with {"),
             (file({"a": two, "b": {**two, "data_offsets": [4, 12]}}, bytes(12)), 'overlap before tensor "b"'),
             (file({"a": two}, b""), "has 0 bytes of data, but its header describes 8"),
-            (file({"a": {**two, "shape": [-2]}}), "has the number -2 in a wrong place"),
+            (file({"a": {**two, "shape": [-2]}}), 'has the number -2 after the key "shape", where it is not valid'),
             (file({"a": {**two, "shape": [2 ** 40, 2 ** 40]}}), 'wrong at tensor "a": its shape overflows'),
             (file({"a": {**two, "data_offsets": [8, 0]}}), 'tensor "a"'),
             (struct.pack("<Q", 50000) + b'{"a":' * 10000, "bad/model.safetensors: "),
@@ -229,8 +229,8 @@ class Models(BadInputTest):
         self.fails(USAGE, "--max-new-tokens: must be at most 1048576, got 2147483647", "generate", "--model", "good/model",
                    "--prompt", "a", "--max-new-tokens", "2147483647")
         self.write_json("long.json", [{"context": "a " * 300, "question": "what " * 300, "answers": {"text": ["a"]}}])
-        self.fails(INPUT, "long.json: [0]: 512 tokens are too few", "eval", "--model", "good/model", "--eval-dataset",
-                   "long.json", "--eval-generation")
+        self.fails(INPUT, "long.json: [0]: a maximum length of 512 tokens is too small", "eval", "--model", "good/model",
+                   "--eval-dataset", "long.json", "--eval-generation")
         # A prompt from the command line is never cut.
         out = self.succeeds("generate", "--model", "good/model", "--question", "What?", "--context", "lives in " * 600,
                             "--json", "--max-new-tokens", "1")

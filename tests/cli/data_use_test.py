@@ -86,7 +86,7 @@ class BadRows(DataUseTest):
         self.assertIn("mixed.jsonl: 22 rows as 22 samples, ", err)
         self.assertIn("2 bad rows skipped", err)
         self.assertIn('warning: skipped: mixed.jsonl:6: the answer "zzz" does not occur in the context', err)
-        self.assertRegex(err, r'warning: skipped: mixed.jsonl:24: 512 tokens are too few .*\(id "long"')
+        self.assertRegex(err, r'warning: skipped: mixed.jsonl:24: a maximum length of 512 tokens is too small .*\(id "long"')
         use = self.json_of("out", "summary.json")["train_data"]
         self.assertEqual((use["rows_malformed"], use["rows_too_long"], use["rows_used"]), (1, 1, 22))
         self.assertEqual([place.split(": ")[0] for place in use["skipped"]], ["mixed.jsonl:24", "mixed.jsonl:6"])
@@ -105,11 +105,11 @@ class BadRows(DataUseTest):
                    "--max-bad-rows", "0")
         self.write("mixed.jsonl", jsonl([*self.good[:1], *[self.LONG] * 5]))
         self.fails(INPUT, "mixed.jsonl: 5 of its 6 rows cannot be used, and --max-bad-rows is 0.1: mixed.jsonl:", *words)
-        self.fails(INPUT, ": 512 tokens are too few for an example whose question and answer take", *words, "--bad-rows",
-                   "stop")
+        self.fails(INPUT, ": a maximum length of 512 tokens is too small for an example whose question and answer take", *words,
+                   "--bad-rows", "stop")
         self.write("mixed.jsonl", jsonl([self.LONG]))
-        self.fails(INPUT, "mixed.jsonl: none of its 1 rows can be used: mixed.jsonl: 512 tokens are too few", *words,
-                   "--max-bad-rows", "1")
+        self.fails(INPUT, "mixed.jsonl: its only row cannot be used: mixed.jsonl: a maximum length of 512 tokens is too small",
+                   *words, "--max-bad-rows", "1")
         self.write("mixed.jsonl", jsonl([*self.good]) + '{"context": ')
         self.fails(INPUT, "mixed.jsonl:23:13: not valid JSON", *words)
 

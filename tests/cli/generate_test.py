@@ -102,8 +102,8 @@ class GenerationConfig(GenerateTest):
         prompt = ["--prompt", "Where does"]
         greedy = self.result(*prompt)["ids"]
         self.assertEqual(self.result(*prompt, "--temperature", "0")["ids"], greedy)
-        self.assertIn("Each token is the most likely one. Give --do-sample to draw tokens as out/model/generation_config.json "
-                      "says\n", self.notes())
+        self.assertIn("Each token is the most likely one. Give --do-sample to draw tokens at random with the values of "
+                      "out/model/generation_config.json\n", self.notes())
         given = ["--temperature", "1.5", "--top-k", "30", "--top-p", "0.9"]
         drawn = self.result(*prompt, "--do-sample")["ids"]
         self.assertEqual(self.result(*prompt, *given)["ids"], drawn)

@@ -130,7 +130,7 @@ class Analysis(TinyJobTest):
         self.assertEqual((code, out), (3, f"[!] No GPU logs found in {self.folder}\n"))
         self.fails(2, "--cpu-only: contradicts gpu_only", "memory", self.folder, "--gpu-only", "--cpu-only")
         self.fails(2, "FOLDER: is required by memory. Example: tessera memory", "memory")
-        self.fails(2, "b: is one folder too many", "memory", "a", "b")
+        self.fails(2, "b: unexpected argument", "memory", "a", "b")
         self.fails(2, "--zzz: unknown flag", "memory", "a", "--zzz", "b")
         self.assertIn("Usage: tessera memory FOLDER", self.succeeds("memory", "--help"))
 

@@ -103,7 +103,7 @@ class Owner(Continued):
         first.send_signal(signal.SIGCONT)
         code, err = self.end(first)
         self.assertEqual(code, 1, err)
-        self.assertRegex(err, "error: out: was taken over by another run .* because this one sent no heartbeat for 3 s")
+        self.assertRegex(err, "error: out: was taken over by another run .* because this run sent no heartbeat for 3 s")
         self.assertIsNone(second.poll())
         self.assertEqual(self.owner()["host"], "node-b")
 

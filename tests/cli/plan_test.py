@@ -298,8 +298,8 @@ class Advice(TinyJobTest):
     def advised(self, kib, *words, cwd=None):
         done = self.on_a_small_machine(kib, *words, cwd=cwd)
         self.assertEqual(done.returncode, 4, done.stdout)
-        self.assertRegex(done.stdout, r"^error: .*memory: the run needs .*Start it as: \S*tessera ")
-        command = done.stdout.strip().split("Start it as: ")[1]
+        self.assertRegex(done.stdout, r"^error: .*memory: the run needs .*Start the run with: \S*tessera ")
+        command = done.stdout.strip().split("Start the run with: ")[1]
         again = self.on_a_small_machine(kib, shell=command, cwd=cwd)
         self.assertEqual(again.returncode, 0, (command, again.stdout))
         return command
@@ -320,7 +320,7 @@ class Advice(TinyJobTest):
         # Offload to files in memory does not free memory, so the advice asks for a folder on a disk.
         done = self.on_a_small_machine(400_000, *train, "--output-dir", "out")
         self.assertRegex(done.stdout, r"Give an --offload-dir on a disk with \d+ MiB of free space for each rank "
-                                      r"\(out/offload has none\), and start it as: ")
+                                      r"\(out/offload has none\), and start the run with: ")
 
 
 @unless_sanitized

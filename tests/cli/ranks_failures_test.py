@@ -15,7 +15,7 @@ from tiny_job import EVALUATED
 KILLED = rf"(rank \d|a rank) {mpirun.killed(9, 'Killed')}.*\bin phase ({PHASES})\b"
 COMM_TIMEOUT_S = 3  # longer than the pauses of a busy machine
 STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
-           rf"the ranks have not met within {COMM_TIMEOUT_S + 5} s\.) .*"
+           rf"not all ranks have arrived within {COMM_TIMEOUT_S + 5} s\.) .*"
            rf"(Rank 1 \(process \d+\) is stopped, in phase ({PHASES})\.|Rank 1 has not started\.)")
 
 

@@ -73,7 +73,7 @@ class Nettest(CliTest):
         out = self.succeeds(*SMALL, "--nproc", "3", "--pairs")
         self.assertEqual(len(re.findall(r"rank \d \(\S+\)[^\n]*rank \d \(\S+\)[^\n]*\| +0 \|", out)), 3, out)
         self.assertRegex(out, r"# Slowest pair         : rank \d \(\S+\) and rank \d \(\S+\), \S+ GB/s\n")
-        self.assertRegex(out, r"# Slowest over its pairs: rank \d \(\S+\), mean \S+ GB/s\n")
+        self.assertRegex(out, r"# Slowest on average   : rank \d \(\S+\), mean of its pairs \S+ GB/s\n")
         report = json.loads(self.succeeds(*SMALL, "--nproc", "3", "--pairs", "--json"))
         self.assertEqual([(r["first"][:6], r["second"][:6]) for r in report["results"]],
                          [("rank 0", "rank 1"), ("rank 0", "rank 2"), ("rank 1", "rank 2")])
@@ -112,7 +112,7 @@ class Nettest(CliTest):
             self.assertRegex(err, r"^error: rank 1 was killed by signal 9 \(Killed\)|^error: rank 1 was killed, or ended")
 
     def test_bad_input(self):
-        self.fails(USAGE, "nettest: measures the traffic between ranks, but there is one rank", *SMALL)
+        self.fails(USAGE, "nettest: needs at least two ranks, but the run has one", *SMALL)
         two = [*SMALL[:-2], "--nproc", "2"]
         self.fails(USAGE, '--collective: unknown collective "alltoall". Write all, or a list of: all_reduce,', *two,
                    "--collective", "all_reduce,alltoall")

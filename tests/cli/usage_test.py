@@ -141,7 +141,7 @@ class Words(CliTest):
         self.remedy("Write --lr=1e-4", "train", "lr=1e-4")
         self.remedy("Write --lr RATE", "train", "lr", "1e-4")
         self.remedy("Give one verb, as in: tessera eval --help", "train", "eval")
-        self.remedy("b.toml: is one word too many. Usage: tessera train [config.toml] [--flags]", "train", "a.toml", "b.toml")
+        self.remedy("b.toml: unexpected argument. Usage: tessera train [config.toml] [--flags]", "train", "a.toml", "b.toml")
 
     def test_flags_of_other_programs(self):
         self.remedy("--tf32: unknown flag. Write --precision tf32", "eval", "--tf32", "true")

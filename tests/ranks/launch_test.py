@@ -138,13 +138,13 @@ class Launch(unittest.TestCase):
                    "misbehave", "--nproc", "3", "--prompt", "watch")
 
     def test_a_rank_that_is_stopped_where_mpi_has_no_time_limit(self):
-        for action, phase in ("stop-in-mpi", "met"), ("stop-at-end", "ended"):
-            self.fails(5, rf"rank [01]: the ranks have not {phase} within 6 s\. Rank 2 \(process \d+\) is stopped, in "
+        for action, phase in ("stop-in-mpi", "arrived"), ("stop-at-end", "ended"):
+            self.fails(5, rf"rank [01]: not all ranks have {phase} within 6 s\. Rank 2 \(process \d+\) is stopped, in "
                        r"phase start\.", "misbehave", "--nproc", "3", "--prompt", action, "--comm-timeout", "1")
             code, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
             if OTHERS_HAVE_TIME:  # with Hydra the exit code is 9
                 self.assertEqual(code, 5, err)
-            self.assertRegex(err, rf"error: rank [01]: the ranks have not {phase} .* Rank 2 .* is stopped")
+            self.assertRegex(err, rf"error: rank [01]: not all ranks have {phase} .* Rank 2 .* is stopped")
             self.assertEqual(err.count("error: "), 1, err)
 
     def test_ranks_that_do_different_things(self):
@@ -301,7 +301,7 @@ class Launch(unittest.TestCase):
         code, _, err = self.recover("--max-restarts", "1", prompt="9")
         self.assertEqual(code, 5)
         self.assertEqual((err.count("warning: "), err.count("error: ")), (1, 1), err)
-        self.assertIn(" Not restarted: all 1 restarts are used\n", err)
+        self.assertIn(" Not restarted: the limit --max-restarts 1 is reached\n", err)
 
     def test_no_restart_without_progress(self):
         code, _, err = self.run_program("misbehave", "--nproc", "2", "--prompt", "kill", "--max-restarts", "9",

@@ -61,9 +61,12 @@ void Collectives::fail_waiting(const Call& call, const std::vector<int>& ranks) 
 }
 
 void Collectives::fail_disagreeing(const Call& call, int peer, const Call& theirs) const {
-  const auto size = [](const Call& c) { return fmt::format("{} bytes of {}", c.bytes, tessera::name_of(c.dtype)); };
-  fail(call, fmt::format("has {} from root {} here, but {} is in {} with {} from root {}", size(call), call.root,
-                         names_of({peer}), theirs.to_string(), size(theirs), theirs.root));
+  const auto data = [](const Call& c) {
+    const std::string root = c.collective == Collective::broadcast ? fmt::format(" from root {}", c.root) : "";
+    return fmt::format("{} bytes of {}{}", c.bytes, tessera::name_of(c.dtype), root);
+  };
+  fail(call, fmt::format("has {} here, but {} is in {} with {}", data(call), names_of({peer}), theirs.to_string(),
+                         data(theirs)));
 }
 
 }  // namespace tessera

@@ -154,7 +154,7 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
     barrier("groups to form");
     const GroupInfo& whole = host_collectives_->group();
-    const RendezvousLimit limit("met", whole.world_ranks[static_cast<size_t>(whole.rank)], options_, board_);
+    const RendezvousLimit limit("arrived", whole.world_ranks[static_cast<size_t>(whole.rank)], options_, board_);
     MPI_Comm part = MPI_COMM_NULL;
     MPI_Comm_split(comm_, color, rank, &part);
     auto group = make_mpi_communicator(part, device_, options_, board_);

@@ -141,7 +141,7 @@ class MpiWorld final : private MpiLibrary, public World {
     const bool cuda = device.kind() == DeviceKind::cuda;
     communicator_->barrier("groups to form");
     std::unique_ptr<Communicator> group = [&] {
-      const RendezvousLimit limit("met", rank(), options_, board_.get());
+      const RendezvousLimit limit("arrived", rank(), options_, board_.get());
       return make_mpi_communicator(MPI_COMM_WORLD, cuda ? nullptr : &device, options_, board_.get());
     }();
     if (!cuda) return group;
@@ -228,7 +228,7 @@ std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldO
     board = StatusBoard::open(options.board, ranks.size);
     board->join(ranks.rank);
   }
-  const RendezvousLimit limit("met", ranks.rank, options, board.get());
+  const RendezvousLimit limit("arrived", ranks.rank, options, board.get());
   auto world = std::make_unique<MpiWorld>(options, board);
   if (ranks.size > 0 && world->size() != ranks.size) {
     throw UsageError(ranks.source,

@@ -15,7 +15,7 @@ constexpr double kSlack_s = 5;
 [[noreturn]] void give_up(const char* what, int rank, const WorldOptions& options, StatusBoard* board) {
   const bool has_launcher = !options.board.empty();
   std::string text =
-      fmt::format("rank {}: the ranks have not {} within {} s.", rank, what, options.timeout_s + kSlack_s);
+      fmt::format("rank {}: not all ranks have {} within {} s.", rank, what, options.timeout_s + kSlack_s);
   if (board) {
     if (has_launcher) {  // without a launcher the board covers one node only
       for (const int other : board->absent()) text += fmt::format(" Rank {} has not started.", other);
@@ -37,7 +37,7 @@ constexpr double kSlack_s = 5;
 }  // namespace
 
 RendezvousLimit::RendezvousLimit(const char* what, int rank, const WorldOptions& options, StatusBoard* board)
-    : waiting_(board, rank, fmt::format("MPI until the ranks have {}", what)),
+    : waiting_(board, rank, fmt::format("MPI until all ranks have {}", what)),
       limit_(options.timeout_s + kSlack_s, [=, &options] { give_up(what, rank, options, board); }) {}
 
 }  // namespace tessera

@@ -11,7 +11,7 @@ namespace tessera {
 // reports which ranks are missing and ends. Then all ranks end.
 class RendezvousLimit {
  public:
-  // `what` completes the message "the ranks have not …": "met" or "ended". `board` may be null. The board and the
+  // `what` completes the message "not all ranks have …": "arrived" or "ended". `board` may be null. The board and the
   // options must outlive the object.
   RendezvousLimit(const char* what, int rank, const WorldOptions& options, StatusBoard* board);
 

@@ -294,12 +294,13 @@ void add(const Context& context, View x, View sum) {
   check_launch("add_kernel");
 }
 
-// Returns what a kernel adds to a sum that starts at zero.
+// Returns what a kernel adds to a sum that starts at zero. `kernel`: the name of the kernel, for errors.
 template <typename Launch>
-static unsigned long long sum_of(const Context& context, unsigned long long* sum, const Launch& launch) {
+static unsigned long long sum_of(const Context& context, unsigned long long* sum, const char* kernel,
+                                 const Launch& launch) {
   check(cudaMemsetAsync(sum, 0, sizeof(*sum), context.stream), "cudaMemsetAsync");
   launch();
-  check_launch("a sum over an array");
+  check_launch(kernel);
   unsigned long long result = 0;
   check(cudaMemcpyAsync(&result, sum, sizeof(result), cudaMemcpyDeviceToHost, context.stream), "cudaMemcpyAsync");
   check(cudaStreamSynchronize(context.stream), "cudaStreamSynchronize");
@@ -307,14 +308,14 @@ static unsigned long long sum_of(const Context& context, unsigned long long* sum
 }
 
 uint64_t hash_of(const Context& context, View x, unsigned long long* sum) {
-  return sum_of(context, sum, [&] {
+  return sum_of(context, sum, "hash_kernel", [&] {
     hash_kernel<<<kSumBlocks, kThreads, 0, context.stream>>>(reinterpret_cast<const uint16_t*>(x.data), x.bytes() / 2,
                                                              sum);
   });
 }
 
 int64_t count_finite_nonzero(const Context& context, View x, unsigned long long* sum) {
-  return static_cast<int64_t>(sum_of(context, sum, [&] {
+  return static_cast<int64_t>(sum_of(context, sum, "count_finite_nonzero_kernel", [&] {
     with_float_type(x.dtype, [&](auto zero) {
       using T = decltype(zero);
       count_finite_nonzero_kernel<T><<<kSumBlocks, kThreads, 0, context.stream>>>(data_of<T>(x), x.num_elems(), sum);

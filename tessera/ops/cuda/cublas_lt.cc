@@ -54,10 +54,10 @@ const CublasLt& cublas_lt() {
 void check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   if (status == CUBLAS_STATUS_ALLOC_FAILED) {
-    throw OutOfMemoryError("GPU memory", fmt::format("{} failed: no memory is left", call), kNoMemoryRemedy);
+    throw OutOfMemoryError("GPU memory", fmt::format("{} failed: the GPU has no free memory", call), kNoMemoryRemedy);
   }
   throw RunError("CUDA", fmt::format("{} failed: {}", call, cublas_lt().status_string(status)),
-                 "Run again with CUBLASLT_LOG_LEVEL=2 to see why");
+                 "Set the environment variable CUBLASLT_LOG_LEVEL=2 and run again to see the reason");
 }
 
 }  // namespace tessera::cuda

@@ -71,7 +71,7 @@ TEST(NetReport, NamesTheSlowestPairAndUnit) {
   const std::vector<NetPairResult> pairs{{0, 1, result_of(3)}, {0, 2, result_of(9)}, {1, 2, result_of(4)}};
   EXPECT_EQ(slowest_lines(pairs, units),
             "# Slowest pair         : node 0 (a) and node 1 (b), 3 GB/s\n"
-            "# Slowest over its pairs: node 1 (b), mean 3.5 GB/s");
+            "# Slowest on average   : node 1 (b), mean of its pairs 3.5 GB/s");
 }
 
 TEST(Preflight, SizesAreHalvedUntilTheyFit) {

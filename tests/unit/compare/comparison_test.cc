@@ -73,10 +73,10 @@ TEST_F(ComparisonTest, UnequalRunsAreMarkedAndNeverMerged) {
   ASSERT_EQ(comparison.groups.size(), 5u);
   const auto note = [&](size_t row) { return testing::PrintToString(comparison.sheet.rows[row][0].notes); };
   EXPECT_EQ(comparison.sheet.rows[0][0].notes.size(), 0u);
-  EXPECT_THAT(note(1), HasSubstr("Other data than"));
-  EXPECT_THAT(note(2), HasSubstr("Other version of Tessera than"));
-  EXPECT_THAT(note(3), HasSubstr("Other model than"));
-  EXPECT_THAT(note(4), HasSubstr("Other machine than"));
+  EXPECT_THAT(note(1), HasSubstr("The data differs from"));
+  EXPECT_THAT(note(2), HasSubstr("The version of Tessera differs from"));
+  EXPECT_THAT(note(3), HasSubstr("The model differs from"));
+  EXPECT_THAT(note(4), HasSubstr("The machine differs from"));
 }
 
 TEST_F(ComparisonTest, RowsColumnsSortAndBaseline) {
@@ -132,7 +132,8 @@ TEST_F(ComparisonTest, WorkshopTablesNameWhatIsMissing) {
   EXPECT_EQ(sheet.name, "deepspeed-multi-gpu");
   EXPECT_THAT(texts(sheet.rows[0]), ElementsAre("Train Samples/sec", "10.0", "20.0", "-"));
   EXPECT_THAT(sheet.remarks, Contains("No run for: deepspeed/deepspeed-multi-gpu/8_gpus."));
-  EXPECT_THAT(sheet.columns[2].notes, ElementsAre(HasSubstr("Other data than deepspeed/deepspeed-multi-gpu/2_gpus")));
+  EXPECT_THAT(sheet.columns[2].notes,
+              ElementsAre(HasSubstr("The data differs from deepspeed/deepspeed-multi-gpu/2_gpus")));
   EXPECT_THAT(sheet.rows[2][1].notes, ElementsAre(HasSubstr("ledger_peak_bytes.total")));  // peak GPU memory
   EXPECT_EQ(sheet.rows[3][1].text, "-");                                                   // average needs memory logs
 }

@@ -68,8 +68,8 @@ TEST(RunFolders, WhatCannotBeUsedIsReported) {
   const std::string problems = testing::PrintToString(set.problems);
   for (const char* text :
        {"half: has no summary.json: the run has not ended", "cut/summary.json", "later/summary.json: has schema 2",
-        "other/summary.json: has no schema", "odd/metrics.jsonl:2", "1 losses are NaN or infinite",
-        "none: no such folder", "summary.json: is not a folder", "other/summary.json"}) {
+        "other/summary.json: has no schema", "odd/metrics.jsonl:2", "1 loss is NaN or infinite", "none: no such folder",
+        "summary.json: is not a folder", "other/summary.json"}) {
     EXPECT_THAT(problems, HasSubstr(text));
   }
   EXPECT_THAT(problems, testing::Not(HasSubstr("good:")));

@@ -157,7 +157,7 @@ TEST(Examples, WrongKeysAndTypesNameTheirPlace) {
   EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [3]}}"),
               HasSubstr("f.json:2: answers.text[0]: expected a string, found 3"));
   EXPECT_THAT(refusal(R"({"context": "c", "question": "q", "answers": {"text": ["c"], "answer_start": []}})"),
-              HasSubstr("1 texts but 0 answer_start"));
+              HasSubstr("text and answer_start have different lengths: 1 and 0"));
 }
 
 TEST(Examples, NoExamples) {

@@ -311,7 +311,7 @@ TEST(CheckMemory, limits_a_run_to_the_free_memory_of_the_gpu) {
   } catch (const OutOfMemoryError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("but the GPU has "), std::string::npos) << text;
-    EXPECT_NE(text.find("Start it as: "), std::string::npos) << text;
+    EXPECT_NE(text.find("Start the run with: "), std::string::npos) << text;
   }
 }
 
@@ -338,7 +338,7 @@ TEST(CheckMemory, reports_what_would_fit) {
   } catch (const OutOfMemoryError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("but this machine has"), std::string::npos) << text;
-    EXPECT_NE(text.find("Start it as: "), std::string::npos) << text;
+    EXPECT_NE(text.find("Start the run with: "), std::string::npos) << text;
     EXPECT_TRUE(text.find("--batch-size ") != std::string::npos ||
                 text.find("--activation-checkpointing block") != std::string::npos)
         << text;

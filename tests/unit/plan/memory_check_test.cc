@@ -19,10 +19,10 @@ TEST(WithinMemory, ReportsWhatFitsAndWhatFailed) {
   const auto refuses = []() -> std::string {
     throw OutOfMemoryError("memory", "the run needs more", "With --batch-size 1 it fits");
   };
-  const auto agrees = [] { return std::string("Start it as: tessera train --batch-size 1"); };
+  const auto agrees = [] { return std::string("Start the run with: tessera train --batch-size 1"); };
   EXPECT_EQ(text_of(refuses, fails),
             "memory: the run needs more. With --batch-size 1 it fits. What failed: GPU memory: none left");
-  EXPECT_EQ(text_of(agrees, fails), "GPU memory: none left. Start it as: tessera train --batch-size 1");
+  EXPECT_EQ(text_of(agrees, fails), "GPU memory: none left. Start the run with: tessera train --batch-size 1");
   EXPECT_EQ(text_of(refuses, [] { return 1; }), "done");
 }
 

@@ -137,8 +137,8 @@ TEST_F(Sweep, entries_and_exclusions) {
                                        "a,nproc=2,strategy=full_shard", "large", "other-42"));
   EXPECT_EQ(runs[3].output_dir, "runs/s/large");
   EXPECT_THAT(error_of("exclude = [{nproc = 3}]\n[matrix]\nnproc = [1, 2]\n"),
-              HasSubstr("s.toml:1: exclude: fits no combination of the matrix"));
-  EXPECT_THAT(error_of("exclude = [{nproc = 1}]\n[matrix]\nnproc = [1]\n"), HasSubstr("exclude leaves no run"));
+              HasSubstr("s.toml:1: exclude: matches no combination of the matrix"));
+  EXPECT_THAT(error_of("exclude = [{nproc = 1}]\n[matrix]\nnproc = [1]\n"), HasSubstr("exclude removes every run"));
 }
 
 TEST_F(Sweep, names_folders_and_repeats) {
@@ -152,8 +152,8 @@ TEST_F(Sweep, names_folders_and_repeats) {
   const RunFlags folder = {{find_setting("output_dir"), "elsewhere"}};
   EXPECT_EQ(expanded("[matrix]\nlr = [1, 2]\n", folder)[0].output_dir, "elsewhere/lr=1.0");
   EXPECT_EQ(expanded("[matrix]\ndataset = [\"a/b c.json\", \"d\"]\n")[0].name, "dataset=a-b-c.json");
-  EXPECT_THAT(error_of("repeats = 2\n[matrix]\nseed = [1, 2]\n"), HasSubstr("repeats sets it too"));
-  EXPECT_THAT(error_of("name = \"{nproc\"\n"), HasSubstr("brace without a partner"));
+  EXPECT_THAT(error_of("repeats = 2\n[matrix]\nseed = [1, 2]\n"), HasSubstr("repeats sets the seeds too"));
+  EXPECT_THAT(error_of("name = \"{nproc\"\n"), HasSubstr("unmatched brace"));
   EXPECT_THAT(error_of("name = \"{ranks}\"\n"), HasSubstr("{ranks} is not a setting"));
   EXPECT_THAT(error_of("name = \"../x\"\n"), HasSubstr("the name of a run is"));
   EXPECT_THAT(error_of("name = \"same\"\n[matrix]\nnproc = [1, 2]\n"),
@@ -197,7 +197,7 @@ TEST_F(Sweep, errors_of_the_file) {
       {"matirx = 1\n", "s.toml:1: matirx: unknown key of a sweep. Did you mean \"matrix\"?"},
       {"base = \"none.toml\"\n", "s.toml:1: base: the recipe none.toml does not exist. Paths"},
       {"base = 1\n", "must be a text"},
-      {"recipes = [\"n*.toml\"]\n", "s.toml:1: recipes: no recipe fits \"n*.toml\""},
+      {"recipes = [\"n*.toml\"]\n", "s.toml:1: recipes: no recipe matches \"n*.toml\""},
       {"recipes = [\"a.toml\", \"*.toml\"]\n", "a.toml is named twice"},
       {"base = \"a.toml\"\nrecipes = [\"a.toml\"]\n", "has both base and recipes"},
       {"base = \"a.toml\"\n", "a.toml:1: leraning_rate: unknown setting"},

@@ -36,7 +36,7 @@ TEST(GpuRecord, EachNumberIsTheHighestOfTheRanks) {
 }
 
 TEST(GpuRecord, IsALineOfTheEndTable) {
-  EXPECT_EQ(gpu_line(gpu_record(usage_of(0x1p30, 300))), "2.00 GiB at most; on average 50 % busy, 450 W");
+  EXPECT_EQ(gpu_line(gpu_record(usage_of(0x1p30, 300))), "peak 2.00 GiB; on average 50 % busy, 450 W");
 }
 
 }  // namespace
