@@ -331,9 +331,9 @@ def clocks():
 
 def measured_rates(tessera):
     """Returns bytes per second of copies from and to the GPU with pinned memory, measured in a separate process, and of
-    AdamW alone on the CPU. Returns None if the program's folder has no ops_bench, or if a measurement failed.""" out =
-    output_of(sys.executable, __file__, "--measure-copies") for line in
-    output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
+    AdamW alone on the CPU. Returns None if the program's folder has no ops_bench, or if a measurement failed."""
+    out = output_of(sys.executable, __file__, "--measure-copies")
+    for line in output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
         if out and line.startswith("adamw, bf16 "):
             return json.loads(out) | {"adamw": 1e9 * float(line.split()[-2])}  # the median
     return None
