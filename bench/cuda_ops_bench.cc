@@ -177,7 +177,7 @@ double norms(Bench& bench, int64_t N) {
                           [&] { k.layer_norm_forward(x, weight, bias, 1e-5, y, stats); });
   sum += bench.line(fmt::format("layer norm backward {}", N), 0, 5 * row,
                     [&] { k.layer_norm_backward(y, x, weight, bias, stats, residual, d_x, d_weight, d_bias, again); });
-  sum *= 2;  // a block has two
+  sum *= 2;  // a block has two norms
   bench.clear();
   return sum;
 }
