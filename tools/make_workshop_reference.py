@@ -7,7 +7,7 @@
 The Hugging Face Trainer runs each job on the bundled rows, with the prompts, labels, padding, collators and arguments
 of the workshop's scripts. Two things differ from the scripts. The rows come in file order, because only the Trainer can
 reproduce the order of its shuffled sampler. Dropout is off. Each job runs in fp32 and in fp64. The difference between
-the two shows the rounding error of each step. The test derives its tolerance from this error.
+the two results shows the rounding error of each step. The test derives its tolerance from this error.
 """
 import json
 import os
