@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests that need GPUs. Uses an existing build. The tests cover kernels, parity with transformers,
-# collectives and the engine on 1, 2 and 4 ranks (which share the GPUs if the machine has fewer), precisions, memory,
-# resume, ranks and their failures, and the sanitizer on the small models.
+# collectives and the engine on 1, 2 and 4 ranks (ranks share GPUs if there are more ranks than GPUs), precisions,
+# memory, resume, ranks and their failures. compute-sanitizer checks the small models.
 #   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]      WORD: a part of a printed name
 set -uo pipefail
 cd "$(dirname "$0")/.."
