@@ -1,9 +1,9 @@
 // Measures the bandwidth of collectives and of memory: mpirun -n 2 --bind-to none comm_bench [MIB]
 //
-// GB/s counts the bytes that a rank receives from the others: (R−1)/R of the full array for R ranks, twice as many for
-// all_reduce, and the full array for broadcast. Collectives cannot be faster than memory, because each rank must at
-// least write the bytes that it receives. The memcpy for comparison runs on all ranks at the same time, because the
-// ranks of a node share the bandwidth of its memory.
+// GB/s counts the bytes that a rank receives from the other ranks. For R ranks, these are (R−1)/R of the full array,
+// twice as many bytes for all_reduce, and the full array for broadcast. Collectives cannot be faster than memory,
+// because each rank must at least write the bytes that it receives. The memcpy for comparison runs on all ranks at the
+// same time, because the ranks of a node share the bandwidth of its memory.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares Tessera's AdamW on the CPU, for offloaded states, with those of torch and DeepSpeed. See README.md.
+"""Compares the AdamW that Tessera runs on the CPU for offloaded states with torch's and DeepSpeed's AdamW. See
+README.md.
 
     bench/cpu_adamw.py [--ops-bench build/ops_bench] [--repeat 3]
 

@@ -79,7 +79,7 @@ def make_environment(folder):
 
 
 def memory_kib(path, key):
-    """Returns a field of /proc/meminfo or /proc/PID/status; 0 if it does not exist (the process has just ended)."""
+    """Returns a field of /proc/meminfo or /proc/PID/status, or 0 if the process has ended and the field is missing."""
     try:
         for line in Path(path).read_text().splitlines():
             if line.startswith(key + ":"):

@@ -58,9 +58,9 @@ class Bench {
   }
   void clear() { buffers_.clear(); }
 
-  // Prints a line. Returns microseconds per call, or 0 if the filter excludes the line. `flops` and `bytes`: the
-  // operations and the memory traffic that a call needs. At the GPU's greatest speeds, one of the two takes longer. The
-  // line shows the rate of that one.
+  // Prints a line. Returns microseconds per call, or 0 if the filter excludes the line. `flops` and `bytes` are the
+  // operations and the memory traffic that a call needs. If the operations take longer than the traffic at the GPU's
+  // greatest speeds, the line shows the rate in TF/s. Otherwise it shows the rate in TB/s.
   double line(const std::string& name, double flops, double bytes, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return 0;
     const double us = time_us(call);
@@ -114,7 +114,8 @@ class Bench {
   std::vector<Buffer> buffers_;
 };
 
-// Measures a linear layer: its three products, and the sum for its bias. Returns the microseconds of all four.
+// Measures a linear layer: its three products, and the sum for its bias. Returns the sum of the four times in
+// microseconds.
 double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int64_t out, bool gelu, bool residual,
               DType gradient) {
   Kernels& k = bench.kernels();
@@ -176,7 +177,7 @@ double norms(Bench& bench, int64_t N) {
                           [&] { k.layer_norm_forward(x, weight, bias, 1e-5, y, stats); });
   sum += bench.line(fmt::format("layer norm backward {}", N), 0, 5 * row,
                     [&] { k.layer_norm_backward(y, x, weight, bias, stats, residual, d_x, d_weight, d_bias, again); });
-  sum *= 2;  // a block has two
+  sum *= 2;  // a block has two norms
   bench.clear();
   return sum;
 }

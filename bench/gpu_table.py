@@ -3,13 +3,13 @@
 
   bench/gpu_table.py [--tessera build/tessera] [--dataset xquad.en.json] [--budget SECONDS] [--repeat 3] [--only WORD[,WORD]]
 
-Needs only python3. The data are random words from a fixed seed; --dataset adds the row of real questions. Weights are
-random, with the shapes of bloom-560m and bloom-7b1. If a row needs more GPUs than the machine has, it does not run, and
-the table says so. First, every row runs once. As long as the budget allows, rows run again until each has --repeat runs
-(bloom-7b1 runs only once). The table shows medians. The rate of a training run counts the steps after the warm-up. Its
-memory is the peak of Tessera's ledger on the GPU, without the CUDA context. The table goes to standard output as
-Markdown, progress to standard error. The values of the peers were measured on H200 GPUs (docs/performance.md).
---try-out tests this script without a GPU: it runs a tiny model for a few steps on the CPU.
+Needs only python3. The data are random words from a fixed seed; --dataset adds a row for real questions to the table.
+Weights are random, with the shapes of bloom-560m and bloom-7b1. If a row needs more GPUs than the machine has, it does
+not run, and the table says so. First, every row runs once. As long as the budget allows, rows run again until each has
+--repeat runs (bloom-7b1 runs only once). The table shows medians. The rate of a training run counts the steps after the
+warm-up. Its memory is the peak of Tessera's ledger on the GPU, without the CUDA context. The table goes to standard
+output as Markdown, progress to standard error. The values of the peers were measured on H200 GPUs
+(docs/performance.md). --try-out tests this script without a GPU: it runs a tiny model for a few steps on the CPU.
 """
 import argparse
 import ctypes
@@ -118,8 +118,8 @@ def floor_s(row, rows):
         return None
     layers, width, vocabulary = SHAPES[row.model]
     blocks, root = 12 * layers * width * width, vocabulary * width
-    # If the parameters are kept on the host, the GPU gets those of blocks twice per step: for forward and for backward.
-    # Otherwise, it gets the new parameters once, after the update.
+    # If the parameters are kept on the host, the GPU gets the parameters of blocks twice per step: for forward and for
+    # backward. Otherwise, it gets the new parameters once, after the update.
     brought = root + (2 if "parameters" in " ".join(row.options) else 1) * blocks
     return {**compute,
             "gradients to the host, 2 bytes each": 2 * (blocks + root) / rates["to_host"],
@@ -331,7 +331,7 @@ def clocks():
 
 def measured_rates(tessera):
     """Returns bytes per second of copies from and to the GPU with pinned memory, measured in a separate process, and of
-    AdamW alone on the CPU. Returns None if the program's folder has no ops_bench, or if it failed."""
+    AdamW alone on the CPU. Returns None if the program's folder has no ops_bench, or if a measurement failed."""
     out = output_of(sys.executable, __file__, "--measure-copies")
     for line in output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
         if out and line.startswith("adamw, bf16 "):

@@ -35,7 +35,7 @@ void buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
   *max_records = 0;
 }
 
-// CUDA 12's records. The fields used here have the same offsets in CUDA 13's.
+// CUDA 12's records. The fields used here have the same offsets in CUDA 13's records.
 using KernelRecord = CUpti_ActivityKernel9;
 using CopyRecord = CUpti_ActivityMemcpy5;
 

@@ -5,9 +5,9 @@
 
 Weights are random. The data are random words from a fixed seed; every token has a loss. Rates count the steps after the
 warm-up. Tessera's memory is the peak of its ledger without the CUDA context; the peer's memory is the peak of PyTorch's
-allocator. --peer names a script that prints a line "PEER {json}" with tokens_s, peak_MiB and mfu. It has the options
---size, --bs, --seq, --steps, --warm, --compile, --liger and --autocast. Without --peer, only Tessera runs. For
-generation, this script itself runs transformers as the peer.
+allocator. --peer names a script that prints a line "PEER {json}" with tokens_s, peak_MiB and mfu. This script must
+accept the options --size, --bs, --seq, --steps, --warm, --compile, --liger and --autocast. Without --peer, only Tessera
+runs. For generation, llama_table.py itself runs transformers as the peer.
 """
 import argparse
 import json

@@ -6,7 +6,7 @@
 
 Both sides fine-tune the quickstart's model in every precision, which takes one or two minutes. Needs torch and
 transformers in this Python. With --shape, the model has this shape, random weights, and the quickstart's tokenizer.
-Draws the file of --svg. Prints the table to standard output as Markdown, and progress to standard error.
+Draws the losses into the file of --svg. Prints a table to standard output as Markdown, and progress to standard error.
 """
 import argparse
 import json
@@ -87,7 +87,7 @@ def make_steps(rows, steps, tokenizer, device):
 
 def run_transformers(device, precision, steps, folder):
     """Runs the Trainer's computation as a plain loop. In 16 bits, uses autocast with fp32 weights. Returns a dictionary
-    with the keys of run_tessera's."""
+    with the same keys as run_tessera() does."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).train()
     matrices, others = [[p for p in model.parameters() if (p.ndim > 1) == of] for of in (True, False)]

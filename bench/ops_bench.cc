@@ -98,8 +98,8 @@ class Bench {
   }
   // Operations per second of BLAS for a product of 1024 x 1024 x 1024.
   double flops_per_s();
-  // The shortest time of a copy that reads and writes `bytes` in total. Its arrays fit into the same caches as the
-  // arrays of the measured call.
+  // The shortest time of a copy that reads and writes `bytes` in total. The arrays of the copy fit into the same caches
+  // as the arrays of the measured call.
   double copy_s(double bytes) {
     const size_t kept = buffers_.size();
     const auto count = std::max<int64_t>(1, static_cast<int64_t>(bytes / 8));
@@ -118,7 +118,7 @@ class Bench {
   std::vector<Buffer> buffers_;
 };
 
-// The kernels set BLAS to one thread. For OpenBLAS, this sets another number. Other libraries keep one thread.
+// The kernels set BLAS to one thread. This function sets another number of threads, but only for OpenBLAS.
 void set_blas_threads(int count) {
   if (void* function = dlsym(RTLD_DEFAULT, "openblas_set_num_threads")) {
     reinterpret_cast<void (*)(int)>(function)(count);

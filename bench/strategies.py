@@ -5,10 +5,10 @@
                       [--repeat 3] [--batch-size 8] [--grad-accum 2] [--strategies no_shard full_shard …]
                       [--words "--objective causal_lm …"]
 
-In each of --repeat turns, the baseline (one rank with all threads) and every strategy on --nproc ranks run once. The
-output shows the median rate of each, and the median, minimum and maximum of its ratios to the baseline of the same
-turn. All runs have the same global batch: --batch-size samples x --grad-accum micro-batches. Weights are random. The
-tokenizer is the quickstart's.
+In each of --repeat turns, the baseline (one rank with all threads) and every strategy on --nproc ranks run once. For
+the baseline and each strategy, the output shows the median of the speeds. It also shows the median, minimum and maximum
+of the ratios: the speed in a turn, divided by the speed of the baseline in the same turn. All runs have the same global
+batch: --batch-size samples x --grad-accum micro-batches. Weights are random. The tokenizer is the quickstart's.
 """
 import argparse
 import json

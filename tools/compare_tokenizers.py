@@ -7,7 +7,7 @@
       trains tokenizers of the shapes of BLOOM, GPT-2, Llama 2 and 3, Mistral, Gemma and Qwen 2 on contexts, questions
       and answers of SQuAD files. The unit test then compares the ids and the decoded texts of these texts, of random
       Unicode and of invalid UTF-8. Prints the encoding speed of Tessera and of the library on the contexts, with one
-      thread each. Also compares the trainers.
+      thread each. Also compares the vocabularies that Tessera and the library learn from these texts.
 
 If this interpreter lacks the library, the script installs it into a virtual environment (--venv), which it creates
 if necessary.
@@ -101,7 +101,7 @@ def to_json(tokenizer, merges_as_strings=False, **model):
 
 
 def shapes(texts, vocab_size):
-    """Returns the well-known kinds: name -> text of a tokenizer.json."""
+    """Returns tokenizers like those of well-known models: name -> text of a tokenizer.json."""
     from tokenizers import AddedToken, normalizers, pre_tokenizers, processors
     sequence = pre_tokenizers.Sequence
     bloom = train(texts, vocab_size, sequence([split(BLOOM), byte_level()]))
@@ -140,7 +140,7 @@ def shapes(texts, vocab_size):
 
 
 def framed(before="", after=""):
-    """Returns the post-processor of a template. Its ids are those of the special tokens in train()."""
+    """Returns the post-processor of a template. Its tokens have the same ids as the special tokens of train()."""
     from tokenizers import processors
     tokens = [(token, ("<unk>", "<s>", "</s>", "<pad>").index(token)) for token in (before, after) if token]
     single = f"{before} $A {after}".strip()
@@ -269,7 +269,7 @@ def fnv(data):
 
 
 def sweeps():
-    """Returns the library's classes and normal forms of all code points, each as its size and FNV-1a hash."""
+    """Returns the size and FNV-1a hash of each class and normal form that the library gives all code points."""
     from tokenizers import normalizers, pre_tokenizers
     codes, result = code_points(), []
     chunks = [codes[begin:begin + 4096] for begin in range(0, len(codes), 4096)]

@@ -53,7 +53,7 @@ class Subject:
 
     def __init__(self, title, file, columns, rows=None, about=None, names=None):
         self.title, self.file, self.columns, self.about = title, file, columns, about
-        self.rows = rows or (lambda row: True)  # which rows
+        self.rows = rows or (lambda row: True)  # whether the summary shows a row
         self.names = names or {}  # shorter headings of columns
 
 
@@ -268,7 +268,7 @@ def summary_table(subject):
 
 
 def part_row(part):
-    """Returns the cells for the first row with this name in the file, with the value of the peer."""
+    """Returns the cells of a part: Tessera's value, and the peer's value if the part has a peer."""
     result = load(part.file)
     row, peer = (next(row for row in result["rows"] if row["name"] == name) for name in (part.row, part.peer_row))
     machine, commit = (row.get(key) or result[key] or MISSING for key in ("machine", "commit"))
@@ -308,7 +308,7 @@ def figures():
     return markdown(lines)
 
 
-# Tables in hand-written documents: document, name in the comments, text.
+# Tables in hand-written documents: the document, the name in its comments, a function that makes the table.
 PARTS = [
     ("README.md", "figures", figures),
     ("README.md", "llama", lambda: summary_table(

@@ -216,7 +216,8 @@ class Writer:
         self.names = Names(lists, world, self.dice)
 
     def _fresh(self, taken, draw, is_name):
-        """Draws a value that shares no word with earlier values, or a name that shares no start of a word with them.
+        """Draws a value that shares no word with earlier values. If is_name, draws a name: none of its words begins
+        with the same three letters as a word of an earlier name.
 
         Each question therefore has only one answer.
         """
@@ -229,7 +230,8 @@ class Writer:
                 return value
 
     def things(self, short=False):
-        """Returns things of one kind with facts of the same few kinds. Each thing is a distractor for the others."""
+        """Returns things of one kind with facts of the same few kinds. In a question about one thing, the facts of the
+        other things are possible wrong answers."""
         dice, taken = self.dice, {}
         kind = dice.pick(self.kinds)
         count = dice.pick([2, 2, 2, 3, 3, 4])
@@ -252,7 +254,8 @@ class Writer:
         return things
 
     def _portrait(self, thing):
-        """Returns sentences about one thing. The first uses its name, later ones a pronoun, a noun or the name."""
+        """Returns sentences about one thing. The first sentence names it; later ones use a pronoun, a noun or the
+        name."""
         dice, sentences, how = self.dice, [], "name"
         if dice.chance(0.25):
             sentences.append((capital(thing.fill(dice.pick(thing.kind.open))), []))
@@ -270,7 +273,7 @@ class Writer:
         return sentences
 
     def passage(self, things):
-        """Returns [(sentence, its facts)]: one thing after the other, or all mixed."""
+        """Returns [(sentence, its facts)]: one thing after the other, or all things mixed."""
         dice = self.dice
         if dice.chance(0.65):
             return [sentence for thing in dice.shuffled(things) for sentence in self._portrait(thing)]
@@ -326,7 +329,8 @@ class Writer:
         return " ".join(part for part in parts if part)
 
     def _listen(self, sentences, wanted):
-        """Returns a question and sentences, each with a remark: does it answer the question? The last one does."""
+        """Returns a question, and sentences up to the first one that answers it. A remark after each sentence says
+        whether it does."""
         dice = self.dice
         question, answer = self.question(wanted)
         no, yes = dice.pick(NOT_YET), dice.pick(FOUND)

@@ -39,7 +39,7 @@ def bar(x, y, length, style):
 
 
 def row(y, comparison, speed_scale):
-    """Returns two bars for speed and two for memory, both relative to the peer."""
+    """Returns two bars for speed and two for memory. Their lengths are relative to the peer's values."""
     c, speed_x, memory_x = comparison, MARGIN + LABEL_WIDTH, MARGIN + LABEL_WIDTH + PANEL_WIDTH + GAP
     lower, ours, theirs = y + BAR + 2, y + BAR - 3, y + 2 * BAR - 1
     speed = c.speed_ratio * speed_scale

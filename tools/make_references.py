@@ -207,9 +207,10 @@ def greedy(model, prompt):
 
 
 def choose_prompts(model, generator, vocab):
-    """Returns two prompts whose output ends with </s>, and three of 1, 5 and 9 tokens whose output does not.
+    """Returns two prompts whose output ends with </s>, and three prompts of 1, 5 and 9 tokens whose output does not.
 
-    Each is (prompt, output). At no step are the two largest logits so close that rounding could decide the token.
+    Each result is (prompt, output). At no step are the two largest logits so close that rounding could decide the
+    token.
     """
     ending, others = [], {}
     for i in range(2000):

@@ -5,9 +5,9 @@
     .venv-references/bin/python tools/make_workshop_reference.py
 
 The Hugging Face Trainer runs each job on the bundled rows, with the prompts, labels, padding, collators and arguments
-of the workshop's scripts. Two things differ. The rows come in file order, because only the Trainer can reproduce the
-order of its shuffled sampler. Dropout is off. Each job runs in fp32 and in fp64. The difference between the two shows
-the rounding error of each step. The test derives its tolerance from this error.
+of the workshop's scripts. Two things differ from the scripts. The rows come in file order, because only the Trainer can
+reproduce the order of its shuffled sampler. Dropout is off. Each job runs in fp32 and in fp64. The difference between
+the two results shows the rounding error of each step. The test derives its tolerance from this error.
 """
 import json
 import os
@@ -71,7 +71,8 @@ def separate_labels(tok, count, length):
 
 
 def prompts_alone(tok, count, length):
-    """Returns the samples of the custom model. Its scripts remove the labels, and the collator copies the input."""
+    """Returns the samples of the custom model. Its scripts remove the labels. The collator then uses the input as
+    labels."""
     samples = [encode(tok, prompt, length) for prompt, _ in rows(count)]
     # The custom model's attention also reads padding, so only rows without padding can be compared.
     assert all(all(sample["attention_mask"]) for sample in samples), "a row has padding: reduce the length"

@@ -4,8 +4,8 @@
   tools/make_workshop_tables.py            write them, between the "begin" and "end" comments of the page
   tools/make_workshop_tables.py --check    exit with 1 if the page is not what this script makes
 
-bench/workshop.py makes the files: plan.json, small.json, gpus.json and peers.json. The last two are from machines with
-GPUs. The tables need only the first two.
+bench/workshop.py makes the files: plan.json, small.json, gpus.json and peers.json. gpus.json and peers.json are from
+machines with GPUs. plan.json and small.json are required; the other two files are optional.
 """
 import argparse
 import json

@@ -30,7 +30,7 @@ class SimpleGpt(nn.Module):
             return self.lm_head(self.transformer(self.token_embedding(ids), mask=mask, is_causal=True))
 
     def save_pretrained(self, folder):
-        """Writes config.json and model.safetensors. Omits the head's weight, which is the embedding's."""
+        """Writes config.json and model.safetensors. Omits the head's weight, because it is the embedding's weight."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(self.config, indent=2) + "\n")
@@ -39,7 +39,8 @@ class SimpleGpt(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder):
-        """Reads these files. Raises an error if a tensor is missing, unexpected or has a wrong shape."""
+        """Reads config.json and model.safetensors. Raises an error if a tensor is missing, unexpected or has a wrong
+        shape."""
         config = json.loads((Path(folder) / "config.json").read_text())
         names = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", "max_length", "dropout")
         model = cls(**{name: config[name] for name in names})
