@@ -1,13 +1,7 @@
 #!/usr/bin/env bash
-<<<<<<< HEAD
 # Runs the tests that need GPUs, on an existing build: kernels, parity with transformers, precisions, memory, resume,
 # failures of ranks, and small models under the sanitizer. Collectives and the engine run with 1, 2 and 4 ranks. If the
 # machine has fewer GPUs than ranks, several ranks use one GPU.
-=======
-# Runs the tests that need GPUs. Uses an existing build. The tests cover kernels, parity with transformers,
-# collectives and the engine on 1, 2 and 4 ranks (ranks share GPUs if there are more ranks than GPUs), precisions,
-# memory, resume, ranks and their failures. compute-sanitizer checks the small models.
->>>>>>> p5-1
 #   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]      WORD: a part of a printed name
 set -uo pipefail
 cd "$(dirname "$0")/.."
