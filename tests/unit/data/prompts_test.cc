@@ -179,7 +179,7 @@ TEST(Prompts, TheAnswerStandsInTheMiddleOfTheWindow) {
   const std::string text = decode_pairs(sample.ids);
   const auto before = static_cast<int64_t>(text.find(" w100") - text.find("Context:") - 8);
   const auto behind = static_cast<int64_t>(text.find(" Answer:") - text.find("w101") - 4);
-  EXPECT_LE(std::abs(before - behind), 6);  // at most one word: three tokens of up to two bytes
+  EXPECT_LE(std::abs(before - behind), 6);  // in bytes: about one word, which has 3 tokens of up to 2 bytes
 }
 
 TEST(Prompts, ContextThatJustFitsIsComplete) {
@@ -285,7 +285,7 @@ TEST(LongTexts, SplitTruncateAndSkip) {
   using ::testing::ElementsAre;
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 3).samples), ElementsAre("aa bb", " cc d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 8).samples), ElementsAre("aa bb cc dd</s>"));
-  // The end token alone would be a sample without a target, so the last sample gets one more token.
+  // The end token alone would be a sample without a target. So the token before it also moves to the last sample.
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 7).samples), ElementsAre("aa bb cc d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 2).samples), ElementsAre("aa b", "b c", "c d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::truncate, 7).samples), ElementsAre("aa bb cc dd"));

@@ -63,8 +63,9 @@ TEST(Llama, KnownShapesHaveTheirPublishedParameters) {
   }
 }
 
-// For the kernels, the projections of queries, keys and values are one tensor. The projections gate and up are another.
-// This also holds if their sizes are not multiples of the alignment.
+// The kernels use the projections of queries, keys and values as one tensor, and the projections gate and up as another
+// tensor. So k_proj, v_proj and up_proj follow the tensor before them without a gap, even if the size of that tensor is
+// not a multiple of the alignment.
 TEST(Llama, JoinsTensorsWithoutGaps) {
   for (const char* type : {"llama", "qwen2", "qwen3"}) {
     const auto device = make_counting_device();
