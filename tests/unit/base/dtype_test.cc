@@ -25,7 +25,7 @@ TEST(F16, RoundTripThroughF32KeepsEveryValue) {
 TEST(F16, RoundsToNearestTiesToEven) {
   EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 0x1p-11f)), 1.0f);                // halfway, down to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 3 * 0x1p-11f)), 1.0f + 0x1p-9f);  // halfway, up to even
-  EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                   // below 65520, which becomes infinity
+  EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                   // but 65520 becomes infinity
   EXPECT_TRUE(std::isinf(f16_to_f32(f32_to_f16(65520.0f))));
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1p-25f)), 0.0f);  // half of the smallest subnormal, down to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1.8p-25f)), 0x1p-24f);

@@ -76,7 +76,7 @@ TEST_F(Pending, ACallThatDoesNotReturnRuns) {
 struct Watch : testing::Test {
   WatchOptions options(double timeout_s) {
     return {.rank = 1, .timeout_s = timeout_s, .board = board.get(), .fail = [this](const CommunicationError& error) {
-              if (!failed.exchange(true)) failure.set_value(error.what());  // in a real run, it ends the process
+              if (!failed.exchange(true)) failure.set_value(error.what());  // in a run, fail() ends the process
             }};
   }
 

@@ -1,5 +1,5 @@
-// Tests the parts of `tessera nettest` that need no network: message sizes, bandwidths, data with known sums, pairs of
-// ranks, clock offsets and environment variables.
+// Tests the parts of `tessera nettest` and `tessera doctor` that need no network: message sizes, bandwidths, data with
+// known sums, pairs of ranks, clock offsets and environment variables.
 #include <gtest/gtest.h>
 
 #include <algorithm>

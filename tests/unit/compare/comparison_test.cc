@@ -119,8 +119,8 @@ TEST_F(ComparisonTest, EveryExperimentOfTheWorkshopHasACell) {
     }
   }
   EXPECT_EQ(workshop_tables().size(), 12u);
-  // The workshop has five more experiments, all on a single GPU: ZeRO stages 0 to 3 without offload, and pinned memory.
-  // The tables omit them.
+  // The workshop has five more experiments, which the tables omit. All five use a single GPU: ZeRO stages 0 to 3
+  // without offload, and pinned memory.
   EXPECT_EQ(experiments.size(), 34u);
 }
 

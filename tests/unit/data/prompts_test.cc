@@ -14,8 +14,9 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kEos = 7;
 
-// Imitates byte-level BPE. A piece is a space and the text up to the next space. Tokens are pairs of bytes within a
-// piece. As with BPE, the tokens of a word therefore depend on whether a space comes before it.
+// Imitates byte-level BPE. Each space of the text begins a new piece. The tokens are pairs of bytes within a piece; the
+// last token of a piece may be a single byte. As with BPE, the tokens of a word therefore depend on whether a space
+// comes before the word.
 std::vector<int32_t> encode_pairs(std::string_view text) {
   std::vector<int32_t> ids;
   for (size_t i = 0; i < text.size();) {
@@ -61,7 +62,7 @@ PromptOptions options_of(Objective objective, int64_t max_length = 512, Truncati
   return {.objective = objective, .truncation = truncation, .max_length = max_length, .eos_id = kEos};
 }
 
-// Returns the only sample of a row. Throws InputError if the row does not have exactly one.
+// Returns the only sample of a row. Throws InputError if the row has no sample or several samples.
 Sample encode_sample(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   EncodedRow row = encode_row(example, encode, options);
   if (row.samples.size() == 1) return std::move(row.samples[0]);

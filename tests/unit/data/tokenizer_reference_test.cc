@@ -40,8 +40,8 @@ void check_decode(const Tokenizer& tokenizer, const Json& expected) {
   EXPECT_EQ(tokenizer.decode(ids, true), expected.value("text_without_special", text)) << expected;
 }
 
-// Joined, the parts that a stream returns give the complete text. After each id, the parts so far consist of complete
-// characters and are a prefix of the complete text.
+// Checks a TextStream, which returns a part of the text after each id. Each part consists of complete characters. The
+// parts up to any id are a prefix of the complete text. All parts together are the complete text.
 void check_stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
   TextStream stream(tokenizer, skip_special);
   std::string text;
@@ -83,8 +83,8 @@ void check_streams(const Tokenizer& tokenizer, const Json& cases, uint64_t seed)
   }
 }
 
-// Joined, the bytes of the tokens give the decoded text. Some decoders drop a space at the start, so the bytes may have
-// one more space there.
+// Checks that the bytes of all tokens together are the decoded text. Some decoders drop a space at the start of the
+// text. The bytes may therefore start with one more space.
 void check_bytes(const Tokenizer& tokenizer, const Json& expected) {
   std::string bytes;
   for (const auto id : expected["ids"].get<std::vector<int32_t>>()) bytes += tokenizer.bytes_of(id);

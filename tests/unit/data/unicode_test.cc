@@ -51,7 +51,7 @@ std::vector<std::string> all_code_points() {
   return texts;
 }
 
-// Returns the characters that `pattern` matches. The pattern must match single characters.
+// Returns the characters that `pattern` matches, as one text. Each match of the pattern must be one character.
 std::string matched(const std::string& pattern, const std::vector<std::string>& texts) {
   const auto matcher = make_regex_matcher(pattern, "test");
   std::string result;

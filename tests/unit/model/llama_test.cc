@@ -97,7 +97,7 @@ TEST(Llama, ReadsItsConfiguration) {
                                          {"rope_theta", 5e5}});
   EXPECT_EQ(a.kv_heads(), 2);
   EXPECT_EQ(a.head_dim(), 6);
-  EXPECT_EQ(a.attention_channels(), 24);  // not hidden_size
+  EXPECT_EQ(a.attention_channels(), 24);  // 4 heads of 6 channels; hidden_size is 12
   EXPECT_TRUE(a.qkv_bias && a.o_bias && !a.mlp_bias && !a.head_norms && !a.tied_head);
   EXPECT_EQ(a.activation, Activation::gelu_tanh);
   EXPECT_EQ(a.layer_norm_epsilon, 1e-3);

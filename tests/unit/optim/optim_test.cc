@@ -82,7 +82,7 @@ TEST(Updates, AcceptOnlyFiniteNumbers) {
 }
 
 TEST(Divergence, IsALossFarAboveAnUntrainedModels) {
-  constexpr int64_t kVocabulary = 250'880;  // ln: 12.4
+  constexpr int64_t kVocabulary = 250'880;  // its logarithm, 12.4, is the loss of an untrained model
   EXPECT_FALSE(has_exploded(14, 12.5, kVocabulary));
   EXPECT_FALSE(has_exploded(120, 2.5, kVocabulary));  // a spike of a pretrained model's loss
   EXPECT_TRUE(has_exploded(130, 2.5, kVocabulary));

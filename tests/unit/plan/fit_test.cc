@@ -32,7 +32,7 @@ WorkBounds work_of(const Settings& s) {
 
 FitRequest request(int world_size, int64_t device_bytes) {
   FitRequest r{.config = small_config(), .settings = {}, .fixed = {}, .work_of = work_of, .rank = {}, .limits = {}};
-  r.settings.grad_accum = 3;  // with the default batch size of 4: 12 samples per rank
+  r.settings.grad_accum = 3;  // with the default batch size of 4: 12 samples per rank and step
   r.rank.world_size = r.rank.ranks_per_node = world_size;
   r.rank.device = DeviceKind::cuda;
   r.limits.device_bytes = device_bytes;
@@ -200,7 +200,7 @@ TEST(Fit, costs_follow_the_stated_model) {
   // is not gathered again.
   EXPECT_GT(cost_of("none", full, 1, false).communication_s, 6 * plain.communication_s);
   EXPECT_LE(cost_of("none", full, 1, false).communication_s, 12 * plain.communication_s);
-  // More offload costs more, and files cost most.
+  // Offload of more kinds of state costs more. Offload to files costs most.
   const double optimizer = cost_of("optimizer", full, 12, false).offload_s;
   const double all = cost_of("optimizer,gradients,parameters", full, 12, false).offload_s;
   EXPECT_LT(0, optimizer);
@@ -257,8 +257,8 @@ TEST(Fit, offloads_to_files_within_the_disk) {
   }
   ASSERT_TRUE(files);
   EXPECT_EQ(files->settings.offload_dir, "offload");
-  // The files hold at least both moments, which take 8 bytes per parameter. Parameters and gradients in files take 4
-  // more bytes each. The upper limit leaves some space for padding.
+  // The files hold at least both moments of AdamW, which take 8 bytes per parameter. The parameters take 4 more bytes
+  // if they are in files, and so do the gradients. The upper limit leaves some space for padding.
   EXPECT_GE(files->plan.file_bytes, 8 * files->plan.num_parameters);
   EXPECT_LE(files->plan.file_bytes, 21 * files->plan.num_parameters);
   r.limits.device_bytes = files->plan.peak_bytes();
