@@ -68,7 +68,7 @@ TEST(Flags, an_empty_value_takes_nothing_else) {
   const ParsedFlags parsed =
       parse_flags({"--prompt=", "run.toml", "--tokenizer", "", "--json"}, kTrain, kAllGroups, {kTrain});
   EXPECT_EQ(parsed.config_file, "run.toml");
-  ASSERT_EQ(parsed.values.size(), 3u);  // in the order of declaration, not of the words
+  ASSERT_EQ(parsed.values.size(), 3u);  // in the order of the declared settings, not of the words
   EXPECT_EQ(parsed.values[0].first->name, "tokenizer");
   EXPECT_EQ(parsed.values[0].second, "");
   EXPECT_EQ(parsed.values[1].first->name, "prompt");

@@ -31,7 +31,7 @@ TEST(JobCommand, nodes_and_ranks_on_a_node_fit_the_run) {
       const Settings s = resources_of_job(with(job, kSlurm), with(run, kRanks | kSharding));
       EXPECT_EQ(s.nodes * ranks_on_a_node(s), ranks);
       EXPECT_EQ(ranks_on_a_node(s), most);
-      EXPECT_EQ(s.gpus_per_node, gpus > 0 ? ranks_on_a_node(s) : 0);  // one GPU per rank
+      EXPECT_EQ(s.gpus_per_node, gpus > 0 ? ranks_on_a_node(s) : 0);  // the job gets one GPU for each rank
       ++accepted;
     } catch (const UsageError&) {
       EXPECT_NE(ranks % most, 0);

@@ -49,8 +49,8 @@ TEST_F(Machine, KnowsTheFirstVersionOfControlGroups) {
   EXPECT_EQ(limits().cores, 1.5);
 }
 
-// A container sees its own control group as the root. But /proc/self/cgroup contains the group's path outside the
-// container.
+// In a container, the files of its own control group are directly in the root folder of the control groups. But
+// /proc/self/cgroup contains the path that the group has outside the container.
 TEST_F(Machine, KnowsAContainersControlGroup) {
   put("proc/self/cgroup", "11:memory:/docker/0123456789");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "3000000");

@@ -25,7 +25,7 @@ TEST(F16, RoundTripThroughF32KeepsEveryValue) {
 TEST(F16, RoundsToNearestTiesToEven) {
   EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 0x1p-11f)), 1.0f);                // halfway, down to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 3 * 0x1p-11f)), 1.0f + 0x1p-9f);  // halfway, up to even
-  EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                   // just below 65520, which rounds to infinity
+  EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                   // but 65520 becomes infinity
   EXPECT_TRUE(std::isinf(f16_to_f32(f32_to_f16(65520.0f))));
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1p-25f)), 0.0f);  // half of the smallest subnormal, down to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1.8p-25f)), 0x1p-24f);
@@ -46,9 +46,9 @@ TEST(F16, EveryValueMatchesItsFields) {
   }
 }
 
-// Converts arrays and compares them with converted single values. From D to f32, converts every 16-bit value. From f32
-// to D, converts floats with every sign, exponent and upper mantissa. D cannot hold the lowest `num_lost` bits of a
-// float. The values of these bits cover all cases of rounding.
+// Compares the conversion of arrays with the conversion of single values. From D to f32, converts every 16-bit value.
+// From f32 to D, converts floats with every sign, exponent and upper mantissa. D cannot hold the lowest `num_lost` bits
+// of a float. The test gives these bits six values, which cover all cases of rounding.
 template <DType D>
 void expect_arrays_convert_as_values(uint32_t num_lost) {
   std::vector<uint16_t> halves;
@@ -70,8 +70,8 @@ void expect_arrays_convert_as_values(uint32_t num_lost) {
   for (size_t i = 0; i < halves.size(); ++i) ASSERT_EQ(halves[i], Element<D>::store(floats[i])) << i;
 }
 
-// If the processor has conversion instructions, the conversion of arrays uses them. This test compares their results
-// with the portable code.
+// If the processor has instructions that convert f16, the conversion of arrays uses these instructions. The conversion
+// of single values uses portable code. Both must give the same results.
 TEST(F16, ArraysConvertLikeSingleValues) {
   expect_arrays_convert_as_values<DType::f16>(13);
 }
@@ -96,9 +96,10 @@ TEST(Bf16, ArraysConvertLikeSingleValues) {
   expect_arrays_convert_as_values<DType::bf16>(16);
 }
 
-// A rest is the part of a float that is lost when the float is rounded. Tests floats of every sign, exponent and upper
-// mantissa with each kind of rest, as single values and as arrays. If a float halfway between two bf16 values is
-// rounded to the smaller magnitude, the restored float is one f32 ulp smaller in magnitude.
+// A rest is the part of a float that is lost when the float is rounded to 16 bits. A bf16 and its rest together restore
+// the float. Tests floats of every sign, exponent and upper mantissa, each with six values of the lower 16 bits, as
+// single values and as arrays. One case is not exact: if a float is halfway between two bf16 values and is rounded to
+// the smaller magnitude, the restored float is one f32 ulp smaller in magnitude than the original float.
 TEST(Bf16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   std::vector<uint32_t> expected;
@@ -130,10 +131,11 @@ TEST(Bf16Rest, RestoresTheFloat) {
   }
 }
 
-// Tests floats of every sign, exponent and upper mantissa (10 bits, as in an f16) with each kind of rest, as single
-// values and as arrays. join() restores them exactly, with two exceptions. Below 2^-17, values are rounded to multiples
-// of 2^-40. Next to the midpoint of two subnormal f16s, values change by at most 2^-40. A joined value splits into the
-// same two parts again.
+// Tests floats of every sign, exponent and upper mantissa (10 bits, as in an f16), each with seven values of the lower
+// 13 bits, as single values and as arrays. join() computes each float from its f16 and its rest. The result equals the
+// original float, with two exceptions. Floats below 2^-17 are rounded to multiples of 2^-40. Floats next to the
+// midpoint of two subnormal f16s change by at most 2^-40. If the result is split again, its f16 and its rest are the
+// same as before.
 TEST(F16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   for (uint32_t upper = 0; upper < 1u << 19; ++upper) {

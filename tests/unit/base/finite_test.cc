@@ -11,8 +11,9 @@ namespace {
 
 constexpr DType kTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
 
-// Compares find_non_finite() with the conversion of each element. The values are random. In some arrays, values exceed
-// the range of f16 or f32, or one value is NaN or infinite.
+// Compares find_non_finite() with a plain search: convert each element to `as` and take the first one that is not
+// finite. The values are random. In some arrays, values exceed the range of f16 or f32, or one value is NaN or
+// infinite.
 TEST(FindNonFinite, AgreesWithConversion) {
   RandomStream random(3, 0);
   for (const DType from : kTypes) {

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tests with a folder that has the form of /proc.
+// Tests with a folder whose files have the names and the format of the files in /proc.
 class Processes : public testing::Test {
  protected:
   Processes() : proc_(fs::path(testing::TempDir()) / ("proc-" + std::to_string(getpid()))) { fs::remove_all(proc_); }
@@ -22,7 +22,8 @@ class Processes : public testing::Test {
     fs::create_directories(path.parent_path());
     std::ofstream(path) << text;
   }
-  // `ticks`: processor time in clock ticks. Half of it is system time.
+  // Writes the files of one process. `start`: its start time. `ticks`: its processor time. Both are in clock ticks.
+  // Half of the processor time is system time.
   void put(int pid, int start, int ticks, int resident_pages, const std::string& children = "", char state = 'S') {
     std::string line = std::to_string(pid) + " (a ) name) " + state;
     for (int field = 4; field < 14; ++field) line += " 7";
@@ -61,7 +62,7 @@ TEST_F(Processes, BusyTimeCountsSinceThePreviousSample) {
   tree.sample(100);
   put(10, 1, 8 * ticks_per_s_, 1, "11 12 ");
   put(11, 1, 1 * ticks_per_s_, 1);
-  put(12, 9, 50 * ticks_per_s_, 1);  // a new process: its time counts from its second sample on
+  put(12, 9, 50 * ticks_per_s_, 1);  // a new process: only the time after its first sample counts
   EXPECT_DOUBLE_EQ(tree.sample(102).cpu_percent, 150 + 50);
   put(12, 9, 51 * ticks_per_s_, 1);
   EXPECT_DOUBLE_EQ(tree.sample(104).cpu_percent, 50);

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// The expected words are known answers of Random123 (file kat_vectors, philox4x32-10).
+// The expected numbers come from the library Random123: the known answers for philox4x32-10 in its file kat_vectors.
 TEST(Philox, ReturnsTheKnownAnswers) {
   EXPECT_EQ(philox(0, 0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}),

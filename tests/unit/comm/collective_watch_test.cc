@@ -16,8 +16,9 @@ struct Pending : testing::Test {
     stream.put();
     pending.called(stream);
   }
-  // Calls PendingCollectives::look() `seconds` after the start. Returns "call: S" for the running collective. S is the
-  // time in seconds since look() first saw it run. Returns an empty text if no collective runs.
+  // Calls PendingCollectives::look() with a clock that is `seconds` after the start. Returns, for example,
+  // "all_gather of a: 3" if this collective runs, and look() first saw it running 3 seconds before. Returns an empty
+  // text if no collective runs.
   std::string look(double seconds) {
     const auto passed = [](double s) {
       return std::chrono::duration_cast<PendingCollectives::Clock::duration>(std::chrono::duration<double>(s));
@@ -46,7 +47,7 @@ TEST_F(Pending, TimeRunsWhileTheStreamIsInTheCollective) {
 }
 
 TEST_F(Pending, WorkBeforeACollectiveIsNotItsTime) {
-  stream.put();  // other work of this rank
+  stream.put();  // other work of this rank, which delays the collective
   collective("a", stream);
   EXPECT_EQ(look(1), "");
   EXPECT_EQ(look(100), "");

@@ -10,7 +10,7 @@ namespace tessera {
 
 class ManualStream final : public Stream {
  public:
-  // put() adds a piece of work. finish() completes all work so far.
+  // put() adds a piece of work to the stream. finish() completes all work that put() has added so far.
   void put() { ++*num_put_; }
   void finish() { *num_done_ = num_put_->load(); }
 
@@ -18,7 +18,7 @@ class ManualStream final : public Stream {
   void wait(const Event&) override {}
   void run(std::function<void()>) override {}
   void copy(View, View) override {}
-  // The handle of cudaStreamPerThread, which exists without a device.
+  // The handle cudaStreamPerThread. It is a constant, so it is valid without a GPU.
   void* native() const override { return reinterpret_cast<void*>(2); }
 
  private:

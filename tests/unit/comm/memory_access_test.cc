@@ -24,7 +24,7 @@ TEST(NearestCommon, InRandomTrees) {
   std::mt19937 random(5);
   for (int trial = 0; trial < 500; ++trial) {
     const int size = 3 + static_cast<int>(random() % 40);
-    std::vector<int> parents(static_cast<size_t>(size), 1);  // [p]: the parent of process p + 2, with a smaller id
+    std::vector<int> parents(static_cast<size_t>(size), 1);  // [p]: parent of process p + 2, with a smaller id
     for (int p = 1; p < size; ++p) parents[static_cast<size_t>(p)] = 1 + static_cast<int>(random() % (p + 1));
     const auto parent_of = [&](int pid) { return parents[static_cast<size_t>(pid - 2)]; };
     const auto descends = [&](int pid, int from) {

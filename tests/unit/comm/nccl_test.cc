@@ -32,8 +32,8 @@ class HostOfTwo final : public Communicator {
   void broadcast(View, int, Stream&, const char*) override {}
 };
 
-// Returns a function of the stand-in. Opens the stand-in before the program does: a later dlopen() of the same name
-// then returns the same library.
+// Returns a function of the stand-in for NCCL. The test must open the stand-in before the communicator opens NCCL: the
+// communicator's dlopen() of the same name then returns the stand-in.
 template <typename Function>
 Function* of_stub(const char* name) {
   static void* const library = dlopen(TESSERA_STUBS "/nccl/libnccl.so.2", RTLD_NOW);

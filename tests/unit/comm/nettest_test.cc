@@ -1,5 +1,5 @@
-// Tests the parts of network tests that need no network: message sizes, bandwidths, data with known sums, pairs of
-// ranks, clock offsets and environment variables.
+// Tests the parts of `tessera nettest` and `tessera doctor` that need no network: message sizes, bandwidths, data with
+// known sums, pairs of ranks, clock offsets and environment variables.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -136,7 +136,7 @@ TEST(Pattern, EveryWrongElementIsCounted) {
       const auto period = round % 2 ? pattern.sums() : pattern.sent(round);
       write_pattern(data.data(), begin, count, element, period);
       EXPECT_EQ(count_wrong(data.data(), begin, count, element, period), 0);
-      EXPECT_GT(count_wrong(data.data(), begin + 1, count, element, period), 0) << count;  // at another offset
+      EXPECT_GT(count_wrong(data.data(), begin + 1, count, element, period), 0) << count;  // another offset
       std::set<size_t> places;
       for (int i = 0; i < 5; ++i) places.insert(source() % static_cast<size_t>(count));
       for (const size_t place : places) data[place * element + source() % element] ^= std::byte{4};
@@ -153,7 +153,8 @@ TEST(Pattern, SendersDiffer) {
 
 TEST(Clocks, TheShortestRoundTripGivesTheOffset) {
   constexpr int64_t kSecond = 1'000'000'000;
-  // The other clock is 5 s ahead. The first exchange was delayed on its way back.
+  // The other clock is 5 s ahead. In the first exchange, the answer was delayed. The second exchange is faster, so its
+  // offset is more accurate.
   const std::vector<ClockExchange> exchanges{{100, 100 + 5 * kSecond + 10, 100 + 3 * kSecond},
                                              {5000, 5000 + 5 * kSecond + 1000, 7000}};
   const ClockOffset offset = offset_of(exchanges);

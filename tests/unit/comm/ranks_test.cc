@@ -87,8 +87,8 @@ TEST(DetectRanks, MpichsMpirun) {
   EXPECT_TRUE(ranks->has_mpi);
   EXPECT_FALSE(detect_ranks(hydra, open_mpi)->has_mpi);
   EXPECT_FALSE(detect_ranks({{"PMI_RANK", "2"}}, mpich)) << "without PMI_SIZE, PMI_RANK may belong to another program";
-  // If variables of several launchers are set, each MPI uses those of its own launcher. If all variables belong to
-  // another launcher, the ranks have no MPI.
+  // If the variables of several launchers are set, a program uses the variables of the launcher that belongs to its
+  // MPI. If only variables of another MPI's launcher are set, the ranks cannot use MPI.
   hydra.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
   EXPECT_EQ(detect_ranks(hydra, mpich)->size, 3);
   EXPECT_EQ(detect_ranks(hydra, open_mpi)->size, 4);

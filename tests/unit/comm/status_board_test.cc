@@ -69,7 +69,7 @@ TEST_F(Board, TheFirstFailureRecordsTheLostRanks) {
   EXPECT_TRUE(launcher->found_lost().empty());
   rank->fail(0, ExitCode::kCommunication, "rank 1 is gone");
   EXPECT_EQ(launcher->found_lost(), std::vector<int>{1});
-  die_as(2);  // as if the launcher had ended it because of the failure
+  die_as(2);  // stands for a rank that the launcher ends because of this failure
   rank->fail(0, ExitCode::kCommunication, "rank 2 is gone");
   EXPECT_EQ(launcher->found_lost(), std::vector<int>{1});
 }

@@ -89,14 +89,14 @@ TEST_F(ComparisonTest, RowsColumnsSortAndBaseline) {
                                   .sort = "-runtime"};
   const Comparison comparison = compare_runs(read(), options);
   EXPECT_THAT(texts(comparison.sheet.rows[0]), ElementsAre("zero2", "20.00", "0.50", "3", "1048576"));
-  // The note distinguishes the two zero2 rows.
+  // Two rows have the label zero2. The note names the setting in which they differ.
   EXPECT_THAT(comparison.sheet.rows[0][0].notes, ElementsAre(HasSubstr("lr")));
   EXPECT_THAT(texts(comparison.sheet.rows[1]), ElementsAre("zero1", "10.00", "1.00", "1", "1048576"));
   EXPECT_THAT(comparison.sheet.remarks, ElementsAre("Baseline: zero1."));
   for (const char* baseline : {"a", "strategy=zero1"}) {
     EXPECT_EQ(compare_runs(read(), {.rows = {"strategy"}, .baseline = baseline}).baseline, 0u);
   }
-  EXPECT_THROW(compare_runs(read(), {.rows = {"strategy"}, .baseline = "zero2"}), UsageError);  // fits two rows
+  EXPECT_THROW(compare_runs(read(), {.rows = {"strategy"}, .baseline = "zero2"}), UsageError);  // the label of two rows
   EXPECT_THROW(compare_runs(read(), {.baseline = "nothing"}), UsageError);
   EXPECT_THROW(compare_runs(read(), {.columns = {"los"}}), UsageError);
   EXPECT_THROW(compare_runs(read(), {.rows = {"los"}}), UsageError);
@@ -119,8 +119,8 @@ TEST_F(ComparisonTest, EveryExperimentOfTheWorkshopHasACell) {
     }
   }
   EXPECT_EQ(workshop_tables().size(), 12u);
-  // The workshop has five more experiments, all on a single GPU: ZeRO stages 0 to 3 without offload, and pinned memory.
-  // The tables omit them.
+  // The workshop has five more experiments, which the tables omit. All five use a single GPU: ZeRO stages 0 to 3
+  // without offload, and pinned memory.
   EXPECT_EQ(experiments.size(), 34u);
 }
 
@@ -134,8 +134,8 @@ TEST_F(ComparisonTest, WorkshopTablesNameWhatIsMissing) {
   EXPECT_THAT(sheet.remarks, Contains("No run for: deepspeed/deepspeed-multi-gpu/8_gpus."));
   EXPECT_THAT(sheet.columns[2].notes,
               ElementsAre(HasSubstr("The data differs from deepspeed/deepspeed-multi-gpu/2_gpus")));
-  EXPECT_THAT(sheet.rows[2][1].notes, ElementsAre(HasSubstr("ledger_peak_bytes.total")));  // peak GPU memory
-  EXPECT_EQ(sheet.rows[3][1].text, "-");                                                   // average needs memory logs
+  EXPECT_THAT(sheet.rows[2][1].notes, ElementsAre(HasSubstr("ledger_peak_bytes.total")));  // the peak GPU memory
+  EXPECT_EQ(sheet.rows[3][1].text, "-");                                                   // average: needs memory logs
 }
 
 TEST_F(ComparisonTest, WorkshopTablesMergeOnlyEqualRunsOfAnExperiment) {

@@ -54,7 +54,7 @@ TEST(Figures, StrongScaling) {
 TEST(Figures, WeakScaling) {
   const RunFolder one = run_with(100, 1, 500), four = run_with(125, 4, 2000);
   EXPECT_DOUBLE_EQ(derived("efficiency", four, one), 80);
-  EXPECT_DOUBLE_EQ(derived("speedup", four, one), 3.2);  // the ratio of samples per second
+  EXPECT_DOUBLE_EQ(derived("speedup", four, one), 3.2);  // the ratio of the samples per second: 16 / 5
   EXPECT_DOUBLE_EQ(derived("efficiency", four, one, Scaling::strong), 20);
 }
 

@@ -1,4 +1,4 @@
-// Makes run folders with invented results, for the tests of reports.
+// Makes run folders with invented results, for the tests of `tessera compare`.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,8 +35,8 @@ class MadeRuns {
     std::string experiment = "";
     double runtime_s = 10;
     int64_t ranks = 1, samples = 100;
-    std::map<std::string, std::string> settings = {};  // values in the form of TOML
-    Record more = Record::object();                    // further keys of summary.json
+    std::map<std::string, std::string> settings = {};  // values as TOML texts
+    Record more = Record::object();                    // keys to add to summary.json or to replace in it
   };
 
   // Writes a complete run folder: summary.json, metrics.jsonl, resolved-config.toml.

@@ -129,8 +129,8 @@ TEST(RunFolders, NaturalOrder) {
   EXPECT_THAT(names, ElementsAre("9", "10", "a", "a09b", "a9b", "a10b", "b1"));
 }
 
-// Damaged files never end the program. Each folder becomes a run or is reported as a problem, and every form of the
-// report can be written.
+// Damages the files of one run folder at random. The program must not fail. Each folder must either become a run or be
+// reported as a problem. Every form of the report can still be written.
 TEST(RunFolders, RandomDamage) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
@@ -147,7 +147,7 @@ TEST(RunFolders, RandomDamage) {
       const int kind = static_cast<int>(random() % 4);
       if (kind == 0) text.resize(random() % (text.size() + 1));
       for (int i = 0; kind == 1 && i < 8; ++i) text[random() % text.size()] = static_cast<char>(random());
-      for (int i = 0; kind == 2 && i < 8; ++i) {  // changes only digits, so many files can still be read
+      for (int i = 0; kind == 2 && i < 8; ++i) {  // changes only digits, so many of the files stay valid
         char& c = text[random() % text.size()];
         if (c >= '0' && c <= '9') c = "0179e-"[random() % 6];
       }

@@ -42,7 +42,7 @@ TEST(Merged, IsOneBatchWithAllSamples) {
       {{1, 2}, {2, kNoTarget}}, {{3}, {kNoTarget}}, {{4, 5, 6}, {kNoTarget, 6, kNoTarget}}};
   std::vector<PackedBatch> window = {pack(samples, std::vector<int64_t>{2, 0}), pack({}, {}),
                                      pack(samples, std::vector<int64_t>{1, 0})};
-  window[0].sequence_numbers = {8, 9};  // numbers within the step; the last batch has none, so it counts from 0
+  window[0].sequence_numbers = {8, 9};  // numbers within the step; the last batch has no numbers, so it gets 0 and 1
   const PackedBatch all = merged(window);
   EXPECT_THAT(all.ids, ElementsAre(4, 5, 6, 1, 2, 3, 1, 2));
   EXPECT_THAT(all.labels, ElementsAre(kNoTarget, 6, kNoTarget, 2, kNoTarget, kNoTarget, 2, kNoTarget));
@@ -64,14 +64,15 @@ TEST(BatchPlan, SlicesGoByRank) {
   EXPECT_THAT(step_of(a, 0), ElementsAre(ElementsAre(0, 1), ElementsAre(4, 5)));
   EXPECT_THAT(step_of(b, 0), ElementsAre(ElementsAre(2, 3), ElementsAre(6, 7)));
   EXPECT_EQ(b.step(0)[1].first_sequence, 6);
-  // The last step has one micro-batch. The two ranks share its three samples.
+  // In the last step, each rank has one micro-batch. The two ranks share the last three samples.
   EXPECT_THAT(step_of(a, 1), ElementsAre(ElementsAre(8)));
   EXPECT_THAT(step_of(b, 1), ElementsAre(ElementsAre(9, 10)));
   EXPECT_EQ(b.step(1)[0].first_sequence, 1);
 }
 
-// Every sample occurs once per epoch. Every rank has the same number of steps and micro-batches. The ranks' slices of a
-// micro-batch differ by at most one sample. Some of the sizes divide evenly, others do not.
+// Every sample occurs once per epoch. Every rank has the same number of steps and micro-batches. The k-th micro-batch
+// of a rank has at most one sample more or less than the k-th micro-batch of rank 0. In some of the cases, the samples
+// divide evenly among the ranks and micro-batches. In other cases, they do not.
 TEST(BatchPlan, EverySampleExactlyOnceOverAllRanks) {
   for (const int64_t num_samples : {1, 2, 7, 16, 33}) {
     for (const int64_t batch_size : {1, 3}) {
@@ -110,8 +111,8 @@ TEST(BatchPlan, EverySampleExactlyOnceOverAllRanks) {
   }
 }
 
-// The global batches do not depend on the number of ranks: in each step, all ranks together get the same set of
-// samples.
+// The order of the samples depends on the seed and the epoch, but not on the number of ranks: in a step, two ranks
+// together get the same samples as one rank with micro-batches of twice the size.
 TEST(BatchPlan, OrderDependsOnlyOnSeedAndEpoch) {
   const BatchOptions options{.num_samples = 40, .batch_size = 4, .grad_accum = 2, .seed = 5};
   EXPECT_EQ(step_of(BatchPlan(options, 1), 3), step_of(BatchPlan(options, 1), 3));
@@ -144,7 +145,8 @@ TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
   const BatchOptions options{
       .num_samples = 7, .grad_accum = 3, .shuffle = false, .batch_tokens = 8, .lengths = lengths};
   const BatchPlan plan(options, 0);
-  // The lengths are cut into {3, 4}, {2}, {8}, {1, 1, 6}. In a step, the most costly micro-batch comes first.
+  // The samples are cut into micro-batches with the lengths {3, 4}, {2}, {8} and {1, 1, 6}. The first step has the
+  // first three of them. In a step, the most costly micro-batch comes first.
   EXPECT_EQ(plan.num_steps(), 2);
   EXPECT_THAT(step_of(plan, 0), ElementsAre(ElementsAre(3), ElementsAre(0, 1), ElementsAre(2)));
   EXPECT_EQ(plan.step(0)[0].first_sequence, 3);
@@ -154,8 +156,8 @@ TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
   limited.max_batch_samples = 2;
   EXPECT_THAT(step_of(BatchPlan(limited, 0), 1), ElementsAre(ElementsAre(6), ElementsAre(4, 5)));
 
-  // Two ranks get micro-batches in rounds. The second round goes from the last rank to the first. If no micro-batch
-  // is left for a rank, the rank gets an empty one.
+  // Several ranks get the micro-batches of a step in rounds. In each round, every rank gets one micro-batch. The second
+  // round goes from the last rank to the first. If no micro-batch is left for a rank, the rank gets an empty one.
   BatchOptions of_ranks = options;
   of_ranks.world_size = 2, of_ranks.grad_accum = 2;
   const BatchPlan first(of_ranks, 0);
@@ -168,8 +170,8 @@ TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
   EXPECT_THAT(step_of(BatchPlan(of_ranks, 0), 0), ElementsAre(IsEmpty()));
 }
 
-// A random job whose micro-batches are filled by tokens. `ways`: the ways to divide a step's micro-batches, as (ranks,
-// grad_accum).
+// A random job whose micro-batches are filled by tokens. `ways`: all (ranks, grad_accum) whose product is the job's
+// number of micro-batches per step.
 struct TokenJob {
   std::vector<int64_t> lengths;
   BatchOptions options;
@@ -204,9 +206,9 @@ struct TokenJob {
   }
 };
 
-// Each sample occurs once per epoch. No micro-batch exceeds its bounds. All ranks have the same number of steps, and in
-// each step the same number of micro-batches. In all `ways` of a job, a step has the same micro-batches, and its
-// samples have the same sequence numbers.
+// Each sample occurs once per epoch. No micro-batch has more than batch_tokens tokens or max_batch_samples samples. All
+// ranks have the same number of steps, and in each step the same number of micro-batches. In all `ways` of a job, a
+// step has the same micro-batches, and each of its samples has the same sequence number.
 TEST(BatchPlan, ByTokensIsExactForEveryDivision) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
@@ -260,7 +262,8 @@ TEST(BatchPlan, ByTokensIsExactForEveryDivision) {
   }
 }
 
-// The samples are in the epoch's order, and a micro-batch ends only where the next sample does not fit.
+// The samples are in the epoch's order. A micro-batch ends only where another sample would exceed batch_tokens or
+// max_batch_samples.
 TEST(BatchPlan, ByTokensKeepsTheOrderAndFillsMicroBatches) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -335,7 +338,8 @@ TEST(EpochSteps, BySamplesAllEpochsAreEqual) {
   EXPECT_TRUE(steps.ends_after(6));
 }
 
-// Every epoch has as many steps as its plan. The answers do not depend on which step is asked for first.
+// EpochSteps must give each epoch as many steps as the epoch's BatchPlan has. Its answer for a step must not depend on
+// the steps that it was asked for before.
 TEST(EpochSteps, ByTokensFollowsThePlans) {
   int num_different = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {

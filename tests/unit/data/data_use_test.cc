@@ -59,7 +59,7 @@ Example drawn_example(Draw& draw) {
   return example;
 }
 
-// Returns the tokens of the complete row.
+// Returns the tokens that a row has before it is cut.
 std::vector<int32_t> all_tokens(const Example& example, Objective objective) {
   std::vector<int32_t> ids =
       encode_bytes(example.text ? *example.text : prompt_text(example.question, example.context));
@@ -120,7 +120,7 @@ TEST(DataUse, UsedCutAndDroppedTokensAddUp) {
     seen.rows_without_loss += use.rows_without_loss;
   }
   for (const int64_t count : {seen.rows_cut, seen.rows_too_long, seen.rows_left_out, seen.rows_without_loss}) {
-    EXPECT_GT(count, 50);  // the draws reach every case
+    EXPECT_GT(count, 50);  // each of these cases occurs often enough
   }
 }
 

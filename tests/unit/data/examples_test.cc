@@ -74,7 +74,7 @@ TEST(Examples, AnswerStartCountsCodePoints) {
   // "é", "中" and "😀" take two, three and four bytes. The second text writes the same characters as escapes.
   EXPECT_EQ(read(squad("é中😀 x", question("x", 4)))[0].answer_start, 10);
   EXPECT_EQ(read(squad("\\u00e9\\u4e2d\\ud83d\\ude00 x", question("x", 4)))[0].answer_start, 10);
-  // These positions are beyond one stride of the lookup table.
+  // CodePoints stores the byte offset of every 64th code point. These answers start after several stored offsets.
   std::string context;
   for (int i = 0; i < 200; ++i) context += "é";
   EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 401)))[0].answer_start, 801);
@@ -82,15 +82,15 @@ TEST(Examples, AnswerStartCountsCodePoints) {
 }
 
 TEST(Examples, AMisplacedAnswerIsTheNearestOccurrence) {
-  //                      0   4   8   12
+  // offsets of the words:     0   4   8   12
   const std::string context = "aba bbb aba ccc";
   EXPECT_EQ(read(squad(context, question("aba", 0)))[0].answer_start, 0);
   EXPECT_EQ(read(squad(context, question("aba", 3)))[0].answer_start, 0);
   EXPECT_EQ(read(squad(context, question("aba", 5)))[0].answer_start, 8);
-  EXPECT_EQ(read(squad(context, question("aba", 4)))[0].answer_start, 0);  // both are 4 away: the first is taken
+  EXPECT_EQ(read(squad(context, question("aba", 4)))[0].answer_start, 0);  // both are 4 away, so the first one
   EXPECT_EQ(read(squad(context, question("aba", 999999)))[0].answer_start, 8);
   EXPECT_EQ(read(squad(context, question("aba", -5)))[0].answer_start, 0);
-  EXPECT_EQ(read(squad("ababab", question("abab", 1)))[0].answer_start, 0);  // overlapping occurrences, both 1 away
+  EXPECT_EQ(read(squad("ababab", question("abab", 1)))[0].answer_start, 0);  // two overlapping occurrences, both 1 away
   EXPECT_EQ(read(squad("xabababab", question("bab", 5)))[0].answer_start, 4);
 }
 
@@ -203,7 +203,7 @@ TEST(Examples, BadRowsAreSeparatedFromValidRows) {
   EXPECT_EQ(squads.bad[1].place, "f.json: data[1].paragraphs[0]");
   EXPECT_EQ(squads.bad[2].place, "f.json: data[1].paragraphs[1].qas[0]");
   EXPECT_EQ(rows_from_text("{\"data\": 5}", "f.json").bad.size(), 1u);
-  // Text that is not JSON is not counted as a bad row.
+  // If a row is not JSON, it is not a bad row: the complete file is refused.
   EXPECT_THROW(rows_from_text("{\"text\": \"a\"}\n{\"text\"", "f.jsonl"), InputError);
 }
 
@@ -218,10 +218,11 @@ TEST(Examples, HostileNestingAndRepetition) {
   refusal(std::string(2'000'000, '['));
   std::string deep = "{\"text\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
   EXPECT_THAT(refusal(deep), HasSubstr("nested deeper than 64 levels"));
-  // A long context and a long answer. At every letter, a naive search would compare almost the complete answer.
+  // At every letter of this long context, a naive search would compare almost the complete long answer.
   const std::string context(400'000, 'a');
   EXPECT_THAT(refusal(squad(context, question(std::string(200'000, 'a') + "b", 3))), HasSubstr("does not occur"));
-  // 2 MB that would expand to 20 GB of contexts.
+  // A file of less than 2 MB: one context of 1 MB and 20,000 questions. A copy of the context for each question would
+  // take 20 GB.
   std::string questions;
   for (int i = 0; i < 20'000; ++i) questions += (i ? "," : "") + std::string(R"({"question": "", "answers": []})");
   EXPECT_THAT(refusal(squad(std::string(1'000'000, 'a'), questions)),

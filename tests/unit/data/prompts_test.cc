@@ -14,8 +14,9 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kEos = 7;
 
-// Imitates byte-level BPE. A piece is a space and the text up to the next space. Tokens are pairs of bytes within a
-// piece. As with BPE, the tokens of a word therefore depend on whether a space comes before it.
+// Imitates byte-level BPE. Each space of the text begins a new piece. The tokens are pairs of bytes within a piece; the
+// last token of a piece may be a single byte. As with BPE, the tokens of a word therefore depend on whether a space
+// comes before the word.
 std::vector<int32_t> encode_pairs(std::string_view text) {
   std::vector<int32_t> ids;
   for (size_t i = 0; i < text.size();) {
@@ -61,7 +62,7 @@ PromptOptions options_of(Objective objective, int64_t max_length = 512, Truncati
   return {.objective = objective, .truncation = truncation, .max_length = max_length, .eos_id = kEos};
 }
 
-// Returns the only sample of a row. Throws InputError if the row does not have exactly one.
+// Returns the only sample of a row. Throws InputError if the row has no sample or several samples.
 Sample encode_sample(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   EncodedRow row = encode_row(example, encode, options);
   if (row.samples.size() == 1) return std::move(row.samples[0]);
@@ -179,7 +180,7 @@ TEST(Prompts, TheAnswerStandsInTheMiddleOfTheWindow) {
   const std::string text = decode_pairs(sample.ids);
   const auto before = static_cast<int64_t>(text.find(" w100") - text.find("Context:") - 8);
   const auto behind = static_cast<int64_t>(text.find(" Answer:") - text.find("w101") - 4);
-  EXPECT_LE(std::abs(before - behind), 6);  // at most one word: three tokens of up to two bytes
+  EXPECT_LE(std::abs(before - behind), 6);  // in bytes: about one word, which has 3 tokens of up to 2 bytes
 }
 
 TEST(Prompts, ContextThatJustFitsIsComplete) {
@@ -285,7 +286,7 @@ TEST(LongTexts, SplitTruncateAndSkip) {
   using ::testing::ElementsAre;
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 3).samples), ElementsAre("aa bb", " cc d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 8).samples), ElementsAre("aa bb cc dd</s>"));
-  // The end token alone would be a sample without a target, so the last sample gets one more token.
+  // The end token alone would be a sample without a target. So the token before it also moves to the last sample.
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 7).samples), ElementsAre("aa bb cc d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 2).samples), ElementsAre("aa b", "b c", "c d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::truncate, 7).samples), ElementsAre("aa bb cc dd"));

@@ -40,9 +40,10 @@ TEST(Scoring, BestOfAllReferences) {
 
 TEST(Scoring, F1CountsWordsByTheirMultiplicity) {
   const std::vector<std::string> references = {"red blue blue"};
-  // Common words: red and blue. Both texts have 3 words.
+  // Both texts contain "red" at least once and "blue" at least once, so 2 words are common. Each text has 3 words.
   EXPECT_DOUBLE_EQ(f1("red red blue", references), 2.0 / 3);
-  // "blue" occurs twice in both texts. SQuAD counts it twice; the workshop's set of words counts it once.
+  // "blue" occurs twice in each text. The official scoring of SQuAD counts it as two common words. The workshop's
+  // scoring uses a set of words, so it counts "blue" once.
   EXPECT_DOUBLE_EQ(f1("blue blue", references), 2 * 1.0 * (2.0 / 3) / (1.0 + 2.0 / 3));
   EXPECT_DOUBLE_EQ(f1("blue blue", references, Scoring::workshop), 2 * 0.5 * (1.0 / 3) / (0.5 + 1.0 / 3));
 }

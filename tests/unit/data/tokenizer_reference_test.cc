@@ -1,5 +1,6 @@
-// Ids and texts must equal the results of Hugging Face's `tokenizers`. tools/compare_tokenizers.py recorded them in
-// files <name>.tokenizer.json and <name>.cases.json.
+// Tessera's ids and texts must equal the results of Hugging Face's `tokenizers`. tools/compare_tokenizers.py wrote the
+// reference files: <name>.tokenizer.json is a tokenizer, and <name>.cases.json contains inputs and the library's
+// results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,8 +40,8 @@ void check_decode(const Tokenizer& tokenizer, const Json& expected) {
   EXPECT_EQ(tokenizer.decode(ids, true), expected.value("text_without_special", text)) << expected;
 }
 
-// Joined, the parts that a stream returns give the complete text. After each id, the parts so far consist of complete
-// characters and are a prefix of the complete text.
+// Checks a TextStream, which returns a part of the text after each id. Each part consists of complete characters. The
+// parts up to any id are a prefix of the complete text. All parts together are the complete text.
 void check_stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
   TextStream stream(tokenizer, skip_special);
   std::string text;
@@ -55,8 +56,8 @@ void check_stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, b
   ASSERT_EQ(text, complete);
 }
 
-// Checks the streams of the recorded cases and of random ids. Many of the random ids are single bytes, which are mostly
-// parts of characters.
+// Checks streams of the ids in the reference file, and of random ids. Many of the random ids stand for a single byte,
+// which is mostly a part of a character.
 void check_streams(const Tokenizer& tokenizer, const Json& cases, uint64_t seed) {
   RandomStream random(seed, 9);
   for (const char* kind : {"encode", "decode"}) {
@@ -82,13 +83,13 @@ void check_streams(const Tokenizer& tokenizer, const Json& cases, uint64_t seed)
   }
 }
 
-// Joined, the bytes of the tokens give the decoded text. Some decoders drop a space at the start, so the bytes may have
-// one more space there.
+// Checks that the bytes of all tokens together are the decoded text. Some decoders drop a space at the start of the
+// text. The bytes may therefore start with one more space.
 void check_bytes(const Tokenizer& tokenizer, const Json& expected) {
   std::string bytes;
   for (const auto id : expected["ids"].get<std::vector<int32_t>>()) bytes += tokenizer.bytes_of(id);
   const auto text = expected["text"].get<std::string>();
-  if (find_invalid_utf8(bytes) != std::string::npos) return;  // decode() replaces these bytes
+  if (find_invalid_utf8(bytes) != std::string::npos) return;  // decode() replaces invalid bytes
   EXPECT_TRUE(bytes == text || bytes == " " + text) << expected << " " << bytes;
 }
 

@@ -27,8 +27,8 @@ std::vector<Span> matches_of(const Matcher& matcher, const std::string& text) {
   return matches;
 }
 
-// Returns a text of `num_characters` parts. Most parts are characters or short strings that the patterns distinguish.
-// The others are arbitrary characters.
+// Returns a text of up to `num_characters` parts. Most parts are characters or short strings that matter to the tested
+// patterns. Each of the other parts is an arbitrary character.
 std::string random_text(RandomStream& random, int num_characters) {
   static constexpr std::string_view kBits[] = {
       " ", " ", "  ", "\n",  "\r\n",   "\t",     "a",      "é",      "ß",      "中", "1", "٣",
@@ -140,7 +140,7 @@ TEST(Text, RepairsEveryMaximalInvalidSubpart) {
             r + "a" + r);
   EXPECT_EQ(repaired("\xe2\x82"
                      "a"),
-            r + "a");  // truncated: one subpart
+            r + "a");  // a truncated character is one subpart
   EXPECT_EQ(repaired("\xf0\x9f\x98"), r);
   EXPECT_EQ(repaired("\xc0\x80"), r + r);  // overlong
   EXPECT_EQ(repaired("\xe0\x80\x80"), r + r + r);
@@ -168,8 +168,8 @@ TEST(Text, NormalFormsOfManyMarks) {
   }
   for (const NormalForm form : {NormalForm::nfd, NormalForm::nfkd})
     EXPECT_EQ(normalize("a" + mixed + "b", form), "a" + all_below + all_above + "b");
-  // The first U+0323 composes with the letter a. The marks U+0301 do not, because no character is composed of this
-  // letter and both marks.
+  // The letter a and the first U+0323 become the one character U+1EA1. The marks U+0301 stay, because Unicode has no
+  // character that is composed of a, U+0323 and U+0301.
   for (const NormalForm form : {NormalForm::nfc, NormalForm::nfkc})
     EXPECT_EQ(normalize("a" + mixed + "b", form), "\u1ea1" + all_below.substr(below.size()) + all_above + "b");
   EXPECT_EQ(normalize(mixed, NormalForm::nfc), all_below + all_above) << "marks without a letter";

@@ -81,7 +81,8 @@ TEST(Tokenizer, RoundTripKeepsEveryUtf8Text) {
   }
 }
 
-// The cache is cleared when it is full. Ids must not depend on earlier texts.
+// The tokenizer keeps the ids of words in a cache, and clears the cache when it is full. The ids of a word must not
+// depend on the words that were encoded before.
 TEST(Tokenizer, IdsDoNotDependOnTheWordCache) {
   const Tokenizer tokenizer = sample();
   std::string text;
@@ -114,7 +115,7 @@ TEST(Tokenizer, ThreadsReturnTheSameIds) {
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(all[i], tokenizer.encode(texts[i]));
 }
 
-// A change to a valid file, and the parts of the expected message.
+// A change of a valid file that Tessera must refuse, and two texts that the error must contain (`where` and `what`).
 struct BadFile {
   const char* pointer;  // JSON pointer of the value to change
   const char* value;    // the new value as JSON; "" removes the key
@@ -243,8 +244,8 @@ std::vector<std::filesystem::path> reference_files() {
   return files;
 }
 
-// Prompts and answers are encoded separately. With the tokenizers of language models, their ids equal the ids of the
-// joined text.
+// The prompt and the answer of a sample are encoded separately. With each of these tokenizers, the ids of the prompt
+// followed by the ids of the answer must equal the ids of the complete text.
 TEST(Tokenizer, PartsOfASampleGiveTheIdsOfTheCompleteText) {
   static constexpr const char* kWords[] = {"word", "Ada", "él",   "渡轮",     "12",     "1999",
                                            "x.",   "(a)", "it's", "👍🏽", "\u0301b"};
@@ -287,7 +288,8 @@ TEST(Tokenizer, TheTemplateOfAFileFramesATextButNotAPromptsEnd) {
   EXPECT_THAT(tokenizer.encode_at(TextPlace::inside, "t"), ElementsAre(plain[0]));
 }
 
-// Replaces one random value in files of every kind. The result is an InputError or a tokenizer that works.
+// Damages each reference file three times: replaces one random value. The damaged file must cause an InputError or give
+// a tokenizer that works.
 TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
   RandomStream random(4, 0);
   int num_refused = 0, num_working = 0;
@@ -295,7 +297,7 @@ TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
     std::ifstream file(path);
     const Json valid = Json::parse(file);
     Json flat = valid;
-    flat["model"].erase("vocab");  // with vocab and merges, nearly every draw would be an entry of them
+    flat["model"].erase("vocab");  // otherwise nearly every draw would hit vocab or merges
     flat["model"].erase("merges");
     flat = flat.flatten();
     for (int i = 0; i < 3; ++i) {

@@ -42,9 +42,10 @@ TEST(TokenizerTrainer, OrdersSpecialTokensBytesAndMerges) {
   EXPECT_EQ(model["vocab"]["<unk>"], 0);
   EXPECT_EQ(model["vocab"]["<pad>"], 3);
   EXPECT_EQ(model["vocab"]["!"], 4);
-  EXPECT_EQ(model["vocab"]["Ń"], 259);  // the byte AD, whose symbol has the largest code point
-  // "aaaa" and " aaaa" contain the pair "a a" 6 times. "b c" and "Ġ b" occur 3 times each, and b sorts before Ġ. The
-  // pair "aa aa" occurs twice. "Ġ aaaa" occurs once, and min_frequency is 2.
+  EXPECT_EQ(model["vocab"]["Ń"], 259);  // the symbol of the byte AD has the largest code point
+  // Ġ stands for a space. "aaaa" and " aaaa" together contain the pair "a a" 6 times. The pairs "b c" and "Ġ b" occur 3
+  // times each. "b c" is merged first, because b sorts before Ġ. The pair "aa aa" occurs twice. The pair "Ġ aaaa"
+  // occurs once. It is not merged, because min_frequency is 2 by default.
   EXPECT_EQ(model["merges"], Json::parse(R"(["a a", "b c", "Ġ bc", "aa aa"])"));
 }
 

@@ -1,5 +1,6 @@
-// Tests the character classes and normal forms of all code points. tools/compare_tokenizers.py recorded the results of
-// Hugging Face's `tokenizers` in sweeps.json: the number of bytes and their FNV-1a hash.
+// Tests the character classes and normal forms of all code points. Each result is a long text that must equal the
+// result of Hugging Face's `tokenizers`. tools/compare_tokenizers.py wrote the number of bytes and the FNV-1a hash of
+// each of the library's results to sweeps.json.
 #include "tessera/data/unicode.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +51,7 @@ std::vector<std::string> all_code_points() {
   return texts;
 }
 
-// Returns the characters that `pattern` matches. The pattern must match single characters.
+// Returns the characters that `pattern` matches, as one text. Each match of the pattern must be one character.
 std::string matched(const std::string& pattern, const std::vector<std::string>& texts) {
   const auto matcher = make_regex_matcher(pattern, "test");
   std::string result;
@@ -70,8 +71,8 @@ std::string in_ranges(const std::vector<CodeRange>& ranges) {
   return text;
 }
 
-// Returns the normal form of every code point alone, and of every code point between a mark of the highest combining
-// class and a mark of the lowest one.
+// Returns the normal form of every code point alone, and of every code point between two combining marks: one of the
+// highest combining class (240, U+0345) before it, and one of the lowest class above 0 (1, U+0334) after it.
 std::string all_forms(NormalForm form) {
   std::string text;
   for (char32_t code = 0; code < 0x110000; ++code) {
@@ -143,8 +144,9 @@ TEST(Pattern, PutsClassesIntoClassesAndKeepsTheirCase) {
   EXPECT_EQ(with_code_points("\\P{^Nd}"), digit);
 }
 
-// Joins random parts of patterns. Oniguruma must accept such a pattern if and only if it accepts the pattern with [x]
-// in place of each category.
+// Makes patterns from random parts. Some parts are categories of characters, such as \d or \p{L}. make_regex_matcher()
+// replaces each category by the ranges of its code points. Oniguruma must accept the result if and only if it accepts
+// the pattern with [x] in place of each category.
 TEST(Pattern, RandomPatternsStayValid) {
   static constexpr std::string_view kBits[] = {"\\d", "\\W",  "\\p{L}", "\\P{Lu}", "[",         "[^", "]",
                                                "(",   "(?i:", "(?i)",   ")",       "a",         "-",  "&&",

@@ -45,8 +45,8 @@ TEST(CpuDevice, AllocatesAlignedMemoryAndBooksIt) {
   EXPECT_EQ(device->ledger().current_total(), 0);
 }
 
-// If the addresses of large arrays are equal modulo a large power of two, loops over these arrays compete for the same
-// cache sets and memory banks.
+// If the addresses of two large arrays are equal modulo a large power of two, elements with the same index use the same
+// cache sets and memory banks. A loop over both arrays is then slow.
 TEST(CpuDevice, LargeArraysStartAtDifferentOffsets) {
   constexpr int64_t kBytes = int64_t{128} << 20;  // the test does not touch this memory
   ThreadPool pool(1);

@@ -116,7 +116,8 @@ TEST(GpuSampler, SamplesWhileNobodyAsks) {
   const Nvml::Gpu gpu = nvml->gpu_at(kAddress);
   GpuSampler sampler(std::move(nvml), gpu, std::chrono::milliseconds(1));
   int64_t asked = 1;
-  // Without a sampling thread, each call would add exactly one sample, and the loop would not end.
+  // Each call of usage() adds one sample, and each round of the loop raises the limit by one. So the loop ends only if
+  // the sampler's thread also adds samples.
   while (sampler.usage().memory_bytes.count <= asked) ++asked;
   const GpuUsage usage = sampler.usage();
   EXPECT_EQ(usage.memory_bytes.mean(), 15);

@@ -1,4 +1,5 @@
-// Tests the bounds of micro-batches that are filled by tokens.
+// Tests bounds_by_tokens(): with --batch-tokens, the upper limits of the tokens, sequences and targets of a
+// micro-batch, and of several micro-batches together.
 #include <gtest/gtest.h>
 
 #include "tessera/base/random.h"
@@ -18,9 +19,10 @@ TEST(BoundsByTokens, OfKnownSamples) {
   const std::vector<Sample> samples{sample_of(4, 4), sample_of(2, 0), sample_of(6, 3), sample_of(3, 1)};
   const BatchBounds b = bounds_by_tokens(samples, 7);
   EXPECT_EQ(b.num_tokens, 7);
-  EXPECT_EQ(b.num_sequences, 2);  // the shortest samples: 2 + 3 tokens
-  // The first sample has 4 targets in 4 tokens. The other 3 tokens are half of the third sample, which has 3 targets.
-  // 4 + 3 / 2 is rounded down.
+  EXPECT_EQ(b.num_sequences, 2);  // the two shortest samples have 2 + 3 tokens; a third one does not fit
+  // The samples with the most targets per token come first. The first sample takes 4 of the 7 tokens and has 4 targets.
+  // The remaining 3 tokens are half of the third sample, which has 3 targets in 6 tokens. This half counts as 1.5
+  // targets. The sum of 5.5 is rounded down.
   EXPECT_EQ(b.num_targets, 5);
   EXPECT_EQ(b.mean_length, (16 + 4 + 36 + 9) / 15);
   const BatchBounds two = bounds_by_tokens(samples, 7, 2);
@@ -32,7 +34,8 @@ TEST(BoundsByTokens, OfKnownSamples) {
   EXPECT_EQ(all.num_targets, 8);
 }
 
-// Every micro-batch of every epoch is within the bounds, and so are all micro-batches of a step together.
+// No micro-batch of any epoch exceeds the bounds of one micro-batch (`one`). All micro-batches of a step together do
+// not exceed the bounds of `grad_accum` micro-batches (`step`).
 TEST(BoundsByTokens, HoldForEveryMicroBatch) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);

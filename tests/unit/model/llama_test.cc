@@ -63,8 +63,9 @@ TEST(Llama, KnownShapesHaveTheirPublishedParameters) {
   }
 }
 
-// For the kernels, the projections of queries, keys and values are one tensor. The projections gate and up are another.
-// This also holds if their sizes are not multiples of the alignment.
+// The kernels use the projections of queries, keys and values as one tensor, and the projections gate and up as another
+// tensor. So k_proj, v_proj and up_proj follow the tensor before them without a gap, even if the size of that tensor is
+// not a multiple of the alignment.
 TEST(Llama, JoinsTensorsWithoutGaps) {
   for (const char* type : {"llama", "qwen2", "qwen3"}) {
     const auto device = make_counting_device();
@@ -96,7 +97,7 @@ TEST(Llama, ReadsItsConfiguration) {
                                          {"rope_theta", 5e5}});
   EXPECT_EQ(a.kv_heads(), 2);
   EXPECT_EQ(a.head_dim(), 6);
-  EXPECT_EQ(a.attention_channels(), 24);  // not hidden_size
+  EXPECT_EQ(a.attention_channels(), 24);  // 4 heads of 6 channels; hidden_size is 12
   EXPECT_TRUE(a.qkv_bias && a.o_bias && !a.mlp_bias && !a.head_norms && !a.tied_head);
   EXPECT_EQ(a.activation, Activation::gelu_tanh);
   EXPECT_EQ(a.layer_norm_epsilon, 1e-3);

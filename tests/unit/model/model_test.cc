@@ -92,8 +92,8 @@ TEST(ParameterTable, FrozenTensorsComeLast) {
   EXPECT_EQ(Model(config, *device).first_trained(), 4);
 }
 
-// An untied head is the last unit. It holds the final norm and the head's weight. The name of this weight in files has
-// no prefix.
+// An untied head is the last unit. This unit holds the final norm and the head's weight. In files, the head's weight is
+// named lm_head.weight, without the prefix "transformer." of the other names.
 TEST(Model, AHeadThatIsNotTiedIsAUnit) {
   const auto device = make_counting_device();
   const ModelConfig tied = parse_model_config(

@@ -34,17 +34,17 @@ TEST(GradScaler, HasNoLowerLimitAndTheUpperLimitOfFp32) {
 }
 
 TEST(DeepSpeed, FirstDoublesOneStepAfterTheWindow) {
-  // DynamicLossScaler starts with last_overflow_iter = -1. At iteration i, the scale has been stable for i - (-1) - 1 =
-  // i steps. It doubles when this number is a positive multiple of the window: at iterations 2 and 4. After the
-  // overflow at 5, it doubles at 8 and 10.
+  // DeepSpeed's DynamicLossScaler starts with last_overflow_iter = -1. At iteration i, it counts i - (-1) - 1 = i
+  // stable steps. The scale doubles when this number is a positive multiple of the window: at iterations 2 and 4. After
+  // the overflow at iteration 5, the number is i - 5 - 1, so the scale doubles at iterations 8 and 10.
   LossScaler scaler({.rules = LossScaleRules::deepspeed, .initial_scale = 8, .window = 2});
   EXPECT_EQ(scales(scaler, ".....x....."), (Scales{8, 8, 8, 16, 16, 32, 16, 16, 16, 32, 32, 64}));
 }
 
 TEST(DeepSpeed, HysteresisIsConsumedOnceAndRestoredOnlyByGrowth) {
   LossScaler scaler({.rules = LossScaleRules::deepspeed, .initial_scale = 64, .window = 2, .hysteresis = 2});
-  // The first overflow is only counted. Each later overflow halves the scale, even after steps without overflow, until
-  // the scale has doubled.
+  // The first overflow is only counted. Each later overflow halves the scale, even if steps without overflow come
+  // between them. After the scale has doubled, the next overflow is again only counted.
   EXPECT_EQ(scales(scaler, "xx.x"), (Scales{64, 64, 32, 32, 16}));
   EXPECT_EQ(scaler.state().hysteresis_left, 1);
   EXPECT_EQ(scales(scaler, "..."), (Scales{16, 16, 16, 32}));

@@ -44,7 +44,7 @@ TEST(Schedule, RunsBetweenTheLowestAndTheHighestRate) {
   EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 4), 2.5);
   EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 99), 0.5);
   EXPECT_EQ(scheduled_rate({Schedule::cosine, 0, 10}, 0, 1, 15), 0);  // does not rise again after the end
-  // Without a lowest rate, the result equals the Trainer's, bit for bit.
+  // If the lowest rate is 0, the result equals the rate of Hugging Face's Trainer, bit for bit.
   EXPECT_EQ(scheduled_rate(options, 0, 5e-5, 7), 5e-5 * schedule_factor(options, 7));
 }
 
@@ -73,7 +73,7 @@ TEST(Updates, AcceptOnlyFiniteNumbers) {
       EXPECT_FALSE(may_update(2.5, wrong, max_norm));
     }
   }
-  // The squares of the gradients overflow f32, unless clipping makes the gradients small.
+  // With a gradient norm of 1e30, the squares of the gradients overflow f32, unless clipping makes the gradients small.
   EXPECT_TRUE(may_update(2.5, 1e30, 1));
   EXPECT_FALSE(may_update(2.5, 1e30, 0));
   EXPECT_FALSE(may_update(2.5, 1e30, 1e25));
@@ -82,11 +82,11 @@ TEST(Updates, AcceptOnlyFiniteNumbers) {
 }
 
 TEST(Divergence, IsALossFarAboveAnUntrainedModels) {
-  constexpr int64_t kVocabulary = 250'880;  // ln: 12.4
+  constexpr int64_t kVocabulary = 250'880;  // its logarithm, 12.4, is the loss of an untrained model
   EXPECT_FALSE(has_exploded(14, 12.5, kVocabulary));
-  EXPECT_FALSE(has_exploded(120, 2.5, kVocabulary));  // a pretrained model's spike
+  EXPECT_FALSE(has_exploded(120, 2.5, kVocabulary));  // a spike of a pretrained model's loss
   EXPECT_TRUE(has_exploded(130, 2.5, kVocabulary));
-  EXPECT_FALSE(has_exploded(4000, 500, kVocabulary));  // initial weights that are far too large
+  EXPECT_FALSE(has_exploded(4000, 500, kVocabulary));  // the first loss is 500: the initial weights are far too large
   EXPECT_TRUE(has_exploded(2e17, 12.5, kVocabulary));
   EXPECT_FALSE(has_exploded(NAN, 12.5, kVocabulary));  // a NaN loss is skipped and counted elsewhere
 }

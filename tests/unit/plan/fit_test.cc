@@ -32,7 +32,7 @@ WorkBounds work_of(const Settings& s) {
 
 FitRequest request(int world_size, int64_t device_bytes) {
   FitRequest r{.config = small_config(), .settings = {}, .fixed = {}, .work_of = work_of, .rank = {}, .limits = {}};
-  r.settings.grad_accum = 3;  // with the default batch size of 4: 12 samples per rank
+  r.settings.grad_accum = 3;  // with the default batch size of 4: 12 samples per rank and step
   r.rank.world_size = r.rank.ranks_per_node = world_size;
   r.rank.device = DeviceKind::cuda;
   r.limits.device_bytes = device_bytes;
@@ -52,8 +52,8 @@ TEST(Fit, takes_the_fastest_if_all_fit) {
   EXPECT_EQ(result.best->settings.grad_accum, 1);
 }
 
-// As memory shrinks, the best configuration still fits and becomes slower. The reported faster configurations do not
-// fit.
+// Gives the search less and less memory, until no configuration fits. The best configuration of each search fits, and
+// it is not faster than the best one before. The faster configurations that the search reports do not fit.
 TEST(Fit, the_best_fits_and_the_faster_do_not) {
   for (const int world_size : {1, 4}) {
     double last_s = 0;
@@ -84,9 +84,10 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
   }
 }
 
-// Compares the search with an exhaustive search. The exhaustive search plans every number of checkpointed blocks with
-// every batch size. The batch sizes are, for each power of two, the largest divisor of 12 that does not exceed it. Each
-// of these configurations gives one memory limit: the memory that it needs.
+// Compares find_fit() with an exhaustive search. A step has 12 samples per rank. The exhaustive search plans every
+// number of checkpointed blocks with every batch size that find_fit() tries: for each power of two, the largest divisor
+// of 12 that does not exceed the power. The memory that each of these configurations needs is then used as a memory
+// limit.
 TEST(Fit, checkpoints_as_few_blocks_as_possible) {
   FitRequest r = request(1, kPlenty);
   r.fixed = {"strategy", "offload"};
@@ -131,7 +132,7 @@ TEST(Fit, fixed_settings_stay) {
   EXPECT_THROW(find_fit(r), UsageError);
 }
 
-// The search does not change batch_tokens, because this would cut the samples into other micro-batches.
+// The search does not change batch_tokens, because another value would cut the samples into other micro-batches.
 TEST(Fit, batch_tokens_stay) {
   FitRequest r = request(2, kPlenty);
   r.settings.batch_size = 0;
@@ -187,18 +188,19 @@ TEST(Fit, costs_follow_the_stated_model) {
   const auto full = ShardingStrategy::full_shard;
   const StepCost plain = cost_of("none", full, 12, false);
   EXPECT_EQ(plain.offload_s, 0);
-  // The forward pass is a third of the work. Checkpointing repeats it, except the head's part.
+  // The forward pass is a third of the work. Checkpointing repeats the forward pass, but not the head's part of it.
   const double ratio = cost_of("none", full, 12, true).compute_s / plain.compute_s;
   EXPECT_GT(ratio, 1.2);
   EXPECT_LT(ratio, 4.0 / 3);
-  // In the cost model, the time per token is proportional to 1 + 512 / tokens: 2 for micro-batches of 512 tokens, and
-  // about 1.08 for 6144.
+  // In the cost model, the time per token is proportional to 1 + 512 / (tokens of a micro-batch). This is 2 for 512
+  // tokens (one sample), and 1 + 1 / 12 for 6144 tokens (12 samples).
   EXPECT_NEAR(cost_of("none", full, 1, false).compute_s / plain.compute_s, 2 / (1 + 1.0 / 12), 1e-3);
-  // full_shard gathers and reduces units in every micro-batch. It does not gather a unit that is still in memory from
-  // the previous micro-batch.
+  // full_shard gathers and reduces units in every micro-batch, so 12 micro-batches communicate up to 12 times as much
+  // as one. They may communicate less than that, because a unit that is still in memory from the previous micro-batch
+  // is not gathered again.
   EXPECT_GT(cost_of("none", full, 1, false).communication_s, 6 * plain.communication_s);
   EXPECT_LE(cost_of("none", full, 1, false).communication_s, 12 * plain.communication_s);
-  // More offload costs more, and files cost most.
+  // Offload of more kinds of state costs more. Offload to files costs most.
   const double optimizer = cost_of("optimizer", full, 12, false).offload_s;
   const double all = cost_of("optimizer,gradients,parameters", full, 12, false).offload_s;
   EXPECT_LT(0, optimizer);
@@ -218,8 +220,8 @@ TEST(Excess, of_device_host_and_both) {
   plan.device.add(Category::staging, 10);
   plan.host.add(Category::staging, 200);
   const Excess step = excess_of(plan, {.device_bytes = 95});
-  EXPECT_EQ(step.bytes, 15);  // the peak of 110, while saving, minus 95
-  EXPECT_EQ(step.phase, Phase::step);
+  EXPECT_EQ(step.bytes, 15);           // the highest peak (110, in the phase save) minus 95
+  EXPECT_EQ(step.phase, Phase::step);  // a step already exceeds the limit: 60 + 40 > 95
   EXPECT_EQ(step.largest, Category::activations);
   EXPECT_EQ(step.largest_bytes, 60);
   EXPECT_EQ(excess_of(plan, {.device_bytes = 105}).phase, Phase::save);
@@ -236,7 +238,8 @@ TEST(Excess, of_device_host_and_both) {
   EXPECT_TRUE(excess_of(plan, {.device_bytes = 110, .disk_bytes = 1000}).fits());
 }
 
-// If device and host share memory, offload to files saves memory, as far as the disk has space.
+// If the device and the host share one memory, offload to the host saves no memory, but offload to files does. The
+// search uses files only as far as the disk has space.
 TEST(Fit, offloads_to_files_within_the_disk) {
   FitRequest r = request(1, 0);
   r.rank.device = DeviceKind::cpu;
@@ -254,8 +257,8 @@ TEST(Fit, offloads_to_files_within_the_disk) {
   }
   ASSERT_TRUE(files);
   EXPECT_EQ(files->settings.offload_dir, "offload");
-  // The files hold at least both moments, which take 8 bytes per parameter. Parameters and gradients in files take 4
-  // more bytes each. The upper limit leaves some space for padding.
+  // The files hold at least both moments of AdamW, which take 8 bytes per parameter. The parameters take 4 more bytes
+  // if they are in files, and so do the gradients. The upper limit leaves some space for padding.
   EXPECT_GE(files->plan.file_bytes, 8 * files->plan.num_parameters);
   EXPECT_LE(files->plan.file_bytes, 21 * files->plan.num_parameters);
   r.limits.device_bytes = files->plan.peak_bytes();
@@ -288,12 +291,13 @@ TEST(Advice, of_an_evaluation) {
     last = fit->plan.peak_bytes();
     flags = flags_between(r.settings, fit->settings);
   }
-  EXPECT_GE(found, 4);  // batches of 4, 2 and 1, then files
+  EXPECT_GE(found, 4);  // batches of 4, 2 and 1 samples, then the parameters in files
   EXPECT_NE(command_with({}, flags).find("--offload parameters:file"), std::string::npos) << command_with({}, flags);
   EXPECT_NE(advice(r).find("makes the run fit"), std::string::npos);
 }
 
-// On a GPU, the limit is the free memory of the GPU, to the byte. The error contains a command that fits.
+// On a GPU, a run may need exactly the free memory of the GPU, but not one byte more. The error contains a command
+// whose run fits.
 TEST(CheckMemory, limits_a_run_to_the_free_memory_of_the_gpu) {
   const PlannedRank rank{.device = DeviceKind::cuda};
   const WorkOf work_of = [](const Settings& s) {
@@ -345,7 +349,7 @@ TEST(CheckMemory, reports_what_would_fit) {
   }
   settings.batch_size = 1;
   check_memory(config, settings, of_batch, {}, {}, {});
-  // Nothing fits, so the advice is general.
+  // No configuration of this evaluation fits, so check_memory() can only give general advice.
   const WorkOf evaluation = [&](const Settings&) {
     WorkBounds work;
     work.evaluation = {sample_tokens * 100, 1, 1};

@@ -1,5 +1,5 @@
-// Tests the order of work on a GPU's streams, with a replacement of CUDA's runtime. The streams of the
-// replacement are threads.
+// Tests the order of work on a GPU's streams. A stand-in replaces CUDA's runtime and runs each stream as a thread, so
+// the tests need no GPU.
 #include "tessera/device/cuda/cuda_stream.h"
 
 #include <gtest/gtest.h>
@@ -24,15 +24,15 @@ View view_of_value(int64_t& value) {
   return {reinterpret_cast<std::byte*>(&value), DType::i64, {1}};
 }
 
-// The events of a buffer. Every later user waits for the last write. The next writer also waits for all reads since
-// that write.
+// The events of a buffer: after its last write, and after each read since that write. Every user of the buffer waits
+// for the last write. A writer also waits for the reads.
 struct Uses {
   Event written;
   std::vector<Event> read;
 };
 
-// Runs a hundred random copies and host tasks on the streams. Computes the same values on this thread, one after the
-// other. The results must match.
+// Runs a hundred random pieces of work on the streams. Each piece is a copy or a host task. Also computes the same
+// values on this thread, one piece after the other. The results must match.
 void run_and_compare(uint64_t seed) {
   RandomStream random(seed, 3);
   Values values{}, expected{};
@@ -49,7 +49,7 @@ void run_and_compare(uint64_t seed) {
     stream.wait(uses[from].written);
     stream.wait(uses[to].written);
     for (const Event& event : uses[to].read) stream.wait(event);
-    const bool computes = s == 4 || (s > 0 && random.next_below(3) == 0);  // host work, such as file I/O
+    const bool computes = s == 4 || (s > 0 && random.next_below(3) == 0);  // a host task: a CPU kernel or file I/O
     if (computes) {
       stream.run([&values, from, to, piece] { values[to] = 3 * values[to] + values[from] + piece; });
       expected[to] = 3 * expected[to] + expected[from] + piece;
