@@ -22,7 +22,7 @@ Overflow LossScaler::update(bool overflow) {
 // torch._amp_update_scale_ with growth factor 2 and backoff factor 0.5.
 Overflow LossScaler::update_as_grad_scaler(bool overflow) {
   if (overflow) {
-    const bool is_low = state_.scale <= options_.min_scale;  // GradScaler has no minimum, so the scale falls anyway
+    const bool is_low = state_.scale <= options_.min_scale;  // GradScaler has no minimum: the scale still falls
     state_.scale *= 0.5;
     state_.clean_steps = 0;
     return is_low ? Overflow::stuck : Overflow::searched;

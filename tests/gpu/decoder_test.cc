@@ -92,7 +92,8 @@ TEST_P(DecoderTest, RmsNorm) {
       const double columns = arithmetic_roundoff(dtype()) * (64 + static_cast<double>(N));
       expect_close(d_weight, expected_d_weight, (8 * columns + 2 * roundoff(gradient)) * largest(expected_d_weight),
                    "d_weight");
-      // The same bits when results overwrite inputs, and without a gradient of the weight.
+      // The results have the same bits if they overwrite inputs. In these backward calls, the gradient of the weight is
+      // also omitted.
       k.rms_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), rstd.gpu(), residual.gpu(), residual.gpu(), {}, {});
       EXPECT_EQ(residual.bits(), first_x);
       residual.reset();

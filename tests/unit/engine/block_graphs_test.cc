@@ -22,7 +22,7 @@ TEST(PaddedTokens, AreFewSizesWithLittlePadding) {
   }
 }
 
-// Counts captures and launches. capture() runs the work once. All other calls do nothing.
+// Counts captures, and the launches of the captured graphs. capture() runs the work once. All other calls do nothing.
 class RecordingStream final : public Stream {
  public:
   Event record() override { return {}; }

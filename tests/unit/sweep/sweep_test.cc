@@ -73,7 +73,7 @@ TEST_F(RunFolder, half_written_files_are_not_done) {
 
 TEST_F(RunFolder, settings_of_an_older_version) {
   finish();
-  // Settings that the file does not contain have their defaults.
+  // Settings that resolved-config.toml does not contain have their defaults. Unknown settings in the file are ignored.
   write("resolved-config.toml", "model = \"m\"\nlr = 1e-4\nno_such_setting = 3\n");
   EXPECT_EQ(state(), RunState::done);
   resolved_.settings.seed = 1;
