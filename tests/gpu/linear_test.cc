@@ -116,7 +116,7 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
            sparse = random_tensor(dtype(), {N, O}, 5);
     rig().gpu_kernels->fill(sparse.gpu().rows(8, N), 0);
     std::vector<std::vector<std::byte>> wanted;
-    for (int turn = 0; turn < 3; ++turn) {  // turn 0: no measuring; 1: the first call measures; 2: uses the measurement
+    for (int turn = 0; turn < 3; ++turn) {  // turn 0: no measuring; 1: calls measure; 2: calls use the measured choice
       Kernels& k = turn == 0 ? *rig().gpu_kernels : *measuring;
       k.set_tuning(turn > 0);
       // If only few rows are not zero, algorithms that add in different orders give the same bits. From such an input,

@@ -56,7 +56,7 @@ void save(const fs::path& output, int64_t step, int size, float value) {
 
 void expect_range(const Checkpoint& checkpoint, const ArrayRange& range, float value) {
   const int64_t count = range.end - range.begin;
-  std::vector<double> values(static_cast<size_t>(count + 1), -1);  // another type than the file's, and a guard element
+  std::vector<double> values(static_cast<size_t>(count + 1), -1);  // f64, but the file is f32; one guard element
   checkpoint.read_range(range, view_of(values.data(), {count}));
   for (int64_t i = 0; i < count; ++i) {
     ASSERT_EQ(values[static_cast<size_t>(i)], element(range.name, range.begin + i, value)) << range.name << " " << i;

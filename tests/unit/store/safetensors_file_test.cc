@@ -156,8 +156,8 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
     }
     EXPECT_LE(worst, epsilon) << name_of(dtype);
 
-    // A run that trains 16-bit parameters reads them as two arrays: the rounded values, and the rests, which are what
-    // the rounding removed.
+    // A run with 16-bit parameters and f32 masters reads the masters as two arrays: the rounded values, and the rests,
+    // which are what the rounding removed.
     for (const DType narrow : {DType::f16, DType::bf16}) {
       std::vector<uint16_t> halves(kCount);
       std::vector<int16_t> rests(kCount);

@@ -110,7 +110,8 @@ TEST(SweepProgress, text_fits_the_terminal) {
 TEST(SweepProgress, time_left_from_finished_runs) {
   EXPECT_EQ(estimated_left_s({}, 3, 1), std::nullopt);
   EXPECT_EQ(estimated_left_s({10, 20}, 3, 5), 40);
-  EXPECT_EQ(estimated_left_s({10, 20}, 3, 99), 30);  // slower than the mean: only the two later runs count
+  // The running run takes longer than the mean of 15 s. Only the two runs after it count.
+  EXPECT_EQ(estimated_left_s({10, 20}, 3, 99), 30);
   EXPECT_EQ(estimated_left_s({10, 20}, 0, 0), 0);
 }
 

@@ -55,9 +55,9 @@ TEST(Continuation, MicroBatches) {
   EXPECT_FALSE(forbidden_among(changes_between(of(4, 0, 1, 1), of(0, 600, 1, 1)), true).empty());
 }
 
-// The fingerprint holds the settings that a checkpoint compares with those of the run that continues from it. In the
-// same folder, a change of any one key is forbidden, unless the key sets the length of the run. In a new folder, every
-// change is allowed that is allowed in the same folder.
+// A checkpoint contains the fingerprint of its run: the settings that the trainer compares when another run continues
+// from it. In the same folder, a change of any one key is forbidden, unless the key sets the length of the run. In a
+// new folder, every change is allowed that is allowed in the same folder.
 TEST(Continuation, EveryKeyIsJudged) {
   const Record then = fingerprint({});
   int num_in_a_new_folder = 0, num_always = 0;
