@@ -30,11 +30,11 @@ struct LossScaleOptions {
   double min_scale = 1;
 };
 
-// The state for a checkpoint.
+// The state of a LossScaler, which checkpoints contain.
 struct LossScaleState {
   double scale = 1;
   int64_t clean_steps =
-      0;  // steps without overflow; grad_scaler: since the last change, deepspeed: since the last overflow
+      0;  // steps without overflow since the scale last changed (grad_scaler) or since the last overflow (deepspeed)
   int64_t hysteresis_left = 1;  // deepspeed: 1 if the next overflow halves the scale, 2 if the one after it does
   bool operator==(const LossScaleState&) const = default;
 };

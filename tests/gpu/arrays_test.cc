@@ -80,9 +80,9 @@ TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   }
 }
 
-// An f32 is stored as a 16-bit value and a rest: the part of the f32 that the 16-bit value loses. If the GPU fills,
-// draws or converts an array as rests, they have the same bits as the rests that the host computes from the f32 values.
-// join() gives the same f32 values on both.
+// An f32 is stored as a 16-bit value and a rest: the part of the f32 that the 16-bit value loses. The GPU can also fill
+// an array of rests, draw its values or convert f32 values to it. Its rests have the same bits as the rests that the
+// host computes from the f32 values. join() gives the same f32 values on both devices.
 class RestTest : public TypedTest {};
 INSTANTIATE_TEST_SUITE_P(Types, RestTest, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& values) { return std::string(name_of(values.param)); });
@@ -267,7 +267,7 @@ TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
   for (const int64_t count : {int64_t{1}, int64_t{3}, int64_t{64}, int64_t{1000}, int64_t{100003}}) {
     for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
       for (const int64_t first_elem : {int64_t{0}, int64_t{6400}, (int64_t{1} << 34) + 64, int64_t{37}}) {
-        for (const int64_t skipped : {0, 1}) {  // elements between the begin of the allocation and the array
+        for (const int64_t skipped : {0, 1}) {  // elements before the arrays in their allocations
           SCOPED_TRACE(std::string(name_of(gradient)) + " " + std::to_string(count) + " from " +
                        std::to_string(first_elem) + " skipped " + std::to_string(skipped));
           std::vector<double> p = random_values(count, 1), g = random_values(count, 2), m = random_values(count, 3),

@@ -29,7 +29,7 @@ double norm(const double* x, const double* weight, size_t C, double epsilon, dou
   for (size_t c = 0; c < C; ++c) y[c] = x[c] * rstd * weight[c];
   return rstd;
 }
-// The gradient through norm(); adds to d_weight.
+// Computes the gradients of norm(): writes d_x and adds to d_weight.
 void norm_backward(const double* d_y, const double* x, const double* weight, size_t C, double rstd, double* d_x,
                    double* d_weight) {
   double sum = 0;

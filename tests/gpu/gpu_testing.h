@@ -56,7 +56,7 @@ inline DType statistics_of(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-// Uniform in [−1, 1].
+// Returns `count` values that are uniform in [−1, 1].
 inline std::vector<double> random_values(int64_t count, uint64_t seed) {
   RandomStream random(seed, 11);
   std::vector<double> values(static_cast<size_t>(count));
@@ -167,7 +167,8 @@ inline void on_both(std::initializer_list<Tensor*> tensors, const std::function<
   call(*rig().cpu_kernels, {false});
 }
 
-// Row ids of a dropout: 0, 1, 2, …, scaled and shifted, and therefore different from the row numbers.
+// Returns `count` row ids for dropout. They are the row numbers 0, 1, 2, …, scaled and shifted, so that ids and numbers
+// differ.
 inline std::vector<int64_t> row_ids(int64_t count) {
   std::vector<int64_t> ids(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = 1000003 * i + (int64_t{1} << 33);

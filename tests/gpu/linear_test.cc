@@ -135,9 +135,9 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
   }
 }
 
-// Tensor cores use the first 11 bits of a factor. On average this makes a product smaller by 2^-10 of itself. With
-// factors uniform in [-1, 1], a sum of `length` products is about √length / 3. The largest of thousands of such sums is
-// at most five times as large. The error is therefore below 2^-9 · √length.
+// With tf32, tensor cores use the first 11 bits of a factor and ignore the other bits. On average, this makes a product
+// smaller by 2^-10 of its value. With factors uniform in [-1, 1], a sum of `length` products is about √length / 3. The
+// largest of thousands of such sums is at most five times as large. The error is therefore below 2^-9 · √length.
 TEST(Tf32, TruncatesOnlyFactors) {
   const auto tf32 = make_kernels(*rig().gpu, true);
   for (const auto [N, I, O] : {std::array<int64_t, 3>{64, 64, 192}, {700, 256, 64}, {130, 48, 120}}) {

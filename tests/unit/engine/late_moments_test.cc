@@ -30,7 +30,7 @@ TEST(LateMoments, UseMostOfTheTimeBetweenUpdates) {
   EXPECT_EQ(run.step(0.47), 0);
   EXPECT_EQ(run.step(0.47), 1);
   EXPECT_EQ(run.step(0.47), 4);
-  EXPECT_EQ(run.step(60), 4);    // an evaluation follows
+  EXPECT_EQ(run.step(60), 4);    // an evaluation of 60 s follows this update
   EXPECT_EQ(run.step(0.36), 4);  // the window is the shorter of the last two, so not the evaluation's
   EXPECT_EQ(run.step(0.36), 3);
   EXPECT_EQ(run.step(0.05), 3);
@@ -39,7 +39,7 @@ TEST(LateMoments, UseMostOfTheTimeBetweenUpdates) {
   EXPECT_EQ(run.step(0.05), 1);  // at least one, to measure the rate of writing
   EXPECT_EQ(run.step(60), 1);
   EXPECT_EQ(run.step(60), 1);
-  EXPECT_EQ(run.step(60), 8);  // the total number of blocks
+  EXPECT_EQ(run.step(60), 8);  // all blocks
 }
 
 TEST(LateMoments, RecoverFromASlowStep) {

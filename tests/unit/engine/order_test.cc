@@ -50,7 +50,7 @@ class LateStream final : public Stream {
     size_t num_done() const { return num_done_; }
     void do_until(size_t target) {
       while (num_done_ < target) {
-        TESSERA_ASSERT(!busy_);  // if it is busy, streams wait for each other in a cycle
+        TESSERA_ASSERT(!busy_);  // if busy_ is true, streams wait for each other in a cycle
         busy_ = true;
         work_.front()();
         busy_ = false;
@@ -274,7 +274,7 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     gradients.reduce(0);
     gradients.end_micro_batch();
     gradients.complete(0, 1).synchronize();
-    EXPECT_EQ(read, tier == F ? "012" : "0");  // the copy stream reads and writes files in order
+    EXPECT_EQ(read, tier == F ? "012" : "0");  // F: the copy stream works in order: first all reads
     gradients.acquire(2, false);
     EXPECT_EQ(read, tier == H ? "0" : "012");
     context.streams = {};
@@ -386,7 +386,7 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
 }
 
 // If a step has one micro-batch, the squares of its gradients are added up on the device, before the gradients leave
-// it. The result is the same as for gradients that stay on the device.
+// it. Therefore the norm is the same as for gradients that stay on the device.
 TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
   ModelConfig config = small_config("bloom");
   config.num_layers = 11;

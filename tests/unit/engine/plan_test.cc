@@ -60,9 +60,9 @@ TEST(Plan, EqualsTheLedger) {
   }
 }
 
-// Each checkpointed block frees the memory of all values that a block keeps, and costs one more forward pass of the
-// block. If all other blocks are checkpointed already, checkpointing the last one frees little or nothing, because the
-// backward pass always holds the values of one block.
+// Each checkpointed block frees the memory of all values that a block keeps for its backward pass, and costs one more
+// forward pass of the block. If all other blocks are checkpointed already, checkpointing the last one frees little or
+// nothing, because the backward pass always holds the values of one block.
 TEST(Plan, EachCheckpointedBlockFreesItsValues) {
   for (const char* architecture : {"bloom", "llama"}) {
     for (const int64_t frozen : {0, 2}) {
@@ -125,7 +125,8 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
   const Plan plan = plan_run(config, {}, {{T, 1, T}, {}, {}, 0}, {});
   EXPECT_EQ(plan.num_parameters, 559214592);
   // T tokens, C channels, L blocks, V tokens in the vocabulary. A weight costs 6 FLOPs per token. The forward pass of a
-  // block's attention costs 2·C·T(T+1) FLOPs. Forward and backward together cost 3.5 times as much.
+  // block's attention costs 2·C·T(T+1) FLOPs. The forward and the backward pass of attention together cost 3.5 times as
+  // much as its forward pass.
   EXPECT_EQ(plan.micro_batch_flops, 6 * T * (12 * L * C * C + V * C) + 7 * L * C * T * (T + 1));
 }
 

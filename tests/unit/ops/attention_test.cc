@@ -46,7 +46,7 @@ const Case kCases[] = {
     {{9, 0, 4}, 2, 8},                          // an empty sequence
     {{70, 3, 129}, 6, 16, QkvLayout::blocked, false, 0.2f, 3, 2},
     {{600, 1, 40}, 4, 24, QkvLayout::blocked, false, 0, 3, 1},           // all query heads share one head of keys
-    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // complete blocks of keys before the window
+    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // whole blocks of keys lie before the window
     {{1100}, 2, 8, QkvLayout::blocked, true, 0, 3, 2, 600},              // a window longer than a block of keys
     {{65, 200}, 4, 128, QkvLayout::blocked, false, 0, 2, 2, 1},          // each token attends only to itself
     {{65, 130}, 3, 80, QkvLayout::interleaved, true, 0, 2, 0, 130},      // a window as long as the longest sequence

@@ -49,7 +49,7 @@ class Array {
   std::vector<double> exact_;
 };
 
-// One side of the comparison: the tested type, or double. The call returns the view of an array in the type of this
+// One side of the comparison: the tested type, or double. A call with an array returns its view in the type of this
 // side.
 struct Side {
   bool exact;
@@ -379,8 +379,8 @@ TEST_P(Halves, AdamWOfSplitParameters) {
 INSTANTIATE_TEST_SUITE_P(Types, Halves, ::testing::Values(DType::bf16, DType::f16),
                          [](const auto& values) { return std::string(name_of(values.param)); });
 
-// The counting device counts the scratch that the same calls need on the CPU. Calls that fit into reserved scratch
-// allocate no more.
+// For the same calls, the counting device counts as much scratch as the CPU device allocates. Calls whose scratch fits
+// into the reserved scratch allocate no more.
 TEST(HalvesScratch, EqualsTheCountedScratch) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool), counting = make_counting_device({DeviceKind::cpu, 1});
@@ -396,7 +396,7 @@ TEST(HalvesScratch, EqualsTheCountedScratch) {
   };
   call(*device, *kernels);
   call(*counting, *counted);
-  // Three arrays of 1650, 3500 and 2310 floats. Each starts at an aligned address.
+  // The scratch holds three arrays of 1650, 3500 and 2310 floats. Each array starts at an aligned address.
   EXPECT_EQ(kernels->scratch_bytes(), 6656 + 14080 + 9472);
   EXPECT_EQ(counted->scratch_bytes(), kernels->scratch_bytes());
   EXPECT_EQ(counting->ledger().peak(Phase::load, Category::workspace),

@@ -214,7 +214,7 @@ TEST_F(DeepSpeed, two_batch_sizes_determine_the_third) {
             P(4, 8));
   EXPECT_EQ(batch(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto",
                       "gradient_accumulation_steps": "auto"})"),
-            P(4, 8));  // 4 is Tessera's default
+            P(4, 8));  // 4 is Tessera's default of batch_size
   EXPECT_EQ(batch(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto"})", "grad_accum = 2"), P(16, 2));
   EXPECT_EQ(batch(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 4})", "grad_accum = 2"), P(4, 2));
   EXPECT_EQ(batch(R"({"train_batch_size": "auto"})", "batch_tokens = 600"), P(0, 1));

@@ -1,4 +1,5 @@
-// Tests checkpoints of several ranks. A world of any size can read them. A save succeeds on all ranks or on none.
+// Tests checkpoints of several ranks. Any number of ranks can read such a checkpoint. A save succeeds on all ranks or
+// on none.
 #include "kill_at_syscall.h"
 #include "store_test_util.h"
 #include "tessera/base/random.h"
@@ -283,7 +284,7 @@ TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatWrites) {
   save(output.path(), 5, 3, 0.5f);
   const auto errors = run_ranks<RunError>(3, [&](Communicator& world) {
     write_checkpoint(output.path(), 7, world, [&](CheckpointPart& part) {
-      constexpr int64_t kHuge = int64_t{1} << 42;  // refused before the first byte
+      constexpr int64_t kHuge = int64_t{1} << 42;  // too large: refused before the first byte is written
       float value = 1;
       if (world.rank() == 1) part.declare({"huge", kHuge, 0, kHuge}, DType::f32);
       if (world.rank() == 1) part.write("huge", view_of(&value, {kHuge}));

@@ -27,7 +27,7 @@ std::string refusal(const fs::path& folder) {
   return error_of<UsageError>([&] { EXPECT_TRUE(OutputLock(folder).try_take()); });
 }
 
-// Writes an owner file with a heartbeat that is `age_s` seconds old.
+// Writes an owner file whose heartbeat (the file's modification time) is `age_s` seconds old.
 void put_owner(const fs::path& folder, const FolderOwner& owner, double age_s = 0) {
   const fs::path file = folder / kOwnerFile;
   put(file, owner.to_text());

@@ -37,8 +37,8 @@ TEST(Continuation, LengthMayChangeAnywhereAndRatesInANewFolder) {
             "was made with seed = 42, and this run has 7; with lr = 5e-05, and this run has 0.001");
 }
 
-// The number of ranks and the number of micro-batches of a step may change if their product stays the same. A run with
-// batch_tokens cannot continue a run with batch_size, and a run with batch_size cannot continue a run with
+// The number of ranks and the number of micro-batches per step and rank may change if their product stays the same. A
+// run with batch_tokens cannot continue a run with batch_size, and a run with batch_size cannot continue a run with
 // batch_tokens.
 TEST(Continuation, MicroBatches) {
   const auto of = [](int64_t size, int64_t tokens, int64_t grad_accum, int ranks) {

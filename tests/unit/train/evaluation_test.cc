@@ -41,7 +41,7 @@ TEST(Predictions, AreKeyedById) {
 
 TEST(Predictions, ARowWithoutIdHasItsNumber) {
   EXPECT_THAT(keys_of({"", "a", ""}).keys, testing::ElementsAre("0", "a", "2"));
-  const Outcome outcome = keys_of({"", "0", "0#2"});  // ids of rows take precedence over numbers
+  const Outcome outcome = keys_of({"", "0", "0#2"});  // a row's own id takes precedence over a number
   EXPECT_THAT(outcome.keys, testing::ElementsAre("0#3", "0", "0#2"));
   EXPECT_EQ(outcome.notes, "");
 }
