@@ -25,9 +25,7 @@ struct LossScaleOptions {
   double initial_scale = 65536;
   int64_t window = 2000;   // after this many steps without overflow, the scale doubles
   int64_t hysteresis = 1;  // deepspeed: the first hysteresis − 1 overflows do not change the scale; later ones halve it
-  // grad_scaler: an overflow at this scale or below gives Overflow::stuck. deepspeed: the scale does not fall below
-  // min_scale: an overflow that would halve it there gives Overflow::exhausted.
-  double min_scale = 1;
+  double min_scale = 1;    // overflows: at or below it, grad_scaler gives `stuck`; at it, deepspeed gives `exhausted`
 };
 
 // The state of a LossScaler, which checkpoints contain.

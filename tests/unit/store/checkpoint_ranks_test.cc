@@ -347,7 +347,7 @@ TEST(LatestCheckpointOfRanks, AllChooseTheSameAndRankZeroWarns) {
                           rotate_checkpoints(output.path(), world, {1, {}, {}});
                         }),
               Each(""));
-  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(10, 11));  // the damaged checkpoint does not count
+  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(10, 11));  // the damaged 11 does not count as newest
 
   put(output / "checkpoint-10/manifest.json", "");
   EXPECT_THAT(run_ranks<InputError>(2, [&](Communicator& world) { latest(world); }),
