@@ -23,9 +23,9 @@ struct LossScaleOptions {
   LossScaleRules rules = LossScaleRules::grad_scaler;
   double fixed_scale = 0;  // > 0: never changes
   double initial_scale = 65536;
-  int64_t window = 2000;   // after this many steps without overflow, the scale doubles
+  int64_t window = 2000;   // the scale doubles after this many steps without overflow
   int64_t hysteresis = 1;  // deepspeed: the first hysteresis − 1 overflows do not change the scale; later ones halve it
-  double min_scale = 1;    // overflows: at or below it, grad_scaler gives `stuck`; at it, deepspeed gives `exhausted`
+  double min_scale = 1;    // an overflow here gives `stuck` (grad_scaler, also below it) or `exhausted` (deepspeed)
 };
 
 // The state of a LossScaler, which checkpoints contain.
