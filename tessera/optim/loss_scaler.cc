@@ -19,10 +19,10 @@ Overflow LossScaler::update(bool overflow) {
                                                        : update_as_deepspeed(overflow);
 }
 
-// torch._amp_update_scale_ with growth factor 2 and backoff factor 0.5.
+// The rules of torch._amp_update_scale_ with growth factor 2 and backoff factor 0.5.
 Overflow LossScaler::update_as_grad_scaler(bool overflow) {
   if (overflow) {
-    const bool is_low = state_.scale <= options_.min_scale;  // GradScaler has no minimum, so the scale falls anyway
+    const bool is_low = state_.scale <= options_.min_scale;  // GradScaler has no minimum: the scale still falls
     state_.scale *= 0.5;
     state_.clean_steps = 0;
     return is_low ? Overflow::stuck : Overflow::searched;
@@ -35,9 +35,9 @@ Overflow LossScaler::update_as_grad_scaler(bool overflow) {
   return Overflow::none;
 }
 
-// deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler.update_scale with scale factor 2. The scale doubles after
-// `window` + 1 steps without overflow, and then after every further `window` such steps. The hysteresis is restored
-// only when the scale doubles.
+// The rules of deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler.update_scale with scale factor 2. The scale doubles
+// after `window` + 1 steps without overflow, and then after every further `window` steps without overflow. The
+// hysteresis is restored only when the scale doubles.
 Overflow LossScaler::update_as_deepspeed(bool overflow) {
   if (overflow) {
     state_.clean_steps = 0;

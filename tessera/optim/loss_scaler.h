@@ -1,6 +1,6 @@
 // The loss scale of fp16 training. Gradients are computed from the scaled loss, so small gradients do not become zero.
-// A step with overflowing gradients is skipped. This class only computes the scale: the caller scales the loss, detects
-// overflow and skips steps.
+// A step whose gradients overflow is skipped. The class LossScaler only computes the scale: its caller scales the loss,
+// detects overflow and skips steps.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace tessera {
 // The effect of a gradient overflow on the scale. A step without overflow gives `none`.
 enum class Overflow {
   none,
-  searched,   // the search continues: the scale falls, or the hysteresis delays its fall
-  stuck,      // the scale is fixed or at most min_scale, and gradients still overflow
-  exhausted,  // the scale is at min_scale under DeepSpeed's rules, which then end the run
+  searched,   // the search for a scale without overflow continues: the scale falls, or hysteresis delays this
+  stuck,      // gradients overflow although the scale is at most min_scale, or the scale is fixed
+  exhausted,  // gradients overflow at min_scale, under DeepSpeed's rules: the run must end
 };
 
 // How a dynamic scale changes: as in torch.amp.GradScaler, or as in DeepSpeed's DynamicLossScaler with
@@ -23,17 +23,17 @@ struct LossScaleOptions {
   LossScaleRules rules = LossScaleRules::grad_scaler;
   double fixed_scale = 0;  // > 0: never changes
   double initial_scale = 65536;
-  int64_t window = 2000;   // steps without overflow that double the scale
+  int64_t window = 2000;   // the scale doubles after this many steps without overflow
   int64_t hysteresis = 1;  // deepspeed: the first hysteresis − 1 overflows do not change the scale; later ones halve it
-  double min_scale = 1;    // an overflow at this scale gives Overflow::stuck; deepspeed: Overflow::exhausted
+  double min_scale = 1;    // an overflow here gives `stuck` (grad_scaler, also below it) or `exhausted` (deepspeed)
 };
 
-// The state for a checkpoint.
+// The state of a LossScaler, which checkpoints contain.
 struct LossScaleState {
   double scale = 1;
   int64_t clean_steps =
-      0;  // steps without overflow; grad_scaler: since the last change, deepspeed: since the last overflow
-  int64_t hysteresis_left = 1;  // deepspeed: overflows up to the one that halves the scale, inclusive
+      0;  // steps without overflow since the scale last changed (grad_scaler) or since the last overflow (deepspeed)
+  int64_t hysteresis_left = 1;  // deepspeed: 1 if the next overflow halves the scale, 2 if the one after it does
   bool operator==(const LossScaleState&) const = default;
 };
 
@@ -41,9 +41,9 @@ class LossScaler {
  public:
   explicit LossScaler(const LossScaleOptions& options);
 
-  // The factor on the loss of the next step. Gradients are divided by it.
+  // The factor that multiplies the loss of the next step. The caller must divide the step's gradients by it.
   double scale() const { return state_.scale; }
-  // Call it after every step. `overflow`: any gradient on any rank is not finite. Such a step is skipped.
+  // Call it after every step. `overflow`: whether a gradient on any rank is not finite, so that the step is skipped.
   Overflow update(bool overflow);
 
   const LossScaleState& state() const { return state_; }

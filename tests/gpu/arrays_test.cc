@@ -45,7 +45,7 @@ TEST_P(ArraysTest, SumOfSquares) {
   for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{300007}}) {
     Tensor x = random_tensor(dtype(), {std::max<int64_t>(n, 1)}, 3), sum(DType::f64, {1}, {2.5});
     on_both({&sum}, [&](Kernels& k, const Side& at) { k.add_sum_of_squares(at(x).rows(0, n), at(sum)); });
-    // Both sides sum in double, in different orders.
+    // The CPU and the GPU both sum in double, but in different orders.
     sum.expect_close(static_cast<double>(n + 4) * 0x1p-53 * sum.largest(), "sum");
   }
   // Sums more arrays than one launch supports (64). The first array is empty. The result has the same bits as after one
@@ -80,8 +80,9 @@ TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   }
 }
 
-// An f32 is stored as a 16-bit value and a rest: the part of the f32 that the 16-bit value loses. Values that the GPU
-// draws, fills or converts have the same bits as on the host. join() restores the f32.
+// An f32 is stored as a 16-bit value and a rest: the part of the f32 that the 16-bit value loses. The GPU can also fill
+// an array of rests, draw its values or convert f32 values to it. Its rests have the same bits as the rests that the
+// host computes from the f32 values. join() gives the same f32 values on both devices.
 class RestTest : public TypedTest {};
 INSTANTIATE_TEST_SUITE_P(Types, RestTest, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& values) { return std::string(name_of(values.param)); });
@@ -144,7 +145,7 @@ TEST_P(RowsTest, GatherAndScatter) {
 
 TEST_P(RowsTest, EmbeddingBackwardAddsRowsOfEqualIds) {
   for (const DType gradient : gradient_types()) {
-    for (const int64_t num_rows : {1, 33, 700, 9000}) {  // the last count is more than a chunk
+    for (const int64_t num_rows : {1, 33, 700, 9000}) {  // 9000 rows are more than one chunk (8192 rows)
       for (const int64_t channels : {3, 64, 600}) {
         constexpr int64_t kVocabulary = 300;
         RandomStream random(5, static_cast<uint64_t>(num_rows));
@@ -194,8 +195,8 @@ TEST(AdamW, EqualsTheCpu) {
   }
 }
 
-// The bits of the state do not depend on the device that updates it. Runs five steps on both devices, with values of
-// all magnitudes, including subnormal values.
+// The bits of parameters, moments and rests do not depend on the device that updates them. The test runs five updates
+// on both devices, with values of all magnitudes, including subnormal values.
 TEST(AdamW, ComputesTheBitsOfTheCpu) {
   constexpr int64_t kCount = 100003;
   for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
@@ -253,8 +254,9 @@ TEST(AdamW, ComputesTheBitsOfTheCpu) {
   }
 }
 
-// The same with bf16 states. Both devices round them with the same random bits. One GPU kernel updates arrays that
-// begin at a multiple of 64 elements of the model and are aligned. Another kernel updates all other arrays.
+// As the previous test, but with bf16 parameters and moments. Both devices round them with the same random bits. The
+// GPU has two kernels for this. One updates arrays that are aligned and whose first element has a number in the model
+// (first_elem) that is a multiple of 64. The other kernel updates all other arrays.
 TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
   const auto bits_of = [](const std::vector<double>& values, DType dtype) {
     std::vector<std::byte> bits(values.size() * size_of(dtype));
@@ -265,7 +267,7 @@ TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
   for (const int64_t count : {int64_t{1}, int64_t{3}, int64_t{64}, int64_t{1000}, int64_t{100003}}) {
     for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
       for (const int64_t first_elem : {int64_t{0}, int64_t{6400}, (int64_t{1} << 34) + 64, int64_t{37}}) {
-        for (const int64_t skipped : {0, 1}) {  // elements of the allocation before the arrays
+        for (const int64_t skipped : {0, 1}) {  // elements before the arrays in their allocations
           SCOPED_TRACE(std::string(name_of(gradient)) + " " + std::to_string(count) + " from " +
                        std::to_string(first_elem) + " skipped " + std::to_string(skipped));
           std::vector<double> p = random_values(count, 1), g = random_values(count, 2), m = random_values(count, 3),

@@ -68,8 +68,8 @@ struct SlopesOnBoth {
 
 class AttentionTest : public TypedTest {
  protected:
-  // `own`: the kernels that are chosen for this GPU. `tma`: those that Hopper uses for larger calls. `mma`: those for
-  // other GPUs from sm_80 on. `older`: those for GPUs before sm_80.
+  // The kernels to test. `own`: the kernels that Tessera chooses for this GPU. `tma`: the kernels for larger calls on
+  // Hopper. `mma`: the kernels for other GPUs from sm_80 on. `older`: the kernels for GPUs before sm_80.
   enum class By { own, tma, mma, older };
   void check(const Case& c, By by);
 };
@@ -135,10 +135,10 @@ void AttentionTest::check(const Case& c, By by) {
     k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv),
                          at(workspace));
   });
-  // `scores` bounds the error of a score: the roundoff of the arithmetic times the size of the score, which grows with
-  // the slope of ALiBi times the length of the sequence. The absolute error of a score is the relative error of its
-  // probability. o is an average of values ≤ 1, divided by 1 − rate. The weights of this average and the result are
-  // rounded to the type.
+  // `scores` bounds the error of a score: the roundoff of the arithmetic times the size of the score. With ALiBi, this
+  // size grows with the slope times the length of the sequence. A probability is the exponential of its score, so the
+  // absolute error of the score is the relative error of the probability. o is an average of values ≤ 1, divided by 1 −
+  // the dropout rate. The weights of this average, and o itself, are rounded to the type.
   const double scores =
       arithmetic_roundoff(dtype()) * (8 * (c.alibi ? c.longest() : 4) + 2 * static_cast<double>(c.head_dim) + 32);
   log_sum_exp.expect_close(scores * 2, "log_sum_exp");

@@ -12,14 +12,15 @@ inline int64_t rows_of(const std::vector<int32_t>& lengths) {
   return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
 }
 
-// The first row of each sequence, and the number of rows.
+// Returns the number of each sequence's first row, followed by the number of all rows.
 inline std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
   std::vector<int32_t> starts{0};
   for (const int32_t n : lengths) starts.push_back(starts.back() + n);
   return starts;
 }
 
-// Whether this GPU and this program can run the kernels of attention_tma.h.
+// Returns whether this GPU is a Hopper GPU and this program has code for it, so that the kernels of attention_tma.h can
+// run.
 inline bool is_hopper() {
   int major = 0, minor = 0;
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);

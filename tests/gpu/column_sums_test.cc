@@ -15,8 +15,9 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   context.scratch = scratch.data();
   std::vector<DType> sum_types = gradient_types();
   if (dtype() == DType::f32) sum_types = {DType::f32, DType::f16, DType::bf16};
-  // The sizes cover full packs and single elements, one block of columns and several blocks, wide pieces of rows, and
-  // rows in one part and in several parts.
+  // The sizes cover the cases of the kernel: threads that load several elements at a time or one, one block of columns
+  // and several, blocks that read narrow or wide pieces of each row, and rows that are summed in one part or in
+  // several.
   for (const auto& [N, C] :
        {std::pair<int64_t, int64_t>{1, 8}, {3, 5}, {700, 72}, {300, 4104}, {4096, 40}, {4099, 200}, {9000, 37}}) {
     for (const DType sum_type : sum_types) {
@@ -45,8 +46,8 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   }
 }
 
-// One call for several arrays gives the same bits as one call per array, if the loads have the same width. This is the
-// case for each pair of arrays here.
+// One call for several arrays gives the same bits as one call per array, if threads load equally many elements at a
+// time from each array. This is true for each pair of arrays here.
 TEST_P(ColumnSumsTest, OfSeveralArraysTogether) {
   Kernels& k = *rig().gpu_kernels;
   for (const int64_t N : {700, 5000}) {

@@ -29,7 +29,7 @@ double norm(const double* x, const double* weight, size_t C, double epsilon, dou
   for (size_t c = 0; c < C; ++c) y[c] = x[c] * rstd * weight[c];
   return rstd;
 }
-// The gradient through norm(); adds to d_weight.
+// Computes the gradients of norm(): writes d_x and adds to d_weight.
 void norm_backward(const double* d_y, const double* x, const double* weight, size_t C, double rstd, double* d_x,
                    double* d_weight) {
   double sum = 0;
@@ -92,7 +92,8 @@ TEST_P(DecoderTest, RmsNorm) {
       const double columns = arithmetic_roundoff(dtype()) * (64 + static_cast<double>(N));
       expect_close(d_weight, expected_d_weight, (8 * columns + 2 * roundoff(gradient)) * largest(expected_d_weight),
                    "d_weight");
-      // The same bits when results overwrite inputs, and without a gradient of the weight.
+      // The results have the same bits if they overwrite inputs. In these backward calls, the gradient of the weight is
+      // also omitted.
       k.rms_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), rstd.gpu(), residual.gpu(), residual.gpu(), {}, {});
       EXPECT_EQ(residual.bits(), first_x);
       residual.reset();

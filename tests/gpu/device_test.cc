@@ -64,7 +64,8 @@ TEST(PinnedHost, ReusesABlockOfTheSameSize) {
   EXPECT_EQ(host->ledger().current_total(), 0);
   const Buffer smaller = host->allocate(kBytes - 4096, Category::staging);
   EXPECT_TRUE(all_zero(smaller));
-  // The total now exceeds the peak so far, so the device frees the block that it kept.
+  // The device has kept the block of the first buffer. Together with the two buffers in use, this block would exceed
+  // the ledger's peak, so the device frees it.
   const Buffer larger = host->allocate(2 * kBytes, Category::staging);
   EXPECT_TRUE(all_zero(larger));
   const std::byte* first = nullptr;
@@ -179,8 +180,8 @@ TEST(CudaStream, AFailureOfTheHostReachesTheComputeStream) {
   EXPECT_THROW(copies->native(), RunError);
 }
 
-// CUDA reads small arrays in pageable memory when the copy is requested. The request must therefore wait for earlier
-// host work.
+// When a copy from a small array in pageable memory is requested, CUDA reads the array immediately. The request must
+// therefore wait until earlier host work has written the array.
 TEST(CudaStream, CopiesTheResultOfEarlierHostWork) {
   Device& gpu = *rig().gpu;
   const auto files = gpu.make_stream(), copies = gpu.make_stream();
@@ -188,7 +189,7 @@ TEST(CudaStream, CopiesTheResultOfEarlierHostWork) {
   std::vector<float> host(kCount);
   const View from{reinterpret_cast<std::byte*>(host.data()), DType::f32, {kCount}};
   Tensor there(DType::f32, {kCount});
-  for (Stream* stream : {files.get(), copies.get()}) {  // the stream of the host work, and one that waits for it
+  for (Stream* stream : {files.get(), copies.get()}) {  // the stream of the host work, and a waiting stream
     const float value = host[0] + 1;
     files->run([&, value] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -47,16 +47,16 @@ inline double roundoff(DType dtype) {
       return 0x1p-24;
   }
 }
-// Roundoff of the arithmetic that the GPU uses for a type.
+// Roundoff of the type in which the GPU computes with elements of type `dtype`: f64 for f64, otherwise f32.
 inline double arithmetic_roundoff(DType dtype) {
   return dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
 }
-// The type of the statistics for arrays of a type.
+// The type of the statistics, such as rstd or log_sum_exp, of an array of type `dtype`.
 inline DType statistics_of(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-// Uniform in [−1, 1].
+// Returns `count` values that are uniform in [−1, 1].
 inline std::vector<double> random_values(int64_t count, uint64_t seed) {
   RandomStream random(seed, 11);
   std::vector<double> values(static_cast<size_t>(count));
@@ -67,7 +67,8 @@ inline std::vector<double> random_values(int64_t count, uint64_t seed) {
 // An array on the GPU in one type and on the CPU in double. Integers keep their own type on the CPU.
 class Tensor {
  public:
-  // Rounds the contents to `dtype`. Without values, the contents are NaN, for arrays that a kernel overwrites.
+  // Rounds `values` to `dtype`. Without `values`, all elements are NaN. This is for results, which a kernel must
+  // overwrite.
   Tensor(DType dtype, Shape shape, std::vector<double> values = {}) : dtype_(dtype), shape_(shape) {
     const auto count = static_cast<size_t>(shape.num_elems());
     if (values.empty()) values.assign(count, NAN);
@@ -139,7 +140,8 @@ inline Tensor random_tensor(DType dtype, Shape shape, uint64_t seed) {
   return Tensor(dtype, shape, random_values(shape.num_elems(), seed));
 }
 
-// One of the two devices. Returns the view of a tensor on this device. A null tensor gives an empty view.
+// One of the two devices. A call with a tensor returns the view of this tensor on this device, or an empty view for a
+// null pointer.
 struct Side {
   bool gpu;
   View operator()(Tensor& tensor) const { return gpu ? tensor.gpu() : tensor.cpu(); }
@@ -165,7 +167,8 @@ inline void on_both(std::initializer_list<Tensor*> tensors, const std::function<
   call(*rig().cpu_kernels, {false});
 }
 
-// Row ids of a dropout: 0, 1, 2, …, scaled and shifted, and therefore different from the row numbers.
+// Returns `count` row ids for dropout. They are the row numbers 0, 1, 2, …, scaled and shifted, so that ids and numbers
+// differ.
 inline std::vector<int64_t> row_ids(int64_t count) {
   std::vector<int64_t> ids(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = 1000003 * i + (int64_t{1} << 33);
@@ -177,7 +180,7 @@ class TypedTest : public ::testing::TestWithParam<DType> {
  protected:
   DType dtype() const { return GetParam(); }
   DType stats() const { return statistics_of(dtype()); }
-  // The gradients of 16-bit parameters may be of the same type or f32. Both are tested.
+  // The gradients of 16-bit parameters may have the parameters' type or f32. Tests use both types.
   std::vector<DType> gradient_types() const {
     if (size_of(dtype()) == 2) return {dtype(), DType::f32};
     return {dtype()};

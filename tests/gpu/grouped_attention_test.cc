@@ -99,9 +99,9 @@ double largest(const std::vector<double>& values) {
 
 class GroupedAttentionTest : public TypedTest {
  protected:
-  // `own`: the kernels that are chosen for this GPU. `tma`: those that Hopper uses for larger calls. `tma_on_three`:
-  // the same on three multiprocessors, so that each thread block has several tasks. `older`: those for GPUs before
-  // sm_80.
+  // The kernels to test. `own`: the kernels that Tessera chooses for this GPU. `tma`: the kernels for larger calls on
+  // Hopper. `tma_on_three`: the same on three multiprocessors, so that each thread block has several tasks. `older`: the
+  // kernels for GPUs before sm_80.
   enum class By { own, tma, tma_on_three, older };
   void check(const Grouped& c, By by) {
     const bool by_tma = by == By::tma || by == By::tma_on_three;
@@ -144,7 +144,8 @@ class GroupedAttentionTest : public TypedTest {
     EXPECT_EQ(d_qkv.bits(), first[2]);
     const Reference reference(c, qkv.expected(), d_o.expected());
     // As in attention_test.cc, `scores` bounds the error of a score: the roundoff of the arithmetic times the size of
-    // the score. The absolute error of a score is the relative error of its probability.
+    // the score. A probability is the exponential of its score, so the absolute error of the score is the relative
+    // error of the probability.
     const double scores = arithmetic_roundoff(dtype()) * (64 + 2 * static_cast<double>(c.head_dim));
     expect_close(log_sum_exp, reference.log_sum_exp, 2 * scores, "log_sum_exp");
     expect_close(o, reference.o, 2 * scores + 4 * roundoff(dtype()), "o");
@@ -199,7 +200,8 @@ TEST_P(GroupedAttentionTest, DecodeContinuesAPrompt) {
     SCOPED_TRACE(::testing::Message() << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim);
     const int64_t D = c.head_dim, N = c.rows(), C = c.heads * D, KD = c.kv_heads * D, W = C + 2 * KD,
                   B = static_cast<int64_t>(c.lengths.size());
-    // The same sequences, each one token longer. attention_decode() must give the results for their last rows.
+    // `longer` has the same sequences, each with one more token. The reference computes all rows of `longer`.
+    // attention_decode() must give the last row of each sequence.
     Grouped longer = c;
     for (int32_t& n : longer.lengths) ++n;
     const std::vector<int32_t> places = starts_of(longer.lengths), cache_starts(places.begin(), places.end() - 1);

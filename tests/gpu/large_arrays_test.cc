@@ -1,13 +1,13 @@
 // Arrays with more than 2^31 elements, as 131,072 tokens of a large model need. Most operators run on a large array and
 // again on a copy of its last rows. The results for these rows must be equal, except that products and sums over rows
-// may round differently. Results that an operator overwrites start as NaN. An index of 32 bits would read or write the
-// wrong rows.
+// may round differently. Results that an operator overwrites start as NaN. The tests therefore find an operator with
+// 32-bit indices: it would read the wrong rows, or leave NaN in the rows that it should write.
 #include "gpu_testing.h"
 
 namespace tessera::testing {
 namespace {
 
-constexpr int64_t kTail = 96;  // rows that are computed again
+constexpr int64_t kTail = 96;  // the number of last rows that are computed again
 constexpr int64_t k2G = int64_t{1} << 31;
 
 // Arrays on the GPU that a test frees at its end.
@@ -132,8 +132,8 @@ TEST_F(LargeArrays, Gates) {
   expect_same_tail(d_gate_up, small_d_gate_up, "d_gate_up");
 }
 
-// Rotation and attention. The last sequence is the tail. One other sequence has 4,096 tokens. All others are short and
-// fill the rest of the array.
+// Rotation and attention. The last sequence consists of the last kTail rows. One other sequence has 4,096 tokens. The
+// remaining sequences have at most 256 tokens and fill the array.
 TEST_F(LargeArrays, RotationAndAttention) {
   needs_gib(40);
   if (IsSkipped()) return;
@@ -168,8 +168,8 @@ TEST_F(LargeArrays, RotationAndAttention) {
   expect_same_tail(d_qkv, small_d_qkv, "rotated back");
 }
 
-// cuBLASLt may choose other algorithms for other numbers of rows, so the products may round differently: sums of f32 in
-// another order, and then one more rounding to bf16.
+// cuBLASLt may choose different algorithms for the large array and for its last rows. The products may then differ:
+// their f32 sums are added in different orders and are then rounded to bf16.
 TEST_F(LargeArrays, Products) {
   needs_gib(20);
   if (IsSkipped()) return;

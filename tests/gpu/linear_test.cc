@@ -116,14 +116,16 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
            sparse = random_tensor(dtype(), {N, O}, 5);
     rig().gpu_kernels->fill(sparse.gpu().rows(8, N), 0);
     std::vector<std::vector<std::byte>> wanted;
-    for (int turn = 0; turn < 3; ++turn) {  // without measuring, with the first measurement, and after it
+    for (int turn = 0; turn < 3; ++turn) {  // turn 0: no measuring; 1: calls measure; 2: calls use the measured choice
       Kernels& k = turn == 0 ? *rig().gpu_kernels : *measuring;
       k.set_tuning(turn > 0);
-      // With few non-zero rows, many orders of addition give the same bits. Such input must not decide the choice.
+      // If only few rows are not zero, algorithms that add in different orders give the same bits. From such an input,
+      // the measurement must not conclude that two algorithms add in the same order.
       if (turn == 1 && I > O) k.linear_backward_weight(sparse.gpu(), x.gpu(), true, d_weight.gpu());
       k.linear_forward(x.gpu(), weight.gpu(), bias.gpu(), {Activation::gelu_tanh, {}, {}}, pre.gpu(), y.gpu());
       k.linear_backward_input(d_y.gpu(), weight.gpu(), {}, {}, d_x.gpu(), {});
-      // The second call adds to the first call's result, so it must not write there while it measures.
+      // The second call adds to d_weight. A call that adds is not measured: it uses the algorithm that was chosen for a
+      // call that overwrites.
       k.linear_backward_weight(d_y.gpu(), x.gpu(), true, d_weight.gpu());
       k.linear_backward_weight(d_y.gpu(), x.gpu(), false, d_weight.gpu());
       const std::vector<std::vector<std::byte>> bits = {y.bits(), pre.bits(), d_x.bits(), d_weight.bits()};
@@ -133,9 +135,9 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
   }
 }
 
-// Tensor cores use the first 11 bits of a factor. On average this makes a product smaller by 2^-10 of itself. With
-// factors uniform in [-1, 1], a sum of `length` products is about √length / 3. The largest of thousands of such sums is
-// at most five times as large. The error is therefore below 2^-9 · √length.
+// With tf32, tensor cores use the first 11 bits of a factor and ignore the other bits. On average, this makes a product
+// smaller by 2^-10 of its value. With factors uniform in [-1, 1], a sum of `length` products is about √length / 3. The
+// largest of thousands of such sums is at most five times as large. The error is therefore below 2^-9 · √length.
 TEST(Tf32, TruncatesOnlyFactors) {
   const auto tf32 = make_kernels(*rig().gpu, true);
   for (const auto [N, I, O] : {std::array<int64_t, 3>{64, 64, 192}, {700, 256, 64}, {130, 48, 120}}) {

@@ -29,7 +29,7 @@ class GpuMemory(TinyJobTest):
         return summary, self.metrics("out", "train")[0]["loss"]
 
     def test_graphs_of_many_sizes(self):
-        """Texts of many lengths give many batch sizes, and each size has its own graphs."""
+        """Texts of many lengths give many batch sizes, and each size has its own CUDA graphs."""
         source = random.Random(3)
         self.write("texts.jsonl", jsonl([{"text": " ".join(source.choices(["Oslo", "Lima", "baker"], k=source.randint(5, 400)))}
                                          for _ in range(1200)]))
@@ -38,13 +38,13 @@ class GpuMemory(TinyJobTest):
         fused, loss = self.check(*arguments)
         single, loss_of_single = self.check(*arguments, "--fuse-micro-batches", "off")
         self.assertEqual((fused["fused_micro_batches"], single["fused_micro_batches"]), (True, False))
-        # Both runs have the same samples and weights, but products of other sizes add in another order. In later steps,
-        # the runs may also overflow at different steps while the loss scale falls.
+        # Both runs have the same samples and weights, but their products have different sizes, so they add in different
+        # orders. While the loss scale falls, gradients may overflow at different steps, so later losses may differ.
         self.assertAlmostEqual(loss, loss_of_single, delta=1e-3 * loss_of_single)
         self.check(*arguments, "--offload", "optimizer", "--pin-memory", "--max-steps", "60")
 
     def test_is_the_ledger(self):
-        gpus = len(json.loads(self.succeeds("doctor", "--json"))["cuda"]["gpus"])  # as CUDA_VISIBLE_DEVICES allows
+        gpus = len(json.loads(self.succeeds("doctor", "--json"))["cuda"]["gpus"])  # that CUDA_VISIBLE_DEVICES allows
         for ranks, arguments in [(1, []), (1, ["--strategy", "zero2", "--offload", "optimizer", "--pin-memory"]),
                              (2, ["--strategy", "full_shard"]), (4, ["--strategy", "full_shard"]),
                              (4, ["--strategy", "no_shard"]),

@@ -33,7 +33,7 @@ TEST(PaddedTokens, LargestBatchFitsTheScratchOfAttention) {
   EXPECT_EQ(max_batch_tokens(1), kMaxBatchTokens);
 }
 
-// Counts captures and launches. capture() runs the work once. All other calls do nothing.
+// Counts captures, and the launches of the captured graphs. capture() runs the work once. All other calls do nothing.
 class RecordingStream final : public Stream {
  public:
   Event record() override { return {}; }

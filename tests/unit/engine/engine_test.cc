@@ -41,8 +41,8 @@ TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
           x = kept - h;
           const double below = loss();
           x = kept;
-          // For slopes of about 1, the truncation error is h² and the cancellation error is 1e-16 / h. With this seed,
-          // no input of a ReLU is close to 0.
+          // If the derivatives of the loss are about 1, the difference has a truncation error of about h² and a
+          // rounding error of about 1e-16 / h. With this seed, no input of a ReLU is close to 0.
           EXPECT_NEAR(gradients[static_cast<size_t>(u)][static_cast<size_t>(j)], (above - below) / (2 * h), 1e-7)
               << config.architecture << " dropout " << config.hidden_dropout << " " << spec.name << " [" << k << "]";
         }
@@ -164,7 +164,7 @@ TEST_F(EngineTest, SampledTextsDoNotDependOnOtherPrompts) {
     options.on_token = [&](size_t prompt, int32_t id) { seen[prompt].push_back(id); };
     const auto together = engine->generate(prompts, options);
     EXPECT_EQ(seen, together);
-    EXPECT_NE(together[1], together[3]);  // the same prompt, with another number
+    EXPECT_NE(together[1], together[3]);  // prompts 1 and 3 have the same text, but different numbers
     for (size_t i = 0; i < prompts.size(); ++i) {
       GenerationOptions alone = options;
       alone.on_token = {};
@@ -199,7 +199,8 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     options.checkpointed_blocks = turn / 8 % 3;
     options.max_grad_norm = 0.5;
     const auto plain = make(config, options);
-    // A tensor trains if its number modulo 5 equals `part`. About a third of the other tensors also train.
+    // Of the tensors, numbered from 0, those whose number modulo 5 equals `part` train. Of the other tensors, a random
+    // third also trains.
     const uint64_t part = random.next_below(5);
     uint64_t number = 0;
     bool freezes = false;

@@ -13,8 +13,8 @@ class HalvesTest : public EngineTest {};
 // (bf16) or 2^-11 (f16) of its size. Two blocks and the head round about 16 times in the forward pass and as often in
 // the backward pass. With random signs, 16 errors of u add up to 4u. Losses and norms average over many values, so
 // their errors stay below 4u. A block of qwen3 rounds twice as often (norms of heads, rotations, two factors of the
-// gated layer). It also normalizes heads of only 6 channels. This amplifies the error of the gradient norm to at most
-// 8u.
+// gated layer). It also normalizes heads of only 6 channels. Both effects together double the bound for the gradient
+// norm: its error is at most 8u.
 TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
   for (const char* architecture : {"bloom", "gpt", "qwen3"}) {
     for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
@@ -43,8 +43,8 @@ TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
 }
 
 // If a step has one micro-batch and the options request no other type, gradients have 16 bits. Every gradient of a
-// block is the f32 gradient, rounded once. The embedding's gradient is the sum of a part from the head and a part from
-// the first layer. Each part is rounded.
+// block is the f32 gradient, rounded once. The embedding's gradient is the sum of two parts, one from the head and one
+// from the first layer. Each part is rounded.
 TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
   for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
     EngineOptions options;
@@ -76,8 +76,9 @@ TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
   }
 }
 
-// Masters are f32, so they keep updates that are too small for 16 bits. After initialization, after steps and after
-// loading, the parameters that the model computes with are the rounded masters.
+// The masters, which are the parameters that AdamW updates, are f32. They therefore keep updates that are too small for
+// 16 bits. After initialization, after steps and after loading, the parameters that the model computes with are the
+// rounded masters.
 TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     EngineOptions options;
@@ -172,11 +173,12 @@ TEST_F(HalvesTest, Bf16StatesResumeExactly) {
   EXPECT_NE(continue_in(*make(small_config("gpt"), options), 3), states_of(*whole));
 }
 
-// With a small learning rate, the loss falls as with fp32 states. Rounding to nearest would lose many updates: an
-// update of 1e-3 is an eighth of the distance between bf16 numbers above 1, and half of the distance above 0.25. The
-// losses of the two runs differ because the rounded parameters make a random walk on the grid of bf16 numbers. Near a
-// parameter p, neighbouring bf16 numbers are d ≤ 2^-7 |p| apart. After n updates of size lr, the parameter differs by
-// about √(n·lr·d) from the parameter with fp32 states. This difference averages out over the elements.
+// With bf16 states and a small learning rate, the loss falls as with fp32 states. If the states were rounded to
+// nearest, many updates would be lost: an update of 1e-3 is an eighth of the distance between bf16 numbers above 1, and
+// half of the distance above 0.25. The losses of the two runs differ because the rounded parameters make a random walk
+// on the grid of bf16 numbers. Near a parameter p, neighbouring bf16 numbers are d ≤ 2^-7 |p| apart. After n updates of
+// size lr, the parameter differs by about √(n·lr·d) from the parameter with fp32 states. This difference averages out
+// over the elements.
 TEST_F(HalvesTest, Bf16StatesTrainLikeSinglePrecisionStates) {
   for (const char* architecture : {"bloom", "qwen3"}) {
     EngineOptions options;

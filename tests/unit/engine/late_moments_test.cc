@@ -6,9 +6,9 @@ namespace tessera {
 namespace {
 
 // Simulates updates of 8 blocks with 10 elements each. step() returns the number of blocks whose moments are written
-// late, which means after the update's end. An update takes one second. Then writing the moments of each of these
-// blocks takes `seconds_per_block`. The next update begins `window` seconds after this update's end, but not before the
-// moments are written.
+// late, which means after the update's end. An update takes one second. After it, writing the moments takes
+// `seconds_per_block` for each late block. The next update begins `window` seconds after the end of this update, but
+// not before the moments are written.
 class Updates {
  public:
   int64_t step(double window, double seconds_per_block = 0.1) {
@@ -30,8 +30,8 @@ TEST(LateMoments, UseMostOfTheTimeBetweenUpdates) {
   EXPECT_EQ(run.step(0.47), 0);
   EXPECT_EQ(run.step(0.47), 1);
   EXPECT_EQ(run.step(0.47), 4);
-  EXPECT_EQ(run.step(60), 4);    // an evaluation follows
-  EXPECT_EQ(run.step(0.36), 4);  // the long window of the evaluation does not count
+  EXPECT_EQ(run.step(60), 4);    // an evaluation of 60 s follows this update
+  EXPECT_EQ(run.step(0.36), 4);  // the window is the shorter of the last two, so not the evaluation's
   EXPECT_EQ(run.step(0.36), 3);
   EXPECT_EQ(run.step(0.05), 3);
   EXPECT_EQ(run.step(0.05), 2);  // writing three blocks took 0.3 s
@@ -39,7 +39,7 @@ TEST(LateMoments, UseMostOfTheTimeBetweenUpdates) {
   EXPECT_EQ(run.step(0.05), 1);  // at least one, to measure the rate of writing
   EXPECT_EQ(run.step(60), 1);
   EXPECT_EQ(run.step(60), 1);
-  EXPECT_EQ(run.step(60), 8);  // the total number of blocks
+  EXPECT_EQ(run.step(60), 8);  // all blocks
 }
 
 TEST(LateMoments, RecoverFromASlowStep) {

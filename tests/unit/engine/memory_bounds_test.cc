@@ -106,8 +106,8 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   return job;
 }
 
-// Draws sizes within the bounds. In about a third of the batches, the number of tokens is close to its maximum. The
-// same holds for the number of targets, independently.
+// Draws sizes within the bounds. In about a third of the batches, the number of tokens is close to its maximum.
+// Independently, the number of targets is close to its maximum in about a third of the batches.
 BatchBounds draw_within(Draw& draw, const BatchBounds& most) {
   const auto near = [&](int64_t value) { return draw.between(std::max<int64_t>(0, value - 3), value); };
   BatchBounds b;
@@ -144,7 +144,8 @@ std::vector<std::vector<int32_t>> draw_prompts(Draw& draw, const BatchBounds& mo
   return prompts;
 }
 
-// Runs random batches within the job's bounds. Each must fit into the memory that was planned for the largest batch.
+// Runs random batches within the job's bounds. Each batch must fit into the memory that was planned for the largest
+// batch.
 void run_batches(Draw& draw, Engine& engine, const Job& job, const Plan& plan, int64_t num_batches) {
   engine.prepare(job.work);
   engine.initialize_parameters(1);

@@ -16,10 +16,10 @@ namespace {
 
 // The streams of a test write this journal.
 struct Journal {
-  std::string put;               // one letter per piece of work, in the order of arrival at the streams
-  std::map<char, int> num_done;  // pieces of work done, by letter
-  std::vector<int> at_compute;   // value of num_done['h'] after each wait of the compute stream
-  int num_compute_waits = 0;     // how often others waited for the compute stream
+  std::string put;               // the stream's letter for each piece of work, in the order of arrival
+  std::map<char, int> num_done;  // number of pieces of work done, by the stream's letter
+  std::vector<int> at_compute;   // num_done['h'] (the host's stream) after each wait of the compute stream
+  int num_compute_waits = 0;     // how often streams or the host waited for the compute stream
 };
 
 class LateStream final : public Stream {
@@ -50,7 +50,7 @@ class LateStream final : public Stream {
     size_t num_done() const { return num_done_; }
     void do_until(size_t target) {
       while (num_done_ < target) {
-        TESSERA_ASSERT(!busy_);  // if it is busy, streams wait for each other in a cycle
+        TESSERA_ASSERT(!busy_);  // if busy_ is true, streams wait for each other in a cycle
         busy_ = true;
         work_.front()();
         busy_ = false;
@@ -157,7 +157,7 @@ class OrderTest : public testing::Test {
  protected:
   OrderTest()
       : pool_(1),
-        late_device_(pool_, journal_, "muc"),  // comm, upload, copy
+        late_device_(pool_, journal_, "muc"),  // m: comm, u: upload, c: copy
         late_host_(pool_, journal_, "h"),
         device_(make_cpu_device(pool_)),
         host_(make_cpu_device(pool_)),
@@ -230,8 +230,9 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
     EXPECT_EQ(journal.num_done['h'], 0);
     engine->evaluate(batch);
     EXPECT_EQ(journal.num_done['h'], 3);  // the updates of the three units
-    // The compute stream does not wait for late moments. If the gradients are on the device, it waits until they are
-    // copied to the host. If they are in host memory, only the copy stream waits for the work on late moments.
+    // The compute stream does not wait for late moments. If the gradients are on the device, the compute stream waits
+    // until they are copied to the host. If they are in host memory, only the copy stream waits for the work on late
+    // moments.
     engine->accumulate_gradients({&batch, 1});
     EXPECT_EQ(journal.num_done['h'], 3);
     engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
@@ -273,7 +274,7 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     gradients.reduce(0);
     gradients.end_micro_batch();
     gradients.complete(0, 1).synchronize();
-    EXPECT_EQ(read, tier == F ? "012" : "0");  // the copy stream reads and writes files in order
+    EXPECT_EQ(read, tier == F ? "012" : "0");  // F: the copy stream works in order: first all reads
     gradients.acquire(2, false);
     EXPECT_EQ(read, tier == H ? "0" : "012");
     context.streams = {};
@@ -299,7 +300,8 @@ TEST_F(OrderTest, StatesWaitForTheUpdate) {
   after_update("initialize", [&] { engine->initialize_parameters(1); });
 }
 
-// There are three units. Each unit is one piece, which has four arrays: parameters, gradients and two moments.
+// There are three units. Each unit is one piece, which has four arrays: parameters, gradients and two moments. In the
+// expected order, each c is an array that the copy stream reads or writes, and each h is work of the host's stream.
 TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   EngineOptions options;
   options.sharding = options_of({F, F, F});
@@ -332,7 +334,7 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
             "ccc");
 }
 
-// Even if nobody reads the sums of the gradients, the next step waits until they are complete.
+// The next step waits until the gradients of this step are added up, even if nobody reads their sums.
 TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EngineOptions options;
   options.sharding = options_of({H, H, D});
@@ -347,8 +349,8 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EXPECT_TRUE(outcome(*make(device, host, options, 3)) == outcome(*make(*device_, *host_, options, 3)));
 }
 
-// Every tier, with one and with many pieces per unit, must compute the same bits as an engine whose streams are
-// threads.
+// Late streams must compute the same bits as streams that are threads. The test covers every tier, units of one piece,
+// and units of several pieces of 500 elements.
 TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   std::vector<Offload> all(std::begin(kOffloads), std::end(kOffloads));
   all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
@@ -384,7 +386,7 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
 }
 
 // If a step has one micro-batch, the squares of its gradients are added up on the device, before the gradients leave
-// it. The result is the same as for gradients that stay on the device.
+// it. Therefore the norm is the same as for gradients that stay on the device.
 TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
   ModelConfig config = small_config("bloom");
   config.num_layers = 11;

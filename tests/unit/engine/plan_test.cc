@@ -60,9 +60,9 @@ TEST(Plan, EqualsTheLedger) {
   }
 }
 
-// Each checkpointed block frees the memory of all values that a block keeps, and costs one more forward pass of the
-// block. If the last block is checkpointed as well, this frees little or nothing, because backward always holds the
-// values of one block.
+// Each checkpointed block frees the memory of all values that a block keeps for its backward pass, and costs one more
+// forward pass of the block. If all other blocks are checkpointed already, checkpointing the last one frees little or
+// nothing, because the backward pass always holds the values of one block.
 TEST(Plan, EachCheckpointedBlockFreesItsValues) {
   for (const char* architecture : {"bloom", "llama"}) {
     for (const int64_t frozen : {0, 2}) {
@@ -94,7 +94,7 @@ TEST(Plan, EachCheckpointedBlockFreesItsValues) {
 }
 
 // Counts the bytes per trained parameter, on one rank with one micro-batch per step: the weight, the gradient and two
-// moments. 16-bit weights with fp32 states also have a rest: the part of the fp32 master that the 16-bit weight cannot
+// moments. A 16-bit weight with fp32 states also has a rest: the part of its fp32 master that the 16-bit weight cannot
 // hold.
 TEST(Plan, CountsTheBytesOfAParameter) {
   const ModelConfig config = small_config("bloom", 0);
@@ -125,11 +125,13 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
   const Plan plan = plan_run(config, {}, {{T, 1, T}, {}, {}, 0}, {});
   EXPECT_EQ(plan.num_parameters, 559214592);
   // T tokens, C channels, L blocks, V tokens in the vocabulary. A weight costs 6 FLOPs per token. The forward pass of a
-  // block's attention costs 2·C·T(T+1) FLOPs. Forward and backward together cost 3.5 times as much.
+  // block's attention costs 2·C·T(T+1) FLOPs. The forward and the backward pass of attention together cost 3.5 times as
+  // much as its forward pass.
   EXPECT_EQ(plan.micro_batch_flops, 6 * T * (12 * L * C * C + V * C) + 7 * L * C * T * (T + 1));
 }
 
-// Frozen weights need no product for their gradient. Below the first block that trains, only the forward pass runs.
+// Frozen weights need no product for their gradient. Blocks before the first block that trains have only a forward
+// pass.
 TEST(Plan, CountsTheOperationsWithFrozenParameters) {
   ModelConfig config;
   ASSERT_TRUE(find_known_model("bloom-560m", config));
@@ -162,7 +164,7 @@ void count_bytes_of_a_step(const ModelConfig& config) {
   for (int64_t u = 0; u < model.num_units(); ++u) {
     P += ShardPlan({}, R, 0, R).cut(model.unit(u).table().num_elems()).padded_elems;
   }
-  const int64_t all = 4 * P * (R - 1) / R;  // bytes that one rank sends to gather or reduce all units
+  const int64_t all = 4 * P * (R - 1) / R;  // bytes that one rank sends to gather or reduce all units once
   for (const int64_t accum : {1, 3}) {
     EXPECT_EQ(sent(no_shard, accum).step_bytes_sent, 2 * all);
     EXPECT_EQ(sent(zero1, accum).step_bytes_sent, 2 * all);

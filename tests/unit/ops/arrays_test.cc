@@ -66,7 +66,7 @@ TEST(Random, NormalHasTheMomentsOfTheDistribution) {
     const double z = (static_cast<double>(x[i]) - 0.5) / 2;
     sum += z, squares += z * z, cubes += z * z * z, fourths += z * z * z * z;
     if (i > 0) lagged += z * (static_cast<double>(x[i - 1]) - 0.5) / 2;
-    beyond += std::abs(z) > 2.5758293;  // 1% of the distribution
+    beyond += std::abs(z) > 2.5758293;  // true for 1 % of the distribution
   }
   const double n = static_cast<double>(count), root = 6 * std::sqrt(n);
   EXPECT_NEAR(sum, 0, root);
@@ -135,7 +135,7 @@ TEST(Embedding, GradientsMatchFiniteDifferences) {
   const int64_t vocabulary = 6, channels = 5;
   Rig rig(2);
   auto weight = random_values(vocabulary * channels, 1);
-  std::vector<int32_t> ids{3, 0, 3, 5, 3}, chosen{4, 0, 1};  // chosen: rows with a loss, as the head gathers them
+  std::vector<int32_t> ids{3, 0, 3, 5, 3}, chosen{4, 0, 1};  // chosen: rows with a loss, which the head gathers
   const auto rows = static_cast<int64_t>(ids.size()), num_chosen = static_cast<int64_t>(chosen.size());
   auto r = random_values(num_chosen * channels, 2);
   std::vector<double> y(static_cast<size_t>(rows * channels)), d_y(y.size()), part(r.size()), d_weight(weight.size());
@@ -214,7 +214,7 @@ TEST(AdamW, ShardsAndPartsEqualOneCall) {
   one->adamw(view(p), {}, view(g), view(m), view(v), step);
   for (int64_t begin = 0; begin < count; begin += 7777) {
     const int64_t end = std::min(count, begin + 7777);
-    step.num_decayed = decayed - begin;  // may be negative or exceed the shard
+    step.num_decayed = decayed - begin;  // may be negative or larger than the part
     auto part = [&](std::vector<float>& x) { return view(x).rows(begin, end); };
     step.writes = AdamWWrites::parameters;
     three->adamw(part(p2), {}, part(g), part(m2), part(v2), step);

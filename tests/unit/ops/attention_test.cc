@@ -46,7 +46,7 @@ const Case kCases[] = {
     {{9, 0, 4}, 2, 8},                          // an empty sequence
     {{70, 3, 129}, 6, 16, QkvLayout::blocked, false, 0.2f, 3, 2},
     {{600, 1, 40}, 4, 24, QkvLayout::blocked, false, 0, 3, 1},           // all query heads share one head of keys
-    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // complete blocks of keys before the window
+    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // whole blocks of keys lie before the window
     {{1100}, 2, 8, QkvLayout::blocked, true, 0, 3, 2, 600},              // a window longer than a block of keys
     {{65, 200}, 4, 128, QkvLayout::blocked, false, 0, 2, 2, 1},          // each token attends only to itself
     {{65, 130}, 3, 80, QkvLayout::interleaved, true, 0, 2, 0, 130},      // a window as long as the longest sequence
@@ -185,8 +185,9 @@ TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
     Call<T> call(c, converted<T>(values));
     call.forward();
     const Result expected = reference(c, converted<double>(values), call.ids);
-    // With ALiBi, scores reach slope·T ≤ T/2 in a sequence of T tokens. Their rounding errors, at most ε·T/2, become
-    // relative errors of the probabilities. o is an average of values ≤ 1, times at most 1 / (1 − dropout rate).
+    // With ALiBi, scores reach slope·T ≤ T/2 in a sequence of T tokens. The rounding errors of the scores, at most
+    // ε·T/2, become relative errors of the probabilities. o is an average of values ≤ 1, times at most 1 / (1 − dropout
+    // rate).
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     const double tolerance = epsilon<T>() * (4 * (c.alibi ? longest : 4) + 2 * static_cast<double>(c.head_dim) + 32);
     expect_close(call.o, expected.o, tolerance, "o");
@@ -226,14 +227,15 @@ TEST(Attention, FloatGradientsFollowDouble) {
     expected.backward(d_o_double);
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     // The longest sequence has T tokens, and a head has D channels. The errors of the forward pass enter sums of up to
-    // T terms, one per query. The terms shrink as 1/T. The gradients of the probabilities have magnitudes up to √D/3.
+    // T terms, one per query. Each term is proportional to a probability of about 1/T. The gradients of the
+    // probabilities have magnitudes up to √D/3.
     const double tolerance = 0x1p-24 * (4 * longest + 64) * std::sqrt(static_cast<double>(c.head_dim)) * 4;
     expect_close(call.d_qkv, expected.d_qkv, tolerance, "d_qkv");
   }
 }
 
 TEST(Attention, RepeatsBitForBitWhateverTheThreads) {
-  // With many threads, the backward pass divides long sequences in another way.
+  // With many threads, the backward pass divides long sequences in another way than with few threads.
   for (Case c : {kCases[3], kCases[6], kCases[7], kCases[10], kCases[11], kCases[12]}) {
     const auto values = random_values<float>(c.rows() * c.width(), 1);
     auto d_o = random_values<float>(c.rows() * c.channels(), 2);
@@ -250,8 +252,8 @@ TEST(Attention, RepeatsBitForBitWhateverTheThreads) {
   }
 }
 
-// Decodes the last token of each sequence with a cache of the earlier tokens. The result must equal one call with the
-// complete sequence.
+// Decodes the last token of each sequence with a cache of the earlier tokens. The result must equal the last row that
+// attention_forward() computes for the complete sequence.
 TYPED_TEST(AttentionTest, DecodeEqualsForward) {
   using T = TypeParam;
   for (Case c : all_cases()) {

@@ -6,7 +6,7 @@
 namespace tessera::testing {
 namespace {
 
-// Returns the dropout of an array of ones: the mask times 1 / (1 − rate).
+// Applies dropout to an array of ones and returns the result: 1 / (1 − rate) for each kept element, 0 for all others.
 std::vector<float> mask_of(Rig& rig, float rate, uint64_t seed, uint32_t site, std::vector<int64_t>& ids,
                            int64_t columns) {
   const auto rows = static_cast<int64_t>(ids.size());

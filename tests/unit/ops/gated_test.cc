@@ -62,7 +62,7 @@ TEST(Gated, GradientsMatchFiniteDifferences) {
       EXPECT_EQ(again, h);
       expect_gradient(gate_up, d_gate_up, value, "gate_up");
       value();  // computes h for the original values again
-      // The results may overwrite the inputs, as LlamaBlock::backward does. h may be omitted.
+      // The results may overwrite the inputs, as in LlamaBlock::backward(). The last argument, h, may be omitted.
       auto in_place = gate_up, d_h = r;
       rig->gated_backward(view(d_h, {rows, F}), view(in_place, {rows, 2 * F}), activation,
                           view(in_place, {rows, 2 * F}), view(d_h, {rows, F}));

@@ -1,5 +1,5 @@
-// Tests kernels with bf16 and f16 on the CPU. Each kernel is compared with the same kernel in double precision. Both
-// get the same inputs, which are already rounded.
+// Tests the CPU's kernels with bf16 and f16. The result of each kernel is compared with its result in double precision.
+// Both calls get the same inputs, which are already rounded to 16 bits.
 //
 // A result may differ by one rounding to its type: u·|exact|, with u = 2^-8 (bf16) or 2^-11 (f16). For an f16 below
 // 2^-14, one rounding is 2^-25, half of the smallest f16. f32 arithmetic adds 2^-24 per term of a sum, with terms of
@@ -49,7 +49,7 @@ class Array {
   std::vector<double> exact_;
 };
 
-// One side of the comparison: the tested type, or double. The call returns the view of an array in the type of this
+// One side of the comparison: the tested type, or double. A call with an array returns its view in the type of this
 // side.
 struct Side {
   bool exact;
@@ -230,7 +230,7 @@ TEST_P(Halves, Generation) {
     rig_->attention_decode(s(next), shape, view(cache_starts), view(lengths), s(keys), s(values), s(o));
   });
   o.expect_close(4 * N, "o");
-  // Values that are only moved are not rounded again.
+  // The call only copies keys and values, so it does not round them.
   keys.expect_close(0, "keys");
   values.expect_close(0, "values");
 }
@@ -240,7 +240,7 @@ TEST_P(Halves, Loss) {
   Array logits = random({N, V}, 1);
   rig_->argmax_rows(logits.narrow(), view(chosen));
   rig_->argmax_rows(logits.exact(), view(exactly));
-  EXPECT_EQ(chosen, exactly);  // also if several rounded values are equal maxima
+  EXPECT_EQ(chosen, exactly);  // although rounding may make several values equal to the maximum
   std::vector<int64_t> draws{0, -1, 1ll << 62, -1ll << 62, 1ll << 60, 77ll << 50, 5ll << 59, -3ll << 58, 9ll << 55};
   const Sampling sampling{.temperature = 0.3, .top_k = 40, .top_p = 0.8};
   rig_->sample_rows(logits.narrow(), view(draws), sampling, view(chosen));
@@ -313,7 +313,7 @@ TEST_P(Halves, FillsAreRoundedFills) {
   EXPECT_EQ(bits, std::vector<uint16_t>(kElems, 0));
 }
 
-// Gradients in 16 bits change masters and moments exactly as the same gradients in f32 do.
+// Gradients in 16 bits change f32 parameters and moments exactly as the same gradients in f32 do.
 TEST_P(Halves, AdamW) {
   constexpr int64_t kCount = 5003;
   Array gradients = random({kCount}, 1);
@@ -338,7 +338,7 @@ TEST_P(Halves, AdamW) {
 }
 
 // Parameters that are split into two arrays change like parameters in one array. The first array contains the rounded
-// parameters that models compute with. The second contains what the rounding removed.
+// parameters that models compute with. The second array contains what the rounding removed.
 TEST_P(Halves, AdamWOfSplitParameters) {
   const DType rest_dtype = rest_of(GetParam());
   for (const int64_t count : {77, 5000}) {
@@ -366,7 +366,8 @@ TEST_P(Halves, AdamWOfSplitParameters) {
       EXPECT_TRUE(narrow == rounded && m == m2 && v == v2);
       rig_->join(narrow_view, rest_view, view(joined));
       for (size_t i = 0; i < n; ++i) {
-        // For f16, magnitudes below 2^-17 are kept with an error of at most half of 2^-40.
+        // For f16, a parameter with a magnitude below 2^-17 is stored as a multiple of 2^-40, so its error is at most
+        // 2^-41.
         const double lost = GetParam() == DType::f16 && std::abs(p[i]) < 0x1p-17 ? 0x1p-41 : 0;
         ASSERT_NEAR(joined[i], p[i], lost) << i;
       }
@@ -378,8 +379,8 @@ TEST_P(Halves, AdamWOfSplitParameters) {
 INSTANTIATE_TEST_SUITE_P(Types, Halves, ::testing::Values(DType::bf16, DType::f16),
                          [](const auto& values) { return std::string(name_of(values.param)); });
 
-// The counting device counts the scratch that the same calls need on the CPU. Calls that fit into reserved scratch
-// allocate no more.
+// For the same calls, the counting device counts as much scratch as the CPU device allocates. Calls whose scratch fits
+// into the reserved scratch allocate no more.
 TEST(HalvesScratch, EqualsTheCountedScratch) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool), counting = make_counting_device({DeviceKind::cpu, 1});
@@ -395,7 +396,7 @@ TEST(HalvesScratch, EqualsTheCountedScratch) {
   };
   call(*device, *kernels);
   call(*counting, *counted);
-  // Three arrays of 1650, 3500 and 2310 floats. Each starts at an aligned address.
+  // The scratch holds three arrays of 1650, 3500 and 2310 floats. Each array starts at an aligned address.
   EXPECT_EQ(kernels->scratch_bytes(), 6656 + 14080 + 9472);
   EXPECT_EQ(counted->scratch_bytes(), kernels->scratch_bytes());
   EXPECT_EQ(counting->ledger().peak(Phase::load, Category::workspace),

@@ -131,7 +131,7 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     expect_close(y, expected, tolerance, "y");
     if (c.preactivation) {
       expect_close(pre, expected_pre, tolerance, "preactivation");
-      if (!c.residual) {  // y has the same bits if computed again from the kept values
+      if (!c.residual) {  // y computed again from the kept preactivations has the same bits
         std::vector<T> again(y.size()), d_y(static_cast<size_t>(c.rows)), row(static_cast<size_t>(c.out)), d_x = again;
         rig->linear_backward_input(view(d_y, {c.rows, 1}), view(row, {1, c.out}), epilogue, view(pre, {c.rows, c.out}),
                                    view(d_x, {c.rows, c.out}), view(again, {c.rows, c.out}));
@@ -143,7 +143,7 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
 
 TYPED_TEST(LinearTest, BackwardInputEqualsTheDefinition) {
   using T = TypeParam;
-  for (const Case& c : kCases) {  // d_y [rows, in], weight [in, out]: x of this layer has `out` columns
+  for (const Case& c : kCases) {  // here, x has `out` columns and y has `in`: d_y [rows, in], weight [in, out]
     SCOPED_TRACE(c.out);
     Inputs in(c);
     const auto pre_values = converted<double>(random_values<float>(c.rows * c.out, 8));
@@ -205,8 +205,8 @@ TYPED_TEST(LinearTest, BackwardWeightAddsTheDefinitionOrWritesIt) {
   }
 }
 
-// The scalar is Σ y∘r for a fixed r. The chain of backward calls differentiates it through activation, dropout and
-// residual.
+// The backward calls of both layers together compute the gradient of the scalar Σ y∘r, for a fixed r, through
+// activation, dropout and residual.
 TEST(Linear, GradientsOfTwoLayersMatchFiniteDifferences) {
   for (Activation activation : {Activation::gelu_tanh, Activation::relu}) {
     const int64_t rows = 7, in = 9, hidden = 70, out = 11;

@@ -39,8 +39,8 @@ TYPED_TEST(LayerNormTest, ForwardEqualsTheDefinition) {
       rig->layer_norm_forward(view(in_place, {rows, channels}), view(weight), view(bias), 1e-5,
                               view(in_place, {rows, channels}), {});
       EXPECT_EQ(in_place, y);
-      // The C values of a row are summed in vector lanes, so the mean has an error of about ε·(C/16 + 16)·|x|. rstd (up
-      // to 316 for C = 1) multiplies the error of x − mean.
+      // The C values of a row are summed in 16 vector lanes, so the mean has an error of about ε·(C/16 + 16)·|x|. rstd
+      // (up to 316 for C = 1) multiplies the error of x − mean.
       const double magnitude = 1 + offset, lanes = static_cast<double>(channels) / 16 + 16;
       for (int64_t n = 0; n < rows; ++n) {
         const double rstd = expected_stats[static_cast<size_t>(2 * n + 1)];
@@ -110,7 +110,8 @@ TEST(LayerNorm, FloatGradientsFollowDouble) {
   std::vector<float> d_x, d_weight, d_bias;
   run(double{}, expected[0], expected[1], expected[2]);
   run(float{}, d_x, d_weight, d_bias);
-  // Values have a magnitude of up to rstd ≤ 2. They are sums of C terms in 16 lanes, or of `rows` terms.
+  // The gradients are sums of terms of about rstd ≤ 2: d_x of C terms in 16 vector lanes, d_weight and d_bias of `rows`
+  // terms.
   expect_close(d_x, expected[0], 8 * epsilon<float>() * (static_cast<double>(channels) / 16 + 16), "d_x");
   expect_close(d_weight, expected[1], 8 * epsilon<float>() * static_cast<double>(rows), "d_weight");
   expect_close(d_bias, expected[2], 8 * epsilon<float>() * static_cast<double>(rows), "d_bias");

@@ -73,9 +73,9 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 // Compares `samples` random elements of d_x with central differences. `value` computes a scalar function f of x. With
-// step h = 1e-5, the formula has an error of h²·|f'''|/6, about 2e-11·|f'''|, plus the rounding error of f divided by
-// h. f sums about n terms of magnitude ≤ 1, where n is the number of elements of x. The n partial sums are about √n,
-// and their rounding errors add up to about ε·n.
+// step h = 1e-5, a central difference has an error of h²·|f'''|/6, about 2e-11·|f'''|, plus the rounding error of f
+// divided by h. f sums about n terms of magnitude ≤ 1, where n is the number of elements of x. Each of the n partial
+// sums is about √n, and the rounding errors of all partial sums add up to about ε·n.
 inline void expect_gradient(std::vector<double>& x, const std::vector<double>& d_x,
                             const std::function<double()>& value, const char* what, int samples = 40) {
   constexpr double kStep = 1e-5;

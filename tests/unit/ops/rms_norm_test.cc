@@ -27,7 +27,7 @@ TYPED_TEST(RmsNormTest, ForwardEqualsTheDefinition) {
       double squares = 0;
       for (int64_t c = 0; c < channels; ++c) squares += std::pow(static_cast<double>(row[c]), 2);
       const double expected = 1 / std::sqrt(squares / static_cast<double>(channels) + kEpsilon);
-      // A sum of positive terms in lanes has a relative error of ε·(C/16 + 16).
+      // The sum of C squares in 16 vector lanes has a relative error of ε·(C/16 + 16), because all terms are positive.
       const double tolerance = epsilon<T>() * (static_cast<double>(channels) / 16 + 16) * expected;
       ASSERT_NEAR(rstd[static_cast<size_t>(n)], expected, tolerance);
       for (int64_t c = 0; c < channels; ++c) {

@@ -90,7 +90,8 @@ TYPED_TEST(RotaryTest, ForwardEqualsTheDefinition) {
         }
       }
     }
-    // A normed value is at most √D. rstd is large (up to 1/√1e-5 = 316) only if all D values are tiny.
+    // With norms, a value is at most √D. The factor of a norm is large (up to 1/√1e-5 = 316) only if all D values of
+    // the head are tiny.
     expect_close(call.y, expected, epsilon<T>() * (c.norms ? 32 * std::sqrt(static_cast<double>(D)) : 4), "y");
     if (c.norms) continue;
     auto in_place = call.qkv;

@@ -21,7 +21,7 @@ TEST(StochasticRounding, HasTheValueAsItsMean) {
   RandomStream random(1, 0);
   for (int i = 0; i < 60; ++i) {
     const auto bits = static_cast<uint32_t>(random.next_below(0x7f000000u)) | (i % 2 ? 0x80000000u : 0u);
-    const float value = std::bit_cast<float>(i < 4 ? bits & 0xffff0000u : bits);  // the first four are bf16 values
+    const float value = std::bit_cast<float>(i < 4 ? bits & 0xffff0000u : bits);  // 4 exact bf16 values
     const double low = bf16_to_f32(static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16));
     const double unit =
         static_cast<double>(bf16_to_f32(static_cast<uint16_t>((std::bit_cast<uint32_t>(value) >> 16) + 1))) - low;
@@ -215,8 +215,9 @@ TEST(AdamWOfBf16States, DoesNotLoseSmallUpdates) {
   const double deviation = std::sqrt(kUpdates * kRate / kUnit) / std::sqrt(static_cast<double>(kCount));
   // The noise of m and v changes the direction by a second-order term, below 1 %.
   EXPECT_NEAR(mean(states.p), 2 - kRate * kUpdates, 5 * deviation * kUnit + 0.01 * kRate * kUpdates);
-  // m and v approach g and g². A rounding adds at most a quarter of a unit² to their variance, and a unit is at most
-  // 2^-7 of the value. About 1/(2(1 − β)) roundings count: 5 for m and 500 for v.
+  // m and v approach g and g². A rounding adds at most a quarter of a unit² to their variance. Here, a unit is the
+  // distance between bf16 values near m or v: at most 2^-7 of the value. About 1/(2(1 − β)) roundings count: 5 for m
+  // and 500 for v.
   EXPECT_NEAR(mean(states.m), 0.125, 0.125 * 5 * 0x1p-7 * std::sqrt(5.0 / 4) / 64);
   EXPECT_NEAR(mean(states.v), 0.015625 * (1 - std::pow(0.999, kUpdates)),
               0.015625 * 5 * 0x1p-7 * std::sqrt(500.0 / 4) / 64);

@@ -166,7 +166,7 @@ void run_attention(Recorder<T>& run) {
 
   std::vector<int32_t> cache_starts, lengths;
   for (int32_t b = 0; b < num_sequences; ++b) {
-    cache_starts.push_back(starts[static_cast<size_t>(b)] + b);  // each cache has space for one more position
+    cache_starts.push_back(starts[static_cast<size_t>(b)] + b);  // each cache has room for one token after its sequence
     lengths.push_back(starts[static_cast<size_t>(b) + 1] - starts[static_cast<size_t>(b)]);
   }
   std::vector<T> keys(static_cast<size_t>((rows + num_sequences) * channels)), values = keys;

@@ -54,7 +54,7 @@ TEST(VectorMath, SinCosOfTurns) {
   }
 }
 
-// The published formula, in double.
+// The published tanh formula of GELU, in double.
 double reference_gelu(double x) {
   return 0.5 * x * (1 + std::tanh(0.79788456 * x * (1 + 0.044715 * x * x)));
 }

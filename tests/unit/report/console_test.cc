@@ -31,7 +31,7 @@ TEST(Terminal, IsDescribedByTheEnvironment) {
 }
 
 TEST(Console, PrintsAboveTheStatusLine) {
-  Screen screen;  // both streams write to the same screen
+  Screen screen;  // stdout and stderr write to the same screen
   Console console(screen.output(kPlainTerminal), screen.output(kPlainTerminal));
   console.show_status("working on it");
   console.print("result");
@@ -69,7 +69,7 @@ TEST(Console, MutedIgnoresAllOutput) {
 TEST(Console, OfProcessWritesToItsStreams) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  Console console = Console::of_process();  // the streams are files now
+  Console console = Console::of_process();  // stdout and stderr are files now
   console.print("result");
   console.note("message");
   console.show_status("bar");

@@ -52,7 +52,7 @@ class MetricsLogTest : public ::testing::Test {
     return "no such error";
   }
 
-  // Writes the records of a run for the steps after `from`, up to `steps`. Runs with different `clock` values write
+  // Writes the records of a run for the steps from + 1 to `steps`. Runs with different values of `clock` write
   // different times.
   static void train(MetricsLog& log, int64_t from, int64_t steps, double clock) {
     for (int64_t step = from + 1; step <= steps; ++step) {
@@ -158,7 +158,7 @@ TEST_F(MetricsLogTest, FullDiskKeepsThePreviousRecord) {
       error,
       path_ + ": cannot write it: File too large. Free some space on the disk, then resume from the last checkpoint");
   EXPECT_EQ(after_error, before);
-  log.append("train", 2, 1.0, {{"loss", 0.5}});  // with space again, the log continues
+  log.append("train", 2, 1.0, {{"loss", 0.5}});  // with free space again, the log continues
   EXPECT_EQ(records(path_).size(), 2u);
 }
 

@@ -65,7 +65,7 @@ TEST(RenderProgressLine, ShowsTheSameAsText) {
             "Tokenizing 0/5 (0%)");
 }
 
-// Two consoles (a terminal and a file) that share a screen, and a clock that the test sets.
+// Two consoles that write to the same screen: one as to a terminal, and one as to a file. The test sets the clock.
 class ProgressTest : public ::testing::Test {
  protected:
   ProgressOptions options(int64_t total_steps) {
@@ -143,9 +143,9 @@ TEST_F(ProgressTest, PausesDoNotCountAsTime) {
 }
 
 // One half-life (15 s) after a change from 1 to 3 steps per second, the old rate still has a weight of one half. In
-// continuous time this gives 2 steps per second. Here, the steps take 1 s and then 1/3 s. Each step reduces the weights
-// of the earlier steps by the factor q = 2^(-1/15) or r = 2^(-1/45). The sums of the weights are geometric series:
-// steps / seconds = (0.5 / (1 - q) + 0.5 / (1 - r)) / (0.5 / (1 - q) + 0.5 / (1 - r) / 3) = 1.9924.
+// continuous time this gives 2 steps per second. Here, the steps take 1 s and then 1/3 s. A step of 1 s multiplies the
+// weights of all earlier steps by q = 2^(-1/15), and a step of 1/3 s by r = 2^(-1/45). The sums of the weights are
+// geometric series: steps / seconds = (0.5 / (1 - q) + 0.5 / (1 - r)) / (0.5 / (1 - q) + 0.5 / (1 - r) / 3) = 1.9924.
 TEST_F(ProgressTest, RateForgetsTheOldRateByHalves) {
   ProgressOptions settings = options(2000);
   settings.every_s = 1014.9;  // the last step comes after 1015 s, the previous step a third of a second earlier

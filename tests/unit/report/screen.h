@@ -12,8 +12,8 @@ namespace tessera {
 
 class Screen {
  public:
-  // Handles \n, \r and the sequence that erases to the end of the line. Drops colours. One byte is one column. This is
-  // enough, because a status line always starts at the first column.
+  // Handles \n, \r and the sequence that erases to the end of the line. Drops colours. Counts each byte as one column,
+  // also in characters of several bytes. This is enough, because a status line always starts at the first column.
   void write(std::string_view text) {
     raw_ += text;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -32,7 +32,7 @@ class Screen {
       }
     }
   }
-  const std::vector<std::string>& lines() const { return lines_; }  // the last line holds the cursor
+  const std::vector<std::string>& lines() const { return lines_; }  // the cursor is in the last line
   const std::string& raw() const { return raw_; }
 
   Console::Output output(Terminal terminal, int columns = 80) {

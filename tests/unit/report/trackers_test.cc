@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Returns what the packages of TensorBoard and W&B write. tools/check_trackers.py recorded it.
+// Returns the output of the packages of TensorBoard and W&B, which tools/check_trackers.py recorded.
 const Record& fixture() {
   static const Record value = Record::parse(read_file(TESSERA_TEST_DIR "/unit/report/trackers_fixture.json", {}));
   return value;
@@ -42,8 +42,8 @@ std::string log_of(const std::vector<std::string>& records) {
   return log;
 }
 
-// An independent reader of complete logs. It reads block by block (32768 bytes each), and expects zeros after the last
-// chunk of a block.
+// An independent reader of complete logs of W&B. It reads one block of 32768 bytes after the other. A block consists of
+// chunks, which have a header of 7 bytes. The reader expects zeros after the last chunk of a block.
 std::vector<std::string> records_in_blocks(const std::string& log) {
   std::vector<std::string> records;
   bool open = false;
@@ -127,7 +127,7 @@ TEST(Trackers, logs_read_back_at_random_block_borders) {
     std::vector<std::string> records;
     size_t size_bytes = 7;
     for (auto n = 2 + source() % 8; n > 0; --n) {
-      // About half of the records end close to a border of a block.
+      // About half of the records end close to the border between two blocks.
       const size_t to_border = 32768 - size_bytes % 32768;
       const size_t size = source() % 2 ? source() % 300 : to_border + 32768 * (source() % 3) + source() % 40;
       records.push_back(pattern(source() % 2 || size < 60 ? size : size - 40, records.size()));

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The configuration in the Trainer's documentation.
+// The example configuration in the documentation of Hugging Face's Trainer.
 const char* const kAllAuto = R"({
   "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2,
            "min_loss_scale": 1},
@@ -56,7 +56,8 @@ class DeepSpeed : public testing::Test {
     return resolve(sources, kAllGroups, "train", {"train"});
   }
 
-  // Returns the error message without the folder of the file: "ds.json: …". Empty if there is no error.
+  // Returns the error message, or an empty text if there is no error. The message does not contain the folder of the
+  // file: "ds.json: …".
   std::string error(const std::string& json, const std::string& toml = "", int64_t num_ranks = 1,
                     const std::vector<std::pair<std::string, std::string>>& flags = {}) {
     try {
@@ -97,7 +98,7 @@ TEST_F(DeepSpeed, auto_takes_the_trainers_values) {
   EXPECT_EQ(s.lr_schedule, Schedule::linear);
   EXPECT_EQ(s.warmup_steps, 0);
   EXPECT_EQ(s.lr_decay_steps, 0);
-  EXPECT_EQ(s.warmup_type, Warmup::log);  // the key is missing, so DeepSpeed's default applies
+  EXPECT_EQ(s.warmup_type, Warmup::log);  // the key warmup_type is missing, so DeepSpeed's default applies
   EXPECT_EQ(origin(r, "warmup_type"), "default of DeepSpeed");
   EXPECT_EQ(s.reduce_bucket_size, Settings{}.reduce_bucket_size);
   EXPECT_EQ(s.loss_scale_rules, LossScaleRules::grad_scaler);  // bf16: the section fp16 has no effect
@@ -168,7 +169,7 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
   EXPECT_EQ(resolved(R"({"optimizer": {"params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR"}})").settings.lr,
             Settings{}.lr);
   // If a section is missing, its defaults do not apply. gradient_clipping is not in a section, so its default applies.
-  // A given value overrides DeepSpeed's defaults.
+  // A value from another source overrides DeepSpeed's defaults.
   EXPECT_EQ(resolved("{}").settings.weight_decay, Settings{}.weight_decay);
   EXPECT_EQ(resolved("{}").settings.max_grad_norm, 0);
   EXPECT_EQ(resolved("{}", "max_grad_norm = 2").settings.max_grad_norm, 2);
@@ -213,7 +214,7 @@ TEST_F(DeepSpeed, two_batch_sizes_determine_the_third) {
             P(4, 8));
   EXPECT_EQ(batch(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto",
                       "gradient_accumulation_steps": "auto"})"),
-            P(4, 8));  // 4 is Tessera's default
+            P(4, 8));  // 4 is Tessera's default of batch_size
   EXPECT_EQ(batch(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto"})", "grad_accum = 2"), P(16, 2));
   EXPECT_EQ(batch(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 4})", "grad_accum = 2"), P(4, 2));
   EXPECT_EQ(batch(R"({"train_batch_size": "auto"})", "batch_tokens = 600"), P(0, 1));
@@ -363,7 +364,7 @@ TEST_F(DeepSpeed, fp16_section) {
   EXPECT_EQ(s.initial_scale_power, 12);
   EXPECT_EQ(s.min_loss_scale, 0.5);
   EXPECT_EQ(error(json), "");
-  // A flag selects another precision, so the section has no effect.
+  // The flag selects bf16, so the section fp16 has no effect.
   EXPECT_EQ(resolved(json, "", 1, {{"precision", "bf16"}}).settings.loss_scale_window, 0);
   EXPECT_EQ(error(json, "", 1, {{"precision", "bf16"}}), "");
 }

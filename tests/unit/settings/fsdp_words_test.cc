@@ -1,4 +1,5 @@
-// Tests FSDP settings: the table [fsdp], the values of flags, and the Trainer's option --fsdp.
+// Tests FSDP's words in the table [fsdp] of a configuration file, in flags, and in the option --fsdp of Hugging Face's
+// Trainer.
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"

@@ -46,7 +46,7 @@ TEST_F(Include, a_file_overrides_the_file_that_it_includes) {
   EXPECT_EQ(resolved.settings.lr, 1.0);
   EXPECT_EQ(resolved.settings.epochs, 2.0);
   EXPECT_EQ(resolved.settings.seed, 3);
-  EXPECT_EQ(resolved.settings.batch_size, 3);  // also overrides the table [train] of the included file
+  EXPECT_EQ(resolved.settings.batch_size, 3);  // run.toml overrides even the table [train] of the included file
   EXPECT_EQ(resolved.settings.strategy, ShardingStrategy::zero2);
   EXPECT_EQ(resolved.origins.at("lr").to_string(), (folder_ / "shared/base.toml").string() + ":1");
   EXPECT_EQ(resolved.origins.at("seed").to_string(), path + ":2");

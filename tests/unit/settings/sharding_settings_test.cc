@@ -20,7 +20,7 @@ std::string canonical(const char* name, const SettingValue& value) {
   return std::get<std::string>(checked_value(*find_setting(name), value, "here"));
 }
 
-// Returns the error message of settings that contradict each other. Empty if there is no contradiction.
+// Returns the error message of settings that contradict each other, or an empty text if there is no contradiction.
 std::string contradiction(const std::string& toml, int64_t num_ranks = 1) {
   try {
     check_consistent(resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "c"), .num_ranks = num_ranks},

@@ -29,7 +29,8 @@ TEST(SlurmTime, a_printed_limit_reads_back) {
   }
 }
 
-// A text of random letters is refused, or it is a positive limit. The printed limit reads back as the same limit.
+// Each text of random letters is either refused or read as a positive time limit. slurm_time_text() prints this limit
+// as a text that reads back as the same limit.
 TEST(SlurmTime, random_texts) {
   std::mt19937_64 source(2);
   constexpr std::string_view kLetters = "0012359::--. x";

@@ -1,4 +1,5 @@
-// Tests arguments of the Trainer that set other settings.
+// Tests arguments of Hugging Face's Trainer, such as fp16 and bf16, that set settings with other names, such as
+// precision.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -41,7 +42,7 @@ TEST(TrainerWords, precision) {
   EXPECT_EQ(precision("fp16 = true", {{"bf16", "true"}}), S::Precision::bf16);
   EXPECT_EQ(precision("fp16 = true", {{"fp16", "false"}}), S::Precision::fp32);
   EXPECT_EQ(precision("precision = \"bf16\"", {{"fp16", "false"}}), S::Precision::bf16);
-  // The Trainer's flags fp16 and bf16 do not change FSDP's own mixed precision.
+  // The Trainer's `fp16 = false` does not switch off the mixed precision that FSDP's settings contain.
   EXPECT_EQ(precision("fp16 = false\n[fsdp_config]\nmixed_precision = {param_dtype = \"float16\"}"),
             S::Precision::fp16);
   EXPECT_EQ(resolved("", {{"bf16", "true"}}).origins.at("precision").to_string(), "flag --bf16");

@@ -81,7 +81,7 @@ TEST(AtomicFile, ReplacesTheText) {
   EXPECT_THAT(error_of<RunError>([&] { write_file_atomically(parent / "none/summary.json", ""); }), HasSubstr("none"));
 }
 
-// Returns the name of a process of this host that has already ended.
+// Returns the text of the ProcessIdentity of a process that ran on this host and has already ended.
 std::string name_of_dead_process() {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("pipe failed");

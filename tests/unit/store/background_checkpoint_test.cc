@@ -1,5 +1,5 @@
-// Checkpoints that are written in the background hold the state at the time of the save. Errors of the write appear at
-// the next wait.
+// Checkpoints that are written in the background hold the state at the time of the save. Errors of the background write
+// appear at the next call of wait() or save().
 #include "tessera/store/background_checkpoint.h"
 
 #include <atomic>
@@ -22,7 +22,7 @@ ArrayRange range_of(const Communicator& world) {
   return {"a", kTotal, kTotal * world.rank() / world.size(), kTotal * (world.rank() + 1) / world.size()};
 }
 
-// Writes this rank's part of an array of `values`, in two pieces, as bf16. Also writes an empty array and a text.
+// Writes this rank's range of the array `values` as bf16, in two pieces. Also writes an empty array and a text.
 void write_part(CheckpointPart& part, const Communicator& world, const std::vector<float>& values) {
   const ArrayRange range = range_of(world);
   part.declare({"nothing", 0, 0, 0}, DType::f32);

@@ -1,4 +1,5 @@
-// Tests checkpoints of several ranks. A world of any size can read them. A save succeeds on all ranks or on none.
+// Tests checkpoints of several ranks. Any number of ranks can read such a checkpoint. A save succeeds on all ranks or
+// on none.
 #include "kill_at_syscall.h"
 #include "store_test_util.h"
 #include "tessera/base/random.h"
@@ -17,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// The arrays of a run. The last one is empty on most ranks.
+// The arrays of a run. The last array has only one element, so most ranks hold none of it.
 const std::vector<std::pair<std::string, int64_t>> kArrays{
     {"parameters/root", 101}, {"parameters/h.0", 64}, {"optimizer.m/h.0", 64}, {"optimizer.m/h.1", 1}};
 constexpr const char* kState = "trainer_state.json";
@@ -56,7 +57,7 @@ void save(const fs::path& output, int64_t step, int size, float value) {
 
 void expect_range(const Checkpoint& checkpoint, const ArrayRange& range, float value) {
   const int64_t count = range.end - range.begin;
-  std::vector<double> values(static_cast<size_t>(count + 1), -1);  // another type than the file's, and a guard element
+  std::vector<double> values(static_cast<size_t>(count + 1), -1);  // f64, but the file is f32; one guard element
   checkpoint.read_range(range, view_of(values.data(), {count}));
   for (int64_t i = 0; i < count; ++i) {
     ASSERT_EQ(values[static_cast<size_t>(i)], element(range.name, range.begin + i, value)) << range.name << " " << i;
@@ -134,9 +135,9 @@ TEST(CheckpointOfRanks, RefusesIfRanksSeeDifferentCheckpoints) {
   EXPECT_THAT(errors, Each(HasSubstr("is a different checkpoint on rank 1 than on rank 0")));
 }
 
-// Saves over an earlier checkpoint of the same step while one rank fails. `fail` is called at the beginning of that
-// rank's part, between two arrays, or at the end. All ranks must throw the same error, and only the earlier checkpoint
-// remains.
+// Saves over an earlier checkpoint of the same step while one rank fails. The failing rank calls `fail` before its
+// first array, after its first array, or after its last array. All ranks must throw the same error, and only the
+// earlier checkpoint may remain.
 void expect_nobody_saves(int failing_rank, const std::function<void()>& fail, const std::string& message) {
   for (int stage = 0; stage < 3; ++stage) {
     TemporaryFolder output(memory_folder());
@@ -213,7 +214,7 @@ TEST(WriteCheckpointOfRanks, FailsIfItCannotBePublished) {
   EXPECT_TRUE(fs::is_empty(output.path()));
 }
 
-// A rank on a machine with another disk. It does not see the folders of the other ranks.
+// Imitates a rank on another machine, which does not see the folders of the other ranks.
 class FarRank final : public ThreadCommunicator {
  public:
   using ThreadCommunicator::ThreadCommunicator;
@@ -235,7 +236,7 @@ TEST(WriteCheckpointOfRanks, FailsIfTheRanksDoNotShareTheFolder) {
   EXPECT_TRUE(fs::is_empty(output.path()));
 }
 
-// The pieces must cover the arrays exactly.
+// The ranges of all ranks must cover each array without holes and without overlaps.
 TEST(WriteCheckpointOfRanks, HolesOverlapsAndContradictionsAreErrors) {
   const auto refusal = [](const std::function<ArrayRange(int)>& range_of_rank, DType dtype_of_rank_1) {
     TemporaryFolder output(memory_folder());
@@ -266,8 +267,8 @@ TEST(WriteCheckpointOfRanks, HolesOverlapsAndContradictionsAreErrors) {
               HasSubstr("do not agree on array \"a\": 6 elements of f32, or 6 of bf16"));
 }
 
-// Rank 2 ends without a collective call. The communicator reports this to the other ranks, and no files of the new
-// checkpoint remain.
+// Rank 2 ends without a collective call. The communicator reports this to the other two ranks, and no files of the
+// checkpoint that they began remain.
 TEST(WriteCheckpointOfRanks, LeavesNothingWhenARankIsGone) {
   TemporaryFolder output(memory_folder());
   save(output.path(), 5, 3, 0.5f);
@@ -283,7 +284,7 @@ TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatWrites) {
   save(output.path(), 5, 3, 0.5f);
   const auto errors = run_ranks<RunError>(3, [&](Communicator& world) {
     write_checkpoint(output.path(), 7, world, [&](CheckpointPart& part) {
-      constexpr int64_t kHuge = int64_t{1} << 42;  // refused before the first byte
+      constexpr int64_t kHuge = int64_t{1} << 42;  // too large: refused before the first byte is written
       float value = 1;
       if (world.rank() == 1) part.declare({"huge", kHuge, 0, kHuge}, DType::f32);
       if (world.rank() == 1) part.write("huge", view_of(&value, {kHuge}));
@@ -296,8 +297,8 @@ TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatWrites) {
   EXPECT_EQ(std::distance(fs::directory_iterator(output.path()), fs::directory_iterator()), 1);
 }
 
-// All ranks die when rank 0 enters one of its system calls. The test tries every seventh call. The folder then holds
-// the complete old state or the complete new one.
+// All ranks die when rank 0 enters one of its system calls. The test repeats this for every seventh call. After each
+// death, the folder holds the complete old state or the complete new state.
 TEST(WriteCheckpointOfRanks, SurvivesDeathAtSystemCalls) {
   for (int n = 0;; n += 7) {
     TemporaryFolder output(memory_folder());
@@ -346,7 +347,7 @@ TEST(LatestCheckpointOfRanks, AllChooseTheSameAndRankZeroWarns) {
                           rotate_checkpoints(output.path(), world, {1, {}, {}});
                         }),
               Each(""));
-  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(10, 11));  // the damaged checkpoint does not count
+  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(10, 11));  // the damaged 11 does not count as newest
 
   put(output / "checkpoint-10/manifest.json", "");
   EXPECT_THAT(run_ranks<InputError>(2, [&](Communicator& world) { latest(world); }),

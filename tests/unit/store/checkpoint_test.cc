@@ -1,4 +1,5 @@
-// A checkpoint is complete or absent. Damage in any file is found. The last valid checkpoint is kept.
+// Tests that a checkpoint is complete or absent, that damage in any file is found, and that the newest valid checkpoint
+// is never removed.
 #include "tessera/store/checkpoint.h"
 
 #include <numeric>
@@ -16,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Saves a small checkpoint. All its elements are `value`.
+// Saves a small checkpoint. All elements of its arrays are `value`.
 void save(const fs::path& output, int64_t step, float value) {
   const auto alone = make_self_communicator();
   write_checkpoint(output, step, *alone, [&](CheckpointPart& part) {
@@ -228,8 +229,8 @@ TEST(SetCheckpointsAside, TakesFreeNames) {
                                  HasSubstr("checkpoint-3 is now checkpoint-3.damaged-3: ")));
 }
 
-// A file that cannot be read does not count as damaged. The cases are a folder in place of a file, and a manifest of
-// another version.
+// A file that cannot be read for another reason does not count as damaged. The test tries a folder in place of a file,
+// and a manifest of another version.
 TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
   TemporaryFolder output;
   for (int step : {9, 10}) save(output.path(), step, 1.0f);
@@ -248,8 +249,8 @@ TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
   EXPECT_THAT(warnings, IsEmpty());
 }
 
-// The process dies at any system call of its saves. The folder then holds the complete old state or the complete new
-// one.
+// The process dies at one of the system calls of its saves. The test repeats this for every call. After each death, the
+// folder holds the complete old state or the complete new state.
 TEST(WriteCheckpoint, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder output(memory_folder());

@@ -1,4 +1,5 @@
-// Kills a child process at one of its system calls, to test the state after a sudden death.
+// Kills a child process at one of its system calls, so that tests can check the state of the files after a sudden
+// death.
 #pragma once
 
 #include <sys/ptrace.h>

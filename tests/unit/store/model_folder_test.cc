@@ -49,7 +49,7 @@ TEST(TensorSource, NameWithAndWithoutPrefixIsAmbiguous) {
 
 TEST(TensorSource, ComparesTensors) {
   TemporaryFolder folder;
-  constexpr int64_t kRows = 3, kColumns = 70001;  // more than one chunk of the comparison
+  constexpr int64_t kRows = 3, kColumns = 70001;  // the comparison reads such a tensor in several chunks
   const std::vector<std::pair<std::string, Shape>> tensors = {{"a", {kRows, kColumns}},
                                                               {"same", {kRows, kColumns}},
                                                               {"other", {kRows, kColumns}},
@@ -69,7 +69,7 @@ TEST(TensorSource, ComparesTensors) {
   EXPECT_TRUE(source.are_equal("a", "same", 0, 1, pool));
   EXPECT_FALSE(source.are_equal("a", "other", 0, 1, pool));
   EXPECT_FALSE(source.are_equal("a", "turned", 0, 1, pool));
-  for (int part = 0; part < 9; ++part) {  // some parts have nothing to compare
+  for (int part = 0; part < 9; ++part) {  // some of the 9 parts have nothing to compare
     EXPECT_TRUE(source.are_equal("a", "same", part, 9, pool));
     EXPECT_EQ(source.are_equal("a", "other", part, 9, pool), part < 8) << part;
   }

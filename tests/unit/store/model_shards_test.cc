@@ -48,7 +48,7 @@ TEST(ModelShards, FillsOneFileAfterTheOther) {
   EXPECT_EQ(ModelShards(tensors, 92).file_name(0), "model.safetensors");
 }
 
-// Tensors with random types, shapes and values, and a random limit.
+// Tensors with random types, shapes and values, and a random limit on the bytes of a file.
 struct Draw {
   std::vector<PlannedTensor> tensors;
   std::vector<std::vector<float>> values;
@@ -167,7 +167,8 @@ TEST(ModelShards, OneFileHasTheBytesThatSafetensorsWriterWrites) {
   EXPECT_EQ(contents(folder / "other"), contents(folder / "model.safetensors"));
 }
 
-// Models of several hundred files exist, and 1024 open files are a usual limit.
+// Some models have several hundred files, and systems often limit a process to 1024 open files. The test uses 120 files
+// and a limit of 60.
 TEST(ModelShards, NeedFewOpenFiles) {
   Draw draw(0);
   draw.tensors.clear();

@@ -1,4 +1,4 @@
-// Only one run at a time may use an output folder.
+// Tests that only one run at a time can use an output folder.
 #include "tessera/store/output_lock.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ std::string refusal(const fs::path& folder) {
   return error_of<UsageError>([&] { EXPECT_TRUE(OutputLock(folder).try_take()); });
 }
 
-// Writes an owner file with a heartbeat that is `age_s` seconds old.
+// Writes an owner file whose heartbeat (the file's modification time) is `age_s` seconds old.
 void put_owner(const fs::path& folder, const FolderOwner& owner, double age_s = 0) {
   const fs::path file = folder / kOwnerFile;
   put(file, owner.to_text());
@@ -42,7 +42,7 @@ FolderOwner on_another_host(double stale_after_s) {
   return owner;
 }
 
-// Tries until this lock has taken the folder. Then returns true.
+// Repeats try_take() until the lock has taken the folder. Then returns true.
 bool take(OutputLock& lock) {
   while (!lock.try_take()) lock.pause();
   return true;
@@ -93,7 +93,7 @@ TEST(OutputLock, AnotherProcessHoldsItUntilItsDeath) {
 TEST(OutputLock, AProcessOfThisHostIsIdentifiedExactly) {
   TemporaryFolder parent;
   FolderOwner owner = FolderOwner::self(180);
-  put_owner(parent.path(), owner, 1e6);  // a process that was stopped for days is still alive
+  put_owner(parent.path(), owner, 1e6);  // the heartbeat is days old, but the process is alive
   EXPECT_THAT(refusal(parent.path()), HasSubstr("in use by another run"));
   owner.process.start_time += 1;  // another process has the owner's id now
   put_owner(parent.path(), owner);
@@ -120,7 +120,8 @@ TEST(OutputLock, AnotherHostOwnsItUntilItsHeartbeatIsStale) {
 
 TEST(OutputLock, AHeartbeatOfAnotherHostRefuses) {
   TemporaryFolder parent;
-  // In the second case, the other host's clock is a day behind. Only the change of its heartbeat counts.
+  // In the second case, the heartbeat seems to be a day old, because the clock of the other host is behind. Its age
+  // does not count: the folder is in use because the heartbeat changes.
   for (const double age_s : {0.0, 86400.0}) {
     put_owner(parent.path(), on_another_host(1.2), age_s);
     OutputLock lock(parent.path());
@@ -162,7 +163,8 @@ TEST(OutputLock, ARunThatLostTheFolderMayNotWrite) {
   EXPECT_THAT(error_of<RunError>([&] { lock.check_held(); }), HasSubstr("taken over by another run (process"));
 }
 
-// A run dies at any of its system calls. The next run then takes the folder immediately.
+// A run dies at one of its system calls. The next run then takes the folder immediately. The test repeats this for
+// every call.
 TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder parent(memory_folder());
@@ -170,11 +172,12 @@ TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
     gone.process.start_time += 1;
     put_owner(parent.path(), gone);
     const auto outcome = kill_at_syscall(n, [&] {
-      for (int time = 0; time < 3; ++time) OutputLock(parent.path()).try_take();  // the first call replaces the owner
+      for (int time = 0; time < 3; ++time) OutputLock(parent.path()).try_take();  // the first lock replaces the owner
     });
     if (outcome == KillOutcome::not_permitted) GTEST_SKIP() << "this process cannot trace a child";
     EXPECT_EQ(refusal(parent.path()), "") << n;
-    // The killed run may leave temporary files. The next run with this lock removes them.
+    // The killed run may leave temporary files. The trainer removes them with remove_stale_temporaries() when it has
+    // the lock.
     for (const auto& entry : fs::directory_iterator(parent.path())) {
       EXPECT_THAT(entry.path().filename().string(), HasSubstr(".tmp-")) << n;
     }

@@ -1,4 +1,4 @@
-// Tests writing and reading tensors, with conversion and on full disks.
+// Tests writing and reading tensors, also with conversions of types and on full disks.
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -93,7 +93,7 @@ TEST(SafetensorsWriter, ChecksumsCoverTheFile) {
   EXPECT_EQ(reached, text.size());
 }
 
-// The boundaries of pieces do not change the file or its checksums.
+// If a tensor is written in pieces, their sizes do not change the file or its checksums.
 TEST(SafetensorsWriter, PiecesMakeUpATensor) {
   TemporaryFolder folder(memory_folder());
   constexpr int64_t kCount = 20'000'003;  // bf16 converted to f32: two segments, each with its own checksum
@@ -156,7 +156,8 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
     }
     EXPECT_LE(worst, epsilon) << name_of(dtype);
 
-    // Masters are read as two arrays: the rounded values, and the rests, which are what the rounding removed.
+    // A run with 16-bit parameters and f32 masters reads the masters as two arrays: the rounded values, and the rests,
+    // which are what the rounding removed.
     for (const DType narrow : {DType::f16, DType::bf16}) {
       std::vector<uint16_t> halves(kCount);
       std::vector<int16_t> rests(kCount);
@@ -284,11 +285,11 @@ TEST(SafetensorsFile, ReadPagesLeaveTheResidentSet) {
   const int64_t before = resident_file_kib();
   ASSERT_GE(before, 0);
   file.read_into(file.get("x"), view_of(values.data(), {kCount}));
-  EXPECT_LT(resident_file_kib() - before, 8 << 10);  // two chunks
+  EXPECT_LT(resident_file_kib() - before, 8 << 10);  // 8 MiB: two chunks
 }
 
-// Writes a file to `path`, where it does not fit. Expects that no part of the file remains, and that the error contains
-// the needed space.
+// Writes a file to `path`, where it does not fit. Expects that no part of the file remains, and that the error message
+// contains the number of bytes that the file needs.
 void expect_disk_full(const std::filesystem::path& path) {
   constexpr int64_t kCount = 1 << 20;
   const std::string message = error_of<RunError>([&] {

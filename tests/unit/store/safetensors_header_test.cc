@@ -1,4 +1,4 @@
-// Tests headers of safetensors files, valid and malicious.
+// Tests that valid headers of safetensors files are read, and that invalid and malicious headers are refused.
 #include "store_test_util.h"
 #include "tessera/store/safetensors.h"
 

@@ -37,7 +37,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// For tests that sync hundreds of times. Returns /dev/shm if it is writable, because files there need no disk I/O.
+// Returns the parent folder for tests that sync files hundreds of times: /dev/shm if it is writable, because files
+// there need no disk I/O, otherwise the folder for temporary files.
 inline std::filesystem::path memory_folder() {
   return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
 }
@@ -58,7 +59,7 @@ inline std::string safetensors_bytes(const std::string& header, size_t data_byte
   return text + header + std::string(data_bytes, '\0');
 }
 
-// Returns the message of the error of type E that `action` throws; empty if it throws none.
+// Returns the message of the error of type E that `action` throws, or an empty text if `action` throws nothing.
 template <typename E>
 std::string error_of(const std::function<void()>& action) {
   try {

@@ -16,8 +16,8 @@
 
 namespace tessera {
 
-// The state that the ranks of a group share. When a rank leaves, the ranks that wait for it fail immediately. So a test
-// ends even if a rank skips a collective.
+// The state that the ranks of a group share. When a rank leaves, all ranks that wait in exchange() fail immediately. A
+// test therefore ends even if a rank skips a collective.
 class ThreadGroup {
  public:
   explicit ThreadGroup(int size) : texts_(static_cast<size_t>(size)) {}
@@ -90,8 +90,8 @@ class ThreadCommunicator : public Communicator {
   const int rank_, size_;
 };
 
-// Runs `work` on each of `size` ranks. Returns the error message of each rank, indexed by rank; empty if the rank threw
-// no error. The message of an error that is not of type E begins with "another kind of error: ".
+// Runs `work` on each of `size` ranks. Returns the error message of each rank, indexed by rank. The message is empty if
+// the rank threw no error. The message of an error that is not of type E begins with "another kind of error: ".
 template <typename E = Error, typename Rank = ThreadCommunicator>
 std::vector<std::string> run_ranks(int size, const std::function<void(Communicator&)>& work) {
   auto group = std::make_shared<ThreadGroup>(size);

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Reads words as `tessera train` does: a configuration file, and flags. Flags of booleans have no value.
+// Reads command-line words as `tessera train` does. A word is the path of a configuration file, a flag, or the value of
+// the flag before it. Flags of boolean settings have no value.
 ResolvedSettings resolve_words(const std::vector<std::string>& words) {
   SettingSources sources;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -112,7 +113,7 @@ TEST_F(Sweep, rules_use_the_settings_of_the_run) {
   EXPECT_EQ(small[1].resolved.settings.train_size, 32);
   EXPECT_EQ(small[1].resolved.settings.batch_size, 8);
   EXPECT_EQ(small[1].resolved.settings.grad_accum, 14);
-  EXPECT_EQ(expanded("[settings]\ntrain_size = \"7 * nproc\"\n")[0].resolved.settings.train_size, 7);  // one rank
+  EXPECT_EQ(expanded("[settings]\ntrain_size = \"7 * nproc\"\n")[0].resolved.settings.train_size, 7);  // 1 rank
 }
 
 TEST_F(Sweep, errors_of_rules) {
@@ -213,7 +214,8 @@ TEST_F(Sweep, errors_of_the_file) {
               HasSubstr("--nproc: contradicts s.toml:2: matrix.nproc"));
 }
 
-// The product of random axes is complete and has no repetitions. Each run has the values that its name contains.
+// Expands matrices of random settings. The runs are all combinations of the values, each once. Each run has the values
+// that its name contains.
 TEST_F(Sweep, random_matrices) {
   std::mt19937 source(3);
   const std::vector<std::string> settings{"seed", "train_size", "max_steps", "batch_size", "nproc"};

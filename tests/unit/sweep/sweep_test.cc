@@ -73,7 +73,7 @@ TEST_F(RunFolder, half_written_files_are_not_done) {
 
 TEST_F(RunFolder, settings_of_an_older_version) {
   finish();
-  // Settings that the file does not contain have their defaults.
+  // Settings that resolved-config.toml does not contain have their defaults. Unknown settings in the file are ignored.
   write("resolved-config.toml", "model = \"m\"\nlr = 1e-4\nno_such_setting = 3\n");
   EXPECT_EQ(state(), RunState::done);
   resolved_.settings.seed = 1;
@@ -110,7 +110,8 @@ TEST(SweepProgress, text_fits_the_terminal) {
 TEST(SweepProgress, time_left_from_finished_runs) {
   EXPECT_EQ(estimated_left_s({}, 3, 1), std::nullopt);
   EXPECT_EQ(estimated_left_s({10, 20}, 3, 5), 40);
-  EXPECT_EQ(estimated_left_s({10, 20}, 3, 99), 30);  // slower than the mean: only the two later runs count
+  // The running run takes longer than the mean of 15 s. Only the two runs after it count.
+  EXPECT_EQ(estimated_left_s({10, 20}, 3, 99), 30);
   EXPECT_EQ(estimated_left_s({10, 20}, 0, 0), 0);
 }
 

@@ -37,8 +37,9 @@ TEST(Continuation, LengthMayChangeAnywhereAndRatesInANewFolder) {
             "was made with seed = 42, and this run has 7; with lr = 5e-05, and this run has 0.001");
 }
 
-// The number of ranks and the number of micro-batches of a step may change if their product stays the same. A run with
-// batch_tokens cannot continue a run with batch_size, nor the reverse.
+// The number of ranks and the number of micro-batches per step and rank may change if their product stays the same. A
+// run with batch_tokens cannot continue a run with batch_size, and a run with batch_size cannot continue a run with
+// batch_tokens.
 TEST(Continuation, MicroBatches) {
   const auto of = [](int64_t size, int64_t tokens, int64_t grad_accum, int ranks) {
     Settings s;
@@ -54,8 +55,9 @@ TEST(Continuation, MicroBatches) {
   EXPECT_FALSE(forbidden_among(changes_between(of(4, 0, 1, 1), of(0, 600, 1, 1)), true).empty());
 }
 
-// A change of any single fingerprint key is forbidden in the same folder, unless the key sets the length of the run. A
-// new folder allows every change that the same folder allows.
+// A checkpoint contains the fingerprint of its run: the settings that the trainer compares when another run continues
+// from it. In the same folder, a change of any one key is forbidden, unless the key sets the length of the run. In a
+// new folder, every change is allowed that is allowed in the same folder.
 TEST(Continuation, EveryKeyIsJudged) {
   const Record then = fingerprint({});
   int num_in_a_new_folder = 0, num_always = 0;
@@ -69,7 +71,7 @@ TEST(Continuation, EveryKeyIsJudged) {
     num_always += here;
     num_in_a_new_folder += elsewhere && !here;
     now.erase(key);
-    const auto since = changes_between(now, then);  // a checkpoint without the key is older than the key
+    const auto since = changes_between(now, then);  // a checkpoint without this key, from before the key existed
     if (value == "" || key == "optimizer_states") {
       EXPECT_THAT(since, IsEmpty()) << key;
     } else {
@@ -78,7 +80,7 @@ TEST(Continuation, EveryKeyIsJudged) {
     EXPECT_THAT(changes_between(then, now), IsEmpty());
   }
   EXPECT_EQ(num_always, 2);
-  EXPECT_EQ(num_in_a_new_folder, 18);  // with the 2 above, all keys of the table kMayChange
+  EXPECT_EQ(num_in_a_new_folder, 18);  // these 18 and the 2 above are all keys of the table kMayChange
 }
 
 // A checkpoint that is older than the setting optimizer_states has fp32 states.

@@ -13,7 +13,8 @@ struct Outcome {
   std::string notes;
 };
 
-// Returns the keys of the predictions for examples with these ids. The prediction of example i is "answer i".
+// Returns the keys under which predictions_by_id() stores the predictions for examples with these ids, and its notes.
+// The prediction of example i is "answer i".
 Outcome keys_of(const std::vector<std::string>& ids) {
   Outcome outcome;
   Console console({}, {{}, [&](std::string_view text) { outcome.notes += text; }, {}});
@@ -25,7 +26,7 @@ Outcome keys_of(const std::vector<std::string>& ids) {
   }
   const Record record = predictions_by_id(examples, predictions, console);
   for (const auto& [key, value] : record.items()) {
-    EXPECT_EQ(value, predictions[outcome.keys.size()]);  // all are present, in order
+    EXPECT_EQ(value, predictions[outcome.keys.size()]);  // all predictions are present, in the order of the examples
     outcome.keys.push_back(key);
   }
   EXPECT_EQ(std::set(outcome.keys.begin(), outcome.keys.end()).size(), ids.size());
@@ -40,7 +41,7 @@ TEST(Predictions, AreKeyedById) {
 
 TEST(Predictions, ARowWithoutIdHasItsNumber) {
   EXPECT_THAT(keys_of({"", "a", ""}).keys, testing::ElementsAre("0", "a", "2"));
-  const Outcome outcome = keys_of({"", "0", "0#2"});  // ids of rows take precedence over numbers
+  const Outcome outcome = keys_of({"", "0", "0#2"});  // a row's own id takes precedence over a number
   EXPECT_THAT(outcome.keys, testing::ElementsAre("0#3", "0", "0#2"));
   EXPECT_EQ(outcome.notes, "");
 }

@@ -78,7 +78,7 @@ TEST_F(MemoryLogs, GpusAreInTheFormOfNvidiaSmi) {
   MemoryLogFiles log(names(), std::move(gpu_sources));
   log.sample(0, std::chrono::system_clock::time_point(std::chrono::milliseconds(1500)), 0);
   const std::string csv = text_of("gpu_memory_log.csv");
-  const std::string row = ":01.500, 3, NVIDIA Stub, 0, 0\n";  // 15 of 100 bytes are 0 MiB
+  const std::string row = ":01.500, 3, NVIDIA Stub, 0, 0\n";  // the stub reports 15 of 100 bytes, rounded to 0 of 0 MiB
   EXPECT_EQ(csv.find("timestamp, index, name, memory.used [MiB], memory.total [MiB]\n"), 0u);
   EXPECT_TRUE(csv.ends_with(row)) << csv;
   EXPECT_EQ(std::ranges::count(csv, '\n'), 2);

@@ -1,4 +1,4 @@
-// Tests the state of a run in a checkpoint, without the arrays.
+// Tests TrainState: all that a checkpoint stores of a run's state, except the arrays.
 #include "tessera/train/train_state.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,8 @@ TEST(TrainState, WhatWasNotSetIsNotKnown) {
   EXPECT_FALSE(back.health.first_loss);
 }
 
-// Older checkpoints count only the skipped updates of fp16, in loss_scale.
+// Older checkpoints have no `health` and no `loss_steps`. They count only the updates that fp16 training skipped, in
+// `loss_scale`.
 TEST(TrainState, ReadsTheCountsOfEarlierVersions) {
   TrainState state;
   state.step = 12;

@@ -26,7 +26,7 @@ TEST(Worker, RanksHaveGpusOfTheirOwn) {
   EXPECT_THAT(error_of({"", "b"}), testing::HasSubstr("finds no GPU on rank 0, but one on rank 1"));
 }
 
-// A run that was probably intended for a GPU prints a note before it starts on the CPU.
+// A run that starts on the CPU prints a note if it was probably intended for a GPU. The note says why no GPU is used.
 TEST(Worker, ReportsWhyThereIsNoGpu) {
   std::map<std::string, std::string> variables;
   CudaInfo info;
