@@ -98,9 +98,9 @@ class Ledger(PlanTest):
         self.assertGreater(plan["first_rank"]["head"]["step"], 0)
         self.assertEqual(plan["first_rank"]["pinned_bytes"], 0)
         # In a micro-batch, the gradients of every unit are reduced once. The parameters of a unit are gathered before
-        # its forward and its backward pass, unless they are still in memory. At the start of the backward pass, the root
-        # and the last units of the forward pass are still in memory. At the start of the next micro-batch, the first
-        # units are still in memory.
+        # its forward and its backward pass, unless they are still in memory. At the start of the backward pass, the
+        # root and the last units of the forward pass are still in memory. At the start of the next micro-batch, the
+        # first units are still in memory.
         several = self.plan(*words, "--grad-accum", "2")
         two = several["step_bytes_sent"] - plan["step_bytes_sent"]
         whole = 4 * plan["num_parameters"] * 511 // 512

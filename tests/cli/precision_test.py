@@ -104,8 +104,8 @@ class Training(PrecisionTest):
                          read_tensors(self.path("narrow", "model", "model.safetensors")))
 
     def test_fine_tuning_and_resume(self):
-        """Fine-tunes models that were saved in fp32, bf16 and fp16, and saves the best model. A resumed run has the same
-        results as an uninterrupted run."""
+        """Fine-tunes models that were saved in fp32, bf16 and fp16, and saves the best model. A resumed run has the
+        same results as an uninterrupted run."""
         dtypes = ["fp32", "bf16", "fp16"]
         for dtype in dtypes:
             self.train(f"first-{dtype}", "--epochs", "20", "--save-dtype", dtype)
@@ -187,7 +187,7 @@ class LossScale(PrecisionTest):
         self.assertEqual(code, 1)
         self.assertRegex(err, r"\nerror: fp16 loss scale: gradients overflow at the smallest scale, 16777216, in step 2: the loss "
                               r"is \d.* and the norm of the gradients (inf|nan)\. Lower --lr .*, or lower --min-loss-scale\. No ")
-        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # hysteresis tolerates the first overflow; the second ends the run
+        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # hysteresis tolerates only the first overflow
 
     def test_resume(self):
         for rules in ["grad_scaler", "deepspeed"]:

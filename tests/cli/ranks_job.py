@@ -34,7 +34,7 @@ class Run:
         self.mark = f"RANKS_TEST_RUN={uuid.uuid4()}"
         name, value = self.mark.split("=")
         self.ranks = {}  # {rank: process ID}; process_of() fills it
-        self.errors = os.path.join(folder, f"errors-{value}")  # a file, because orphaned processes would keep a pipe open
+        self.errors = os.path.join(folder, f"errors-{value}")  # a file: orphaned processes would keep a pipe open
         with open(self.errors, "wb") as errors:
             options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": errors, **options}
             self.process = subprocess.Popen(words, cwd=folder, **options,

@@ -19,9 +19,9 @@ class ReadErrors(RanksTest):
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 
     def failing(self, ranks, rank, number, functions, path, call, count):
-        """Resumes a run. The preloaded LIBRARY numbers, from 1, the calls of `functions` that rank `rank` makes on files
-        with `path` in their paths. `count` successive calls fail with errno `number`. The first of them has the number
-        `call`. Returns the run's exit code and standard error."""
+        """Resumes a run. The preloaded LIBRARY counts, from 1, the calls of `functions` that rank `rank` makes on files
+        with `path` in their paths. From the count `call` on, `count` successive calls fail with errno `number`. Returns
+        the run's exit code and standard error."""
         env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": "" if ranks == 1 else str(rank),
                "FAULT_KIND": f"error {int(number)}", "FAULT_CALLS": functions, "FAULT_PATH": path,
                "FAULT_CALL": str(call), "FAULT_TIMES": str(count)}

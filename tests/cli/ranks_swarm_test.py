@@ -1,9 +1,9 @@
 """Random jobs: models, frozen tensors, data, batches, precisions, strategies, ranks, offload, signals and export.
 
 Every Job is valid, so it must end with exit code 0. After a signal, the run may end with 75, and the same command must
-then end with 0. The ledger must not exceed the plan. In fp32, the losses must agree, except for rounding, with the losses
-of the plain run: the same steps on one rank, without sharding and offload. Damaged jobs have odd values. They must work,
-or end with one error line.
+then end with 0. The ledger must not exceed the plan. In fp32, the losses must agree, except for rounding, with the
+losses of the plain run: the same steps on one rank, without sharding and offload. Damaged jobs have odd values. They
+must work, or end with one error line.
 
 TESSERA_SWARM_JOBS    number of jobs, and also of damaged jobs (default 120, about two minutes)
 TESSERA_SWARM_SEED    number of the first job (default 0); a failure reports the number of its job
@@ -35,8 +35,8 @@ FREEZES = {"gpt": ["token_embedding.weight", "transformer.layers.0.*", "*bias", 
            "bloom": ["word_embeddings*", "transformer.h.0.*", "ln_f.*", "h.*.mlp.*", "*.bias"]}
 ERRORS = [FAILED, USAGE, INPUT, OUT_OF_MEMORY]
 ENOUGH_S = 3  # a damaged job that still runs after this time gets a signal
-# The loss of a step is a sum over a few hundred tokens. Several ranks add in another order than one rank, so the rounding
-# errors differ. The difference of the losses grows with each step and with the learning rate.
+# The loss of a step is a sum over a few hundred tokens. Several ranks add in another order than one rank, so the
+# rounding errors differ. The difference of the losses grows with each step and with the learning rate.
 LOSS_TOLERANCE = 1e-3
 
 
@@ -256,7 +256,7 @@ class Swarm(TinyJobTest):
         words = [str(word) for word in Job(draw, self.folder).words()]
         values = [i for i, word in enumerate(words) if not word.startswith("--")]
         for i in draw.sample(values, draw.randint(1, 2)):
-            if words[i - 1] not in ("--nproc", "--threads"):  # with odd values, these would start too many ranks or threads
+            if words[i - 1] not in ("--nproc", "--threads"):  # odd values would start too many ranks or threads
                 words[i] = draw.choice(ODD_VALUES)
         print(number, words) if "TESSERA_SWARM_VERBOSE" in os.environ else None
         run = self.start("out", words)

@@ -9,8 +9,8 @@ from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED, ON_GPU, read_tensors, safetensors
 
 STRATEGIES = ["no_shard", "zero1", "zero2", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
-# Training has 22 samples in steps of 12, and evaluation has 7 questions in batches of 2, so the ranks get unequal shares.
-# Some generated answers are right.
+# Training has 22 samples in steps of 12, and evaluation has 7 questions in batches of 2, so the ranks get unequal
+# shares. Some generated answers are right.
 JOB = EVALUATED + ["--epochs", "4", "--eval-strategy", "steps", "--eval-steps", "2", "--eval-before",
                    "--eval-batch-size", "2", "--save-strategy", "no"]
 

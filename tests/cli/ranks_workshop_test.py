@@ -110,7 +110,7 @@ class Workshop(RanksTest):
         self.check_tables()
 
     def check_tables(self):
-        """The report makes all tables. No cell is empty, except those of GPU utilization, because the ranks use CPUs."""
+        """The report makes all tables. On CPUs, only the cells of GPU utilization are empty."""
         tables = json.loads(self.succeeds("report", "runs/workshop", "--tables", "workshop", "--format", "json"))["tables"]
         self.assertEqual(len(tables), 12)
         for table in tables:
