@@ -92,7 +92,7 @@ class Finished(Continued):
         self.run_train("out", "--lr", "2e-2", "--overwrite")
         self.assert_same_results("whole", "out")
         self.assertEqual(self.set_aside("out"), [])
-        # The command is started again. It continues the run that it began: --overwrite does not delete this run.
+        # If the same command starts again, it continues its own run, although it has --overwrite.
         shutil.rmtree(self.path("out", "checkpoint-18"))
         self.assertIn("Resuming from out/checkpoint-12", self.run_train("out", "--lr", "2e-2", "--overwrite"))
         self.assert_same_results("whole", "out")
@@ -186,8 +186,8 @@ class StopCheckpoints(Continued):
         return seen, self.checkpoints("out")
 
     def test_each_replaces_the_one_before(self):
-        """A run that a signal stops saves a checkpoint. When it is stopped again, the new checkpoint replaces the
-        checkpoint of the previous stop. This holds with and without regular checkpoints."""
+        """A run that a signal stops saves a checkpoint. When the resumed run is stopped again, its new checkpoint
+        replaces the checkpoint of the previous stop. This holds with and without regular checkpoints."""
         seen, last = self.stops()
         for steps in seen:
             self.assertLessEqual(len([step for step in steps if step % 6]), 1, seen)

@@ -112,8 +112,8 @@ class Skipped(DivergenceTest):
 
 class Sound(DivergenceTest):
     def test_rotation_keeps_the_last_sound_checkpoint(self):
-        """A checkpoint is sound if a later step has updated its parameters. One update makes the parameters too large,
-        and all later steps are skipped. The last sound checkpoint is the one before this update. The run keeps it,
+        """A checkpoint is sound if a later step has updated the parameters. One update makes the parameters too large,
+        and all later updates are skipped. The last sound checkpoint was saved before this update. The run keeps it,
         although newer checkpoints exist and --save-total-limit is 1."""
         # The learning rate is tiny at first and grows during the warm-up, until an update makes the parameters too
         # large.

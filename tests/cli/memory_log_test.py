@@ -187,8 +187,8 @@ class Logs(TinyJobTest):
         self.assertIn("CPU Memory Usage (cpu_memory_log)\n", out)
 
     def test_a_full_disk_ends_the_log_and_not_the_run(self):
-        # The fourth write and all later writes fail. Before, the run writes the header of the CPU log, the first sample
-        # of the CPU log, and the first line of the ledger's log.
+        # The fourth write and all later writes fail. The first three writes are the header of cpu_memory_log.txt, and
+        # the first sample of each of the two logs: cpu_memory_log.txt and ledger-rank-0.jsonl.
         env = {"LD_PRELOAD": LIBRARY, "FAULT_CALLS": "pwrite", "FAULT_PATH": "/logs/", "FAULT_CALL": "4",
                "FAULT_TIMES": str(10 ** 6), "FAULT_KIND": f"error {errno.ENOSPC}"}
         words = [*OF_ANY_DEVICE, "--device", "cpu", "--max-steps", "2", "--output-dir", "out"]

@@ -55,8 +55,8 @@ class Outputs(TinyJobTest):
     PAGE = documented()
 
     def assert_documented(self, heading, keys, without=()):
-        """Asserts that `keys` are the keys under this heading of the page. Exception: the page may write a condition in
-        italics. If the condition of a key contains a text of `without`, this key must not be in `keys`."""
+        """Asserts that `keys` are the keys under this heading of the page. Exception: the page may give a key a
+        condition, in italics. If this condition contains a text of `without`, the key must not be in `keys`."""
         page = self.PAGE[heading]
         absent = {key for key, meaning in page.items()
                   if any(one in condition for condition in re.findall(r"\*([^*]+)\*", meaning) for one in without)}

@@ -178,7 +178,8 @@ class Doctor(CliTest):
         report["environment"], report["hosts"][0]["gpus"] = {"VARIABLE": 1}, 1
         self.assertEqual(keys_of(report), keys_on_page("doctor --json of several ranks"))
         self.assertEqual([folder["shared"] for folder in report["folders"]], [True, True])
-        self.assertEqual(report["folders"][0]["tested"], os.path.realpath(self.folder))  # runs does not exist yet
+        # The folder runs does not exist yet, so doctor tests its parent.
+        self.assertEqual(report["folders"][0]["tested"], os.path.realpath(self.folder))
         self.assertEqual(report["hosts"][0]["clock_offset_s"], 0)
 
     def test_a_folder_that_one_rank_cannot_write(self):

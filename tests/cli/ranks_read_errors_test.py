@@ -19,8 +19,8 @@ class ReadErrors(RanksTest):
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 
     def failing(self, ranks, rank, number, functions, path, call, count):
-        """Resumes a run. The preloaded LIBRARY counts, from 1, the calls of `functions` that rank `rank` makes on files
-        with `path` in their paths. From the count `call` on, `count` successive calls fail with errno `number`. Returns
+        """Resumes a run. LIBRARY counts the calls of `functions` that rank `rank` makes on files with `path` in their
+        paths. The count begins with 1. The calls from `call` to `call + count - 1` fail with errno `number`. Returns
         the run's exit code and standard error."""
         env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": "" if ranks == 1 else str(rank),
                "FAULT_KIND": f"error {int(number)}", "FAULT_CALLS": functions, "FAULT_PATH": path,
@@ -39,8 +39,8 @@ class ReadErrors(RanksTest):
         before = sorted(os.listdir(self.path("out")))
         last = ranks - 1
         file = f"checkpoint-10/rank-{last:05}-of-{ranks:05}"
-        # Every call from the number `call` on fails, so retries do not help. The run ends, reports the error, the rank
-        # and the file, and changes no checkpoint.
+        # All calls from `call` on fail, so retries do not help. The run ends, reports the error, the rank and the file,
+        # and changes no checkpoint.
         for number, functions, path, call, code in [
                 (errno.EIO, "pread", file, 1, RUN_FAILED), (errno.EIO, "pread", "checkpoint-10/manifest.json", 1, RUN_FAILED),
                 (errno.ESTALE, "open_read", file, 1, RUN_FAILED), (errno.EMFILE, "open_read", file, 2, RUN_FAILED),
@@ -60,7 +60,7 @@ class ReadErrors(RanksTest):
             self.assertEqual(got, RUN_FAILED, err)
             self.assertIn("cannot read: Input/output error", err)
             self.assertEqual(sorted(os.listdir(self.path("out"))), before)
-        # Only `count` successive calls fail, so a retry succeeds. The run resumes without a warning.
+        # Only a few calls fail, so a retry succeeds. The run resumes without a warning.
         for number, functions, count in [(errno.EINTR, "open_read pread", 20), (errno.ESTALE, "pread", 2),
                                          (errno.EIO, "open_read pread fstat stat opendir readdir", 3),
                                          (errno.EMFILE, "open_read", 2), (errno.EAGAIN, "pread", 2)][::every]:

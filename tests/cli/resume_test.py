@@ -38,8 +38,8 @@ class Interrupted(TinyJobTest):
         """Kills runs at random moments until one reaches its end. Returns the number of kills."""
         for kills in range(1000):
             process = self.start(output, job=job)
-            # Kill it at once, or after it has written up to 60 more lines than the previous run. The short pause moves
-            # the kill to any point of a step or of a save.
+            # Kill the run at once, or when metrics.jsonl has up to 60 more lines than the previous run left. The short
+            # pause moves the kill to any point of a step or of a save.
             if self.wait_for_lines(output, self.num_lines(output) + source.randint(-10, 60), process):
                 time.sleep(source.uniform(0, 0.005))
                 process.kill()
