@@ -101,8 +101,8 @@ class Skipped(DivergenceTest):
         self.assertEqual(err.count(" skipped: "), 2)
 
     def test_a_loss_scale_that_cannot_help(self):
-        """In fp16, an overflow counts towards --max-skipped-updates if the scale cannot fall, or if the loss itself
-        overflows."""
+        """In fp16, an overflow counts towards --max-skipped-updates if the loss scale cannot fall, or if the loss
+        itself overflows."""
         last, err = self.ends("fixed", "--precision", "fp16", "--loss-scale", "16777216")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is \d.*, or use --precision bf16 or fp32")
         words = self.model_of("big", **{f"transformer__h__{i}__mlp__dense_4h_to_h__bias": (3, 60000) for i in (0, 1)})

@@ -1,4 +1,5 @@
-"""tessera plan: runs hold and send exactly the predicted bytes, and the configuration that --fit chooses fits."""
+"""`tessera plan`: ranks hold in memory, and send, exactly as many bytes as it predicts. The configuration that --fit
+chooses fits into memory."""
 import json
 import os
 import re
