@@ -1,4 +1,4 @@
-"""`tessera plan`: ranks hold in memory, and send, exactly as many bytes as it predicts. The configuration that --fit
+"""Ranks hold in memory and send exactly as many bytes as `tessera plan` predicts. A configuration that `plan --fit`
 chooses fits into memory."""
 import json
 import os

@@ -72,9 +72,9 @@ class Training(PrecisionTest):
         self.assertEqual(answer.strip(), answers[row["id"]].strip())
 
     def test_bf16_states(self):
-        """A resumed run has the same results as an uninterrupted run. If the run's type of optimizer states differs from
-        the checkpoint's type, the run needs a new folder. It begins with the checkpoint's states, rounded to bf16 or
-        widened to fp32. bf16 states halve the size of checkpoints."""
+        """A resumed run has the same results as an uninterrupted run. If the run's optimizer states differ in type from
+        the checkpoint's, the run needs a new folder. It begins with the checkpoint's states, rounded to bf16 or widened
+        to fp32. bf16 states halve the size of checkpoints."""
         words = ["--precision", "bf16", "--max-steps", "8", "--save-strategy", "steps", "--save-steps", "4", "--lr-schedule",
                  "constant"]
         narrow = [*words, "--optimizer-states", "bf16"]
