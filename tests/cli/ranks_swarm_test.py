@@ -50,7 +50,7 @@ class Draw(random.Random):
 
 
 def draw_model(draw, folder):
-    """The kind of a random model, and the arguments for it. Writes its config.json to `folder`, if it needs one."""
+    """Returns the kind of a random model, and the arguments that choose it. Writes its config.json, except for a gpt."""
     heads = draw.randint(1, 4)
     shape = {"hidden": heads * draw.choice([4, 8, 16, 20]), "heads": heads, "layers": draw.randint(1, 3)}
     vocabulary = draw.choice([400, draw.magnitude(400, 60000)])

@@ -226,8 +226,8 @@ class Start(RanksTest):
                 self.write(f"elsewhere/{name}", text)
 
     def elsewhere(self):
-        """Trains first/model, and copies it and the data to elsewhere/, as on another node. Returns the arguments of a
-        training run. The name of the output folder must follow them."""
+        """Trains first/model, and copies the model and the data to elsewhere/, as if elsewhere/ were on another node.
+        Returns the arguments of a training run. The caller must append the name of the output folder."""
         self.train("first", "--max-steps", "1", job=JOB)
         for folder in [["first", "model"], ["tok"]]:
             shutil.copytree(self.path(*folder), self.path("elsewhere", *folder))
