@@ -60,8 +60,8 @@ class Owner(Continued):
         code, err = self.end(self.start_on(self.on_host("node-b")))
         self.assertEqual(code, USAGE, err)
         self.assertIn(f"error: out: is in use by another run (process {first.pid} on node-a)", err)
-        # The first run is killed, as if its node were lost. The job starts again on another node. It waits until the last
-        # heartbeat of the first run is older than --owner-timeout, and then continues the run.
+        # The first run is killed, as if its node were lost. The job starts again on another node. It waits until the
+        # last heartbeat of the first run is older than --owner-timeout, and then continues the run.
         first.kill()
         first.wait()
         leftover = self.path("out", f"checkpoint-99.tmp-node-a-{first.pid}-{self.owner()['start_time']}")

@@ -50,7 +50,7 @@ class Draw(random.Random):
 
 
 def draw_model(draw, folder):
-    """Returns the kind of a random model, and the arguments that choose it. Writes its config.json, except for a gpt."""
+    """Returns the kind of a random model, and the arguments that choose it. Writes a config.json, except for gpt."""
     heads = draw.randint(1, 4)
     shape = {"hidden": heads * draw.choice([4, 8, 16, 20]), "heads": heads, "layers": draw.randint(1, 3)}
     vocabulary = draw.choice([400, draw.magnitude(400, 60000)])
