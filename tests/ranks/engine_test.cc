@@ -40,7 +40,7 @@ std::vector<Case> all_cases() {
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
-          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // if unset, a GPU measures times to choose it
+          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // if unset on a GPU, measured times choose it
           if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // otherwise a unit is one piece
           options.file_folder = testing::TempDir();
           const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of the three blocks
