@@ -132,7 +132,7 @@ class Variety(unittest.TestCase):
             kinds = [fact.kind.name for thing in things for fact in thing.facts]
             rivals += len(set(kinds)) < len(kinds)
         self.assertEqual(counts, {2, 3, 4})
-        self.assertGreater(rivals, 180)  # passages with two things that have a fact of the same kind
+        self.assertGreater(rivals, 180)  # `rivals` counts passages with two facts of the same kind
 
     def test_answers_are_in_all_parts_of_a_passage(self):
         places = [question["answers"][0]["answer_start"] / len(passage["context"])

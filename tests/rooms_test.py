@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that every file includes only what its room may include, that only certain folders include the headers of
-other libraries, and that CMake lists every source file once."""
+"""Checks that every file includes only what its room (its folder in tessera/) may include, that only certain folders
+include the headers of other libraries, and that CMake lists every source file once."""
 import re
 import sys
 from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1] / "tessera"
-# The table of docs/architecture.md. Only `app` includes all rooms.
+# {room: the other rooms that it may include}, as in the table of docs/architecture.md. Only `app` includes all rooms.
 MAY_INCLUDE = {
     "base": "",
     "device": "base",

@@ -113,7 +113,7 @@ class SettingsOfARun(BadInputTest):
                    "--dataset", "train.jsonl", "--output-dir", "out")
 
     def test_more_than_the_machine_has(self):
-        def first_to_die():  # if the run allocates the memory nevertheless, the kernel kills only this process
+        def first_to_die():  # if the run allocates the memory by mistake, the kernel kills this process first
             with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
                 file.write("1000")
         for words in [["train", *JOB, "--output-dir", "out"], ["eval", *JOB[:6], "--eval-dataset", "eval.jsonl"],

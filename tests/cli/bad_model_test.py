@@ -1,4 +1,4 @@
-"""Models, tokenizers and checkpoints that are damaged or contradictory, and files of another kind."""
+"""Models, tokenizers and checkpoints that are missing, damaged or contradictory, and questions that are not valid."""
 import json
 import os
 import shutil

@@ -56,7 +56,7 @@ class Outputs(BadInputTest):
             self.assertEqual(self.read(output, "checkpoint-12", name), self.read(whole, "checkpoint-12", name))
 
     def test_a_limit_on_file_sizes(self):
-        limit = os.path.getsize(self.path("train.jsonl")) + (1 << 14)  # too few bytes for a checkpoint (160 KiB)
+        limit = os.path.getsize(self.path("train.jsonl")) + (1 << 14)  # less than the size of a checkpoint (160 KiB)
         self.full_disk(self.path("out"), "Raise the limit on file sizes",
                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
         self.train("out")

@@ -44,7 +44,8 @@ class Longer(Continued):
                    "--output-dir", "out", "--max-steps", "5")
 
     def test_more_epochs_where_no_rate_depends_on_them(self):
-        """The results are the same as those of a run that has all epochs from the start, bit for bit."""
+        """A run of one epoch is continued to three epochs. A second run begins with three epochs. Both have the same
+        results, bit for bit."""
         job = RUN + ["--lr-schedule", "constant", "--precision", "bf16"]
         self.run_train("whole", "--epochs", "3", job=job)
         self.run_train("out", "--epochs", "1", job=job)
@@ -91,7 +92,7 @@ class Finished(Continued):
         self.run_train("out", "--lr", "2e-2", "--overwrite")
         self.assert_same_results("whole", "out")
         self.assertEqual(self.set_aside("out"), [])
-        # The same command continues its own run.
+        # If the same command starts again, it continues its own run, although it has --overwrite.
         shutil.rmtree(self.path("out", "checkpoint-18"))
         self.assertIn("Resuming from out/checkpoint-12", self.run_train("out", "--lr", "2e-2", "--overwrite"))
         self.assert_same_results("whole", "out")
@@ -127,8 +128,8 @@ class Elsewhere(Continued):
         self.run_train("out")
 
     def test_the_same_settings(self):
-        """The new run repeats the steps after the checkpoint, and has the records of the steps before the
-        checkpoint."""
+        """A new run in another folder computes the steps after the checkpoint again. It copies the records of the steps
+        before the checkpoint from the old run."""
         before = self.contents("out")
         err = self.run_train("new", "--resume", "out/checkpoint-6")
         self.assertIn("A new run from out/checkpoint-6 (step 6 of 18)", err)
@@ -150,8 +151,8 @@ class Elsewhere(Continued):
         self.assertFalse(os.path.exists(self.path("other", "metrics.jsonl")))
 
     def test_stopped_and_started_again(self):
-        """If the same command starts again, it continues the new run, not the old one. This works even if the old run
-        is deleted."""
+        """A command with --resume is stopped and started again. It then continues its own run, not the run that
+        --resume names. This works even if the run that --resume names is deleted."""
         words = ["--resume", "out/checkpoint-6", "--epochs", "200", "--save-strategy", "no"]
         steps = self.stop("new", *words, lines=40, job=RUN)
         self.assertGreater(steps[-1], 30)
@@ -178,13 +179,15 @@ class Elsewhere(Continued):
 
 class StopCheckpoints(Continued):
     def stops(self, *words):
-        """Stops a run five times. Returns the checkpoints after each stop, and those at the end of the run."""
+        """Stops a run five times, and then lets it end. Returns the steps of its checkpoints: one list for each stop,
+        and the list at the end of the run."""
         seen = [self.stop("out", *words, lines=15 + 25 * number, job=RUN + ["--epochs", "40"]) for number in range(5)]
         self.run_train("out", *words, "--epochs", "40")
         return seen, self.checkpoints("out")
 
     def test_each_replaces_the_one_before(self):
-        """The checkpoint of a stop replaces that of the previous stop, in runs with and without regular checkpoints."""
+        """A run that a signal stops saves a checkpoint. When the resumed run is stopped again, its new checkpoint
+        replaces the checkpoint of the previous stop. This holds with and without regular checkpoints."""
         seen, last = self.stops()
         for steps in seen:
             self.assertLessEqual(len([step for step in steps if step % 6]), 1, seen)

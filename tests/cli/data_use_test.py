@@ -91,8 +91,9 @@ class BadRows(DataUseTest):
         self.assertEqual((use["rows_malformed"], use["rows_too_long"], use["rows_used"]), (1, 1, 22))
         self.assertEqual([place.split(": ")[0] for place in use["skipped"]], ["mixed.jsonl:24", "mixed.jsonl:6"])
         self.assertGreater(use["tokens_dropped"], 600)
-        # Malformed rows are removed before the samples get their order, so malformed.jsonl gives the results of the
-        # good rows. A row that is too long would keep its place in the order, so malformed.jsonl has no such row.
+        # Malformed rows are removed before the samples get their order. The good rows and one malformed row therefore
+        # give the same results as the good rows alone. A row that is too long keeps its place in the order, which would
+        # change the results, so malformed.jsonl has no such row.
         self.write("malformed.jsonl", jsonl([*self.good[:5], self.bad[0], *self.good[5:]]))
         self.train("same", "--dataset", "malformed.jsonl", job=JOB)
         self.assert_same_results("good", "same")
@@ -114,7 +115,8 @@ class BadRows(DataUseTest):
         self.fails(INPUT, "mixed.jsonl:23:13: not valid JSON", *words)
 
     def test_questions_that_are_too_long_to_ask_score_0(self):
-        """EM and F1 include all questions that can be read. The loss includes only the questions that fit."""
+        """In EM and F1, a question that is too long counts as a wrong answer. A malformed row does not count. The loss
+        includes neither."""
         self.train("out", "--epochs", "40", "--eval-dataset", "train.jsonl", "--eval-generation", "--max-new-tokens", "5",
                    "--eval-strategy", "no", "--save-strategy", "no", job=JOB)
         words = ["--model", "out/model", "--eval-generation", "--max-new-tokens", "5", "--max-bad-rows", "0.5", "--json"]

@@ -10,7 +10,7 @@ from tessera_cli import main
 from tiny_job import EVALUATED, FAILED, JOB, MOST_RANKS, TinyJobTest, read_tensors, safetensors
 
 EVERY_STEP = ["--save-strategy", "steps", "--save-steps", "1"]
-# After the first update the parameters are finite, but activations overflow.
+# With this learning rate, the parameters are still finite after the first update, but then the activations overflow.
 TOO_FAST = ["--lr", "1e25", "--max-steps", "20", *EVERY_STEP]
 MODEL = ("model", "model.safetensors")
 KEPT = ("overwritten-run", *MODEL)  # the model of the previous run; a failed run does not delete it
@@ -101,8 +101,8 @@ class Skipped(DivergenceTest):
         self.assertEqual(err.count(" skipped: "), 2)
 
     def test_a_loss_scale_that_cannot_help(self):
-        """In fp16, an overflow counts towards --max-skipped-updates if the scale cannot fall, or if the loss itself
-        overflows."""
+        """In fp16, an overflow counts towards --max-skipped-updates if the loss scale cannot fall, or if the loss
+        itself overflows."""
         last, err = self.ends("fixed", "--precision", "fp16", "--loss-scale", "16777216")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is \d.*, or use --precision bf16 or fp32")
         words = self.model_of("big", **{f"transformer__h__{i}__mlp__dense_4h_to_h__bias": (3, 60000) for i in (0, 1)})
@@ -112,9 +112,11 @@ class Skipped(DivergenceTest):
 
 class Sound(DivergenceTest):
     def test_rotation_keeps_the_last_sound_checkpoint(self):
-        """The last sound checkpoint is from before the update that made the parameters too large. Newer checkpoints
-        exist."""
-        # The rates of this warm-up are tiny at first. The run is sound until a rate is large enough for an overflow.
+        """A checkpoint is sound if a later step has updated the parameters. One update makes the parameters too large,
+        and all later updates are skipped. The last sound checkpoint was saved before this update. The run keeps it,
+        although newer checkpoints exist and --save-total-limit is 1."""
+        # The learning rate is tiny at first and grows during the warm-up, until an update makes the parameters too
+        # large.
         words = ["--lr", "1e25", "--warmup-steps", "12", "--warmup-type", "log", "--warmup-min-lr", "1e-12", "--max-steps",
                  "16", *EVERY_STEP]
         for more in [[], ["--save-async"]]:
@@ -124,7 +126,8 @@ class Sound(DivergenceTest):
                 skips = [record["step"] for record in self.metrics("out", "skipped")]
                 self.assertGreater(sound, 0)
                 self.assertEqual(sound, skips[0] - 2)
-                # The run removes older checkpoints in the step after a save. It ended in that step, so some may remain.
+                # In the step after a save, the run removes older checkpoints. The run has ended in such a step, so it
+                # may not have removed all of them.
                 self.assertLessEqual({sound, skips[-1] - 1}, set(self.checkpoints("out")))
                 # The checkpoint that the message names is usable.
                 self.succeeds("export", "--model", "config.json", "--tokenizer", "tok", "--checkpoint",
@@ -215,7 +218,7 @@ class Ranks(RanksTest):
                 code, err = self.start("out", *TOO_FAST, ranks=ranks, job=job).end()
                 self.assertEqual(code, FAILED, err)
                 self.assert_one_error(err, r"rank \d: step 4: 3 updates in a row skipped: the loss is (nan|inf) ")
-                self.assertEqual(err.count("warning: step "), 3)  # only the first rank reports
+                self.assertEqual(err.count("warning: step "), 3)  # only rank 0 reports
                 self.assertEqual([record["in_a_row"] for record in self.metrics("out", "skipped")], [1, 2, 3])
                 self.assertEqual(self.checkpoints("out"), [1, 2, 3])
                 code, err = self.start("out", *TOO_FAST, "--lr", "1e39", ranks=ranks, job=job).end()

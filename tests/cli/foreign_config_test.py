@@ -58,8 +58,8 @@ class DeepSpeed(CliTest):
             for words, ranks in ([], "1 rank"), (["--nproc", "4"], "4 ranks"):
                 self.fails(2, f"(ds.json: gradient_accumulation_steps) x {ranks}.", "config", verb, "--deepspeed",
                            "ds.json", *words)
-        # The process is one of two ranks of mpirun. With two ranks, the batch sizes in the file agree, so the error is
-        # only about missing settings.
+        # The variables say that the process is one of two ranks of mpirun. With two ranks, the batch sizes in the file
+        # agree (24 = 3 x 4 x 2), so the error is only about missing settings.
         code, _, err = self.run_tessera("train", "--deepspeed", "ds.json",
                                         env={"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"})
         self.assertEqual(code, 2)

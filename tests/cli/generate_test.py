@@ -58,7 +58,8 @@ class Draws(GenerateTest):
         self.assertEqual(len({tuple(line["ids"]) for line in all_at_once}), 5)  # equal prompts get different texts
         for size in ["1", "2", "3"]:
             self.assertEqual(self.lines(*words, "--eval-batch-size", size), all_at_once)
-        # A prompt's number selects its random draws. A single prompt has the same number as the first prompt of a file.
+        # The place of a prompt in the file selects its random draws. A prompt from the command line gets the draws of
+        # the first prompt of a file.
         self.assertEqual(self.result("--prompt", "Who", *SAMPLED)["ids"], all_at_once[0]["ids"])
 
     def test_every_device_and_number_of_threads_gives_the_same_texts(self):
@@ -91,7 +92,7 @@ class Draws(GenerateTest):
             with self.subTest(words=words):
                 self.fails(USAGE, message, *prompt, *words)
         self.fails(USAGE, "--stream: contradicts prompts", *self.generate, "--prompts", "a", "--stream", "on")
-        # A contradicting setting from a file is not refused, because other runs may need it.
+        # top_k contradicts temperature 0. In a configuration file, it is not refused, because other runs may need it.
         self.write("run.toml", "top_k = 5\n")
         self.succeeds(*self.generate[:1], "run.toml", *self.generate[1:], "--prompt", "a", "--temperature", "0")
 

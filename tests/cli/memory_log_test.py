@@ -1,4 +1,4 @@
-"""Tests `--memory-log`, and compares `tessera memory` with an independent implementation of its definitions."""
+"""Tests `--memory-log`, and compares the output of `tessera memory` with an independent implementation."""
 import errno
 import json
 import os
@@ -76,7 +76,7 @@ def cpu_lines(folder):
 
 
 class Analysis(TinyJobTest):
-    def setUp(self):  # without the files of a job
+    def setUp(self):  # these tests need no files of a training job
         super(TinyJobTest, self).setUp()
 
     def random_gpu_log(self, source, name, newline):
@@ -145,7 +145,7 @@ class Logs(TinyJobTest):
         self.assertGreater(len(lines), 2)
         for line in lines[1:]:
             self.assertRegex(line, r"^ *\d+\.\d{3}( +\d+\.\d{3}){3}\n$")
-            self.assertEqual(len(line), 52)  # four columns of 12
+            self.assertEqual(len(line), 52)  # 4 columns of 12 characters, 3 blanks, 1 line break
         return [[float(word) for word in line.split()] for line in lines[1:]]
 
     def check_summary(self, output, rows):
@@ -187,8 +187,8 @@ class Logs(TinyJobTest):
         self.assertIn("CPU Memory Usage (cpu_memory_log)\n", out)
 
     def test_a_full_disk_ends_the_log_and_not_the_run(self):
-        # The run writes three times before the fault: the header of the CPU log, and the first sample of each of the
-        # two logs.
+        # The fourth write and all later writes fail. The first three writes are the header of cpu_memory_log.txt, and
+        # the first sample of each of the two logs: cpu_memory_log.txt and ledger-rank-0.jsonl.
         env = {"LD_PRELOAD": LIBRARY, "FAULT_CALLS": "pwrite", "FAULT_PATH": "/logs/", "FAULT_CALL": "4",
                "FAULT_TIMES": str(10 ** 6), "FAULT_KIND": f"error {errno.ENOSPC}"}
         words = [*OF_ANY_DEVICE, "--device", "cpu", "--max-steps", "2", "--output-dir", "out"]

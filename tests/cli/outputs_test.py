@@ -37,7 +37,7 @@ PHASES = ["load", "step", "evaluation", "save", "resume"]
 
 
 def keys_of(value, prefix=""):
-    """The keys of an object, written as on the page."""
+    """The keys of a JSON object, written as on the page: `a.b` for nested objects, `a[].b` for lists of objects."""
     keys = set()
     for key, inner in value.items():
         path = prefix + key
@@ -55,8 +55,8 @@ class Outputs(TinyJobTest):
     PAGE = documented()
 
     def assert_documented(self, heading, keys, without=()):
-        """Asserts that `keys` are the keys under this heading of the page. Exception: a key of the page must be absent
-        if its condition (in italics) contains a text of `without`."""
+        """Asserts that `keys` are the keys under this heading of the page. Exception: the page may give a key a
+        condition, in italics. If this condition contains a text of `without`, the key must not be in `keys`."""
         page = self.PAGE[heading]
         absent = {key for key, meaning in page.items()
                   if any(one in condition for condition in re.findall(r"\*([^*]+)\*", meaning) for one in without)}

@@ -22,8 +22,8 @@ class Owner(Continued):
                           str(TIMEOUT_S)]
 
     def on_host(self, name):
-        """Returns words to put before a command. With these words, the command runs as on another host: it has another
-        host name and no network."""
+        """Returns words to put before a command. With these words, the command runs as on another host: its host name
+        is `name`, and it has no network."""
         words = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-u", "-n", "sh", "-c",
                  f'hostname {name} && exec "$@"', "sh"]
         tried = subprocess.run([*words, "true"], stderr=subprocess.DEVNULL, check=False) if shutil.which("unshare") else None
@@ -60,7 +60,8 @@ class Owner(Continued):
         code, err = self.end(self.start_on(self.on_host("node-b")))
         self.assertEqual(code, USAGE, err)
         self.assertIn(f"error: out: is in use by another run (process {first.pid} on node-a)", err)
-        # The node is lost. The job starts again on another node, waits, and continues.
+        # The first run is killed, as if its node were lost. The job starts again on another node. It waits until the
+        # last heartbeat of the first run is older than --owner-timeout, and then continues the run.
         first.kill()
         first.wait()
         leftover = self.path("out", f"checkpoint-99.tmp-node-a-{first.pid}-{self.owner()['start_time']}")
@@ -119,7 +120,7 @@ class Owner(Continued):
             self.assertIn(f"out: is in use by another run (process {first.pid} on ", err)
             first.kill()
             first.wait()
-            third = self.start_on([], env=env)  # on the same host, this run does not have to wait
+            third = self.start_on([], env=env)  # on the same host, this run need not wait
             while self.owner()["process"] != third.pid:
                 self.assertIsNone(third.poll())
             third.kill()

@@ -1,4 +1,5 @@
-"""tessera plan: runs hold and send exactly the predicted bytes, and the configuration that --fit chooses fits."""
+"""Ranks hold in memory and send exactly as many bytes as `tessera plan` predicts. A configuration that `plan --fit`
+chooses fits into memory."""
 import json
 import os
 import re
@@ -30,8 +31,8 @@ class Ledger(PlanTest):
     def test_is_what_ranks_hold_and_send(self):
         for words in [["--nproc", "1", "--offload", "optimizer,gradients", "--save-async"],
                       ["--nproc", "1", "--offload", "optimizer:file", "--offload-dir", "files", "--save-async"],
-                      # Evaluations run while checkpoints are written in the background. Such a checkpoint holds a copy
-                      # of the states.
+                      # While a checkpoint is written in the background, host memory contains a copy of the states. This
+                      # run evaluates at the same time.
                       ["--nproc", "2", "--strategy", "zero2", "--save-async", "--save-strategy", "steps", "--save-steps", "1",
                        "--eval-strategy", "steps", "--eval-steps", "1", "--eval-generation", "--eval-dataset",
                        "eval.jsonl", "--max-new-tokens", "3"],
@@ -60,7 +61,8 @@ class Ledger(PlanTest):
                 self.assertEqual(plan["other_ranks"] is None, plan["world_size"] == 1)
                 if "--eval-dataset" in words:
                     continue
-                # If the strategy keeps complete parameters, the first step gathers no parameters.
+                # The run has 4 steps. If the ranks keep complete parameters between steps, the first step gathers no
+                # parameters.
                 sent, step = summary["bytes_sent"], plan["step_bytes_sent"]
                 self.assertEqual(sent, 4 * step) if "full_shard" in words else self.assertLessEqual(sent, 4 * step)
                 self.assertGreaterEqual(sent, 3 * step)
@@ -86,9 +88,9 @@ class Ledger(PlanTest):
         plan = self.plan(*words)
         self.assertEqual((plan["num_parameters"], plan["world_size"]), (176247271424, 512))
         step = plan["first_rank"]["device"]["step"]
-        # Each rank has 1/512 of each of the 71 units, padded to 64 elements. The root unit has its own slots: buffers
-        # for its complete parameters and gradients. These slots contain the rank's parts of the root, so these parts do
-        # not count as parameters or gradients.
+        # Each rank has 1/512 of each of the 71 units, padded to a multiple of 64 elements. The root unit has its own
+        # slots: buffers for its complete parameters and gradients. These slots contain the rank's parts of the root, so
+        # these parts do not count as parameters or gradients.
         shard, root = 4 * plan["num_parameters"] / 512, 4 * (250880 + 4) * 14336 / 512
         for category, least in [("parameters", shard - root), ("gradients", shard - root), ("optimizer", 2 * shard)]:
             self.assertGreaterEqual(step[category], least)
@@ -96,9 +98,10 @@ class Ledger(PlanTest):
         self.assertLess(plan["first_rank"]["head"]["step"], step["activations"])
         self.assertGreater(plan["first_rank"]["head"]["step"], 0)
         self.assertEqual(plan["first_rank"]["pinned_bytes"], 0)
-        # In a micro-batch, every unit is reduced once. It is gathered before its forward and its backward pass, unless
-        # it is still in memory. In the backward pass, the root and the last units of the forward pass are still in
-        # memory. At the start of the next micro-batch, the first units are still in memory.
+        # In a micro-batch, the gradients of every unit are reduced once. The parameters of a unit are gathered before
+        # its forward and its backward pass, unless they are still in memory. At the start of the backward pass, the
+        # root and the last units of the forward pass are still in memory. At the start of the next micro-batch, the
+        # first units are still in memory.
         several = self.plan(*words, "--grad-accum", "2")
         two = several["step_bytes_sent"] - plan["step_bytes_sent"]
         whole = 4 * plan["num_parameters"] * 511 // 512
@@ -111,7 +114,7 @@ class Ledger(PlanTest):
         self.assertEqual(many["step_flops"], 1e6 * plan["step_flops"])
 
     def test_long_rows(self):
-        """Memory grows with the number of tokens in a micro-batch, and not with the square of a row's length."""
+        """Activations grow with the number of tokens in a micro-batch, and not with the square of a sample's length."""
         words = ["--model", "llama-3.2-1b", "--device", "cuda", "--precision", "bf16", "--activation-checkpointing", "block"]
 
         def activations(tokens, length):
@@ -122,7 +125,7 @@ class Ledger(PlanTest):
         (once, flops), (long, long_flops) = activations(32768, 32768), activations(131072, 131072)
         self.assertLess(abs(long / once - 4), 0.1)
         self.assertGreater(long_flops, 4.5 * flops)
-        same, fewer_flops = activations(131072, 512)  # the same number of tokens in shorter rows
+        same, fewer_flops = activations(131072, 512)  # the same number of tokens in shorter samples
         self.assertEqual(same, long)
         self.assertLess(fewer_flops, long_flops / 2)
         by_samples = self.plan(*words, "--batch-size", "4", "--max-length", "32768")
@@ -137,7 +140,8 @@ class Ledger(PlanTest):
         for precision in ["bf16", "fp16"]:
             halved = self.plan(*words, "--precision", precision)["first_rank"]["device"]["step"]
             self.assertEqual(2 * halved["parameters"], fp32["first_rank"]["device"]["step"]["parameters"])
-            self.assertEqual(halved["master"], halved["parameters"])  # the 16 bits that complete each fp32 master
+            # `master` counts the 16 bits of each fp32 master that its 16-bit parameter does not hold.
+            self.assertEqual(halved["master"], halved["parameters"])
         self.assertEqual((fp32["memory_bytes"], fp32["fits"]), (80 * 2 ** 30, True))
         self.assertFalse(self.plan(*words[:-1], "1GiB")["fits"])
 
@@ -179,7 +183,7 @@ class Ledger(PlanTest):
         rows = [r"\| optimizer +\|", r"\|   including head \|", r"\| device +\|", r"\| host +\|", "^compute  ",
                 "^sent     .* by each rank per step", "^fits     "]
         # Seven ranks save unequal parts of a unit. On GPUs, these parts go through host memory, so the ranks need
-        # different amounts of it.
+        # different amounts of host memory.
         gpu = ["--device", "cuda", "--device-memory", "8GiB"]
         for words, more in [(["--device", "cpu", "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
                             ([*gpu, "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
@@ -273,7 +277,8 @@ class Advice(TinyJobTest):
     """If a run does not fit into the memory of this machine, its error advises a command that fits."""
 
     def on_a_small_machine(self, kib, *words, shell=None, cwd=None):
-        """Runs a command that sees `kib` as MemTotal: its own mount namespace has another /proc/meminfo."""
+        """Runs a command in its own mount namespace. The command's /proc/meminfo says that the machine has `kib` KiB of
+        memory."""
         with open("/proc/meminfo", encoding="ascii") as file:
             self.write("meminfo", re.sub(r"(?m)^MemTotal:.*$", f"MemTotal: {kib} kB", file.read()))
         inside = 'mount --bind "$0" /proc/meminfo && ' + (shell or 'exec "$@"')
@@ -326,8 +331,8 @@ class Advice(TinyJobTest):
 @unless_sanitized
 class ResidentMemory(PlanTest):
     """The resident memory that the kernel counts differs from the plan by at most 5% plus a constant. The constant
-    covers the program, its libraries (also MPI's), tokenizer, data and the stacks of threads. It also covers allocated
-    pages that a run never touches."""
+    covers what only the kernel counts: the program, its libraries (also MPI's), tokenizer, data and the stacks of
+    threads. It also covers what only the plan counts: allocated pages that a run never touches."""
     CONSTANT = 32 * MIB
 
     def test_is_the_plan(self):

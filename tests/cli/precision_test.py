@@ -10,7 +10,7 @@ from tiny_job import EVALUATED, JOB, MOST_RANKS, ON_GPU, TinyJobTest, questions,
 
 NOTE, NOTED = "The CPU emulates ", 0 if ON_GPU else 1
 FP16 = EVALUATED + ["--precision", "fp16", "--epochs", "6", "--save-strategy", "steps", "--save-steps", "4"]
-# A scale that grows every second step overflows repeatedly, not only at the start.
+# A loss scale that grows every second step overflows repeatedly, not only at the start.
 RESTLESS = ["--initial-scale-power", "24", "--loss-scale-window", "2"]
 
 
@@ -27,8 +27,9 @@ class PrecisionTest(TinyJobTest):
 
 class Training(PrecisionTest):
     def test_close_to_single_precision(self):
-        """The relative difference of the first losses is at most 4 u, for the reason in
-        tests/unit/engine/halves_test.cc. u is the rounding error of the type. Later losses differ more."""
+        """In the first step, the loss in 16 bits differs from the loss in fp32 by a relative error of at most 4 u. The
+        reason is in tests/unit/engine/halves_test.cc. u is the rounding error of the 16-bit type. Later losses differ
+        more."""
         self.train("fp32", "--epochs", "2")
         single = self.metrics("fp32", "train")
         for name, u in [("bf16", 2**-8), ("fp16", 2**-11), ("bf16 bf16", 2**-8)]:
@@ -50,13 +51,13 @@ class Training(PrecisionTest):
                 self.train("out", *words, "--epochs", "1", "--resume", "none", "--overwrite")
                 measured = self.json_of("out", "summary.json")["ledger_peak_bytes"]
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
-                measured.pop("total")  # plan_test.py compares it
+                measured.pop("total")  # plan_test.py compares the total
                 for category, peak in measured.items():
                     self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
 
     def test_the_saved_model_is_the_master(self):
-        """eval rounds the masters in the same way as the training run, and gets the same metrics. generate gives the
-        same answers as eval."""
+        """The saved model has the fp32 masters of the parameters. eval rounds them to bf16 as the training run does, so
+        it gets the same metrics. generate gives the same answers as eval."""
         self.train("out", "--precision", "bf16", "--epochs", "2")
         words = ["--model", "out/model", "--precision", "bf16", "--max-new-tokens", "5"]
         code, out, err = self.run_tessera("eval", *words, "--eval-dataset", "eval.jsonl", "--eval-generation", "--json",
@@ -71,8 +72,9 @@ class Training(PrecisionTest):
         self.assertEqual(answer.strip(), answers[row["id"]].strip())
 
     def test_bf16_states(self):
-        """A resumed run ends like an uninterrupted one. A run with another type of states needs a new folder. It begins
-        with the rounded or widened states of the checkpoint. bf16 states halve the size of checkpoints."""
+        """A resumed run has the same results as an uninterrupted run. If the run's optimizer states differ in type from
+        the checkpoint's, the run needs a new folder. It begins with the checkpoint's states, rounded to bf16 or widened
+        to fp32. bf16 states halve the size of checkpoints."""
         words = ["--precision", "bf16", "--max-steps", "8", "--save-strategy", "steps", "--save-steps", "4", "--lr-schedule",
                  "constant"]
         narrow = [*words, "--optimizer-states", "bf16"]
@@ -102,7 +104,8 @@ class Training(PrecisionTest):
                          read_tensors(self.path("narrow", "model", "model.safetensors")))
 
     def test_fine_tuning_and_resume(self):
-        """Fine-tunes models of all types, and saves the best model. A resumed run ends like an uninterrupted one."""
+        """Fine-tunes models that were saved in fp32, bf16 and fp16, and saves the best model. A resumed run has the
+        same results as an uninterrupted run."""
         dtypes = ["fp32", "bf16", "fp16"]
         for dtype in dtypes:
             self.train(f"first-{dtype}", "--epochs", "20", "--save-dtype", dtype)
@@ -122,8 +125,8 @@ class Training(PrecisionTest):
                     self.train("out", *words)
                     self.assert_same_results(whole, "out")
                     shutil.rmtree(self.path("out"))
-            # Both runs begin with the same rounded parameters. The masters of the first run keep all bits of the fp32
-            # file, so its later losses differ.
+            # The run from the fp32 file and the run from the 16-bit file begin with the same rounded parameters. The
+            # masters of the former keep all bits of the fp32 file, so its later losses differ.
             losses = [[record["loss"] for record in self.metrics(f"{precision}-{dtype}", "train")]
                       for dtype in ["fp32", precision]]
             self.assertEqual(losses[0][0], losses[1][0])
@@ -132,7 +135,7 @@ class Training(PrecisionTest):
 
     @unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
     def test_ranks(self):
-        """Two ranks fine-tune and resume with sharded parameters, on every tier."""
+        """Two ranks fine-tune and resume with sharded parameters: on the device, in host memory and in files."""
         self.train("first", "--epochs", "4")
         for precision, states in [("bf16", []), ("fp16", []), ("bf16", ["--optimizer-states", "bf16", "--overwrite"])]:
             words = ["--model", "first/model", "--init", "pretrained", "--precision", precision, *states, "--nproc", "2",
@@ -160,7 +163,7 @@ class LossScale(PrecisionTest):
             self.assertEqual(record["loss_scale"], 2.0 ** (24 - i))
             self.assertIn(f"Step {record['step']} skipped: gradients overflow at a loss scale of {2 ** (24 - i)}. The "
                           f"new loss scale is {2 ** (23 - i)} (the loss is {record['loss']} and the norm of the ", err)
-            self.assertEqual(record["in_a_row"], 0)  # overflows in the search for a scale do not count
+            self.assertEqual(record["in_a_row"], 0)  # while the scale can fall, overflows of gradients do not count
         self.assertEqual(err.count(" skipped: "), len(skipped))
         # The schedule does not count skipped steps. The loss falls.
         train, updates = self.metrics("out", "train"), 0
@@ -184,7 +187,7 @@ class LossScale(PrecisionTest):
         self.assertEqual(code, 1)
         self.assertRegex(err, r"\nerror: fp16 loss scale: gradients overflow at the smallest scale, 16777216, in step 2: the loss "
                               r"is \d.* and the norm of the gradients (inf|nan)\. Lower --lr .*, or lower --min-loss-scale\. No ")
-        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # hysteresis tolerates one overflow
+        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # hysteresis tolerates only the first overflow
 
     def test_resume(self):
         for rules in ["grad_scaler", "deepspeed"]:

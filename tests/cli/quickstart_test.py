@@ -54,7 +54,7 @@ class Documents(CliTest):
             text = file.read().replace("\\\n", " ")
         for line in text.splitlines():
             found = re.search(r"^(?: {4}|  [a-z ]+  )(?:\$ )?((?:build/)?tessera [a-z].*)$", line)
-            if found and "--deepspeed" not in line:  # the user has to provide the file
+            if found and "--deepspeed" not in line:  # the user must provide DeepSpeed's file
                 yield found[1]
 
 

@@ -43,7 +43,7 @@ class Fault:
             number = int(draw.choice(STOPS))
             self.kind = f"signal {number}"
             self.codes = [SAVED_AFTER_SIGNAL, 0]
-            # Before the start and after the last step, the run has no handlers. The signal's default action ends it.
+            # Before the start and after the last step, the run handles no signals, so the signal ends the process.
             self.codes += [-number] if ranks == 1 else [128 + number, COMMUNICATION_FAILED]
         elif what == "harmless":
             self.kind = draw.choice([f"error {errno.EINTR}", "short"])
@@ -117,7 +117,8 @@ class Chaos(TinyJobTest):
         code, err = self.run_with("out", ranks, FAULT_CALLS=CALLS[fault.call_class], FAULT_CALL=str(call),
                                   FAULT_KIND=fault.kind, FAULT_TIMES=str(fault.times),
                                   **({"FAULT_RANK": str(rank)} if ranks > 1 else {}))
-        # Other ranks may make fewer calls than rank 0. Then no fault occurs.
+        # `call` is one of the calls that rank 0 makes. If another rank has the fault and makes fewer calls, no fault
+        # occurs.
         self.assertIn(code, [*fault.codes, 0] if rank > 0 else fault.codes, (point, err))
         self.assertNotIn("assertion failed", err)
         if code != 0 and fault.is_error:

@@ -127,7 +127,8 @@ class Continued(Checkpoints):
                     shutil.rmtree(self.path(output))
 
     def test_stops(self):
-        """The next checkpoint replaces the checkpoint of a stop, no matter which process got the signal."""
+        """A run that a signal stops saves a checkpoint. The resumed run removes this checkpoint when it saves the
+        next one, no matter which process got the signal. Regular checkpoints are at multiples of 7 steps."""
         for ranks in 2, 4:
             lines = 10
             for rank in 1, None, 0:
@@ -142,7 +143,7 @@ class Continued(Checkpoints):
                 self.assertLessEqual(len(self.checkpoints("out")), 3)
                 lines = self.num_lines("out") + 20
             RanksTest.train_ranks(self, "out", "--save-total-limit", "2", "--eval-strategy", "no", ranks=ranks)
-            self.assertEqual([step for step in self.checkpoints("out") if step % 7], [200])  # the last step
+            self.assertEqual([step for step in self.checkpoints("out") if step % 7], [200])  # saved by the last step
             shutil.rmtree(self.path("out"))
 
 

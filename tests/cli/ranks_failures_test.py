@@ -11,7 +11,7 @@ from ranks_job import COMMUNICATION_FAILED, LONG, MPIRUN, PHASES, SAVED_AFTER_SI
 from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED
 
-# "a rank": the launcher does not know its number, because the rank has not yet registered with it.
+# The message says "a rank" if the rank has not yet registered with the launcher, so that its number is not known.
 KILLED = rf"(rank \d|a rank) {mpirun.killed(9, 'Killed')}.*\bin phase ({PHASES})\b"
 COMM_TIMEOUT_S = 3  # longer than the pauses of a busy machine
 STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
@@ -71,7 +71,7 @@ class Killed(RanksTest):
             self.assertTrue(run.signal(rank, signal.SIGKILL))
             code, err = run.end()
             self.assertNotEqual(code, 0, err)
-            if not mpirun.IS_OPEN_MPI:  # Hydra kills the rank that would report, and prints its own message
+            if not mpirun.IS_OPEN_MPI:  # MPICH's mpirun kills the rank that would report
                 continue
             errors = re.findall("^error: .*", err, re.MULTILINE)
             self.assertEqual(len(errors), 1, err)
@@ -79,7 +79,7 @@ class Killed(RanksTest):
                              rf"message\. Rank {rank} was in phase ({PHASES})\. ")
 
     def test_restarts(self):
-        """The launcher restarts the ranks."""
+        """The launcher restarts the ranks after one of them was killed."""
         self.train_ranks("whole", ranks=2)
         run = self.start("out", "--max-restarts", "2", "--restart-pause", "0.1", "--resume", "none")
         for lines in (60, 140):
@@ -112,7 +112,7 @@ class AtCalls(RanksTest):
                        "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
                        "--eval-before", "--forward-prefetch"]
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
-    NUM_CALLS = 6  # a run gets one signal: at the first call of a rank, or at one of this many later calls
+    NUM_CALLS = 6  # a run gets one signal: at the first counted call of a rank, or at one of 6 later calls
 
     def start_counted(self, output, rank, **variables):
         env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": str(rank), "FAULT_COUNT": self.path("count"),
@@ -204,7 +204,7 @@ class Signalled(RanksTest):
                 run = self.start("out", "--save-async", "--max-restarts", "3", ranks=3)
                 run.process_of(2)
                 self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= lines))
-                if lines > 10:  # a resumed run: wait also for its messages
+                if lines > 10:  # the run resumes: wait also for its messages
                     self.assertTrue(self.wait_until(run, lambda: "Resuming" in run.text() and
                                                     " samples, " in run.text()))
                 self.assertTrue(run.signal(rank, number))

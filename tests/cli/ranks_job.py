@@ -34,7 +34,7 @@ class Run:
         self.mark = f"RANKS_TEST_RUN={uuid.uuid4()}"
         name, value = self.mark.split("=")
         self.ranks = {}  # {rank: process ID}; process_of() fills it
-        self.errors = os.path.join(folder, f"errors-{value}")  # a file: orphans would keep a pipe open
+        self.errors = os.path.join(folder, f"errors-{value}")  # a file: orphaned processes would keep a pipe open
         with open(self.errors, "wb") as errors:
             options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": errors, **options}
             self.process = subprocess.Popen(words, cwd=folder, **options,
@@ -127,7 +127,7 @@ class RanksTest(TinyJobTest):
 
     def assert_same_sums(self, expected, output, words):
         """Asserts that two runs have the same results, bit for bit. With --offload on GPUs, the metrics may differ by
-        rounding errors, because a CPU may run AdamW, and only x86 CPUs give the same bits as a GPU."""
+        rounding errors: AdamW may then run on the CPU, and only x86 CPUs give the same bits as a GPU."""
         if ON_GPU and "--offload" in words:
             self.assert_near(expected, output)
         else:

@@ -40,7 +40,7 @@ class Nettest(CliTest):
             self.assertEqual(row[8], "0")
         last = out.splitlines()[-1]
         self.assertRegex(last, r"^# Avg bus bandwidth    : [\d.e+-]+$")
-        mean = sum(float(row[7]) for row in rows) / 2  # the rows have two decimals
+        mean = sum(float(row[7]) for row in rows) / 2  # the rows are rounded to two decimals
         self.assertAlmostEqual(float(last.split()[-1]), mean, delta=0.006)
         self.assertIn("# Out of bounds values : 0 OK\n", out)
 
@@ -178,7 +178,8 @@ class Doctor(CliTest):
         report["environment"], report["hosts"][0]["gpus"] = {"VARIABLE": 1}, 1
         self.assertEqual(keys_of(report), keys_on_page("doctor --json of several ranks"))
         self.assertEqual([folder["shared"] for folder in report["folders"]], [True, True])
-        self.assertEqual(report["folders"][0]["tested"], os.path.realpath(self.folder))  # runs/new does not exist yet
+        # The folder runs does not exist yet, so doctor tests its parent.
+        self.assertEqual(report["folders"][0]["tested"], os.path.realpath(self.folder))
         self.assertEqual(report["hosts"][0]["clock_offset_s"], 0)
 
     def test_a_folder_that_one_rank_cannot_write(self):

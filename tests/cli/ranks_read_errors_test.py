@@ -1,5 +1,5 @@
-"""Calls that fail while a run of one or several ranks opens its checkpoint. The run retries after temporary errors, and
-ends after other errors. It never treats the checkpoint as damaged."""
+"""Calls that fail while a run of one or several ranks opens its checkpoint. The run repeats a call if its error may be
+temporary. If the error remains, or cannot be temporary, the run ends. It never treats the checkpoint as damaged."""
 import errno
 import os
 import shutil
@@ -19,8 +19,9 @@ class ReadErrors(RanksTest):
     LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 
     def failing(self, ranks, rank, number, functions, path, call, count):
-        """Resumes a run. On `rank`, `count` successive calls fail with errno `number`. Call number `call` is the first
-        of them. Returns exit code and standard error."""
+        """Resumes a run. LIBRARY counts the calls of `functions` that rank `rank` makes on files with `path` in their
+        paths. The count begins with 1. The calls from `call` to `call + count - 1` fail with errno `number`. Returns
+        the run's exit code and standard error."""
         env = {"LD_PRELOAD": self.LIBRARY, "FAULT_RANK": "" if ranks == 1 else str(rank),
                "FAULT_KIND": f"error {int(number)}", "FAULT_CALLS": functions, "FAULT_PATH": path,
                "FAULT_CALL": str(call), "FAULT_TIMES": str(count)}
@@ -38,7 +39,8 @@ class ReadErrors(RanksTest):
         before = sorted(os.listdir(self.path("out")))
         last = ranks - 1
         file = f"checkpoint-10/rank-{last:05}-of-{ranks:05}"
-        # Permanent errors: the run ends, reports the error, the rank and the file, and changes no checkpoint.
+        # All calls from `call` on fail, so retries do not help. The run ends, reports the error, the rank and the file,
+        # and changes no checkpoint.
         for number, functions, path, call, code in [
                 (errno.EIO, "pread", file, 1, RUN_FAILED), (errno.EIO, "pread", "checkpoint-10/manifest.json", 1, RUN_FAILED),
                 (errno.ESTALE, "open_read", file, 1, RUN_FAILED), (errno.EMFILE, "open_read", file, 2, RUN_FAILED),
@@ -58,7 +60,7 @@ class ReadErrors(RanksTest):
             self.assertEqual(got, RUN_FAILED, err)
             self.assertIn("cannot read: Input/output error", err)
             self.assertEqual(sorted(os.listdir(self.path("out"))), before)
-        # Temporary errors: the run resumes without a warning.
+        # Only a few calls fail, so a retry succeeds. The run resumes without a warning.
         for number, functions, count in [(errno.EINTR, "open_read pread", 20), (errno.ESTALE, "pread", 2),
                                          (errno.EIO, "open_read pread fstat stat opendir readdir", 3),
                                          (errno.EMFILE, "open_read", 2), (errno.EAGAIN, "pread", 2)][::every]:

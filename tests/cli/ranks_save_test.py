@@ -1,4 +1,5 @@
-"""Several ranks save a model together. They write the same model folder as one rank does, or no model folder."""
+"""Several ranks save a model together. They write the same model folder as one rank does. If a rank fails, they leave
+no model folder."""
 import errno
 import os
 import shutil

@@ -1,8 +1,9 @@
 """Random jobs: models, frozen tensors, data, batches, precisions, strategies, ranks, offload, signals and export.
 
 Every Job is valid, so it must end with exit code 0. After a signal, the run may end with 75, and the same command must
-then end with 0. The ledger must not exceed the plan. In fp32, the losses must agree with those of the plain run on one
-rank, except for rounding. Damaged jobs have odd values and must work, or end with one error line.
+then end with 0. The ledger must not exceed the plan. In fp32, the losses must agree, except for rounding, with the
+losses of the plain run: the same steps on one rank, without sharding and offload. Damaged jobs have odd values. They
+must work, or end with one error line.
 
 TESSERA_SWARM_JOBS    number of jobs, and also of damaged jobs (default 120, about two minutes)
 TESSERA_SWARM_SEED    number of the first job (default 0); a failure reports the number of its job
@@ -34,8 +35,8 @@ FREEZES = {"gpt": ["token_embedding.weight", "transformer.layers.0.*", "*bias", 
            "bloom": ["word_embeddings*", "transformer.h.0.*", "ln_f.*", "h.*.mlp.*", "*.bias"]}
 ERRORS = [FAILED, USAGE, INPUT, OUT_OF_MEMORY]
 ENOUGH_S = 3  # a damaged job that still runs after this time gets a signal
-# The loss of a step is a sum over a few hundred tokens, in another order on several ranks. The difference grows with
-# each step and with the learning rate.
+# The loss of a step is a sum over a few hundred tokens. Several ranks add in another order than one rank, so the
+# rounding errors differ. The difference of the losses grows with each step and with the learning rate.
 LOSS_TOLERANCE = 1e-3
 
 
@@ -49,7 +50,7 @@ class Draw(random.Random):
 
 
 def draw_model(draw, folder):
-    """The kind of a random model, and the arguments for it. Writes its config.json to `folder`, if it needs one."""
+    """Returns the kind of a random model, and the arguments that choose it. Writes a config.json, except for gpt."""
     heads = draw.randint(1, 4)
     shape = {"hidden": heads * draw.choice([4, 8, 16, 20]), "heads": heads, "layers": draw.randint(1, 3)}
     vocabulary = draw.choice([400, draw.magnitude(400, 60000)])
@@ -106,7 +107,7 @@ class Job:
         accum = draw.choice([1, 1, 2, 3])
         self.accum = accum
         self.batch = batch
-        # The fixed text of a question's prompt takes about 30 tokens, so 16 tokens are too few.
+        # The fixed text of a question's prompt takes about 30 tokens, so --max-length 16 is too small for questions.
         lengths, objectives = ([64, 200], ["completion", "causal_lm"]) if has_questions else ([16, 64, 200], ["causal_lm"])
         self.text = ["--max-length", draw.choice(lengths), "--objective", draw.choice(objectives)]
         self.text += ["--truncation", draw.choice(["context", "right"])] if has_questions and draw.flip(0.3) else []
@@ -202,7 +203,7 @@ class Swarm(TinyJobTest):
         was_there = run.signal(None, number)
         code, err = run.end()
         self.assertNotIn("assertion failed", err)
-        # Before the run has handlers, and for SIGKILL, the signal itself ends the process.
+        # SIGKILL ends the process. Another signal does so too if it arrives before the run handles signals.
         allowed = [0, SAVED_AFTER_SIGNAL, -number, 128 + number] if was_there else [0]
         self.assertIn(code, allowed, err)
 

@@ -9,7 +9,8 @@ from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED, ON_GPU, read_tensors, safetensors
 
 STRATEGIES = ["no_shard", "zero1", "zero2", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
-# 22 samples in steps of 12, and 7 questions in batches of 2. Ranks get unequal shares. Some answers are right.
+# Training has 22 samples in steps of 12, and evaluation has 7 questions in batches of 2, so the ranks get unequal
+# shares. Some generated answers are right.
 JOB = EVALUATED + ["--epochs", "4", "--eval-strategy", "steps", "--eval-steps", "2", "--eval-before",
                    "--eval-batch-size", "2", "--save-strategy", "no"]
 
@@ -25,8 +26,8 @@ class Exactness(RanksTest):
 
     def check_world(self, ranks):
         groups = ["--shard-group-size", "2"] if ranks == 4 else []
-        # {order of summation: the first output with this order}. Two groups of 2 ranks sum in another order
-        # than one group of 4 ranks. NCCL's all_reduce sums in another order than its reduce_scatter.
+        # {order of summation: the output folder of the first run with this order}. Two groups of 2 ranks sum in another
+        # order than one group of 4 ranks. NCCL's all_reduce sums in another order than its reduce_scatter.
         first = {}
         for strategy in STRATEGIES:
             with self.subTest(strategy=strategy):
@@ -225,8 +226,8 @@ class Start(RanksTest):
                 self.write(f"elsewhere/{name}", text)
 
     def elsewhere(self):
-        """Trains first/model, and copies it and the data to elsewhere/, as on another node. Returns the arguments of a
-        training run. The name of the output folder must follow them."""
+        """Trains first/model, and copies the model and the data to elsewhere/, as if elsewhere/ were on another node.
+        Returns the arguments of a training run. The caller must append the name of the output folder."""
         self.train("first", "--max-steps", "1", job=JOB)
         for folder in [["first", "model"], ["tok"]]:
             shutil.copytree(self.path(*folder), self.path("elsewhere", *folder))
@@ -249,7 +250,7 @@ class Start(RanksTest):
                                   "weights_checksum: is .* on rank 0, but .* on rank 2")
 
     def test_a_head_that_differs_from_the_embedding(self):
-        """Any rank may be the one that finds the difference."""
+        """The two tensors differ in one byte: the first or the last. Any rank may report this."""
         words = self.elsewhere()
         path = self.path("first", "model", "model.safetensors")
         tensors = read_tensors(path)

@@ -38,7 +38,8 @@ class Interrupted(TinyJobTest):
         """Kills runs at random moments until one reaches its end. Returns the number of kills."""
         for kills in range(1000):
             process = self.start(output, job=job)
-            # Kill it at once, or up to 60 lines after the last line of the previous run: anywhere in a step or a save.
+            # Kill the run at once, or when metrics.jsonl has up to 60 more lines than the previous run left. The short
+            # pause moves the kill to any point of a step or of a save.
             if self.wait_for_lines(output, self.num_lines(output) + source.randint(-10, 60), process):
                 time.sleep(source.uniform(0, 0.005))
                 process.kill()
@@ -130,7 +131,7 @@ class Stopped(Interrupted):
         self.assertEqual(os.listdir(self.path("out")), [])
 
     def test_a_second_signal_ends_at_once(self):
-        # A step is so long that both signals arrive in the same step.
+        # A step is so long that both requests to stop arrive in the same step.
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
         self.assertTrue(self.wait_for_lines("out", 1, process))
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGUSR1, signal.SIGCONT:
@@ -287,8 +288,8 @@ class Resume(Interrupted):
             self.assertEqual((self.checkpoints("out"), self.set_aside("out")), ([70, 231, 238], []))
 
     def test_path(self):
-        """The run resumes from an older checkpoint and renames the newer one. After a kill, it resumes from the newest
-        checkpoint with a normal name."""
+        """--resume names an older checkpoint. The run resumes from it, and renames the newer checkpoint. A later start
+        without --resume uses the newest checkpoint that was not renamed."""
         self.stopped("out")
         for name in "checkpoint-238.superseded", "checkpoint-238.superseded-2":
             os.mkdir(self.path("out", name))

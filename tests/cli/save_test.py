@@ -64,7 +64,7 @@ class Shards(SaveTest):
             self.assertEqual(self.read("exported", name), self.read("out", "model", name), name)
 
     def test_replace_other_files(self):
-        """Export removes the files of an earlier model with other shards."""
+        """An export removes the weight files of an earlier export in the same folder, even if it makes fewer shards."""
         self.train("out", job=SAVING)
         export = ["export", "--model", "out/model", "--checkpoint", "out", "--output-dir", "exported"]
         for limit, has_index in [("8kB", True), ("20kB", True), ("5GB", False), ("16KiB", True)]:

@@ -1,4 +1,5 @@
-"""The verb `slurm`: the files that it writes, and their effect. Stand-ins for srun, scontrol and others are in PATH."""
+"""The verb `slurm`: the files that it writes, and their effect. PATH contains stand-ins for srun, sbatch, scontrol and
+module."""
 import os
 import shutil
 import stat
@@ -22,7 +23,7 @@ echo "sbatch $*" >> calls
 [ "${!#}" != "${REFUSED:-}" ] || exit 1
 echo "$((100 + $(grep -c ^sbatch calls)));cluster"
 """
-# Writes the call to the file `calls`, and ends with the exit code in a variable (default 0).
+# Writes the call to the file `calls`, and ends with the exit code in the variable whose name replaces %s (default 0).
 LISTED = "#!/bin/bash\necho \"$(basename \"$0\") $*\" >> calls\nexit \"${%s:-0}\"\n"
 
 

@@ -103,12 +103,13 @@ class Sweeps(SweepTest):
         self.sweep("sweep.toml")
         out, _ = self.sweep("sweep.toml", "--lr", "0.5", code=1)
         self.assertRegex(out, r"\nlast: .*was made with lr = 0.01, and this run has 0.5")
-        self.assertEqual(set(self.states("sweep.toml", "--max-steps", "3", code=0).values()), {"done"})  # continues
+        # The runs continue with more steps.
+        self.assertEqual(set(self.states("sweep.toml", "--max-steps", "3", code=0).values()), {"done"})
         self.assertEqual(self.json_of("runs/last", "summary.json")["steps"], 3)
 
 
 class Stops(SweepTest):
-    """The second of three runs is long."""
+    """A sweep of three runs. The second run is long, so the tests can stop it."""
 
     def setUp(self):
         super().setUp()

@@ -46,7 +46,7 @@ class CliTest(unittest.TestCase):
         self.assertIn(message, err)
 
 
-SKIPPED = 77  # CTest reports this exit code as skipped. A test file ends with it if it skipped a test
+SKIPPED = 77  # a test file that skipped a test ends with this code, and CTest reports the file as skipped
 
 
 def main():

@@ -13,7 +13,9 @@ JOB = ["--model", "config.json", "--init", "random", "--tokenizer", "tok", "--da
        "--logging-steps", "1", "--threads", "1"]
 OF_ANY_DEVICE = list(JOB)
 ON_GPU = os.environ.get("TEST_DEVICE") == "cuda"
-MOST_RANKS = int(os.environ.get("TEST_RANKS", 64))  # a test uses at most this many ranks; on GPUs, one per GPU
+# The maximum number of ranks of a test. tools/gpu_tests.sh sets TEST_RANKS to the number of GPUs, because each rank
+# needs its own GPU.
+MOST_RANKS = int(os.environ.get("TEST_RANKS", 64))
 if ON_GPU:
     JOB += ["--device", "cuda"]
 EVALUATED = JOB + ["--eval-dataset", "eval.jsonl", "--eval-generation", "--max-new-tokens", "5"]

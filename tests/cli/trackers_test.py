@@ -165,7 +165,7 @@ class Trackers(TinyJobTest):
         for kill in range(4):
             self.assertEqual(self.kill_after("out", 40 + 30 * kill + source.randrange(10)), -signal.SIGKILL)
             if log:
-                self.assertEqual(self.wandb_log("out"), log)  # the same run
+                self.assertEqual(self.wandb_log("out"), log)  # the resumed run writes to the log of the killed run
             log = self.wandb_log("out")
             with open(log, "ab") as file:  # as if the kill came in the middle of a write
                 file.write(source.randbytes(source.randrange(30)))

@@ -26,7 +26,8 @@ class Output(TinyJobTest):
                          [evaluation, answers, step, step, evaluation, answers, step, step, evaluation, answers, whole])
         for line in lines:
             self.assertTrue(all(isinstance(value, float) for value in line.values()), line)
-        # 22 samples in steps of 4 are 6 steps per epoch. The linear schedule is at 1 - (step - 1) / 12.
+        # 22 samples in steps of 4 are 6 steps per epoch, so the run has 12 steps. In each step, the linear schedule
+        # multiplies the learning rate by 1 - (step - 1) / 12.
         self.assertEqual([line["epoch"] for line in lines if "loss" in line], [0.5, 1.0, 1.5, 2.0])
         for line, step in zip((line for line in lines if "loss" in line), (3, 6, 9, 12)):
             self.assertAlmostEqual(line["learning_rate"], 1e-2 * (1 - (step - 1) / 12), places=9)
@@ -210,8 +211,8 @@ class Strategies(TinyJobTest):
         self.assertEqual(tokens["completion"], tokens["separate"] + answer_tokens + num_answers)
 
     def test_truncations(self):
-        """With --truncation context, every answer is kept and has loss. With --truncation right, long samples lose
-        answers."""
+        """With --truncation context, no sample loses tokens of its answer. With --truncation right, long samples lose
+        tokens of their answers."""
         self.train("whole")
         for truncation in ["context", "right"]:
             self.train(truncation, "--truncation", truncation, "--max-length", "46")
@@ -245,8 +246,8 @@ class Strategies(TinyJobTest):
         self.train("whole", "--batch-size", "4", job=JOB)
         self.train("parts", "--batch-size", "2", "--grad-accum", "2", job=JOB)
         pairs = list(zip(self.metrics("whole", "train"), self.metrics("parts", "train"), strict=True))
-        # A sum of about 200 fp32 terms has a relative error of up to 200 eps = 2.4e-5. Adam may amplify it where
-        # gradients are near 0.
+        # A sum of about 200 fp32 terms has a relative error of up to 200 eps = 2.4e-5. Adam may amplify this error
+        # where gradients are near 0, so the limit is larger.
         for whole, parts in pairs:
             self.assertEqual((whole["num_targets"], whole["num_tokens"]), (parts["num_targets"], parts["num_tokens"]))
             self.assertTrue(math.isclose(whole["loss"], parts["loss"], rel_tol=2e-4), (whole, parts))

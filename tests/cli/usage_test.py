@@ -40,7 +40,7 @@ class Help(CliTest):
 
     def test_first_settings_of_train(self):
         out = self.succeeds("train", "--help")
-        self.assertEqual(flags_of(out)[:3], ["--model", "--dataset", "--output-dir"])  # required
+        self.assertEqual(flags_of(out)[:3], ["--model", "--dataset", "--output-dir"])  # required settings come first
         self.assertTrue(set(flags_of(out)) > {"--eval-dataset", "--batch-size", "--epochs", "--lr", "--nproc", "--strategy",
                                               "--precision"})
         self.assertTrue(10 <= len(flags_of(out)) <= 15, flags_of(out))

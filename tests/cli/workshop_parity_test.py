@@ -1,12 +1,13 @@
 """The recipes' losses equal the losses of the workshop's jobs in the Hugging Face Trainer, in fp32 on the same rows.
 
 tools/make_workshop_reference.py made tests/parity/workshop/*.json. Each file has the losses of the job in fp32 and the
-losses of the same job in fp64. Their difference is the error that rounding makes in the Trainer's run.
+losses of the same job in fp64. The difference of the two is the rounding error of the Trainer's fp32 run.
 
 Tolerance: if two fp32 programs compute the same formulas, but sum in different orders, their rounding errors have about
 the same size. The largest error of the Trainer's run is the estimate of this size. The estimate is at least one unit in
-the last place of the largest loss. The errors of single steps vary, so 8 times the estimate is allowed. A wrong formula
-changes the losses much more: one wrong label, one wrong token or a missing decay changes them by more than 1e-4.
+the last place of the largest loss. Tessera's losses may differ from the fp64 losses by 8 times the estimate, because
+the errors of single steps vary. A wrong formula changes the losses much more: one wrong label, one wrong token or a
+missing decay changes them by more than 1e-4.
 """
 import json
 import math

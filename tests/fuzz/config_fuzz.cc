@@ -1,5 +1,5 @@
 // Reads arbitrary bytes as a configuration file. Either the settings are resolved and checked, or a UsageError explains
-// the refusal. Resolved settings can be printed, and reading the text back gives the same settings.
+// the refusal. Resolved settings can be printed, and reading the printed text gives the same settings.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Reads arbitrary bytes as a data set. rows_from_text either returns examples that satisfy its contract, or throws an
-// InputError. The samples of the examples must also be well formed.
+// Reads arbitrary bytes as a data set. rows_from_text either throws an InputError, or returns examples that satisfy the
+// contract of rows_from_text. The samples that are made from these examples must also be well formed.
 #include <cstdint>
 #include <string_view>
 

@@ -69,10 +69,10 @@ class Parity : public testing::TestWithParam<const char*> {
     engine->prepare({bounds, bounds, bounds, 12, micro_batches});
     return engine;
   }
-  // Whether element j of a tensor belongs to a bias of attention's keys that has no gradient. q·(k + bias) shifts all
-  // scores of a row by the same amount, and softmax ignores this shift. The gradient is therefore 0, and its computed
-  // values are only rounding errors. With rotary positions, the shift depends on the key's position, so those biases
-  // have a gradient.
+  // Whether element j of a tensor belongs to a bias of attention's keys that has no gradient. In a score q·(k + bias),
+  // the bias shifts all scores of the query q by the same amount, and softmax ignores this shift. The gradient is
+  // therefore 0, and its computed values are only rounding errors. With rotary positions, the shift depends on the
+  // key's position. The key biases of such models have a gradient, and the result for them is false.
   static bool is_key_bias(const ModelConfig& config, const std::string& name, size_t j) {
     const auto C = static_cast<size_t>(config.hidden_size), D = static_cast<size_t>(config.head_dim());
     if (name.ends_with("query_key_value.bias")) return j / D % 3 == 1;
@@ -80,7 +80,8 @@ class Parity : public testing::TestWithParam<const char*> {
   }
 
   // Compares a result for every tensor with "<kind>/<name>" of the reference. An error may be as large as `tolerance`
-  // times the tensor's largest element. For the biases of keys, it may be as large as `key_bias_tolerance`.
+  // times the tensor's largest element. For elements with is_key_bias(), an error may be as large as
+  // `key_bias_tolerance` itself.
   template <typename Views>
   void expect_near(const Engine& engine, const std::string& kind, double tolerance, double key_bias_tolerance,
                    const Views& views) {
@@ -192,7 +193,7 @@ TEST_P(Parity, LowerPrecisions) {
     double roundoff;
   };
   std::vector<Precision> precisions = {{"bf16", DType::bf16, false, 0x1p-8}, {"fp16", DType::f16, false, 0x1p-11}};
-  if (kOnGpu) precisions.push_back({"tf32", DType::f32, true, 0x1p-10});  // factors are truncated to 11 bits
+  if (kOnGpu) precisions.push_back({"tf32", DType::f32, true, 0x1p-10});  // truncates factors to 11 bits
   for (const auto& [name, dtype, tf32, roundoff] : precisions) {
     EngineOptions options;
     options.dtype = dtype;

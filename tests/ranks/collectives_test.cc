@@ -13,8 +13,8 @@ namespace tessera {
 namespace {
 
 constexpr DType kAllTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
-// Numbers of elements per shard: zero, few and many. Most are not multiples of a vector's width. A shard of kChunks
-// elements is transferred in several chunks.
+// Numbers of elements per shard: zero, few and many. Most are not multiples of the width of a SIMD vector. A shard of
+// kChunks elements is transferred in several chunks.
 constexpr int64_t kSizes[] = {0, 1, 7, 1024, 4099};
 constexpr int64_t kChunks = 600'007;
 

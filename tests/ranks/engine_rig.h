@@ -42,7 +42,7 @@ inline ModelConfig small_config(const std::string& architecture) {
   config.hidden_dropout = config.attention_dropout = 0.1;
   if (config.is_llama_like()) {
     config.num_kv_heads = 1;
-    config.head_channels = 6;  // the queries have 18 channels (3 heads of 6), but the model has 24
+    config.head_channels = 6;  // the queries have 18 channels (3 heads of 6), fewer than hidden_size
     config.head_norms = config.qkv_bias = true;
   }
   return config;
@@ -150,7 +150,7 @@ inline States all_states(Engine& engine, Communicator& world) {
 }
 
 #ifdef TESSERA_TEST_CUDA_STREAMS
-// A CPU device whose streams are CudaStreams. These use the replacement for CUDA's runtime in tests/stubs.
+// A CPU device whose streams are CudaStreams. CudaStreams use the replacement for CUDA's runtime in tests/stubs.
 class CpuWithCudaStreams final : public CpuDevice {
  public:
   using CpuDevice::CpuDevice;
@@ -194,7 +194,8 @@ class Rig {
     enter(Phase::save);
     Outcome outcome;
     outcome.initial = all_states(engine, world);
-    // A GPU initializes parameters with other bits than a CPU. Runs on GPUs start with the parameters of the plain run.
+    // A GPU initializes parameters with other bits than a CPU. Runs on GPUs therefore load the initial parameters of
+    // the plain run, which uses a CPU.
     const States& states = test_uses_cuda() && !initial_.empty() ? initial_ : outcome.initial;
     enter(Phase::resume);
     engine.load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {

@@ -40,7 +40,7 @@ std::vector<Case> all_cases() {
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
-          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // unset: on a GPU, measured times choose it
+          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // if unset on a GPU, measured times choose it
           if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // otherwise a unit is one piece
           options.file_folder = testing::TempDir();
           const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of the three blocks
@@ -57,7 +57,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// A world of 4 has two nodes of 2 ranks. Hybrid strategies then have shards and replicas.
+// 4 ranks count as two nodes of 2 ranks. Hybrid strategies then both shard the model and replicate it.
 int ranks_per_node() {
   return test_world().size() == 4 ? 2 : test_world().size();
 }
@@ -71,8 +71,9 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
   return some;
 }
 
-// On GPUs, and with four ranks: all cases. Only four ranks form two nodes. Otherwise, and always on CUDA streams
-// without a GPU: a fifth of the cases, and a different fifth for each number of ranks.
+// All cases on GPUs, and also with four ranks, because only four ranks form two nodes. Otherwise a fifth of the cases,
+// and a different fifth for each number of ranks. The program that uses CUDA streams without a GPU always runs only a
+// fifth.
 std::vector<Case> cases_of_world() {
 #ifdef TESSERA_TEST_CUDA_STREAMS
   const bool all = false;  // the program without CUDA streams runs all cases
@@ -108,8 +109,9 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     const ShardPlan plan(test.options, test_world().size(), test_world().rank(), ranks_per_node());
     // NCCL adds more than two numbers in an order that depends on the collective and on the position in a bucket.
     if (test_uses_cuda() && test_world().size() > 2 && !plan.shard_optimizer()) continue;
-    // If gradients accumulate outside the device, their norm is also computed outside it, piece by piece.
-    // On a CPU device, a unit is one piece of the norm, as with the default piece size. The 0 marks the norm of a GPU.
+    // If gradients accumulate outside the device, their norm is computed there too, piece by piece. Otherwise the
+    // device computes it. A CPU device computes the norm of a unit as one piece, as if the piece size were the default.
+    // A GPU adds in its own order, for which 0 stands.
     const int64_t on_device = test_uses_cuda() ? 0 : ShardOptions().piece_elems;
     const bool beyond = test.options.offload.gradients != Tier::device && num_micro_batches > 1;
     const int64_t pieces_of_norm = beyond ? test.options.piece_elems : on_device;
@@ -329,7 +331,8 @@ TEST(Engine, GraphsChangeNoBit) {
   }
 }
 
-// With one micro-batch per step, the tiers of states, gradients and parameters do not change a bit of the results.
+// With one micro-batch per step, the tiers of optimizer states, gradients and parameters do not change a bit of the
+// results.
 TEST(Engine, TiersChangeNoBit) {
   constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::file};
   std::vector<Offload> all;

@@ -259,8 +259,8 @@ class Launch(unittest.TestCase):
     def test_a_signal_before_the_start_of_ranks_reaches_them(self):
         process = self.start("work", "--nproc", "2", "--max-restarts", "3")
         children = ""
-        # When mpirun exists, the launcher handles signals. OpenBLAS ends its threads when the launcher forks, so the
-        # signal cannot reach one of these threads.
+        # When mpirun exists, the launcher handles signals. OpenBLAS has ended its threads in the launcher by then,
+        # because it ends them before a fork. The signal therefore cannot reach a thread of OpenBLAS.
         while not children:
             with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
                 children = file.read()

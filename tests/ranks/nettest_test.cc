@@ -156,7 +156,7 @@ TEST_F(NetTests, PairsOfRanksAreAllTested) {
   }
 }
 
-// The units of a pair may consist of several ranks, for example the ranks of a node.
+// A pair test measures two units together. A unit may consist of several ranks, for example all ranks of a node.
 TEST_F(NetTests, PairsOfUnitsContainAllTheirRanks) {
   if (size_ < 3) return;
   std::vector<int> units(static_cast<size_t>(size_), 1);

@@ -174,8 +174,8 @@ class Cluster:
             self.inits[host] = int(file.read().split()[0])
 
     def _start_host(self, host):
-        # The folders begin empty, as on a host that keeps them in memory. Slurm 22.05 fails if it finds files of a lost
-        # host.
+        # The host's spool and tmp folders begin empty, as on a host that keeps them in memory. Slurm 22.05 fails if it
+        # finds files that were left when the host was lost.
         for kind in ["spool", "tmp"]:
             shutil.rmtree(os.path.join(self.folder, f"{kind}-{host}"), ignore_errors=True)
             os.makedirs(os.path.join(self.folder, f"{kind}-{host}"))

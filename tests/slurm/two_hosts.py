@@ -22,7 +22,8 @@ REQUEUE_PAUSE_S = 4  # Slurm refuses a start in the same second as the requeue (
 class TwoHosts(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # Not in /tmp or /dev/shm, where each host has its own file system.
+        # The hosts must share the folder. It is not in /tmp or /dev/shm, because each host has its own file systems
+        # there.
         cls.temporary = tempfile.TemporaryDirectory(dir="/var/tmp", prefix="tessera-slurm-", ignore_cleanup_errors=True)
         cls.addClassCleanup(cls.temporary.cleanup)
         cls.folder = os.path.join(cls.temporary.name, "shared")
@@ -112,8 +113,8 @@ class TwoHosts(unittest.TestCase):
         print(f"{steps} steps, {fields['Restarts']} requeues: metrics and model equal those of an uninterrupted run")
 
     def test_hybrid_shard_sees_two_nodes(self):
-        """The two ranks of each node together hold one copy of the model. Tessera derives this group size from the
-        nodes: memory and results are the same as with --shard-group-size 2."""
+        """The two ranks of each node form a group that holds one copy of the model. Tessera finds the group size 2 from
+        the nodes: memory and results are the same as with --shard-group-size 2."""
         self.cluster.wait_for_state(self.submit("detected", 20), ["COMPLETED"], 120)
         self.cluster.wait_for_state(self.submit("given", 20, "--shard-group-size", "2"), ["COMPLETED"], 120)
         self.cluster.wait_for_state(self.submit("four", 20, "--shard-group-size", "4"), ["COMPLETED"], 120)
@@ -141,7 +142,8 @@ class TwoHosts(unittest.TestCase):
         self.assertTrue(self.checkpoints("cancelled"))
 
     def test_a_lost_node_queues_the_job_again(self):
-        """Slurm queues the job again, because the file has --requeue. The checkpoint before the loss is intact."""
+        """Slurm queues the job again, because the file has --requeue. The checkpoint that was
+        saved before the node was lost is intact."""
         steps = max(2000, self.steps_of(25))  # the node is lost at about step 1250
         number = self.submit("lost", steps)
         self.wait_for_lines("lost", 1000 // 50 + 5)
