@@ -80,8 +80,8 @@ std::string usage_line(const Verb& verb, const Verb& subject) {
                      file_word(verb));
 }
 
-// Describes the sources of settings other than flags. If the verb has a file of its own (Verb::own_file), the text says
-// instead that the verb also takes the settings of its runs.
+// Says that settings can also come from a file or the environment. If the verb has a file of its own (Verb::own_file),
+// says instead that the verb also takes the settings of its runs.
 std::string other_sources(const Verb& verb) {
   if (!verb.own_file.empty()) {
     return "\nIt also takes the settings of train, for every run: see tessera train --help.";

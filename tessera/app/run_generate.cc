@@ -96,7 +96,7 @@ std::string generated_text(const std::vector<int32_t>& ids, const Example& examp
   return text;
 }
 
-// Prints the parts of generated_text() as they become certain.
+// Prints generated_text() in parts. A part is printed when later tokens can no longer change it.
 class StreamedText {
  public:
   StreamedText(const Tokenizer& tokenizer, const Example& example, Console& console)

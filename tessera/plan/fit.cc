@@ -89,8 +89,9 @@ std::vector<int64_t> batch_sizes(const FitRequest& request) {
   return sizes;
 }
 
-// The configuration with the largest batch size that fits, and the one with the next larger batch size, which does not
-// fit. Memory and speed grow with the batch size.
+// The configuration with the largest batch size that fits, and the configuration with the next larger batch size, which
+// does not fit. The search can bisect, because memory grows with the batch size. Smaller sizes are of no interest,
+// because speed grows with the batch size too.
 struct Row {
   std::optional<Configuration> fitting, too_large;
 };

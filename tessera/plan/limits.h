@@ -30,8 +30,8 @@ std::optional<int64_t> free_disk_bytes(const std::string& folder);
 // (nullopt: the CPU is the device), and its share of the free space on the disk of offload_folder().
 MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<int64_t> gpu_bytes);
 
-// How many of a rank's bytes of host memory may be pinned: all except a tenth, because the system cannot move pinned
-// pages.
+// How many of a rank's bytes of host memory may be pinned: nine tenths. A tenth stays unpinned, because the system
+// cannot move or swap out pinned pages.
 constexpr int64_t pinnable_bytes(int64_t host_bytes) {
   return host_bytes / 10 * 9;
 }

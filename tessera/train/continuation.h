@@ -11,13 +11,14 @@
 
 namespace tessera {
 
+// When a resumed run may have another value for a key of the fingerprint (train_state.h) than the checkpoint's run.
 enum class MayChange {
   never,            // the key determines the model, the samples, their order or the metrics
   in_a_new_folder,  // a new run in another folder may start from the checkpoint with another value
   in_any_case,      // the key determines only the length of the run
 };
 
-// A key of the fingerprint (train_state.h) whose value differs.
+// A key of the fingerprint whose value differs between the checkpoint's run and the resumed run.
 struct Change {
   std::string key;
   std::string then, now;  // as JSON; `then` is "nothing" if the key was missing

@@ -41,8 +41,8 @@ struct MemoryLogNames {
 
 class MemoryLogFiles {
  public:
-  // Creates the files. Renames files of an earlier start with a number: cpu_memory_log.txt becomes
-  // cpu_memory_log.1.txt. Throws RunError.
+  // Creates the files. If an earlier start of the run left files with these names, first adds a number to the names of
+  // the old files: cpu_memory_log.txt becomes cpu_memory_log.1.txt. Throws RunError.
   MemoryLogFiles(const MemoryLogNames& names, MemorySources sources);
 
   // Appends one sample to each file. `elapsed_s`: seconds since the start of the log, from a monotonic clock. Throws

@@ -58,9 +58,9 @@ struct TrainState {
   std::optional<LossScaleState> loss_scale;  // fp16 only
   std::optional<bool> fused_micro_batches;   // whether the micro-batches of a step ran as one
   int64_t metrics_bytes = 0;                 // size of metrics.jsonl when the checkpoint was made
-  double runtime_s = 0;                      // runtime up to the checkpoint, including earlier starts
-  // Time and work for the throughput. They exclude evaluations, checkpoints, and the first step of each start, because
-  // the first step also allocates memory and fills caches.
+  double runtime_s = 0;                      // runtime up to the checkpoint, including earlier starts of the run
+  // Time and work for the throughput. They exclude evaluations, checkpoints, and the first step after each start of the
+  // run, because this step also allocates memory and fills caches.
   double steady_s = 0;
   int64_t steady_samples = 0, steady_tokens = 0;
   std::vector<int64_t> stop_steps;          // steps of the checkpoints that exist only because a run was stopped there

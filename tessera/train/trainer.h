@@ -130,11 +130,11 @@ class Trainer {
   Interval eval_every_, save_every_;
   TrainState state_;
   double begin_s_ = steady_seconds();  // start of the training, after data and model were read
-  double runtime_before_s_ = 0;        // runtime of the runs that this run continues
+  double runtime_before_s_ = 0;        // runtime up to the checkpoint that training started from
   int64_t last_saved_step_ = -1;
   int64_t bytes_sent_ = 0;                 // sent by this rank during training
   bool warned_of_loss_ = false;            // the warning about an exploding loss was printed
-  bool rotates_ = false;                   // remove old checkpoints if the next step shows that the newest is good
+  bool rotates_ = false;                   // remove old checkpoints after the next step, unless this step ends the run
   std::optional<MetricsLog> metrics_;      // first rank only
   TrackerOptions tracker_options_;         // from track()
   std::unique_ptr<Trackers> trackers_;     // first rank only
