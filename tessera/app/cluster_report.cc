@@ -62,7 +62,7 @@ std::vector<std::string> values_of(const std::vector<Record>& ranks, const std::
   return values;
 }
 
-// A fact about versions, and the consequence if ranks have different values.
+// A version (or the kind of processor) that should be the same on all ranks, and the consequence if it is not.
 struct VersionRow {
   const char* key;
   const char* name;

@@ -37,7 +37,7 @@ std::string wrapped(const std::string& head, const std::string& text) {
 // Breaks a command into lines of at most kWidth characters, where possible. A new line begins with a flag. Backslashes
 // join the lines for a shell.
 std::string command_lines(const std::string& command) {
-  constexpr size_t kIndent = 2, kContinuation = 2;  // " \"
+  constexpr size_t kIndent = 2, kContinuation = 2;  // kContinuation: the size of " \"
   std::string result, line(kIndent, ' ');
   for (size_t begin = 0; begin < command.size();) {
     const size_t end = std::min(command.find(" --", begin + 1), command.size());

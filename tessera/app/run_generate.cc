@@ -34,7 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The maximum length of a prompt: no prompt is cut.
+// A maximum length that no prompt reaches, so encode_prompt() cuts no prompt.
 constexpr int64_t kAnyLength = int64_t{1} << 30;
 
 struct Prompts {

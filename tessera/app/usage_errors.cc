@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The flag, with its value, that is directly before a word.
+// The flag directly before a word, and the value of this flag.
 struct FlagBefore {
   const Setting* setting;
   std::string value;  // empty for a boolean
