@@ -41,7 +41,8 @@ const char* const kSearched[] = {"strategy", "offload", "activation_checkpointin
 std::vector<ShardingStrategy> strategies(const FitRequest& request) {
   using enum ShardingStrategy;
   if (request.fixed.contains("strategy")) return {request.settings.strategy};
-  // A single rank has nothing to shard. full_shard differs from no_shard only because it can offload parameters.
+  // A single rank has nothing to shard. For such a rank, the only difference between the two strategies is that
+  // full_shard can offload parameters.
   if (request.rank.world_size == 1) return {no_shard, full_shard};
   std::vector<ShardingStrategy> all{no_shard, zero1, zero2, shard_grad_op, full_shard};
   const int64_t group = request.settings.shard_group_size;
