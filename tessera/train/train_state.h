@@ -63,7 +63,7 @@ struct TrainState {
   // run, because this step also allocates memory and fills caches.
   double steady_s = 0;
   int64_t steady_samples = 0, steady_tokens = 0;
-  std::vector<int64_t> stop_steps;          // steps of checkpoints that exist only because a signal stopped the run there
+  std::vector<int64_t> stop_steps;          // steps of checkpoints that exist only because a signal stopped the run
   std::string origin;                       // the checkpoint in another folder that the run began from; empty: none
   std::optional<LoadedTypes> loaded_types;  // of the initial model's tensors; empty in checkpoints of older versions
 
