@@ -65,8 +65,8 @@ class MemoryLogFiles {
   MemoryStatistics real_mb_;
 };
 
-// Combines the statistics() of all ranks: all GPUs, and the processes of the node with the highest peak. Empty if
-// nothing was sampled.
+// Combines the statistics() of all ranks. "gpu" has the GPUs of all nodes. "cpu" has the values of one node: the node
+// whose processes had the highest peak. Empty if nothing was sampled.
 Record combined_memory_statistics(const std::vector<Record>& ranks);
 
 }  // namespace tessera
