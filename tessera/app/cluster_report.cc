@@ -62,7 +62,7 @@ std::vector<std::string> values_of(const std::vector<Record>& ranks, const std::
   return values;
 }
 
-// A fact about versions, and the consequence if ranks have different values.
+// A version (or the kind of processor) that should be the same on all ranks, and the consequence if it is not.
 struct VersionRow {
   const char* key;
   const char* name;
@@ -286,7 +286,8 @@ int report_cluster(const Invocation& invocation) {
   }
   const auto clocks = clock_offsets(all);
   std::vector<SharedFolder> folders;
-  // Ranks may have different settings. Every rank takes part in the checks that rank 0 asks for.
+  // Ranks may have different settings, but each check of a folder needs all ranks. Therefore rank 0 alone decides which
+  // folders are checked.
   for (const std::string& folder : {settings.output_dir, settings.shared}) {
     const std::string asked = all.all_gather_text(folder, "folders to check")[0];
     if (!asked.empty()) folders.push_back(check_shared_folder(all, asked, names));

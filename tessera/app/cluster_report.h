@@ -23,8 +23,8 @@ Record cluster_summary(const std::vector<Record>& ranks, const std::vector<Clock
 // The summary as text for a person, without the last newline.
 std::string cluster_text(const Record& summary, const Terminal& terminal);
 
-// Gathers the facts and checks the folders. The first rank prints the summary. Returns the exit code: 1 if there are
-// problems, otherwise 0. Collective.
+// Gathers the facts of all ranks, and checks whether they share the folders --output-dir and --shared of rank 0. Rank 0
+// prints the summary. Returns the exit code: 1 if there are problems, otherwise 0. Collective.
 int report_cluster(const Invocation& invocation);
 
 }  // namespace tessera

@@ -19,8 +19,8 @@ namespace tessera {
 
 namespace {
 
-// Moves a request for help to the end, as --help. The request (help, --help, -h) may be before a verb, directly after
-// it, or after the first word of its name.
+// Moves a request for help to the end, as --help. The request (help, --help, -h) may be before a verb, directly after a
+// verb, or after the first word of a two-word verb ("tokenizer help").
 std::vector<std::string> with_help_last(std::vector<std::string> words, const std::vector<Verb>& verbs) {
   const auto asks = [](const std::string& word) { return word == "help" || word == "--help" || word == "-h"; };
   bool is_help = false;

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// The flags of one verb, with their values as written.
+// The words after a verb, sorted: flags with their values as written, the configuration file, and operands.
 struct ParsedFlags {
   // In the order of the settings' declarations. If a flag is repeated, its last value counts.
   std::vector<std::pair<const Setting*, std::string>> values;

@@ -17,8 +17,8 @@ bool is_long_flag(const std::string& word) {
   return word.size() > 2 && word.starts_with("--");
 }
 
-// Words in the form that CLI11 reads: names of flags have dashes, and `--x=` (an empty value) becomes two words. CLI11
-// itself would take the word after `--x=` as the value.
+// Converts the words to the form that CLI11 reads. Names of flags get dashes. `--x=` (an empty value) becomes `--x` and
+// an empty word, because CLI11 would take the word after `--x=` as the value.
 std::vector<std::string> canonical_words(const std::vector<std::string>& words, Groups groups) {
   std::vector<std::string> result;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -87,7 +87,8 @@ std::string option_names(const Setting& setting) {
   for (const auto& word : extras) {
     if (word.starts_with("-")) unknown_flag(word, verb, groups, verbs);
   }
-  // If there are several words without a flag, CLI11 takes the first one as the configuration file.
+  // CLI11 takes the first word without a flag as the configuration file. If this word does not end in ".toml", it may
+  // be a mistake too.
   std::vector<std::string> strays = extras;
   if (!config_file.ends_with(".toml")) strays.insert(strays.begin(), config_file);
   for (const auto& word : strays) {

@@ -37,7 +37,7 @@ std::string wrapped(const std::string& head, const std::string& text) {
 // Breaks a command into lines of at most kWidth characters, where possible. A new line begins with a flag. Backslashes
 // join the lines for a shell.
 std::string command_lines(const std::string& command) {
-  constexpr size_t kIndent = 2, kContinuation = 2;  // " \"
+  constexpr size_t kIndent = 2, kContinuation = 2;  // kContinuation: the size of " \"
   std::string result, line(kIndent, ' ');
   for (size_t begin = 0; begin < command.size();) {
     const size_t end = std::min(command.find(" --", begin + 1), command.size());
@@ -80,8 +80,8 @@ std::string usage_line(const Verb& verb, const Verb& subject) {
                      file_word(verb));
 }
 
-// Describes the sources of settings other than flags. If the verb has a file of its own (Verb::own_file), the text says
-// instead that the verb also takes the settings of its runs.
+// Says that settings can also come from a file or the environment. If the verb has a file of its own (Verb::own_file),
+// says instead that the verb also takes the settings of its runs.
 std::string other_sources(const Verb& verb) {
   if (!verb.own_file.empty()) {
     return "\nIt also takes the settings of train, for every run: see tessera train --help.";

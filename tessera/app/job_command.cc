@@ -70,7 +70,7 @@ void check_limits_of_job(const ResolvedSettings& slurm) {
                    "Give a longer --time, or a shorter --signal-before");
 }
 
-// Adds the values that came from TESSERA_* variables to the flags.
+// Adds a flag for each setting whose value came from a TESSERA_* variable.
 void add_environment(JobCommand& command) {
   for (const auto& [name, origin] : command.resolved.origins) {
     if (origin.kind != Origin::Kind::environment) continue;
@@ -146,7 +146,8 @@ JobCommand parse_job_command(std::vector<std::string> words, const ResolvedSetti
   check_consistent(command.resolved);
   check_required(train, command.resolved);
   check_run_of_job(command.resolved, command.slurm);
-  // A node with GPUs may support more settings than this machine.
+  // A node with GPUs may support settings that this machine does not support. Therefore the settings of a job with GPUs
+  // are not compared with this machine.
   if (command.slurm.gpus_per_node == 0) check_supported(command.resolved);
   return command;
 }

@@ -26,9 +26,9 @@ JobCommand parse_job_command(std::vector<std::string> words, const ResolvedSetti
                              const Environment& environment);
 
 // The resources of a job for a run. If the run gives a number of ranks (`nproc`) and the job gives no --nodes, computes
-// the number of nodes. A node then has --ntasks-per-node ranks. Without this flag, a node has `ranks_per_node` ranks (a
-// setting of the run), or all ranks if `ranks_per_node` is not set. If --gpus-per-node is given, this number is at most
-// --gpus-per-node. Throws UsageError if run and job contradict each other.
+// the number of nodes from the number of ranks on a node. This number is --ntasks-per-node, if this flag is given.
+// Otherwise it is `ranks_per_node` (a setting of the run), or `nproc` if `ranks_per_node` is not set; but at most
+// --gpus-per-node, if that flag is given. Throws UsageError if run and job contradict each other.
 Settings resources_of_job(const ResolvedSettings& slurm, const ResolvedSettings& run);
 
 // The words of the command for the job file. Adds --memory-log, and --preflight for several ranks, if the run does not

@@ -33,8 +33,8 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// A shared library, open for the lifetime of the object. Opens the first of `names` that this machine has. Empty if it
-// has none of them.
+// A shared library, open for the lifetime of the object. Opens the first of `names` that this machine has. If the
+// machine has none of them, the object converts to false.
 class Library {
  public:
   explicit Library(std::initializer_list<const char*> names) {

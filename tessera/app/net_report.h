@@ -47,8 +47,8 @@ std::string net_footer(double busbw, int64_t num_wrong);
 std::vector<std::string> unit_names(const NetRanks& ranks, bool units_are_nodes);
 std::string pair_table(const std::vector<NetPairResult>& pairs, const std::vector<std::string>& units,
                        const Terminal& terminal);
-// Names the slowest pair. If there are several pairs, also names the unit with the lowest mean bandwidth over its
-// pairs.
+// Names the slowest pair. If there are several pairs, also names the unit (node or rank) whose pairs have the lowest
+// mean bandwidth.
 std::string slowest_lines(const std::vector<NetPairResult>& pairs, const std::vector<std::string>& units);
 const NetPairResult& slowest_pair(const std::vector<NetPairResult>& pairs);
 

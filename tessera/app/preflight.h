@@ -1,4 +1,4 @@
-// Network tests on a run's ranks: memory for their messages, and the check before a training run.
+// Helpers for network tests: the memory that is free for messages, and the test before a training run (--preflight).
 #pragma once
 
 #include "tessera/app/verbs.h"

@@ -26,7 +26,8 @@ void print_error(const std::string& text) {
   StreamWriter(STDERR_FILENO).write("error: " + text + "\n");
 }
 
-// How to report a failure. If nobody reads the output any more, the program ends without a message.
+// Returns the function that prints a failure with this exit code. Returns an empty function if nobody reads the output
+// any more: the program then ends without a message.
 std::function<void(const std::string&)> report_of(ExitCode code) {
   if (code == ExitCode::kOutputClosed) return {};
   return print_error;
@@ -47,8 +48,9 @@ void check_settings_agree(const Invocation& invocation, World& world) {
   check_agreement(world.communicator(), facts);
 }
 
-// Hydra (the mpirun of MPICH), with the launcher's options, sends SIGUSR1 to the other ranks when a rank ends, with or
-// without an error. The signal must not end a rank that has no handler for it.
+// The launcher of --nproc starts Hydra (the mpirun of MPICH) with mpirun_options(). With these options, Hydra sends
+// SIGUSR1 to the other ranks whenever a rank ends, with or without an error. The signal must not end a rank that has no
+// handler for it.
 void ignore_hydras_signal(const Invocation& invocation) {
   if (!mpirun_ends_ranks(mpi_flavour()) && find_launcher(invocation.environment)) std::signal(SIGUSR1, SIG_IGN);
 }

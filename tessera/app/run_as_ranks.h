@@ -22,9 +22,10 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
 int run_among_ranks(const Invocation& invocation, const std::function<int()>& work,
                     const std::function<void()>& before_end = {});
 
-// Reports a failure outside of a world: the failure of a single process, or of a rank before it meets the others. A
-// rank of --nproc gives it to the launcher, which reports one failure. Otherwise, if all ranks have the same failure,
-// usually only rank 0 reports it: the others wait, and mpirun ends them.
+// Reports a failure outside of a world: the failure of a single process, or of a rank before it meets the other ranks.
+// A rank that --nproc started gives its failure to the launcher of --nproc, which reports only one failure. A rank that
+// mpirun or srun started reports its failure itself. If all these ranks have the same failure, usually only rank 0
+// reports it: the other ranks wait first, and mpirun ends them meanwhile.
 void report_failure(const Environment& environment, const Failure& failure);
 
 }  // namespace tessera

@@ -34,7 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The maximum length of a prompt: no prompt is cut.
+// A maximum length that no prompt reaches, so encode_prompt() cuts no prompt.
 constexpr int64_t kAnyLength = int64_t{1} << 30;
 
 struct Prompts {
@@ -97,7 +97,7 @@ std::string generated_text(const std::vector<int32_t>& ids, const Example& examp
   return text;
 }
 
-// Prints the parts of generated_text() as they become certain.
+// Prints generated_text() in parts. A part is printed when later tokens can no longer change it.
 class StreamedText {
  public:
   StreamedText(const Tokenizer& tokenizer, const Example& example, Console& console)

@@ -19,7 +19,8 @@
 namespace tessera {
 namespace {
 
-// An upper bound of the work, without data: every sample has --max-length tokens, and every token is a target.
+// An upper bound of the work, for a plan without --dataset: every sample has --max-length tokens, and every token is a
+// target.
 WorkBounds largest_work(const Settings& settings) {
   WorkBounds work;
   const auto tokens_of = [&](const char* name, int64_t batch_size) {
@@ -59,7 +60,7 @@ void check_planned_length(const Settings& settings, const ModelConfig& config) {
 }
 
 struct PlannedData {
-  std::optional<Dataset> train, eval;    // empty without --dataset
+  std::optional<Dataset> train, eval;    // both empty without --dataset; `eval` also empty without --eval-dataset
   std::vector<std::string> unused_keys;  // keys of tokenizer.json that have no effect
 };
 

@@ -15,8 +15,9 @@ struct SharedFolder {
   std::vector<std::string> failures;
 };
 
-// Rank 0 writes a file. Every other rank must see this file and write its own file, and rank 0 must see all these
-// files. Then the ranks remove the files. `ranks`: the name of each rank in failures. Collective.
+// Tests the folder SharedFolder::tested. Rank 0 writes a file there. Every other rank must see this file and write its
+// own file, and rank 0 must see the files of the other ranks. Then all ranks remove their files. `ranks`: the name of
+// each rank in failures. Collective.
 SharedFolder check_shared_folder(Communicator& world, const std::string& folder, const std::vector<std::string>& ranks);
 
 }  // namespace tessera

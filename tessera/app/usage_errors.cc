@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The flag, with its value, that is directly before a word.
+// The flag directly before a word, and the value of this flag.
 struct FlagBefore {
   const Setting* setting;
   std::string value;  // empty for a boolean
@@ -85,7 +85,8 @@ bool is_model(const std::string& word) {
          fs::exists(fs::path(word) / "model" / "config.json", error);
 }
 
-// Advice from the word itself: a setting, a verb, or the value of a setting. Empty if the word is none of these.
+// Returns what to write if the word looks like the name of a setting, the name of a verb, or the value of a setting.
+// Otherwise returns an empty text.
 std::string remedy_by_content(const std::string& word, Groups groups, const std::vector<Verb>& verbs) {
   const size_t equals = std::min(word.find('='), word.size());
   const Setting* setting = find_setting(word.substr(0, equals));

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// How an attempt ended.
+// How an attempt ended. An attempt is one run of mpirun; a restart is a further attempt.
 struct Outcome {
   int code = 0;
   std::string account{};  // describes the failure; empty: the output of the ranks is sufficient
@@ -70,8 +70,8 @@ std::string account_of_death(const StatusBoard& board, std::optional<int> rank, 
   return error + (board.absent().empty() ? ". " + board.not_waiting() : ", in phase start");
 }
 
-// The signal that ended the first dead rank; 0: unknown. Hydra's exit code does not distinguish signals from exit
-// codes.
+// The signal that ended the rank that died first; 0: unknown. The exit code of mpirun shows this signal only with Open
+// MPI. The exit code of Hydra (the mpirun of MPICH) may be the number of a signal or the exit code of a rank.
 int signal_of(const MpirunEnd& end, const std::optional<ReportedDeath>& report) {
   if (end.signal_of_lost != 0) return end.signal_of_lost;
   if (report) return report->signal;

@@ -1,6 +1,6 @@
 // Lets ranks write directly to the launcher's standard output and error. The launcher passes the descriptors to its
-// ranks through a socket. Without this, the output would go through the pipes of mpirun, which mix and delay lines and
-// are not terminals.
+// ranks through a socket. Otherwise the output of the ranks would go through the pipes of mpirun. These pipes mix and
+// delay lines, and are not terminals.
 #pragma once
 
 #include <string>

@@ -25,9 +25,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
-// The time from a failure until this launcher kills the other ranks.
-constexpr auto kGrace = std::chrono::milliseconds(3000);     // mpirun usually ends them itself before this time
-constexpr auto kOwnGrace = std::chrono::milliseconds(1000);  // Hydra never ends them; Open MPI also waits 1 s
+// The time from a failure until this launcher kills the other ranks. kGrace applies if mpirun ends them itself, which
+// usually happens earlier. kOwnGrace applies with Hydra (the mpirun of MPICH), which never ends them. Open MPI's mpirun
+// also waits 1 s before it ends the ranks.
+constexpr auto kGrace = std::chrono::milliseconds(3000);
+constexpr auto kOwnGrace = std::chrono::milliseconds(1000);
 constexpr int kLookAround_ms = 100;
 
 Environment rank_environment(const Environment& environment, const std::string& link) {
@@ -81,8 +83,8 @@ bool drain(int descriptor, std::string& text) {
   }
 }
 
-// Sends a signal to every rank that is alive. Returns whether the signal reached a rank. One rank is enough, because
-// the ranks agree on signals.
+// Sends a signal to every rank that is alive. Returns whether the signal reached at least one rank. One rank is enough,
+// because a signal to one rank stops all ranks.
 bool forward(int signal, const StatusBoard& board) {
   bool reached = false;
   for (int rank = 0; rank < board.size(); ++rank) {

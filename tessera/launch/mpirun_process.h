@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-// Blocks the signals that are forwarded, and SIGCHLD, and reads them from a descriptor instead. Does not change SIGHUP
-// and SIGINT if the parent ignores them.
+// Receives SIGCHLD and the signals to forward: blocks them, and reads them from a descriptor instead. Exception: leaves
+// SIGHUP and SIGINT as they are if the parent ignores them.
 class ForwardedSignals {
  public:
   ForwardedSignals();

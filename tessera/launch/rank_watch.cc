@@ -62,7 +62,7 @@ std::vector<int> RankWatch::newly_lost() {
     if (rank.has_gone || !rank.is_open) continue;
     if (rank.descriptor >= 0 ? !has_ended(rank.descriptor) : board_.is_there(number)) continue;
     rank.has_gone = true;
-    if (!board_.has_ended(number)) lost.push_back(number);  // the board is up to date: the process is gone
+    if (!board_.has_ended(number)) lost.push_back(number);  // final: a dead process cannot change the board
   }
   return lost;
 }

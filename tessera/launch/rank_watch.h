@@ -22,8 +22,8 @@ class RankWatch {
   // ends.
   void add_to(std::vector<pollfd>& events);
   // The ranks whose processes have died since the last call. Ranks that ended in an orderly way or reported a failure
-  // do not count. Without pidfd_open (before Linux 5.3), no descriptor becomes readable when a process ends. Only this
-  // call finds that the process is gone.
+  // do not count. Before Linux 5.3 (without pidfd_open) no descriptors exist, so poll() does not wake up when a rank
+  // dies; the next call of newly_lost() finds that the process is gone.
   std::vector<int> newly_lost();
   // The signal that killed a rank that is gone; 0: none, or unknown (before Linux 6.15). Waits up to 0.5 s until the
   // parent has reaped the process.

@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// A signal that arrives within this time after the first one belongs to the same request. timeout(1) signals its child
-// and then the complete process group. Batch systems signal the processes of a step and also the shell that started
-// them.
+// A signal that arrives within this time after the first signal belongs to the same request to stop. One request can
+// send several signals to a process: timeout(1) signals its child and then the complete process group, and batch
+// systems signal the processes of a step and also the shell that started them.
 inline constexpr std::chrono::milliseconds kSameRequest{100};
 
 // Handles the signals from construction to destruction. Only one object may exist at a time. After destruction the

@@ -80,7 +80,7 @@ std::string command(const SlurmJob& job) {
   const Settings& s = job.settings;
   const bool is_mpich = job.mpi.family == MpiFlavour::Family::mpich;
   std::string text = fmt::format("srun --mpi={} --kill-on-bad-exit=0", is_mpich ? "pmi2" : "pmix");
-  // From Slurm 22.05 on, srun does not take this value from sbatch.
+  // From Slurm 22.05 on, srun does not take --cpus-per-task from sbatch.
   if (s.cpus_per_task > 0) text += fmt::format(" --cpus-per-task={}", s.cpus_per_task);
   const char* next_line = " \\\n  ";
   text += next_line;

@@ -23,7 +23,7 @@ struct SlurmJob {
   std::string written_by;      // the program's version, for a comment
 };
 
-// The number of ranks on each node: --ntasks-per-node, otherwise one per GPU of a node, at least one.
+// The number of ranks on each node: --ntasks-per-node. If this is 0: --gpus-per-node, or 1 on nodes without GPUs.
 int64_t ranks_on_a_node(const Settings& settings);
 
 // The text of the job file. Throws UsageError if the path of a folder has a character that sbatch cannot read.

@@ -36,8 +36,8 @@ __attribute__((section(".preinit_array"), used)) void (*const kNoteInherited)(in
 void prepare_process() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) != -1) continue;
-    // open() takes the lowest free number, which is this one. The file is opened in the wrong direction, so every use
-    // fails.
+    // open() takes the lowest free number, which is `stream`, because all lower numbers are in use. The file is opened
+    // in the wrong direction (standard input only for writing, for example), so every use fails.
     [[maybe_unused]] const int opened = open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
   signal(SIGHUP, ignores_hangup ? SIG_IGN : SIG_DFL);

@@ -24,8 +24,9 @@ int64_t num_targets_of(const Sample& sample) {
   return std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; });
 }
 
-// Throws UsageError if a sample is too long. Two limits exist. The dropout of attention can number only kMaxDropoutKeys
-// positions, in every model. With rotary positions, the model's context is also a limit.
+// Throws UsageError if a sample is longer than one of two limits. In every model, a sample has at most kMaxDropoutKeys
+// tokens, because attention's dropout numbers no more positions. With rotary positions, a sample must also fit into the
+// model's context.
 void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config, const std::string& path) {
   const int64_t context = config.max_positions;
   for (const Sample& sample : samples) {

@@ -23,8 +23,8 @@ struct Dataset {
 enum class DatasetUse { training, evaluation };
 
 // Reads --dataset or --eval-dataset, selects --train-size or --eval-size of its rows, and encodes them on the threads
-// of the pool. config.eos_token_id is the end-of-sequence token. Malformed rows are skipped before the
-// selection. Rows that are too long are skipped after it. Throws UsageError, also if a row is longer than the model's
+// of the pool. config.eos_token_id is the end-of-sequence token. Malformed rows are skipped before the selection. Rows
+// that are too long are skipped after the selection. Throws UsageError, also if a sample is longer than the model's
 // context. Throws InputError, also if too many rows are bad, or if no sample carries loss.
 Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
                      bool with_prompts, ThreadPool& pool);
@@ -36,7 +36,8 @@ void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new
 // Upper bounds of the tokens, sequences and targets in any `batch_size` samples or prompts.
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);
 BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size);
-// The same for `num_batches` batches together. Each batch has complete samples with at most `batch_tokens` tokens.
+// Upper bounds of the total tokens, sequences and targets in any `num_batches` batches. The samples of a batch are
+// complete, and have at most `batch_tokens` tokens together.
 BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_tokens, int64_t num_batches = 1);
 
 // The data set of --eval-dataset, with prompts if --eval-generation is set. nullopt without --eval-dataset.

@@ -49,7 +49,7 @@ ModelConfig gpt_config_of(const Settings& settings) {
   return config;
 }
 
-// The path of --model. For the output folder of a training run, the model in it.
+// The path of --model. If --model is the output folder of a training run, the path of the folder `model` in it.
 fs::path model_path(const Settings& settings) {
   const fs::path path = settings.model;
   std::error_code ignored;  // an unreadable path is reported when it is used
@@ -123,7 +123,7 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
                    "Give the id of the token that ends a text: " + special_tokens_of(tokenizer));
 }
 
-// Adds the ids of generation_config.json to those that end a text.
+// Adds `ids` (from generation_config.json) to the ids of the tokens that end a text.
 void add_end_ids(ModelConfig& config, const std::vector<int32_t>& ids) {
   for (const int32_t id : ids) {
     const bool known =
@@ -179,7 +179,7 @@ void freeze(ModelConfig& config, const Settings& settings) {
   }
 }
 
-// The configuration as the files define it, before the run changes it.
+// The configuration as config.json or the flags define it, without the effect of --freeze.
 ModelConfig plain_config_of(const Settings& settings);
 
 }  // namespace

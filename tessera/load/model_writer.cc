@@ -147,7 +147,8 @@ std::vector<PlannedTensor> ModelWriter::planned_tensors() const {
   return tensors;
 }
 
-// Works in three exchanges between the ranks, like a checkpoint (store/checkpoint_writer.cc).
+// The ranks wait for each other three times, as for a checkpoint (store/checkpoint_writer.cc): after rank 0 has created
+// the folder, after all ranks have written their elements, and after rank 0 has completed the folder.
 void ModelWriter::write(const fs::path& folder, const std::function<void(const Write&)>& write_part) const {
   std::optional<AtomicFolder> target;  // rank 0 only; removes the temporary folder on failure
   const auto folders = on_all_ranks(world_, "a model's folder", [&]() -> std::string {

@@ -25,8 +25,8 @@ inline constexpr std::array kSavedTypes{DType::f32, DType::bf16, DType::f16};
 // contains these types, because a resumed run must save in the same types even if the files no longer exist.
 using LoadedTypes = std::map<std::string, DType>;
 
-// Reads the types from the files of --model. f32 replaces types that a saved model cannot have (f64). It is also the
-// type of tensors that are in no file. Only rank 0 must see the files. Throws InputError. Collective.
+// Reads the types from the files of --model. Returns f32 for a tensor whose type a saved model cannot have (f64), and
+// for a tensor that is in no file. Only rank 0 must see the files. Throws InputError. Collective.
 LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world);
 
 // All ranks write the folder together. Each writes the elements that it keeps, so no rank holds the complete model.

@@ -23,8 +23,8 @@ std::vector<std::string> own_command() {
   return arguments;
 }
 
-// False under mpirun or srun, because this process does not see their part of the command. With --nproc, its own
-// command is complete.
+// Whether this process knows the complete command of the run. Under mpirun or srun it does not, because it sees only
+// its own arguments. With --nproc, these arguments are the complete command.
 bool knows_complete_command(const FitRequest& request) {
   return request.rank.world_size == 1 || find_launcher(environment_of_process()).has_value();
 }

@@ -41,7 +41,8 @@ const char* const kSearched[] = {"strategy", "offload", "activation_checkpointin
 std::vector<ShardingStrategy> strategies(const FitRequest& request) {
   using enum ShardingStrategy;
   if (request.fixed.contains("strategy")) return {request.settings.strategy};
-  // A single rank has nothing to shard. full_shard differs from no_shard only because it can offload parameters.
+  // A single rank has nothing to shard. For such a rank, the only difference between the two strategies is that
+  // full_shard can offload parameters.
   if (request.rank.world_size == 1) return {no_shard, full_shard};
   std::vector<ShardingStrategy> all{no_shard, zero1, zero2, shard_grad_op, full_shard};
   const int64_t group = request.settings.shard_group_size;
@@ -89,8 +90,9 @@ std::vector<int64_t> batch_sizes(const FitRequest& request) {
   return sizes;
 }
 
-// The configuration with the largest batch size that fits, and the one with the next larger batch size, which does not
-// fit. Memory and speed grow with the batch size.
+// The configuration with the largest batch size that fits, and the configuration with the next larger batch size, which
+// does not fit. The search can bisect, because memory grows with the batch size. Smaller sizes are of no interest,
+// because speed grows with the batch size too.
 struct Row {
   std::optional<Configuration> fitting, too_large;
 };

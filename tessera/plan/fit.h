@@ -18,8 +18,8 @@
 
 namespace tessera {
 
-// The limit that a plan exceeds most. If the plan fits, this is the limit of the device, and `bytes` is minus the free
-// bytes.
+// The limit that a plan exceeds by the most bytes. If the plan fits, this is the limit of the device, and `bytes` is
+// the number of bytes that stay free, as a negative number.
 struct Excess {
   enum class Of { device, host, disk };
   int64_t bytes = 0;  // above the limit; zero or negative if the plan fits

@@ -26,12 +26,12 @@ std::string offload_folder(const Settings& settings);
 // save no memory. nullopt if the free bytes are not known.
 std::optional<int64_t> free_disk_bytes(const std::string& folder);
 
-// The limits of each of `num_ranks` ranks on this machine: its share of the host memory, `gpu_bytes` of GPU memory
-// (nullopt: the CPU is the device), and its share of the free space on the disk of offload_folder().
+// The limits of one of `num_ranks` ranks on this machine: an equal share of the host memory, `gpu_bytes` of GPU memory
+// (nullopt: the CPU is the device), and an equal share of the free space on the disk of offload_folder().
 MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<int64_t> gpu_bytes);
 
-// How many of a rank's bytes of host memory may be pinned: all except a tenth, because the system cannot move pinned
-// pages.
+// How many of a rank's bytes of host memory may be pinned: nine tenths. A tenth stays unpinned, because the system
+// cannot move or swap out pinned pages.
 constexpr int64_t pinnable_bytes(int64_t host_bytes) {
   return host_bytes / 10 * 9;
 }

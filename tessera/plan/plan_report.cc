@@ -86,7 +86,7 @@ Record configuration_record(const Configuration& configuration) {
 }
 
 // Adds table rows: one for each category, and the total. Omits a row if it has 0 bytes in every phase. Also omits the
-// row of a category if the plan of another rank has the same bytes.
+// row of a category if the plan `other` (of another rank) has the same bytes in every phase.
 class LedgerRows {
  public:
   LedgerRows(Table& table, const Plan* other) : table_(table), other_(other) {}

@@ -30,7 +30,7 @@ struct CpuLogRow {
   double elapsed_s = 0, cpu_percent = 0, real_mb = 0, virtual_mb = 0;  // MB: 2^20 bytes, as in psrecord
 };
 std::string cpu_log_line(const CpuLogRow& row);
-// The value after it was written to a log and read again.
+// The value that a reader of the log gets: `value` rounded to the three decimals of cpu_log_line().
 double as_logged(double value);
 
 // Statistics of a log's text, and the number of rows that could not be read.

@@ -49,8 +49,8 @@ class Progress {
   // call. Without `loss`, the line keeps the previous loss. A bar is redrawn at most ten times per second.
   void update(int64_t step, int64_t num_units, std::optional<double> loss = {});
 
-  // Call these before and after other work (an evaluation, a checkpoint). The time of this work does not count, and
-  // another Progress may use the status line meanwhile.
+  // Call pause() before other work (an evaluation, a checkpoint), and resume() after it. The time of this work does not
+  // count, and another Progress may use the status line meanwhile.
   void pause();
   void resume();
 

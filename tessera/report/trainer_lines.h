@@ -12,7 +12,7 @@
 namespace tessera {
 
 struct StepMetrics {
-  double loss;           // mean of the steps' losses since the last line; shown to 4 decimals
+  double loss;           // mean of the steps' losses since the previous line; shown to 4 decimals
   double grad_norm;      // before clipping
   double learning_rate;  // of the step that has just finished
   double epoch;          // with a fraction; here and below, shown to 2 decimals
@@ -46,8 +46,8 @@ Record trainer_record(const EvalMetrics& metrics);
 // {'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …, 'train_loss': …, 'epoch': …}
 Record trainer_record(const TrainMetrics& metrics);
 
-// The values of these records that depend on the clock, unrounded: {eval|train}_runtime, _samples_per_second,
-// _steps_per_second.
+// The values of trainer_record() that depend on the clock, but unrounded: eval_runtime, eval_samples_per_second and
+// eval_steps_per_second, or the same three with the prefix train_.
 Record timing_record(const EvalMetrics& metrics);
 Record timing_record(const TrainMetrics& metrics);
 

@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// This is far more than real settings need. The limit also bounds the depth of hostile keys (a.a.a.…), because toml++
-// frees nested tables recursively.
+// The maximum size of a file, far more than real settings need. The limit also bounds the depth of hostile keys
+// (a.a.a.…): toml++ frees nested tables recursively, so a very deep key would overflow the stack.
 constexpr size_t kMaxFileBytes = 16 * 1024;
 
 bool is_fsdp(const std::string& table) {

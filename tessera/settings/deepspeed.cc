@@ -288,7 +288,8 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
   // A given batch_size is the size of a micro-batch. Otherwise, if the file says "auto" and grad_accum is not given,
   // the size is the default of batch_size. In all other cases, train_batch_size and grad_accum determine the size.
   const bool has_micro = resolved.is_given("batch_size") || (layer.micro_batch_is_auto && !has_accumulation);
-  // A factor that is not known starts as 1. If neither is known, grad_accum stays 1, as in DeepSpeed.
+  // The batch of a step is micro x accumulation x ranks samples. If one of the first two factors is not known, it is 1
+  // here and is computed below. If both are not known, grad_accum stays 1, as in DeepSpeed.
   const int64_t micro = has_micro ? s.batch_size : 1;
   const int64_t accumulation = has_accumulation ? s.grad_accum : 1;
   const auto contradiction = [&](bool is_multiple) {
@@ -302,7 +303,8 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
                                   named("grad_accum", has_accumulation, accumulation), ranks, ranks == 1 ? "" : "s"),
                       "Change one of these numbers, or write \"auto\"");
   };
-  // Each factor is below 2^31, so the product of two factors fits into int64_t. A division gives the third factor.
+  // micro and accumulation are below 2^31, so their product fits into int64_t. The product of all three factors may not
+  // fit. Therefore `total` is divided by the known factors, which gives the factor that is not known (`rest`).
   const int64_t factor = micro * accumulation;
   const bool is_multiple = total % ranks == 0 && (total / ranks) % factor == 0;
   const int64_t rest = is_multiple ? total / ranks / factor : 0;

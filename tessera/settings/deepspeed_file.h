@@ -35,7 +35,7 @@ class DeepSpeedFile {
 
  private:
   const nlohmann::json* find(const std::string& path) const;
-  const nlohmann::json* value(const std::string& path) const;  // nullptr also for null and "auto"
+  const nlohmann::json* value(const std::string& path) const;  // nullptr if missing, null or "auto"
   void check_type(const std::string& section, const std::vector<std::string>& types);
   void check_keys(const nlohmann::json& object, const std::string& prefix);
   [[noreturn]] void wrong_type(const std::string& path, const nlohmann::json& value, const char* wanted) const;

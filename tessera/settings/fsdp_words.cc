@@ -31,7 +31,7 @@ std::string one_of(const std::vector<std::string>& words, const SettingValue& va
   throw UsageError(where, "unknown value " + quoted_value(value), "One of: " + joined(words, ", "));
 }
 
-// The strategy for its name, or for its number in accelerate.
+// Returns the name of a strategy. `value` is this name, or the number that accelerate gives to the strategy.
 SettingValue sharding_word(const SettingValue& value, const std::string& where) {
   static const std::vector<std::string> numbered = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
                                                     "hybrid_shard_zero2"};

@@ -11,7 +11,7 @@ namespace tessera::declaring {
 
 namespace {
 
-// Only the short help of `nettest` shows these settings.
+// The placement of a setting in the group kNettest. Only the short help of `nettest` shows the setting, with `line`.
 Placement brief_line(const char* line) {
   return brief(kNettest, line, kNettest);
 }

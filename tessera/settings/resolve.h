@@ -45,7 +45,7 @@ struct ResolvedSettings {
 
   // How an error about a setting names its place: "--lr", "TESSERA_LR", "run.toml:3: lr".
   std::string where(const std::string& name) const;
-  bool is_given(const std::string& name) const;  // false for defaults, also for DeepSpeed's
+  bool is_given(const std::string& name) const;  // false for Tessera's and DeepSpeed's defaults
 };
 
 // The sources of settings. Flags override environment variables, and these override the file.
@@ -58,14 +58,15 @@ struct SettingSources {
 
 // Resolves the settings of `groups`. The precedence is flag > environment > DeepSpeed's file > configuration file >
 // DeepSpeed's defaults > Tessera's defaults. A configuration file may also contain settings of other verbs, and tables
-// that are named after other verbs of `verb_names`. These are checked and then ignored. The table of `verb` overrides
-// the top level of the file and the table [fsdp]. A file overrides the file that it includes. Throws UsageError if a
-// key is unknown or a value is invalid. An unknown TESSERA_ variable only adds a warning.
+// that are named after other verbs of `verb_names`. Such settings and tables are checked and then ignored. The table of
+// `verb` overrides the top level of the file and the table [fsdp]. A file overrides the file that it includes. Throws
+// UsageError if a key is unknown or a value is invalid. An unknown TESSERA_ variable only adds a warning.
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
 
-// Whether the settings ask for tokens that are drawn at random. They do with --do-sample, or with --temperature,
-// --top-k or --top-p if --no-do-sample is not given. A given temperature of 0 always takes the most likely token.
+// Whether the settings ask for tokens that are drawn at random. They do if --do-sample is given. They also do if
+// --temperature, --top-k or --top-p is given, unless --no-do-sample is given too. Exception: if a temperature of 0 is
+// given, they never do, because each token is then the most likely one.
 bool asks_for_sampling(const ResolvedSettings& resolved);
 
 // Checks that settings do not contradict each other. Throws UsageError.
@@ -78,7 +79,8 @@ void check_nettest(const ResolvedSettings& resolved);
 // Checks that this build and machine support the settings. Throws UsageError, which names the supported values.
 void check_supported(const ResolvedSettings& resolved);
 
-// The settings as TOML, by groups. A comment names the origin of each. Reading the text back gives the same settings.
+// The settings as TOML, by groups. A comment after each value names its origin. If a run reads this text as its
+// configuration file, it gets the same settings.
 std::string resolved_config_text(const ResolvedSettings& resolved);
 
 // {"lr": {"value": 5e-05, "origin": "default"}, …} in declaration order.

@@ -21,7 +21,7 @@ std::string number_text(double x) {
   return text;
 }
 
-// Advice for `text`, which is not a value of the setting. May be empty.
+// `text` is not a valid value of the setting. Returns what to write instead, or an empty text if there is no advice.
 std::string remedy_for_text(const Setting& setting, const std::string& text, const std::string& where) {
   if (setting.type == SettingType::boolean) {
     if (!where.starts_with("--")) return "";  // a file or the environment
@@ -161,7 +161,8 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       return x;
     }
     case SettingType::bytes: {
-      // The grammar is only for texts. check_range() reports a negative whole number.
+      // The value is a text such as "32GiB", which parse_bytes() reads, or already a whole number of bytes. If the
+      // amount is negative, parse_bytes() refuses the text, and check_range() refuses the number.
       const auto* whole = std::get_if<int64_t>(&value);
       const auto* text = std::get_if<std::string>(&value);
       if (!whole && !text) wrong_type(setting, value, where);

@@ -37,7 +37,7 @@ std::vector<Setting> model_settings() {
   };
 }
 
-// After resolution, train_size has the value that this setting implies.
+// Marks `setting` (train_size_per_rank) as a setting that only sets another setting, train_size.
 Setting per_rank(Setting setting) {
   setting.stands_for_others = true;
   return setting;

@@ -62,7 +62,8 @@ struct Settings {
   bool append_eos = true;
   // training
   std::string experiment;
-  // Exactly one is positive: micro-batches have a number of samples, or are filled up to a number of tokens.
+  // Exactly one of these two is positive. A micro-batch has batch_size samples, or is filled with complete samples up
+  // to batch_tokens tokens.
   int64_t batch_size = 4, batch_tokens = 0;
   int64_t grad_accum = 1;
   double epochs = 3.0;
@@ -112,7 +113,7 @@ struct Settings {
   Precision precision = Precision::fp32;
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
-  // settings of the Hugging Face Trainer that only set or check other settings
+  // settings of the Hugging Face Trainer that only set other settings, or are only checked
   bool fp16 = false, bf16 = false, gradient_checkpointing = false;
   std::string optim = "adamw_torch", report_to = "none", fsdp_config;
   // ranks

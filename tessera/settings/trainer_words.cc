@@ -29,8 +29,8 @@ const Setting& setting_named(const char* name) {
 }
 
 // fp16 = true selects the precision fp16. fp16 = false changes the precision fp16 to fp32, but only if a source of
-// lower precedence selected fp16. The same holds for bf16. If the same file selects fp16 by FSDP's mixed precision,
-// fp16 = false changes nothing, because the Trainer's flag is only about autocast.
+// lower precedence selected fp16. The same holds for bf16. If a file has fp16 = false and also selects fp16 through
+// FSDP's mixed precision, fp16 = false changes nothing, because the Trainer's flag is only about autocast.
 void apply_precision(ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   const auto kind_of = [&](const char* name) { return resolved.origins.at(name).kind; };

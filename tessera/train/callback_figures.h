@@ -3,8 +3,8 @@
 //   avg_mem_alloc_MB, avg_mem_reserved_MB, avg_mem_total_MB, avg_gpu_util_%, std_gpu_util_%
 //       means and standard deviation over ranks and steps; each rank takes a sample at the end of each optimizer step
 //   train/steps_per_second, train/samples_per_second
-//       from one log to the next, including the time of evaluations and checkpoints; with the suffix _mean: from the
-//       start to the last log
+//       from one log line to the next, including the time of evaluations and checkpoints; with the suffix _mean: from
+//       the start of training to the last log line
 #pragma once
 
 #include <cstdint>
@@ -38,16 +38,17 @@ class UtilizationFigures {
   Sum held_, total_, utilization_;
 };
 
-// The speed between logs.
+// The speed between two log lines.
 class SpeedFigures {
  public:
   explicit SpeedFigures(double now_s) : before_s_(now_s) {}
 
   // Call it after each step.
   void add(int64_t num_samples);
-  // The figures since the previous log, or since the start. Empty if no step or no time has passed since then.
+  // Call it for each log line. Returns the figures since the previous call, or since the start. Empty if no step or no
+  // time has passed since then.
   Record log(double now_s);
-  // The mean speed from the start to the last log. Empty if there was no log.
+  // The mean speed from the start to the last call of log(). Empty if log() has returned no figures yet.
   Record means() const;
 
  private:

@@ -12,7 +12,7 @@ namespace tessera {
 
 namespace {
 
-// A key that is not in this table may never change.
+// The keys of the fingerprint (train_state.h) that may change. All other keys must stay the same.
 constexpr std::pair<const char*, MayChange> kMayChange[] = {
     {"epochs", MayChange::in_any_case},
     {"max_steps", MayChange::in_any_case},
@@ -36,7 +36,8 @@ constexpr std::pair<const char*, MayChange> kMayChange[] = {
     {"metric_for_best_model", MayChange::in_a_new_folder},
 };
 
-// The value that older versions always used for a key that their checkpoints do not contain.
+// Checkpoints of older versions of Tessera lack some keys. If they lack `key`, returns the value that these versions
+// always used for it, or an empty text if there is no such value.
 std::string value_without(const std::string& key) {
   return key == "optimizer_states" ? "fp32" : "";
 }

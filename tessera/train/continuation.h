@@ -11,13 +11,14 @@
 
 namespace tessera {
 
+// When a resumed run may have another value for a key of the fingerprint (train_state.h) than the checkpoint's run.
 enum class MayChange {
   never,            // the key determines the model, the samples, their order or the metrics
   in_a_new_folder,  // a new run in another folder may start from the checkpoint with another value
   in_any_case,      // the key determines only the length of the run
 };
 
-// A key of the fingerprint (train_state.h) whose value differs.
+// A key of the fingerprint whose value differs between the checkpoint's run and the resumed run.
 struct Change {
   std::string key;
   std::string then, now;  // as JSON; `then` is "nothing" if the key was missing
@@ -29,7 +30,8 @@ struct Change {
 // The keys of `now` that have another value in `then`, or that `then` lacks. Keys that only `then` has do not count. A
 // key that an older version did not write does not count if `now` has the value that the older version always used.
 std::vector<Change> changes_between(const Record& then, const Record& now);
-// The changes that forbid a continuation in the same folder, or in another folder if `in_a_new_folder` is true.
+// The changes that forbid a continuation in the checkpoint's folder. If `in_a_new_folder` is true: the changes that
+// forbid even a new run, in another folder, from the checkpoint.
 std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder);
 // "was made with lr = 0.01, and this run has 0.02; with seed = 42, …". Lists the first three changes and counts the
 // rest.

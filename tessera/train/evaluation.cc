@@ -84,7 +84,7 @@ bool generate_all(Engine& engine, Communicator& world, std::span<const std::vect
   const int64_t count = std::ssize(prompts), at_once = batch_size * world.size();
   for (int64_t first = 0; first < count; first += at_once) {
     if (stop && stop()) return false;
-    // Rank 0 gets the first prompt, because only rank 0 prints tokens as they come.
+    // Divides the prompts so that rank 0 always gets the first one, because only rank 0 prints tokens as they come.
     const int64_t size = std::min(at_once, count - first), ranks = world.size();
     const auto begin_of = [&](int64_t rank) { return first + (size * rank + ranks - 1) / ranks; };
     const ElemRange part{begin_of(world.rank()), begin_of(world.rank() + 1)};

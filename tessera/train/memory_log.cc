@@ -32,8 +32,8 @@ struct RankFacts {
   }
 };
 
-// The roots of the process trees that the log samples: the launcher of --nproc if it started this rank, otherwise the
-// ranks of this node.
+// The roots of the process trees that the log samples. If the launcher of --nproc started this rank, the launcher is
+// the only root. Otherwise the ranks of this node are the roots.
 std::vector<int> roots_of(const std::vector<RankFacts>& node) {
   if (find_launcher(environment_of_process())) {
     if (const int launcher = ancestor_with_same_program()) return {launcher};

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-// Renames the file of an earlier start: adds the next free number to its name.
+// If `path` exists (an earlier start of the run wrote it), adds the next free number to the name of this file.
 void set_aside(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(path, error))) return;

@@ -41,8 +41,8 @@ struct MemoryLogNames {
 
 class MemoryLogFiles {
  public:
-  // Creates the files. Renames files of an earlier start with a number: cpu_memory_log.txt becomes
-  // cpu_memory_log.1.txt. Throws RunError.
+  // Creates the files. If an earlier start of the run left files with these names, first adds a number to the names of
+  // the old files: cpu_memory_log.txt becomes cpu_memory_log.1.txt. Throws RunError.
   MemoryLogFiles(const MemoryLogNames& names, MemorySources sources);
 
   // Appends one sample to each file. `elapsed_s`: seconds since the start of the log, from a monotonic clock. Throws
@@ -65,8 +65,8 @@ class MemoryLogFiles {
   MemoryStatistics real_mb_;
 };
 
-// Combines the statistics() of all ranks: all GPUs, and the processes of the node with the highest peak. Empty if
-// nothing was sampled.
+// Combines the statistics() of all ranks. "gpu" has the GPUs of all nodes. "cpu" has the values of one node: the node
+// whose processes had the highest peak. Empty if nothing was sampled.
 Record combined_memory_statistics(const std::vector<Record>& ranks);
 
 }  // namespace tessera

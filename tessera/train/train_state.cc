@@ -278,8 +278,9 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     TESSERA_ASSERT(setting);
     std::visit([&](const auto& value) { record[name] = value; }, setting->get(settings));
   }
-  // Batch size, micro-batches per step and ranks may differ if their product is the same. With batch_tokens, only
-  // micro-batches per step and ranks may differ if their product is the same. batch_tokens must not differ.
+  // A resumed run may have another batch size, another number of micro-batches per step and another number of ranks, if
+  // the product of the three is the same. With batch_tokens, the product of the last two must be the same, and
+  // batch_tokens itself too.
   if (settings.batch_tokens > 0) {
     record["batch_tokens"] = settings.batch_tokens;
     record["grad_accum x ranks"] = settings.grad_accum * num_ranks;

@@ -40,10 +40,10 @@ struct TrainHealth {
 struct TrainState {
   int64_t step = 0;        // steps done, including steps with a skipped update
   double total_loss = 0;   // sum of the steps' losses; like all sums of losses below, without NaN and infinity
-  int64_t loss_steps = 0;  // the number of steps in the sum
-  double logged_loss = 0;  // the sum since the last logged line
+  int64_t loss_steps = 0;  // the number of steps in total_loss
+  double logged_loss = 0;  // sum of the losses since the previous logged line
   int64_t logged_steps = 0;
-  double row_loss = 0;  // the sum since the last row of the table
+  double row_loss = 0;  // sum of the losses since the previous row of the table
   int64_t row_steps = 0;
   int64_t num_samples = 0, num_tokens = 0, num_targets = 0;
   EvalOutcome before;  // the evaluation before the first step (--eval-before)
@@ -58,12 +58,12 @@ struct TrainState {
   std::optional<LossScaleState> loss_scale;  // fp16 only
   std::optional<bool> fused_micro_batches;   // whether the micro-batches of a step ran as one
   int64_t metrics_bytes = 0;                 // size of metrics.jsonl when the checkpoint was made
-  double runtime_s = 0;                      // runtime up to the checkpoint, including earlier starts
-  // Time and work for the throughput. They exclude evaluations, checkpoints, and the first step of each start, because
-  // the first step also allocates memory and fills caches.
+  double runtime_s = 0;                      // runtime up to the checkpoint, including earlier starts of the run
+  // Time and work for the throughput. They exclude evaluations, checkpoints, and the first step after each start of the
+  // run, because this step also allocates memory and fills caches.
   double steady_s = 0;
   int64_t steady_samples = 0, steady_tokens = 0;
-  std::vector<int64_t> stop_steps;          // steps of the checkpoints that exist only because a run was stopped there
+  std::vector<int64_t> stop_steps;          // steps of checkpoints that exist only because a signal stopped the run
   std::string origin;                       // the checkpoint in another folder that the run began from; empty: none
   std::optional<LoadedTypes> loaded_types;  // of the initial model's tensors; empty in checkpoints of older versions
 

@@ -165,7 +165,7 @@ int Trainer::run() {
   return within_memory([&] { return check_memory_again(); },
                        [&] {
                          resume_or_start();
-                         // Done now, because the files of the initial model may be gone at the end.
+                         // Reads the types now, because the files of the initial model may be gone at the end.
                          if (!state_.loaded_types) {
                            state_.loaded_types = loaded_types_of(engine_.model(), settings_, worker_.world());
                          }

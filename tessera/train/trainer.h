@@ -23,8 +23,8 @@
 
 namespace tessera {
 
-// Bounds of the batches that the engine gets. A run and its plan use the same bounds. `eval` may be null. `fused`: the
-// micro-batches of a step run as one.
+// Upper bounds of the batches that the engine computes. A run and its plan use the same bounds. `eval` may be null.
+// `fused`: the engine computes the micro-batches of a step as one batch.
 WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused = false);
 
 // The value that the search for the best model compares. Higher is better.
@@ -130,11 +130,11 @@ class Trainer {
   Interval eval_every_, save_every_;
   TrainState state_;
   double begin_s_ = steady_seconds();  // start of the training, after data and model were read
-  double runtime_before_s_ = 0;        // runtime of the runs that this run continues
+  double runtime_before_s_ = 0;        // runtime up to the checkpoint that training started from
   int64_t last_saved_step_ = -1;
   int64_t bytes_sent_ = 0;                 // sent by this rank during training
   bool warned_of_loss_ = false;            // the warning about an exploding loss was printed
-  bool rotates_ = false;                   // remove old checkpoints if the next step shows that the newest is good
+  bool rotates_ = false;                   // remove old checkpoints after the next step, unless that step ends the run
   std::optional<MetricsLog> metrics_;      // first rank only
   TrackerOptions tracker_options_;         // from track()
   std::unique_ptr<Trackers> trackers_;     // first rank only

@@ -30,9 +30,9 @@ void Trainer::checkpoint() {
   if (progress_) progress_->resume();
 }
 
-// Removes old checkpoints. A checkpoint that is still being written does not count as a checkpoint here. Keeps the
-// checkpoint of the best model. While updates are skipped, also keeps the last checkpoint that is known to be sound.
-// A newer checkpoint has finite parameters, but these may be too large for the computation.
+// Removes old checkpoints (--save-total-limit). A checkpoint that is still being written is not counted. Keeps the
+// checkpoint of the best model. While updates are skipped, also keeps the last checkpoint that is known to be sound:
+// the parameters in the newer checkpoints are finite, but may be too large for the computation.
 void Trainer::rotate() {
   Rotation rotation{static_cast<int>(settings_.save_total_limit), {}, {}};
   if (state_.health.skipped_in_a_row > 0) rotation.protected_steps.insert(state_.health.sound_checkpoint);

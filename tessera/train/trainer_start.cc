@@ -244,8 +244,9 @@ void Trainer::start_again() {
   }
 }
 
-// With --overwrite, moves an earlier run in the output folder to a folder of its own. Then renames the checkpoints that
-// are still in the output folder. Called when the new run has loaded its model. Collective.
+// With --overwrite, moves an earlier run in the output folder to a folder of its own. After that, with and without
+// --overwrite, renames the checkpoints that are still in the output folder. Called when the new run has loaded its
+// model. Collective.
 void Trainer::make_way() {
   on_all_ranks(worker_.world(), "moving an earlier run aside", [&]() -> std::string {
     if (worker_.is_first() && settings_.overwrite) move_run_aside(settings_.output_dir);

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 // The peak resident memory of this process, in bytes; 0: unknown.
 static int64_t peak_resident_bytes() {
-  // getrusage() is not usable: its value starts at the memory of the parent process.
+  // getrusage() would be wrong: after fork and exec, its peak still includes the memory of the parent process.
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
@@ -50,8 +50,8 @@ int64_t Trainer::most_of_ranks(int64_t bytes) const {
   return most;
 }
 
-// The use of GPUs since the last start of the run, including evaluations: the maxima over the ranks. Ends the sampling.
-// Collective.
+// The use of GPUs since this process started to train, including evaluations: the maxima over the ranks. Ends the
+// sampling. Collective.
 Record Trainer::gpu_of_all_ranks() {
   Record mine = Record::object();
   if (gpu_sampler_) mine = gpu_record(gpu_sampler_->usage());
@@ -63,7 +63,7 @@ Record Trainer::gpu_of_all_ranks() {
   return highest_of(records);
 }
 
-// The figures of callback_figures.h since the last start of the run. Collective.
+// The figures of callback_figures.h since this process started to train. Collective.
 Record Trainer::callbacks_of_all_ranks() {
   UtilizationFigures all;
   for (const std::string& text : worker_.world().all_gather_text(utilization_.to_text(), "callbacks")) {

@@ -26,8 +26,8 @@ void Trainer::start_trackers() {
                                          [this](const std::string& note) { console_.note(note); });
 }
 
-// Records the state of this process, and the mean use of the first rank's GPU since the last record. Does nothing if
-// the last record is less than `kInterval` old.
+// Records the state of this process, and the mean use of the first rank's GPU since the previous such record. Does
+// nothing if that record is less than `kInterval` old.
 void Trainer::track_system() {
   constexpr double kInterval = 5;  // s
   const double now_s = steady_seconds();

@@ -20,7 +20,7 @@ void check_gpus(const std::vector<std::string>& gpus);
 // Throws UsageError if the program has no code for this GPU.
 void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu);
 
-// Throws UsageError if the GPU's tensor cores do not support the type of --precision.
+// Throws UsageError if --precision is bf16 or tf32, and the GPU has no tensor cores for this type.
 void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu);
 
 // A note for runs with --device auto that use the CPU although the user probably expects a GPU: the machine has a

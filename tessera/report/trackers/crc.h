@@ -1,4 +1,4 @@
-// The two checksums of trackers' files.
+// The checksums in the files of trackers: CRC-32 in W&B's log, CRC-32C in TensorBoard's event files.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // The log of a W&B run (run-ID.wandb): records of any size in blocks of 32 KiB, as in LevelDB's log.
 //
 // The file begins with the 7 bytes of wandb_log_head(), which belong to the first block. A block holds chunks: CRC-32
-// (4 bytes), length (2), type (1), payload. If fewer than 7 bytes are left in a block, they are zero.
+// (4 bytes), length (2), type (1), payload. A record that does not fit into the rest of a block continues in a chunk of
+// the next block. If fewer than 7 bytes are left in a block, they are zero.
 #pragma once
 
 #include <cstdint>

@@ -223,7 +223,7 @@ void WandbTracker::finish(int exit_code, const Record& summary, double runtime_s
   };
   put(last_);
   put(summary);
-  if (summary.contains("callbacks")) put(summary.at("callbacks"));  // the workshop's names, without a prefix
+  if (summary.contains("callbacks")) put(summary.at("callbacks"));  // also under the plain names of KAUST's workshop
   write(kSummary, update);
   write(kExit, ProtoMessage().integer(1, exit_code).integer(2, std::lround(runtime_s)));
   write(kFinal, {});
