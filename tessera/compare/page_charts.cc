@@ -206,7 +206,7 @@ std::string stacked_bars(const std::vector<Cluster>& clusters, const std::vector
   }
   if (!(longest > 0) || !std::isfinite(longest)) return "";
   std::vector<std::pair<size_t, std::string>> items;
-  const auto color_of = [&](size_t i) { return i + 1 < names.size() ? i : kOther; };  // the last name: all else
+  const auto color_of = [&](size_t i) { return i + 1 < names.size() ? i : kOther; };  // the last: everything else
   for (size_t i = 0; i < names.size(); ++i) items.emplace_back(color_of(i), names[i]);
   std::string html = legend(items, false) + "<div class=\"stacks\">\n";
   for (const Cluster& cluster : clusters) {

@@ -44,7 +44,7 @@ struct Frame {
   DType dtype;                           // of activations
   bool training = false;                 // enables dropout
   uint64_t dropout_seed = 0;             // of the run; masks still differ between updates, because row ids differ
-  bool fresh_gradients = false;          // the first product overwrites gradients of weights with decay
+  bool fresh_gradients = false;          // the first product into a gradient of a weight with decay overwrites it
   KvCache* cache = nullptr;              // set during generation
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
   int64_t head_chunk_bytes = 128 << 20;  // limit for the bytes of logits that exist at a time

@@ -18,10 +18,10 @@ namespace tessera {
 class BackgroundCheckpoint {
  public:
   // The copy of the checkpoint's data is on `host`, a device of host memory. The first save allocates its memory, and
-  // later saves use this memory again if it is large enough. The copy belongs to Category::staging. It takes the bytes
-  // of all ranges of this rank; the bytes of each range are rounded up to a multiple of Device::kAlignment. The writing
-  // thread has its own communicator, a duplicate of `world`. Therefore the constructor is collective. `host` must
-  // outlive this object.
+  // later saves use this memory again if it is large enough. The copy belongs to Category::staging. Its size is the sum
+  // of the sizes of this rank's ranges, each rounded up to a multiple of Device::kAlignment bytes. The writing thread
+  // has its own communicator, a duplicate of `world`. Therefore the constructor is collective. `host` must outlive this
+  // object.
   BackgroundCheckpoint(Device& host, Communicator& world);
   // Waits for the save in progress and drops its error. Call wait() first, unless the run has already failed.
   ~BackgroundCheckpoint() = default;

@@ -36,7 +36,8 @@ class Checkpoint {
 
   // Copies any range of an array into `target`, from all files that contain elements of the range. `target` has the
   // same number of elements and is in host memory. Converts between floating-point types. Not collective. Only one
-  // thread at a time may call it. InputError: no such array, or another size.
+  // thread at a time may call it. InputError: the checkpoint has no such array, or the array does not have
+  // range.total_elems elements.
   void read_range(const ArrayRange& range, const View& target, ThreadPool* pool = nullptr) const;
   std::string text(std::string_view name) const;  // InputError: no such file in the checkpoint
   std::string trainer_state() const;              // the text "trainer_state.json"
