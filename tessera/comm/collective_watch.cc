@@ -19,7 +19,8 @@ void PendingCollectives::called(Stream& stream) {
 }
 
 std::optional<PendingCollectives::Running> PendingCollectives::look(Clock::time_point now, std::vector<Entry>& done) {
-  // Goes from last to first. If an entry is done, all earlier entries of its stream are done and need no query.
+  // Goes through the entries from the last to the first. If an entry is done, all earlier entries of its stream are
+  // done and need no query.
   std::deque<Entry> left;
   std::set<const Stream*> passed;
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {

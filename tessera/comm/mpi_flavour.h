@@ -34,16 +34,17 @@ const MpiFlavour& mpi_flavour();
 // Options of mpirun for `num_ranks` ranks on one machine. They allow the user root, and more ranks than cores. They
 // bind no rank to a core, because ranks divide the cores among themselves through their numbers of threads.
 std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks);
-// Whether this mpirun, with mpirun_options(), ends the other ranks shortly after a rank dies. By default, Hydra kills
-// them immediately, and nobody can see which rank died first. The options prevent this, and Tessera's launcher ends the
-// ranks instead.
+// Whether this mpirun, with mpirun_options(), ends the other ranks shortly after a rank dies. By default, Hydra (the
+// mpirun of MPICH) kills the other ranks immediately, and nobody can see which rank died first. mpirun_options()
+// prevents this, and Tessera's launcher ends the ranks instead.
 bool mpirun_ends_ranks(const MpiFlavour& flavour);
-// Adds variables for mpirun and its ranks. They keep the run on this machine, even if a batch system offers more
-// machines. They suppress messages of MPI that Tessera's launcher replaces. For Open MPI, they also make ranks
-// communicate through shared memory. Variables that the user has set stay unchanged.
+// Adds environment variables for mpirun and its ranks. These variables keep the run on this machine, even if a batch
+// system offers more machines. They suppress messages of MPI that Tessera's launcher replaces with its own. For Open
+// MPI, they also make ranks communicate through shared memory. Variables that the user has set stay unchanged.
 void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment);
 
-// A message of mpirun about a rank that was killed by a signal. Each flavour names either the rank or its process.
+// A message of mpirun about a rank that was killed by a signal. Open MPI's message names the rank. MPICH's message may
+// name the process of the rank.
 struct ReportedDeath {
   std::optional<int> rank, pid;
   int signal = 0;

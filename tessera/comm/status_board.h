@@ -54,8 +54,8 @@ class StatusBoard {
   bool is_there(int rank) const;
   // Whether the rank joined and its process is gone, and the rank has neither ended normally nor reported a failure.
   bool is_lost(int rank) const;
-  // The ranks that were lost when the first failure was reported, if this is a communication
-  // failure: the lost ranks are its cause. Otherwise empty.
+  // If the first failure that a rank reported is a communication failure: the ranks that were lost at that time, which
+  // are its cause. Otherwise empty.
   std::vector<int> found_lost() const;
   bool has_ended(int rank) const;  // normally, or with a failure
   bool is_waiting(int rank) const;
@@ -75,7 +75,7 @@ class StatusBoard {
   std::string phase_of(int rank) const;  // "step"; "start" before the first phase
   // "Ranks 0, 2 waited in reduce_scatter of gradients of h.3." for all ranks that waited; empty if none did.
   std::string waiting() const;
-  // Returns the error of a failure and the phase of its rank. If this is not a communication failure, also names
+  // Returns the error of a failure and the phase of its rank. If the failure is not a communication failure, also names
   // the collectives that other ranks waited in. For a usage error, returns only the error.
   std::string account(const Failure& failure) const;
   // "Rank 1 (process 17) is stopped, in phase step." for each rank that is stopped, dead, or not waiting for others.

@@ -58,7 +58,8 @@ class Comparer {
   }
 
  private:
-  // The keys whose values form a row's label. Without keys, the label is the run's name.
+  // The keys whose values form a row's label. Without keys, the label is the run's experiment, or the run's name if it
+  // has no experiment.
   std::vector<std::string> label_keys() const {
     if (!options_.rows.empty()) return options_.rows;
     const auto& keys = result_.differing;

@@ -25,8 +25,8 @@ struct Comparison {
   size_t baseline = 0;                 // index in `groups`
 };
 
-// Compares the runs. Throws UsageError if a name in the options is not a figure, and not a setting or key of any run.
-// Also throws it if the baseline matches no row or several rows.
+// Compares the runs. Throws UsageError if a name in the options is neither a figure nor a setting or key of any run.
+// Also throws UsageError if the baseline matches no row or several rows.
 Comparison compare_runs(const RunSet& set, const ComparisonOptions& options);
 
 // One cell: the median of the group, with the lowest and the highest value and with notes. "-" if there is no value;

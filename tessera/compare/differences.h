@@ -9,8 +9,8 @@
 namespace tessera {
 
 // The names of settings whose values differ among the runs, sorted. Leaves out settings that change no result
-// (output_dir, experiment, tracker, ...). If a run lacks a setting, this counts as a different value. Runs whose
-// settings are not known at all do not count.
+// (output_dir, experiment, tracker, ...). If a run lacks a setting, this counts as a different value. Ignores runs
+// whose settings are not known at all.
 std::vector<std::string> settings_that_differ(const std::vector<const RunFolder*>& runs);
 
 // Facts whose differences a comparison must show.

@@ -14,7 +14,7 @@ namespace tessera {
 
 // The value of a figure for a run.
 struct Measure {
-  std::vector<double> values{};  // one value; several for the modes of memory; empty: no value
+  std::vector<double> values{};  // usually one; a mode of memory can have several; empty: no value
   std::string note{};            // an unusual source, or why there is no value
   bool applies = true;           // false: the run cannot have a value, for example GPU use on CPU ranks
 };

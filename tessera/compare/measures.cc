@@ -155,7 +155,7 @@ static bool nearly(double a, double b) {
 }
 
 // Strong if both runs did the same work. Weak if each rank did the same work: samples or layers grow with the ranks.
-// Otherwise nothing.
+// Returns nothing in all other cases.
 static std::optional<Scaling> scaling_of(const RunFolder& run, double ranks, const RunFolder& base, double base_ranks) {
   const auto samples = find_number(run.summary, "num_samples"), base_samples = find_number(base.summary, "num_samples");
   const auto size = find_number(run.summary, "num_parameters"), base_size = find_number(base.summary, "num_parameters");

@@ -14,7 +14,7 @@ namespace tessera {
 
 namespace {
 
-constexpr size_t kOther = kNumColors;  // in bars, the grey of the last part (the rest)
+constexpr size_t kOther = kNumColors;  // the grey of a bar's last part, which stands for everything else
 
 std::string mib_text(double mib) {
   return std::isfinite(mib) && std::abs(mib) < 1e12 ? format_bytes(std::llround(mib * kMiB)) : "-";
@@ -124,7 +124,7 @@ std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
                                      .small = small});
 }
 
-// Categories of memory in the order of the bars; the rest is "other".
+// The categories of memory that have their own part in a bar, in this order. All other categories together are "other".
 constexpr std::array<const char*, 7> kCategories{"parameters", "master",      "gradients",    "optimizer",
                                                  "gathered",   "activations", "communication"};
 
@@ -206,7 +206,7 @@ std::string stacked_bars(const std::vector<Cluster>& clusters, const std::vector
   }
   if (!(longest > 0) || !std::isfinite(longest)) return "";
   std::vector<std::pair<size_t, std::string>> items;
-  const auto color_of = [&](size_t i) { return i + 1 < names.size() ? i : kOther; };  // the last one is the rest
+  const auto color_of = [&](size_t i) { return i + 1 < names.size() ? i : kOther; };  // the last: everything else
   for (size_t i = 0; i < names.size(); ++i) items.emplace_back(color_of(i), names[i]);
   std::string html = legend(items, false) + "<div class=\"stacks\">\n";
   for (const Cluster& cluster : clusters) {

@@ -41,8 +41,8 @@ std::string memory_section(const std::vector<Cluster>& clusters);
 std::string phases_section(const std::vector<Cluster>& clusters);
 std::string runs_section(const std::vector<Cluster>& clusters);
 
-// Seconds of a run's training by phase: steps, evaluation, answers, and the rest (start, checkpoints). Empty if the
-// runtime is not known.
+// Seconds of a run's training by phase: steps, evaluation, answers, and all other work (start, checkpoints). Empty if
+// the runtime is not known.
 std::vector<double> seconds_by_phase(const RunFolder& run);
 
 }  // namespace tessera

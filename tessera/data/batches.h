@@ -47,8 +47,8 @@ struct BatchOptions {
 // The samples of one rank in one micro-batch.
 struct MicroBatch {
   std::span<const int64_t> indices;  // if empty, the rank only takes part in the collectives
-  // The number of the first of these samples in the step, counted from 0 over all micro-batches and ranks. The others
-  // have the next numbers.
+  // The number of the first of these samples in the step, counted from 0 over all micro-batches and ranks. The other
+  // samples of the micro-batch have the next numbers.
   int64_t first_sequence = 0;
 };
 
@@ -61,10 +61,10 @@ struct MicroBatch {
 // order, and rank r takes slice r of them. A short last micro-batch is divided as evenly as possible. Ranks may then
 // get fewer samples, or none. The last step may have fewer micro-batches.
 //
-// By tokens: the epoch's order is cut into micro-batches. Each takes the next samples until one does not fit. A step
-// takes the next grad_accum × world_size micro-batches, and the last step takes the rest. The samples of a step
-// therefore depend on this product, not on its two factors. Micro-batches that ranks compute at the same time have
-// similar costs. Each step begins with the most costly ones.
+// By tokens: the epoch's order is cut into micro-batches. A micro-batch takes samples in this order until the next
+// sample does not fit. A step takes the next grad_accum × world_size micro-batches, and the last step takes the
+// remaining ones. The samples of a step therefore depend on this product, not on its two factors. Micro-batches that
+// ranks compute at the same time have similar costs. Each step begins with its most costly micro-batches.
 class BatchPlan {
  public:
   BatchPlan(const BatchOptions& options, int64_t epoch);

@@ -83,8 +83,8 @@ void Bpe::push_bytes(std::string_view word, Scratch& scratch) const {
 }
 
 // An unknown character has neither an id nor fallback bytes. Its unk_id is appended late: when a character with an id
-// follows, or at the end of the word. Without fuse_unk, the next unknown character also ends the wait. Fallback bytes
-// of characters in between come before the unk_id, as in BPE::merge_word of Hugging Face's tokenizers.
+// follows, or at the end of the word. Without fuse_unk, it is also appended when another unknown character follows.
+// Fallback bytes of characters in between come before the unk_id, as in BPE::merge_word of Hugging Face's tokenizers.
 void Bpe::push_characters(std::string_view word, Scratch& scratch) const {
   bool unk_waits = false;
   const auto flush = [&] {

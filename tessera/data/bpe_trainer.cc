@@ -67,7 +67,7 @@ class Learner {
         pair = top.pair;
         return true;
       }
-      if (count > 0 && count < top.count) heap_.push({count, top.pair});  // merge() has pushed a higher count
+      if (count > 0 && count < top.count) heap_.push({count, top.pair});  // merge() pushes higher counts itself
     }
     return false;
   }

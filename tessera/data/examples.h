@@ -43,9 +43,9 @@ struct ExampleRows {
 //     be a list, as in SQuAD;
 //   - rows {"text": ...}, as an array or as JSONL.
 // In files, answer_start counts code points. If the answer is not at this position of the context, its nearest
-// occurrence is used. Without answer_start, its first occurrence is used. Every answer must occur in its context,
-// except kNoAnswer. A row with another structure, or with an answer that is not in its context, is a bad row. A
-// malformed paragraph or article of SQuAD counts as one bad row.
+// occurrence is used. Without answer_start, the first occurrence of the answer is used. Every answer must occur in its
+// context, except kNoAnswer. A row with another structure, or with an answer that is not in its context, is a bad row.
+// A malformed paragraph or article of SQuAD counts as one bad row.
 //
 // Throws InputError if the file cannot be read, is not UTF-8 (with offset and line), is not JSON (with the line), or
 // has no row. The context is copied for each question, and searched if the answer is misplaced. Throws InputError if

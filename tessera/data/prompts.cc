@@ -94,7 +94,7 @@ std::string longer_remedy(const FittedPrompt& prompt) {
   return fmt::format("Give --max-length at least {}, or use --truncation right", prompt.num_least);
 }
 
-// Cuts the row at max_length. Shifts labels from their own positions to the positions that predict them.
+// Cuts the sample at max_length. Shifts labels from their own positions to the positions that predict them.
 Sample finish(Ids ids, Ids unshifted_labels, int64_t max_length) {
   const size_t size = std::min(ids.size(), static_cast<size_t>(max_length));
   ids.resize(size);

@@ -1,4 +1,4 @@
-// Converts examples to rows of token ids with their targets.
+// Converts examples to samples: token ids with their targets.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ enum class Objective {
 // What to cut if a sample is longer than max_length.
 enum class Truncation {
   context,  // remove tokens of the context; keep question and answer
-  right,    // cut the row at max_length, as transformers does, even if the answer is lost
+  right,    // cut the sample at max_length, as transformers does, even if the answer is lost
 };
 
 // What to do with a plain text that is longer than max_length.
@@ -55,8 +55,8 @@ struct PromptOptions {
 
 inline constexpr int32_t kNoTarget = -100;
 
-// A row of tokens. labels[t] is the token that position t must predict, or kNoTarget. These are Hugging Face's labels,
-// already shifted. The last label is therefore always kNoTarget.
+// The tokens of a sample. labels[t] is the token that position t must predict, or kNoTarget. In contrast to Hugging
+// Face's labels, these labels are already shifted by one position. The last label is therefore always kNoTarget.
 struct Sample {
   std::vector<int32_t> ids, labels;  // [N] each
 };
@@ -87,7 +87,7 @@ struct EncodedRow {
 //
 // The pieces of a plain text have no gap and no overlap, and only the first one begins with BOS. Each piece has
 // max_length tokens, except the last one, which has the remaining tokens. If only one token would remain and max_length
-// is above 2, the piece before the last one also leaves its last token to the last piece.
+// is above 2, the last piece gets two tokens, and the piece before it has max_length - 1 tokens.
 //
 // Objective::separate: the ids are the prompt's tokens. The unshifted labels have the same length, and end with the
 // answer's tokens. If the answer is longer than the prompt, only the last tokens of the answer are used. The labels are

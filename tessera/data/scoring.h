@@ -12,10 +12,10 @@ enum class Scoring {
   // The evaluation of SQuAD v1.1. Converts to lower case, removes ASCII punctuation, then the words a, an and the.
   // Takes the best score over all references. For F1, a word that occurs n times in both texts counts n times.
   official,
-  // As in the tables of a Python workshop. The order of steps and the formula of F1 differ from `official`. Converts to
-  // lower case, then removes the words a, an and the, then punctuation ("a-b" becomes "b", but "a_b" becomes "ab").
-  // Only the first reference counts. For F1, each common word counts once, even if it is repeated. Precision and recall
-  // still divide by the number of all words of a text, including repeated words.
+  // As in the tables of a Python workshop (docs/workshop.md). The order of steps and the formula of F1 differ from
+  // `official`. Converts to lower case, then removes the words a, an and the, then punctuation ("a-b" becomes "b", but
+  // "a_b" becomes "ab"). Only the first reference counts. For F1, each common word counts once, even if it is repeated.
+  // Precision and recall still divide by the number of all words of a text, including repeated words.
   workshop,
 };
 
@@ -28,8 +28,8 @@ std::vector<std::string> normalized_words(std::string_view text, Scoring scoring
 double exact_match(std::string_view prediction, std::span<const std::string> references,
                    Scoring scoring = Scoring::official);
 
-// The harmonic mean of precision and recall over words, in [0, 1]: the best of the references that count. 0 if no word
-// is common, also if both sides have no words. Needs at least one reference.
+// The harmonic mean of precision and recall over words, in [0, 1]: the best value over the references that count. 0 if
+// no word is common, also if both sides have no words. Needs at least one reference.
 double f1(std::string_view prediction, std::span<const std::string> references, Scoring scoring = Scoring::official);
 
 }  // namespace tessera

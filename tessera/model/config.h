@@ -46,7 +46,7 @@ struct ModelConfig {
   int64_t head_dim() const { return head_channels > 0 ? head_channels : hidden_size / num_heads; }
   int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
   int64_t attention_channels() const { return num_heads * head_dim(); }  // H·D
-  int64_t kv_channels() const { return kv_heads() * head_dim(); }        // K·D; a row in the cache of keys is as long
+  int64_t kv_channels() const { return kv_heads() * head_dim(); }        // K·D; also the row length of the key cache
   int64_t window_of(int64_t layer) const {
     const bool slides = sliding_layers.empty() || sliding_layers[static_cast<size_t>(layer)];
     return slides ? sliding_window : 0;

@@ -26,9 +26,9 @@ inline std::string in_words(const Json& value) {
   return text.size() <= 80 ? text : fmt::format("a text of {} bytes", text.size());
 }
 
-// Reads typed values from one JSON object. Several keys are alternatives: the first one that is present and not null
-// counts. If there is no such key, the functions return `fallback`. integer() throws an error instead if
-// `fallback` is negative. Errors name key and value.
+// Reads typed values from one JSON object. If a function takes several keys, they are alternatives: the first key that
+// is present and not null counts. If there is no such key, the function returns `fallback`. Exception: integer() throws
+// an error if `fallback` is negative. Errors name key and value.
 class ConfigReader {
  public:
   ConfigReader(const Json& json, const std::string& where) : json_(json), where_(where) {}

@@ -32,8 +32,9 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
 // tiles of a matrix product.
 //
 // More rows can give smaller chunks: `most` rows are one chunk, but one row more makes two chunks of half the size. If
-// a frame stands for smaller batches too, the function therefore returns the largest chunk of any of these batches.
-// This value never shrinks when `num_rows` or the height of the stack grows.
+// the memory of this frame must also be enough for all smaller batches (stands_for_smaller), the function therefore
+// returns the largest chunk of any of these batches. This value never shrinks when `num_rows` or the height of the
+// stack grows.
 int64_t Head::chunk_rows(const Frame& f, int64_t num_rows) const {
   constexpr int64_t kTileRows = 128;
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));

@@ -30,8 +30,8 @@ class Head {
   // Adds the summed cross-entropy of the batch's targets to loss [1] f64, from x [N, C]. Processes only rows with loss,
   // in chunks. The logits [N, V] never exist at once.
   void loss(Frame& frame, const ParameterViews& p, View x, View loss) const;
-  // Adds to loss in the same way. Also computes d_x [N, C], and adds the gradients of the parameters to g. All these
-  // gradients are those of `scale` times the loss.
+  // Adds to loss as loss() does. Also computes d_x [N, C], and adds the gradients of the parameters to g. d_x and the
+  // gradients that are added to g belong to `scale` times the loss.
   void loss_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, double scale, View loss,
                      View d_x) const;
   // Writes to ids [M] i32 the most likely next token after each of the rows x [M, C].

@@ -2,7 +2,8 @@
 
 namespace tessera {
 
-// Places a tensor after the last placed one. Returns the end of the gap after it, in elements from the start.
+// Places a tensor after the tensor that was placed last. Returns the end of the gap after the new tensor, in elements
+// from the start of the flat buffer.
 int64_t ParameterTable::append(ParameterSpec& spec) {
   spec.offset = spec.joined ? end_ : num_elems_;
   end_ = spec.offset + spec.shape.num_elems();

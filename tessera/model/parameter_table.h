@@ -70,7 +70,8 @@ struct ParameterViews {
     const int64_t offset = spec.trainable ? spec.offset : spec.offset - table->num_trainable();
     return {part.data + offset * static_cast<int64_t>(size_of(part.dtype)), part.dtype, spec.shape};
   }
-  // The rows of the tensors from `first` to `last` (inclusive) as one tensor. They must have no gaps between them.
+  // The rows of the tensors from `first` to `last` (inclusive) as one tensor. These tensors must have no gaps between
+  // them.
   View joined(ParameterTable::Handle first, ParameterTable::Handle last) const;
 };
 

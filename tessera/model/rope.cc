@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-// Divides low frequencies by the factor and keeps high frequencies. Interpolates between both values for the others.
+// Divides low frequencies by the factor and keeps high frequencies. For a frequency in between, interpolates between
+// the divided and the unchanged frequency.
 float llama3_scaled(const Rope& rope, float frequency) {
   // The turns that the channel pair makes over the context of pretraining.
   const double turns = rope.original_positions * double{frequency} / (2 * std::numbers::pi);

@@ -2,7 +2,8 @@
 // blocks, and a head. A tied head is a part of the root. A unit computes on one device with complete parameters. The
 // engine handles ranks and shards.
 //
-// Letters: B sequences, N tokens, C channels, H heads, V vocabulary, M rows with loss, P elements of a unit.
+// Letters: B sequences, N tokens, C channels, H heads, V vocabulary, M rows with loss, P elements of a unit. Row t of
+// an array [N, …] belongs to token t of the batch.
 #pragma once
 
 #include <array>
@@ -43,7 +44,7 @@ struct Frame {
   DType dtype;                           // of activations
   bool training = false;                 // enables dropout
   uint64_t dropout_seed = 0;             // of the run; masks still differ between updates, because row ids differ
-  bool fresh_gradients = false;          // the first product overwrites gradients of weights with decay
+  bool fresh_gradients = false;          // the first product into a gradient of a weight with decay overwrites it
   KvCache* cache = nullptr;              // set during generation
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
   int64_t head_chunk_bytes = 128 << 20;  // limit for the bytes of logits that exist at a time
@@ -93,7 +94,7 @@ void bias_gradients(Frame& frame, std::initializer_list<BiasGradient> gradients)
 // stack if `gradient` is empty.
 View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype);
 // The workspace of Kernels::attention_backward for N tokens: the memory of `unused`, a saved view whose contents are no
-// longer needed, or new space on the stack if that is too small.
+// longer needed, or new space on the stack if this memory is too small.
 View attention_workspace(Frame& frame, const AttentionShape& shape, int64_t num_tokens, View unused);
 // Like Kernels::layer_norm_backward, but d_weight or d_bias may be empty if the weight or bias is frozen.
 void norm_backward(Frame& frame, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,

@@ -9,8 +9,9 @@ namespace tessera {
 
 namespace {
 
-// What a rank sends to the others. On success: "+" and its text. On failure: one character and the message. The
-// character is "!" for damage, else the exit code.
+// The first character of what a rank sends to the others. On success it is "+", and the result of `work` follows. On
+// failure the error message follows, and the first character is "!" for a DamageError. For any other error it is the
+// exit code, counted from the character "0".
 constexpr char kSucceeded = '+', kDamage = '!';
 
 std::string outcome_of(const std::function<std::string()>& work) {

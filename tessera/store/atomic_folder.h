@@ -30,7 +30,8 @@ class AtomicFolder {
   std::filesystem::path path(std::string_view name) const;
   // Writes a small file. Throws RunError.
   void write_text(std::string_view name, std::string_view text) const;
-  // Syncs all files to the disk and gives the folder the target's name. Removes an earlier version. Throws RunError.
+  // Syncs all files to the disk and gives the folder the target's name. If the target existed, removes the old target.
+  // Throws RunError.
   void commit();
 
  private:
@@ -43,8 +44,9 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 
 // Removes temporary files and folders of AtomicFolder and write_file_atomically() in `parent` if their process was on
 // this host and is dead. If a process died while it replaced a folder, restores the old folder. Call it while no other
-// process works on the same folder. Files of other hosts stay, because this host cannot see whether their process is
-// alive. The exception is the process `gone`: its files are removed even if it was on another host. Throws RunError.
+// process works on the same folder. Temporary files that processes on other hosts created stay, because this host
+// cannot see whether these processes are alive. The exception is the process `gone`: its files are removed even if it
+// was on another host. Throws RunError.
 void remove_stale_temporaries(const std::filesystem::path& parent,
                               const std::optional<ProcessIdentity>& gone = std::nullopt);
 
@@ -57,8 +59,8 @@ void rename_folder(const std::filesystem::path& from, const std::filesystem::pat
 void remove_folder_atomically(const std::filesystem::path& folder);
 
 // Gives `source` the name of the existing folder `target`. First moves `target` to an ".old-" name;
-// remove_stale_temporaries() undoes this if the process dies in between. commit() needs this function if the file
-// system cannot exchange two names atomically. Returns the new path of the old folder. Throws RunError.
+// remove_stale_temporaries() undoes this if the process dies in between. AtomicFolder::commit() needs this function if
+// the file system cannot exchange two names atomically. Returns the new path of the old folder. Throws RunError.
 std::filesystem::path replace_by_moving_aside(const std::filesystem::path& source, const std::filesystem::path& target);
 
 }  // namespace tessera

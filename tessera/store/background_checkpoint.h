@@ -17,10 +17,11 @@ namespace tessera {
 
 class BackgroundCheckpoint {
  public:
-  // The copy is on `host`, a device of host memory. The first save allocates it, and later saves use it again if it is
-  // large enough. The copy belongs to Category::staging. Its size is the sum of the rank's ranges in bytes, each
-  // rounded up to Device::kAlignment. The writing thread has its own communicator, a duplicate of `world`. Therefore
-  // the constructor is collective. `host` must outlive this object.
+  // The copy of the checkpoint's data is on `host`, a device of host memory. The first save allocates its memory, and
+  // later saves use this memory again if it is large enough. The copy belongs to Category::staging. Its size is the sum
+  // of the sizes of this rank's ranges, each rounded up to a multiple of Device::kAlignment bytes. The writing thread
+  // has its own communicator, a duplicate of `world`. Therefore the constructor is collective. `host` must outlive this
+  // object.
   BackgroundCheckpoint(Device& host, Communicator& world);
   // Waits for the save in progress and drops its error. Call wait() first, unless the run has already failed.
   ~BackgroundCheckpoint() = default;
@@ -28,8 +29,9 @@ class BackgroundCheckpoint {
   BackgroundCheckpoint& operator=(const BackgroundCheckpoint&) = delete;
 
   // Waits for the previous save and throws its error. Then copies what `write_part` writes, starts a thread that runs
-  // write_checkpoint() on the copy, and returns. `pool` copies in parallel; the thread does not use it. Collective: all
-  // ranks have the same outcome. On a counting device, save() only allocates the copy.
+  // write_checkpoint() on the copy, and returns. The copying runs in parallel on `pool`; the new thread does not use
+  // `pool`. Collective: all ranks have the same outcome. If `host` is a counting device, save() only allocates the
+  // copy.
   void save(const std::filesystem::path& output_folder, int64_t step, const WritePart& write_part,
             ThreadPool* pool = nullptr);
   // Returns when the last save is on the disk on all ranks. If this save failed, throws its error; a second call does

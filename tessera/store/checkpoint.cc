@@ -48,7 +48,8 @@ void check_segment(const File& file, const FileSegment& segment) {
   }
 }
 
-// Checks this rank's part of the bytes: every file and every segment that begins in this part.
+// Divides the bytes of all files into one part per rank. Checks the sizes of the files, and the checksums of the
+// segments, that begin in this rank's part.
 void check_contents(const fs::path& folder, const Manifest& manifest, const Communicator& world, ThreadPool* pool) {
   uint64_t total_bytes = 0;
   for (const auto& file : manifest.files) total_bytes += file.bytes();

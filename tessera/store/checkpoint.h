@@ -25,8 +25,8 @@ class Checkpoint {
  public:
   // Collective: each rank checks a part of the bytes, and all ranks have the same outcome. Throws DamageError, which
   // names the missing or damaged file. Throws InputError: no such folder, another version, or different folders on
-  // different ranks. If something cannot be read, throws errors as File does. The second form is for a process without
-  // other ranks.
+  // different ranks. If something cannot be read, throws errors as File does. The form without `world` is for a process
+  // without other ranks.
   static Checkpoint open_verified(const std::filesystem::path& folder, Communicator& world, ThreadPool* pool = nullptr);
   static Checkpoint open_verified(const std::filesystem::path& folder, ThreadPool* pool = nullptr);
 
@@ -35,8 +35,9 @@ class Checkpoint {
   int world_size() const { return manifest_.world_size; }  // of the run that wrote the checkpoint
 
   // Copies any range of an array into `target`, from all files that contain elements of the range. `target` has the
-  // same number of elements and is in host memory. Converts between floating-point types. Not collective; one thread at
-  // a time. InputError: no such array, or another size.
+  // same number of elements and is in host memory. Converts between floating-point types. Not collective. Only one
+  // thread at a time may call it. InputError: the checkpoint has no such array, or the array does not have
+  // range.total_elems elements.
   void read_range(const ArrayRange& range, const View& target, ThreadPool* pool = nullptr) const;
   std::string text(std::string_view name) const;  // InputError: no such file in the checkpoint
   std::string trainer_state() const;              // the text "trainer_state.json"

@@ -69,7 +69,7 @@ class PartWriter final : public CheckpointPart {
   ThreadPool* const pool_;
   Manifest manifest_;
   std::vector<PlannedTensor> plan_;
-  std::optional<SafetensorsWriter> file_;  // created at the first write
+  std::optional<SafetensorsWriter> file_;  // created at the first write, or in finish()
 };
 
 }  // namespace

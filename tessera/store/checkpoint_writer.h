@@ -16,8 +16,8 @@
 
 namespace tessera {
 
-// Elements [begin, end) of a flat array of the complete run ("parameters/root", "optimizer.m/block.0", ...). Empty if
-// begin == end. Sizes do not depend on the number of ranks, because padding is not stored.
+// Elements [begin, end) of a flat array of the complete run ("parameters/root", "optimizer.m/block.0", ...). The range
+// is empty if begin == end. The size of an array does not depend on the number of ranks, because padding is not stored.
 struct ArrayRange {
   std::string name;
   int64_t total_elems = 0;
@@ -25,8 +25,8 @@ struct ArrayRange {
 };
 
 // Receives a rank's part of a checkpoint. The rank first declares all its ranges, at most one range of each array. Then
-// it writes the ranges in any order, each in one call or in consecutive pieces. Together the ranks must hold every
-// element of each array exactly once.
+// it writes the ranges in any order, each in one call or in consecutive pieces. The ranges of all ranks together must
+// contain every element of each array exactly once.
 class CheckpointPart {
  public:
   virtual ~CheckpointPart() = default;
@@ -40,7 +40,7 @@ class CheckpointPart {
 };
 using WritePart = std::function<void(CheckpointPart& part)>;
 
-// All ranks write checkpoint-<step> of the output folder together. All of them must see this folder. Collective.
+// All ranks together write checkpoint-<step> in the output folder, which must be visible to all ranks. Collective.
 //
 // `write_part` fills in this rank's part and must not communicate with `world`. Any failure on any rank (a full disk, a
 // lost permission, an exception of `write_part`) makes every rank throw the same error, which names the failed rank. In

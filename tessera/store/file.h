@@ -22,9 +22,9 @@ class File {
   static File open_to_read(const std::filesystem::path& path);
   // The same, but returns nullopt if the file does not exist.
   static std::optional<File> open_if_there(const std::filesystem::path& path);
-  // Creates a new file for `expected_bytes`. Reserves the space immediately if the file system supports it, so a full
-  // disk is found before the work. Throws RunError: exists already, not writable, no space. If there is not enough
-  // space to reserve, the new file is removed.
+  // Creates a new file for `expected_bytes`. Reserves the space immediately if the file system supports it. A full disk
+  // is then noticed before anything is written. Throws RunError: exists already, not writable, no space. If there is
+  // not enough space to reserve, the new file is removed.
   static File create_new(const std::filesystem::path& path, uint64_t expected_bytes);
   // Opens an existing file of `expected_bytes` for writing only. Several processes may write different bytes of it. The
   // file must already have its final size: otherwise an NFS client may write zeros around its own bytes, over the bytes

@@ -20,7 +20,8 @@ struct FolderOwner {
   double stale_after_s = 0;   // without a heartbeat for this time, other hosts consider the owner gone
 
   static FolderOwner self(double stale_after_s);
-  // One line of JSON with a unique token, and back. parse() returns nullopt for any other text.
+  // to_text() returns the owner as one line of JSON, with a new random token. parse() reads such a line, and returns
+  // nullopt for any other text.
   std::string to_text() const;
   static std::optional<FolderOwner> parse(const std::string& text);
 
@@ -35,7 +36,8 @@ struct OwnerFile {
   std::optional<FolderOwner> owner;  // nullopt: the text is incomplete
   int64_t heartbeat_ns = 0;          // the file's modification time
 };
-// Returns nullopt if there is no such file. Opens the file at each call, so a network file system asks its server.
+// Returns nullopt if there is no such file. Opens the file at each call, so that a network file system asks its server
+// for the current state.
 std::optional<OwnerFile> read_owner_file(const std::filesystem::path& path);
 
 // The current time of the file system's clock: the modification time of a new file next to `path`. Throws RunError.
@@ -45,11 +47,12 @@ int64_t file_system_now_ns(const std::filesystem::path& path);
 class OwnerWatch {
  public:
   enum class Verdict { alive, gone, unknown };
-  // An owner with a comparable process is alive if its process is alive, and gone otherwise. Any other owner is alive
-  // if its heartbeat changes while it is watched. Such an owner is gone if its last heartbeat is older than
-  // stale_after_s by the file system's clock. This heartbeat must also have been watched for one and a half heartbeat
-  // intervals without a change, which protects owners if clocks differ. If an owner file is incomplete and older than
-  // 30 s, its owner is gone. In all other cases, the verdict is unknown.
+  // If is_comparable_here() is true for the owner, the owner is alive if its process is alive, and gone otherwise. Any
+  // other owner is alive if its heartbeat changes while it is watched. It is gone only if both are true: by the file
+  // system's clock, its last heartbeat is older than stale_after_s, and this heartbeat has been watched for one and a
+  // half heartbeat intervals without a change. The second condition protects owners if clocks differ. If the text of an
+  // owner file is incomplete, its owner is gone as soon as the file is older than 30 s. In all other cases, the verdict
+  // is unknown.
   Verdict look(const OwnerFile& file, const std::filesystem::path& path);
   double age_s() const { return age_s_; }  // age of the heartbeat at the last look; 0 if that look did not use it
 

@@ -46,11 +46,12 @@ struct Manifest {
 std::string rank_file_name(int rank, int world_size);
 
 std::string manifest_text(const Manifest& manifest);
-// Parses a complete manifest, or one rank's part. In a part, the pieces need not cover the arrays. `where` names the
-// text in errors. Throws DamageError: the text was changed. Throws InputError: another version.
+// Parses a complete manifest, or one rank's part. In a rank's part, the pieces of an array need not cover the complete
+// array. `where` names the text in errors. Throws DamageError: the text was changed. Throws InputError: another
+// version.
 Manifest parse_manifest(const std::string& text, const std::string& where);
 // Combines the parts of all ranks into the manifest. Throws RunError: the pieces of an array leave a hole or overlap,
-// or the ranks disagree on its size or type.
+// or the ranks disagree on the size or the type of an array.
 Manifest merge_manifests(std::vector<Manifest> parts);
 // Reads and parses a complete manifest. Throws as parse_manifest() does. Also throws DamageError: the file is missing,
 // or pieces do not cover the arrays. Throws other errors as File does.

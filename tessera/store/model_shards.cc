@@ -13,12 +13,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Elements that one thread writes at a time: large compared with the cost of a task, and small enough for all threads
-// to share a tensor.
+// Number of elements that one task writes. Writing them takes much longer than starting a task. A large tensor still
+// gives enough tasks for all threads.
 constexpr int64_t kTaskElems = 2 << 20;
 
-// Files that a writer has open at a time. Tensors come almost in the order of the files, so more open files would not
-// help.
+// The most files that a writer has open at a time. It writes the tensors almost in the order of the files, so more open
+// files would not help.
 constexpr size_t kMaxOpenFiles = 8;
 
 uint64_t tensor_bytes(const PlannedTensor& tensor) {

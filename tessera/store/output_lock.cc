@@ -4,7 +4,7 @@
 //   2. This run reads the old owner file again. If the file has changed, the run removes the marker and gives up this
 //      attempt. Only the run that created the marker may replace the owner file.
 //   3. The run renames the marker over the old owner file.
-// A marker whose creator is gone is removed first.
+// If step 1 fails because of a marker whose creator is gone, the run removes this marker and starts again.
 #include "tessera/store/output_lock.h"
 
 #include <fcntl.h>

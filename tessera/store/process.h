@@ -20,7 +20,7 @@ struct ProcessIdentity {
   static std::optional<ProcessIdentity> parse(std::string_view text);
 
   bool is_on_this_host() const;
-  // Whether the process is alive. Always false if it is on another host, because this host cannot know it.
+  // Whether the process is alive. Always false for a process on another host, because this host cannot see it.
   bool is_alive_here() const;
   bool operator==(const ProcessIdentity&) const = default;
 };

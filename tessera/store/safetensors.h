@@ -60,7 +60,7 @@ class SafetensorsFile {
   // Returns a tensor that can be read. Throws InputError: absent, a type that Tessera does not read, or more than 4
   // dimensions.
   const TensorInfo& get(std::string_view name) const;
-  // The mapped bytes of a tensor. They may not be aligned to their type.
+  // The mapped bytes of a tensor. Their address is not always aligned to the tensor's type.
   const std::byte* data(const TensorInfo& info) const { return mapping_ + header_.data_begin + info.begin; }
 
   // Copies a complete tensor into `target` (same number of elements, host memory). Converts between floating-point
@@ -125,9 +125,9 @@ class SafetensorsWriter {
   // `values` have the planned type, or another floating-point type that is converted through buffers of fixed size.
   // Large pieces are written in parallel if a pool is given. Throws RunError.
   void write(std::string_view name, const View& values, ThreadPool* pool = nullptr);
-  // Call it when every tensor is written. Waits until the file is on the disk. Returns the checksums of the header and
-  // of each tensor. A large tensor has several segments. The checksums are computed from the bytes as written. Throws
-  // RunError.
+  // Call it when every tensor is written. Waits until the file is on the disk. Returns the segments of the file with
+  // their checksums: one segment for the header, one for each small tensor, and several for each large tensor. The
+  // checksums are computed from the bytes as written. Throws RunError.
   std::vector<FileSegment> finish();
 
  private:

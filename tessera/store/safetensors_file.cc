@@ -17,10 +17,11 @@ namespace tessera {
 
 namespace {
 
-// Bytes that one task reads: large compared with the cost of mapping, and small compared with memory.
+// Number of bytes that one task reads. Reading them takes much longer than mapping them, and all tasks together need
+// little memory.
 constexpr int64_t kChunkBytes = 4 << 20;
 
-// Converts from an address that may not be aligned to its type, through a small aligned buffer.
+// Converts elements whose address is not always aligned to their type, through a small aligned buffer.
 void convert_unaligned(const std::byte* source, DType source_dtype, std::byte* target, DType target_dtype,
                        int64_t num_elems) {
   alignas(8) std::byte buffer[16 << 10];
@@ -165,8 +166,8 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   madvise(pages, span, MADV_DONTNEED);
 }
 
-// Throws if the copied elements contain NaN or infinity. `target` contains the converted elements from `source` on.
-// `source` points to element `elem_begin` of the tensor.
+// Throws if the copied elements contain NaN or infinity. `target` contains the elements that were converted from
+// `source`. `source` points to element `elem_begin` of the tensor.
 void SafetensorsFile::check_finite(const TensorInfo& info, int64_t elem_begin, const std::byte* source,
                                    const View& target) const {
   const int64_t found = find_non_finite(target);

@@ -29,8 +29,8 @@ constexpr std::array kDTypeEntries = std::to_array<DTypeEntry>({
     {"F4", 4, {}},           {"C64", 64, {}},
 });
 
-// Receives the events of the JSON parser. It checks what may come next, so a hostile header cannot build a tree in
-// memory.
+// Receives the events of the JSON parser and checks each event immediately. It builds no tree of the JSON, so a hostile
+// header cannot fill the memory.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(SafetensorsHeader& header, const std::string& where) : header_(header), where_(where) {}

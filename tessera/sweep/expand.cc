@@ -242,7 +242,8 @@ class Expansion {
     return setting->name == "nproc" ? std::max<int64_t>(result, 1) : result;
   }
 
-  // Finds the settings of [matrix], [[run]] and repeats that do not have the same value in all runs.
+  // Finds the settings that do not have the same value in all runs, among the settings of [matrix] and [[run]] and,
+  // with `repeats`, the seed.
   void find_differing() {
     std::vector<const Setting*> candidates;
     const auto consider = [&](const Setting* setting) {

@@ -25,7 +25,7 @@ namespace tessera {
 // In memory that all ranks of the group share. Zero at first.
 struct alignas(128) DirectCollectives::RankState {
   std::atomic<uint32_t> step;      // the word that peers sleep on
-  std::atomic<uint32_t> sleepers;  // peers that may be asleep on it
+  std::atomic<uint32_t> sleepers;  // peers that may sleep on `step`
   std::atomic<uint32_t> left;      // this rank's object has failed or is gone
   pid_t pid;
   uint64_t address;  // of the array of `call`; peers may read `address` and `call` while step is posted or reduced

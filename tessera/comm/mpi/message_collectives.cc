@@ -53,7 +53,8 @@ MPI_Request* MessageCollectives::Pending::add(int peer) {
 MessageCollectives::Pending::~Pending() {
   for (MPI_Request& request : requests) {
     if (request == MPI_REQUEST_NULL) continue;
-    // Open MPI cannot cancel sends. A peer that still receives one gets the memory's current contents, and fails too.
+    // Open MPI cannot cancel sends. A peer that still receives such a message gets the memory's current contents. This
+    // peer fails too.
     MPI_Cancel(&request);
     MPI_Request_free(&request);
   }

@@ -20,7 +20,8 @@ bool all_agree(MPI_Comm comm, bool mine) {
 }
 
 // The process that started all ranks of `comm`, directly or through other processes. Ranks of different nodes have no
-// such process, or find a matching id by chance. That is harmless, because they share no pages.
+// such process. They may find a matching process id by chance. This is harmless, because ranks of different nodes share
+// no pages.
 pid_t find_launcher_of(MPI_Comm comm, int size) {
   constexpr int kLongest = 64;
   std::vector<pid_t> mine = ancestors();

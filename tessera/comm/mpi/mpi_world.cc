@@ -184,8 +184,8 @@ class MpiWorld final : private MpiLibrary, public World {
     const bool reports = options_.board.empty() && board_->claim_report();
     if (reports && report) report(account(lost));
     if (!reports && options_.board.empty()) sleep_ms(1000);  // mpirun must not kill the rank that reports
-    // MPI_Abort would make Hydra kill the other ranks immediately. They may be about to release the output folder, and
-    // the launcher gives them time for this.
+    // MPI_Abort would make Hydra (the mpirun of MPICH) kill the other ranks immediately. These ranks may be about to
+    // release the output folder. The launcher gives them time for this.
     if (!options_.board.empty() && !mpirun_ends_ranks(mpi_flavour())) std::_Exit(static_cast<int>(code));
     end_all(code);
   }

@@ -25,7 +25,7 @@ ncclDataType_t type_of(DType dtype) {
       return ncclBfloat16;
     case DType::f16_rest:
     case DType::bf16_rest:
-      return ncclFloat16;  // rests are only copied, never summed
+      return ncclFloat16;  // bits of f32 masters that 16-bit parameters do not hold: only copied, never summed
     case DType::i64:
       return ncclInt64;
     case DType::i32:

@@ -47,7 +47,7 @@ struct NetPairResult {
   NetResult result;
 };
 
-// Runs the test between all pairs of units; pairs without a common unit run at the same time. `units`: the unit of each
+// Runs the test between all pairs of units; pairs that share no unit run at the same time. `units`: the unit of each
 // rank, numbered from 0 (the rank's node, or the rank's own number). A pair is a group of all ranks of both units. The
 // result is the same on all ranks, ordered by first and second. Collective.
 std::vector<NetPairResult> run_pair_tests(Communicator& world, Device& device, Buffer& buffer, const NetTest& test,
