@@ -10,8 +10,9 @@ namespace tessera {
 
 enum class Category : uint8_t {
   parameters,     // this rank's kept parameters, in the type of the computation
-  master,         // the rests of f32 masters (base/dtype.h); also the optimizer's own copy of the parameters, if the
-                  // optimizer is on another tier (device, host or file) than `parameters`
+  master,         // the bits of the f32 masters that the 16-bit parameters do not hold (base/dtype.h); also the
+                  // optimizer's own copy of the parameters, if the optimizer is on another tier (device, host or
+                  // file) than `parameters`
   gradients,      // sums over a step
   optimizer,      // AdamW's moments
   gathered,       // parameters of complete units (such as blocks) while they are needed, and gradients of
@@ -54,7 +55,8 @@ class Ledger {
  public:
   void add(Category category, int64_t bytes);
   void remove(Category category, int64_t bytes);
-  void enter(Phase phase);  // the phase's peaks are at least the bytes held now
+  // Starts a phase. Raises the phase's peaks to the bytes held now, if they are lower.
+  void enter(Phase phase);
 
   int64_t current(Category category) const { return current_[index(category)]; }
   int64_t current_total() const { return total_; }
