@@ -119,7 +119,7 @@ class Nettest(CliTest):
         self.fails(USAGE, "--sizes: must be an amount of bytes", *two, "--sizes", "8Q")
         self.fails(USAGE, "--sizes: contradicts min_bytes and max_bytes", *two, "--sizes", "8K", "--max-bytes", "1M")
         self.fails(USAGE, "--min-bytes: 2MiB is greater than max_bytes 1MiB", *two, "--min-bytes", "2M", "--max-bytes", "1M")
-        self.fails(OUT_OF_MEMORY, "--sizes: a message of ", *two, "--sizes", "900T")
+        self.fails(OUT_OF_MEMORY, "--sizes: the buffer for the messages needs 900 TiB", *two, "--sizes", "900T")
         code, _, err = self.run_tessera(*two, "--sizes", "900T", "--workshop-exit-codes")
         self.assertEqual(code, NO_RESULT, err)
 
