@@ -47,7 +47,7 @@ class UnitParameters {
     Buffer buffer;
     int64_t unit = -1;  // the unit whose parameters it holds
     bool acquired = false;
-    Event ready, free;  // after the gathering; after the slot's last reader
+    Event ready, free;  // ready: after the gathering; free: after the slot's last reader
     uint64_t released_at = 0;
   };
 

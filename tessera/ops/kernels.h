@@ -113,7 +113,7 @@ struct AdamWStep {
   AdamWWrites writes = AdamWWrites::all;
   // Stochastic rounding of bf16 states (stochastic_rounding.h).
   uint64_t seed = 0;
-  int64_t number = 1;      // of the update, from 1
+  int64_t number = 1;      // of the update; the first update has number 1
   int64_t first_elem = 0;  // element of the model at which the arrays begin
 };
 

@@ -21,7 +21,7 @@ struct CudaInfo {
   std::string toolkit;                  // version of the build's toolkit, "13.0"
   std::string architectures;            // the GPU architectures that it was compiled for, "80 90"
   bool has_driver = false;              // the machine has NVIDIA's driver, of any version
-  std::string problem;                  // why no device is visible; empty if one is
+  std::string problem;                  // why no device is visible; empty if at least one is visible
   std::vector<CudaDeviceInfo> devices;  // visible under CUDA_VISIBLE_DEVICES, in the order of their ordinals
 };
 

@@ -10,7 +10,7 @@ namespace tessera::cuda {
 // The thread that puts work on the stream normally passes the work to CUDA immediately. If the work must first wait for
 // the host (an event of a host thread, or host code), the stream's own thread takes over. It waits, runs the host code
 // and passes later work to CUDA, until no work is left in its queue. Other code can wait for an event of this stream
-// even if the own thread has not recorded the event yet.
+// even if its thread has not recorded the event yet.
 class CudaStream final : public Stream {
  public:
   // in_caller: the stream has no thread. The caller waits and runs host code itself. The compute stream works this way,
@@ -35,7 +35,7 @@ class CudaStream final : public Stream {
 
   const int ordinal_;
   cudaStream_t stream_ = nullptr;
-  std::unique_ptr<Stream> issuer_;  // its own thread, or null
+  std::unique_ptr<Stream> issuer_;  // the stream's own thread, or null
 };
 
 }  // namespace tessera::cuda
