@@ -106,7 +106,9 @@ class Finished(Continued):
         words = ["--lr", "2e-2", "--overwrite"]
         process = self.start("out", *words, "--epochs", "1000", "--save-strategy", "no", job=RUN)
         self.assertTrue(self.wait_for_lines("out", 1, process))
-        while "overwritten-run" not in os.listdir(self.path("out")) or self.num_lines("out") < 3:
+        # Waits until the earlier run has moved completely: before that, the lines are those of the earlier run.
+        earlier, moved = {name.split("/")[0] for name in self.before}, self.path("out", "overwritten-run")
+        while not (os.path.isdir(moved) and earlier <= set(os.listdir(moved)) and self.num_lines("out") >= 3):
             self.assertIsNone(process.poll())
         process.send_signal(signal.SIGKILL)
         process.wait()
