@@ -36,7 +36,9 @@ EngineContext Engine::make_context(const EnginePlace& place, const Model& model,
   return {place.device,
           place.host,
           ops,
-          own_host_ops ? *own_host_ops : ops,
+          own_host_ops                  ? own_host_ops.get()
+          : place.device.host_visible() ? &ops
+                                        : nullptr,
           RankGroups(place.world, plan),
           plan,
           model,

@@ -39,7 +39,7 @@ struct EngineContext {
   Device& device;
   Device& host;  // memory of the host tier, with its own ledger even if the device is the CPU
   Kernels& ops;
-  Kernels& host_ops;  // for host memory; without offloading, the device's kernels
+  Kernels* host_ops;  // for host memory; null if nothing is offloaded and the device cannot access host memory
   RankGroups ranks;
   ShardPlan plan;
   const Model& model;

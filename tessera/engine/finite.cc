@@ -24,7 +24,7 @@ double Engine::sum_of_squared_parameters(int64_t unit) {
   }
   const View sum{reinterpret_cast<std::byte*>(&result), DType::f64, {1}};
   save_array(arrays, unit, range, first,
-             [&](ElemRange, View part) { context_.host_ops.add_sum_of_squares(part, sum); });
+             [&](ElemRange, View part) { context_.host_ops->add_sum_of_squares(part, sum); });
   return result;
 }
 

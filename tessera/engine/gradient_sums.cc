@@ -165,7 +165,7 @@ void UnitGradients::sum_piece(const Transfer& transfer, int64_t i) {
   Stream& host = *context_.streams.host;
   PieceBuffers& buffers = buffers_of(transfer, i);
   host.wait(buffers.ready);
-  host.run([&ops = context_.host_ops, incoming = incoming_piece(transfer, i), sums = summed_piece(transfer, i),
+  host.run([&ops = *context_.host_ops, incoming = incoming_piece(transfer, i), sums = summed_piece(transfer, i),
             adds = transfer.adds] {
     if (adds) {
       ops.add(incoming, sums);

@@ -118,13 +118,13 @@ double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
     fetch_gradient(all[i], buffers);
     buffers.ready = copy.record();
   };
-  host.run([&ops = context_.host_ops, sum] { ops.fill(sum, 0); });
+  host.run([&ops = *context_.host_ops, sum] { ops.fill(sum, 0); });
   fetch_one(0);
   for (size_t i = 0; i < all.size(); ++i) {
     fetch_one(i + 1);
     PieceBuffers& buffers = piece_buffers_[i % piece_buffers_.size()];
     host.wait(staged ? buffers.ready : gradients_.complete(all[i].unit, all[i].last));
-    host.run([&ops = context_.host_ops, values = gradient_in(buffers, all[i]), sum] {
+    host.run([&ops = *context_.host_ops, values = gradient_in(buffers, all[i]), sum] {
       ops.add_sum_of_squares(values, sum);
     });
     buffers.free = host.record();
@@ -196,7 +196,7 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
 // memory, and one backward per step. With several micro-batches, the first backward of the next step would wait for all
 // late moments. The time until then is too short to write them.
 bool UnitOptimizer::may_be_late() const {
-  return context_.host_ops.can_split_adamw() && m_.tier() == Tier::host && gradients_.tier() != Tier::file &&
+  return context_.host_ops->can_split_adamw() && m_.tier() == Tier::host && gradients_.tier() != Tier::file &&
          gradients_.one_micro_batch();
 }
 
@@ -295,7 +295,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   const View gradient = gradient_in(buffers, piece);
   if (piece.writes == AdamWWrites::moments) {
     host.wait(buffers.ready);
-    host.run([&ops = context_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
+    host.run([&ops = *context_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
       ops.adamw({}, {}, gradient, m, v, own_step);
     });
     Event done = host.record();
@@ -305,7 +305,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   const View rest = rest_.empty() ? View{} : staged_or(buffers.rest, rest_, piece.first);
   host.wait(buffers.ready);
   host.wait(buffers.free);
-  host.run([&ops = context_.host_ops, p, rest, gradient, m, v, own_step = step_of(step, piece)] {
+  host.run([&ops = *context_.host_ops, p, rest, gradient, m, v, own_step = step_of(step, piece)] {
     ops.adamw(p, rest, gradient, m, v, own_step);
   });
   copy.wait(host.record());

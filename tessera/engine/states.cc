@@ -110,7 +110,7 @@ void Engine::join_masters(int64_t unit, int64_t first, View masters) {
       };
       const View narrow_part = part(narrow, first_of_narrow, narrow_buffer), rest_part = part(rest, first, rest_buffer);
       context_.streams.copy->synchronize();
-      context_.host_ops.join(narrow_part, rest_part, masters.rows(at, last));
+      context_.host_ops->join(narrow_part, rest_part, masters.rows(at, last));
     }
     return;
   }
@@ -159,7 +159,7 @@ void Engine::save_frozen(int64_t unit, ElemRange range, const Write& write) {
     for (int64_t at = 0; at < from.num_elems(); at += most) {
       const int64_t last = std::min(at + most, from.num_elems());
       const View wide = buffer.view({last - at}, dtype);
-      context_.host_ops.convert(from.rows(at, last), wide);
+      convert(from.rows(at, last).data, from.dtype, wide.data, dtype, static_cast<size_t>(last - at));
       write({part.begin + at, part.begin + last}, wide);
     }
   });

@@ -156,6 +156,9 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithFrozenParameters) {
   }
   check(some_cases(25, 23), {}, 1, false, "qwen3", {"embed*", "layers.0.*"});
   check(some_cases(25, 24), {}, kMicroBatches, true, "qwen3", {"*[qkv]_proj.*", "*norm.weight"});
+  EngineOptions sixteen_bits;  // nothing is offloaded, so a GPU's engine has no kernels for host memory
+  sixteen_bits.dtype = DType::f16;
+  check({all_cases()[0]}, sixteen_bits, 1, true, "bloom", {"h.1.*"});
 }
 
 // The order of gathering does not change results. This holds for every tier of the parameters.
