@@ -7,7 +7,7 @@
 namespace tessera::testing {
 namespace {
 
-constexpr int64_t kTail = 96;  // the number of last rows that are computed again
+constexpr int64_t kTail = 400;  // the number of last rows that are computed again
 constexpr int64_t k2G = int64_t{1} << 31;
 
 // Arrays on the GPU that a test frees at its end.

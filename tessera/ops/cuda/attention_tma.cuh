@@ -94,6 +94,21 @@ __device__ inline void release(Barrier* barrier) {
   if (threadIdx.x % kWarp == 0) arrive(barrier);
 }
 
+// Returns the task that the producer announced. Lane 0 reads it for its warp, because lane 0 also arrives at the
+// barrier that lets the producer overwrite it.
+template <typename Task>
+__device__ inline Task read_task(const Task& announced) {
+  constexpr int kWords = sizeof(Task) / sizeof(int);
+  static_assert(sizeof(Task) == kWords * sizeof(int));
+  int words[kWords] = {};
+  if (threadIdx.x % kWarp == 0) memcpy(words, &announced, sizeof(Task));
+#pragma unroll
+  for (int& word : words) word = __shfl_sync(kAllLanes, word, 0);
+  Task task;
+  memcpy(&task, words, sizeof(Task));
+  return task;
+}
+
 // Starts c = left·rightᵀ for 64 rows of `left` from `row` on and all kN rows of `right`.
 template <typename T, int kRows, int kN, int kColumns>
 __device__ inline void start_transposed(Accumulator<kN>& c, const HeadTile<T, kRows, kColumns>& left, int row,

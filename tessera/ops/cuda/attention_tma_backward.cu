@@ -88,7 +88,7 @@ template <typename T, int kColumns, typename Body>
 __device__ inline void for_each_taken_task(Shared<T, kColumns>& shared, const Body& body) {
   for (int tasks = 0;; ++tasks) {
     wait_for(&shared.own_full, tasks & 1);
-    const Task task = shared.task;
+    const Task task = read_task(shared.task);
     if (task.head < 0) return;
     body(task);
   }
@@ -215,7 +215,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
           d_q.at[n][2] += sum.z;
           d_q.at[n][3] += sum.w;
         }
-        release(&shared.sums_empty);
+        arrive(&shared.sums_empty);
       }
       const int query = q0 + warp * 16, column = group * kOwnColumns;
       store_product(d_q, own_space, 16 * 64, heads.query(at.d_qkv, task.begin + query, task.head + member) + column,
@@ -232,7 +232,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
       Accumulator<kQueries> s, d_p;
       start_transposed(s, shared.k, group * 64, shared.q[now]);
       wait_for_products<1>(d_k, d_v);  // the previous block's sums: p's registers are needed now
-      if (held >= 0) release(&shared.empty[held]);
+      if (held >= 0) arrive(&shared.empty[held]);
       held = now;
       start_transposed(d_p, shared.v, group * 64, shared.d_o[now]);
       wait_for_products<1>(s);
@@ -292,7 +292,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
       previous_q0 = q0;
     });
     wait_for_products<0>(d_k, d_v);
-    release(&shared.empty[held]);
+    arrive(&shared.empty[held]);
     Accumulator<kOwnColumns> d_q;
     start_previous(d_q);
     wait_for_products<0>(d_q);
@@ -341,11 +341,13 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<Shared<T, kColumns>*>(memory);
   if (threadIdx.x == 0) {
+    // At `empty` and `sums_empty` all lanes arrive, because all lanes read. If only one arrived after a __syncwarp,
+    // compute-sanitizer's racecheck would report a race of the others.
     init_barrier(&shared.own_full, 1);
     init_barrier(&shared.own_empty, kConsumerWarps + 3);  // and the producer's warps that read the task
     for (int stage = 0; stage < kStages; ++stage) {
       init_barrier(&shared.full[stage], 1 + kWarp);
-      init_barrier(&shared.empty[stage], kConsumerWarps);
+      init_barrier(&shared.empty[stage], kConsumers * kGroupThreads);
     }
     for (int i = 0; i < 2; ++i) {
       init_barrier(&shared.d_s_full[i], kConsumerWarps);
@@ -354,7 +356,7 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
     }
     init_barrier(&shared.d_q_empty, 1);
     init_barrier(&shared.sums_full, 1);
-    init_barrier(&shared.sums_empty, kConsumerWarps);
+    init_barrier(&shared.sums_empty, kConsumers * kGroupThreads);
     publish_barriers();
   }
   __syncthreads();

@@ -132,7 +132,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Heads& heads, 
 
   for (int tasks = 0, count = 0;; ++tasks) {
     wait_for(&shared.q_full, tasks & 1);
-    const Task task = shared.task;
+    const Task task = read_task(shared.task);
     if (task.head < 0) return;
     const int q0 = task.index * kTaskRows, first_row = q0 + own_row, first_block = heads.first_block(q0, kKeys);
     const Scores scores(scale, heads.slope(task.head));
