@@ -73,8 +73,8 @@ struct RowBlock {
 };
 
 // Each sequence is divided into blocks of `rows` rows. The blocks of all sequences are numbered together, from 0. Finds
-// block `number`. All lanes of a warp must call it. The host does not know the lengths of the sequences, so a launch has
-// thread blocks for the maximum number of blocks, num_blocks(). For the excess thread blocks, `found` is false.
+// block `number`. All lanes of a warp must call it. `starts` is in device memory, so the host does not know the number
+// of blocks. A launch has thread blocks for the maximum, num_blocks(). `found` is false for the excess thread blocks.
 __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int before = 0;
