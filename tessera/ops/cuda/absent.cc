@@ -1,5 +1,5 @@
-// Replaces the CUDA kernels in a build without CUDA. Such a build creates no CUDA devices, so
-// make_cuda_kernels() never runs.
+// Replaces the CUDA kernels in a build without CUDA. Such a build creates no CUDA devices, so make_cuda_kernels() never
+// runs.
 #include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera {

@@ -60,6 +60,8 @@ __global__ void convert_kernel(const From* __restrict__ from, To* __restrict__ t
       [&](int64_t i) { to[i] = from_acc<To>(to_acc(from[i])); });
 }
 
+// x = the f32 values that were rounded to 16 bits. `narrow` has the rounded values, and `rest` has the parts that the
+// rounding lost (base/dtype.h).
 template <typename Rest>
 __global__ void join_kernel(const Narrow<Rest>* __restrict__ narrow, const Rest* __restrict__ rest,
                             float* __restrict__ x, int64_t count) {
@@ -132,7 +134,7 @@ __global__ void add_sums_kernel(const double* __restrict__ sums, int count, doub
 }
 
 // Adds Σ (word + 1) · (an odd number computed from the word's index) to *sum, modulo 2^64, over the array's 16-bit
-// words. The threads add in any order, and the sum of integers is always the same.
+// words. The sum of integers is the same in every order, so the threads may add in any order.
 __global__ void hash_kernel(const uint16_t* __restrict__ x, int64_t count, unsigned long long* sum) {
   unsigned long long mine = 0;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;

@@ -1,7 +1,7 @@
 // Attention backward on tensor cores. One kernel computes gradients of queries: it sums them over blocks of keys. A
-// second kernel computes gradients of keys and values: it sums them over blocks of queries. Both kernels compute the
-// scores S, which takes more time than to compute them once. In return, each gradient belongs to one thread block, so
-// the order of all additions is fixed.
+// second kernel computes gradients of keys and values: it sums them over blocks of queries. The scores S are
+// therefore computed twice. In return, each gradient belongs to one thread block, so the order of all additions is
+// fixed.
 //   P = exp(S − log_sum_exp);  dP = d_o·vᵀ;  dS = P∘(dP − delta)/√D;  d_q = dS·k;  d_k = dSᵀ·q;  d_v = Pᵀ·d_o
 // delta = Σ d_o∘o over a head's elements, for each query. Dropout multiplies dP by its mask, and also the Pᵀ of d_v. It
 // does not change the P of dS. mma.cuh or wgmma.cuh computes the matrix products.
@@ -36,9 +36,9 @@ struct BackwardArrays {
   float scale;
 };
 
-// The arrays of a thread block in shared memory. `own` are up to three tiles of the block's own rows. `passing` are two
-// tiles that are loaded again and again: keys and values, or queries and d_o. Each passing tile has space for two
-// stages. One stage is loaded while the thread block computes with the other stage.
+// The arrays of a thread block in shared memory. `own` are the tiles of the thread block's own rows: q, d_o and o, or k
+// and v. `passing` are two tiles that are loaded again for each block of rows: k and v, or q and d_o. Each passing tile
+// has space for two stages. One stage is loaded while the thread block computes with the other stage.
 template <typename Products>
 struct BackwardTiles {
   using T = typename Products::Element;

@@ -42,8 +42,8 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
     }
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-    // With a window, a query may see no key of the first blocks. Its maximum score is then −∞, and −∞ − (−∞) would be
-    // NaN.
+    // With a window, a query may see no key of the first blocks that are loaded. Its maximum score is then −∞, and
+    // −∞ − (−∞) would be NaN.
     const float origin = most == kHidden ? 0.0f : most;
     const float correction = fast_exp2(softmax.maximum[half] - origin);
     float sum = softmax.sum[half] * correction;

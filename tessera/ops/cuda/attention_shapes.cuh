@@ -9,7 +9,7 @@
 
 namespace tessera::cuda {
 
-// Describes qkv [N, W] or its gradient, and o [N, C]. Passed to kernels by value.
+// The layout of qkv [N, W], of its gradient, and of o [N, C]. Kernels receive it by value.
 struct Heads {
   int num_heads, head_dim, channels;  // channels of o
   int num_kv_heads, group;            // group: query heads per head of keys and values

@@ -88,7 +88,8 @@ __device__ inline void multiply_transposed(const float* a, const float* b, float
   }
 }
 
-// Stores the group's rows of probabilities, or of gradients of scores, where all threads of the group can read them.
+// Stores the group's rows of probabilities, or of gradients of scores, in shared memory. All threads of the group can
+// then read them.
 template <int D>
 __device__ inline void share_scores(const float (&scores)[kOwn][kScores<D>], float* tile) {
   __syncwarp();  // all threads have finished with the previous rows
@@ -202,8 +203,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
       for (int offset = kColumns / 2; offset > 0; offset /= 2) {
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));
       }
-      // With a window, a query may see no key of the first blocks. Its maximum score is then −∞, and −∞ − (−∞) would
-      // be NaN.
+      // With a window, a query may see no key of the first blocks that are loaded. Its maximum score is then −∞, and
+      // −∞ − (−∞) would be NaN.
       const float origin = most == kHidden ? 0.0f : most;
       const float correction = expf(maximum[i] - origin);
       maximum[i] = most;

@@ -82,8 +82,8 @@ struct Registers {
   __device__ static void take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumer)); }
 };
 
-// Barriers among warpgroups, with a number for each barrier. Both functions arrive at the barrier. meet() then waits
-// until `threads` threads have arrived. announce() does not wait.
+// Numbered barriers among warpgroups. Both functions arrive at barrier number `barrier`. meet() then waits until
+// `threads` threads have arrived. announce() does not wait.
 __device__ inline void meet(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -91,7 +91,7 @@ __device__ inline void announce(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// All lanes of a warp call it. When all of them have called it, the warp arrives once.
+// All lanes of a warp must call it. When all of them have called it, the warp arrives once at `barrier`.
 __device__ inline void release(Barrier* barrier) {
   __syncwarp();
   if (threadIdx.x % kWarp == 0) arrive(barrier);

@@ -1,9 +1,9 @@
 // The formulas are in attention_backward.cuh. A task has 128 keys of a head of keys and values, and goes through all
 // queries that see them. For each block of queries, it computes 5 products: scores, dP, d_v, d_k and its keys' part of
 // d_q. It sums d_v and d_k over the queries in registers. The complete d_q is the sum of the parts of several tasks.
-// These tasks add their parts in memory, in an order that is fixed for each head (attention_tma_tasks.cuh). Therefore
-// the result does not depend on which task is faster. The last task in this order adds its part in registers, and
-// writes d_q.
+// They add their parts in an order that is fixed for each head (attention_tma_tasks.cuh). Therefore the result does not
+// depend on which task is faster. All tasks except the last one in this order add to a sum in memory. The last task
+// adds this sum to its part in registers, and writes d_q.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,8 +31,8 @@ struct Shared {
   Task task;
 };
 
-// The first warp takes tasks. It copies the tiles of each task, and log_sum_exp and delta of the queries. All thread
-// blocks together take the tasks in the order of the tasks' numbers, and a task waits only for tasks with smaller
+// The producer's first warp takes tasks. It copies the tiles of each task, and log_sum_exp and delta of the queries. All
+// thread blocks together take the tasks in the order of the tasks' numbers, and a task waits only for tasks with smaller
 // numbers. Therefore the unfinished task with the smallest number waits for no other task, even if some thread blocks
 // cannot run yet.
 template <typename T, int kColumns>
@@ -96,8 +96,8 @@ __device__ inline void for_each_taken_task(Shared<T, kColumns>& shared, const Bo
   }
 }
 
-// For some blocks of queries, this task is the last that adds a part of d_q. For these blocks, the second warp copies
-// the sum of the other tasks' parts to shared memory.
+// For some blocks of queries, a task is the last that adds a part of d_q. For these blocks, the producer's second warp
+// copies the sum of the other tasks' parts to shared memory.
 template <typename T, int kColumns>
 __device__ inline void copy_sums(Shared<T, kColumns>& shared, const Arrays<T>& at, const Heads& heads) {
   const bool leads = threadIdx.x % kWarp == 0;
@@ -117,8 +117,8 @@ __device__ inline void copy_sums(Shared<T, kColumns>& shared, const Arrays<T>& a
   });
 }
 
-// The last two warps of the producer add this task's parts of d_q to the sums in memory. They take turns from part to
-// part, because an addition takes longer than the products of a block of queries.
+// The producer's last two warps add the parts of d_q to the sums in memory. They take turns from part to part, because
+// an addition takes longer than the products of a block of queries.
 template <typename T, int kColumns>
 __device__ inline void add_parts(Shared<T, kColumns>& shared, const Arrays<T>& at, const Heads& heads, int turn) {
   const bool leads = threadIdx.x % kWarp == 0;
@@ -235,7 +235,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
       }
       Accumulator<kQueries> s, d_p;
       start_transposed(s, shared.k, group * 64, shared.q[now]);
-      wait_for_products<1>(d_k, d_v);  // the previous block's products, because they read p
+      wait_for_products<1>(d_k, d_v);  // the previous block's products read p, which changes below
       if (held >= 0) release(&shared.empty[held]);
       held = now;
       start_transposed(d_p, shared.v, group * 64, shared.d_o[now]);
@@ -317,8 +317,8 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
 constexpr int kDeltaLanes = 16, kDeltaThreads = 256;
 
 // deltas[row, head] = Σ_d d_o∘o for num_heads heads, from first_head on. 16 lanes compute one delta. Each of them reads
-// 8 elements of d_o and of o. The kernel also sets the num_counts counts to zero, one count per thread. It always has
-// enough threads: 16 per delta.
+// 8 elements of d_o and of o. The kernel also sets num_counts integers to zero: the counts of tasks, and next_task. Each
+// thread sets at most one of them, and 16 threads per delta are always enough.
 template <typename T>
 __global__ void __launch_bounds__(kDeltaThreads)
     tma_deltas_kernel(const T* __restrict__ o, const T* __restrict__ d_o, int channels, int head_dim, int first_head,

@@ -10,7 +10,8 @@ namespace {
 constexpr int kKeys = 128;  // keys that are loaded at a time
 
 // A task: a query head, and a block of 128 queries of a sequence. `begin` and `length` are the sequence's first row and
-// number of rows, and `index` counts the sequence's blocks. The producer writes the task, and the consumers read it.
+// number of rows. `index` is the block's number in the sequence. The producer writes the task, and the consumers read
+// it.
 struct Task {
   int begin, length, index, head;  // head < 0: there are no more tasks
 };

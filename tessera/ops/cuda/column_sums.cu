@@ -17,7 +17,7 @@ constexpr int kTogether = 8;  // outstanding loads of a thread
 // A thread block usually sums kColumns columns. If it loads several elements together, it sums kWideColumns columns in
 // two cases:
 // - The rows are divided into parts. The parts then give enough thread blocks.
-// - The arrays of the launch have more than kMostColumns columns together. With kColumns columns per thread block, there
+// - The launch's arrays have more than kMostColumns columns together. With kColumns columns per thread block, there
 //   would be more thread blocks than multiprocessors, and each multiprocessor runs only one of these blocks at a time.
 constexpr int64_t kUndivided = 4096, kPartRows = 1024, kMostParts = 2048;
 constexpr int kColumns = 32, kWideColumns = 64, kMostColumns = 4096;
