@@ -22,7 +22,7 @@ template <typename T, int kColumns>
 struct Shared {
   HeadTile<T, kTaskRows, kColumns> k, v;
   HeadTile<T, kQueries, kColumns> q[kStages], d_o[kStages];
-  T d_s[2][kTaskRows * kQueries];   // dSᵀ of a block, in the layout SwizzledRows: rows are keys
+  T d_s[2][kTaskRows * kQueries];   // dSᵀ of a block of queries, in the layout SwizzledRows: rows are keys
   float d_q[kQueries * kColumns];   // this task's part of d_q, before it is added to the sums in memory
   float sums[kQueries * kColumns];  // the sum of the other tasks' parts, if this task is the last
   float log_sum_exp[kStages][kQueries], deltas[kStages][kQueries];
@@ -31,10 +31,10 @@ struct Shared {
   Task task;
 };
 
-// The producer's first warp takes tasks. It copies the tiles of each task, and log_sum_exp and delta of the queries. All
-// thread blocks together take the tasks in the order of the tasks' numbers, and a task waits only for tasks with smaller
-// numbers. Therefore the unfinished task with the smallest number waits for no other task, even if some thread blocks
-// cannot run yet.
+// The producer's first warp takes tasks. It copies the tiles of each task, and log_sum_exp and delta of the queries.
+// All thread blocks together take the tasks in the order of the tasks' numbers. A task waits only for tasks with
+// smaller numbers. Therefore the unfinished task with the smallest number waits for no other task, even if some thread
+// blocks cannot run yet.
 template <typename T, int kColumns>
 __device__ inline void copy_tiles(Shared<T, kColumns>& shared, const CUtensorMap& own, const CUtensorMap& queries,
                                   const CUtensorMap& own_d_o, const Arrays<T>& at, const Heads& heads) {
@@ -317,7 +317,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
 constexpr int kDeltaLanes = 16, kDeltaThreads = 256;
 
 // deltas[row, head] = Σ_d d_o∘o for num_heads heads, from first_head on. 16 lanes compute one delta. Each of them reads
-// 8 elements of d_o and of o. The kernel also sets num_counts integers to zero: the counts of tasks, and next_task. Each
+// 8 elements of d_o and of o. The kernel also sets num_counts integers to zero: the counts of tasks, and next_task. A
 // thread sets at most one of them, and 16 threads per delta are always enough.
 template <typename T>
 __global__ void __launch_bounds__(kDeltaThreads)

@@ -10,14 +10,15 @@
 //   it. All tasks of a head run at about the same time, so only a few heads have sums in use.
 // - "First keys first", for the last heads of the launch. With the other order, the longest tasks of a head start last,
 //   and at the end of the launch some multiprocessors would be idle. In this order, the longest tasks of all these
-//   heads start first. Each task goes through its queries in descending order.
+//   heads, which have the first keys, start first and add first. Each task goes through its queries in descending
+//   order.
 #pragma once
 
 #include "tessera/ops/cuda/attention_tma.cuh"
 
 namespace tessera::cuda {
 
-inline constexpr int kQueries = 64;  // queries that a task loads at a time: a block
+inline constexpr int kQueries = 64;  // queries that a task loads at a time: one block of queries
 
 // The arrays of a launch. The first 128 queries of a sequence see the keys of only one task. Therefore `sums` and
 // `counts` have entries only for later blocks of queries. A sum has the order of the consumers' registers: [consumer
@@ -95,7 +96,7 @@ __device__ inline Task find_task(const Arrays<T>& at, const Heads& heads, int nu
     number -= at.last_keys_first * at.num_blocks;
     block = find_longest_block(heads.starts, heads.num_sequences, kTaskRows, number / first_keys_first);
     kv_head = at.last_keys_first + number % first_keys_first;
-  } else {  // all tasks of a sequence and head, then those of the next head
+  } else {  // all tasks of a sequence and head, then the tasks of the next head
     block = find_block(heads.starts, heads.num_sequences, kTaskRows, number / at.last_keys_first);
     const int blocks = max(1, (block.length + kTaskRows - 1) / kTaskRows),
               of_sequence = block.index * at.last_keys_first + number % at.last_keys_first;
