@@ -28,7 +28,8 @@ template <int D>
 inline constexpr int kStride = D + 4;
 template <int D>
 inline constexpr int kScoreStride = kPassing<D> + 4;
-// The number of elements that a thread has in each of its rows of the results. They are groups of four neighbours.
+// The number of elements that a thread has in each of its rows of the results. These elements are groups of four
+// neighbours.
 template <int D>
 inline constexpr int kElems = D / kColumns;
 

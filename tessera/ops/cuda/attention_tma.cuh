@@ -1,8 +1,9 @@
-// Code shared by the kernels that copy tiles with Hopper's copy engine (TMA). A task computes 128 rows of a sequence:
-// queries (forward) or keys (backward). Each thread block stays on its multiprocessor and computes one task after the
-// other. A thread block has three warpgroups. The first warpgroup, the producer, starts the copies of tiles into shared
-// memory. The other two warpgroups, the consumers, compute 64 rows of the task each. The design follows Shah et al.,
-// "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision" (2024), section 3.
+// Code shared by the kernels that copy tiles with Hopper's copy engine (TMA). A task computes 128 rows of a sequence
+// for one head: queries (forward) or keys (backward). Each thread block stays on its multiprocessor and computes one
+// task after the other. A thread block has three warpgroups. The first warpgroup, the producer, starts the copies of
+// tiles into shared memory. The other two warpgroups, the consumers, compute 64 rows of the task each. The design
+// follows Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision" (2024),
+// section 3.
 #pragma once
 
 #include "tessera/ops/cuda/attention_scores.cuh"

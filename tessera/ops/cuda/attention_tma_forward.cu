@@ -72,7 +72,7 @@ __device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores
 }
 
 // Calls body(block, head) for the tasks of this thread block. All lanes of a warp must call it. Longer tasks come
-// first. In each round, every thread block gets one task. Every second round assigns the tasks in reverse order.
+// first. In each round, a thread block gets at most one task. Every second round assigns the tasks in reverse order.
 // Therefore all thread blocks get about the same work.
 template <typename Body>
 __device__ inline void for_each_task(const Heads& heads, int num_blocks, const Body& body) {

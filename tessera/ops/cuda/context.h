@@ -19,7 +19,7 @@ struct Context {
   int num_multiprocessors = 0;
   int code_major = 0;        // major compute capability that the kernels in use were compiled for: the GPU's or lower
   int max_shared_bytes = 0;  // the most shared memory that a thread block can request
-  bool has_wgmma = false;    // compute capability 9.0 (the only one that runs sm_90a code) and code_major 9
+  bool has_wgmma = false;    // the GPU has compute capability 9.0, which sm_90a code needs, and code_major is 9
 
   template <typename T>
   T* scratch_of() const {
