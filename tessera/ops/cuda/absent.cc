@@ -1,4 +1,5 @@
-// Replaces the CUDA kernels if the build machine has no CUDA toolkit. Such a build has no CUDA device either.
+// Replaces the CUDA kernels in a build without CUDA. Such a build creates no CUDA devices, so make_cuda_kernels() never
+// runs.
 #include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera {

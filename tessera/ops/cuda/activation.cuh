@@ -5,12 +5,12 @@
 
 namespace tessera::cuda {
 
-// The tanh form of GELU in the formula of transformers' BLOOM: x·s with s = (1 + tanh u)/2 = 1/(1 + e^(−2u)) and u =
-// k·x·(1 + 0.044715·x²). k = √(2/π), rounded as in BLOOM.
+// GELU in its tanh form, with the formula of the BLOOM model in the library transformers: x·s, where s = (1 + tanh u)/2
+// = 1/(1 + e^(−2u)) and u = kGeluScale·x·(1 + kGeluCubic·x²). kGeluScale is √(2/π), rounded as in BLOOM.
 inline constexpr double kGeluScale = 0.79788456, kGeluCubic = 0.044715;
 
-// For 16-bit elements the hardware's exponential and reciprocal are accurate enough: their error is roughly 2^-21 of
-// the result.
+// Returns s. With kFast, the hardware's approximate exponential and division compute it. Their relative error is
+// roughly 2^-21. This is accurate enough for 16-bit elements.
 template <bool kFast, typename A>
 __device__ inline A gelu_sigmoid(A x) {
   const A exponent = A(-2 * kGeluScale) * x * (A(1) + A(kGeluCubic) * x * x);

@@ -1,4 +1,5 @@
-// Element-wise operations on complete arrays. Memory bandwidth limits all of them.
+// Operations on complete arrays: element-wise operations, sums over all elements, and random numbers. Memory bandwidth
+// limits the element-wise operations.
 #include <algorithm>
 
 #include "tessera/ops/cuda/arrays.h"
@@ -11,8 +12,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread calls whole(i) for its pack of N elements from i on. If the array ends within the pack, it calls single(i)
-// for each remaining element.
+// Each thread has a pack: the N elements from element i on. If the array contains the complete pack, the thread calls
+// whole(i). Otherwise it calls single(j) for each element j of the pack that the array contains.
 template <int N, typename Whole, typename Single>
 __device__ inline void for_packs(int64_t count, const Whole& whole, const Single& single) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
@@ -59,6 +60,8 @@ __global__ void convert_kernel(const From* __restrict__ from, To* __restrict__ t
       [&](int64_t i) { to[i] = from_acc<To>(to_acc(from[i])); });
 }
 
+// x = the f32 values that were rounded to 16 bits. `narrow` has the rounded values, and `rest` has the parts that the
+// rounding lost (base/dtype.h).
 template <typename Rest>
 __global__ void join_kernel(const Narrow<Rest>* __restrict__ narrow, const Rest* __restrict__ rest,
                             float* __restrict__ x, int64_t count) {
@@ -66,12 +69,13 @@ __global__ void join_kernel(const Narrow<Rest>* __restrict__ narrow, const Rest*
   if (i < count) x[i] = joined(to_acc(narrow[i]), rest[i]);
 }
 
-// ---- sums of squares. Each block sums a fixed part of an array. Then one block per array adds the sums of the array's
-// blocks, and one thread adds the sums of the arrays in their order.
+// ---- sums of squares. Each thread block sums the squares in a fixed part of one array. Then one thread block per
+// array adds the sums of the array's parts. At the end, one thread adds the sums of the arrays, one array after the
+// other.
 
-constexpr int kSumBlocks = 1024, kSumThreads = 512;  // blocks of an array, at most; threads of a block
+constexpr int kSumBlocks = 1024, kSumThreads = 512;  // thread blocks per array, at most; threads per block
 constexpr int64_t kSumElems = 65536;                 // per block, unless an array needs more than kSumBlocks blocks
-constexpr int kSumArrays = 64;                       // per launch
+constexpr int kSumArrays = 64;                       // arrays per launch, at most
 
 template <typename T>
 struct SummedArrays {
@@ -129,8 +133,8 @@ __global__ void add_sums_kernel(const double* __restrict__ sums, int count, doub
   for (int i = 0; i < count; ++i) *sum += sums[i];
 }
 
-// Σ (word + 1) · (an odd number computed from the word's index), modulo 2^64. The order of integer additions does not
-// matter.
+// Adds Σ (word + 1) · (an odd number computed from the word's index) to *sum, modulo 2^64, over the array's 16-bit
+// words. The sum of integers is the same in every order, so the threads may add in any order.
 __global__ void hash_kernel(const uint16_t* __restrict__ x, int64_t count, unsigned long long* sum) {
   unsigned long long mine = 0;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -151,7 +155,7 @@ __global__ void count_finite_nonzero_kernel(const T* __restrict__ x, int64_t cou
   atomicAdd(sum, mine);
 }
 
-// ---- random numbers: the draws of ops/cpu/random_fill.cc, from the same words
+// ---- random numbers: the formulas of ops/cpu/random_fill.cc on the same Philox words
 
 struct Uniform {
   __device__ void operator()(const Words& words, float (&draws)[4]) const {
@@ -173,7 +177,7 @@ struct Normal {
   }
 };
 
-// A thread computes the elements of one counter, four at most.
+// Each thread computes the four elements of one Philox counter, and writes those that are in the array.
 template <typename T, typename Draw>
 __global__ void random_kernel(T* x, int64_t count, Acc<T> offset, Acc<T> scale, uint64_t seed, uint64_t stream,
                               int64_t first_elem) {
@@ -294,7 +298,8 @@ void add(const Context& context, View x, View sum) {
   check_launch("add_kernel");
 }
 
-// Returns what a kernel adds to a sum that starts at zero. `kernel`: the name of the kernel, for errors.
+// Sets *sum to zero, and calls launch() for a kernel that adds to *sum. Waits for the kernel, and returns *sum.
+// `kernel` is the name of the kernel for errors.
 template <typename Launch>
 static unsigned long long sum_of(const Context& context, unsigned long long* sum, const char* kernel,
                                  const Launch& launch) {

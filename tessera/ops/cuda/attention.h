@@ -1,6 +1,9 @@
-// Attention (see ops/kernels.h). If the GPU and the head dimension allow it, 16-bit types use tensor cores
-// (attention_wgmma.h, attention_tma.h, attention_mma.h), and f32 uses tiles (attention_tiled.h). All other calls use
-// plain kernels (attention_plain.h).
+// Attention (see ops/kernels.h). attention_forward() and attention_backward() choose kernels for each call:
+// - Calls with 16-bit types use tensor cores (attention_tma.h, attention_wgmma.h, attention_mma.h), if the GPU and the
+//   head dimension allow this.
+// - Calls with f32 use tiles in shared memory (attention_tiled.h), if the GPU and the head dimension allow this.
+// - All other calls use plain kernels (attention_plain.h).
+// Generation has its own kernels (decode.cu).
 #pragma once
 
 #include "tessera/ops/cuda/context.h"

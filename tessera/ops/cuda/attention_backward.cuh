@@ -1,9 +1,10 @@
 // Attention backward on tensor cores. One kernel computes gradients of queries: it sums them over blocks of keys. A
-// second kernel computes gradients of keys and values: it sums them over blocks of queries. Both kernels compute the
-// scores. In return, the order of all additions is fixed.
+// second kernel computes gradients of keys and values: it sums them over blocks of queries. The scores S are
+// therefore computed twice. In return, each gradient belongs to one thread block, so the order of all additions is
+// fixed.
 //   P = exp(S − log_sum_exp);  dP = d_o·vᵀ;  dS = P∘(dP − delta)/√D;  d_q = dS·k;  d_k = dSᵀ·q;  d_v = Pᵀ·d_o
-// delta = Σ d_o∘o, for each query. With dropout, dP and Pᵀ include the mask. The products come from mma.cuh or
-// wgmma.cuh.
+// delta = Σ d_o∘o over a head's elements, for each query. Dropout multiplies dP by its mask, and also the Pᵀ of d_v. It
+// does not change the P of dS. mma.cuh or wgmma.cuh computes the matrix products.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,8 @@
 
 namespace tessera::cuda {
 
-// The number of queries or keys that are loaded at a time. With wide heads, registers suffice for only 32 of them.
+// The number of queries or keys that are loaded at a time. If the tiles are wider than 64 columns, a thread has too few
+// registers for 64 queries or keys.
 template <typename Products>
 inline constexpr int kPassing = Products::Rows::kColumns <= 64 ? 64 : 32;
 template <typename Products>
@@ -28,23 +30,24 @@ template <typename T>
 struct BackwardArrays {
   const T *qkv, *o, *d_o;
   const float* log_sum_exp;  // [N, H]
-  float* deltas;             // [N, num_heads] from first_head on; query kernel writes, key kernel reads
+  float* deltas;             // [N, num_heads]; the query kernel writes them, and the key kernel reads them
   T* d_qkv;
-  int first_head, num_heads;
+  int first_head, num_heads;  // the query heads of this launch
   float scale;
 };
 
-// The tiles of a block: up to three of its own, and two pairs of tiles that are loaded in turn. One pair is copied
-// while the other is used.
+// The arrays of a thread block in shared memory. `own` are the tiles of the thread block's own rows: q, d_o and o, or k
+// and v. `passing` are two tiles that are loaded again for each block of rows: k and v, or q and d_o. Each passing tile
+// has space for two stages. One stage is loaded while the thread block computes with the other stage.
 template <typename Products>
 struct BackwardTiles {
   using T = typename Products::Element;
   using Rows = typename Products::Rows;
   static constexpr int kOwn = kTileRows * Rows::kStride, kPass = kPassing<Products> * Rows::kStride;
   T *own[3], *passing[2];
-  float* numbers;  // [2 stages][2][kPassing]
-  // Which keys dropout keeps: [2 stages][pairs of queries][4]. Bit 16·i + j of word w is for query i of the pair and
-  // key 16·w + j of the block.
+  float* numbers;  // key kernel: log_sum_exp and delta of the passing queries, [2 stages][2][kPassing]
+  // Key kernel: which keys dropout keeps, [2 stages][pairs of queries][4]. Bit 16·i + j of word w is for query i of the
+  // pair and for key 16·w + j of the 64 own keys.
   uint32_t* kept;
   __device__ explicit BackwardTiles(unsigned char* shared) {
     T* const base = reinterpret_cast<T*>(shared);
@@ -58,7 +61,8 @@ struct BackwardTiles {
   }
 };
 
-// Σ d_o∘o of the two rows whose elements this thread holds. `d_o` and `o` are the warp's rows in the tiles.
+// Sets sums[half] to Σ d_o∘o of row 8·half + lane / 4 of the warp's 16 rows. These are the two rows whose elements the
+// thread holds in an Accumulator. `d_o` and `o` point to the warp's first row in the tiles.
 template <typename Rows, typename T>
 __device__ inline void sum_products(const T* d_o, const T* o, float (&sums)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -76,7 +80,8 @@ __device__ inline void sum_products(const T* d_o, const T* o, float (&sums)[2]) 
   }
 }
 
-// kBlocks: the number of blocks that must fit on a multiprocessor. It limits the registers of a thread.
+// kBlocks: the number of thread blocks that must fit on a multiprocessor at the same time. It limits the registers of a
+// thread.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     query_gradient_kernel(BackwardArrays<typename Products::Element> at, Heads heads, Mask mask) {
@@ -114,7 +119,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   const int first_row = q0 + warp * 16, together = q0 + first_row_together<Products>(),
             real_rows = block.length - first_row, own = warp * 16 * Rows::kStride;
   T *const q = tiles.own[0] + own, *const d_o = tiles.own[1] + own;
-  float log_sum_exp[2], delta[2];  // log_sum_exp is ∞ for rows past the end, so their probabilities are 0
+  float log_sum_exp[2], delta[2];  // log_sum_exp is ∞ past the sequence's end, so probabilities are 0
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = half * 8 + lane / 4;
@@ -143,7 +148,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Accumulator<kKeys> s, d_p;
     Products::multiply_transposed(s, tiles.own[0], k);
     Products::multiply_transposed(d_p, tiles.own[1], v);
-    Products::template wait<1>(s);  // computes probabilities while d_p is computed
+    Products::template wait<1>(s);  // the product d_p may still run while the code below computes probabilities
     const float first_bias = scores.bias(k0 + lane % 4 * 2);
     uint32_t kept[2] = {};
     for (int half = 0; kDrops && half < 2; ++half) {
@@ -171,15 +176,16 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Products::multiply_registers(d_q, s, k);
     Products::template wait<0>(d_q);
   }
-  __syncthreads();  // results overwrite the queries
+  __syncthreads();  // all warps have read the queries, so results may overwrite them
   if (real_rows <= 0) return;
   round_into_rows<Rows>(d_q, q, [&](int) { return at.scale; });
   __syncwarp();
   store_rows<Rows>(q, heads.query(at.d_qkv, block.begin + first_row, head), stride, real_rows, heads.head_dim);
 }
 
-// Works on Sᵀ and dPᵀ: rows are keys and columns are queries. Pᵀ and dSᵀ can therefore be left factors without a
-// transpose. A block sums over the query heads of its head of keys and values, one after the other.
+// Works on Sᵀ and dPᵀ: rows are keys and columns are queries. In the products d_v and d_k, Pᵀ and dSᵀ can therefore be
+// left factors without a transpose. Several query heads may use the thread block's head of keys and values. The block
+// adds the gradients from these query heads, one head after the other.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     key_gradient_kernel(BackwardArrays<typename Products::Element> at, Heads heads, Mask mask) {
@@ -219,8 +225,8 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
                       real);
     }
     commit_copies();
-    // The four warps need the same counters: each warp needs another word of every counter. Each warp computes a
-    // quarter of the counters, and stores the bits of all four words.
+    // Each Philox counter gives four random words: word w is for a key of warp w. Therefore each warp computes only a
+    // quarter of the counters, and stores the bits for all four warps.
     for (int pair = warp; kDrops && pair < kQueries / 2; pair += kTileWarps) {
       const int query = min(q0 + 2 * pair + lane / 16, block.length - 1);
       const Words words = mask.words(block.begin + query, attention_dropout_column(head, k0 + lane % 16));
@@ -261,7 +267,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Accumulator<kQueries> s, d_p;
     Products::multiply_transposed(s, tiles.own[0], q);
     Products::multiply_transposed(d_p, tiles.own[1], d_o);
-    Products::template wait<1>(s);  // computes probabilities while d_p is computed
+    Products::template wait<1>(s);  // the product d_p may still run while the code below computes probabilities
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n) {
       const int column = n * 8 + lane % 4 * 2;
@@ -285,7 +291,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
         }
       }
     }
-    // Dropout's factor is applied at the end.
+    // At the end, d_v is multiplied by dropout's factor 1 / (1 − rate).
     Products::multiply_registers(d_v, s, d_o, [](float p) { return kDrops && p < 0 ? 0 : p; });
     Products::template wait<1>(d_p);
 #pragma unroll
@@ -301,7 +307,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Products::multiply_registers(d_k, d_p, q);
     Products::template wait<0>(d_v, d_k);
   }
-  __syncthreads();  // results overwrite keys and values
+  __syncthreads();  // all warps have read the keys and values, so results may overwrite them
   if (first_row >= block.length) return;
   round_into_rows<Rows>(d_k, k, [&](int) { return at.scale; });
   round_into_rows<Rows>(d_v, v, [&](int) { return kDrops ? mask.scale<float>() : 1.0f; });

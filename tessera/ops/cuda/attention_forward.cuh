@@ -1,6 +1,7 @@
 // Attention forward on tensor cores, after Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work
-// Partitioning" (2023), algorithm 1. A thread block keeps a block of queries and loads blocks of keys in turn, with a
-// running maximum. The products come from mma.cuh or wgmma.cuh.
+// Partitioning" (2023), algorithm 1. A thread block keeps a block of queries, and loads blocks of keys and values one
+// after the other. For each query, it keeps the maximum of the scores so far. mma.cuh or wgmma.cuh computes the matrix
+// products.
 #pragma once
 
 #include <cmath>
@@ -16,7 +17,7 @@ template <typename Products>
 inline constexpr size_t kForwardSharedBytes = sizeof(uint16_t) * Products::Rows::kStride*(kTileRows + 4 * kForwardKeys);
 
 // s holds products q·k of a block of keys from k0 on, for the warp's 16 queries from `first_row` on. Replaces these
-// products by exp(score − maximum), and rescales o to the new maximum.
+// products by exp(score − maximum), and rescales o to the new maximum. `maximum` is a query's greatest score so far.
 template <int D>
 __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores& scores, int first_row, int k0,
                                      int window, Softmax& softmax, Accumulator<D>& o) {
@@ -41,8 +42,8 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
     }
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-    // With a window, a query may see no key of the first blocks. Its maximum score is then −∞, and −∞ − (−∞) would be
-    // NaN.
+    // With a window, a query may see no key of the first blocks that are loaded. Its maximum score is then −∞, and
+    // −∞ − (−∞) would be NaN.
     const float origin = most == kHidden ? 0.0f : most;
     const float correction = fast_exp2(softmax.maximum[half] - origin);
     float sum = softmax.sum[half] * correction;
@@ -65,7 +66,8 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
   }
 }
 
-// Sets dropped probabilities to 0. The factor for kept ones is applied at the end.
+// Sets dropped probabilities to 0. The factor 1 / (1 − rate) for kept probabilities is applied to the results at the
+// end.
 __device__ inline void drop(Accumulator<kForwardKeys>& p, const Mask& mask, const RowBlock& block, int head,
                             int first_row, int k0) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -83,7 +85,8 @@ __device__ inline void drop(Accumulator<kForwardKeys>& p, const Mask& mask, cons
   }
 }
 
-// kBlocks: the number of blocks that must fit on a multiprocessor. It limits the registers of a thread.
+// kBlocks: the number of thread blocks that must fit on a multiprocessor at the same time. It limits the registers of a
+// thread.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     attention_forward_kernel(const typename Products::Element* __restrict__ qkv, Heads heads, Mask mask, float scale,
@@ -130,9 +133,10 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
   for (int k0 = first_block, stage = 0; k0 < end; k0 += kForwardKeys, stage ^= 1) {
     wait_for_copies<0>();
     Products::publish_tiles();
-    __syncthreads();  // this block's keys have arrived, and all warps have finished with the previous ones
+    __syncthreads();  // the keys from k0 on have arrived, and all warps have finished with the previous keys
     if (k0 + kForwardKeys < end) load_keys(k0 + kForwardKeys, stage ^ 1);
-    if (together >= block.length || k0 >= together + 16 * Products::kWarpsTogether) continue;  // all keys are hidden
+    // Skips keys that no query of this warp's product sees.
+    if (together >= block.length || k0 >= together + 16 * Products::kWarpsTogether) continue;
     Accumulator<kForwardKeys> s;
     Products::multiply_transposed(s, q_tile, k_tiles + stage * kTile);
     Products::template wait<0>(s);
@@ -141,7 +145,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Products::multiply_registers(result, s, v_tiles + stage * kTile);
     Products::template wait<0>(result);
   }
-  __syncthreads();  // results overwrite the queries
+  __syncthreads();  // all warps have read the queries, so results may overwrite them
   if (first_row >= block.length) return;
 
 #pragma unroll

@@ -7,7 +7,8 @@
 namespace tessera::cuda {
 namespace {
 
-// Calls body(products, drops) with the type, the narrowest compiled head width that fits, and whether there is dropout.
+// Calls body(products, drops). The type of `products` contains the element type and the narrowest tile width that holds
+// a head. The constant `drops` says whether the call has dropout.
 template <typename Body>
 void with_products(DType dtype, int64_t head_dim, const Dropout& dropout, Body&& body) {
   const auto with_dropout = [&](auto products) {

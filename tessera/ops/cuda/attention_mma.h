@@ -1,6 +1,6 @@
-// Attention on tensor cores (code for sm_80 and later): 16-bit types, heads of up to 128 elements, in multiples of 8.
-// On Hopper, it serves only calls that neither attention_wgmma.h nor attention_tma.h supports: heads of more than 64
-// elements with dropout.
+// Attention on tensor cores (code for sm_80 or later). Supports 16-bit types and head dimensions that are multiples of
+// 8, up to 128. On Hopper, these kernels run only for calls that neither attention_wgmma.h nor attention_tma.h
+// supports: head dimensions greater than 64 with dropout.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

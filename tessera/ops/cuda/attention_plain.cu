@@ -28,8 +28,8 @@ __device__ inline A dot(const A* a, const T* b, int count) {
   return sum;
 }
 
-// sums[i] += Σ_j (weight of lane j) · row(j)[this thread's lane + 32·i], for j < count and all elements of the head.
-// row(j) is the row that belongs to lane j.
+// sums[i] += Σ_j (weight of lane j) · row(j)[element lane + 32·i], over all lanes j < count. row(j) is the row that
+// belongs to lane j, and `lane` is the lane of this thread. Elements past the end of the head are skipped.
 template <typename T, typename A, typename Row>
 __device__ inline void add_rows(A weight, int count, int head_dim, const Row& row, A (&sums)[kLanesOfHead]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -52,7 +52,7 @@ __device__ inline void store_head(const A (&values)[kLanesOfHead], A factor, int
   }
 }
 
-// Loads a head into shared memory, in the type of arithmetic.
+// Loads one row's elements of a head into shared memory, and converts them to the type of arithmetic.
 template <typename T, typename A>
 __device__ inline void stage_head(const T* from, int head_dim, A* to) {
   for (int d = static_cast<int>(threadIdx.x) % kWarp; d < head_dim; d += kWarp) to[d] = to_acc(from[d]);
@@ -116,7 +116,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   if (lane == 0) deltas[index] = sum;
 }
 
-// Arrays of the two backward kernels. `deltas` [N, num_heads] belong to the heads from first_head on.
+// Arrays of the two backward kernels. A launch computes num_heads query heads, from first_head on. `deltas` [N,
+// num_heads] has only these heads.
 template <typename T>
 struct Backward {
   const T *qkv, *d_o;
@@ -126,7 +127,7 @@ struct Backward {
   Acc<T> scale;
 };
 
-// dS = P∘(dropout(dP) − delta)/√D with P = exp(S − log_sum_exp), dP = d_o·vᵀ;  d_q = dS·k.
+// dS = P∘(dropout(dP) − delta)/√D with P = exp(S − log_sum_exp) for the scores S, and dP = d_o·vᵀ;  d_q = dS·k.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarps* kWarp) query_gradient_kernel(Backward<T> at, Heads heads, Mask mask) {
   using A = Acc<T>;
@@ -162,8 +163,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) query_gradient_kernel(Backward<
   store_head(result, A(1), head_dim, heads.query(at.d_qkv, row, head));
 }
 
-// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. One warp per key, 32 queries at a time, one query per lane. The query heads of a
-// head of keys and values are summed one after the other.
+// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. One warp per key, 32 queries at a time, one query per lane. Several query heads
+// may use the same head of keys and values. The warp adds the gradients from these query heads, one head after the
+// other.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarps* kWarp) key_gradient_kernel(Backward<T> at, Heads heads, Mask mask) {
   using A = Acc<T>;

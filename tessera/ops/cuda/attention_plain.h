@@ -1,4 +1,5 @@
-// Attention for any type and any head: one warp per query or per key. It is correct but slow.
+// Attention for any floating-point type and any head dimension up to kMaxHeadDim. One warp computes one query or one
+// key. These kernels are slow.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"
@@ -10,10 +11,12 @@ void plain_attention_forward(const Context& context, View qkv, View starts, cons
 void plain_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
                               const AttentionShape& shape, const Dropout& dropout, View d_qkv);
 
-// Writes sums for the backward kernels to the scratch: deltas[row, head] = Σ_d d_o∘o for heads [first, end).
+// Computes the deltas that the backward kernels need, for heads [first, end): Σ_d d_o∘o for each row and head. Writes
+// them to the scratch as an array [N, end − first].
 void attention_deltas(const Context& context, View o, View d_o, const AttentionShape& shape, int first, int end);
-// The number of query heads whose deltas fit into the scratch together: complete groups of `group` heads. num_rows must
-// be at most kScratchBytes / (group · element_bytes), so that one group fits.
+// Returns how many query heads one launch can process: the greatest number, up to num_heads, whose deltas fit into the
+// scratch together. It is a multiple of `group`, the number of query heads per head of keys and values. Each head needs
+// num_rows · element_bytes bytes, and at least one group must fit.
 int heads_at_once(int64_t num_rows, int64_t num_heads, int64_t group, int64_t element_bytes);
 
 }  // namespace tessera::cuda

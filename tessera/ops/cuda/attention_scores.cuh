@@ -6,12 +6,13 @@
 
 namespace tessera::cuda {
 
-// A block has 64 rows. Each of its warps has 16 of them.
+// A thread block computes 64 rows: queries or keys. Each of its four warps computes 16 of these rows.
 inline constexpr int kTileWarps = 4, kTileThreads = kTileWarps * kWarp, kTileRows = kTileWarps * 16;
 inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// Scores are multiplied by log₂e, so that a power of two replaces an exponential. Without this factor: score =
-// q·k·scale + slope·key.
+// The factors of the scores. A score is q·k·scale + slope·key, where `key` is the key's position in its sequence. Both
+// factors are stored times log₂e. The kernels can then compute powers of 2, which the hardware supports, instead of
+// powers of e.
 struct Scores {
   float scale, slope;
   __device__ Scores(float scale_of_products, float alibi_slope)
@@ -19,8 +20,8 @@ struct Scores {
   __device__ float bias(int key) const { return slope * static_cast<float>(key); }
 };
 
-// For each of the two rows whose elements this thread holds: the maximum score, times log₂e, and this thread's part of
-// the sum.
+// The state of the softmax in the two rows whose elements this thread holds. `maximum` is the row's maximum score so
+// far, times log₂e. `sum` is the sum of exp(score − maximum) over this thread's columns only.
 struct Softmax {
   float maximum[2], sum[2];
 };
@@ -32,7 +33,8 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-// Whether some of the keys [k0, k0 + keys) are hidden from some of the warp's 16 queries from `first_row` on.
+// Returns true if at least one of the warp's queries [first_row, first_row + 16) does not see at least one of the keys
+// [k0, k0 + keys).
 __device__ inline bool needs_mask(int first_row, int k0, int keys, int window) {
   return k0 + keys - 1 > first_row || k0 <= first_row + 15 - window;
 }
@@ -51,8 +53,9 @@ __device__ inline void mask_scores(Accumulator<kKeys>& s, int first_row, int k0,
   }
 }
 
-// The keys that dropout keeps, for a row of an accumulator. Bit 2n + e belongs to the thread's element e of columns
-// [8n, 8n + 8). Column 0 is key k0. Keys at a distance of 16 use words of the same counter.
+// Returns which keys dropout keeps, for one row of an Accumulator whose column 0 is key k0. The result has the bits of
+// this thread's columns: bit 2n + e is for element e of the thread's two elements in columns [8n, 8n + 8). Keys 16
+// apart use different words of one Philox counter (ops/dropout_mask.h). Therefore four counters suffice for a thread.
 template <int kKeys>
 __device__ inline uint32_t kept_keys(const Mask& mask, int64_t row, int head, int k0) {
   uint32_t kept = 0;

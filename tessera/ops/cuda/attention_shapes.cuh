@@ -9,7 +9,7 @@
 
 namespace tessera::cuda {
 
-// Describes qkv [N, W] or its gradient, and o [N, C]. Passed to kernels by value.
+// The layout of qkv [N, W], of its gradient, and of o [N, C]. Kernels receive it by value.
 struct Heads {
   int num_heads, head_dim, channels;  // channels of o
   int num_kv_heads, group;            // group: query heads per head of keys and values
@@ -61,7 +61,7 @@ struct Heads {
   __device__ int first_key(int query) const { return query - window + 1; }
   // Keys are divided into blocks of `keys` keys. Returns the start of the first block with a key that the query sees.
   __device__ int first_block(int query, int keys) const { return max(0, first_key(query)) / keys * keys; }
-  // The end of the range of queries that see a key, in a sequence of `length` tokens.
+  // Queries [key, end) of a sequence of `length` tokens see the key. Returns `end`.
   __device__ int end_of_queries(int key, int length) const { return min(length, key + min(window, length)); }
 };
 
@@ -69,11 +69,12 @@ struct Heads {
 struct RowBlock {
   int begin, length;  // the sequence's first row and number of rows
   int index;          // of the block in the sequence
-  bool found;
+  bool found;         // false: no block has the requested number
 };
 
 // Each sequence is divided into blocks of `rows` rows. The blocks of all sequences are numbered together, from 0. Finds
-// block `number`. All lanes of a warp must call it. There are at most N / rows + B blocks; a launch requests that many.
+// block `number`. All lanes of a warp must call it. `starts` is in device memory, so the host does not know the number
+// of blocks. A launch has thread blocks for the maximum, num_blocks(). `found` is false for the excess thread blocks.
 __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int before = 0;
@@ -99,9 +100,10 @@ __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, 
   return {0, 0, 0, false};
 }
 
-// The same blocks in another order: within each group of 32 sequences, blocks with a higher index in their sequence
-// come first. They have more work: late queries see more keys. For blocks of keys, callers count the index from the end
-// of the sequence, because more queries see the first keys.
+// The same as find_block(), with the blocks in another order: within each group of 32 sequences, blocks with a higher
+// index in their sequence come first. Blocks of queries have more work the higher their index is, because late queries
+// see more keys. For blocks of keys, the first keys have the most work, because more queries see them. Callers then
+// count the index from the end of the sequence.
 __device__ inline RowBlock find_longest_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int first = 0; first < num_sequences; first += kWarp) {
@@ -126,6 +128,7 @@ __device__ inline RowBlock find_longest_block(const int32_t* starts, int num_seq
   return {0, 0, 0, false};
 }
 
+// Returns the maximum number of blocks of `rows` rows if num_sequences sequences have num_rows rows together.
 inline unsigned num_blocks(int64_t num_rows, int rows, int64_t num_sequences) {
   return static_cast<unsigned>(num_rows / rows + num_sequences);
 }

@@ -9,13 +9,15 @@
 namespace tessera::cuda {
 namespace {
 
-// A block owns 64 queries and loads keys in turn, or it owns 64 keys and loads queries in turn. Its threads form 8
-// groups of 16. A group has every eighth row, and a thread of the group has every sixteenth column of the scores. A
-// warp is two groups. It therefore owns its rows of probabilities and needs no barrier of the block for them.
+// A thread block owns 64 queries and loads blocks of keys one after the other, or it owns 64 keys and loads blocks of
+// queries. Its threads form 8 groups of 16. A group has every eighth row, and a thread of the group has every sixteenth
+// column of the scores. A warp consists of two groups. No other warp accesses the probabilities in the rows of these
+// two groups, so the warp can share them without a barrier of the thread block.
 constexpr int kColumns = 16, kGroups = 8, kThreads = kGroups * kColumns;
 constexpr int kRows = 64, kOwn = kRows / kGroups;  // rows of a block, rows of a thread
 
-// The number of queries or keys that are loaded at a time. A thread has kScores of them as columns.
+// kPassing: the number of queries or keys that are loaded at a time. They are the columns of the scores, and each
+// thread has kScores of these columns.
 template <int D>
 inline constexpr int kPassing = D <= 64 ? 64 : 32;
 template <int D>
@@ -26,7 +28,8 @@ template <int D>
 inline constexpr int kStride = D + 4;
 template <int D>
 inline constexpr int kScoreStride = kPassing<D> + 4;
-// The number of a head's elements that a thread sums, in groups of four neighbours.
+// The number of elements that a thread has in each of its rows of the results. These elements are groups of four
+// neighbours.
 template <int D>
 inline constexpr int kElems = D / kColumns;
 
@@ -60,7 +63,7 @@ __device__ inline void load_rows(const float* from, int64_t stride, int first, i
   }
 }
 
-// products[i][j] = a[row i of this thread]·b[column j of this thread], over complete heads.
+// products[i][j] = a[row i of this thread]·b[column j of this thread]. The dot product covers all elements of the head.
 template <int D, int J>
 __device__ inline void multiply_transposed(const float* a, const float* b, float (&products)[kOwn][J]) {
   const float *const rows = a + group() * kStride<D>, *const columns = b + column() * kStride<D>;
@@ -86,7 +89,8 @@ __device__ inline void multiply_transposed(const float* a, const float* b, float
   }
 }
 
-// Stores the group's rows of probabilities, or of gradients of scores, where all threads of the group can read them.
+// Stores the group's rows of probabilities, or of gradients of scores, in shared memory. All threads of the group can
+// then read them.
 template <int D>
 __device__ inline void share_scores(const float (&scores)[kOwn][kScores<D>], float* tile) {
   __syncwarp();  // all threads have finished with the previous rows
@@ -140,7 +144,8 @@ __device__ inline void store_row(const float (&values)[kElems<D>], float factor,
   }
 }
 
-// Computes dropout's factors for the probabilities of a row. Keys at a distance of 16 use words of the same counter.
+// Computes dropout's factors for the probabilities that this thread has in a row. Their keys are 16 apart, so they use
+// different words of one Philox counter (ops/dropout_mask.h).
 template <int J>
 __device__ inline void drop_row(const Mask& mask, int64_t row, int head, int k0, float (&factors)[J]) {
   const Words words = mask.words(row, attention_dropout_column(head, k0 / 64 * 64 + column()));
@@ -199,8 +204,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
       for (int offset = kColumns / 2; offset > 0; offset /= 2) {
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));
       }
-      // With a window, a query may see no key of the first blocks. Its maximum score is then −∞, and −∞ − (−∞) would
-      // be NaN.
+      // With a window, a query may see no key of the first blocks that are loaded. Its maximum score is then −∞, and
+      // −∞ − (−∞) would be NaN.
       const float origin = most == kHidden ? 0.0f : most;
       const float correction = expf(maximum[i] - origin);
       maximum[i] = most;
@@ -236,7 +241,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
   }
 }
 
-// Arrays of the two backward kernels. `deltas` [N, num_heads] belong to the heads from first_head on.
+// Arrays of the two backward kernels. A launch computes num_heads query heads, from first_head on. `deltas` [N,
+// num_heads] has only these heads.
 struct Backward {
   const float *qkv, *d_o, *log_sum_exp, *deltas;
   float* d_qkv;
@@ -244,7 +250,7 @@ struct Backward {
   float scale;
 };
 
-// dS = P∘(dropout(dP) − delta)/√D with P = exp(S − log_sum_exp), dP = d_o·vᵀ;  d_q = dS·k.
+// dS = P∘(dropout(dP) − delta)/√D with P = exp(S − log_sum_exp) for the scores S, and dP = d_o·vᵀ;  d_q = dS·k.
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     query_gradient_kernel(Backward at, Heads heads, Mask mask) {
@@ -267,7 +273,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   load_rows<D, kRows>(at.d_o + static_cast<int64_t>(block.begin) * heads.channels + head * head_dim, heads.channels, q0,
                       block.length, head_dim, d_o);
   const float slope = heads.slope(head);
-  // log_sum_exp is ∞ for rows past the end, so their probabilities are 0.
+  // log_sum_exp is ∞ for rows past the end of the sequence, so their probabilities are 0.
   float log_sum_exp[kOwn], delta[kOwn], result[kOwn][kElems<D>] = {};
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
@@ -312,8 +318,9 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   }
 }
 
-// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. Works on Sᵀ and dPᵀ: rows are keys and columns are queries.
-// Sums over the query heads of a head of keys and values, one after the other.
+// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. Works on Sᵀ and dPᵀ: rows are keys and columns are queries. Several query heads
+// may use the same head of keys and values. The thread block adds the gradients from these query heads, one head after
+// the other.
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel(Backward at, Heads heads, Mask mask) {
   constexpr int J = kScores<D>;
@@ -352,7 +359,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
       const float log_sum_exp =
                       real ? at.log_sum_exp[row * heads.num_heads + head] : std::numeric_limits<float>::infinity(),
                   delta = real ? at.deltas[row * at.num_heads + of_launch] : 0;
-      // The thread's keys use words of two counters: number group() and number group() + 8.
+      // The thread's keys k0 + group() + 8·i use the words of two Philox counters: the keys with even i use the first
+      // counter, and the keys with odd i use the second.
       Words words[2] = {};
       if (mask.row_ids && real) {
         words[0] = mask.words(row, attention_dropout_column(head, k0 + group()));
@@ -389,7 +397,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   }
 }
 
-// Shared memory of a kernel with `own_tiles` tiles of its own rows, two tiles of passing rows, and one of scores.
+// The bytes of shared memory of a kernel with `own_tiles` tiles of own rows, two tiles of passing rows, and one tile of
+// scores.
 template <int D>
 constexpr size_t shared_bytes(int own_tiles) {
   const int own = own_tiles * kRows * kStride<D>, passing = 2 * kPassing<D> * kStride<D>;
@@ -405,8 +414,8 @@ void with_tiled_kernel(int64_t head_dim, Body&& body) {
 
 }  // namespace
 
-// For heads of more than 64 elements, the backward kernels take 108 KiB of shared memory. sm_80 and sm_90 allow that
-// for a block; sm_86 and sm_89 do not.
+// For heads of more than 64 elements, a thread block of the backward kernels needs 108 KiB of shared memory. sm_80 and
+// sm_90 allow this; sm_86 and sm_89 do not.
 bool tiled_attention_can(const Context& context, View qkv, const AttentionShape& shape) {
   if (qkv.dtype != DType::f32 || shape.head_dim > 128) return false;
   const size_t bytes = shape.head_dim <= 64 ? shared_bytes<64>(2) : shared_bytes<128>(2);

@@ -1,5 +1,5 @@
-// f32 attention on tiles in shared memory, for heads of up to 128 elements. It does not use tensor cores, because their
-// tf32 would truncate factors to 11 bits.
+// f32 attention on tiles in shared memory, for heads of up to 128 elements. It does not use tensor cores, because they
+// compute f32 products in tf32. tf32 keeps only 11 significant bits of each factor.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

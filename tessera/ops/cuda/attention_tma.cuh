@@ -1,7 +1,9 @@
-// Code shared by the kernels that copy tiles with TMA. A thread block stays on its multiprocessor and computes one task
-// after the other. Its first warpgroup, the producer, starts the copies of tiles into shared memory. The two others,
-// the consumers, compute 64 rows each. After Shah et al., "FlashAttention-3: Fast and Accurate Attention with
-// Asynchrony and Low-precision" (2024), section 3.
+// Code shared by the kernels that copy tiles with Hopper's copy engine (TMA). A task computes 128 rows of a sequence
+// for one head: queries (forward) or keys (backward). Each thread block stays on its multiprocessor and computes one
+// task after the other. A thread block has three warpgroups. The first warpgroup, the producer, starts the copies of
+// tiles into shared memory. The other two warpgroups, the consumers, compute 64 rows of the task each. The design
+// follows Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision" (2024),
+// section 3.
 #pragma once
 
 #include "tessera/ops/cuda/attention_scores.cuh"
@@ -16,17 +18,17 @@ inline constexpr int kConsumers = 2, kGroupThreads = 4 * kWarp, kTaskThreads = (
 inline constexpr int kTaskRows = 64 * kConsumers;  // rows of queries or of keys that a task computes
 inline constexpr int kConsumerWarps = 4 * kConsumers;
 
-// kRows rows of a head: its elements, then zeros up to kColumns (64 or 128). Columns [0, 64) and [64, 128) are separate
-// parts, both in the layout SwizzledRows.
+// A tile of kRows rows. A row has one head's elements, then zeros up to kColumns (64 or 128) columns. Columns [0, 64)
+// and [64, 128) are separate parts, both in the layout SwizzledRows.
 template <typename T, int kRows, int kColumns>
 struct HeadTile {
   static constexpr int kParts = kColumns / 64;
   T parts[kParts][kRows * 64];
   static constexpr int kBytes = kRows * kColumns * static_cast<int>(sizeof(T));
-  static constexpr uint32_t kPartUnits = kRows * 128 / 16;  // a descriptor's step from part to part
+  static constexpr uint32_t kPartUnits = kRows * 128 / 16;  // from part to part, in a descriptor's units (wgmma.cuh)
 };
 
-// Starts the copy of a head's rows from `row` on. `map` has boxes of kRows rows.
+// Starts the copy of rows [row, row + kRows) of a head. `map` must describe boxes of kRows rows.
 template <typename T, int kRows, int kColumns>
 __device__ inline void copy_tile(const CUtensorMap& map, Barrier* barrier, HeadTile<T, kRows, kColumns>& to, int head,
                                  int row) {
@@ -34,8 +36,8 @@ __device__ inline void copy_tile(const CUtensorMap& map, Barrier* barrier, HeadT
   for (int part = 0; part < kColumns / 64; ++part) copy_box(map, barrier, to.parts[part], part * 64, head, row);
 }
 
-// A row of qkv consists of heads of queries, of keys and of values. These functions return the number of all these
-// heads, and the index of one of them:
+// A row of qkv consists of heads of queries, of keys and of values. The next functions return the number of all heads
+// in a row, and the index of one head among all heads of the row.
 inline int64_t heads_of_row(const AttentionShape& shape) {
   return shape.row_channels() / shape.head_dim;
 }
@@ -53,14 +55,14 @@ inline bool supports_tma(const Context& context, View qkv, const AttentionShape&
   return context.has_wgmma && size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 128 &&
          dropout.rate == 0;
 }
-// Whether the thread blocks have several tasks each, and most tasks fill their tiles. Otherwise kernels with smaller
-// tasks, which use more multiprocessors, are faster.
+// Returns true if the thread blocks have at least about four tasks each, and the sequences have at least 128 rows on
+// average. Otherwise kernels with smaller tasks are faster, because they use more multiprocessors.
 inline bool fills_multiprocessors(const Context& context, View qkv, View starts, int64_t num_heads) {
   const int64_t full_tasks = qkv.shape[0] / kTaskRows, sequences = starts.num_elems() - 1;
   return full_tasks >= sequences && full_tasks * num_heads >= 4 * context.num_multiprocessors;
 }
 
-// Calls body(zero, columns) with a zero of the type and the columns of a tile as a constant.
+// Calls body(zero, columns). `zero` has the element type. The constant `columns` is the number of columns of a tile.
 template <typename Body>
 void with_head_tiles(DType dtype, int64_t head_dim, const Body& body) {
   const auto with_columns = [&](auto zero) {
@@ -71,8 +73,9 @@ void with_head_tiles(DType dtype, int64_t head_dim, const Body& body) {
   with_columns(Bf16{});
 }
 
-// A thread block starts with 168 registers per thread. The producer gives back the registers that the consumers take.
-// If the block has too few registers, a consumer waits for them forever.
+// A thread block starts with 168 registers per thread. The producer gives some of its registers back, and keeps
+// kProducer per thread. The consumers take them, and then have kConsumer per thread. If the consumers need more
+// registers than the producer gives back, take() waits forever.
 template <int kProducer, int kConsumer>
 struct Registers {
   static_assert(kProducer + kConsumers * kConsumer <= 3 * 168);
@@ -80,7 +83,8 @@ struct Registers {
   __device__ static void take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumer)); }
 };
 
-// Barriers among warpgroups. meet() waits for all `threads`; announce() arrives and does not wait.
+// Numbered barriers among warpgroups. Both functions arrive at barrier number `barrier`. meet() then waits until
+// `threads` threads have arrived. announce() does not wait.
 __device__ inline void meet(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -88,7 +92,7 @@ __device__ inline void announce(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// Arrives once per warp.
+// All lanes of a warp must call it. When all of them have called it, the warp arrives once at `barrier`.
 __device__ inline void release(Barrier* barrier) {
   __syncwarp();
   if (threadIdx.x % kWarp == 0) arrive(barrier);
@@ -159,9 +163,9 @@ __device__ inline void round_to_left(const Accumulator<kN>& c, FragmentA (&left)
   for (int k = 0; k < kN / 16; ++k) left[k] = as_left<T>(c, k, Same());
 }
 
-// Multiplies a warp's rows [16, kN] by factor(half), rounds them into `tile`, and stores their first num_columns
-// columns at `to`. `tile` is the warp's space: parts of 64 columns, `part_stride` elements apart, in the layout
-// SwizzledRows.
+// Multiplies a warp's rows [16, kN] by factors, rounds them into `tile`, and stores their first num_rows rows and
+// num_columns columns at `to`. factor(half) is the factor of row 8·half + lane / 4. `tile` is space in shared memory
+// that only this warp uses: parts of 64 columns, `part_stride` elements apart, in the layout SwizzledRows.
 template <typename T, int kN, typename Factor>
 __device__ inline void store_product(const Accumulator<kN>& c, T* tile, int part_stride, T* to, int64_t row_stride,
                                      int num_rows, int num_columns, const Factor& factor) {

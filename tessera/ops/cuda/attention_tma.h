@@ -1,12 +1,12 @@
-// Attention on Hopper with tiles that its copy engine (TMA) loads (code for sm_90a): 16-bit types, heads of up to 128
-// elements, in multiples of 8, no dropout.
+// Attention on Hopper (code for sm_90a). Hopper's copy engine (TMA) loads the tiles. Supports 16-bit types and head
+// dimensions that are multiples of 8, up to 128. Does not support dropout.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"
 
 namespace tessera::cuda {
 
-// Whether the kernels support the call, and are the fastest for it.
+// Return whether these kernels support the call, and are probably faster for it than the other attention kernels.
 bool tma_attention_forward_can(const Context& context, View qkv, View starts, const AttentionShape& shape,
                                const Dropout& dropout);
 bool tma_attention_backward_can(const Context& context, View qkv, View starts, const AttentionShape& shape,

@@ -1,8 +1,9 @@
 // The formulas are in attention_backward.cuh. A task has 128 keys of a head of keys and values, and goes through all
-// queries that see them. It computes 5 products: scores, dP, d_v, d_k and its keys' part of d_q. It keeps the sums d_v
-// and d_k in registers. The parts of d_q of several tasks are added in memory, in an order that is fixed for each head,
-// so that the result does not depend on which task is faster (attention_tma_tasks.cuh). The task that is the last in
-// this order writes d_q.
+// queries that see them. For each block of queries, it computes 5 products: scores, dP, d_v, d_k and its keys' part of
+// d_q. It sums d_v and d_k over the queries in registers. The complete d_q is the sum of the parts of several tasks.
+// They add their parts in an order that is fixed for each head (attention_tma_tasks.cuh). Therefore the result does not
+// depend on which task is faster. All tasks except the last one in this order add to a sum in memory. The last task
+// adds this sum to its part in registers, and writes d_q.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -21,18 +22,19 @@ template <typename T, int kColumns>
 struct Shared {
   HeadTile<T, kTaskRows, kColumns> k, v;
   HeadTile<T, kQueries, kColumns> q[kStages], d_o[kStages];
-  T d_s[2][kTaskRows * kQueries];   // dSᵀ of a block, in the layout SwizzledRows: rows are keys
-  float d_q[kQueries * kColumns];   // this task's part, on its way to the sums
-  float sums[kQueries * kColumns];  // of the tasks before this one, if it is the last
+  T d_s[2][kTaskRows * kQueries];   // dSᵀ of a block of queries, in the layout SwizzledRows: rows are keys
+  float d_q[kQueries * kColumns];   // this task's part of d_q, before it is added to the sums in memory
+  float sums[kQueries * kColumns];  // the sum of the other tasks' parts, if this task is the last
   float log_sum_exp[kStages][kQueries], deltas[kStages][kQueries];
   Barrier own_full, own_empty, full[kStages], empty[kStages], d_s_full[2], d_s_empty[2], d_q_full[2], d_q_empty,
       sums_full, sums_empty;
   Task task;
 };
 
-// The first warp takes tasks, and copies tiles and the statistics of queries. Thread blocks take tasks in the order of
-// their numbers, and a task waits only for tasks with smaller numbers. So the unfinished task with the smallest number
-// never waits, even if some thread blocks cannot run yet.
+// The producer's first warp takes tasks. It copies the tiles of each task, and log_sum_exp and delta of the queries.
+// All thread blocks together take the tasks in the order of the tasks' numbers. A task waits only for tasks with
+// smaller numbers. Therefore the unfinished task with the smallest number waits for no other task, even if some thread
+// blocks cannot run yet.
 template <typename T, int kColumns>
 __device__ inline void copy_tiles(Shared<T, kColumns>& shared, const CUtensorMap& own, const CUtensorMap& queries,
                                   const CUtensorMap& own_d_o, const Arrays<T>& at, const Heads& heads) {
@@ -83,7 +85,7 @@ __device__ inline void copy_tiles(Shared<T, kColumns>& shared, const CUtensorMap
   }
 }
 
-// Calls body(task) for the tasks that copy_tiles() takes.
+// Calls body(task) for each task that copy_tiles() takes for this thread block.
 template <typename T, int kColumns, typename Body>
 __device__ inline void for_each_taken_task(Shared<T, kColumns>& shared, const Body& body) {
   for (int tasks = 0;; ++tasks) {
@@ -94,7 +96,8 @@ __device__ inline void for_each_taken_task(Shared<T, kColumns>& shared, const Bo
   }
 }
 
-// The second warp copies sums to shared memory, for blocks of queries whose last part this task adds.
+// For some blocks of queries, a task is the last that adds a part of d_q. For these blocks, the producer's second warp
+// copies the sum of the other tasks' parts to shared memory.
 template <typename T, int kColumns>
 __device__ inline void copy_sums(Shared<T, kColumns>& shared, const Arrays<T>& at, const Heads& heads) {
   const bool leads = threadIdx.x % kWarp == 0;
@@ -114,8 +117,8 @@ __device__ inline void copy_sums(Shared<T, kColumns>& shared, const Arrays<T>& a
   });
 }
 
-// The last two warps of the producer add parts to the sums in memory. They take turns, because an addition takes longer
-// than the products of a block.
+// The producer's last two warps add the parts of d_q to the sums in memory. They take turns from part to part, because
+// an addition takes longer than the products of a block of queries.
 template <typename T, int kColumns>
 __device__ inline void add_parts(Shared<T, kColumns>& shared, const Arrays<T>& at, const Heads& heads, int turn) {
   const bool leads = threadIdx.x % kWarp == 0;
@@ -124,7 +127,7 @@ __device__ inline void add_parts(Shared<T, kColumns>& shared, const Arrays<T>& a
     release(&shared.own_empty);
     if (!leads) return;
     for_each_query_block(heads, task, [&](int member, int q0) {
-      if (tasks_after(heads, task, q0) == 0) return;  // the consumers write d_q
+      if (tasks_after(heads, task, q0) == 0) return;  // the last task: the consumers write d_q
       const int part = parts++;
       if (part % 2 != turn) return;
       const int before = tasks_before(heads, task, q0);
@@ -161,19 +164,20 @@ __device__ inline void start_query_gradients(Accumulator<kColumns / kConsumers>&
   commit_products();
 }
 
-// The consumers work on Sᵀ and dPᵀ: rows are keys and columns are queries. A consumer has 64 keys of the task. For d_q,
-// which needs all keys of the task, it has half of the columns. The consumers should not wait for each other, because
-// one computes exponentials while the other uses the tensor cores. So d_q of a block is computed only in the turn of
-// the next block, when the other consumer has had time for its keys' dS.
+// The consumers work on Sᵀ and dPᵀ: rows are keys and columns are queries. Each consumer has 64 keys of the task. d_q
+// needs the dS of all keys of the task, so each consumer computes half of the columns of d_q, from the dS of both
+// consumers. The consumers should not wait for each other: one computes exponentials while the other uses the tensor
+// cores. Therefore a consumer computes d_q of a block of queries only while it works on the next block. By then, the
+// other consumer has usually stored its dS.
 template <typename T, int kColumns>
 __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at, const Heads& heads) {
   constexpr int kOwnColumns = kColumns / kConsumers;
-  // From lane 0, so that the compiler knows that all lanes have the same value.
+  // Reads the value of lane 0. The compiler then knows that all lanes have the same value.
   const int warp_of_block = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarp, 0),
             group = warp_of_block / 4 - 1, warp = warp_of_block % 4, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own_row = group * 64 + warp * 16, own_elem = (group * 4 + warp) * 16 * kOwnColumns;
   float* const own_d_q = shared.d_q + own_elem;
-  T* const own_space = reinterpret_cast<T*>(own_d_q);  // also for results on their way to memory
+  T* const own_space = reinterpret_cast<T*>(own_d_q);  // results also pass through this memory
   int stage = 0, parity = 0, blocks = 0, sent = 0, copied = 0;
   for_each_taken_task(shared, [&](const Task& task) {
     const int first_row = task.k0 + own_row;
@@ -181,10 +185,10 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
     FragmentA p[kQueries / 16];
     d_k.clear();
     d_v.clear();
-    int held = -1;                              // the stage that outstanding products read
-    int previous_member = -1, previous_q0 = 0;  // the block of the previous turn, number blocks − 1
-    // Before a task's first block there is none: the product then has no meaning, and nobody uses it. A branch around
-    // the product would make the compiler wait for all products.
+    int held = -1;                              // the stage that outstanding products read, or -1
+    int previous_member = -1, previous_q0 = 0;  // the previous block of queries, which has number blocks − 1
+    // Starts d_q of the previous block. If the task has no previous block yet, the product is meaningless, and no code
+    // uses it. A branch around the product would make the compiler wait for all products.
     const auto start_previous = [&](Accumulator<kOwnColumns>& d_q) {
       const int buffer = (blocks - 1) & 1;
       if (previous_member >= 0) wait_for(&shared.d_s_full[buffer], (blocks - 1) >> 1 & 1);
@@ -231,7 +235,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
       }
       Accumulator<kQueries> s, d_p;
       start_transposed(s, shared.k, group * 64, shared.q[now]);
-      wait_for_products<1>(d_k, d_v);  // the previous block's sums: p's registers are needed now
+      wait_for_products<1>(d_k, d_v);  // the previous block's products read p, which changes below
       if (held >= 0) arrive(&shared.empty[held]);
       held = now;
       start_transposed(d_p, shared.v, group * 64, shared.d_o[now]);
@@ -283,7 +287,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
       Accumulator<kOwnColumns> d_q;
       start_previous(d_q);
       start_sum(d_v, p, shared.d_o[now]);
-      meet(1 + group, kGroupThreads);  // the group's dS are complete
+      meet(1 + group, kGroupThreads);  // all warps of this consumer have stored their dS
       start_sum(d_k, d_s, shared.q[now]);
       wait_for_products<2>(d_q);
       if (previous_member >= 0) hand_on_previous(d_q);
@@ -298,7 +302,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
     wait_for_products<0>(d_q);
     release(&shared.own_empty);
     hand_on_previous(d_q);
-    wait_for(&shared.d_q_empty, (sent & 1) ^ 1);  // own_space is free
+    wait_for(&shared.d_q_empty, (sent & 1) ^ 1);  // until own_space is free
     const int64_t row = int64_t{task.begin} + first_row;
     const int kv_head = task.head / heads.group, rows = task.length - first_row;
     store_product(d_k, own_space, 16 * 64, heads.key(at.d_qkv, row, kv_head), heads.width, rows, heads.head_dim,
@@ -312,8 +316,9 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
 
 constexpr int kDeltaLanes = 16, kDeltaThreads = 256;
 
-// deltas[row, head] = Σ_d d_o∘o for the heads from first_head on. 16 lanes share a head, and each reads 16 bytes. The
-// kernel also sets the counts to zero. It has more threads than there are counts: 16 per row and head.
+// deltas[row, head] = Σ_d d_o∘o for num_heads heads, from first_head on. 16 lanes compute one delta. Each of them reads
+// 8 elements of d_o and of o. The kernel also sets num_counts integers to zero: the counts of tasks, and next_task. A
+// thread sets at most one of them, and 16 threads per delta are always enough.
 template <typename T>
 __global__ void __launch_bounds__(kDeltaThreads)
     tma_deltas_kernel(const T* __restrict__ o, const T* __restrict__ d_o, int channels, int head_dim, int first_head,
@@ -344,7 +349,7 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
     // At `empty` and `sums_empty` all lanes arrive, because all lanes read. If only one arrived after a __syncwarp,
     // compute-sanitizer's racecheck would report a race of the others.
     init_barrier(&shared.own_full, 1);
-    init_barrier(&shared.own_empty, kConsumerWarps + 3);  // and the producer's warps that read the task
+    init_barrier(&shared.own_empty, kConsumerWarps + 3);  // 3: the producer's warps that read the task
     for (int stage = 0; stage < kStages; ++stage) {
       init_barrier(&shared.full[stage], 1 + kWarp);
       init_barrier(&shared.empty[stage], kConsumers * kGroupThreads);
@@ -374,7 +379,8 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
 
 }  // namespace
 
-// Elements of the scratch for each head: a delta for each row, and counts.
+// Returns how many elements of the scratch each query head needs: a delta per row, a count per block of queries, and
+// one more element, because next_task also needs space.
 static int64_t rows_of_scratch(int64_t num_rows) {
   return num_rows + num_rows / kQueries + 1;
 }
@@ -403,7 +409,7 @@ void tma_attention_backward(const Context& context, View qkv, View o, View log_s
     const int together = heads_at_once(rows_of_scratch(num_rows), heads.num_heads, heads.group, sizeof(float));
     for (int first = 0; first < heads.num_heads; first += together) {
       const int count = std::min(heads.num_heads - first, together), kv_heads = count / heads.group,
-                deltas = num_rows * count, num_counts = count * sums_of_head + 1;  // and next_task
+                deltas = num_rows * count, num_counts = count * sums_of_head + 1;  // + 1: next_task
       auto* const counts = reinterpret_cast<int*>(context.scratch_of<float>() + deltas);
       tma_deltas_kernel<<<blocks_for(deltas, kDeltaThreads / kDeltaLanes), kDeltaThreads, 0, context.stream>>>(
           data_of<T>(o), data_of<T>(d_o), heads.channels, heads.head_dim, first, count, deltas,

@@ -9,7 +9,9 @@ namespace {
 
 constexpr int kKeys = 128;  // keys that are loaded at a time
 
-// A task as the producer announces it to the consumers: the block of queries `index` of a sequence, for a head.
+// A task: a query head, and a block of 128 queries of a sequence. `begin` and `length` are the sequence's first row and
+// number of rows. `index` is the block's number in the sequence. The producer writes the task, and the consumers read
+// it.
 struct Task {
   int begin, length, index, head;  // head < 0: there are no more tasks
 };
@@ -22,9 +24,10 @@ struct Shared {
   Task task;
 };
 
-// s holds products q·k of kKeys keys from k0 on. Replaces them by exp(score − maximum). Sets `correction` to the factor
-// for earlier results of each row. The first block of keys contains each row's own position, so the maximum of
-// every row is finite from the first call on.
+// s holds products q·k of kKeys keys from k0 on. Replaces them by exp(score − maximum). `maximum` is the row's greatest
+// score so far. Sets `correction` to the factor that adapts each row's earlier results to the new maximum. The blocks
+// of keys come in descending order. The first of these blocks contains each row's own position, so the maximum of every
+// row is finite from the first call on.
 template <bool kBiased>
 __device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores, int first_row, int k0, int window,
                                      Softmax& softmax, float (&correction)[2]) {
@@ -69,8 +72,8 @@ __device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores
 }
 
 // Calls body(block, head) for the tasks of this thread block. All lanes of a warp must call it. Longer tasks come
-// first. Every second round deals the tasks out in reverse order, so that all thread blocks receive about the same
-// work.
+// first. In each round, a thread block gets at most one task. Every second round assigns the tasks in reverse order.
+// Therefore all thread blocks get about the same work.
 template <typename Body>
 __device__ inline void for_each_task(const Heads& heads, int num_blocks, const Body& body) {
   const int grid = static_cast<int>(gridDim.x), own = static_cast<int>(blockIdx.x),
@@ -86,7 +89,7 @@ template <typename T, int kColumns>
 __device__ inline void produce(Shared<T, kColumns>& shared, const CUtensorMap& map, const Heads& heads,
                                int num_blocks) {
   const bool leads = threadIdx.x == 0;
-  int count = 0, tasks = 0;  // so far: blocks of keys, and tasks
+  int count = 0, tasks = 0;  // count: blocks of keys so far; tasks: tasks so far
   for_each_task(heads, num_blocks, [&](const RowBlock& block, int head) {
     const int q0 = block.index * kTaskRows, kv_head = head / heads.group;
     for (int k0 = q0; k0 >= heads.first_block(q0, kKeys); k0 -= kKeys, ++count) {
@@ -167,7 +170,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Heads& heads, 
       wait_for_products<0>(o);
       release(&shared.v_empty[stage]);
       round_to_left<T>(s, p);
-      // In most blocks, no maximum changes.
+      // For most blocks of keys, no maximum changes, and the earlier results need no correction.
       if (__any_sync(kAllLanes, correction[0] < 1 || correction[1] < 1)) {
 #pragma unroll
         for (int n = 0; n < kColumns / 8; ++n) {
@@ -234,7 +237,7 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
 
 bool tma_attention_forward_can(const Context& context, View qkv, View starts, const AttentionShape& shape,
                                const Dropout& dropout) {
-  // With position biases, short heads are faster with the kernels of attention_wgmma.h.
+  // For heads of up to 64 elements with position biases (ALiBi), the kernels of attention_wgmma.h are faster.
   return supports_tma(context, qkv, shape, dropout) &&
          (shape.head_dim > 64 || (!shape.alibi_slopes && fills_multiprocessors(context, qkv, starts, shape.num_heads)));
 }

@@ -7,7 +7,8 @@
 namespace tessera::cuda {
 namespace {
 
-// Calls body(products, drops) with the type and whether there is dropout.
+// Calls body(products, drops). The type of `products` contains the element type. The constant `drops` says whether the
+// call has dropout.
 template <typename Body>
 void with_products(DType dtype, const Dropout& dropout, Body&& body) {
   const auto with_dropout = [&](auto products) {

@@ -1,5 +1,5 @@
-// With at most kUndivided rows, a block sums a few columns over all rows, so no second launch has to add parts. More
-// rows are divided into parts, and a second launch adds the sums of the parts.
+// If an array has at most kUndivided rows, one launch suffices: each thread block sums a few columns over all rows.
+// Otherwise the rows are divided into parts. The first launch sums each part, and a second launch adds these sums.
 #include "tessera/ops/cuda/column_sums.h"
 
 #include <algorithm>
@@ -14,14 +14,16 @@ namespace {
 
 constexpr int kWarps = 32;    // per block
 constexpr int kTogether = 8;  // outstanding loads of a thread
-// If rows are divided into parts, the parts provide enough blocks, and blocks can read wider pieces of rows. Blocks
-// also read wider pieces if narrow pieces would give more blocks than multiprocessors, because each multiprocessor runs
-// one block at a time.
+// A thread block usually sums kColumns columns. If it loads several elements together, it sums kWideColumns columns in
+// two cases:
+// - The rows are divided into parts. The parts then give enough thread blocks.
+// - The launch's arrays have more than kMostColumns columns together. With kColumns columns per thread block, there
+//   would be more thread blocks than multiprocessors, and each multiprocessor runs only one of these blocks at a time.
 constexpr int64_t kUndivided = 4096, kPartRows = 1024, kMostParts = 2048;
 constexpr int kColumns = 32, kWideColumns = 64, kMostColumns = 4096;
 
-// Arrays of a launch, with equal numbers of rows. The sums of columns from `split` on go to `second`, all others to
-// `sums`.
+// The arrays of a launch. All have the same number of rows. The sums of an array's columns [0, split) are added to
+// `sums`, and the sums of its other columns to `second`.
 constexpr int kMostArrays = 2;
 template <typename T, typename G>
 struct SummedColumns {
@@ -35,8 +37,9 @@ struct AllColumns {
   int num_arrays;
 };
 
-// A block sums kWidth columns. A warp reads several rows at a time, N columns per lane. If there are several parts
-// (gridDim.y), only one array is allowed, and its sums go to `parts` [gridDim.y, columns].
+// A thread block sums kWidth columns. Each lane reads N columns of a row, so kWidth / N lanes read a row together. If
+// the rows are divided into parts, gridDim.y is the number of parts. The launch then has only one array, and the sums
+// of each part are stored in `parts` [gridDim.y, columns].
 template <typename T, int N, int kWidth, typename G>
 __global__ void __launch_bounds__(kWarps* kWarp)
     column_sums_kernel(AllColumns<T, G> all, int64_t num_rows, int64_t part_rows, Acc<T>* __restrict__ parts) {
@@ -44,7 +47,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   constexpr int kLanes = kWidth / N, kRows = kWarps * kWarp / kLanes;  // lanes per row, rows per block at a time
   __shared__ A shared[kWarps][kWidth + 1];
   const int block = static_cast<int>(blockIdx.x);
-  // Selects by a condition. With an index, the compiler would put all arrays into local memory.
+  // A condition selects the array. With an index, the compiler would put `all` into local memory.
   const bool is_second = all.num_arrays > 1 && block >= all.arrays[1].first_block;
   const SummedColumns<T, G> array = is_second ? all.arrays[1] : all.arrays[0];
   const T* __restrict__ const x = array.x;
@@ -104,7 +107,8 @@ void add_column_sums(const Context& context, std::span<const ColumnSums> arrays)
   const View x = arrays[0].x;
   const int64_t num_rows = x.shape[0];
   if (num_rows == 0) return;
-  // If rows must be divided into parts, or if a launch does not support so many arrays, there is one launch per array.
+  // Processes the arrays one by one if the rows must be divided into parts, or if a launch does not support as many
+  // arrays.
   if (arrays.size() > 1 && (num_rows > kUndivided || arrays.size() > kMostArrays)) {
     for (const ColumnSums& one : arrays) add_column_sums(context, {&one, 1});
     return;

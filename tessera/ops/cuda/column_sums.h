@@ -7,9 +7,10 @@
 
 namespace tessera::cuda {
 
-// sums += Σ rows of x [N, C], in a fixed order. With `second`, the first columns (as many as `sums` has elements) go to
-// `sums` and the others to `second`. Sums have x's type, or f32 if x has 16 bits, or 16 bits if x is f32. All entries
-// of a call have the same types and the same N.
+// Adds the sum of the rows of x [N, C] to `sums`, in a fixed order. If `second` is empty, `sums` has C elements.
+// Otherwise the first columns, as many as `sums` has elements, are added to `sums`, and the other columns to `second`.
+// `sums` and `second` have the type of x. If x has 16 bits, they may also be f32. If x is f32, they may also be f16 or
+// bf16. All entries of a call have the same types and the same N.
 struct ColumnSums {
   View x, sums, second;
 };

@@ -1,5 +1,5 @@
-// What every launch of a CUDA kernel needs: the stream and the fixed scratch. After construction nothing here allocates
-// or waits, so a CUDA graph can capture the launches.
+// What every launch of a CUDA kernel needs: the stream, the fixed scratch, and properties of the GPU. After
+// construction, nothing here allocates or waits, so a CUDA graph can capture the launches.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,8 +9,8 @@
 
 namespace tessera::cuda {
 
-// Scratch of one call: partial sums, deltas, parts of split attention. A call that needs more scratch processes its
-// data in pieces.
+// The scratch holds a call's intermediate results, for example partial sums. A call that needs more scratch than
+// kScratchBytes processes its data in pieces.
 inline constexpr int64_t kScratchBytes = int64_t{32} << 20;
 
 struct Context {
@@ -18,8 +18,8 @@ struct Context {
   std::byte* scratch = nullptr;  // kScratchBytes, reused by every call
   int num_multiprocessors = 0;
   int code_major = 0;        // major compute capability that the kernels in use were compiled for: the GPU's or lower
-  int max_shared_bytes = 0;  // the maximum for a block
-  bool has_wgmma = false;    // compute capability 9.0 (the only one that runs sm_90a code) and code_major 9
+  int max_shared_bytes = 0;  // the most shared memory that a thread block can request
+  bool has_wgmma = false;    // the GPU has compute capability 9.0, which sm_90a code needs, and code_major is 9
 
   template <typename T>
   T* scratch_of() const {
@@ -31,12 +31,13 @@ struct Context {
   }
 };
 
-// The major compute capability that the code for the current GPU was compiled for. A GPU also runs code for older GPUs.
-// That code omits features that older GPUs lack. Throws RunError if the program has no code for this GPU.
+// Returns the major compute capability that the code for the current GPU was compiled for. It is lower than the GPU's
+// own if the program has only code for older GPUs. Such code does not use features that the older GPUs lack. Throws
+// RunError if the program has no code that the GPU can run.
 int code_major_for_this_gpu();
 
-// Call it after a kernel launch. It throws if the launch failed, for example for a bad configuration. The error names
-// the kernel.
+// Call it after a kernel launch. It throws an error with the kernel's name if the launch failed, for example because
+// the launch requested too much shared memory.
 inline void check_launch(const char* kernel) {
   check(cudaGetLastError(), kernel);
 }

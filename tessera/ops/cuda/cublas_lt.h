@@ -1,11 +1,11 @@
-// cuBLASLt, loaded when it is first needed, so that the program also starts without NVIDIA libraries.
+// The library cuBLASLt. The program loads it when it first needs it, so it also starts without NVIDIA libraries.
 #pragma once
 
 #include <cublasLt.h>
 
 namespace tessera::cuda {
 
-// The functions of the library that Tessera uses.
+// The functions of cuBLASLt that Tessera uses.
 struct CublasLt {
   decltype(&::cublasLtCreate) create;
   decltype(&::cublasLtDestroy) destroy;
@@ -23,13 +23,13 @@ struct CublasLt {
   decltype(&::cublasLtGetVersion) version;
 };
 
-// The library, in the major version of the header that Tessera was compiled with. It comes from the loader's search
-// path or the toolkit's usual folder. The first call loads it, and it stays loaded. Throws a RunError that names the
-// missing library.
+// Returns the functions of the library. The first call loads the library, and the library stays loaded. The call loads
+// the major version of the header that Tessera was compiled with. It searches the loader's search path, then the
+// toolkit's usual folder. It throws RunError if the library or one of the functions is missing.
 const CublasLt& cublas_lt();
 
-// Throws an error if `status` is not success: OutOfMemoryError if GPU memory is missing, otherwise RunError. The error
-// names the call.
+// Throws an error if `status` is not CUBLAS_STATUS_SUCCESS: OutOfMemoryError if the GPU had no free memory, otherwise
+// RunError. The error names `call`.
 void check(cublasStatus_t status, const char* call);
 
 }  // namespace tessera::cuda
