@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-// Repeats a system call while signals interrupt it (EINTR). Returns its result; -1 with another errno if it fails.
+// Repeats a system call while signals interrupt it (EINTR). Returns the result of the last repetition. If that is -1,
+// errno is not EINTR.
 template <typename Call>
 auto uninterrupted(Call call) {
   for (;;) {

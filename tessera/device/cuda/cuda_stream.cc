@@ -32,7 +32,7 @@ class CudaEvent final : public Event::State {
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     const cudaError_t error = cudaEventQuery(event_);
     if (error == cudaErrorNotReady) {
-      cudaGetLastError();  // otherwise the next kernel launch might report it
+      cudaGetLastError();  // clears the error, which the next kernel launch might otherwise report
       return false;
     }
     check(error, "cudaEventQuery");
@@ -126,7 +126,7 @@ void CudaStream::run(std::function<void()> work) {
   issuer_ ? issuer_->run(after_device) : after_device();
 }
 
-// Other threads continue meanwhile: the capture is thread-local, so their CUDA calls do not affect it.
+// Other threads may call CUDA at the same time. The capture is thread-local, so their calls do not affect it.
 std::unique_ptr<StreamGraph> CudaStream::capture(const std::function<void()>& work) {
   TESSERA_ASSERT(!issuer_);
   check(cudaSetDevice(ordinal_), "cudaSetDevice");
