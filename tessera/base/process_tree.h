@@ -17,7 +17,7 @@ class ProcessTree {
  public:
   // Sums over `roots` and all their descendants. Memory that several processes share counts for each of them.
   struct Sample {
-    // Processor time since the previous sample; 100 is one busy core. Contains only processes that were already in the
+    // Processor time since the previous sample; 100 is one busy core. Covers only processes that were already in the
     // previous sample.
     double cpu_percent = 0;
     int64_t resident_bytes = 0, virtual_bytes = 0;

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// Repeats a system call while signals interrupt it (EINTR). Returns the result of the last repetition. If that is -1,
-// errno is not EINTR.
+// Repeats a system call while signals interrupt it (EINTR). Returns the result of the last call. If it is -1, errno
+// names another error.
 template <typename Call>
 auto uninterrupted(Call call) {
   for (;;) {

@@ -14,8 +14,8 @@ class Stack {
   // Allocates a buffer of `capacity_bytes` bytes on the device, under Category::activations.
   Stack(Device& device, int64_t capacity_bytes) : buffer_(device.allocate(capacity_bytes, Category::activations)) {}
 
-  // Pushes an array with unspecified contents. Throws OutOfMemoryError if the capacity is too small: the capacity was
-  // then computed for smaller batches than this one.
+  // Pushes an array with unspecified contents. Throws OutOfMemoryError if the capacity is too small. This is a fault
+  // of the plan, which must cover every batch.
   View push(Shape shape, DType dtype);
   bool has_room_for(Shape shape, DType dtype) const {
     return height_bytes_ + bytes_on_stack(shape, dtype) <= buffer_.bytes();
