@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Exit codes of the `tessera` program. If a second signal ends the run immediately, the exit code is 128 + the number of
-// this signal.
+// Exit codes of the `tessera` program. If a second signal ends the run immediately, the exit code is 128 + the number
+// of this signal.
 enum class ExitCode : int {
   kDone = 0,
   kRunFailed = 1,      // failure at run time
