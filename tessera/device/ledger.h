@@ -21,7 +21,7 @@ enum class Category : uint8_t {
   activations,    // the stack (stack.h): activations, their gradients, and scratch of the model's head and operators
   kv_cache,       // keys and values during generation
   batch,          // token ids, targets and similar arrays
-  communication,  // scratch of collectives, and gradients in the type in which they are sent
+  communication,  // scratch of collectives, and gradients in the type of the reduction
   staging,        // buffers for transfers between tiers, for loading and for saving
   workspace,      // fixed scratch of the kernels, and small arrays: constants of the model, sums
   context,        // memory of a GPU's driver, libraries and NCCL groups, as fixed estimates

@@ -82,7 +82,8 @@ CudaStream::~CudaStream() {
 }
 
 // Runs `call` now, or in the stream's own thread if that thread still has work in its queue. The returned event is
-// reached when `call` has returned. After a failure in the stream's own thread, no more calls run, and the event fails.
+// reached when `call` has returned. After a failure in the stream's own thread, no more calls run, and the returned
+// event fails.
 Event CudaStream::issue(std::function<void()> call) {
   const auto on_device = [ordinal = ordinal_, call = std::move(call)] {
     check(cudaSetDevice(ordinal), "cudaSetDevice");
