@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// f16_rest, bf16_rest: the part of an f32 that is lost when it is rounded to f16 or bf16 (see below).
+// f16_rest, bf16_rest: what an f32 loses when it is rounded to f16 or bf16. See f16_rest_of() and bf16_rest_of().
 enum class DType : uint8_t { f64, f32, f16, bf16, f16_rest, bf16_rest, i64, i32, u8 };
 
 constexpr size_t size_of(DType dtype) {
@@ -96,9 +96,10 @@ inline uint16_t f32_to_bf16(float value) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-// The rest of an f32 is its bits minus the bits of its bf16, which stand in the upper half. If the value is halfway
-// between two bf16 and rounds toward zero (to even), the rest would be 2^15, which does not fit into an int16. The
-// stored rest is then 2^15 − 1: the value loses one ulp of f32, but its bf16 stays the same.
+// The bf16_rest of an f32 is an integer: the 32 bits of the f32, minus the 16 bits of its bf16 shifted left by 16.
+// f32_of_bf16() adds the two again. This gives the same f32, or a NaN for a NaN. One exception: if an f32 is halfway
+// between two bf16 and rounds toward zero (ties to even), the difference is 2^15, which does not fit into an int16.
+// bf16_rest_of() then returns 2^15 − 1. The joined f32 is one ulp closer to zero, but rounds to the same bf16.
 inline int16_t bf16_rest_of(float value) {
   const uint32_t upper = static_cast<uint32_t>(f32_to_bf16(value)) << 16;
   const auto rest = static_cast<int32_t>(std::bit_cast<uint32_t>(value) - upper);
@@ -107,16 +108,16 @@ inline int16_t bf16_rest_of(float value) {
 inline float f32_of_bf16(uint16_t bf16, int16_t rest) {
   return std::bit_cast<float>((static_cast<uint32_t>(bf16) << 16) + static_cast<uint32_t>(int32_t{rest}));
 }
-// IEEE 754 half precision. f32_to_f16() rounds to nearest, ties to even. Overflow becomes infinity. A NaN becomes a
-// quiet NaN with the upper bits of its payload, as in the processors' own conversions. The functions have no branches:
-// they compute every case and select one. Compilers can therefore vectorize loops over them. The case of infinity also
-// covers values that would round to 2^16.
+// IEEE 754 half precision. f32_to_f16() rounds to nearest, ties to even. Magnitudes from 65520 on become infinity,
+// because they would round to 2^16. A NaN becomes a quiet NaN with the upper bits of its payload, as in the conversion
+// instructions of processors. f16_to_f32() and f32_to_f16() have no branches: they compute every case and select one.
+// Compilers can therefore vectorize loops that call them.
 inline float f16_to_f32(uint16_t bits) {
-  constexpr uint32_t kRebias = 112u << 23;  // from an exponent with bias 15 to one with 127
+  constexpr uint32_t kRebias = 112u << 23;  // from an exponent with bias 15 to one with bias 127
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
   const uint32_t normal = (magnitude << 13) + kRebias;
-  // Zero or subnormal: the value is mantissa · 2^-24. The bits are read as the float (1 + mantissa · 2^-10) · 2^-14.
-  // Subtracting 2^-14 leaves the value.
+  // Zero or subnormal: the value is mantissa · 2^-24. The integer `normal` + 2^23, read as the bits of a float, is
+  // (1 + mantissa · 2^-10) · 2^-14. Subtracting 2^-14 leaves the value.
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(normal + (1u << 23)) - 0x1p-14f);
   const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
   const uint32_t infinite = (normal + kRebias) | quiet;
@@ -127,22 +128,24 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-  // Subnormal f16: adding 0.5 rounds the value and leaves the rounded bits at the low end.
+  // Subnormal f16: adding 0.5 rounds the value to a multiple of 2^-24. The low bits of the sum are then the f16.
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   const uint32_t infinite = detail::chosen(magnitude > 0x7f800000u, nan, 0x7c00u);
   const uint32_t finite = detail::chosen(magnitude < 0x38800000u, subnormal, normal);
   return static_cast<uint16_t>(sign | detail::chosen(magnitude < 0x477ff000u, finite, infinite));
 }
-// An f32 is its f16 plus this rest times a unit. The unit is 2^-16 of the distance from that f16 to the next greater
-// magnitude. For magnitudes from 2^-17 on this is exact, except that a value halfway between subnormal f16s may lose
-// one ulp of f32. Smaller values are rounded to multiples of 2^-40: to the nearest multiple, except next to such
-// halfway points. A rest is limited to ±(2^15 − 1), so a joined value rounds to the f16 that it came from. Splitting
-// it therefore gives the same f16 and rest again.
-// Values that are not finite get a rest of the largest magnitude.
+// The f16_rest of an f32 is the f32 minus its f16, as a number of units. One unit is 2^-16 of the distance from this
+// f16 to the f16 with the next greater magnitude. f32_of_f16() adds the f16 and rest · unit.
+// The rest is limited to ±(2^15 − 1). The joined f32 therefore rounds to the same f16, and splitting it again gives the
+// same f16 and the same rest.
+// If the magnitude is 2^-17 or more, the joined f32 equals the original. One exception: if the original is halfway
+// between two subnormal f16s, the joined f32 may be one ulp of f32 away. Smaller magnitudes are rounded to the nearest
+// multiple of 2^-40 or, if the rest is at its limit, to the next multiple.
+// If the f32 or its f16 is NaN or infinite, the rest is −(2^15 − 1) or 2^15 − 1.
 namespace detail {
 constexpr uint32_t kLeastF16Exponent = 113u << 23, kF32Exponent = 0xffu << 23;
-inline uint32_t f16_rest_unit(float f16) {  // as bits
+inline uint32_t f16_rest_unit(float f16) {  // the bits of the unit as an f32
   const uint32_t exponent = std::bit_cast<uint32_t>(f16) & kF32Exponent;
   return chosen(exponent > kLeastF16Exponent, exponent, kLeastF16Exponent) - (26u << 23);
 }
@@ -188,9 +191,9 @@ struct Element<DType::f16> {
   static Type store(float x) { return f32_to_f16(x); }
 };
 template <>
-struct Element<DType::bf16_rest> {  // a rest alone has no value
+struct Element<DType::bf16_rest> {  // has join() instead of load(), because a rest alone has no value
   using Type = int16_t;
-  static constexpr DType kBeside = DType::bf16;
+  static constexpr DType kBeside = DType::bf16;  // the type of the element that the rest belongs to
   static float join(uint16_t bf16, Type rest) { return f32_of_bf16(bf16, rest); }
   static Type store(float x) { return bf16_rest_of(x); }
 };
@@ -205,7 +208,7 @@ struct Element<DType::f16_rest> {
 constexpr bool is_rest(DType dtype) {
   return dtype == DType::f16_rest || dtype == DType::bf16_rest;
 }
-// The type of the rests of f16 or bf16.
+// The type of the rests that belong to f16 or bf16 elements.
 constexpr DType rest_of(DType dtype) {
   TESSERA_ASSERT(dtype == DType::f16 || dtype == DType::bf16);
   return dtype == DType::f16 ? DType::f16_rest : DType::bf16_rest;
@@ -219,8 +222,8 @@ constexpr bool converts(DType from, DType to) {
   return has_value(from) && (has_value(to) || is_rest(to));
 }
 
-// Converts `count` elements between floating-point types (f64, f32, f16, bf16), or from one of these types to the rests
-// of the values. The ranges must not overlap.
+// Converts `count` elements between floating-point types (f64, f32, f16, bf16). If the target type is f16_rest or
+// bf16_rest, stores only the rests of the values. Source and target must not overlap.
 void convert(const void* source, DType source_dtype, void* target, DType target_dtype, size_t count);
 // Joins `count` 16-bit elements and their rests, of type `rest_dtype`, to f32.
 void join(const uint16_t* narrow, const int16_t* rest, DType rest_dtype, float* target, size_t count);

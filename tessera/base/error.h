@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-// Exit codes of the `tessera` program. After a second signal n, the exit code is 128 + n.
+// Exit codes of the `tessera` program. If a second signal ends the run immediately, the exit code is 128 + the number
+// of this signal.
 enum class ExitCode : int {
   kDone = 0,
   kRunFailed = 1,      // failure at run time
@@ -17,7 +18,7 @@ enum class ExitCode : int {
   kOutOfMemory = 4,    // predicted or real
   kCommunication = 5,  // communication failed or timed out
   kSavedAfterSignal = 75,
-  kOutputClosed = 141,  // nobody reads the results any more: 128 + SIGPIPE, without a message
+  kOutputClosed = 141,  // the reader of standard output has closed it: 128 + SIGPIPE, without a message
 };
 
 // Base of every error that is reported to the user as "error: <where>: <what>. <remedy>".
@@ -65,11 +66,12 @@ struct Failure {
 // Describes the exception being handled. Call it in a catch block.
 Failure current_failure();
 
-// Text of a file in a form that is safe in messages: control characters become '?'. Text of more than `longest_bytes`
-// is cut at a character boundary and ends with "…".
+// Makes text from a file safe for messages: control characters become '?'. A text longer than `longest_bytes` bytes is
+// cut at a character boundary and ends with "…".
 std::string printable(std::string_view text, size_t longest_bytes = 100);
 
-// A programming error: prints the place and the text, and aborts. Enabled in every build.
+// Reports a programming error: prints the file, the line and the condition, and aborts. TESSERA_ASSERT works in every
+// build, also in release builds.
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line);
 #define TESSERA_ASSERT(condition) \
   ((condition) ? static_cast<void>(0) : ::tessera::assertion_failed(#condition, __FILE__, __LINE__))

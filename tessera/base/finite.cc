@@ -8,8 +8,8 @@ namespace tessera {
 
 namespace {
 
-// Elements per block. A vectorized test shows whether a block has an element to find. Only then is the block searched
-// element by element.
+// Elements per block. A vectorized loop tests all elements of a block. If it finds something, a second loop searches
+// the block element by element.
 constexpr int64_t kBlockElems = 4096;
 
 // The bits of the smallest f32 magnitude that becomes infinite when rounded to `as`.

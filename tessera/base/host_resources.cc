@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// The first line of a file. nullopt if there is none.
+// The first line of a file. nullopt if the file is missing or empty.
 std::optional<std::string> first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -21,9 +21,9 @@ std::optional<std::string> first_line(const std::string& path) {
   return line;
 }
 
-// The folders of this process's control groups, from its own group up to the root group. The list contains the
-// groups of version 2, and those of version 1 that belong to `controller`. Batch systems limit a job through a group
-// below the root group.
+// The folders of this process's control groups: its own group and all groups above it. For cgroups of version 1, only
+// the groups of `controller`. A batch system may set its limit on any of these groups. `root` is the root folder of the
+// file system.
 std::vector<std::filesystem::path> control_groups(const std::filesystem::path& root, const std::string& controller) {
   std::vector<std::filesystem::path> folders;
   std::ifstream groups(root / "proc/self/cgroup");

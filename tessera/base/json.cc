@@ -12,18 +12,18 @@ namespace tessera {
 
 namespace {
 
-// The source of a text, for errors.
+// A JSON text and its origin, for error messages.
 struct Place {
   std::string_view text;
   const std::string& where;
   const std::string& remedy;
   int64_t first_line;
 
-  // `num_bytes` of the text have been read. The last of them is wrong.
+  // The parser has read `num_bytes` bytes of the text. The last of these bytes is wrong.
   [[noreturn]] void fail(size_t num_bytes, std::string_view what) const {
     const std::string_view before = text.substr(0, std::max<size_t>(1, num_bytes) - 1);
     const auto line = first_line + std::count(before.begin(), before.end(), '\n');
-    const size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // first line: npos + 1 is 0
+    const size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // on the first line, npos + 1 is 0
     const bool is_cut = text.empty() || what.find("unexpected end of input") != what.npos ||
                         what.find("missing closing quote") != what.npos;
     throw InputError(fmt::format("{}:{}:{}", where, line, column), fmt::format("not valid JSON: {}", what),
@@ -31,16 +31,16 @@ struct Place {
   }
 };
 
-// The library's message without its code and position. It is cut to one or two lines, because it may quote a large part
-// of the file.
+// The message of nlohmann::json without its error code and position. It is cut to about 240 bytes, because it may quote
+// a large part of the file.
 std::string reason_of(std::string_view message) {
   if (const size_t code = message.find("] "); code != message.npos) message.remove_prefix(code + 2);
   if (message.starts_with("parse error at ")) message.remove_prefix(message.find(": ") + 2);
   return printable(message, 240);
 }
 
-// Builds the values from the library's events, like the library's own parser. It also rejects deep nesting and
-// duplicate keys.
+// Builds the result from the events of nlohmann::json's parser. The library has such a class too, but Builder also
+// rejects deep nesting and duplicate keys.
 template <typename Json>
 class Builder {
  public:
@@ -58,7 +58,7 @@ class Builder {
   bool start_array(size_t) { return open(Json::array()); }
   bool key(std::string& name) {
     auto& object = open_.back()->template get_ref<typename Json::object_t&>();
-    if constexpr (kOrdered) {  // insertion would compare all keys; end_object() finds duplicates instead
+    if constexpr (kOrdered) {  // emplace() would compare every key; end_object() finds duplicates instead
       at_ = &object.emplace_back(name, nullptr).second;
     } else {
       const auto [at, is_new] = object.emplace(name, nullptr);
@@ -114,7 +114,7 @@ class Builder {
   const Place& place_;
   Json root_;
   Json* at_ = &root_;        // the place for the next value, unless this value belongs to an array
-  std::vector<Json*> open_;  // arrays and objects, each inside the previous one
+  std::vector<Json*> open_;  // the arrays and objects that are not complete yet, each inside the previous one
 };
 
 }  // namespace
@@ -122,7 +122,7 @@ class Builder {
 template <typename Json>
 Json parse_json(std::string_view text, const std::string& where, const std::string& remedy, int64_t first_line) {
   const Place place{text, where, remedy, first_line};
-  // The library treats a zero byte as the end of the text.
+  // nlohmann::json would treat a zero byte as the end of the text.
   if (const size_t zero = text.find('\0'); zero != text.npos) place.fail(zero + 1, "a zero byte");
   Builder<Json> builder(place);
   Json::sax_parse(text, &builder);

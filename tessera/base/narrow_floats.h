@@ -1,6 +1,7 @@
-// Converts eight floats at a time to and from 16-bit elements, with or without their rests (dtype.h). Uses the
-// processor's vector instructions if it has them. The bits are the same as from the scalar functions of dtype.h. If a
-// loop calls the scalar functions instead, compilers generate several times as many vector instructions.
+// Converts eight floats at a time to and from 16-bit elements (f16 or bf16), with or without their rests. A rest is
+// what a float loses when it is rounded to 16 bits (dtype.h). Builds for processors with AVX2 and F16C use these vector
+// instructions. The results have the same bits as the results of the scalar functions of dtype.h. For a loop that calls
+// the scalar functions instead, compilers generate several times as many vector instructions.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ inline void widen_floats(const uint16_t* from, float* to) {
 
 #ifdef TESSERA_NARROW_FLOATS_AVX2
 namespace detail {
-// Rounds each float to bf16, in the upper half of 32 bits. The lower half must be ignored.
+// Rounds each float to bf16. The upper half of each 32-bit result is the bf16. Callers must ignore the lower half.
 inline __m256i rounded_to_upper_half(__m256 values) {
   const __m256i bits = _mm256_castps_si256(values);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -46,7 +47,7 @@ inline __m128i pack_upper_halves(__m256i words) {
   const __m256i upper = _mm256_srli_epi32(words, 16);
   return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
 }
-// The bits of the units of f16 rests.
+// f16_rest_unit() of dtype.h for eight f16, which are given as floats.
 inline __m256i f16_rest_units(__m256 f16) {
   const __m256i exponent =
       _mm256_and_si256(_mm256_castps_si256(f16), _mm256_set1_epi32(static_cast<int>(kF32Exponent)));

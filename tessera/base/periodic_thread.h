@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Calls `work` after each pause of `interval_s` seconds, and once more at the end. All signals are blocked on the
-// thread, so other threads handle them. `work` must not throw.
+// Calls `work` after each pause of `interval_s` seconds, and once more when the thread ends. All signals are blocked on
+// the thread, so other threads handle them. `work` must not throw.
 class PeriodicThread {
  public:
   PeriodicThread(double interval_s, std::function<void()> work);
@@ -17,7 +17,7 @@ class PeriodicThread {
   PeriodicThread(const PeriodicThread&) = delete;
   PeriodicThread& operator=(const PeriodicThread&) = delete;
 
-  // Returns after the last call of `work`. Further calls do nothing.
+  // Ends the thread and returns after the last call of `work`. Further calls of stop() do nothing.
   void stop();
 
  private:

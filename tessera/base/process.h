@@ -13,14 +13,15 @@ struct ProcessState {
   uint64_t start_time = 0;  // in clock ticks since boot; a later process with the same id has another value
 };
 
-// Returns nullopt if the process does not exist, if it is ending, or if it is dead and nobody has waited for it.
+// Returns nullopt if the process does not exist, is exiting, or is a zombie (its parent has not waited for it yet).
 std::optional<ProcessState> state_of_process(int pid);
 
 // Environment variables by name.
 using Environment = std::map<std::string, std::string>;
 Environment environment_of_process();
 
-// The path of the program `name` in the first folder of PATH that contains it. nullopt if none does.
+// The path of the program `name` in the first folder that contains it. The folders are those in the variable PATH of
+// `environment`. nullopt if no folder contains the program.
 std::optional<std::string> program_in_path(const Environment& environment, const std::string& name);
 
 }  // namespace tessera

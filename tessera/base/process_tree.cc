@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The fields of /proc/PID/stat after the name; the first one is field 3. Empty if there is no such process.
+// The fields of /proc/PID/stat after the name, from field 3 on. Empty if the process does not exist.
 std::istringstream fields_of(const fs::path& proc, int pid) {
   std::ifstream file(proc / std::to_string(pid) / "stat");
   std::string line;
@@ -87,7 +87,7 @@ ProcessTree::Sample ProcessTree::sample(double now_s) {
     now->at_s = now_s;
     if (before && now_s > before->at_s) {
       const double used_s = static_cast<double>(now->used - before->used) / ticks_per_s;
-      sum.cpu_percent += std::round(1000 * used_s / (now_s - before->at_s)) / 10;  // psutil rounds each process
+      sum.cpu_percent += std::round(1000 * used_s / (now_s - before->at_s)) / 10;  // psutil rounds per process, too
     }
     const auto [virtual_bytes, resident] = memory_of(proc_, it->first);
     sum.virtual_bytes += virtual_bytes;

@@ -1,5 +1,5 @@
-// Memory and processor time of processes and their descendants, from /proc. psutil and psrecord use
-// the same definitions.
+// Memory and processor time of processes and their descendants, from /proc. psutil and psrecord define these values in
+// the same way.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ int64_t resident_bytes(int pid, const std::filesystem::path& proc = "/proc");
 
 class ProcessTree {
  public:
-  // Sums over the processes. Memory that several processes share counts for each of them.
+  // Sums over `roots` and all their descendants. Memory that several processes share counts for each of them.
   struct Sample {
-    double cpu_percent =
-        0;  // since the previous sample; 100 is one busy core; a process counts from its second sample on
+    // Processor time since the previous sample; 100 is one busy core. Covers only processes that were already in the
+    // previous sample.
+    double cpu_percent = 0;
     int64_t resident_bytes = 0, virtual_bytes = 0;
     int num_processes = 0;
   };

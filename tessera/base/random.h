@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Four 32-bit words for a 128-bit counter under a 64-bit key.
+// Returns the four random 32-bit words that belong to a 128-bit counter and a 64-bit key.
 inline std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   std::array<uint32_t, 4> c{static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
                             static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)};
@@ -25,7 +25,7 @@ inline std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64
   return c;
 }
 
-// A 32-bit word as a float in [0, 1) with 24 bits.
+// Converts the upper 24 bits of a word to a float in [0, 1), a multiple of 2^-24.
 inline float uniform_float(uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }

@@ -14,8 +14,8 @@ struct ReadOptions {
   bool pipes = false;
 };
 
-// Returns the content of a file. Throws InputError if the file is missing, unreadable or too long. Also refuses folders
-// and devices, because a device may have no end.
+// Returns the content of a regular file, or of a pipe if `pipes` is true. Throws InputError if the file is missing,
+// unreadable, too long or of another kind. A device, for example, may have no end.
 std::string read_file(const std::filesystem::path& path, const ReadOptions& options);
 
 }  // namespace tessera

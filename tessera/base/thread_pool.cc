@@ -14,7 +14,8 @@ namespace {
 // this time before they sleep.
 constexpr int kSpins = 4000;
 
-// The fields of gate_ (thread_pool.h), from the lowest bits: the workers inside, whether the gate is open, the loop.
+// The fields of gate_ (thread_pool.h). The lowest 16 bits: the number of workers inside the loop. The next bit: whether
+// the gate is open. The upper bits: the number of the loop.
 constexpr uint64_t kInside = 0xFFFF, kOpen = kInside + 1, kNextLoop = 2 * kOpen;
 
 uint64_t loop_of(uint64_t gate) {
@@ -50,8 +51,8 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : workers_) worker.join();
 }
 
-// Starts the next loop and wakes the workers. They may enter this loop only if `for_tasks`. Call it while no worker is
-// inside a loop.
+// Starts the next loop and wakes the workers. If `for_tasks` is false, they must not enter this loop: they only check
+// stop_. Call open_gate() while no worker is inside a loop.
 void ThreadPool::open_gate(bool for_tasks) {
   {
     std::lock_guard lock(mutex_);
@@ -115,7 +116,8 @@ void ThreadPool::run(int64_t count, const std::function<void(int64_t)>& task) {
     std::unique_lock lock(mutex_);
     done_.wait(lock, is_empty);
   }
-  // The worker that left last may still be about to lock the mutex to notify. It accesses no data of this loop.
+  // At this point, the last worker may still have to lock the mutex and notify. run() can return nevertheless: this
+  // worker accesses no data of the loop any more.
   if (failure_) std::rethrow_exception(failure_);
 }
 

@@ -23,10 +23,10 @@ class ThreadPool {
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(i) once for every i in [0, count), distributed over the team in an undefined order. Returns when all
-  // tasks are done. The caller runs tasks, too. run() does not wait for threads that have not taken a task. Such a
-  // thread may be waiting for a core that another program uses. If a task throws, tasks that have not started are
-  // skipped. When the running tasks have ended, the first exception is rethrown here. Not reentrant: a task must not
-  // call run() of the same pool. Several threads may call run(). Their loops run one after another.
+  // tasks are done. The caller runs tasks, too. run() does not wait for a worker that has not entered the loop yet, for
+  // example because another program uses its core. If a task throws, tasks that have not started are skipped. When the
+  // running tasks have ended, run() throws the first exception again. A task must not call run() of the same pool.
+  // Several threads may call run() at the same time. Their loops run one after another.
   void run(int64_t count, const std::function<void(int64_t)>& task);
 
   // Splits [0, count) into contiguous ranges of nearly equal length, and calls task(begin, end) for each. The number of
@@ -48,8 +48,8 @@ class ThreadPool {
   int64_t count_ = 0;
   std::atomic<int64_t> next_{0};
   std::exception_ptr failure_;
-  // Three values in one word: the number of the loop, whether workers may still enter the loop, and how many are
-  // inside. A worker spins on this word for a moment before it sleeps.
+  // Three values in one word: the number of the loop, whether workers may still enter the loop, and how many workers
+  // are inside it. A worker spins on this word for a moment before it sleeps.
   std::atomic<uint64_t> gate_{0};
   std::atomic<bool> stop_{false};
 };

@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-// Repeats a system call while signals interrupt it (EINTR). Returns its result; -1 with another errno if it fails.
+// Repeats a system call while signals interrupt it (EINTR). Returns the result of the last call. If it is -1, errno
+// names another error.
 template <typename Call>
 auto uninterrupted(Call call) {
   for (;;) {

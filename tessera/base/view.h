@@ -36,8 +36,8 @@ class Shape {
   int rank_ = 0;
 };
 
-// Borrowed memory of one device. A view on the counting device (device.h), which has no memory, has an
-// address that must never be dereferenced.
+// Borrowed memory of one device. The counting device (device.h) has no memory: never dereference the address of a view
+// on it.
 struct View {
   std::byte* data = nullptr;
   DType dtype = DType::f32;

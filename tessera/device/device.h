@@ -1,6 +1,7 @@
 // A device owns memory, records it in its ledger, and has streams of work. On a CPU, the compute stream runs its work
-// immediately in the calling thread, and the kernels use the thread pool. Each other stream has its own thread. The
-// counting device allocates nothing and runs nothing. An engine on the counting device computes the plan of a run.
+// immediately in the calling thread, and the kernels use the thread pool. Each stream from make_stream() has its own
+// thread. The counting device allocates nothing and runs nothing. An engine on the counting device therefore only
+// counts the memory and the work that a run needs (engine/plan.h).
 #pragma once
 
 #include <cstdint>
@@ -92,13 +93,13 @@ std::unique_ptr<Device> make_cpu_device(ThreadPool& pool);
 // A device that allocates nothing and counts what a device of another kind would hold. Its addresses are distinct and
 // must never be dereferenced. Its copies and streams do nothing.
 struct CountedDevice {
-  DeviceKind kind = DeviceKind::cpu;  // the kind it stands for
-  int num_threads = 1;                // of a CPU
+  DeviceKind kind = DeviceKind::cpu;  // the kind that the counting device stands for
+  int num_threads = 1;                // if this kind is cpu: the threads of its pool
 };
 std::unique_ptr<Device> make_counting_device(CountedDevice counted = {});
-// The device that a counting device stands for. `device` must be a counting device.
+// The device that the counting device `device` stands for.
 const CountedDevice& counted_by(Device& device);
-// The kind of a device, or for a counting device the kind it stands for.
+// The kind of a device. For a counting device: the kind that it stands for.
 DeviceKind kind_of_work(Device& device);
 
 // The thread pool of a device, which must be of kind cpu.

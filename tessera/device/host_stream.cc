@@ -99,12 +99,12 @@ class HostStream final : public Stream {
   }
 
   std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
-  uint64_t num_put_ = 0;  // used by the thread that puts work
+  uint64_t num_put_ = 0;  // used only by the thread that puts work on the stream
   std::mutex mutex_;      // guards queue_ and stop_
   std::condition_variable wake_;
   std::deque<std::function<void()>> queue_;
   bool stop_ = false;
-  bool failed_ = false;  // used by the worker only
+  bool failed_ = false;  // used only by thread_
   std::thread thread_;
 };
 

@@ -1,4 +1,5 @@
-// Records every byte that a device holds, by category and phase. Planned and real runs use the same records.
+// Records every byte that a device holds, by category and phase. Both the plan of a run and the run itself use this
+// class, so their numbers can be compared.
 #pragma once
 
 #include <array>
@@ -9,31 +10,31 @@
 namespace tessera {
 
 enum class Category : uint8_t {
-  parameters,     // this rank's kept parameters, in the type of the computation
-  master,         // the bits of the f32 masters that the 16-bit parameters do not hold (base/dtype.h); also the
-                  // optimizer's own copy of the parameters, if the optimizer is on another tier (device, host or
-                  // file) than `parameters`
-  gradients,      // sums over a step
+  parameters,     // the part of the parameters that this rank keeps, in the type of the computation
+  master,         // what the optimizer's f32 parameters hold in addition to the kept 16-bit parameters
+                  // (base/dtype.h); also the optimizer's own copy of the parameters, if the optimizer is on another
+                  // tier (device, host or file) than the kept parameters
+  gradients,      // gradients, summed over a step
   optimizer,      // AdamW's moments
-  gathered,       // parameters of complete units (such as blocks) while they are needed, and gradients of
-                  // complete units before the reduction
-  activations,    // the stack: activations, their gradients, and the scratch of head and operators
-  kv_cache,       // keys and values of generation
+  gathered,       // complete units (such as blocks): their parameters while the computation needs them, and their
+                  // gradients before the reduction
+  activations,    // the stack (stack.h): activations, their gradients, and scratch of the model's head and operators
+  kv_cache,       // keys and values during generation
   batch,          // token ids, targets and similar arrays
-  communication,  // scratch of collectives
-  staging,        // buffers for transfers between tiers
-  workspace,      // fixed scratch of the kernels
-  context,        // memory of a GPU's driver and libraries: a fixed estimate
+  communication,  // scratch of collectives, and gradients in the type of the reduction
+  staging,        // buffers for transfers between tiers, for loading and for saving
+  workspace,      // fixed scratch of the kernels, and small arrays: constants of the model, sums
+  context,        // memory of a GPU's driver, libraries and NCCL groups, as fixed estimates
 };
 inline constexpr int kNumCategories = 12;
 const char* name_of(Category);
 
-// What a run does now. Peaks are kept per phase.
+// What a run does now. The ledger keeps separate peaks for each phase.
 enum class Phase : uint8_t { load, step, evaluation, save, resume };
 inline constexpr int kNumPhases = 5;
 const char* name_of(Phase);
 
-// A number that one thread changes and others may read at any time.
+// A number that one thread changes and other threads may read at any time.
 class WatchedNumber {
  public:
   WatchedNumber(int64_t value = 0) : value_(value) {}  // NOLINT: a number
@@ -55,14 +56,14 @@ class Ledger {
  public:
   void add(Category category, int64_t bytes);
   void remove(Category category, int64_t bytes);
-  // Starts a phase. Raises the phase's peaks to the bytes held now, if they are lower.
+  // Starts a phase. Raises each peak of this phase to the bytes held now, if the peak is lower.
   void enter(Phase phase);
 
   int64_t current(Category category) const { return current_[index(category)]; }
   int64_t current_total() const { return total_; }
   Phase phase() const { return static_cast<Phase>(static_cast<int64_t>(phase_)); }
-  // The most bytes that were held during a phase, in one category or in all categories together. peak_total() without a
-  // phase covers all phases.
+  // The most bytes that were held at the same time during a phase: peak() in one category, peak_total() in all
+  // categories together. peak_total() without a phase covers all phases.
   int64_t peak(Phase phase, Category category) const { return peaks_[index(phase)].by_category[index(category)]; }
   int64_t peak_total(Phase phase) const { return peaks_[index(phase)].total; }
   int64_t peak_total() const;

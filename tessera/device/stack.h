@@ -1,5 +1,5 @@
 // Memory in last-in-first-out order: the forward pass pushes arrays, the backward pass pops them. All arrays are in one
-// buffer. The size of the buffer comes from a rehearsal of the largest step on the counting device.
+// buffer. To find its size, the engine first runs the largest step, evaluation and generation on the counting device.
 #pragma once
 
 #include <optional>
@@ -11,11 +11,11 @@ namespace tessera {
 
 class Stack {
  public:
-  // Holds `capacity_bytes` of the device under Category::activations.
+  // Allocates a buffer of `capacity_bytes` bytes on the device, under Category::activations.
   Stack(Device& device, int64_t capacity_bytes) : buffer_(device.allocate(capacity_bytes, Category::activations)) {}
 
-  // Pushes an array with unspecified contents. Throws OutOfMemoryError if the capacity is too small. The plan then did
-  // not cover this batch.
+  // Pushes an array with unspecified contents. Throws OutOfMemoryError if the capacity is too small. This is a fault
+  // of the plan, which must cover every batch.
   View push(Shape shape, DType dtype);
   bool has_room_for(Shape shape, DType dtype) const {
     return height_bytes_ + bytes_on_stack(shape, dtype) <= buffer_.bytes();
@@ -28,7 +28,8 @@ class Stack {
     height_bytes_ = mark;
   }
   int64_t peak_bytes() const { return peak_bytes_; }
-  // Returns the most bytes that a measured scope has held since the last call, and starts again from 0.
+  // Returns the most bytes that any MeasuredScope used, and resets this peak to 0. The next call therefore covers only
+  // later scopes.
   int64_t take_measured_peak_bytes() { return std::exchange(measured_peak_bytes_, 0); }
 
  private:
@@ -37,11 +38,11 @@ class Stack {
 
   Buffer buffer_;
   int64_t height_bytes_ = 0, peak_bytes_ = 0;
-  std::optional<int64_t> measured_from_;  // the height where the measured scope began
+  std::optional<int64_t> measured_from_;  // the height at the start of the current MeasuredScope, if any
   int64_t measured_peak_bytes_ = 0;
 };
 
-// Its destructor pops everything that was pushed after its construction.
+// The destructor of a StackScope pops everything that was pushed after its construction.
 class StackScope {
  public:
   explicit StackScope(Stack& stack) : stack_(stack), mark_(stack.mark()) {}
@@ -54,8 +55,8 @@ class StackScope {
   int64_t mark_;
 };
 
-// A scope whose highest use of the stack is reported separately. The model's head uses it. Such scopes must not be
-// nested.
+// A StackScope with a separate peak: the most bytes on the stack above its start. The stack keeps the highest of these
+// peaks for take_measured_peak_bytes(). The model's head uses it. A MeasuredScope must not contain another one.
 class MeasuredScope {
  public:
   explicit MeasuredScope(Stack& stack) : scope_(stack), stack_(stack) {

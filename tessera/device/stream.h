@@ -24,24 +24,25 @@ class Event {
   void synchronize() const {
     if (state_) state_->synchronize();
   }
-  // For the streams of the device that recorded the event.
+  // Only for implementations of Stream: they check whether the event is of their own kind.
   State* state() const { return state_.get(); }
 
  private:
   std::shared_ptr<State> state_;
 };
 
-// Recorded work of a stream. Each launch() puts all of this work on the stream, as one unit.
+// Recorded work of a stream. Each launch() puts all of this work on the same stream again, as one unit.
 class StreamGraph {
  public:
   virtual ~StreamGraph() = default;
   virtual void launch() = 0;
 };
 
-// One queue of work of a device. Calls return immediately, except on compute streams: on a CPU the calling thread does
-// the work; on a GPU the calling thread waits for host work that the stream must wait for. If work throws on a compute
-// stream, the call throws. If work throws on another stream, the stream fails: later work on it is skipped, and every
-// waiting caller gets the exception. Only one thread may put work on a stream.
+// One queue of work of a device. On every stream except compute streams, calls that put work on the stream return
+// immediately. If their work throws, the stream fails: later work on it is skipped, and every waiting caller gets the
+// exception. On the compute stream of a CPU, the calling thread does the work. On the compute stream of a GPU, the
+// calling thread waits for events of host streams and runs host code. If work throws on a compute stream, the call
+// throws. Only one thread may put work on a stream.
 class Stream {
  public:
   virtual ~Stream() = default;  // waits for all its work
@@ -54,9 +55,9 @@ class Stream {
   // Copies `from` to `to`. Their sizes in bytes must be equal. Each view may be in device memory or in host memory.
   virtual void copy(View from, View to) = 0;
   void synchronize() { record().synchronize(); }
-  // Records the work that `work` puts on this stream, without running it: kernels and copies of a device, with their
-  // current arguments. `work` must not wait and must not run host code. Returns null if the back end does not support
-  // recording; then `work` was not called.
+  // Calls `work` and records the kernels and copies that it puts on this stream, with their current arguments. They do
+  // not run. `work` must not wait and must not put host code on the stream. If the back end does not support recording,
+  // returns null without calling `work`.
   virtual std::unique_ptr<StreamGraph> capture([[maybe_unused]] const std::function<void()>& work) { return nullptr; }
   // The back end's own handle (cudaStream_t), or null.
   virtual void* native() const { return nullptr; }

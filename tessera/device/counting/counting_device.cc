@@ -34,7 +34,7 @@ class CountingDevice final : public Device {
 
   const CountedDevice counted_;
   CountingStream compute_;
-  uintptr_t next_ = 1u << 20;  // no address is null
+  uintptr_t next_ = 1u << 20;  // not 0, so no address is null
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The host as a device. Other kinds of host memory (pinned) derive from it.
+// The host as a device. The device for pinned host memory derives from CpuDevice.
 #pragma once
 
 #include "tessera/device/device.h"

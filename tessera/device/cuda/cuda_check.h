@@ -11,7 +11,7 @@ namespace tessera::cuda {
 inline constexpr const char* kNoMemoryRemedy =
     "`nvidia-smi` shows which processes hold the GPU's memory, and `tessera plan` shows how much this run needs";
 
-// Throws OutOfMemoryError if GPU memory is missing, otherwise RunError. Both name the call.
+// Throws OutOfMemoryError if no GPU memory is left, otherwise RunError. The text of the error contains `call`.
 [[noreturn]] void fail(const char* call, cudaError_t error);
 
 inline void check(cudaError_t error, const char* call) {

@@ -28,7 +28,7 @@ static const char* remedy_for(cudaError_t error) {
 }
 
 void cuda::fail(const char* call, cudaError_t error) {
-  cudaGetLastError();  // otherwise a non-sticky error would be reported twice
+  cudaGetLastError();  // clears the error, which the next check would otherwise report again
   if (error == cudaErrorMemoryAllocation) {
     throw OutOfMemoryError("GPU memory", fmt::format("{} failed: no memory is left", call), kNoMemoryRemedy);
   }
@@ -102,7 +102,7 @@ class CudaDevice final : public Device {
   }
   void give_back(std::byte* data, int64_t) override {
     cudaSetDevice(ordinal_);
-    cudaFree(data);  // waits for work that uses the memory; another call reports the work's errors
+    cudaFree(data);  // waits for work that uses the memory; a later call reports errors of this work
   }
 
   cudaStream_t stream() { return static_cast<cudaStream_t>(compute_.native()); }
@@ -113,8 +113,9 @@ class CudaDevice final : public Device {
 
 // Page-locked memory of the host. All threads of the pool touch the pages of a block; then the block is locked.
 // (cudaHostAlloc does both in the calling thread.) A block has the requested size, rounded up to full pages; PyTorch's
-// pool rounds up to powers of two. A returned block is kept for the next request of its size. Before a new block is
-// allocated, kept blocks are freed until all blocks together fit into the ledger's peak.
+// pool rounds up to powers of two. A block that is given back is kept for the next request of its size. Before a new
+// block is allocated, kept blocks are freed until the used blocks, the new block and the kept blocks together have at
+// most as many bytes as the ledger's peak, or until no block is kept.
 class PinnedHostDevice final : public CpuDevice {
  public:
   PinnedHostDevice(ThreadPool& pool, int64_t most_bytes) : CpuDevice(pool), most_bytes_(most_bytes) {}
@@ -180,7 +181,7 @@ class PinnedHostDevice final : public CpuDevice {
       pinned_.insert(data);
       pinned_bytes_ += bytes;
     } else {
-      cudaGetLastError();  // otherwise the next call would report it again
+      cudaGetLastError();  // clears the error, which the next check would otherwise report again
     }
     return error;
   }
@@ -200,11 +201,13 @@ class PinnedHostDevice final : public CpuDevice {
     kept_bytes_ -= kept->first;
     kept_.erase(kept);
   }
-  // Frees kept blocks, the largest first, until they hold at most `most_bytes`. 0 frees all of them.
+  // Frees kept blocks, the largest first, until the remaining kept blocks have at most `most_bytes` bytes. 0 frees all
+  // kept blocks.
   void shrink(int64_t most_bytes) {
     while (!kept_.empty() && (kept_bytes_ > most_bytes || most_bytes == 0)) {
       const auto last = std::prev(kept_.end());
-      // After a CUDA error, which ends the process, pages stay locked. Their addresses must then stay reserved too.
+      // After a CUDA error, unlock() may fail, and the pages stay locked. Their addresses must then stay reserved until
+      // the process ends.
       if (unlock(last->second, last->first)) CpuDevice::give_back(last->second, last->first);
       forget(last);
     }

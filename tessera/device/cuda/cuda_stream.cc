@@ -32,7 +32,7 @@ class CudaEvent final : public Event::State {
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     const cudaError_t error = cudaEventQuery(event_);
     if (error == cudaErrorNotReady) {
-      cudaGetLastError();  // otherwise the next kernel launch might report it
+      cudaGetLastError();  // clears the error, which the next kernel launch might otherwise report
       return false;
     }
     check(error, "cudaEventQuery");
@@ -82,7 +82,8 @@ CudaStream::~CudaStream() {
 }
 
 // Runs `call` now, or in the stream's own thread if that thread still has work in its queue. The returned event is
-// reached when `call` has returned. After a failure in the stream's own thread, no more calls run, and the event fails.
+// reached when `call` has returned. After a failure in the stream's own thread, no more calls run, and the returned
+// event fails.
 Event CudaStream::issue(std::function<void()> call) {
   const auto on_device = [ordinal = ordinal_, call = std::move(call)] {
     check(cudaSetDevice(ordinal), "cudaSetDevice");
@@ -126,7 +127,7 @@ void CudaStream::run(std::function<void()> work) {
   issuer_ ? issuer_->run(after_device) : after_device();
 }
 
-// Other threads continue meanwhile: the capture is thread-local, so their CUDA calls do not affect it.
+// Other threads may call CUDA at the same time. The capture is thread-local, so their calls do not affect it.
 std::unique_ptr<StreamGraph> CudaStream::capture(const std::function<void()>& work) {
   TESSERA_ASSERT(!issuer_);
   check(cudaSetDevice(ordinal_), "cudaSetDevice");

@@ -1,4 +1,4 @@
-// Streams and events, built on CUDA's.
+// Streams and events, built on CUDA's streams and events.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,14 +7,14 @@
 
 namespace tessera::cuda {
 
-// The thread that puts work on the stream normally passes the work to CUDA immediately. If the work must first wait for
-// the host (an event of a host thread, or host code), the stream's own thread takes over. It waits, runs the host code
-// and passes later work to CUDA, until no work is left in its queue. Other code can wait for an event of this stream
-// even if its thread has not recorded the event yet.
+// The caller, which puts work on the stream, normally passes this work to CUDA immediately. If the work must first wait
+// for the host (an event of a host thread, or host code), the stream's own thread takes over. It waits, runs the host
+// code and passes later work to CUDA, until no work is left in its queue. Threads and other streams can wait for an
+// event of this stream even if the stream's own thread has not recorded the event in CUDA yet.
 class CudaStream final : public Stream {
  public:
   // in_caller: the stream has no thread. The caller waits and runs host code itself. The compute stream works this way,
-  // because the kernels hold its handle.
+  // because the kernels keep its cudaStream_t and launch on it directly.
   enum class Waits { in_caller, in_own_thread };
 
   CudaStream(int ordinal, Waits waits);

@@ -11,7 +11,8 @@
 namespace tessera {
 
 static std::string slowdowns(unsigned long long reasons) {
-  // nvmlClocksEventReasons. The other bits are usual: idle, a cap on power, clocks set by a user.
+  // The bits of nvmlClocksEventReasons that mean a problem. The remaining bits are usual: the GPU is idle, a power
+  // limit applies, or a user has set the clocks.
   static constexpr std::pair<unsigned long long, const char*> kUnusual[] = {
       {0x8, "hardware slowdown"}, {0x20, "heat (driver)"}, {0x40, "heat (hardware)"}, {0x80, "power brake"}};
   std::string text;

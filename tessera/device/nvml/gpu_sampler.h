@@ -1,4 +1,4 @@
-// Samples the use of a GPU over a period, as mean and peak.
+// Samples the use of a GPU over a period and returns the mean and the peak of each value.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// Mean and peak of one sampled value. A sample without the value adds nothing.
+// Mean and peak of one sampled value. A sample without this value changes neither.
 struct Statistic {
   double sum = 0, peak = 0;
   int64_t count = 0;
@@ -44,9 +44,9 @@ class GpuSampler {
   GpuSampler(const GpuSampler&) = delete;
   GpuSampler& operator=(const GpuSampler&) = delete;
 
-  // Takes one more sample and returns the usage so far.
+  // Takes one more sample and returns the usage since construction.
   GpuUsage usage();
-  // The newest sample. Does not wait for the driver.
+  // The newest sample. Does not wait for the driver, in contrast to usage().
   GpuSample latest();
 
  private:

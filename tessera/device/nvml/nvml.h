@@ -14,19 +14,19 @@ struct GpuIdentity {
   unsigned index = 0;  // nvidia-smi's number of the GPU
 };
 
-// A GPU at one moment. Values that the library, the GPU or the container does not report are absent.
+// The state of a GPU at one moment. A value is nullopt if NVML, the GPU or the container does not report it.
 struct GpuSample {
   std::optional<double> memory_bytes;          // in use on the card, by all processes: nvidia-smi's memory.used
   std::optional<double> memory_total_bytes;    // of the card
-  std::optional<double> process_memory_bytes;  // of this process, including its context and code
-  std::optional<double> utilization_percent;   // share of the last sampling period in which a kernel ran
+  std::optional<double> process_memory_bytes;  // of this process, including its CUDA context and code
+  std::optional<double> utilization_percent;   // share of the driver's last sampling period with a running kernel
   std::optional<double> power_w;
   std::optional<double> sm_clock_mhz;
 };
 
 class Nvml {
  public:
-  // RunError: the library is missing, lacks a required function, or cannot start.
+  // Throws RunError if the library is missing, lacks a required function, or cannot start.
   explicit Nvml(const char* library = "libnvidia-ml.so.1");
   ~Nvml();
   Nvml(const Nvml&) = delete;
@@ -35,8 +35,9 @@ class Nvml {
   std::string driver_version() const;  // "580.159.03"; empty if not reported
   std::string version() const;         // of the library: "13.580.159.03"
 
-  // Finds a GPU by its PCI address, "0000:1b:00.0". NVML numbers the GPUs as the driver does and ignores
-  // CUDA_VISIBLE_DEVICES. RunError: there is no such GPU.
+  // Finds a GPU by its PCI address, "0000:1b:00.0". A number would not identify the GPU: NVML ignores
+  // CUDA_VISIBLE_DEVICES, so its numbers may differ from CUDA's numbers. Throws RunError if NVML finds no GPU at this
+  // address.
   using Gpu = void*;
   Gpu gpu_at(const std::string& pci_address) const;
   GpuSample sample(Gpu gpu) const;
