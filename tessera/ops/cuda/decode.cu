@@ -19,7 +19,7 @@ constexpr int kMaxSplits = 64;  // splits per sequence, at most
 template <typename T>
 struct Cache {
   T *keys, *values;                 // [num_rows, K·D]
-  const int32_t *starts, *lengths;  // [B] each sequence's first row and cached tokens; store_kernel has no lengths
+  const int32_t *starts, *lengths;  // [B] first row and number of cached tokens; store_kernel has no lengths
   int64_t num_rows;
 };
 

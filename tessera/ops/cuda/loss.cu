@@ -178,14 +178,14 @@ __global__ void __launch_bounds__(kSliceThreads)
     copy_async(slice + i, row + first + i, true);
   }
   commit_copies();
-  wait_for_copies<0>();  // no barrier, because a thread reads only what it has copied itself
+  wait_for_copies<0>();  // no barrier follows, because a thread reads only what it has copied itself
   LogSum<A> mine{lowest<A>(), 0};
   for (int i = static_cast<int>(threadIdx.x) * N; i < count; i += kSliceThreads * N) {
     add_pack(load_pack<T, N>(slice + i), mine);
   }
   mine = block_log_sum<kSliceWarps>(mine, shared);
   if (threadIdx.x == 0) of_slice = mine;
-  cluster.sync();  // until all blocks of the cluster have read the target's logit and stored of_slice
+  cluster.sync();  // waits until all blocks of the cluster have read the target's logit and stored of_slice
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const LogSum<A> all =
       warp_log_sum(lane < kCluster ? *cluster.map_shared_rank(&of_slice, lane) : LogSum<A>{lowest<A>(), 0});
@@ -241,7 +241,7 @@ __global__ void add_losses_kernel(const double* __restrict__ row_losses, int cou
   if (threadIdx.x == 0) *loss += sum;
 }
 
-// The greatest value and its index. If several values are equal, the lowest index. A NaN is never the greatest value.
+// The greatest value and its index. If several values are equal, their lowest index. A NaN is never the greatest value.
 template <typename A>
 struct Best {
   A value;

@@ -105,7 +105,7 @@ struct MmaProducts {
                    : "r"(address));
   }
 
-  // The same without the transpose: b is this part of the tile.
+  // Like load_right_transposed(), but without the transpose: b is the part of the tile itself.
   __device__ static void load_right(const T* tile, FragmentB (&b)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + lane % 16 * Rows::kStride + lane / 16 * 8);

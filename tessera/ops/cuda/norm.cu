@@ -63,9 +63,9 @@ struct RmsRow {
   }
 };
 
-// Computes the mean Σx / C and then the variance Σ(x − mean)² / C. The second pass over the registers avoids the
-// cancellation of a formula with one pass. Small blocks load the parameters before the sums, so that both overlap.
-// Larger blocks have too few registers for this.
+// Computes the mean Σx / C (RmsRow: no mean) and then the variance Σ(x − mean)² / C. The second pass over the registers
+// avoids the cancellation of formulas with one pass. Small blocks load the parameters before the sums, so that loads
+// and sums overlap. Larger blocks have too few registers for this.
 template <template <typename> class Row, typename T, int N, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, Acc<T> epsilon, T* y,
@@ -132,11 +132,10 @@ struct BackwardRow {
   }
 };
 
-// Computes d_x, which includes the residual, and sums over rows: Σ d_y∘x̂ for the weight, and Σ d_y for the bias. At a
-// time, a block processes blockDim.y rows, which are gridDim.x apart, and the grid processes gridDim.x · blockDim.y
-// rows. A block loads its next rows while it computes. It writes its sums to partial [gridDim.x, kParameters, C]. A
-// thread has few channels, so its sums take few registers, and many warps fit on a multiprocessor. If y is not null, y
-// gets the norm's output again.
+// Computes d_x, which includes the residual, and sums over rows: Σ d_y∘x̂ for the weight, and Σ d_y for the bias. A
+// block processes blockDim.y rows at a time. These rows are gridDim.x apart. Meanwhile it loads its next rows. It
+// writes its sums to partial [gridDim.x, kParameters, C]. A thread has few channels, so its sums take few registers,
+// and many warps fit on a multiprocessor. If y is not null, y gets the norm's output again.
 template <template <typename> class Row, typename T, int N, int kPacks, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const T* __restrict__ bias,
