@@ -65,7 +65,8 @@ class Products {
 
  private:
   // About 20 products have the same shapes in every training step. The products of the output layer (head) may have new
-  // shapes in each step, because the number of rows with loss varies. Measuring them would not pay off.
+  // shapes in each step, because the number of rows with loss varies. kMaxMeasured limits how many of these are
+  // measured.
   static constexpr int kMaxMeasured = 32;
   struct Plan;
   using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;

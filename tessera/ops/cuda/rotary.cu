@@ -16,8 +16,8 @@ constexpr int kAhead = 2;                           // heads that a group of lan
 constexpr int kBackwardBlocks = 2;                  // backward pass: blocks per multiprocessor; two fill its registers
 constexpr int kAnyPacks = kMaxHeadDim / 2 / kWarp;  // pairs of packs of one element per lane; enough for any head
 
-// The product of position and frequency is rounded to f32, as in transformers. The sine and the cosine of this product
-// are computed in f64.
+// The product of position and frequency is rounded to f32, as in the Python library transformers. The sine and the
+// cosine of this product are computed in f64.
 template <typename A>
 __global__ void angles_kernel(const int32_t* __restrict__ positions, const float* __restrict__ frequencies,
                               double scale, A* __restrict__ rotations, int64_t count, int half) {
@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(kThreads) rotate_kernel(Rotary<T> at) {
 }
 
 // The gradient through the rotation and the norms. g is d_y rotated back, x̂ = x·rstd, and h = g∘weight. Then d_x =
-// rstd·(h − x̂·Σ(h∘x̂)/D). The gradients of the weights are sums of g∘x̂. A block writes its sums to partial [2,
-// gridDim.x, D]: first the sums over queries, then the sums over keys.
+// rstd·(h − x̂·Σ(h∘x̂)/D). The gradients of the weights are sums of g∘x̂. A block writes these sums first for queries
+// and then for keys. `partial` is [2, gridDim.x, D].
 template <typename T, int N, int kPacks>
 __global__ void __launch_bounds__(kThreads)
     rotate_backward_kernel(Rotary<T> at, const T* __restrict__ qkv, Acc<T>* __restrict__ partial) {

@@ -47,8 +47,8 @@ void move_rows(const Context& context, View x, View rows, View y, int64_t limit)
 constexpr int kChunk = 8192;  // rows of d_y in a chunk; one launch handles a chunk
 
 // For each id in a chunk: d_weight[id] += Σ d_y over the rows of the chunk with this id, in the order of the rows.
-// There is one block per row. It compares the id of its row with the ids of all rows of the chunk. If its row is the
-// first with this id, the block adds all rows with this id. Otherwise it ends. All these comparisons cost less than
+// There is one block per row. Each block compares the id of its row with the ids of all rows of the chunk. If its row
+// is the first with this id, the block adds all rows with this id. Otherwise it ends. These comparisons cost less than
 // sorting.
 template <typename T, typename G, int N>
 __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int count, const T* __restrict__ d_y,
