@@ -1,5 +1,5 @@
-// Applies bias, activation, dropout and residual to the result of a matrix product, if the kernel of the product did
-// not.
+// Computes the steps of a linear layer that the kernel of its matrix product did not compute: bias, activation, dropout
+// and residual.
 #include "tessera/ops/cuda/activation.cuh"
 #include "tessera/ops/cuda/linear.h"
 #include "tessera/ops/cuda/random.cuh"

@@ -9,7 +9,7 @@ namespace {
 
 // Computes `product`, and then calls finish(raw, begin, end). `raw` holds the rows [begin, end) of the product. Usually
 // this is one call for all rows, and `raw` is product.result. The exception: `residual` is the same view as
-// product.result. Then the product must not overwrite it, because `finish` still reads the residual. The product is
+// product.result. The product must then not overwrite this view, because `finish` still reads the residual. It is
 // therefore computed in pieces, in the scratch, and `finish` is called after each piece.
 template <typename Finish>
 void product_then(const Context& context, Products& products, Product product, View residual, const Finish& finish) {
@@ -76,7 +76,7 @@ void linear_forward(const Context& context, Products& products, View x, View wei
   product = {ProductKind::forward, x, weight, preactivation ? preactivation : y, {}, Fused::bias, bias, {}};
   const bool adds_bias = bias && products.can(product);
   if (!adds_bias) product.fused = Fused::nothing, product.bias = {};
-  if (preactivation && !adds_bias) {  // the kept preactivation includes the bias
+  if (preactivation && !adds_bias) {  // `preactivation` must include the bias
     products.run(product);
     if (bias) finish_forward(context, preactivation, bias, {}, preactivation);
     return finish_forward(context, preactivation, {}, epilogue, y);

@@ -1,5 +1,5 @@
-// Layer norm and root mean square norm. One warp, or several warps of one block, hold a row in registers. Global memory
-// is therefore read only once.
+// Layer norm and root mean square norm. A row is in the registers of one warp, or of several warps of one block. Each
+// row is therefore read from global memory only once.
 #include "tessera/ops/cuda/norm.h"
 
 #include <algorithm>
@@ -273,7 +273,7 @@ void norm_backward(const Context& context, View d_y, View x, View weight, View b
         blocks = std::min<int64_t>({num_rows, context.num_multiprocessors, Context::scratch_elems<A>() / width});
         const size_t shared = rows.rows > 1 ? static_cast<size_t>(rows.rows * width) * sizeof(A) : 0;
         auto* const kernel = norm_backward_kernel<Row, T, n, packs, threads>;
-        allow_shared(kernel, packs == 1 ? threads * n * kParameters * sizeof(A) : 0);  // enough for every width
+        allow_shared(kernel, packs == 1 ? threads * n * kParameters * sizeof(A) : 0);  // enough for rows of every width
         kernel<<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
             data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<T>(bias), data_of<A>(stats),
             data_of<T>(residual), data_of<T>(d_x), data_of<T>(y), context.scratch_of<A>(), num_rows,
@@ -282,7 +282,7 @@ void norm_backward(const Context& context, View d_y, View x, View weight, View b
       using std::integral_constant;
       if (warps_for(channels, n) <= kBackwardThreads / kWarp) {
         launch(integral_constant<int, 1>(), integral_constant<int, kBackwardThreads>());
-      } else {  // up to n · kWide · 1024 channels
+      } else {  // supports up to n · kWide · 1024 channels
         constexpr int kWide = (sizeof(T) == 2 && n > 1) ? 2 : 4;
         launch(integral_constant<int, kWide>(), integral_constant<int, 1024>());
       }

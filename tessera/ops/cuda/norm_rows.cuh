@@ -1,4 +1,5 @@
-// How a norm distributes its rows over threads. One warp, or several warps of one block, hold a row in registers.
+// How a norm distributes its rows over threads. A row is in the registers of one warp, or of several warps of one
+// block.
 #pragma once
 
 #include <algorithm>

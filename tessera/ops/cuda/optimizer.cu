@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Parameters stored as type P.
+// Parameters in one array of type P.
 template <typename P>
 struct Whole {
   using Type = P;

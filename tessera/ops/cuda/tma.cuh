@@ -8,13 +8,12 @@
 
 namespace tessera::cuda {
 
-// A barrier in shared memory, which is used in one phase after another. A phase ends when all its arrivals have
-// happened and all bytes announced for it have been written. Then the next phase begins. wait_for() takes the parity of
-// the phase that it waits for: 0 for the first phase, 1 for the second, 0 for the third, and so on. During the first
-// phase, a wait for parity 1 returns at once.
+// A barrier in shared memory. Its phases follow one another: a phase ends when all its arrivals have happened and all
+// bytes announced for it have been written. wait_for() takes the parity of the phase that it waits for: 0 for the first
+// phase, 1 for the second, 0 for the third, and so on. During the first phase, a wait for parity 1 returns at once.
 using Barrier = uint64_t;
 
-// Each phase of the barrier will have `arrivals` arrivals.
+// `arrivals` is the number of arrivals in each phase.
 __device__ inline void init_barrier(Barrier* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }

@@ -27,7 +27,7 @@ inline constexpr bool kIsRest = std::is_same_v<T, HalfRest> || std::is_same_v<T,
 template <typename Rest>
 using Narrow = std::conditional_t<std::is_same_v<Rest, HalfRest>, Half, Bf16>;
 
-// The type for arithmetic on elements of type T, and for their statistics.
+// The type for arithmetic on elements of type T, and for statistics of such elements (for example rstd).
 template <typename T>
 using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

@@ -21,8 +21,8 @@ __device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_colum
 }
 inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
 
-// One wgmma instruction. The operands %0, %1, ... are the registers of the accumulator C. The operands of FACTORS
-// follow.
+// One wgmma instruction. BEFORE is assembly code that runs before it. The operands %0, %1, ... are the registers of the
+// accumulator C. The operands of FACTORS follow.
 #define TESSERA_FOUR(C, n) "+f"(C.at[n][0]), "+f"(C.at[n][1]), "+f"(C.at[n][2]), "+f"(C.at[n][3])
 #define TESSERA_WGMMA_32(C, BEFORE, TYPES, FACTORS, ...)                                                  \
   asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPES                                 \
