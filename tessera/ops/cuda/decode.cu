@@ -1,5 +1,6 @@
 // Kernels for generation. store_kernel copies the keys and values of given tokens to the cache. decode_kernel and
-// combine_kernel compute the attention of one new token per sequence. Most of this time is the time to read the cache.
+// combine_kernel compute the attention of one new token per sequence. Reading the cache limits the speed of
+// decode_kernel.
 // The keys of a sequence are divided into splits. A block of decode_kernel handles one split of one sequence, for some
 // of the heads. combine_kernel combines the results of all splits.
 #include <algorithm>

@@ -9,8 +9,8 @@ namespace {
 
 // Computes `product`, and then calls finish(raw, begin, end). `raw` holds the rows [begin, end) of the product. Usually
 // this is one call for all rows, and `raw` is product.result. The exception: `residual` is the same view as
-// product.result. The product must then not overwrite this view, because `finish` still reads the residual. It is
-// therefore computed in pieces, in the scratch, and `finish` is called after each piece.
+// product.result. The product must then not overwrite this view, because `finish` still reads the residual. Therefore
+// the scratch receives the product in pieces, and `finish` is called after each piece.
 template <typename Finish>
 void product_then(const Context& context, Products& products, Product product, View residual, const Finish& finish) {
   const View result = product.result;
