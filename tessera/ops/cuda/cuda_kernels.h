@@ -1,4 +1,4 @@
-// The kernels on NVIDIA GPUs.
+// The implementation of Kernels (ops/kernels.h) on NVIDIA GPUs.
 #pragma once
 
 #include <string>
@@ -7,17 +7,20 @@
 
 namespace tessera {
 
-// Memory that the kernels hold on the device under Category::workspace, for any model.
+// Bytes of device memory that one object of make_cuda_kernels() allocates, for any model. Booked under
+// Category::workspace.
 inline constexpr int64_t kCudaWorkspaceBytes = int64_t{64} << 20;
 
-// `device` must be a CUDA device and outlive the kernels. Every call puts work on the device's compute stream and
-// returns. Calls neither allocate nor wait, so CUDA graphs can capture them. Exception: the first call with a shape
-// queries cuBLASLt's algorithms on the host. While set_tuning() is on, it may also measure some of them. With
-// allow_tf32, f32 products truncate their factors to tf32's 11 bits. Throws RunError if cuBLASLt is missing or the
-// program has no code for this GPU.
+// `device` must be a CUDA device and outlive the returned object. Each method of the object puts work on the device's
+// compute stream and returns. It neither allocates device memory nor waits for the GPU, so CUDA graphs can capture it.
+// The first call of a linear layer with a new shape queries cuBLASLt's algorithms on the host. While set_tuning() is
+// on, this first call may also measure some of the algorithms. Only a call that measures waits for the GPU. With
+// allow_tf32, products of f32 factors use only the first 11 significant bits of each factor (tf32). Throws RunError if
+// cuBLASLt is missing or the program has no code for this GPU.
 std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32 = false);
 
-// The version of the cuBLASLt that the kernels would use, for example "13.1.0". If it cannot be loaded: the reason.
+// The version of the cuBLASLt that the kernels would use, for example "13.1.0". If cuBLASLt cannot be loaded, returns
+// the reason.
 std::string cublas_lt_description();
 
 }  // namespace tessera

@@ -1,5 +1,8 @@
-// Kernels for generation. They store keys and values, and compute the attention of one new token per sequence.
-// Reading the cache of keys and values limits their speed.
+// Kernels for generation. store_kernel copies the keys and values of given tokens to the cache. decode_kernel and
+// combine_kernel compute the attention of one new token per sequence. Reading the cache limits the speed of
+// decode_kernel.
+// The keys of a sequence are divided into splits. A block of decode_kernel handles one split of one sequence, for some
+// of the heads. combine_kernel combines the results of all splits.
 #include <algorithm>
 #include <limits>
 
@@ -10,23 +13,24 @@ namespace tessera::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
-constexpr int kAhead = 4;       // keys that are loaded before the first is used
-constexpr int kMinKeys = 32;    // keys per split, at least
-constexpr int kMaxSplits = 64;  // blocks that share a sequence's cache, at most
+constexpr int kAhead = 4;       // keys that are loaded before the first of them is used
+constexpr int kMinKeys = 32;    // keys per split when the cache is full, at least
+constexpr int kMaxSplits = 64;  // splits per sequence, at most
 
 template <typename T>
 struct Cache {
-  T *keys, *values;  // [rows, K·D]
-  const int32_t *starts, *lengths;
+  T *keys, *values;                 // [num_rows, K·D]
+  const int32_t *starts, *lengths;  // [B] first row and number of cached tokens; store_kernel has no lengths
   int64_t num_rows;
 };
 
-// One block per row of qkv: it copies the row's key and value to the cache.
+// One block per row of qkv. It copies the keys and values of all heads in this row to the cache.
 template <typename T>
 __global__ void store_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache) {
   const RowBlock block = find_block(heads.starts, heads.num_sequences, 1, static_cast<int>(blockIdx.x));
   if (!block.found) return;
-  // Finds the index of the row's sequence. Empty sequences may start at the same row, so the end must match, too.
+  // Sets b to the index of the sequence that contains the row. Empty sequences may start at the same row, so the end of
+  // the sequence must match, too.
   int b = 0;
   for (int first = 0; first < heads.num_sequences; first += kWarp) {
     const int candidate = first + static_cast<int>(threadIdx.x) % kWarp;
@@ -45,8 +49,8 @@ __global__ void store_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> ca
   }
 }
 
-// The attention over some keys: sum = Σ exp(score − maximum), and o = Σ exp(score − maximum)·value. o has the elements
-// of the head that belong to this lane.
+// The result of attention over some keys, before the division by `sum`. `maximum` is the greatest score, sum = Σ
+// exp(score − maximum), and o = Σ exp(score − maximum)·value. A lane has only its own elements of o.
 template <typename A, int kElems>
 struct Partial {
   A maximum, sum, o[kElems];
@@ -57,7 +61,7 @@ struct Partial {
 #pragma unroll
     for (int i = 0; i < kElems; ++i) o[i] = 0;
   }
-  // Rescales the sums to `most`, which must not be lower than `maximum`.
+  // Sets `maximum` to `most` and rescales sum and o. `most` must not be lower than `maximum`.
   __device__ void scale_to(A most) {
     const A correction = exp(maximum - most);
     maximum = most;
@@ -67,10 +71,10 @@ struct Partial {
   }
 };
 
-// A group of kLanes lanes handles up to kMembers query heads that share a head of keys and values. It reads the cache
-// once for all these query heads. Lane i has packs i, i + kLanes, … of N elements. The groups of a block handle
-// neighbouring heads, so together they read contiguous pieces of the cache's rows. A block processes one split of the
-// sequence's keys.
+// A group of kLanes lanes handles up to kMembers query heads that share a head of keys and values. The group reads the
+// cache once for all these query heads. A head is divided into packs of N elements. Lane i has packs i, i + kLanes, ….
+// The groups of a block handle neighbouring heads, so together they read contiguous pieces of the cache's rows. With
+// one split, the kernel writes o. With several splits, it writes o, maximum and sum of each split to `partials`.
 template <typename T, int N, int kLanes, int kPacks, int kMembers>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache, Acc<T> scale, T* __restrict__ o,
@@ -142,7 +146,7 @@ __global__ void __launch_bounds__(kThreads)
         scores[i] = key < end ? score + slopes[m] * static_cast<A>(key) : -std::numeric_limits<A>::infinity();
         most = max(most, scores[i]);
       }
-      mine[m].scale_to(most);  // `most` is finite, because k0 < end
+      mine[m].scale_to(most);  // `most` is finite, because key k0 has a score
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const A p = exp(scores[i] - most);
@@ -176,7 +180,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Computes o of a head. Adds the partial results of the splits in the order of the splits.
+// One block per sequence and query head. It combines the partial results of the splits, in a fixed order, into o.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(const Acc<T>* __restrict__ partials, int num_splits, int head_dim, T* __restrict__ o) {
@@ -205,8 +209,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls body(N, lanes, packs) with constants: the narrowest group of lanes that holds a head in packs of N elements,
-// one per lane. A head that does not fit gets a full warp and packs of one element.
+// Calls body(N, lanes, packs) with constants: the elements of a pack, the lanes of a group, and the packs of a head per
+// lane. If a warp can hold a head in one pack of 16 bytes per lane, a group has the fewest lanes that suffice: 8 (only
+// 16-bit types), 16 (not f64) or 32. For other heads, a group is a warp, and packs have one element.
 template <typename T, typename Body>
 void with_group(int head_dim, Body&& body) {
   constexpr int N = kPackOf<T>;
@@ -224,8 +229,9 @@ void with_group(int head_dim, Body&& body) {
   body(integral_constant<int, 1>(), integral_constant<int, 32>(), integral_constant<int, kMaxHeadDim / 32>());
 }
 
-// Calls body(members) with a constant: the number of query heads that a group of lanes handles together. If a lane has
-// several packs of a head, the registers suffice for only one query head.
+// Calls body(members) with a constant: the maximum number of query heads that a group of lanes handles together.
+// `group` is the number of query heads that share a head of keys and values. If a lane has several packs of a head, the
+// registers suffice for only one query head.
 template <int kPacks, typename Body>
 void with_members(int group, Body&& body) {
   using std::integral_constant;
@@ -275,8 +281,9 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
       with_members<packs>(heads.group, [&](auto members) {
         const int64_t parts = int64_t{heads.num_kv_heads} * ((heads.group + members - 1) / members);
         const int64_t across = (parts * lanes + kThreads - 1) / kThreads;
-        // Uses enough splits to keep every multiprocessor reading. The scratch must have room for their partial
-        // results. When the cache is full, each split must have at least kMinKeys keys.
+        // The number of splits is the lowest of three values. `wanted` gives each multiprocessor about 8 blocks, so
+        // that it always reads. `room` is the number of splits whose results fit into the scratch. `useful` leaves each
+        // split at least kMinKeys keys when the cache is full.
         const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
                       room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
         const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;

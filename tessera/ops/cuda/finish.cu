@@ -1,4 +1,5 @@
-// Bias, activation, dropout and residual after a product that could not fuse them.
+// Computes the steps of a linear layer that the kernel of its matrix product did not compute: bias, activation, dropout
+// and residual.
 #include "tessera/ops/cuda/activation.cuh"
 #include "tessera/ops/cuda/linear.h"
 #include "tessera/ops/cuda/random.cuh"
@@ -9,16 +10,16 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The arrays [rows, columns] of a call; null if absent. `to` may be `from` or `residual`.
+// The arrays of a call: bias is [columns], all others are [rows, columns]. An absent array is null.
 template <typename T>
 struct Arrays {
   const T *from, *bias, *residual, *preactivation;
-  T *to, *made_again;  // backward: the forward output again; may be `preactivation`
+  T *to, *made_again;  // `to` may be `from` or `residual`; `made_again` may be `preactivation` (see linear.h)
   int64_t rows, columns;
   Activation activation;
 };
 
-// Finishes one element. `mask` is its factor from dropout.
+// Returns one element of `to`. `mask` is the factor that dropout applies to this element; without dropout, it is 1.
 template <typename T, bool kBackward>
 __device__ inline Acc<T> finish(const Arrays<T>& arrays, Acc<T> value, Acc<T> bias, Acc<T> residual,
                                 Acc<T> preactivation, Acc<T> mask) {
@@ -30,12 +31,13 @@ __device__ inline Acc<T> finish(const Arrays<T>& arrays, Acc<T> value, Acc<T> bi
   }
 }
 
+// Returns one element of `made_again`.
 template <typename T>
 __device__ inline Acc<T> made(const Arrays<T>& arrays, Acc<T> preactivation, Acc<T> mask) {
   return activate<sizeof(T) == 2>(arrays.activation, preactivation) * mask;
 }
 
-// Without dropout, elements are independent: processes packs of the complete array. N divides the number of columns.
+// Without dropout. A thread handles a pack of N neighbouring elements. N divides the number of columns.
 template <typename T, bool kBackward, int N>
 __global__ void finish_kernel(Arrays<T> arrays) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
@@ -59,8 +61,8 @@ __global__ void finish_kernel(Arrays<T> arrays) {
   }
 }
 
-// With dropout, a thread handles the four columns of a counter, which are 16 apart. 16 threads handle 64 neighbouring
-// columns.
+// With dropout. One random counter decides about four columns, which are 16 apart (ops/dropout_mask.h). A thread
+// handles these four columns of a row. 16 neighbouring threads handle 64 neighbouring columns.
 template <typename T, bool kBackward>
 __global__ void finish_dropout_kernel(Arrays<T> arrays, Mask mask) {
   using A = Acc<T>;
@@ -104,7 +106,7 @@ void finish_rows(const Context& context, View from, View bias, const LinearEpilo
                            epilogue.activation};
     if (epilogue.dropout.rate > 0) {
       TESSERA_ASSERT(epilogue.dropout.row_ids.num_elems() == rows);
-      const int64_t counters = rows * ((columns + 63) / 64 * 16);
+      const int64_t counters = rows * ((columns + 63) / 64 * 16);  // of all rows
       finish_dropout_kernel<T, kBackward>
           <<<blocks_for(counters, kThreads), kThreads, 0, context.stream>>>(arrays, Mask::of(epilogue.dropout));
       return;

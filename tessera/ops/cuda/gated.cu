@@ -1,4 +1,4 @@
-// Gated feed-forward layers: h = activation(gate) ∘ up, from rows that hold gate and up side by side.
+// Gated feed-forward layers: h = activation(gate) ∘ up. A row of the input gate_up holds gate, followed by up.
 #include "tessera/ops/cuda/activation.cuh"
 #include "tessera/ops/cuda/gated.h"
 #include "tessera/ops/cuda/types.cuh"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// activation(x) and its derivative.
+// `value` is activation(x), and `slope` is the derivative of the activation at x.
 template <typename A>
 struct Gate {
   A value, slope;
@@ -28,8 +28,9 @@ __device__ inline Gate<A> gate_of(A x) {
   }
 }
 
-// A thread has N neighbouring elements of h. It reads all its inputs before it writes, because the outputs of the
-// backward pass may be the same arrays as its inputs.
+// In both kernels, a thread handles a pack of N neighbouring elements of h, and the same elements of gate and of up.
+// The thread reads all its inputs before it writes, because the outputs of the backward pass may be the same arrays as
+// its inputs. A row of h has `packs_of_row` packs.
 template <typename T, int N, Activation kActivation>
 __global__ void __launch_bounds__(kThreads)
     gated_forward_kernel(const T* __restrict__ gate_up, T* __restrict__ h, int64_t packs, int64_t packs_of_row) {

@@ -7,9 +7,10 @@
 namespace tessera::cuda {
 namespace {
 
-// Runs `product`, and then finish(raw, begin, end). `raw` holds the rows [begin, end) of the product. If the result is
-// also the residual, the product must not overwrite it, because `finish` reads it. Pieces of the product then go to the
-// scratch.
+// Computes `product`, and then calls finish(raw, begin, end). `raw` holds the rows [begin, end) of the product. Usually
+// this is one call for all rows, and `raw` is product.result. The exception: `residual` is the same view as
+// product.result. The product must then not overwrite this view, because `finish` still reads the residual. Therefore
+// the scratch receives the product in pieces, and `finish` is called after each piece.
 template <typename Finish>
 void product_then(const Context& context, Products& products, Product product, View residual, const Finish& finish) {
   const View result = product.result;
@@ -44,7 +45,8 @@ LinearEpilogue rows_of(const LinearEpilogue& epilogue, int64_t begin, int64_t en
 }
 
 // Adds the epilogue to `product`, so that one kernel computes both. Returns false if the epilogue needs a separate
-// kernel. If the result is true, the caller must still check products.can(product).
+// kernel. `product` may then have changed and must not be run. If the function returns true, the caller must still
+// check products.can(product).
 bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, View preactivation) {
   if (epilogue.dropout.rate > 0 || epilogue.activation == Activation::relu) return false;
   product.bias = bias;
@@ -54,7 +56,8 @@ bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, V
     product.added = epilogue.residual;
     return true;
   }
-  // GELU is not fused in double: cuBLASLt and Tessera round √(2/π) differently, and the difference is visible.
+  // Fused::gelu needs a bias. A residual is not fused, because cuBLASLt would add it before GELU. In f64, GELU is not
+  // fused: cuBLASLt and Tessera round √(2/π) differently, and f64 results show the difference.
   if (epilogue.residual || !bias || product.left.dtype == DType::f64) return false;
   product.fused = preactivation ? Fused::gelu_keep : Fused::gelu;
   product.aux = preactivation;
@@ -73,7 +76,7 @@ void linear_forward(const Context& context, Products& products, View x, View wei
   product = {ProductKind::forward, x, weight, preactivation ? preactivation : y, {}, Fused::bias, bias, {}};
   const bool adds_bias = bias && products.can(product);
   if (!adds_bias) product.fused = Fused::nothing, product.bias = {};
-  if (preactivation && !adds_bias) {  // the kept preactivation includes the bias
+  if (preactivation && !adds_bias) {  // `preactivation` must include the bias
     products.run(product);
     if (bias) finish_forward(context, preactivation, bias, {}, preactivation);
     return finish_forward(context, preactivation, {}, epilogue, y);
@@ -93,7 +96,7 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
     product.added = epilogue.residual;
     if (products.can(product)) return products.run(product);
   }
-  // cuBLASLt's epilogue for GELU's gradient (DGELU) takes longer than a product followed by a separate kernel.
+  // A product with cuBLASLt's epilogue for GELU's gradient (DGELU) takes longer than a product and a separate kernel.
   product_then(context, products, {ProductKind::backward_input, d_y, weight, d_x, {}, Fused::nothing, {}, {}},
                epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
                  finish_backward(context, raw, rows_of(epilogue, begin, end), rows_or_empty(preactivation, begin, end),
@@ -101,8 +104,8 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
                });
 }
 
-// The gradient of the bias has its own kernel. cuBLASLt can compute both gradients in one kernel (BGRADB), but that
-// takes longer.
+// linear_backward_bias() computes the gradient of the bias in a separate kernel. cuBLASLt could compute the gradients
+// of weight and bias in one kernel (BGRADB), but that takes longer.
 void linear_backward_weight(Products& products, View d_y, View x, bool fresh, View d_weight) {
   const int64_t num_rows = d_y.shape[0];
   TESSERA_ASSERT(x.shape[0] == num_rows && d_weight.shape == (Shape{d_y.shape[1], x.shape[1]}));

@@ -1,4 +1,4 @@
-// Linear layers and the steps around their products (see ops/kernels.h).
+// Linear layers: their matrix products, and the steps after a product (see ops/kernels.h).
 #pragma once
 
 #include "tessera/ops/cuda/products.h"
@@ -12,11 +12,12 @@ void linear_backward_input(const Context& context, Products& products, View d_y,
 void linear_backward_weight(Products& products, View d_y, View x, bool fresh, View d_weight);
 void linear_backward_bias(const Context& context, std::span<const BiasGradient> gradients);
 
-// finish_forward() and finish_backward() apply the steps that the product's kernel could not do. `from` is the product
-// [rows, columns]. `to` may be `from` or the residual.
-//   forward:  to = residual + dropout(activation(from + bias)); an empty bias means none
+// finish_forward() and finish_backward() apply the steps that the kernel of the product did not apply. `from` is the
+// product [rows, columns]. `to` may be `from` or the residual. `made_again` may be preactivation, or empty. An empty
+// bias adds nothing.
+//   forward:  to = residual + dropout(activation(from + bias))
 //   backward: to = residual + (from ∘ mask ∘ activation'(preactivation));
-//             made_again = dropout(activation(preactivation)); made_again may be empty or preactivation
+//             made_again = dropout(activation(preactivation)): the output of the forward pass without its residual
 void finish_forward(const Context& context, View from, View bias, const LinearEpilogue& epilogue, View to);
 void finish_backward(const Context& context, View from, const LinearEpilogue& epilogue, View preactivation, View to,
                      View made_again);

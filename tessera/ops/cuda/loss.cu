@@ -19,8 +19,8 @@ __device__ inline A lowest() {
   return -std::numeric_limits<A>::infinity();
 }
 
-// For 16-bit logits, the fast 2ˣ of the hardware is accurate enough. exp(x) is then 2^(x·kBase), with kBase = log₂ e.
-// Other types use exp(x), and kBase is 1.
+// power<T>(x·kBase<T>) computes exp(x). For 16-bit logits, the hardware's fast 2ˣ is accurate enough: power<T>(x) is
+// 2ˣ, and kBase<T> is log₂ e. For other types, power<T>(x) is exp(x), and kBase<T> is 1.
 template <typename T>
 inline constexpr bool kFast = sizeof(T) == 2;
 template <typename T>
@@ -37,7 +37,8 @@ __device__ inline Acc<T> power(Acc<T> x) {
   }
 }
 
-// Calls body(i, pack) for this thread's packs of N elements. `pack` begins at element i of the row. N divides `count`.
+// Calls body(i, pack) for this thread's packs of N elements in a row of `count` elements. `pack` begins at element i of
+// the row. N divides `count`.
 template <typename T, int N, typename Body>
 __device__ inline void for_row(const T* row, int64_t count, const Body& body) {
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < count; i += kThreads * N) {
@@ -46,13 +47,13 @@ __device__ inline void for_row(const T* row, int64_t count, const Body& body) {
   }
 }
 
-// Maximum of some logits and Σ exp(x − maximum). Without logits: −∞ and 0.
+// The maximum of some logits, and Σ exp(x − maximum) over these logits. For no logits: −∞ and 0.
 template <typename A>
 struct LogSum {
   A maximum, sum;
 };
 
-// Adds the elements of a pack to `mine`.
+// Adds the logits of a pack to those that `mine` covers.
 template <typename T, int N>
 __device__ inline void add_pack(const Pack<T, N>& pack, LogSum<Acc<T>>& mine) {
   Acc<T> x[N], most = lowest<Acc<T>>();
@@ -65,13 +66,15 @@ __device__ inline void add_pack(const Pack<T, N>& pack, LogSum<Acc<T>>& mine) {
     mine.sum *= power<T>((mine.maximum - most) * kBase<T>);
     mine.maximum = most;
   }
-  // If all logits so far are −∞, shift is 0, because −∞ − (−∞) would be NaN. Each −∞ then adds 0. A NaN still adds NaN.
+  // If all logits so far are −∞, shift is 0, because −∞ − (−∞) would be NaN. Each −∞ then adds 0 to the sum. A NaN
+  // logit still makes the sum NaN.
   const Acc<T> shift = mine.maximum == lowest<Acc<T>>() ? Acc<T>(0) : -mine.maximum * kBase<T>;
 #pragma unroll
   for (int j = 0; j < N; ++j) mine.sum += power<T>(fma(x[j], kBase<T>, shift));
 }
 
-// (softmax − one-hot)·scale of the elements from `first` on.
+// Returns (softmax − one-hot)·scale for a pack of logits. `first` is the token id of the first logit. log_sum_exp and
+// target belong to the row.
 template <typename T, int N>
 __device__ inline Pack<T, N> gradient_of(const Pack<T, N>& pack, Acc<T> log_sum_exp, int64_t first, int target,
                                          Acc<T> scale) {
@@ -91,20 +94,21 @@ __device__ inline double loss_of(const LogSum<A>& all, A at_target) {
   return static_cast<double>(all.maximum) + ::log(static_cast<double>(all.sum)) - static_cast<double>(at_target);
 }
 
-// exp(from − to). If `from` is −∞, as for a part without logits, the result is 0.
+// The factor that rescales a sum from the maximum `from` to the maximum `to`: exp(from − to). If `from` is −∞ (no
+// logits, or all are −∞), the result is 0.
 template <typename A>
 __device__ inline A correction(A from, A to) {
   return from == lowest<A>() ? A(0) : exp(from - to);
 }
 
-// Combines the lanes' parts. Every lane gets the same bits.
+// Combines the parts of all lanes of a warp. Every lane gets the same bits.
 template <typename A>
 __device__ LogSum<A> warp_log_sum(const LogSum<A>& part) {
   const A maximum = warp_reduce(part.maximum, Max());
   return {maximum, warp_reduce(part.sum * correction(part.maximum, maximum), Sum())};
 }
 
-// Combines the parts of a block of kWarps warps. Every thread gets the result.
+// Combines the parts of all threads of a block, which has kWarps warps. Every thread gets the result.
 template <int kWarps, typename A>
 __device__ LogSum<A> block_log_sum(const LogSum<A>& mine, LogSum<A>* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -114,7 +118,8 @@ __device__ LogSum<A> block_log_sum(const LogSum<A>& mine, LogSum<A>* shared) {
   return warp_log_sum(lane < kWarps ? shared[lane] : LogSum<A>{lowest<A>(), 0});
 }
 
-// One block per row. It reads the row once for the loss. For the gradient, it reads the row again and writes it.
+// One block per row. It reads the row once for the loss. For the gradient, it reads the row a second time and
+// overwrites it with the gradient.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(T* logits, const int32_t* __restrict__ targets, int64_t vocabulary, Acc<T> d_scale,
@@ -127,7 +132,8 @@ __global__ void __launch_bounds__(kThreads)
   const A at_target = to_acc(row[target]);
   LogSum<A> mine{lowest<A>(), 0};
   for_row<T, N>(row, vocabulary, [&](int64_t, const Pack<T, N>& pack) { add_pack(pack, mine); });
-  // All threads must have read the target's logit before it is overwritten. block_log_sum has a barrier for that.
+  // All threads must have read the target's logit before it is overwritten. block_log_sum() contains a barrier that
+  // ensures this.
   const LogSum<A> all = block_log_sum<kWarps>(mine, shared);
   const A log_sum_exp = all.maximum + log(all.sum);
   if (threadIdx.x == 0) row_losses[blockIdx.x] = loss_of(all, at_target);
@@ -137,12 +143,13 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// One cluster of blocks per row (sm_90 and later). Each block keeps one slice of the row in its shared memory. A row
-// may therefore be larger than the shared memory of one block, and is still read only once. If a gradient is computed,
-// the row is also written once.
+// One cluster of blocks per row (sm_90 and later). The row is divided into one slice per block, and each block keeps
+// its slice in shared memory. Therefore the row is read only once, even if it is larger than the shared memory of one
+// block. If a gradient is computed, the row is also written once.
 constexpr int kCluster = 8, kSliceThreads = 512;
 constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10, kOtherSharedBytes = 1 << 10;
 
+// The number of elements in a slice, a multiple of kPackOf<T>. The last slices of a row may be shorter, or empty.
 template <typename T>
 int64_t slice_elems(int64_t vocabulary) {
   constexpr int64_t kUnit = int64_t{kPackOf<T>} * kCluster;
@@ -171,18 +178,18 @@ __global__ void __launch_bounds__(kSliceThreads)
     copy_async(slice + i, row + first + i, true);
   }
   commit_copies();
-  wait_for_copies<0>();  // a thread reads only what it has copied itself
+  wait_for_copies<0>();  // no barrier follows, because a thread reads only what it has copied itself
   LogSum<A> mine{lowest<A>(), 0};
   for (int i = static_cast<int>(threadIdx.x) * N; i < count; i += kSliceThreads * N) {
     add_pack(load_pack<T, N>(slice + i), mine);
   }
   mine = block_log_sum<kSliceWarps>(mine, shared);
   if (threadIdx.x == 0) of_slice = mine;
-  cluster.sync();  // all blocks of the cluster have read the target's logit and stored the sums of their slices
+  cluster.sync();  // waits until all blocks of the cluster have read the target's logit and stored of_slice
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const LogSum<A> all =
       warp_log_sum(lane < kCluster ? *cluster.map_shared_rank(&of_slice, lane) : LogSum<A>{lowest<A>(), 0});
-  cluster.barrier_arrive();  // arrives before it stores the row, because an arrival waits for earlier stores
+  cluster.barrier_arrive();  // before the row is stored, because an arrival waits for earlier stores
   const A log_sum_exp = all.maximum + log(all.sum);
   if (rank == 0 && threadIdx.x == 0) row_losses[row_index] = loss_of(all, at_target);
   if (d_scale != 0) {
@@ -190,9 +197,9 @@ __global__ void __launch_bounds__(kSliceThreads)
       store_pack(row + first + i, gradient_of(load_pack<T, N>(slice + i), log_sum_exp, first + i, target, d_scale));
     }
   }
-  cluster.barrier_wait();  // shared memory must live until all blocks have read it
+  cluster.barrier_wait();  // of_slice must exist until all blocks of the cluster have read it
 #else
-  __trap();  // can_slice prevents this
+  __trap();  // can_slice() returns false for such GPUs
 #endif
 }
 
@@ -234,7 +241,7 @@ __global__ void add_losses_kernel(const double* __restrict__ row_losses, int cou
   if (threadIdx.x == 0) *loss += sum;
 }
 
-// The greatest value and its index, the lowest index if values are equal. A NaN is never the greatest value.
+// The greatest value and its index. If several values are equal, their lowest index. A NaN is never the greatest value.
 template <typename A>
 struct Best {
   A value;
@@ -263,7 +270,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int w = 1; w < kWarps; ++w) best.add(shared[w]);
-  ids[blockIdx.x] = best.at < vocabulary ? best.at : 0;  // 0 if all are NaN
+  ids[blockIdx.x] = best.at < vocabulary ? best.at : 0;  // 0 if all logits are NaN
 }
 
 }  // namespace

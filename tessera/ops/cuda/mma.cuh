@@ -1,16 +1,17 @@
-// Products of tiles on tensor cores with mma.sync (sm_80 and later). Each warp has its own rows and reads its operands
-// with ldmatrix.
+// Products of tiles on tensor cores with mma.sync (sm_80 and later). Each warp computes its own rows of the product,
+// and reads the factors from shared memory with ldmatrix.
 #pragma once
 
 #include "tessera/ops/cuda/tiles.cuh"
 
 namespace tessera::cuda {
 
+// A warp's right factor [16, 8] of one mma.sync, in registers. FragmentA (tiles.cuh) is the left factor [16, 16].
 struct FragmentB {
   uint32_t at[2];
 };
 
-// c += a·b
+// c [16, 8] += a·b
 template <typename T>
 __device__ inline void multiply_add(float (&c)[4], const FragmentA& a, const FragmentB& b) {
   if constexpr (!kHasMma) {
@@ -30,15 +31,15 @@ __device__ inline void multiply_add(float (&c)[4], const FragmentA& a, const Fra
   }
 }
 
-// The products of attention's kernels on tiles [64, kWidth], for four warps of 16 rows. With 32 rows per warp, tiles
-// would be read half as often, but measurements showed no gain.
+// The products that attention's kernels need, on tiles [64, kWidth]. Four warps compute 16 rows each. If a warp
+// computed 32 rows, the right factor would be read half as often, but measurements showed no gain.
 template <typename T, int kWidth>
 struct MmaProducts {
   using Element = T;
   using Rows = PaddedRows<kWidth>;
-  static constexpr int kWarpsTogether = 1;  // warps that must take part in a product
+  static constexpr int kWarpsTogether = 1;  // the number of warps that compute one product together
 
-  // c = left · rightᵀ for this warp's rows of `left`. `right` has kN rows.
+  // c = left · rightᵀ, for this warp's 16 rows of `left`. `right` has kN rows.
   template <int kN>
   __device__ static void multiply_transposed(Accumulator<kN>& c, const T* left, const T* right) {
     left += static_cast<int>(threadIdx.x) / kWarp * 16 * Rows::kStride;
@@ -73,13 +74,15 @@ struct MmaProducts {
     }
   }
 
-  // Waits for asynchronous products in WgmmaProducts. The products here are synchronous, so wait() does nothing.
+  // WgmmaProducts (wgmma.cuh) has the same functions. Its products are asynchronous, so it needs wait() and
+  // publish_tiles(). The products here are synchronous, so both functions do nothing.
   template <int kPending, typename... Accumulators>
   __device__ static void wait(Accumulators&...) {}
   __device__ static void publish_tiles() {}
 
  private:
-  // Rows [0, 16) and columns [0, 16) of a tile as a left factor. `tile` points to the first element.
+  // Returns a left factor: 16 rows and 16 columns of a tile. `tile` points to the first element of the first of these
+  // rows.
   __device__ static FragmentA load_left(const T* tile) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + lane % 16 * Rows::kStride + lane / 16 * 8);
@@ -91,8 +94,8 @@ struct MmaProducts {
     return a;
   }
 
-  // Right factors for 16 columns of the product, from a tile that stores them as rows: b = tileᵀ. `tile` points to the
-  // first of these 16 rows, and there to the first of 16 inner elements.
+  // Loads two right factors, which together are b [16, 16], from 16 rows and 16 columns of a tile: b is the transpose
+  // of this part of the tile. `tile` points to the first element of the first of these rows.
   __device__ static void load_right_transposed(const T* tile, FragmentB (&b)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + (lane / 16 * 8 + lane % 8) * Rows::kStride + lane / 8 % 2 * 8);
@@ -102,8 +105,7 @@ struct MmaProducts {
                    : "r"(address));
   }
 
-  // Right factors for 16 columns of the product, from the tile without a transpose: b = tile. `tile` points to the
-  // first of 16 inner rows, and there to the first of these 16 columns.
+  // Like load_right_transposed(), but without the transpose: b is the part of the tile itself.
   __device__ static void load_right(const T* tile, FragmentB (&b)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + lane % 16 * Rows::kStride + lane / 16 * 8);

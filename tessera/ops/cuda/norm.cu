@@ -1,5 +1,5 @@
-// Layer norm and root mean square norm. A row is in the registers of one warp, or of several warps of one block, and is
-// read once.
+// Layer norm and root mean square norm. A row is in the registers of one warp, or of several warps of one block. Each
+// row is therefore read from global memory only once.
 #include "tessera/ops/cuda/norm.h"
 
 #include <algorithm>
@@ -10,8 +10,10 @@
 namespace tessera::cuda {
 namespace {
 
-// The formulas for a row, with g = d_y∘weight. The backward pass reads `kStats` statistics per row. The gradient needs
-// `kSums` sums over the row, divided by C, and the norm has `kParameters` parameters for each channel.
+// LayerRow and RmsRow contain the statistics of a row and the formulas of their norm. In these formulas, x̂ is the
+// normalized row, and g = d_y∘weight. The forward pass stores `kStats` statistics per row, and the backward pass reads
+// them. d_x needs `kSums` sums over the row. add() adds the terms of one channel to these sums and to d_weight. d_x()
+// takes the sums divided by C (`means`). A norm has `kParameters` parameters per channel.
 
 // x̂ = (x − mean)·rstd;   y = x̂∘weight + bias;   d_x = rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C)
 template <typename A>
@@ -61,9 +63,9 @@ struct RmsRow {
   }
 };
 
-// mean = Σx / C, variance = Σ(x − mean)² / C in two passes over registers, without cancellation.
-// In small blocks, parameters are loaded early, so that they arrive during the sums. Larger blocks have too few
-// registers for this.
+// Computes the mean Σx / C (RmsRow: no mean) and then the variance Σ(x − mean)² / C. The second pass over the registers
+// avoids the cancellation of formulas with one pass. Small blocks load the parameters before the sums, so that loads
+// and sums overlap. Larger blocks have too few registers for this.
 template <template <typename> class Row, typename T, int N, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, Acc<T> epsilon, T* y,
@@ -72,7 +74,8 @@ __global__ void __launch_bounds__(kThreads)
   constexpr bool kEarly = kThreads <= kSmallBlock;
   __shared__ A shared[2][kMaxWarps];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  // The threads of a warp return together. So do the warps of a row, because a row of several warps has its own block.
+  // All threads of a warp belong to one row, so they return together. All warps of a row also return together, because
+  // a row of several warps has its own block. Therefore no barrier below waits for a thread that has returned.
   if (row >= num_rows) return;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   Pack<T, N> packs[kForwardPacks], weights[kForwardPacks], biases[kForwardPacks] = {};
@@ -116,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
 // A thread's data of a row during the backward pass.
 template <typename Row, typename T, int N, int kPacks>
 struct BackwardRow {
-  Row found;
+  Row found;  // the statistics
   Pack<T, N> gradients[kPacks] = {}, values[kPacks] = {}, added[kPacks] = {};
 
   __device__ void load(const T* d_y, const T* x, const Acc<T>* stats, const T* residual, int64_t row, int channels) {
@@ -129,10 +132,10 @@ struct BackwardRow {
   }
 };
 
-// Computes d_x and the sums over rows: Σ d_y∘x̂ for the weight, Σ d_y for the bias. d_x includes the residual.
-// gridDim.x · blockDim.y rows are processed at a time. The rows of a block are gridDim.x apart. A block loads its next
-// rows while it computes. It writes its sums to partial [gridDim.x, kParameters, C]. A thread has few channels, so its
-// sums take few registers, and many warps fit on a multiprocessor. If y is not null, y gets the norm's output again.
+// Computes d_x, which includes the residual, and sums over rows: Σ d_y∘x̂ for the weight, and Σ d_y for the bias. A
+// block processes blockDim.y rows at a time. These rows are gridDim.x apart. Meanwhile it loads its next rows. It
+// writes its sums to partial [gridDim.x, kParameters, C]. A thread has few channels, so its sums take few registers,
+// and many warps fit on a multiprocessor. If y is not null, y gets the norm's output again.
 template <template <typename> class Row, typename T, int N, int kPacks, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const T* __restrict__ bias,
@@ -141,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
   using A = Acc<T>;
   constexpr int kSums = Row<A>::kSums, kParameters = Row<A>::kParameters;
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  // [blockDim.y, kParameters, C], only with several rows per block
+  // [blockDim.y, kParameters, C]; used only with several rows per block
   A* const exchange = reinterpret_cast<A*>(dynamic_shared);
   // Two sets of the warps' sums: a fast warp must not overwrite values that a slow warp still reads.
   __shared__ A shared[2][kSums][kThreads / kWarp];
@@ -155,14 +158,14 @@ __global__ void __launch_bounds__(kThreads)
   BackwardRow<Row<A>, T, N, kPacks> next;
   int64_t row = static_cast<int64_t>(threadIdx.y) * gridDim.x + blockIdx.x;
   if (row < num_rows) next.load(d_y, x, stats, residual, row, channels);
-  // The last rows of a block may not exist. Their threads still continue, because all threads of the block must reach
-  // the barriers.
+  // In the last turn, a block may have fewer rows than blockDim.y. The threads without a row still take part, because
+  // all threads of the block must reach the barriers.
   for (int turn = 0; row - static_cast<int64_t>(threadIdx.y) * gridDim.x < num_rows; row += stride, turn ^= 1) {
     BackwardRow<Row<A>, T, N, kPacks> now = next;
     if (row + stride < num_rows) {
       next.load(d_y, x, stats, residual, row + stride, channels);
     } else {
-      next = {};  // adds nothing to the sums
+      next = {};  // zeros, which add nothing to the sums
     }
     A sums[kSums] = {};
     for_packs<N, kPacks>(channels, [&](int v, int) {
@@ -270,7 +273,7 @@ void norm_backward(const Context& context, View d_y, View x, View weight, View b
         blocks = std::min<int64_t>({num_rows, context.num_multiprocessors, Context::scratch_elems<A>() / width});
         const size_t shared = rows.rows > 1 ? static_cast<size_t>(rows.rows * width) * sizeof(A) : 0;
         auto* const kernel = norm_backward_kernel<Row, T, n, packs, threads>;
-        allow_shared(kernel, packs == 1 ? threads * n * kParameters * sizeof(A) : 0);  // enough for every width
+        allow_shared(kernel, packs == 1 ? threads * n * kParameters * sizeof(A) : 0);  // enough for rows of every width
         kernel<<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
             data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<T>(bias), data_of<A>(stats),
             data_of<T>(residual), data_of<T>(d_x), data_of<T>(y), context.scratch_of<A>(), num_rows,
@@ -279,7 +282,7 @@ void norm_backward(const Context& context, View d_y, View x, View weight, View b
       using std::integral_constant;
       if (warps_for(channels, n) <= kBackwardThreads / kWarp) {
         launch(integral_constant<int, 1>(), integral_constant<int, kBackwardThreads>());
-      } else {  // up to n · kWide · 1024 channels
+      } else {  // supports up to n · kWide · 1024 channels
         constexpr int kWide = (sizeof(T) == 2 && n > 1) ? 2 : 4;
         launch(integral_constant<int, kWide>(), integral_constant<int, 1024>());
       }

@@ -1,4 +1,4 @@
-// Norms, and the operations of the model's head (see ops/kernels.h).
+// Norms, and the operations on logits: loss, argmax and sampling (see ops/kernels.h).
 #pragma once
 
 #include "tessera/ops/cuda/context.h"

@@ -1,5 +1,5 @@
-// The distribution of the rows of a norm over threads. A row is in the registers of one warp, or of several warps of
-// one block, and is read once.
+// How a norm distributes its rows over threads. A row is in the registers of one warp, or of several warps of one
+// block.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 
 namespace tessera::cuda {
 
-inline constexpr int kForwardPacks = 4;        // packs of a row per thread
-inline constexpr int kMaxWarps = 32;           // per block
-inline constexpr int kSmallBlock = 4 * kWarp;  // threads
-inline constexpr int kBackwardThreads = 768;   // of a block of several rows; a multiprocessor's registers limit it
+inline constexpr int kForwardPacks = 4;        // forward pass: packs of a row per thread, at most
+inline constexpr int kMaxWarps = 32;           // per block, at most
+inline constexpr int kSmallBlock = 4 * kWarp;  // threads of a small block, at most (norm_forward_kernel)
+inline constexpr int kBackwardThreads = 768;   // backward pass: threads of a block, limited by registers (norm.cu)
 
-// The distribution of rows of C channels over a block: `warps` warps per row and `rows` rows. The packs of a thread
-// have a fixed stride.
+// A block has `rows` rows, and `warps` warps for each of them. Neighbouring packs of a row belong to neighbouring
+// threads.
 struct NormRows {
   int warps, rows;
   dim3 block() const { return dim3(static_cast<unsigned>(warps * kWarp), static_cast<unsigned>(rows)); }
@@ -26,21 +26,21 @@ inline int64_t warps_for(int64_t channels, int elems_per_thread) {
   return (channels + elems_per_thread * kWarp - 1) / (elems_per_thread * kWarp);
 }
 
-// A block has several rows of one warp each, or one row of several warps.
+// Forward pass: a block has several rows of one warp each, or one row of several warps. `pack`: elements of a pack.
 inline NormRows forward_rows(int64_t channels, int pack) {
   const int64_t warps = warps_for(channels, pack * kForwardPacks);
   TESSERA_ASSERT(warps <= kMaxWarps);
   return {static_cast<int>(warps), warps == 1 ? kSmallBlock / kWarp : 1};
 }
 
-// As many rows as `max_warps` warps can hold, but at least one.
+// Backward pass: as many rows per block as `max_warps` warps can hold, but at least one.
 inline NormRows backward_rows(int64_t channels, int elems_per_thread, int max_warps) {
   const int64_t warps = warps_for(channels, elems_per_thread);
   TESSERA_ASSERT(warps <= kMaxWarps);
   return {static_cast<int>(warps), static_cast<int>(std::max<int64_t>(1, max_warps / warps))};
 }
 
-// Calls body(v, c) for the packs of this thread. v counts the packs from 0, and c is the first channel of the pack.
+// Calls body(v, c) for each pack of this thread. v is the number of the pack, from 0, and c is its first channel.
 template <int N, int kPacks, typename Body>
 __device__ inline void for_packs(int channels, const Body& body) {
 #pragma unroll

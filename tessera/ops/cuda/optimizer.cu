@@ -1,4 +1,4 @@
-// AdamW in one pass over parameters, moments and gradients. All state is in registers.
+// AdamW in one pass over parameters, moments and gradients. A thread updates its elements in registers.
 #include "tessera/ops/adamw_numbers.h"
 #include "tessera/ops/cuda/arrays.h"
 #include "tessera/ops/cuda/random.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Parameters stored as type P.
+// Parameters in one array of type P.
 template <typename P>
 struct Whole {
   using Type = P;
@@ -32,7 +32,8 @@ struct Whole {
   }
 };
 
-// f32 parameters stored as 16-bit values and their rests.
+// f32 parameters in two arrays: 16-bit values, and their rests. A rest is the part of the f32 that is lost in the
+// 16-bit value (base/dtype.h).
 template <typename Rest>
 struct Split {
   using Type = float;
@@ -66,6 +67,7 @@ struct Split {
   }
 };
 
+// Updates elements [begin, begin + N).
 template <typename Parameters, typename G, int N>
 __device__ inline void update(const Parameters& parameters, const G* __restrict__ gradients,
                               typename Parameters::Type* __restrict__ m, typename Parameters::Type* __restrict__ v,
@@ -119,7 +121,8 @@ void launch(const Context& context, const Parameters& parameters, View gradients
   check_launch("adamw_kernel");
 }
 
-// Parameters and moments in bf16, rounded stochastically.
+// The arrays of an update with parameters and moments in bf16, which are rounded stochastically
+// (stochastic_rounding.h).
 template <typename G>
 struct NarrowArrays {
   uint16_t* p;
@@ -167,8 +170,9 @@ struct FourNarrow {
   }
 };
 
-// A thread updates 4 neighbouring elements in each quarter of a group of 64. These 16 elements use all words of 4
-// counters. Four threads update a group.
+// Four threads update a group of 64 elements. Each thread updates 4 neighbouring elements in each quarter of the group.
+// These 16 elements use all words of 4 random counters (stochastic_rounding.h). The last group may be incomplete; it is
+// updated element by element.
 template <typename G>
 __global__ void __launch_bounds__(kThreads) adamw_groups_kernel(NarrowArrays<G> all, AdamWNumbers<float> numbers) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -214,7 +218,7 @@ __global__ void __launch_bounds__(kThreads) adamw_groups_kernel(NarrowArrays<G> 
   }
 }
 
-// For arrays that do not begin at a multiple of 64 elements of the model, or that are not aligned to 4 elements.
+// One element per thread. Used if first_elem is not a multiple of 64, or if an array is not aligned to 4 elements.
 template <typename G>
 __global__ void __launch_bounds__(kThreads) adamw_elements_kernel(NarrowArrays<G> all, AdamWNumbers<float> numbers) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;

@@ -1,6 +1,7 @@
-// For cuBLASLt, a row-major array [r, c] is a column-major array [c, r]. Therefore a product result = L · R, where L
-// and R are `left` and `right` or their transposes, is computed as resultᵀ = Rᵀ · Lᵀ. cuBLASLt's A is the right factor,
-// and its B is the left factor. A bias along a row of the result is, for cuBLASLt, a bias along a column.
+// cuBLASLt expects column-major arrays. A row-major array [r, c] is for cuBLASLt the transposed array [c, r]. Let a
+// product be result = L · R, where L is `left` or its transpose, and R is `right` or its transpose. cuBLASLt then
+// computes resultᵀ = Rᵀ · Lᵀ: cuBLASLt's A is the right factor, and its B is the left factor. A bias is added to each
+// row of the result. For cuBLASLt, this is each column.
 #include "tessera/ops/cuda/products.h"
 
 #include <algorithm>
@@ -93,6 +94,7 @@ bool transposes_right(ProductKind kind) {
 
 }  // namespace
 
+// The description of a product for cuBLASLt, and the chosen algorithm.
 struct Products::Plan {
   Plan(const Product& p, cublasComputeType_t compute, cudaDataType_t scale)
       : description(compute, scale), right(p.right), left(p.left), result(p.result) {}
@@ -100,7 +102,7 @@ struct Products::Plan {
   Description description;
   Layout right, left, result;
   cublasLtMatmulAlgo_t algorithm{};
-  bool tuned = false;
+  bool tuned = false;  // whether tune() has been called
 };
 
 Products::Products(const Context& context, std::byte* workspace, bool allow_tf32)
@@ -173,8 +175,9 @@ std::vector<cublasLtMatmulHeuristicResult_t> Products::candidates(const Product&
   return found;
 }
 
-// Returns the time of one run. It is the lower of two means. Each mean is over several runs, so that the GPU does not
-// wait for the host between runs. A long product runs only twice.
+// Returns the time of one run in milliseconds: the lower of two measurements. A measurement is the mean of kCalls runs
+// in a row, so that the GPU does not wait for the host between the runs. If a single run takes longer than kLongMs, a
+// measurement is one run.
 float Products::time_ms(const Product& p, Plan& plan) {
   constexpr int kCalls = 8;
   struct TimedEvent {
@@ -192,7 +195,7 @@ float Products::time_ms(const Product& p, Plan& plan) {
     check(cudaEventElapsedTime(&ms, begin.event, end.event), "cudaEventElapsedTime");
     return ms / static_cast<float>(calls);
   };
-  constexpr float kLongMs = 0.3f;  // compared with this, a launch is short
+  constexpr float kLongMs = 0.3f;  // the launch of a run that takes this long is short in comparison
   const float once = time(1);
   if (once > kLongMs) return std::min(once, time(1));
   return std::min(time(kCalls), time(kCalls));
@@ -205,10 +208,10 @@ bool Products::is_to_be_tuned(const Product& p, const Plan& plan) const {
   return status == cudaStreamCaptureStatusNone;
 }
 
-// Whether another order of additions would change bits of the result. If terms are added in f32 in another order, the
-// last bits of the sum differ. About one 16-bit result in 10,000 shows the difference, so the product must have many
-// results. Zeros (such as gradients of rows without loss) and infinities give the same sum in any order, so at least a
-// quarter of each factor must be other values.
+// Whether the bits of the result show in which order an algorithm adds. Another order of additions in f32 changes the
+// last bits of a sum. Only about one 16-bit result in 10,000 shows the difference, so the result must have many
+// elements. Zeros (such as gradients of rows without loss) and infinities give the same sum in any order. Therefore at
+// least a quarter of the elements of each factor must be finite and not zero.
 bool Products::bits_show_order(const Product& p) const {
   constexpr int64_t kManyResults = int64_t{1} << 18;
   if (p.result.num_elems() < kManyResults) return false;

@@ -1,4 +1,5 @@
-// Matrix products with cuBLASLt. Later steps are fused into the same kernel where cuBLASLt supports it.
+// Matrix products with cuBLASLt. Where cuBLASLt supports it, the same kernel also computes the steps that follow the
+// product.
 #pragma once
 
 #include <map>
@@ -14,7 +15,7 @@ namespace tessera::cuda {
 
 inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
 
-// Steps that a product fuses.
+// The steps that the kernel of a product also computes.
 enum class Fused {
   nothing,
   bias,       // result = product + bias
@@ -22,24 +23,25 @@ enum class Fused {
   gelu_keep,  // like gelu, and aux = product + bias
 };
 
-// result [m, n] = or += a product of `left` and `right`, row-major. A linear layer has three products:
-//   forward          result [N, O]  = x [N, I]    · weight [O, I]ᵀ
-//   backward_input   result [N, I]  = d_y [N, O]  · weight [O, I]
-//   backward_weight  result [O, I] += d_y [N, O]ᵀ · x [N, I]
+// A product computes result [m, n] from `left` and `right`. All arrays are row-major. A linear layer has three
+// products:
+//   forward          result [N, O] = x [N, I]    · weight [O, I]ᵀ
+//   backward_input   result [N, I] = d_y [N, O]  · weight [O, I]
+//   backward_weight  result [O, I] = d_y [N, O]ᵀ · x [N, I]
 enum class ProductKind { forward, backward_input, backward_weight };
 
 struct Product {
   ProductKind kind = ProductKind::forward;
-  View left, right, result;  // as in the table
-  View added;                // same shape and type as the result, or empty; may be the result
+  View left, right, result;  // as in the table above
+  View added;                // added to the product, or empty; shape and type of the result; may be the result
   Fused fused = Fused::nothing;
-  View bias, aux;  // as `fused` requires
+  View bias, aux;  // those that `fused` uses; otherwise empty
 };
 
 class Products {
  public:
-  // `workspace` has kProductWorkspaceBytes and must outlive the object. With allow_tf32, f32 products truncate
-  // their factors to 11 bits.
+  // `workspace` has kProductWorkspaceBytes bytes of device memory. `context` and `workspace` must outlive the object.
+  // With allow_tf32, products of f32 factors use only the first 11 significant bits of each factor.
   Products(const Context& context, std::byte* workspace, bool allow_tf32);
   ~Products();
   Products(const Products&) = delete;
@@ -50,15 +52,21 @@ class Products {
   // Puts the product on the stream. Throws RunError if cuBLASLt has no algorithm for it.
   void run(const Product& product);
 
-  // While on, the first run of a product measures cuBLASLt's candidate algorithms on the product's views. It keeps the
-  // fastest candidate whose result has the same bits as cuBLASLt's own choice, so results do not depend on
-  // measurements. The bits show the order of additions only if the factors are dense and the results are many. Other
-  // products are not measured. A product that adds to its own result is not measured either: it takes the algorithm of
-  // the product that overwrites the result. A measuring run waits for the GPU. At most kMaxMeasured runs measure.
+  // While tuning is on, the first run of a product measures cuBLASLt's candidate algorithms on the views of this run,
+  // and waits for the GPU. Products of the same kind, with the same steps, types, shapes and alignment, count as one
+  // product. Its later runs use the fastest candidate that gives the same bits as cuBLASLt's own choice. Results
+  // therefore do not depend on measurements.
+  // In these cases nothing is measured:
+  // - The result is small, or the factors have many zeros. Equal bits then do not show that the order of additions is
+  //   equal.
+  // - The run adds to the product's own result. It uses the algorithm of the runs that overwrite the result.
+  // - A CUDA graph captures the stream, or kMaxMeasured products have already been considered.
   void set_tuning(bool on) { tuning_ = on; }
 
  private:
-  // About 20 shapes occur in every step. Other shapes belong to the head: its number of rows with loss may vary.
+  // About 20 products have the same shapes in every training step. The products of the output layer (head) may have new
+  // shapes in each step, because the number of rows with loss varies. kMaxMeasured limits how many of these are
+  // measured.
   static constexpr int kMaxMeasured = 32;
   struct Plan;
   using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;

@@ -1,4 +1,5 @@
-// The random words of base/random.h and the masks of ops/dropout_mask.h on the GPU, with the same bits.
+// Computes the random words of base/random.h and the masks of ops/dropout_mask.h on the GPU, with the same bits as on
+// the CPU.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ __device__ inline Words philox_words(uint64_t key, uint64_t low, uint64_t high) 
   return {{c0, c1, c2, c3}};
 }
 
-// A dropout in the form that kernels need.
+// A Dropout (ops/kernels.h) in the form that CUDA kernels use.
 struct Mask {
   const int64_t* row_ids = nullptr;  // null: no dropout
   uint64_t seed = 0;
@@ -43,12 +44,12 @@ struct Mask {
     if (!(dropout.rate > 0)) return {};
     return {dropout.row_ids.as<int64_t>(), dropout.seed, dropout.site, dropout_threshold(dropout.rate), dropout.rate};
   }
-  // The four words of the counter of `column`. The counter serves four columns of the group of 64 that contains
-  // `column`: c, c + 16, c + 32 and c + 48. c is the lowest column with this counter.
+  // The four random words of the counter that `column` uses. Columns c, c + 16, c + 32 and c + 48 use the same counter,
+  // and words 0 to 3 in this order. c is in the first 16 columns of the group of 64 that contains `column`.
   __device__ Words words(int64_t row, uint32_t column) const {
     return philox_words(seed, static_cast<uint64_t>(row_ids[row]), dropout_counter_high(site, dropout_counter(column)));
   }
-  // 0 or 1 / (1 − rate).
+  // The factor of an element: 0, or 1 / (1 − rate) if the dropout keeps it.
   template <typename A>
   __device__ A factor(int64_t row, uint32_t column) const {
     return words(row, column)[dropout_word_index(column)] >= threshold ? scale<A>() : A(0);

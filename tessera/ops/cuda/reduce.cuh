@@ -1,4 +1,4 @@
-// Sums and maxima over a warp and a block, in a fixed order.
+// Sums and maxima over the threads of a warp or a block, in a fixed order.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,7 +21,7 @@ struct Max {
   }
 };
 
-// Every lane gets the result.
+// Reduces over the lanes of a warp. All lanes must call it. Every lane gets the result.
 template <typename Op, typename T>
 __device__ inline T warp_reduce(T value, Op op) {
 #pragma unroll
@@ -29,8 +29,9 @@ __device__ inline T warp_reduce(T value, Op op) {
   return value;
 }
 
-// Reduces over the threads of a block of `num_warps` full warps. Every thread gets the result. `shared` has room for
-// one value per warp. The caller must not change `shared` before the block's next barrier.
+// Reduces over the threads of a block of `num_warps` full warps. All threads must call it. Every thread gets the
+// result. `shared` has room for one value per warp. The caller must not change `shared` before the next barrier of the
+// block, because slower threads may still read it.
 template <typename Op, typename T>
 __device__ inline T block_reduce(T value, Op op, T* shared, int num_warps) {
   value = warp_reduce(value, op);

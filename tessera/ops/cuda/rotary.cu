@@ -1,4 +1,5 @@
-// Rotary positions. A group of lanes handles a head of a row: a lane has pairs of packs, D/2 elements apart.
+// Rotary positions. A group of lanes handles one head of one row. Each lane has pairs of packs: the second pack of a
+// pair is D/2 elements after the first.
 #include "tessera/ops/cuda/rotary.h"
 
 #include <algorithm>
@@ -12,11 +13,11 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kAhead = 2;                           // heads that a group of lanes loads before it uses the first
-constexpr int kBackwardBlocks = 2;                  // per multiprocessor: two fill its registers
-constexpr int kAnyPacks = kMaxHeadDim / 2 / kWarp;  // packs of one element per lane, for any head
+constexpr int kBackwardBlocks = 2;                  // backward pass: blocks per multiprocessor; two fill its registers
+constexpr int kAnyPacks = kMaxHeadDim / 2 / kWarp;  // pairs of packs of one element per lane; enough for any head
 
-// The product of position and frequency is rounded to f32, as in transformers. The sine and the cosine of this product
-// are computed in f64.
+// The product of position and frequency is rounded to f32, as in the Python library transformers. The sine and the
+// cosine of this product are computed in f64.
 template <typename A>
 __global__ void angles_kernel(const int32_t* __restrict__ positions, const float* __restrict__ frequencies,
                               double scale, A* __restrict__ rotations, int64_t count, int half) {
@@ -29,14 +30,14 @@ __global__ void angles_kernel(const int32_t* __restrict__ positions, const float
   rotations[row * 2 * half + half + j] = static_cast<A>(scale * sine);
 }
 
-// Arrays of a call. Heads [0, num_queries) of a row are queries, then come num_keys keys and as many values.
+// Arrays of a call. A row has num_queries heads of queries, then num_keys heads of keys, then num_keys heads of values.
 template <typename T>
 struct Rotary {
   const T *from, *query_weight, *key_weight;  // weights: null without norms
   const Acc<T>* rotations;
   T* to;
   Acc<T> epsilon;
-  int num_queries, num_keys, head_dim, lanes;
+  int num_queries, num_keys, head_dim, lanes;  // lanes of a group
   int64_t num_rows;
 };
 
@@ -46,7 +47,8 @@ struct Pairs {
   Pack<T, N> first[kPacks], second[kPacks];
 };
 
-// Calls body(p, j) for the packs of this lane. p counts the packs, and j is the first element of a pack.
+// Calls body(p, j) for each pair of packs of this lane. p is the number of the pair, from 0. j is the first element of
+// its first pack.
 template <int N, int kPacks, typename Body>
 __device__ inline void for_pairs(int lane, int lanes, int half, const Body& body) {
 #pragma unroll
@@ -81,7 +83,8 @@ __device__ inline Acc<T> rstd_of(const Pairs<T, N, kPacks>& x, int lane, const R
   return Acc<T>(1) / sqrt(group_sum(squares, at.lanes) / static_cast<Acc<T>>(at.head_dim) + at.epsilon);
 }
 
-// Rotates, or with kBack rotates back. If `to` is another array than `from`, also copies the values.
+// Rotates queries and keys. With kNorms, applies the norms first. With kBack, rotates in the opposite direction, for
+// the backward pass without norms. If `to` is not the same array as `from`, also copies the values.
 template <typename T, int N, int kPacks, bool kNorms, bool kBack>
 __global__ void __launch_bounds__(kThreads) rotate_kernel(Rotary<T> at) {
   using A = Acc<T>;
@@ -141,8 +144,9 @@ __global__ void __launch_bounds__(kThreads) rotate_kernel(Rotary<T> at) {
   }
 }
 
-// The gradient through rotation and norms. With g = the gradient rotated back, x̂ = x·rstd and h = g∘weight: d_x =
-// rstd·(h − x̂·Σ(h∘x̂)/D). A block sums g∘x̂ of its queries, and then of its keys, into partial [2, gridDim.x, D].
+// The gradient through the rotation and the norms. g is d_y rotated back, x̂ = x·rstd, and h = g∘weight. Then d_x =
+// rstd·(h − x̂·Σ(h∘x̂)/D). The gradients of the weights are sums of g∘x̂. A block writes these sums first for queries
+// and then for keys. `partial` is [2, gridDim.x, D].
 template <typename T, int N, int kPacks>
 __global__ void __launch_bounds__(kThreads)
     rotate_backward_kernel(Rotary<T> at, const T* __restrict__ qkv, Acc<T>* __restrict__ partial) {
@@ -171,7 +175,7 @@ __global__ void __launch_bounds__(kThreads)
       load_pairs(at.from + in, lane, at.lanes, half, next_gradient);
     };
     load_next(first_unit < count);
-    // All groups of a warp take equally many turns, because they shuffle together.
+    // All groups of a warp must make the same number of turns, because they shuffle together.
     for (int64_t unit = first_unit; unit - group < count; unit += all_groups) {
       const bool is_real = unit < count;
       const Pairs<T, N, kPacks> x = next_x, gradient = next_gradient;
@@ -183,7 +187,7 @@ __global__ void __launch_bounds__(kThreads)
         head -= heads;
         ++row;
       }
-      load_next(unit + all_groups < count);  // while this head is computed
+      load_next(unit + all_groups < count);  // loads the next head while this head is computed
       const A rstd = rstd_of(x, lane, at);
       A first[kPacks][N], second[kPacks][N], sum = 0;
       for_pairs<N, kPacks>(lane, at.lanes, half, [&](int p, int j) {
@@ -227,6 +231,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
   }
   if (at.to == at.from) return;
+  // Copies the gradients of the values, which have no rotation and no norm.
   for (int64_t unit = first_unit; unit < at.num_rows * at.num_keys; unit += all_groups) {
     const int64_t in = unit / at.num_keys * width + (rotated + unit % at.num_keys) * d;
     Pairs<T, N, kPacks> values;
@@ -238,8 +243,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Sets at.lanes, the number of lanes of a head, and calls body(N, packs) with constants. Packs have 16 bytes if a warp
-// holds a head in one pair per lane, otherwise one element.
+// Sets at.lanes, the number of lanes in a group, and calls body(N, packs) with constants: the elements of a pack, and
+// the pairs of packs per lane. If a warp can hold a head with one pair of 16-byte packs per lane, a group has the
+// smallest power of two of lanes that suffices. For other heads, a group is a warp, and packs have one element.
 template <typename T, typename Body>
 void with_lanes(Rotary<T>& at, std::initializer_list<View> views, Body&& body) {
   using std::integral_constant;

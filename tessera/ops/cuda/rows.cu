@@ -1,4 +1,4 @@
-// Reads rows by index, writes them back, and adds to them.
+// Copies rows from or to places that an array of indices gives, and computes the gradient of an embedding.
 #include <algorithm>
 
 #include "tessera/ops/cuda/arrays.h"
@@ -10,12 +10,13 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// y[i] = x[rows[i]], or y[rows[i]] = x[i]. One block moves a row, in units of type U.
+// y[i] = x[rows[i]], or with kScatter y[rows[i]] = x[i]. One block copies one row, which has `units` units of type U.
+// `limit` is the number of rows of the array that rows[i] indexes.
 template <typename U, bool kScatter>
 __global__ void move_rows_kernel(const U* __restrict__ x, const int32_t* __restrict__ rows, U* __restrict__ y,
                                  int64_t units, int64_t limit) {
   const int64_t i = blockIdx.x, row = rows[i];
-  if (row < 0 || row >= limit) __trap();  // a programming error, like the CPU's assertion
+  if (row < 0 || row >= limit) __trap();  // a programming error; the CPU's kernels assert the same
   const U* from = x + (kScatter ? i : row) * units;
   U* to = y + (kScatter ? row : i) * units;
   for (int64_t u = threadIdx.x; u < units; u += kThreads) to[u] = from[u];
@@ -43,15 +44,16 @@ void move_rows(const Context& context, View x, View rows, View y, int64_t limit)
 
 // ---- embedding's gradient
 
-constexpr int kChunk = 8192;  // rows compared at a time
+constexpr int kChunk = 8192;  // rows of d_y in a chunk; one launch handles a chunk
 
-// d_weight[ids[i]] += Σ d_y of all rows of the chunk with that id, in their order. There is one block per row. The
-// block of the first row with an id adds all rows with this id. The other blocks find that their row is not the first,
-// and end. Comparing all pairs costs less than sorting.
+// For each id in a chunk: d_weight[id] += Σ d_y over the rows of the chunk with this id, in the order of the rows.
+// There is one block per row. Each block compares the id of its row with the ids of all rows of the chunk. If its row
+// is the first with this id, the block adds all rows with this id. Otherwise it ends. These comparisons cost less than
+// sorting.
 template <typename T, typename G, int N>
 __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int count, const T* __restrict__ d_y,
                                           int64_t channels, int64_t vocabulary, G* __restrict__ d_weight) {
-  __shared__ uint32_t same[kChunk / kWarp];  // one bit per row: whether it has this id
+  __shared__ uint32_t same[kChunk / kWarp];  // one bit per row: whether it has the id of this block's row
   __shared__ int num_same;
   const int row = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int id = ids[row], num_words = (count + kWarp - 1) / kWarp;
@@ -66,6 +68,7 @@ __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int c
     atomicAdd(&num_same, 1);
     is_first = is_first && i >= row;
   };
+  // The first num_whole ids are read in groups of four.
   const int num_whole = reinterpret_cast<uintptr_t>(ids) % 16 == 0 ? count / 4 * 4 : 0;
 #pragma unroll 4
   for (int i = 4 * thread; i < num_whole; i += 4 * kThreads) {

@@ -1,6 +1,6 @@
-// Draws tokens from rows of logits. One block handles a row and reads it several times. Meanwhile the logits stay in
-// L2. All sums add integers (ops/sampling_numbers.h), so the order of additions does not matter, and atomic additions
-// may be used.
+// Draws tokens from rows of logits. One block handles a row and reads its logits several times. Later reads find them
+// in the L2 cache. A mass is a sum of weights, and weights are integers (ops/sampling_numbers.h). The order of
+// additions therefore does not matter, and atomic additions may be used.
 #include <limits>
 
 #include "tessera/ops/cuda/norm.h"
@@ -11,7 +11,7 @@
 namespace tessera::cuda {
 namespace {
 
-using Mass = unsigned long long;  // the type that atomicAdd takes
+using Mass = unsigned long long;  // atomicAdd has a version for this type, but not for uint64_t
 
 constexpr int kThreads = 1024, kWarps = kThreads / kWarp;
 static_assert(kWarps == kWarp);
@@ -36,7 +36,8 @@ struct Row {
     return sampling_distance(static_cast<double>(to_acc(logits[i])), static_cast<double>(largest), temperature);
   }
 
-  // Σ weight of the tokens begin + first, begin + first + step, … before `end` whose distance is at most `limit`.
+  // The mass of the tokens that have a distance of at most `limit`, among the tokens begin + first, begin + first +
+  // step, … before `end`.
   __device__ Mass part(int64_t begin, int64_t end, uint32_t limit, int first, int step) const {
     Mass sum = 0;
     for (int64_t i = begin + first; i < end; i += step) {
@@ -45,6 +46,7 @@ struct Row {
     return sum;
   }
 
+  // The mass of all tokens that have a distance of at most `limit`.
   __device__ Mass mass(uint32_t limit) const {
     const Mass sum =
         block_reduce(part(0, count, limit, static_cast<int>(threadIdx.x), kThreads), Sum(), warp_sums, kWarps);
@@ -52,9 +54,10 @@ struct Row {
     return sum;
   }
 
-  // The smallest distance d such that the tokens up to d, inclusive, have at least `wanted` mass. If all tokens up to
-  // `limit` have less mass, the result is at least `limit`. With `by_weight`, the mass of a token is its weight,
-  // otherwise 1.
+  // Returns the smallest distance d for which the tokens with distances from 0 to d have a mass of at least `wanted`.
+  // Tokens whose distance is greater than `limit` do not count. If the mass of all tokens that count is less than
+  // `wanted`, the result is at least `limit`. With `by_weight`, a token adds its weight to the mass. Otherwise it adds
+  // 1.
   template <bool by_weight>
   __device__ uint32_t find_limit(Mass wanted, uint32_t limit) const {
     uint32_t found = 0;  // the digits of d that are known so far
@@ -92,9 +95,9 @@ struct Row {
     return found;
   }
 
-  // The first token at which the running sum of weights exceeds `point`. Tokens whose distance is greater than `limit`
-  // count as 0. Divides the row among the warps and selects the part that contains the token. Then divides this part in
-  // the same way, until one token is left.
+  // Returns the first token at which the running sum of weights exceeds `point`. Tokens whose distance is greater than
+  // `limit` add 0 to this sum. Divides the row among the warps and selects the part that contains the token. Then
+  // divides this part in the same way, until one token is left.
   __device__ int64_t find_token(Mass point, uint32_t limit) const {
     const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
     int64_t begin = 0, end = count;
@@ -113,7 +116,7 @@ struct Row {
       begin += static_cast<int64_t>(chosen[0]) * per_warp;
       end = min(begin + per_warp, end);
       point = chosen[1];
-      __syncthreads();  // before the results are overwritten
+      __syncthreads();  // before warp_sums and chosen are overwritten
     }
     return begin;
   }

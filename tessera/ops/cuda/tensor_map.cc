@@ -8,7 +8,8 @@
 namespace tessera::cuda {
 namespace {
 
-// Finds the driver's function. The program does not link with the driver, because machines without a GPU lack it.
+// Returns the driver's function cuTensorMapEncodeTiled(). The program does not link with the driver's library, because
+// machines without a GPU lack it.
 auto find_encode() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -34,7 +35,7 @@ CUtensorMap map_of_heads(View array, int64_t heads, int64_t head_dim, int64_t ro
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(head_dim), static_cast<cuuint64_t>(heads),
                               static_cast<cuuint64_t>(array.shape[0])},
                    strides[] = {static_cast<cuuint64_t>(head_dim) * kElemBytes,
-                                static_cast<cuuint64_t>(row_elems) * kElemBytes};  // of heads and rows
+                                static_cast<cuuint64_t>(row_elems) * kElemBytes};  // of heads and rows, in bytes
   const cuuint32_t box[] = {64, 1, static_cast<cuuint32_t>(rows)}, steps[] = {1, 1, 1};
   CUtensorMap map;
   const CUresult result =

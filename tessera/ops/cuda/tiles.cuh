@@ -1,5 +1,5 @@
-// Tiles of 16-bit elements in shared memory, in the layout of tensor cores, and a warp's part of a product in
-// registers.
+// Tiles of 16-bit elements in shared memory, in layouts for tensor cores. Also the registers in which a warp holds its
+// part of a product.
 #pragma once
 
 #include "tessera/ops/cuda/reduce.cuh"
@@ -18,8 +18,9 @@ __device__ inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// Hides from the compiler that x does not change in a loop. The compiler then computes what depends on x where it is
-// used, instead of keeping the results in registers. Attention needs the registers for sums.
+// Returns x, and hides from the compiler that the result is x. Without this, the compiler would compute values that
+// depend on x once, before a loop, and keep them in registers. With it, the compiler computes them again at each use.
+// Attention needs the registers for sums.
 template <typename X>
 __device__ inline X opaque(X x) {
   if constexpr (sizeof(X) == 8) {
@@ -36,46 +37,49 @@ __device__ inline void copy_async(void* to, const void* from, bool real) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(real ? 16 : 0));
 }
-// The same for 4 bytes.
+// The same as copy_async(), for 4 bytes.
 __device__ inline void copy_word_async(void* to, const void* from, bool real) {
   if constexpr (kHasMma)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(real ? 4 : 0));
 }
+// Puts this thread's copies since the previous call into one group.
 __device__ inline void commit_copies() {
   if constexpr (kHasMma) asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Waits until at most the `kPending` latest groups of this thread are outstanding.
+// Waits until at most the `kPending` latest groups of this thread (commit_copies()) are outstanding.
 template <int kPending>
 __device__ inline void wait_for_copies() {
   if constexpr (kHasMma) asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// The two layouts of element (row, column) of a tile. In both, the 8 columns that a thread moves as 16 bytes are
-// contiguous.
+// PaddedRows and SwizzledRows are the two layouts of a tile. at() returns the index of an element in the tile. In both
+// layouts, the 8 columns that a thread moves as 16 bytes are contiguous.
 
-// Each row is 16 bytes longer than its elements, so that the eight rows of an ldmatrix use different banks.
+// Each row is 16 bytes longer than its elements. Therefore the eight rows that ldmatrix reads together are in different
+// banks.
 template <int kWidth>
 struct PaddedRows {
   static constexpr int kColumns = kWidth, kStride = kWidth + 8;
   __device__ static int at(int row, int column) { return row * kStride + column; }
 };
 
-// Rows of 128 bytes. Their eight pieces of 16 bytes are permuted from row to row: the "128-byte swizzle" of the PTX
-// ISA. The tile must begin at a multiple of 1,024 bytes.
+// Rows of 128 bytes. A row has eight pieces of 16 bytes, and the order of the pieces differs from row to row: the
+// "128-byte swizzle" of the PTX ISA. The tile must begin at a multiple of 1,024 bytes.
 struct SwizzledRows {
   static constexpr int kColumns = 64, kStride = 64;
   __device__ static int at(int row, int column) { return row * kStride + (column / 8 ^ row % 8) * 8 + column % 8; }
 };
 
-// Starts the copy of rows [first, first + kRows) of an array into a tile, with zeros past `num_rows` rows and
-// `num_columns` columns. `from` points to row 0. All kThreads threads of the block take part.
+// Starts the copy of rows [first, first + kRows) of an array into a tile. The array has `num_rows` rows and
+// `num_columns` columns. Elements of the tile outside the array become zeros. `from` points to row 0 of the array, and
+// rows are `row_stride` elements apart. All kThreads threads of the block must call it.
 template <typename Rows, int kRows, int kThreads, typename T>
 __device__ inline void load_tile(T* tile, const T* from, int64_t row_stride, int first, int num_rows, int num_columns) {
-  constexpr int kChunks = Rows::kColumns / 8;  // of 16 bytes
+  constexpr int kChunks = Rows::kColumns / 8;  // pieces of 16 bytes per row
   static_assert(kRows * kChunks % kThreads == 0);
   const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (kThreads % (8 * kChunks) == 0) {  // a thread's rows are a multiple of 8 apart
+  if constexpr (kThreads % (8 * kChunks) == 0) {  // a thread's rows are equal modulo 8, so their swizzle is equal
     constexpr int kStep = kThreads / kChunks;
     if (first + kRows <= num_rows && num_columns == Rows::kColumns) {
       T* to = tile + Rows::at(thread / kChunks, thread % kChunks * 8);
@@ -95,7 +99,8 @@ __device__ inline void load_tile(T* tile, const T* from, int64_t row_stride, int
   }
 }
 
-// Writes the 16 rows of a warp to an array, 16 bytes per lane. `tile` and `to` point to the first row.
+// Writes 16 rows of a tile to an array, 16 bytes per lane. `tile` and `to` point to the first of these rows. Rows from
+// `num_rows` on and columns from `num_columns` on are not written.
 template <typename Rows, typename T>
 __device__ inline void store_rows(const T* tile, T* to, int64_t row_stride, int num_rows, int num_columns) {
   constexpr int kChunks = Rows::kColumns / 8;
@@ -110,9 +115,9 @@ __device__ inline void store_rows(const T* tile, T* to, int64_t row_stride, int 
   }
 }
 
-// A warp's rows [16, kN] of a product. With g = lane / 4 and t = lane % 4, at[n][0] and at[n][1] are row g, columns 8n
-// + 2t and 8n + 2t + 1. at[n][2] and at[n][3] are the same columns of row g + 8 (PTX ISA: mma.m16n8k16 and
-// wgmma.m64nNk16).
+// A warp's 16 rows of a product, [16, kN], in registers. Let g = lane / 4 and t = lane % 4. at[n][0] and at[n][1] are
+// row g, columns 8n + 2t and 8n + 2t + 1. at[n][2] and at[n][3] are the same columns of row g + 8 (PTX ISA:
+// mma.m16n8k16 and wgmma.m64nNk16).
 template <int kN>
 struct Accumulator {
   float at[kN / 8][4];
@@ -125,10 +130,11 @@ struct Accumulator {
   }
 };
 
-// Columns [16k, 16k + 16) of a product as a left factor [16, 16]: of(x) for each element x, rounded.
+// A warp's left factor [16, 16] in registers (PTX ISA: mma.m16n8k16 and wgmma.m64nNk16).
 struct FragmentA {
   uint32_t at[4];
 };
+// Returns columns [16k, 16k + 16) of a product as a left factor: of(x) for each element x, rounded to T.
 template <typename T, int kN, typename Of>
 __device__ inline FragmentA as_left(const Accumulator<kN>& c, int k, const Of& of) {
   FragmentA a;
@@ -139,11 +145,13 @@ __device__ inline FragmentA as_left(const Accumulator<kN>& c, int k, const Of& o
   }
   return a;
 }
+// The function `of` that does not change its argument.
 struct Same {
   __device__ float operator()(float x) const { return x; }
 };
 
-// Rounds a warp's product into its rows of a tile. Row r is multiplied by factor(half), with r = 8·half + lane / 4.
+// Multiplies a warp's 16 rows of a product by factors, rounds them to T and writes them to a tile. `tile` points to the
+// first of these rows. The factor of row 8·half + lane / 4 is factor(half).
 template <typename Rows, typename T, typename Factor>
 __device__ inline void round_into_rows(const Accumulator<Rows::kColumns>& c, T* tile, const Factor& factor) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -1,5 +1,5 @@
-// Copies of tiles by Hopper's copy engine (TMA), and the barriers in shared memory that these copies complete. PTX ISA:
-// "mbarrier" and "cp.async.bulk.tensor".
+// Copies between global and shared memory by Hopper's copy engine (TMA), and the barriers that threads use to wait for
+// these copies. PTX ISA: "mbarrier", "cp.async.bulk" and "cp.async.bulk.tensor".
 #pragma once
 
 #include <cuda.h>
@@ -8,15 +8,16 @@
 
 namespace tessera::cuda {
 
-// A barrier in shared memory. A phase ends when all its arrivals have happened and all announced bytes have been
-// written. Waiting threads pass the parity of the phase: 0, 1, 0, ... A wait for parity 1 before the first phase ends
-// returns at once.
+// A barrier in shared memory. Its phases follow one another: a phase ends when all its arrivals have happened and all
+// bytes announced for it have been written. wait_for() takes the parity of the phase that it waits for: 0 for the first
+// phase, 1 for the second, 0 for the third, and so on. During the first phase, a wait for parity 1 returns at once.
 using Barrier = uint64_t;
 
+// `arrivals` is the number of arrivals in each phase.
 __device__ inline void init_barrier(Barrier* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
-// Makes initialized barriers visible to the copy engine. A barrier of the block must follow.
+// Makes initialized barriers visible to the copy engine. __syncthreads() must follow before the barriers are used.
 __device__ inline void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -41,8 +42,8 @@ __device__ inline void wait_for(Barrier* barrier, int parity) {
       : "memory");
 }
 
-// Starts the copy of a box of an array [rows, heads, columns] into shared memory. Its bytes count for the current phase
-// of `barrier`.
+// Starts the copy of a box of an array [rows, heads, columns] into shared memory. The box begins at (row, head,
+// column), and `map` gives its size (tensor_map.h). The bytes of the box count for the current phase of `barrier`.
 __device__ inline void copy_box(const CUtensorMap& map, Barrier* barrier, void* to, int column, int head, int row) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
@@ -51,8 +52,8 @@ __device__ inline void copy_box(const CUtensorMap& map, Barrier* barrier, void* 
       : "memory");
 }
 
-// Starts the copy of `bytes` contiguous bytes, a multiple of 16, into shared memory. They count for the current phase
-// of `barrier`.
+// Starts the copy of `bytes` contiguous bytes into shared memory. `bytes` must be a multiple of 16. The bytes count for
+// the current phase of `barrier`.
 __device__ inline void load_bytes(Barrier* barrier, void* to, const void* from, int bytes) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)),
@@ -60,9 +61,10 @@ __device__ inline void load_bytes(Barrier* barrier, void* to, const void* from, 
                : "memory");
 }
 
-// Copies to global memory by the copy engine: `bytes` contiguous bytes, a multiple of 16. add_floats() adds them, as
-// f32 elements, to those in memory. This thread's earlier writes to shared memory must be published first
-// (publish_tiles()). The thread that starts a copy must wait for it.
+// store_bytes() and add_floats() start the copy of `bytes` contiguous bytes from shared to global memory by the copy
+// engine. `bytes` must be a multiple of 16. store_bytes() overwrites the bytes at `to`. add_floats() adds f32 elements
+// to those at `to`. The threads that wrote the data to shared memory must first publish their writes (publish_tiles()
+// in wgmma.cuh). The thread that starts copies must then call commit_stores() and one of the functions that wait.
 __device__ inline void store_bytes(void* to, const void* from, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
                "r"(bytes)
@@ -73,14 +75,16 @@ __device__ inline void add_floats(float* to, const float* from, int bytes) {
                "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }
+// Puts this thread's copies to global memory since the previous call into one group. The functions below wait for
+// groups.
 __device__ inline void commit_stores() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Waits until all started copies of this thread have read shared memory.
+// Waits until all committed copies of this thread have read shared memory. Then shared memory may be overwritten.
 __device__ inline void wait_for_reads_of_stores() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-// Waits until all started copies of this thread are complete.
+// Waits until all committed copies of this thread have written global memory.
 __device__ inline void wait_for_stores() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

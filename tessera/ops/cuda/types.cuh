@@ -1,4 +1,4 @@
-// Element types on the GPU, vectors of them, and the selection of a template by a view's type.
+// Element types on the GPU, packs of elements, and functions that select a template argument by the type of a view.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,7 +14,7 @@ namespace tessera::cuda {
 
 using Half = __half;
 using Bf16 = __nv_bfloat16;
-// The part of a float that is lost when it is rounded to Half or Bf16 (base/dtype.h).
+// Rests: a rest is the part of an f32 that is lost when the f32 is rounded to Half or Bf16 (base/dtype.h).
 struct HalfRest {
   int16_t bits;
 };
@@ -27,7 +27,7 @@ inline constexpr bool kIsRest = std::is_same_v<T, HalfRest> || std::is_same_v<T,
 template <typename Rest>
 using Narrow = std::conditional_t<std::is_same_v<Rest, HalfRest>, Half, Bf16>;
 
-// The type of arithmetic on T and of T's statistics.
+// The type for arithmetic on elements of type T, and for statistics of such elements (for example rstd).
 template <typename T>
 using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -44,11 +44,12 @@ __device__ inline float to_acc(Bf16 x) {
   return __bfloat162float(x);
 }
 
-// The rest of an f16 counts in units that depend on the value. Returns the unit, as the bits of an f32.
+// A HalfRest is a number of units. The unit depends on the f16. Returns the unit for the f16 `half`, as the bits of an
+// f32.
 __device__ inline uint32_t half_rest_unit(float half) {
   return max(__float_as_uint(half) & 0x7f800000u, 113u << 23) - (26u << 23);
 }
-// The rest of a float that is rounded to `narrow`.
+// Returns the rest of x. `narrow` is x after rounding to Narrow<Rest>.
 template <typename Rest>
 __device__ inline Rest rest_of(float x, float narrow) {
   if constexpr (std::is_same_v<Rest, HalfRest>) {
@@ -59,6 +60,7 @@ __device__ inline Rest rest_of(float x, float narrow) {
     return {static_cast<int16_t>(max(-32768, min(rest, 32767)))};
   }
 }
+// Returns the f32 that has this 16-bit value and this rest.
 template <typename Rest>
 __device__ inline float joined(float narrow, Rest rest) {
   if constexpr (std::is_same_v<Rest, HalfRest>) {
@@ -69,6 +71,7 @@ __device__ inline float joined(float narrow, Rest rest) {
   }
 }
 
+// Rounds x to T. If T is a type of rests, returns the rest of x.
 template <typename T, typename U>
 __device__ inline T from_acc(U x) {
   if constexpr (kIsRest<T>) {
@@ -83,7 +86,7 @@ __device__ inline T from_acc(U x) {
   }
 }
 
-// Rounds two elements to 16 bits each. The first is in the low half.
+// Rounds two values to the 16-bit type T and stores them in one word. `low` is in the low half of the word.
 template <typename T>
 __device__ inline uint32_t pack_two(float low, float high) {
   uint32_t bits;
@@ -97,8 +100,8 @@ __device__ inline uint32_t pack_two(float low, float high) {
   return bits;
 }
 
-// N neighbouring elements that are moved together. pack[i] is element i in the type of arithmetic; of() rounds N such
-// values.
+// N neighbouring elements that are loaded and stored together. pack[i] is element i, converted to Acc<T>. of() makes a
+// pack from N values of type Acc<T>, which it rounds.
 template <typename T, int N>
 struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {
   T at[N];
@@ -112,7 +115,8 @@ struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {
   }
 };
 
-// Two 16-bit elements share a register. As separate elements they would take one register each.
+// For 16-bit types and an even N: two elements share a register. As separate elements they would take one register
+// each.
 template <typename T, int N>
 requires((std::is_same_v<T, Half> || std::is_same_v<T, Bf16>)&&N % 2 ==
          0) struct alignas(2 * N > 16 ? 16 : 2 * N) Pack<T, N> {
@@ -148,6 +152,7 @@ __device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
 template <typename T>
 inline constexpr int kPackOf = static_cast<int>(16 / sizeof(T));
 
+// Whether `data` is aligned for packs of `elems` elements.
 template <typename T>
 bool aligned_for(const void* data, int elems) {
   const size_t bytes = sizeof(T) * static_cast<size_t>(elems);
@@ -170,19 +175,19 @@ void with_float_type(DType dtype, Body&& body) {
       TESSERA_ASSERT(!"a floating-point type");
   }
 }
-// The same for the types of rests.
+// The same as with_float_type(), for the types of rests.
 template <typename Body>
 void with_rest_type(DType dtype, Body&& body) {
   TESSERA_ASSERT(is_rest(dtype));
   dtype == DType::f16_rest ? body(HalfRest{}) : body(Bf16Rest{});
 }
-// The same for both kinds of types, for arrays that are only written.
+// The same for floating-point types and types of rests. For arrays that kernels only write.
 template <typename Body>
 void with_target_type(DType dtype, Body&& body) {
   is_rest(dtype) ? with_rest_type(dtype, body) : with_float_type(dtype, body);
 }
-// Calls body with the type of a result or gradient for data of type T. It is T, or f32 if T has 16 bits and `dtype` is
-// f32.
+// Calls body(G{}) with the type G of a result or of a gradient, for data of type T. If T has 16 bits and `dtype` is
+// f32, G is float. Otherwise G is T.
 template <typename T, typename Body>
 void with_gradient_type(DType dtype, Body&& body) {
   if constexpr (sizeof(T) == 2) {
@@ -205,7 +210,7 @@ constexpr DType dtype_in_views() {
     return dtype_of<T>();
   }
 }
-// The elements of a view as T. Also supports the 16-bit types, which View::as does not.
+// The elements of a view as T, or null for an empty view. Also supports the 16-bit types, which View::as does not.
 template <typename T>
 T* data_of(View view) {
   if (!view) return nullptr;
@@ -213,8 +218,8 @@ T* data_of(View view) {
   return reinterpret_cast<T*>(view.data);
 }
 
-// Calls body(N) with a constant: kPackOf<T> if rows of `columns` elements and the addresses of all views allow it,
-// otherwise 1.
+// Calls body(N) with a constant. N is kPackOf<T> if kPackOf<T> divides `columns` and the addresses of all views are
+// aligned for such packs. Otherwise N is 1.
 template <typename T, typename Body>
 void with_pack(int64_t columns, std::initializer_list<View> views, Body&& body) {
   bool aligned = columns % kPackOf<T> == 0;

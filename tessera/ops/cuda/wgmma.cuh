@@ -1,26 +1,28 @@
-// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps take part in one product. The hardware
+// Products of tiles on Hopper's tensor cores with wgmma (sm_90a). Four warps compute one product together. The hardware
 // reads a factor in shared memory once for all four warps. The right factor is always in shared memory. The left factor
-// is there or in registers.
+// is in shared memory or in registers.
 #pragma once
 
 #include "tessera/ops/cuda/tiles.cuh"
 
 namespace tessera::cuda {
 
-// The descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). Descriptors count in units of 16
-// bytes. Groups of eight rows are 1,024 bytes apart. A product sums over its inner dimension, and one wgmma covers 16
-// elements of it.
-// - If the inner dimension runs along the rows of the tile, the next 16 elements are 32 bytes further in each row. The
-//   hardware swizzles the resulting address.
-// - If the inner dimension runs across the rows, the next 16 elements are the next 16 rows. `next_columns` is used only
-//   in this case, for products wider than 64 columns: it is the distance from 64 columns to the next 64.
+// Returns the descriptor of a SwizzledRows tile for wgmma (PTX ISA, "Matrix descriptor"). All distances in a descriptor
+// are in units of 16 bytes. Groups of eight rows are 1,024 bytes apart. A product sums over its inner dimension. One
+// wgmma covers 16 elements of this dimension, so the descriptor must advance from one wgmma to the next:
+// - If the inner dimension runs along the rows of the tile, the next 16 elements are 32 bytes further in each row
+//   (kStepInRow). The hardware swizzles the resulting address.
+// - If the inner dimension runs across the rows, the next 16 elements are the next 16 rows (kStepOfRows). Only in this
+//   case, a product wider than 64 columns uses `next_columns`: the distance from 64 columns to the next 64, in units of
+//   16 bytes.
 __device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_columns = 1) {
   constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
   return (shared_address(tile) & 0x3ffff) >> 4 | next_columns << 16 | kRowGroup << 32 | kSwizzle128 << 62;
 }
 inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
 
-// wgmma with an accumulator's registers %0, %1, ..., followed by its operands.
+// One wgmma instruction. BEFORE is assembly code that runs before it. The operands %0, %1, ... are the registers of the
+// accumulator C. The operands of FACTORS follow.
 #define TESSERA_FOUR(C, n) "+f"(C.at[n][0]), "+f"(C.at[n][1]), "+f"(C.at[n][2]), "+f"(C.at[n][3])
 #define TESSERA_WGMMA_32(C, BEFORE, TYPES, FACTORS, ...)                                                  \
   asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPES                                 \
@@ -47,11 +49,14 @@ inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
                  TESSERA_FOUR(C, 14), TESSERA_FOUR(C, 15)                                                            \
                : __VA_ARGS__)
 
-// How the inner dimension runs in the tiles: along the rows of both factors; along the rows of the left factor and
-// across the rows of the right one; or across the rows of both.
+// How the inner dimension runs in the tiles of the two factors:
+// - along_rows: along the rows of both tiles.
+// - across_rows_of_right: along the rows of the left tile, and across the rows of the right tile.
+// - across_rows: across the rows of both tiles.
 enum class Inner { along_rows, across_rows_of_right, across_rows };
 
-// Starts c = or += left·right, [64, 16] by [16, kN].
+// Starts one wgmma: c = left·right, or with `adds` c += left·right. `left` [64, 16] and `right` [16, kN] are
+// descriptors of tiles.
 template <typename T, Inner kInner, int kN>
 __device__ inline void start_product(Accumulator<kN>& c, uint64_t left, uint64_t right, bool adds) {
   static_assert(kN == 32 || kN == 64 || kN == 128);
@@ -83,7 +88,8 @@ __device__ inline void start_product(Accumulator<kN>& c, uint64_t left, uint64_t
 #undef TESSERA_WITH_INNER
 }
 
-// Starts c += left·right: [64, 16] in registers by [16, kN].
+// Starts one wgmma: c += left·right. `left` [64, 16] is in the registers of the four warps. `right` [16, kN] is the
+// descriptor of a tile, and the inner dimension runs across its rows.
 template <typename T, int kN>
 __device__ inline void start_product(Accumulator<kN>& c, const FragmentA& left, uint64_t right) {
   static_assert(kN == 64 || kN == 128);
@@ -106,7 +112,7 @@ __device__ inline void start_product(Accumulator<kN>& c, const FragmentA& left, 
 #undef TESSERA_WGMMA_128
 #undef TESSERA_FOUR
 
-// Products that are started between begin_products and commit_products are one group.
+// The products that start between begin_products() and commit_products() are one group.
 __device__ inline void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -123,23 +129,25 @@ __device__ inline void keep(Accumulator<kN>& c) {
     for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c.at[n][e])::"memory");
   }
 }
-// The same for a left factor, because the registers that a running product reads must not change before the wait.
+// The same for a left factor in registers. A running product reads these registers, so they must not change before the
+// wait.
 __device__ inline void keep(FragmentA& a) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a.at[i])::"memory");
 }
-// Waits until at most `kPending` groups are outstanding. None of them writes `c`.
+// Waits until at most the `kPending` latest groups are outstanding. These groups must not write `c`.
 template <int kPending, typename... Accumulators>
 __device__ inline void wait_for_products(Accumulators&... c) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
   (keep(c), ...);
 }
-// Makes this thread's writes to shared memory visible to wgmma and the copy engine. A barrier must follow.
+// Makes this thread's writes to shared memory visible to wgmma and the copy engine. A barrier must follow before other
+// threads start products or copies that read them.
 __device__ inline void publish_tiles() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The same interface as MmaProducts, for tiles [64, 64].
+// The same interface as MmaProducts (mma.cuh), for tiles [64, 64]. The products are asynchronous.
 template <typename T>
 struct WgmmaProducts {
   using Element = T;
@@ -175,12 +183,13 @@ struct WgmmaProducts {
     commit_products();
   }
 
-  // Waits until at most `kPending` products are outstanding. None of them writes `c`.
+  // Waits until at most the `kPending` latest products are outstanding. These products must not write `c`.
   template <int kPending, typename... Accumulators>
   __device__ static void wait(Accumulators&... c) {
     wait_for_products<kPending>(c...);
   }
-  // Call it before the barrier that precedes reading the tiles. It makes this thread's writes visible to wgmma.
+  // Makes this thread's writes to the tiles visible to wgmma. Call it before the barrier that comes before the
+  // products.
   __device__ static void publish_tiles() {
     cuda::publish_tiles();
   }
