@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 from tessera_cli import PROGRAM, RUN_LIMIT_S, main, unless_sanitized
-from tiny_job import BLOOM, EVALUATED, JOB, MOST_RANKS, OF_ANY_DEVICE, TinyJobTest, jsonl, questions, without_timing
+from tiny_job import BLOOM, EVALUATED, JOB, MOST_RANKS, OF_ANY_DEVICE, ON_GPU, TinyJobTest, jsonl, questions, without_timing
 
 MIB = 2 ** 20
 SEARCHED = ["strategy", "offload", "activation_checkpointing", "batch_size", "grad_accum"]
@@ -27,6 +27,12 @@ class Ledger(PlanTest):
     def peaks(self, ledger):
         """{category: bytes}: each category's highest value in all phases, as in summary.json."""
         return {category: max(phase[category] for phase in ledger.values()) for category in ledger["step"]}
+
+    def peaks_of_new(self, ledger):
+        """Like peaks(), for a run that draws its parameters and does not resume. A GPU draws them without the host
+        buffers of `load` and `resume`."""
+        absent = ("load", "resume") if ON_GPU else ()
+        return self.peaks({name: phase for name, phase in ledger.items() if name not in absent})
 
     def test_is_what_ranks_hold_and_send(self):
         for words in [["--nproc", "1", "--offload", "optimizer,gradients", "--save-async"],
@@ -53,7 +59,7 @@ class Ledger(PlanTest):
                 self.assertEqual(summary["world_size"], plan["world_size"])
                 first = plan["first_rank"]
                 self.assertEqual(self.peaks(first["device"]), summary["ledger_peak_bytes"])
-                self.assertEqual(self.peaks(first["host"]), summary["host_ledger_peak_bytes"])
+                self.assertEqual(self.peaks_of_new(first["host"]), summary["host_ledger_peak_bytes"])
                 self.assertEqual((plan["peak_bytes"], plan["step_bytes_sent"]),
                                  (summary["planned_peak_bytes"], summary["planned_step_bytes_sent"]))
                 if "--save-async" in words and "--eval-generation" in words:
