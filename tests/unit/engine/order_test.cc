@@ -257,7 +257,7 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     std::vector<UnitShards> units;
     for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut(model.unit(u).table().num_elems()));
     const std::vector<UnitShards> none(units.size(), plan.cut(0));
-    EngineContext context{late_device_, late_host_,         *ops,  *ops, RankGroups(*alone_, plan), plan, model,
+    EngineContext context{late_device_, late_host_,         *ops,  ops.get(), RankGroups(*alone_, plan), plan, model,
                           DType::f32,   std::move(streams), units, none};
     UnitGradients gradients(context, 1);
     std::string read;
