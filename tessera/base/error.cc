@@ -24,11 +24,11 @@ Failure current_failure() {
   } catch (const Error& error) {
     return {error.code(), error.what()};
   } catch (const std::bad_alloc&) {
-    return {ExitCode::kOutOfMemory, "out of memory"};
+    return {ExitCode::kOutOfMemory, "out of host memory. Use fewer ranks or smaller batches"};
   } catch (const std::exception& error) {
     return {ExitCode::kRunFailed, error.what()};
   } catch (...) {
-    return {ExitCode::kRunFailed, "an unknown failure"};
+    return {ExitCode::kRunFailed, "an unknown exception. Report the command and its output"};
   }
 }
 

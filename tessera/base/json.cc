@@ -123,7 +123,7 @@ template <typename Json>
 Json parse_json(std::string_view text, const std::string& where, const std::string& remedy, int64_t first_line) {
   const Place place{text, where, remedy, first_line};
   // nlohmann::json would treat a zero byte as the end of the text.
-  if (const size_t zero = text.find('\0'); zero != text.npos) place.fail(zero + 1, "a zero byte");
+  if (const size_t zero = text.find('\0'); zero != text.npos) place.fail(zero + 1, "it contains a zero byte");
   Builder<Json> builder(place);
   Json::sax_parse(text, &builder);
   return builder.take();

@@ -18,7 +18,7 @@ std::string read_file(const std::filesystem::path& path, const ReadOptions& opti
   const fs::file_type type = fs::status(path, error).type();
   if (type == fs::file_type::not_found) refuse("no such file");
   if (type == fs::file_type::none) refuse("cannot be read: " + error.message());
-  if (type == fs::file_type::directory) refuse("is a folder");
+  if (type == fs::file_type::directory) refuse("is a folder, not a file");
   if (type != fs::file_type::regular && !(type == fs::file_type::fifo && options.pipes)) {
     refuse("is not a regular file");
   }

@@ -178,7 +178,9 @@ Measure efficiency(const RunGroup& group, const RunGroup& base, Scaling scaling)
   if (scaling == Scaling::automatic) {
     const auto found = scaling_of(*group.runs[0], *n, *base.runs[0], *n1);
     if (!found) {
-      return absent("Neither the work nor the work per rank equals the baseline's. Choose --efficiency strong or weak");
+      return absent(
+          "Neither the work of this run nor its work per rank equals that of the baseline. Choose --efficiency strong "
+          "or weak");
     }
     scaling = *found;
     const bool several = *n != *n1;

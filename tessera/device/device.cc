@@ -16,7 +16,7 @@ View Buffer::view(Shape shape, DType dtype) const {
 }
 
 const char* Device::remedy() const {
-  return "Use smaller batches, shorter texts or a smaller model; tessera plan shows how much memory training needs";
+  return "Use smaller batches, shorter texts or a smaller model; `tessera plan` shows how much memory training needs";
 }
 
 Buffer Device::allocate(int64_t bytes, Category category) {

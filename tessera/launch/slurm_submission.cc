@@ -23,7 +23,7 @@ std::string slurm_submission_text(const SlurmSubmission& submission) {
               ? fmt::format(
                     "# {} jobs, at most {} at once. A job waits for the end of another job, even if that job fails.\n",
                     count, submission.max_jobs)
-              : fmt::format("# {} jobs. None waits for another one.\n", count);
+              : fmt::format("# {} jobs. No job waits for another job.\n", count);
   text += fmt::format("set -euo pipefail\ncd {}\n\nfiles=(\n", quoted_for_shell(submission.working_folder));
   for (const std::string& file : submission.job_files) text += "  " + quoted_for_shell(file) + "\n";
   text += ")\njobs=()\nfor file in \"${files[@]}\"; do\n  words=(--parsable)\n";

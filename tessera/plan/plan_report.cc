@@ -245,7 +245,7 @@ void print_plan(const PlanReport& r, Console& console) {
   const bool differ = r.ranks_differ();
   print_rank(r, world == 1 ? "memory" : differ ? "rank 0" : "each rank", r.first, nullptr, console);
   if (differ) {
-    console.print("The other ranks differ in:");
+    console.print("On the other ranks, these values are different:");
     print_rank(r, "other ranks", *r.other, &r.first, console);
   }
   const double tera = static_cast<double>(r.first.micro_batch_flops) * 1e-12;
@@ -256,8 +256,8 @@ void print_plan(const PlanReport& r, Console& console) {
       gpu && r.settings.grad_accum > 1 && r.settings.fuse_micro_batches != Settings::FuseMicroBatches::off;
   if (may_fuse && r.limits.device_bytes == MemoryLimits{}.device_bytes) {
     console.print(
-        "fusing   a GPU with enough memory runs a step's micro-batches as one; give --device-memory to plan with the "
-        "memory of a GPU");
+        "fusing   a GPU with enough memory runs a step's micro-batches as one; give --device-memory, so that the plan "
+        "knows the memory of the GPU");
   }
   if (world > 1) {
     console.print(fmt::format("sent     {} by each rank per step", format_bytes(r.first.step_bytes_sent)));

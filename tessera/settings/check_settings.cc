@@ -138,7 +138,7 @@ void check_sampling(const ResolvedSettings& resolved) {
       throw UsageError(
           resolved.where(name),
           fmt::format("draws tokens at random, which contradicts do_sample false ({})", resolved.where("do_sample")),
-          "Give only one of the two");
+          "Leave out one of these two settings");
     }
   }
 }

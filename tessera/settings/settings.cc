@@ -118,8 +118,9 @@ std::vector<Setting> optimization_settings() {
       text("experiment", &S::experiment, kOptimization, "NAME", "A label of the run, stored in summary.json"),
       integer("batch_size", &S::batch_size, brief(kOptimization, "samples per micro-batch and rank"), "SAMPLES", kCount,
               "Samples per micro-batch on each rank; 0: --batch-tokens decides", {"per_device_train_batch_size"}),
-      integer("batch_tokens", &S::batch_tokens, brief(kOptimization, "or: most tokens per micro-batch and rank"),
-              "TOKENS", {0, kMaxBatchTokens},
+      integer("batch_tokens", &S::batch_tokens,
+              brief(kOptimization, "or: the maximum of tokens per micro-batch and rank"), "TOKENS",
+              {0, kMaxBatchTokens},
               "Fill a micro-batch with complete samples up to this number of tokens, instead of --batch-size; at least "
               "--max-length; 0: use --batch-size"),
       integer("grad_accum", &S::grad_accum, brief(kOptimization, "micro-batches per step"), "N", kPositive,
@@ -191,8 +192,8 @@ std::vector<Setting> checkpoint_settings() {
               {"eval_on_start"}),
       text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
            "auto: continue from the newest complete checkpoint in --output-dir; none: begin a new run; PATH: continue "
-           "from this checkpoint, or from the newest one in this folder. With a PATH outside --output-dir, the "
-           "continued run is a new run in --output-dir",
+           "from this checkpoint, or from the newest checkpoint in this folder. If PATH is outside --output-dir, the "
+           "run in --output-dir is a new run, and the run of PATH is not changed",
            {"resume_from_checkpoint"}),
       boolean("overwrite", &S::overwrite, kCheckpoints,
               "Replace the run in --output-dir if the new run does not continue it", {"overwrite_output_dir"}),

@@ -70,7 +70,7 @@ class Evaluator {
     }
     if (value % divisor != 0) {
       fail(fmt::format("{} / {} is not a whole number", value, divisor),
-           "Multiply before you divide, or choose values that divide");
+           "Multiply before you divide, or choose values whose quotient is a whole number");
     }
     return value / divisor;
   }

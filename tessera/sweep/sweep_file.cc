@@ -153,7 +153,7 @@ class SweepReader {
       if (const auto* table = array->get(i)->as_table()) tables.push_back(table);
     }
     if (!array || tables.size() != array->size()) {
-      throw UsageError(place, "must be a list of tables", "Begin each with the line " + heading);
+      throw UsageError(place, "must be a list of tables", "Begin each table with the line " + heading);
     }
     return tables;
   }
@@ -205,7 +205,7 @@ class SweepReader {
     }
     if (!(setting->group & groups_)) throw UsageError(place, "is not a setting of train");
     if (setting->name == "output_dir") {
-      throw UsageError(place, "belongs to the top level of the file, as a template for all runs",
+      throw UsageError(place, "is a template for all runs, so it belongs to the top level of the file",
                        "Write output_dir = \"runs/{name}\" there");
     }
     return *setting;

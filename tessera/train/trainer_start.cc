@@ -136,9 +136,11 @@ void Trainer::refuse_to_replace_results() const {
     const std::string why = settings_.resume == "none"   ? "--resume none does not continue it"
                             : settings_.resume == "auto" ? "it left no checkpoint to continue from"
                                                          : "this run begins from a checkpoint of another folder";
-    throw UsageError(settings_.output_dir, "holds the results of an earlier run, and " + why,
-                     "Choose another --output-dir, or give --overwrite to replace them. --model " +
-                         settings_.output_dir + " with another --output-dir trains its model further");
+    throw UsageError(
+        settings_.output_dir, "holds the results of an earlier run, and " + why,
+        "Choose another --output-dir, or give --overwrite to replace the results. To train the model of the "
+        "earlier run further, give --model " +
+            settings_.output_dir + " and another --output-dir");
   });
 }
 

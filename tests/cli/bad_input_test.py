@@ -36,7 +36,7 @@ class Datasets(BadInputTest):
                 code = USAGE if content == '{"text": "hello"}' else INPUT
                 self.refuses(code, message, "--dataset", "data.json")
                 self.refuses(code, message, "--eval-dataset", "data.json")
-        self.refuses(INPUT, ".: is a folder. Give the path of a JSON or JSONL file", "--dataset", ".")
+        self.refuses(INPUT, ".: is a folder, not a file. Give the path of a JSON or JSONL file", "--dataset", ".")
 
     def test_sizes(self):
         self.refuses(USAGE, "--train-size: 100 examples are requested, but the data set has 22. Give at most 22",

@@ -193,7 +193,7 @@ class Ledger(PlanTest):
         gpu = ["--device", "cuda", "--device-memory", "8GiB"]
         for words, more in [(["--device", "cpu", "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
                             ([*gpu, "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
-                            ([*gpu, "--nproc", "7"], [r"\| rank 0" + titles, "The other ranks differ in:", "other ranks"])]:
+                            ([*gpu, "--nproc", "7"], [r"\| rank 0" + titles, "On the other ranks, these values are different:", "other ranks"])]:
             out = self.succeeds("plan", *OF_ANY_DEVICE, *words)
             for row in [*more, *rows]:
                 self.assertTrue(re.search(row, out, re.M), (row, out))

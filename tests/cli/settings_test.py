@@ -195,7 +195,7 @@ class Files(CliTest):
     def test_unreadable_files(self):
         self.fails(2, "nowhere.toml: no such file. The argument after the verb must be a TOML file", "config",
                    "nowhere.toml")
-        self.fails(2, ": is a folder. The argument after the verb", "config", self.folder)
+        self.fails(2, ": is a folder, not a file. The argument after the verb", "config", self.folder)
         self.fails(2, "/dev/zero: is not a regular file", "config", "/dev/zero")
 
     def test_precedence_and_origins(self):

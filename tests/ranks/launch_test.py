@@ -116,7 +116,7 @@ class Launch(unittest.TestCase):
         waited = r"Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\."
         self.fails(1, r"rank 2: disk: is full\. Make room\. Rank 2 was in phase step\. " + waited,
                    "misbehave", "--nproc", "3", "--prompt", "throw")
-        self.fails(4, "rank 2: out of memory", "misbehave", "--nproc", "3", "--prompt", "memory")
+        self.fails(4, "rank 2: out of host memory", "misbehave", "--nproc", "3", "--prompt", "memory")
         self.fails(3, "rank 2: model.safetensors: is cut", "misbehave", "--nproc", "3", "--prompt", "input")
 
     def test_an_error_of_all_ranks_is_reported_once(self):

@@ -145,7 +145,7 @@ class PinnedHostDevice final : public CpuDevice {
     kept_bytes_ += bytes;
   }
   const char* remedy() const override {
-    return "The host has no more memory: offload to files (--offload ...:file), or use more ranks on several machines";
+    return "The machine has no memory left: offload to files (--offload ...:file), or use more machines";
   }
 
   // Locks a new block. Leaves it unlocked if the system refuses, or if more than most_bytes_ would be locked.
@@ -171,7 +171,7 @@ class PinnedHostDevice final : public CpuDevice {
       cuda::fail("cudaHostRegister", error);
     }
     reason_of_unpinned_ =
-        fmt::format("the system has locked {} MiB for this rank, but not {} MiB more ({}); see `ulimit -l`",
+        fmt::format("the system has locked {} MiB for this rank, and refused {} MiB more ({}); see `ulimit -l`",
                     pinned_bytes_ >> 20, bytes >> 20, cudaGetErrorString(error));
   }
   cudaError_t lock(std::byte* data, int64_t bytes) {
@@ -266,7 +266,8 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
   if (ordinal < 0 || ordinal >= count) {
     throw UsageError(
         "--device cuda",
-        fmt::format("GPU {} is requested, but {} visible", ordinal, count == 1 ? "1 is" : fmt::format("{} are", count)),
+        fmt::format("rank {} of this machine needs a GPU of its own, but {}", ordinal,
+                    count == 1 ? "only one GPU is visible" : fmt::format("only {} GPUs are visible", count)),
         "Start at most one rank per GPU on each machine, or add GPUs to CUDA_VISIBLE_DEVICES");
   }
   return std::make_unique<CudaDevice>(ordinal);

@@ -5,7 +5,7 @@
 namespace tessera {
 
 std::unique_ptr<Kernels> make_cuda_kernels(Device&, bool) {
-  TESSERA_ASSERT(!"a CUDA device in a program without CUDA");
+  TESSERA_ASSERT(!"this build has no CUDA kernels");
   return nullptr;
 }
 

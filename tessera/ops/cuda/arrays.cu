@@ -212,8 +212,9 @@ int code_major_for_this_gpu() {
   const cudaError_t error = cudaFuncGetAttributes(&attributes, add_sums_kernel);
   if (error == cudaSuccess) return attributes.ptxVersion / 10;
   cudaGetLastError();
-  throw RunError("CUDA", std::string("this program cannot run on this GPU: ") + cudaGetErrorString(error),
-                 "Build it with the GPU's compute capability in TESSERA_CUDA_ARCHITECTURES");
+  throw RunError(
+      "CUDA", std::string("this program cannot run on this GPU: ") + cudaGetErrorString(error),
+      "Configure the build with -DTESSERA_CUDA_ARCHITECTURES=NN, the GPU's compute capability without the dot");
 }
 
 void fill(const Context& context, View x, double value) {

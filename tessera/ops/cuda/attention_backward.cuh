@@ -344,10 +344,10 @@ void launch_attention_backward(const Context& context, View qkv, View o, View lo
                                end - first,
                                scale};
     queries_kernel<<<blocks, kTileThreads, kShared, context.stream>>>(at, heads, mask);
-    check_launch("query_gradient_kernel");
+    check_launch("attention query_gradient_kernel");
     keys_kernel<<<blocks / static_cast<unsigned>(heads.group), kTileThreads, kShared, context.stream>>>(at, heads,
                                                                                                         mask);
-    check_launch("key_gradient_kernel");
+    check_launch("attention key_gradient_kernel");
   }
 }
 

@@ -260,7 +260,7 @@ void plain_attention_forward(const Context& context, View qkv, View starts, cons
                                                                         data_of<Acc<T>>(log_sum_exp));
     });
   });
-  check_launch("attention forward_kernel");
+  check_launch("plain attention forward_kernel");
 }
 
 void plain_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
@@ -286,9 +286,9 @@ void plain_attention_backward(const Context& context, View qkv, View o, View log
           kv_grid(blocks, static_cast<unsigned>((end - first) / heads.group));
       with_step(shape, [&](auto n) {
         query_gradient_kernel<T, n><<<grid, kWarps * kWarp, 0, context.stream>>>(at, heads, mask);
-        check_launch("query_gradient_kernel");
+        check_launch("plain attention query_gradient_kernel");
         key_gradient_kernel<T, n><<<kv_grid, kWarps * kWarp, 0, context.stream>>>(at, heads, mask);
-        check_launch("key_gradient_kernel");
+        check_launch("plain attention key_gradient_kernel");
       });
     }
   });

@@ -432,7 +432,7 @@ void tiled_attention_forward(const Context& context, View qkv, View starts, cons
     forward_kernel<d><<<blocks, kThreads, shared_bytes<d>(1), context.stream>>>(
         data_of<float>(qkv), heads, Mask::of(dropout), scale, data_of<float>(o), data_of<float>(log_sum_exp));
   });
-  check_launch("attention forward_kernel");
+  check_launch("tiled attention forward_kernel");
 }
 
 void tiled_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
@@ -456,12 +456,12 @@ void tiled_attention_backward(const Context& context, View qkv, View o, View log
                         scale};
       allow_shared(query_gradient_kernel<d>, shared_bytes<d>(2));
       query_gradient_kernel<d><<<blocks, kThreads, shared_bytes<d>(2), context.stream>>>(at, heads, mask);
-      check_launch("query_gradient_kernel");
+      check_launch("tiled attention query_gradient_kernel");
       allow_shared(key_gradient_kernel<d>, shared_bytes<d>(2));
       key_gradient_kernel<d>
           <<<blocks / static_cast<unsigned>(heads.group), kThreads, shared_bytes<d>(2), context.stream>>>(at, heads,
                                                                                                           mask);
-      check_launch("key_gradient_kernel");
+      check_launch("tiled attention key_gradient_kernel");
     });
   }
 }

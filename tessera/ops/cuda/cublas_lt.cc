@@ -21,7 +21,10 @@ void* open_library() {
 template <typename Function>
 void find(void* library, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(dlsym(library, name));
-  if (!function) throw RunError("CUDA", fmt::format("libcublasLt has no {}", name), "Install a complete CUDA toolkit");
+  if (!function) {
+    throw RunError("CUDA", fmt::format("libcublasLt has no function {}", name),
+                   fmt::format("Install CUDA {}'s libraries", CUBLAS_VER_MAJOR));
+  }
 }
 
 CublasLt load() {

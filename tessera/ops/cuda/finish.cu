@@ -109,13 +109,13 @@ void finish_rows(const Context& context, View from, View bias, const LinearEpilo
       const int64_t counters = rows * ((columns + 63) / 64 * 16);  // of all rows
       finish_dropout_kernel<T, kBackward>
           <<<blocks_for(counters, kThreads), kThreads, 0, context.stream>>>(arrays, Mask::of(epilogue.dropout));
-      return;
+      return check_launch("finish_dropout_kernel");
     }
     with_pack<T>(columns, {from, bias, epilogue.residual, preactivation, to, made_again}, [&](auto n) {
       finish_kernel<T, kBackward, n><<<blocks_for(rows * columns, kThreads * n), kThreads, 0, context.stream>>>(arrays);
     });
+    check_launch("finish_kernel");
   });
-  check_launch("finish_kernel");
 }
 
 }  // namespace

@@ -247,10 +247,11 @@ void launch_narrow(const Context& context, View parameters, View gradients, View
       aligned_for<G>(all.g, 4)) {
     const int64_t groups = (count + kRoundingGroup - 1) / kRoundingGroup;
     adamw_groups_kernel<G><<<blocks_for(4 * groups, kThreads), kThreads, 0, context.stream>>>(all, numbers);
+    check_launch("adamw_groups_kernel");
   } else {
     adamw_elements_kernel<G><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(all, numbers);
+    check_launch("adamw_elements_kernel");
   }
-  check_launch("adamw of bf16 states");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ auto find_encode() {
         "cudaGetDriverEntryPoint");
 #endif
   if (found != cudaDriverEntryPointSuccess || !function) {
-    throw RunError("GPU", "the driver has no cuTensorMapEncodeTiled", "Install a driver of CUDA 12 or later");
+    throw RunError("GPU", "the driver has no function cuTensorMapEncodeTiled", "Install a driver for CUDA 12 or later");
   }
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
 }
@@ -43,7 +43,10 @@ CUtensorMap map_of_heads(View array, int64_t heads, int64_t head_dim, int64_t ro
              array.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    throw RunError("GPU", fmt::format("cuTensorMapEncodeTiled failed with error {}", static_cast<int>(result)));
+    throw RunError(
+        "GPU",
+        fmt::format("cuTensorMapEncodeTiled failed with the driver's error {}, for {} rows of {} heads of {} elements",
+                    static_cast<int>(result), array.shape[0], heads, head_dim));
   }
   return map;
 }

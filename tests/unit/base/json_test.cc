@@ -38,7 +38,7 @@ TEST(Json, NamesLineAndColumn) {
               StartsWith("f.json:1:2: not valid JSON: syntax error while parsing value - invalid"));
   EXPECT_THAT(refusal("\"\\ud800\""), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal("[1e999]"), StartsWith("f.json:1:6: not valid JSON: number overflow"));
-  EXPECT_THAT(refusal(std::string_view("1\0", 2)), StartsWith("f.json:1:2: not valid JSON: a zero byte"));
+  EXPECT_THAT(refusal(std::string_view("1\0", 2)), StartsWith("f.json:1:2: not valid JSON: it contains a zero byte"));
   EXPECT_LT(refusal("{\"" + std::string(100000, 'x')).size(), 1000u);  // the message does not quote all of the text
 }
 

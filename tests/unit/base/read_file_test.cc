@@ -49,7 +49,7 @@ TEST_F(ReadFile, ReturnsEveryByte) {
 TEST_F(ReadFile, RefusesPathsThatAreNotFiles) {
   EXPECT_EQ(refusal(folder_ / "none"), (folder_ / "none").string() + ": no such file. The remedy");
   EXPECT_EQ(refusal(write("a", "b") / "none"), (folder_ / "a/none").string() + ": no such file. The remedy");
-  EXPECT_EQ(refusal(folder_), folder_.string() + ": is a folder. The remedy");
+  EXPECT_EQ(refusal(folder_), folder_.string() + ": is a folder, not a file. The remedy");
   EXPECT_EQ(refusal("/dev/zero"), "/dev/zero: is not a regular file. The remedy");
   EXPECT_EQ(refusal("/dev/zero", {.pipes = true}), "/dev/zero: is not a regular file");
   EXPECT_THAT(refusal("/proc/self/mem"), ::testing::StartsWith("/proc/self/mem: cannot be read: "));

@@ -345,8 +345,9 @@ TEST_F(DeepSpeed, what_is_not_supported_says_so) {
       error(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 50, "total_num_steps": 20}}})"),
       "ds.json: scheduler.params.total_num_steps: 20 steps end before the warm-up of 50 steps (ds.json: "
       "scheduler.params.warmup_num_steps). Give a shorter warm-up or a larger lr_decay_steps");
-  EXPECT_EQ(error(R"({"zero_optimization": {"zero_quantized_weights": true}})"),
-            "ds.json: zero_optimization.zero_quantized_weights: is not supported. Remove it: nothing is quantized");
+  EXPECT_EQ(
+      error(R"({"zero_optimization": {"zero_quantized_weights": true}})"),
+      "ds.json: zero_optimization.zero_quantized_weights: is not supported. Remove it: Tessera does not quantize");
   EXPECT_EQ(error(R"({"zero_optimization": {"zero_quantized_weights": false, "mics_shard_size": -1}})"), "");
   EXPECT_EQ(error(R"({"amp": {"enabled": "auto", "opt_level": "auto"}})"), "");
   EXPECT_NE(error(R"({"amp": {"enabled": true}})"), "");

@@ -169,7 +169,7 @@ TEST(WriteCheckpointOfRanks, FailsOnAllRanksTogether) {
     expect_nobody_saves(
         rank, [] { throw std::runtime_error("bad luck"); }, "bad luck");
     expect_nobody_saves(
-        rank, [] { throw std::bad_alloc(); }, "out of memory");
+        rank, [] { throw std::bad_alloc(); }, "out of host memory. Use fewer ranks or smaller batches");
   }
 }
 
