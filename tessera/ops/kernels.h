@@ -3,7 +3,7 @@
 //
 // Letters: B sequences, N tokens (all sequences of a micro-batch concatenated, no padding), C channels, I input and O
 // output channels of a linear layer, H heads of queries, K heads of keys and values, D head dimension, W channels of a
-// row of qkv, F inner channels of a gated layer, V vocabulary, M rows with loss, P elements of a flat array.
+// row of qkv, F inner channels of a gated layer, V vocabulary, M selected rows, P elements of a flat array.
 //
 // Floating-point views of one call share one type T, unless stated otherwise: f32, bf16, f16, or f64 for gradient
 // checks. With a 16-bit T, statistics (stats, rstd, log_sum_exp) are f32, and gradients of parameters (d_weight,

@@ -22,8 +22,9 @@ constexpr int64_t kStride = kPackedRowStride;  // elements from one row of score
 constexpr int64_t kPackedElems = kKeys * 256;  // of a packed block of keys or values, at most
 static_assert(kKeys <= kMaxPackedDepth && kKeys % kQueries == 0 && kGroup % kQueries == 0 && kKeys + kLanes <= kStride);
 
-// The number of keys of a block. It is smaller for wide heads. It is a multiple of kQueries. Therefore, without a
-// window, a query sees at least one key of every block of keys that its block of queries is multiplied with.
+// The number of keys of a block: at most kKeys, fewer for wide heads. It is a multiple of kQueries, so each block of
+// keys begins where a block of queries begins. Therefore, without a window, all queries of a block see at least one key
+// of every block of keys that this block of queries is multiplied with.
 int64_t keys_of_block(int64_t head_dim) {
   return std::min(kKeys,
                   kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
@@ -174,8 +175,8 @@ void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t
   }
 }
 
-// Computes o for queries [begin, end), at most kGroup. o points to this head in the sequence's first row, and its row
-// stride is C. log_sum_exp points to the same head and row, with row stride H, or is null.
+// Computes o for queries [begin, end), at most kGroup queries. o points to this head in the sequence's first row, and
+// its row stride is C. log_sum_exp points to the same head and row, with row stride H, or is null.
 template <typename T>
 void forward_group(const Head<T>& head, int64_t begin, int64_t end, const Scratch<T>& scratch, T* o, int64_t o_stride,
                    T* log_sum_exp, int64_t num_heads) {
