@@ -24,7 +24,8 @@ struct AdamWNumbers {
         root_correction(static_cast<T>(std::sqrt(step.bias_correction2))),
         epsilon(static_cast<T>(step.epsilon)) {}
 
-  // Updates `count` consecutive elements of arrays that do not overlap. `own_shrink`: `shrink`, or 1 without decay.
+  // Updates `count` consecutive elements of arrays that do not overlap. `own_shrink` is `shrink`, or 1 for elements
+  // without weight decay.
   template <int64_t count, AdamWWrites writes = AdamWWrites::all>
   constexpr void update(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v, T own_shrink) const {
 #if !defined(__CUDACC__) && !defined(__clang__)  // clang allows no directive here, and vectorizes the loop without it

@@ -24,7 +24,7 @@ constexpr uint64_t dropout_counter_high(uint32_t site, uint32_t counter) {
   return static_cast<uint64_t>(site) << 32 | counter;
 }
 
-// An element is kept when its word is at least this. Rates are in [0, 1).
+// An element is kept if its word is at least this threshold. Rates are in [0, 1).
 inline uint32_t dropout_threshold(float rate) {
   return static_cast<uint32_t>(static_cast<double>(rate) * 0x1p32);
 }

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// [N, I] · [I, O]. Each of the two products of the backward pass needs the same number.
+// [N, I] · [I, O]. Each of the two products of the backward pass needs the same number of operations.
 inline int64_t linear_flops(int64_t num_rows, int64_t channels_in, int64_t channels_out) {
   return 2 * num_rows * channels_in * channels_out;
 }

@@ -1,9 +1,9 @@
 // The operations of the models on views. One object per device. Every call runs in order on the device's compute
 // stream.
 //
-// Letters: B sequences, N tokens (all sequences of a micro-batch concatenated, no padding), C channels, I/O channels in
-// and out of a linear layer, H heads of queries, K heads of keys and values, D head dimension, W channels of a row of
-// qkv, F inner channels of a gated layer, V vocabulary, M rows with loss, P elements of a flat array.
+// Letters: B sequences, N tokens (all sequences of a micro-batch concatenated, no padding), C channels, I input and O
+// output channels of a linear layer, H heads of queries, K heads of keys and values, D head dimension, W channels of a
+// row of qkv, F inner channels of a gated layer, V vocabulary, M selected rows, P elements of a flat array.
 //
 // Floating-point views of one call share one type T, unless stated otherwise: f32, bf16, f16, or f64 for gradient
 // checks. With a 16-bit T, statistics (stats, rstd, log_sum_exp) are f32, and gradients of parameters (d_weight,
@@ -24,14 +24,14 @@ namespace tessera {
 
 // Limits of a call, the same on every device. A caller checks its sizes against them.
 inline constexpr int64_t kMaxBatchTokens = int64_t{1} << 22, kMaxBatchSequences = 65535;
-// The maximum number of tokens if `group` query heads share a head of keys and values. The backward pass of attention
-// on a GPU needs scratch for each token and each query head of a group, and the scratch has a fixed size.
+// The maximum number of tokens of a call if `group` query heads share a head of keys and values. The backward pass of
+// attention on a GPU needs scratch for each token and each query head of a group, and the scratch has a fixed size.
 inline int64_t max_batch_tokens(int64_t group) {
   return std::min(kMaxBatchTokens, kMaxBatchTokens * 3 / 2 / group);
 }
 inline constexpr int64_t kMaxHeadDim = 512;           // channels of an attention head
-inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a norm, if they are a multiple of 8
-inline constexpr int64_t kMaxAnyNormChannels = 4096;  // otherwise
+inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a norm, if their number is a multiple of 8
+inline constexpr int64_t kMaxAnyNormChannels = 4096;  // channels of a norm, if their number is not a multiple of 8
 
 // Linear layers support all activations except silu. Gated layers support silu and gelu_tanh.
 enum class Activation { none, gelu_tanh, relu, silu };
@@ -42,7 +42,7 @@ enum class Activation { none, gelu_tanh, relu, silu };
 struct Dropout {
   float rate = 0;     // 0: no dropout, and the other members are ignored
   uint64_t seed = 0;  // of the run; masks differ between updates because the row ids differ
-  uint32_t site = 0;  // differs between the places in the model
+  uint32_t site = 0;  // a different number for each dropout of the model
   View row_ids;       // [N] i64
 };
 
@@ -74,7 +74,7 @@ struct AttentionShape {
   QkvLayout layout = QkvLayout::interleaved;
   View alibi_slopes;         // [H] f32 on the device, or empty for no position bias
   int64_t num_kv_heads = 0;  // K, divides H; 0: as many as num_heads
-  int64_t window = 0;        // a query sees this many keys, its own position included; 0: all up to its own position
+  int64_t window = 0;        // most keys that a query sees, with its own position; 0: all up to its own position
 
   int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
   int64_t channels() const { return num_heads * head_dim; }                // H·D: of the queries, and of the result
@@ -82,8 +82,8 @@ struct AttentionShape {
   int64_t row_channels() const { return channels() + 2 * kv_channels(); }  // W: of a row of qkv
 };
 
-// The size of the workspace that attention_backward() needs for activations of type `dtype`. Its contents are lost. On
-// Hopper, it holds sums of the queries' gradients.
+// The number of f32 elements of the workspace that attention_backward() needs for activations of type `dtype`. The call
+// may overwrite the workspace. On Hopper, the call sums the queries' gradients in it.
 inline int64_t attention_workspace_elems(DType dtype, const AttentionShape& shape, int64_t num_tokens) {
   if (size_of(dtype) != 2 || shape.head_dim > 128) return 0;
   return num_tokens * shape.num_heads * (shape.head_dim <= 64 ? 64 : 128);
@@ -92,12 +92,12 @@ inline int64_t attention_workspace_elems(DType dtype, const AttentionShape& shap
 // The norms that Qwen3 has on each head of the queries and of the keys before their rotation: rms_norm over D. Empty
 // weights: no norms.
 struct HeadNorms {
-  View query_weight, key_weight;  // [D]; both or none
+  View query_weight, key_weight;  // [D]; both are set, or both are empty
   double epsilon = 0;
 };
 
 // Which results an AdamW step writes. Writing parameters first and moments later, from the same gradients, gives the
-// same bits as writing all at once. Kernels that cannot write them separately accept only `all`.
+// same bits as writing all at once. Kernels that cannot write parameters and moments separately accept only `all`.
 enum class AdamWWrites { all, parameters, moments };
 
 struct BiasGradient {
@@ -123,11 +123,13 @@ class Kernels {
 
   // ---- complete arrays ----------------------------------------------------------------------------------------------
   virtual void fill(View x, double value) = 0;
-  // Both views have the same shape and floating-point types. `to` may also have the type of a rest: the part of an f32
-  // that is lost in f16 or bf16 (base/dtype.h). If both types are equal, the call copies. In the fill functions, x may
-  // have any type that `to` may have here.
+  // Converts each element of `from` to the type of `to`. The shapes are equal. Both types are floating-point types.
+  // `to` may also have a rest type (base/dtype.h). A rest is the part of an f32 value that is lost when the value is
+  // rounded to f16 or bf16. If both types are equal, the call copies. In all fill functions, x may have any type that
+  // `to` may have here.
   virtual void convert(View from, View to) = 0;
-  virtual void join(View narrow, View rest, View x) = 0;  // x f32, from its f16 or bf16 and its rest; equal shapes
+  // Restores f32 values x from their f16 or bf16 values `narrow` and their rests. The shapes are equal.
+  virtual void join(View narrow, View rest, View x) = 0;
   // Element i of x gets number first_elem + i of the random sequence (seed, stream). A shard therefore gets the same
   // values as in the full array. `stream` is a number here, and not a stream of the device.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
@@ -244,10 +246,10 @@ class Kernels {
 
   // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements
 
-  // Moments are f32 (or f64). Gradients have any floating-point type. Parameters have the type of the moments, or are
-  // f32 stored in two arrays: f16 or bf16, and their `rest`. If only moments are written, the call does not access
-  // parameters, and they may be empty. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for
-  // NaN.
+  // Moments are f32 (or f64). Gradients have any floating-point type. Parameters have the type of the moments. f32
+  // parameters may also be stored in two arrays: their f16 or bf16 values in `parameters`, and the bits that these
+  // values lose in `rest`. If only moments are written, the call does not access parameters, and they may be empty.
+  // GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for NaN.
   // Moments and parameters may also be bf16, without a rest. The update computes in f32, and computes new parameters
   // from new moments that are not yet rounded. Results are rounded stochastically when they are stored.
   virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
@@ -263,9 +265,9 @@ class Kernels {
   // count depends on the lengths of the sequences, which the caller knows.
   int64_t flops() const { return flops_; }
 
-  // The current bytes of the scratch that grows to the needs of the largest call. The ledger books it under
-  // Category::workspace. Only calls with 16-bit types on the CPU use such scratch. A caller that knows its work in
-  // advance reserves the scratch, and then no call allocates.
+  // The current size in bytes of the scratch for f32 copies of 16-bit views. Only the CPU's kernels use this scratch.
+  // It grows to the needs of the largest call. The ledger books it under Category::workspace. A caller that knows its
+  // largest call in advance can reserve the scratch, and then no call allocates.
   virtual int64_t scratch_bytes() const { return 0; }
   virtual void reserve_scratch(int64_t) {}
 
@@ -278,8 +280,9 @@ class Kernels {
   int64_t flops_ = 0;
 };
 
-// Kernels for `device`, which must outlive the kernels. The CPU's kernels hold scratch for each thread under
-// Category::workspace, and emulate 16-bit types with f32 (ops/cpu/emulated_kernels.h).
+// Kernels for `device`, which must outlive the kernels. The CPU's kernels also hold scratch for each thread under
+// Category::workspace, which scratch_bytes() does not count. They emulate 16-bit types with f32
+// (ops/cpu/emulated_kernels.h).
 std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32 = false);
 
 }  // namespace tessera

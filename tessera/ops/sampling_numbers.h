@@ -4,7 +4,8 @@
 //   weight   = exp(−distance), as a fixed-point number with 42 fraction bits: the token's share before normalization.
 //
 // Sums of weights are therefore exact in any order. A sum of weights is called a mass. Tokens with equal distances
-// count as equally likely. A token has the weight 0 if its share is less than 2^-43: the most likely token has share 1.
+// count as equally likely. Shares are relative to the most likely token, whose share is 1. A token with a share of less
+// than 2^-43 has the weight 0.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 namespace tessera {
 
 inline constexpr double kDistanceUnit = 0x1p-26, kWeightUnit = 0x1p-42;
-// The largest distance is 32. Logits at a larger distance have the weight 0. They and NaN get the distance kNeverDrawn,
+// Distances are less than 32. Logits that are farther from the largest logit, and NaN, get the distance kNeverDrawn,
 // and no loop over the row counts them.
 inline constexpr uint32_t kLargestDistance = 0x7FFFFFFFu, kNeverDrawn = 0x80000000u;
 // The sum of this many weights fits into 63 bits.

@@ -21,15 +21,16 @@ constexpr uint64_t rounding_counter(int64_t elem) {
 constexpr uint32_t rounding_word_index(int64_t elem) {
   return static_cast<uint32_t>(elem % 64 / 16);
 }
-// The upper half of the 128-bit counter. The highest bit separates it from the counters of dropout and of initial
-// parameters.
+// The upper half of the 128-bit counter. The highest bit separates these counters from the counters of dropout and of
+// initial parameters.
 constexpr uint64_t rounding_counter_high(int64_t update) {
   return uint64_t{1} << 63 | static_cast<uint64_t>(update);
 }
 
 // An element has three values and one word of 32 random bits. Each value uses 16 bits of the word, which begin at the
 // bit given here. The 16 bits of one value are uniform. The bits of m and of p are disjoint. v shares 8 bits with m and
-// 8 bits with p. The random number of v therefore has a correlation of 1/256 with that of m, and with that of p.
+// 8 bits with p. The random number of v therefore has a correlation of 1/256 with the random number of m, and also with
+// the random number of p.
 enum class Rounded : uint32_t { m = 0, v = 8, p = 16 };
 
 // Finite values stay finite: the result is at most the largest bf16. Infinity stays infinite, and NaN stays NaN. The

@@ -1,5 +1,5 @@
-// Kernels of the counting device. They access no data. They count the operations and hold as much scratch as the real
-// kernels.
+// Kernels of the counting device. They access no data. They count the operations of linear layers. They book as
+// much scratch as the kernels of the device that the counting device stands for.
 #pragma once
 
 #include "tessera/ops/kernels.h"

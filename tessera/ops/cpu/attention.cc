@@ -14,16 +14,17 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kLanes = 16;                 // elements of one or several full vectors
+constexpr int64_t kLanes = 16;                 // elements of one or more full vectors, for f32 and for f64
 constexpr int64_t kQueries = 64;               // rows of a block of scores
 constexpr int64_t kKeys = 512;                 // columns of a block of scores, at most
 constexpr int64_t kGroup = 512;                // queries that share a packed block of keys
-constexpr int64_t kStride = kPackedRowStride;  // between rows of scores
+constexpr int64_t kStride = kPackedRowStride;  // elements from one row of scores to the next
 constexpr int64_t kPackedElems = kKeys * 256;  // of a packed block of keys or values, at most
 static_assert(kKeys <= kMaxPackedDepth && kKeys % kQueries == 0 && kGroup % kQueries == 0 && kKeys + kLanes <= kStride);
 
-// The number of keys of a block. It is smaller for wide heads. It is a multiple of kQueries. Therefore, without a
-// window, a query sees at least one key of every block of keys that its block of queries is multiplied with.
+// The number of keys of a block: at most kKeys, fewer for wide heads. It is a multiple of kQueries, so each block of
+// keys begins where a block of queries begins. Therefore, without a window, all queries of a block see at least one key
+// of every block of keys that this block of queries is multiplied with.
 int64_t keys_of_block(int64_t head_dim) {
   return std::min(kKeys,
                   kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
@@ -72,7 +73,7 @@ struct Head {
     v = qkv_row + at.v;
   }
 
-  // A block of keys or values, or its transpose, packed as the right factor of products with several blocks of queries.
+  // Packs a block of keys or values, or its transpose, as the right factor of products with several blocks of queries.
   Packed<T> pack_rows(const T* rows, int64_t k0, int64_t num_keys, T* room) const {
     return pack(Transpose::no, num_keys, head_dim, rows + k0 * stride, stride, room);
   }
@@ -143,8 +144,9 @@ struct Softmax {
   T maximum, sum;
 };
 
-// Replaces a block of scores by dropout(exp(S − maximum)). o holds the sums over earlier keys. The call rescales these
-// sums to the new maximum. is_first: this is the first block with keys that these queries see.
+// s holds q·kᵀ of a block. Computes the scores S, and replaces s by dropout(exp(S − maximum)), where `maximum` is each
+// query's running maximum. o holds the sums over earlier keys. The call rescales these sums to the new maximum.
+// is_first: this is the first block with keys that these queries see.
 template <typename T>
 void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, bool is_first,
                    T* s, Softmax<T>* softmax, T* o, int64_t o_stride) {
@@ -173,8 +175,8 @@ void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t
   }
 }
 
-// Computes o for queries [begin, end), at most kGroup. o points to this head in the sequence's first row, and its row
-// stride is C. log_sum_exp points to the same head and row, with row stride H, or is null.
+// Computes o for queries [begin, end), at most kGroup queries. o points to this head in the sequence's first row, and
+// its row stride is C. log_sum_exp points to the same head and row, with row stride H, or is null.
 template <typename T>
 void forward_group(const Head<T>& head, int64_t begin, int64_t end, const Scratch<T>& scratch, T* o, int64_t o_stride,
                    T* log_sum_exp, int64_t num_heads) {
@@ -268,8 +270,8 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
     const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
     score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
     if (wanted != Gradients::of_queries) {
-      // This block of queries may be the first that sees some of the keys. In the first head of a group, the products
-      // overwrite the gradients of these keys. They add to all other gradients.
+      // This block of queries may be the first that sees some of the keys. In the first of the query heads that share
+      // these keys, the products overwrite the gradients of these keys. In all other cases, the products are added.
       const int64_t old_keys = at.first_of_group ? std::min(num_keys, q0 - k0) : num_keys;
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t from, int64_t to, Result how) {
@@ -342,7 +344,8 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
 // A task owns a head of keys and values in a sequence, and all query heads that share it. No two threads write the same
 // gradient, and the sums over these query heads have a fixed order. If the longest sequence would keep some threads
 // waiting, there are two rounds of smaller tasks. In the first round, a task owns a block of keys and values. In the
-// second round, a task owns a group of queries. One round and two rounds add in the same order, so the bits are equal.
+// second round, a task owns up to kGroup queries of a query head. One round and two rounds add in the same order, so
+// the bits are equal.
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
                         const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
   check(qkv, shape, dropout);
@@ -352,7 +355,8 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
   const int64_t group = HeadOffsets::queries_per_kv_head(shape), block_keys = keys_of_block(shape.head_dim);
   with_float_type(qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    // Calls body(head, gradients) for query head h in a task's sequence. i is the head's index in its group, from 0.
+    // Calls body(head, gradients) for query head h in a task's sequence. i is the head's index, from 0, among the query
+    // heads that share its keys and values.
     const auto with_head = [&](const AttentionTasks::Task& task, int64_t h, int64_t i, const auto& body) {
       const HeadOffsets offsets(shape, h);
       const int64_t at = task.begin * channels + h * shape.head_dim;

@@ -25,7 +25,7 @@ void AttentionTasks::plan(View starts, int64_t num_rows, int64_t num_heads, int6
 
 AttentionTasks::Task AttentionTasks::operator[](int64_t index) const {
   const auto after = std::upper_bound(first_task_.begin(), first_task_.end(), index);
-  const int64_t last = *after - 1 - index;  // counted from the sequence's last task
+  const int64_t last = *after - 1 - index;  // the number of later tasks of the same sequence
   const auto b = static_cast<size_t>(order_[static_cast<size_t>(after - first_task_.begin() - 1)]);
   return {starts_[b], starts_[b + 1] - starts_[b], last % num_heads_, last / num_heads_};
 }

@@ -38,7 +38,7 @@ class AttentionTasks {
  public:
   struct Task {
     int64_t begin, length;  // the sequence's first row and number of rows
-    int64_t head, block;    // the last block of a sequence comes first, because it sees the most keys
+    int64_t head, block;    // tasks of a sequence's last block come first: this block sees the most keys
   };
 
   // Plans num_heads tasks for every sequence and block of `block_rows` rows (0: each sequence is one block).

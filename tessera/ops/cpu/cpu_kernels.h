@@ -7,11 +7,11 @@
 
 namespace tessera {
 
-// Scratch of one thread. The kernels hold it under Category::workspace for their lifetime.
+// The scratch of each thread. The kernels hold it under Category::workspace for their lifetime.
 inline constexpr int64_t kCpuScratchBytesPerThread = int64_t{4} << 20;
 
-// `device` must be a CPU device and outlive the kernels. Matrix products run in its threads. Sets the BLAS library to
-// one thread per call, for the complete process.
+// `device` must be a CPU device and outlive the kernels. The kernels run in the device's threads. Sets the BLAS library
+// to one thread per call, for the complete process.
 std::unique_ptr<Kernels> make_cpu_kernels(Device& device);
 
 }  // namespace tessera

@@ -47,7 +47,7 @@ class EmulatedKernels final : public Kernels {
 
   // ---- all other calls
   void add(View x, View sum) override {
-    const Widened call(*this, {}, {}, {&sum});  // x may have any type here
+    const Widened call(*this, {}, {}, {&sum});  // wide_->add() accepts x of any type
     wide_->add(x, sum);
     call.round();
   }
@@ -187,7 +187,8 @@ class EmulatedKernels final : public Kernels {
  private:
   using Views = std::initializer_list<View*>;
 
-  // Replaces a call's 16-bit views by f32 views in scratch. Inputs and updated arrays are copied with their contents.
+  // Replaces a call's 16-bit views by f32 views in scratch. `updated` are arrays that the call both reads and writes.
+  // Copies the contents of inputs and updated arrays into the f32 views. The f32 views of results are not initialized.
   // The next call uses the same scratch.
   class Widened {
    public:

@@ -60,8 +60,8 @@ class Finish {
            (backward_ ? !made_again_ : !preactivation_);
   }
   T* result() const { return result_; }
-  // Arrays that apply() reads or writes, from this element on: the result, the preactivation, and the residual if it is
-  // another array than the result. Unused entries are null.
+  // Pointers to element (row, column) of the arrays that apply() reads or writes: the result, the preactivation, and
+  // the residual if it is not the same array as the result. Unused entries are null.
   std::array<const T*, 3> touched(int64_t row, int64_t column) const {
     const int64_t at = row * columns_ + column;
     const bool apart = residual_ && residual_ != result_;

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kGrainRows = 4;
 
-// CBLAS may give other last bits with another split into tiles (product.h). For CBLAS, the split therefore assumes this
-// number of threads, and the results do not depend on the real number of threads.
+// If the split into tiles changes, the last bits of CBLAS results may change (product.h). For CBLAS, the split
+// therefore assumes this number of threads, and the results do not depend on the real number of threads.
 constexpr int64_t kAssumedThreads = 16;
 
 // How a result [rows, columns] is split into tiles for the threads.
@@ -22,7 +22,8 @@ class Grid {
   };
 
   // Tries the coarsest grid and finer grids. Selects the grid whose busiest thread has the least work. The cost of a
-  // tile is its multiply-adds plus packing its rows and columns, for one step of k. The unit is one multiply-add.
+  // tile is its number of multiply-adds for one step of k, plus the cost of packing its rows and columns for this step.
+  // The unit of this cost is one multiply-add.
   Grid(int64_t rows, int64_t columns, int64_t threads) : rows_(rows), columns_(columns) {
     const int64_t coarse_rows = pieces(rows, kTileRows), coarse_columns = pieces(columns, kTileColumns);
     int64_t least = 0;

@@ -10,8 +10,8 @@ namespace tessera::cpu {
 
 namespace {
 
-// Columns per chunk. A chunk stays in L1 between its two passes. Chunks are combined in order, so results do not depend
-// on which thread computed which chunk.
+// Columns per chunk. A chunk stays in L1 between the pass for its maximum and the pass for its sum. Chunks are combined
+// in order, so results do not depend on which thread computed which chunk.
 constexpr int64_t kChunk = 8192;
 
 template <typename T>
@@ -92,7 +92,7 @@ void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale
     };
     for (int64_t first = 0; first < rows; first += kWave) {
       const int64_t count = std::min(kWave, rows - first);
-      if (rows >= team.num_threads()) {  // complete rows: a row stays in L2 between loss and gradient
+      if (rows >= team.num_threads()) {  // one thread per row: the row stays in L2 between loss and gradient
         team.for_each(count, [&](int64_t thread, int64_t i) {
           row(first + i, team.scratch<LogSumExp>(thread), [&](auto&& body) {
             for (int64_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk);

@@ -14,12 +14,12 @@ namespace tessera::cpu {
 namespace {
 
 // Threads take ranges on demand, and each thread takes several ranges. With one range per thread, all threads would
-// wait for a thread that shares its core with other work. Longer ranges are faster, because the hardware prefetches
-// within pages.
+// wait for a thread that shares its core with other work. Ranges have a multiple of kRangeUnit elements, except
+// the last range: the hardware prefetches only within a page, so longer ranges are faster.
 constexpr int64_t kRangesPerThread = 8, kRangeUnit = 4096;
 
-// Elements that are prefetched, updated and stored together, and the prefetch distance. The hardware alone does not
-// prefetch this many arrays well, especially at equal offsets within their pages.
+// kBlock: elements that are prefetched, updated and stored together. kAhead: the prefetch distance, in elements. The
+// hardware alone does not prefetch this many arrays well, especially at equal offsets within their pages.
 constexpr int64_t kBlock = 32, kAhead = 256;
 
 template <DType D>
@@ -76,7 +76,7 @@ struct Arrays {
 };
 
 // Updates a block of all arrays. Widens gradients, and joins and splits parameters, in the same pass: a separate pass
-// would move them through memory again.
+// would move the arrays through memory again.
 template <typename T, AdamWWrites kWrites, DType G, DType R>
 void update_block(const Arrays<T, kWrites, G, R>& at, const AdamWNumbers<T>& numbers, T shrink) {
   alignas(64) T widened[kBlock];
@@ -103,7 +103,7 @@ void round_block(const float* from, const uint32_t* words, uint16_t* to) {
   for (int64_t i = 0; i < kBlock; ++i) to[i] = stochastic_bf16(from[i], words[i], kWhich);
 }
 
-// The same for bf16 states, with a random word for each element.
+// Updates a block of all arrays whose parameters and moments are bf16. `words` has a random word for each element.
 template <AdamWWrites kWrites, DType G>
 void update_block(const Arrays<float, kWrites, G, DType::bf16>& at, const AdamWNumbers<float>& numbers, float shrink,
                   const uint32_t* words) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kRows = 14, kStrip = 32, kLanes = 16;
 constexpr int64_t kDepth = 512, kColumns = 256, kPanels = 4;
-// Not a multiple of 4 KiB. Otherwise the rows of a panel would share cache sets.
+// In bytes, the stride must not be a multiple of 4 KiB. Otherwise the rows of a panel would share cache sets.
 constexpr int64_t kPanelStride = kPackedRowStride;
 constexpr int64_t kPanelElems = kRows * kPanelStride;
 static_assert(kPanels * kPanelElems + kDepth * kColumns + kTileRows * kTileColumns == kProductScratchElems);
@@ -184,8 +184,9 @@ struct Source {
   int64_t ld, depth, rows;
 };
 
-// Returns the addresses that call number `call` of the micro-kernel prefetches. 28 calls fetch 4 panels. Each call
-// fetches two rows or, if transposed, two cache lines of every row.
+// Returns the addresses that call number `call` of the micro-kernel prefetches. If `a` is not transposed, each call
+// prefetches two rows, and 28 calls prefetch four panels. If `a` is transposed, each call prefetches two cache lines of
+// every row.
 Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   if (transpose == Transpose::no) {
     const int64_t first = std::min(2 * call, next.rows - 1), second = std::min(first + 1, next.rows - 1);

@@ -7,11 +7,12 @@
 namespace tessera::cpu {
 
 #if defined(__AVX512F__)
-// Like multiply() into c. With a continuation, like multiply_then(); c is then null.
+// Without a continuation (null), does the same as multiply(). With a continuation, does the same as multiply_then().
+// Then c must be null and `result` must be Result::set.
 void packed_product(const Factors<float>& factors, Result result, float* c, int64_t ldc,
                     const Continuation<float>* continuation, float* scratch);
 
-// Like pack() and multiply_packed().
+// Do the same as pack() and multiply_packed().
 Packed<float> pack_factor(Transpose transpose, int64_t depth, int64_t columns, const float* b, int64_t ldb,
                           float* room);
 void product_with_packed(int64_t m, int64_t columns, int64_t depth, const float* a, int64_t lda, const Packed<float>& b,

@@ -11,7 +11,7 @@ void rms_norm_forward(Team& team, View x, View weight, double epsilon, View y, V
 void rms_norm_backward(Team& team, View d_y, View x, View weight, View rstd, View residual, View d_x, View d_weight,
                        View y);
 
-// The steps for one row. The norms of heads use them too.
+// The steps of the norm for one row. The norms of attention heads (rotary.cc) use these functions too.
 
 template <typename T>
 inline T rms_rstd(const T* x, int64_t channels, T epsilon) {

@@ -12,9 +12,9 @@ namespace tessera::cpu {
 // sum then also hold that integer.
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
-// eˣ within 2 ulp for x in [−87.33, 87]. Below this range the result is 0. Above it, the result is e^87: neither e^87
-// nor its inverse is denormal. NaN stays NaN. Range reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2. The
-// polynomial is from expf in Moshier's Cephes library.
+// eˣ within 2 ulp for x in [−87.33, 87]. Below this range, the result is 0. Above this range, the result is e^87:
+// neither e^87 nor its inverse is denormal. NaN stays NaN. Range reduction of Cody and Waite: x = n·ln 2 + r,
+// |r| ≤ ln 2 / 2. The polynomial is from expf in Moshier's Cephes library.
 inline float exp(float x) {
   constexpr float kLowest = -87.33f, kHighest = 87.0f;
   const float below = kHighest < x ? kHighest : x;  // this form is one instruction and keeps NaN
@@ -50,7 +50,8 @@ inline double reciprocal(double x) {
   return 1.0 / x;
 }
 
-// ln x within 2 ulp of max(|ln x|, 1e-3) for normal x > 0: x = 2^e · (1 + f), with the polynomial of logf in Cephes.
+// ln x for normal x > 0. The error is at most 2 ulp of max(|ln x|, 1e-3). x is split into 2^e · (1 + f). The polynomial
+// in f is from logf in Cephes.
 inline float log_positive(float x) {
   // Moves the mantissa to [√½, √2), so that the magnitude of f is small.
   const uint32_t bits = std::bit_cast<uint32_t>(x) - 0x3f3504f3u;
@@ -101,7 +102,7 @@ template <typename T>
 inline T gelu(T x) {
   return x * gelu_sigmoid(x);
 }
-// d gelu / dx = s + x·s·(1 − s)·2u', where s is the sigmoid above and u' = k·(1 + 3·0.044715·x²).
+// d gelu / dx = s + x·s·(1 − s)·2u', where s = gelu_sigmoid(x) and u' = k·(1 + 3·0.044715·x²).
 template <typename T>
 inline T gelu_derivative(T x) {
   const T s = gelu_sigmoid(x);
