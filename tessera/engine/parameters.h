@@ -9,9 +9,8 @@ namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates the parts that this rank keeps. The kept parts of outer units (engine_context.h) can be inside the slots
-  // of these units. A slot is a buffer for a complete unit. In this case, also allocates the slots of outer units. The
-  // context must outlive this object.
+  // Allocates the parts that this rank keeps. A slot is a buffer for a complete unit. If the kept part of an outer unit
+  // (engine_context.h) is inside the unit's slot, also allocates this slot. The context must outlive this object.
   explicit UnitParameters(EngineContext& context);
   // Allocates the slots that the constructor has not allocated.
   void prepare();

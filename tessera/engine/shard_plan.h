@@ -47,7 +47,9 @@ struct Offload {
   bool operator==(const Offload&) const = default;
 };
 
-enum class GradientSync { automatic, micro, step };  // micro: reduce in every micro-batch; step: in its last one
+// micro: reduce gradients in every micro-batch. step: reduce them only in the last micro-batch of a step. automatic:
+// micro if the strategy shards gradients, otherwise step.
+enum class GradientSync { automatic, micro, step };
 enum class BackwardPrefetch { pre, post, none };  // gather the next unit before (pre) or after (post) a unit's backward
 
 struct ShardOptions {
