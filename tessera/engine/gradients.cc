@@ -15,8 +15,8 @@ static std::vector<int64_t> accumulated_elems(const EngineContext& context) {
 }
 
 // Gradients of `dtype` are reduced in reduce_dtype if this is a 16-bit type other than `dtype`. Returns this type then.
-// Returns nullopt if there is only one rank. Otherwise also returns nullopt: the gradients are reduced in `dtype`,
-// because they are never converted to a wider type.
+// Otherwise returns nullopt: the gradients are reduced in `dtype`, because they are never converted to a wider type. A
+// single rank reduces nothing and always gets nullopt.
 static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
   const std::optional<DType> wanted = plan.options().reduce_dtype;
   return plan.alone() || !wanted || size_of(*wanted) != 2 || *wanted == dtype ? std::nullopt : wanted;

@@ -48,7 +48,7 @@ struct Offload {
 };
 
 // micro: reduce gradients in every micro-batch. step: reduce them only in the last micro-batch of a step. automatic:
-// micro if the strategy shards gradients, otherwise step.
+// micro if the strategy shards gradients or the gradients are offloaded, otherwise step.
 enum class GradientSync { automatic, micro, step };
 enum class BackwardPrefetch { pre, post, none };  // gather the next unit before (pre) or after (post) a unit's backward
 
