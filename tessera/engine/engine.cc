@@ -10,8 +10,8 @@
 namespace tessera {
 
 // The row id of a token combines the number of the update, the number of the token's sequence in this update, and the
-// token's position. It is the counter for the random numbers of the token's dropout (dropout_mask.h). Row ids begin at
-// 2^40, because initial parameters use the counters below 2^40 with the same seed.
+// token's position. The row id is the counter for the random numbers of the token's dropout (dropout_mask.h). Row ids
+// begin at 2^40, because initial parameters use the counters below 2^40 with the same seed.
 static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
@@ -66,7 +66,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
   }
 }
 
-// Ends the streams and waits for their work before their memory is freed.
+// Waits for the streams' work and ends the streams before the arrays that they use are freed.
 Engine::~Engine() {
   context_.streams = {};
 }
@@ -207,8 +207,8 @@ int64_t Engine::padding(int64_t num_tokens, bool training) const {
   return pads ? padded_tokens(num_tokens) - num_tokens : 0;
 }
 
-// Lays a batch out in host memory while the device may still compute the previous one. Uploads it after the device has
-// finished that work.
+// Lays a batch out in host memory while the device may still compute the previous batch. The upload starts after the
+// device has finished the previous batch.
 Batch Engine::upload(const PackedBatch& packed, bool training) {
   Batch batch;
   batch.num_tokens = static_cast<int64_t>(packed.ids.size());

@@ -1,10 +1,10 @@
 // The engine holds a rank's part of a model on a device. It runs steps, evaluations and generations on this device. The
-// order of its work depends only on sizes. Therefore the same code also computes the plan of a run: it runs on the
-// counting device, which counts memory and computes nothing.
+// order of this work depends only on sizes, not on values. To plan a run, the same code therefore runs on the counting
+// device, which counts memory and computes nothing.
 //
 // With more than one rank, every public call that computes is collective: all ranks must make the same calls.
 //
-// Letters: B sequences, N tokens, C channels, L blocks, M rows with loss, P elements of a unit.
+// Letters: B sequences, N tokens, C channels, L blocks, M tokens with a target, P elements of a unit.
 #pragma once
 
 #include <functional>
@@ -24,24 +24,25 @@ namespace tessera {
 struct EngineOptions {
   DType dtype = DType::f32;         // type of the computation; f64 in gradient checks
   bool tf32 = false;                // f32 products on a GPU may round their factors to tf32
-  int64_t checkpointed_blocks = 0;  // number of blocks, or kAllBlocks (checkpointed_blocks.h)
+  int64_t checkpointed_blocks = 0;  // their number, or kAllBlocks (checkpointed_blocks.h)
   AdamWOptions adamw;
   // AdamW's two moments are bf16, and the parameters have no f32 masters: AdamW updates the bf16 parameters themselves.
   // It rounds moments and parameters stochastically (ops/stochastic_rounding.h). Only for a computation in bf16.
   bool bf16_states = false;
   double max_grad_norm = 0;  // 0: no clipping
   uint64_t seed = 0;         // for dropout and stochastic rounding
-  bool cuda_graphs = true;   // on a GPU, launch blocks as CUDA graphs; results have the same bits
-  // Bytes of logits that exist at a time (a chunk). With the default, a product over the vocabulary has nearly full
-  // speed, and a chunk is small compared with a model. The backward of each chunk reads and writes the complete
-  // gradient of the head's weight. On a GPU, this takes a larger share of the time, so chunks can be larger
+  bool cuda_graphs = true;   // on a GPU, launch blocks as CUDA graphs; this does not change any bit of the results
+  // The head computes logits in chunks of tokens, one chunk at a time. This is the size of a chunk's logits. With the
+  // default, the matrix products of a chunk run at nearly full speed, and a chunk is small compared with a model. The
+  // backward of each chunk reads and writes the complete gradient of the head's weight. On a GPU, these reads and
+  // writes take a larger share of the time than on the CPU. There, chunks can be larger than this size
   // (Head::chunk_rows).
   int64_t head_chunk_bytes = 128 << 20;
   ShardOptions sharding;
 };
 
 // The place where an engine works: the device, the host memory for offloaded arrays (a host device with its own
-// ledger), and the ranks. All of them must outlive the engine.
+// ledger), and the ranks. The two devices and the communicator must outlive the engine.
 struct EnginePlace {
   Device& device;
   Device& host;
@@ -57,16 +58,17 @@ struct BatchBounds {
   int64_t mean_length = 0;
 };
 
-// The work that a run will give to the engine. If num_tokens is 0, the run has no work of this kind.
+// Upper bounds of the work that a run will give to the engine. If num_tokens of training, evaluation or generation is
+// 0, the run has no work of this kind.
 struct WorkBounds {
   BatchBounds training, evaluation, generation;  // generation: the prompts that are read together
-  int64_t max_new_tokens = 0;
-  int64_t micro_batches = 1;  // in a training step
+  int64_t max_new_tokens = 0;                    // per prompt
+  int64_t micro_batches = 1;                     // of this rank in a training step
 };
 
 struct GenerationOptions {
   int64_t max_new_tokens = 0;
-  int32_t eos_id = -1;                 // this id and ModelConfig::more_end_ids end a text; −1: only more_end_ids
+  int32_t eos_id = -1;  // ends a text, as does each of ModelConfig::more_end_ids; −1: only more_end_ids
   std::optional<Sampling> sampling{};  // empty: the most likely token (greedy)
   // The seed of the random draws. A generated token depends on the seed, the number of its prompt, its position and the
   // logits. It does not depend on other prompts or ranks.
@@ -76,11 +78,13 @@ struct GenerationOptions {
   std::function<void(size_t prompt, int32_t id)> on_token{};
 };
 
-struct StepResult {     // over all ranks
-  double loss_sum = 0;  // over the targets of the step
+struct StepResult {     // all values are over all ranks
+  double loss_sum = 0;  // sum of the losses of the step's targets
   int64_t num_targets = 0, num_tokens = 0, num_sequences = 0;
   double gradient_norm = 0;  // norm of the gradient of the mean loss, before clipping
-  bool skipped = false;      // nothing was updated, because loss or norm is not finite or too large (may_update())
+  // Nothing was updated, because the loss or the norm is not finite, or the norm after clipping is too large
+  // (may_update()).
+  bool skipped = false;
   double loss() const { return num_targets ? loss_sum / static_cast<double>(num_targets) : 0; }
 };
 
@@ -116,9 +120,9 @@ class Engine {
   }
   // The number of graphs launched so far. Each one is a forward or a backward of a block.
   int64_t num_graph_launches() const { return block_graphs_.num_launches(); }
-  // Bytes that this rank has sent to others.
+  // Bytes that this rank has sent to other ranks.
   int64_t bytes_sent() const;
-  // The part of these bytes that this rank sent in groups of ranks within one node.
+  // The part of bytes_sent() that this rank sent in groups whose ranks are all on one node.
   int64_t bytes_sent_within_nodes() const;
 
   // Bytes of this rank's files for offloaded arrays.
@@ -137,10 +141,11 @@ class Engine {
   // of this type. The type is bf16 for bf16 states, f64 for a computation in f64, and f32 otherwise.
   DType state_dtype() const { return context_.state_dtype(); }
 
-  // Functions that read or write elements `range` of a unit. For parameters, `range` counts in the unit's flat buffer;
-  // for states, in the array of the given kind. `to` and `from` are in host memory and have any floating-point type.
-  // `to` may also have a rest type (dtype.h). It then gets the rest of each value: the part that the value loses when
-  // it is rounded to 16 bits.
+  // Functions that read or write elements `range` of a unit. ReadParameters counts `range` from the start of the unit's
+  // flat buffer. ReadState and WriteState count it from the start of the unit's array of the given kind. `to` and
+  // `from` are in host memory and have any floating-point type. `to` may also have a rest type (f16_rest or bf16_rest,
+  // dtype.h). The function then writes the rest of each value: the part that the value loses when it is rounded to 16
+  // bits.
   using ReadParameters = std::function<void(int64_t unit, ElemRange range, View to)>;
   using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
   using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
@@ -173,22 +178,25 @@ class Engine {
 
   // ---- work
 
-  // Runs one update. `window` contains this rank's micro-batches of the step. All ranks pass the same number of
+  // Runs one training step. `window` contains this rank's micro-batches of the step. All ranks pass the same number of
   // micro-batches. Computes the gradients of the loss, which is the mean over the valid targets in the windows of all
-  // ranks. Then clips the gradients and runs AdamW. The first update has number 1 (num_updates()). Backward multiplies
-  // the loss by `loss_scale`, which is 1 except in f16. If the loss or the gradients are NaN, infinite or too large on
-  // any rank (may_update()), no rank updates anything.
+  // ranks. Then clips the gradients and runs AdamW's update. Updates are numbered from 1: after the first update,
+  // num_updates() is 1. Backward multiplies the loss by `loss_scale`, which is 1 except in f16. All ranks use the same
+  // loss and the same gradient norm. If one of these is not finite, or the norm after clipping is too large
+  // (may_update()), no rank updates anything.
   StepResult train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale = 1);
   // Accumulates the gradients of loss_scale times the mean loss, without clipping and update.
   StepResult accumulate_gradients(std::span<const PackedBatch> window, double loss_scale = 1);
 
   // Returns the loss of this rank's batch, summed over its targets. The batch may be empty.
   LossSum evaluate(const PackedBatch& batch);
-  // Writes the logits [N, V] of every token to `host`, in options().dtype. For small inputs only.
+  // Writes the logits [N, V] of the batch's N tokens (V: vocabulary) to `host`, in options().dtype. For small inputs
+  // only.
   void logits(const PackedBatch& batch, void* host);
 
-  // Continues each of this rank's prompts until an end-of-text token or max_new_tokens. The result does not contain the
-  // end-of-text token. All prompts run together. No prompt may be empty.
+  // Continues each of this rank's prompts until it ends with an end-of-text token or has max_new_tokens new tokens.
+  // The result contains only the new tokens, without the end-of-text token. All prompts run together. No prompt may be
+  // empty.
   std::vector<std::vector<int32_t>> generate(std::span<const std::vector<int32_t>> prompts,
                                              const GenerationOptions& options);
 
@@ -231,9 +239,9 @@ class Engine {
   void load_from_rank_0(const ReadParameters& read);
   void parameters_changed();
   bool visible(const UnitArrays& arrays) const;
-  // Device memory for arrays that are transferred between steps. It comes from the stack, which is idle between steps.
-  // If the stack is too small or does not exist yet, the memory is allocated. It is valid until the object is
-  // destroyed.
+  // Device memory for arrays that are transferred between steps. The memory comes from the stack, which is idle between
+  // steps. If the stack is too small or does not exist yet, take() allocates separate memory. The memory is valid until
+  // the DeviceStaging is destroyed.
   class DeviceStaging {
    public:
     explicit DeviceStaging(Engine& engine);

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// This rank's groups of ranks.
+// The groups of ranks that this rank belongs to.
 class RankGroups {
  public:
   // Creates the groups of the plan. The plan must be for this world. Collective.
@@ -53,8 +53,8 @@ struct EngineContext {
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
   // The type of gradients accumulated over micro-batches.
   DType sum_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-  // The type of master parameters and moments. Masters that are wider than the computation are split in two arrays
-  // (UnitOptimizer::rest()).
+  // The type of master parameters and moments. If it is wider than the type of the computation, each master is split
+  // into two arrays (UnitOptimizer::rest()).
   DType state_dtype() const { return bf16_states ? DType::bf16 : sum_dtype(); }
   int64_t num_units() const { return model.num_units(); }
   // The outer units are the units that are not blocks: the root, and an untied head. Their sizes differ from the
@@ -63,8 +63,8 @@ struct EngineContext {
   size_t num_outer_units() const { return static_cast<size_t>(num_units() - model.num_blocks()); }
   bool is_outer(int64_t unit) const { return !model.is_block(unit); }
   size_t slot_of_outer(int64_t unit) const { return unit == 0 ? 0 : 1; }
-  // Returns the number of elements of a slot: as many as its outer unit has, or as the largest block has if the slot is
-  // for blocks. elems(unit) returns the number of elements of a unit.
+  // Returns the number of elements of a slot. The slot of an outer unit has the size of this unit. A slot for blocks
+  // has the size of the largest block. elems(unit) returns the number of elements of a unit.
   template <typename Elems>
   int64_t slot_elems(size_t slot, Elems&& elems) const {
     if (slot < num_outer_units()) return elems(slot == 0 ? 0 : model.head_unit());

@@ -6,8 +6,8 @@
 namespace tessera {
 
 // If elements have 32 or 16 bits, their sum of squares in f64 is finite if and only if every element is finite. If
-// masters are split, only master() can contain infinity or NaN, so rest() is not read. Frozen parameters do not change,
-// so they are not checked.
+// f32 masters are split into two arrays (UnitOptimizer::rest()), only master() can contain infinity or NaN, so rest()
+// is not read. Frozen parameters do not change, so they are not checked.
 double Engine::sum_of_squared_parameters(int64_t unit) {
   const ElemRange range = context_.cut(unit).own.clipped(context_.cut(unit).num_elems);
   if (range.size() <= 0 || counting()) return 0;

@@ -51,7 +51,8 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const int64_t channels = model_.config().kv_channels();
   const int64_t layer_bytes = num_rows * channels * static_cast<int64_t>(size_of(options_.dtype));
   const Buffer rows = context_.device.allocate(2 * L * layer_bytes, Category::kv_cache);
-  // The random numbers, 8 bytes each. Then starts, lengths, last rows and next ids, 4 bytes each.
+  // Arrays with one element per sequence: random numbers of 8 bytes, then starts, lengths, last rows and next ids of 4
+  // bytes each.
   const Buffer small = context_.device.allocate((4 * 4 + 8) * most_sequences, Category::kv_cache);
   const View small_view{small.data() + 8 * B, DType::i32, {4, B}}, draws_view{small.data(), DType::i64, {B}};
   const auto small_row = [&](int64_t row, int64_t count) {
@@ -70,7 +71,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const auto choose_next = [&](Frame& f, View x) {
     const View ids = small_row(3, x.shape[0]);
     const ParameterViews head =
-        parameters_.acquire(model_.head_unit());  // collective: a rank without rows calls it too
+        parameters_.acquire(model_.head_unit());  // collective: a rank without sequences calls it too
     if (ids.num_elems() > 0) {
       if (options.sampling) {
         for (size_t i = 0; i < running.size(); ++i) {
@@ -88,7 +89,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     parameters_.release(model_.head_unit());
   };
 
-  {  // Read the prompts. The last row of each one predicts its first new token.
+  {  // Read the prompts. The last row of a prompt predicts the first token after this prompt.
     const StackScope scope(*stack_);
     const PackedBatch packed = pack_prompts(prompts);
     const Batch batch = upload(packed, false);

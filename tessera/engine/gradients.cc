@@ -14,8 +14,9 @@ static std::vector<int64_t> accumulated_elems(const EngineContext& context) {
   return elems;
 }
 
-// The type in which gradients of `dtype` are reduced, if this is a 16-bit type other than `dtype`. Otherwise empty:
-// they are reduced in `dtype`, because gradients are never converted to a wider type.
+// Gradients of `dtype` are reduced in reduce_dtype if this is a 16-bit type other than `dtype`. Returns this type then.
+// Otherwise returns nullopt: the gradients are reduced in `dtype`, because they are never converted to a wider type. A
+// single rank reduces nothing and always gets nullopt.
 static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
   const std::optional<DType> wanted = plan.options().reduce_dtype;
   return plan.alone() || !wanted || size_of(*wanted) != 2 || *wanted == dtype ? std::nullopt : wanted;
@@ -191,7 +192,7 @@ void UnitGradients::reduce_bucket(int64_t unit) {
 }
 
 // Before the step's last micro-batch, accumulators on the device get the gradients of a slot only when the slot is
-// taken again. The next forward thus overlaps the last reductions.
+// taken again. The reductions of these slots thus overlap the next forward.
 void UnitGradients::end_micro_batch() {
   if (!last_micro_batch_ && tier() == Tier::device) return;
   if (slots_.empty()) return;

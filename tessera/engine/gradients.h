@@ -38,8 +38,8 @@ class UnitGradients {
   // Call it when backward has added this micro-batch's gradients to the unit's gradients. Starts the reduction if it is
   // due. Collective.
   void reduce(int64_t unit);
-  // Moves the gradients of all slots to the accumulators. If these are on the device, it does so only after the step's
-  // last micro-batch.
+  // Moves the gradients of all slots to the accumulators. If the accumulators are on the device, does so only after the
+  // step's last micro-batch.
   void end_micro_batch();
 
   // Call it after the step's last micro-batch. Returns the event for elements [0, last) of range(unit). After this
@@ -54,7 +54,8 @@ class UnitGradients {
   DType dtype() const { return accumulators_.dtype(); }
   // The sums of elements [first, last), counted from the start of range(unit). Not for Tier::file: use load_sum().
   View sum(int64_t unit, int64_t first, int64_t last) const;
-  // Copies sums to `to` in host memory: as many as `to` has elements, from element `first` on. Works for every tier.
+  // Copies sums to `to` in host memory. Copies as many sums as `to` has elements. The first one is element `first`,
+  // counted from the start of range(unit). Works for every tier.
   void load_sum(int64_t unit, int64_t first, View to, Stream& stream) const;
   // Whether steps have one micro-batch. The next step then overwrites the sums only in its single backward, so the
   // optimizer may read them until then.
@@ -78,7 +79,7 @@ class UnitGradients {
     Buffer wire;        // [padded] in the type of the reduction; empty if the gradients have this type
     int64_t unit = -1;  // the unit whose gradients it holds
     bool reduced = false;
-    Event ready, free;  // after the reduction; after the slot's last reader
+    Event ready, free;  // ready: after the reduction; free: after the slot's last reader
   };
   // Buffers for pieces of gradients that move to accumulators outside the device. While the CPU adds one piece, the
   // next piece arrives.
@@ -117,7 +118,7 @@ class UnitGradients {
   const bool one_micro_batch_;
   const bool direct_;
   const DType backward_dtype_;       // type of the gradients that backward writes, in slots or accumulators
-  std::optional<DType> wire_dtype_;  // type of the slots' wires, if any
+  std::optional<DType> wire_dtype_;  // type of GradientSlot::wire; empty if the slots have no wire
   UnitArrays accumulators_;
   Buffer squares_;
   std::vector<GradientSlot> slots_;  // first for outer units, then for blocks; blocks take their slots in turn

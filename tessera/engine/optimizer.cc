@@ -73,7 +73,8 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
 // later units may still arrive. With one micro-batch, the device adds up the squares, whatever the tier of the
 // gradients. The result therefore has the same bits with every tier.
 double UnitOptimizer::sum_of_squares() {
-  // For replicated gradients, each rank counts its own part, as with sharded gradients. This gives the same bits.
+  // If every rank has all gradients, each rank still counts only its own part. The sum then has the same bits as with
+  // sharded gradients.
   const auto counted = [&](int64_t unit) {
     const ElemRange all = range(unit), own = context_.cut(unit).own;
     return context_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
@@ -192,9 +193,9 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
   timed_ = host.record();
 }
 
-// Whether some moments can be written late. This needs kernels with a split AdamW, moments in host memory, gradients in
-// memory, and one backward per step. With several micro-batches, the first backward of the next step would wait for all
-// late moments. The time until then is too short to write them.
+// Whether some moments can be written late. This needs kernels that can write parameters and moments separately,
+// moments in host memory, gradients that are not in a file, and one micro-batch per step. With several micro-batches,
+// the first backward of the next step would wait for all late moments. Its forward is too short to write them.
 bool UnitOptimizer::may_be_late() const {
   return context_.host_ops->can_split_adamw() && m_.tier() == Tier::host && gradients_.tier() != Tier::file &&
          gradients_.one_micro_batch();

@@ -24,8 +24,10 @@ class UnitOptimizer {
   void update(const AdamWOptions& options, uint64_t seed, int64_t number, double learning_rate, double gradient_scale);
 
   // The arrays of the part that this rank updates, which is range(unit) of each unit. In master(), this part begins at
-  // element first_master_elem(); in the other arrays, at element 0. master() has the type of the computation. If this
-  // type has 16 bits, rest() holds what the f32 master has beyond the 16-bit value. With bf16 states, there is no rest.
+  // element first_master_elem(); in rest(), moment1() and moment2(), at element 0. master() has the type of the
+  // computation. If this type has 16 bits and the masters are f32, each master is split into two arrays: master() holds
+  // its 16-bit value, and rest() holds the part of the f32 that the 16-bit value does not hold (dtype.h). In all other
+  // cases, also with bf16 states, rest() is empty.
   ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
   const UnitArrays& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
@@ -65,13 +67,13 @@ class UnitOptimizer {
   UnitParameters& parameters_;
   UnitGradients& gradients_;
   UnitArrays own_master_;  // empty if the kept parameters are the masters
-  UnitArrays rest_;        // empty unless the states are wider than the computation
+  UnitArrays rest_;        // the part of f32 masters that the 16-bit parameters do not hold; otherwise empty
   UnitArrays m_, v_;
   std::vector<int64_t> first_elems_;         // index of each unit's first trainable element in the model
   std::vector<PieceBuffers> piece_buffers_;  // for offloaded states
   PieceBuffers leaving_;                     // for new parameters on their way from the device to another tier
-  std::optional<LateMoments>
-      late_moments_;  // set if measured times choose the number of blocks; the host stream uses it until event timed_
+  // Set if measured times choose the number of blocks with late moments. The host stream uses it until event timed_.
+  std::optional<LateMoments> late_moments_;
   Event timed_;
   Buffer sum_;  // [1] f64
 };

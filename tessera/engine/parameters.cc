@@ -82,8 +82,8 @@ UnitParameters::ParameterSlot* UnitParameters::slot_holding(int64_t unit) {
   return nullptr;
 }
 
-// Returns a slot for the unit, or null if no slot is free. A block takes an empty slot, or the slot that was released
-// first.
+// Returns a slot for the unit, or null if no slot is free. A block takes an empty slot. If there is none, it takes
+// the slot whose release is the longest time ago.
 UnitParameters::ParameterSlot* UnitParameters::take_slot(int64_t unit) {
   if (context_.is_outer(unit)) return &slots_[context_.slot_of_outer(unit)];
   ParameterSlot* best = nullptr;

@@ -9,10 +9,10 @@ namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates the kept parts. If the parts of outer units are kept in their slots (buffers for complete units),
-  // allocates these slots too. The context must outlive this object.
+  // Allocates the parts that this rank keeps. A slot is a buffer for a complete unit. If the kept part of an outer unit
+  // (engine_context.h) is inside the unit's slot, also allocates this slot. The context must outlive this object.
   explicit UnitParameters(EngineContext& context);
-  // Allocates the other slots for gathered units.
+  // Allocates the slots that the constructor has not allocated.
   void prepare();
 
   // ---- complete units, for the compute stream
@@ -34,7 +34,8 @@ class UnitParameters {
   UnitArrays& kept() { return kept_; }
   // The frozen parameters, in separate arrays. Empty if no parameter is frozen.
   const UnitArrays& frozen() const { return frozen_; }
-  // The elements that this rank keeps of a unit's trainable or frozen part: its shard, or all elements with padding.
+  // The elements that this rank keeps of a unit's trainable or frozen part: the rank's shard, or all elements and
+  // the padding.
   ElemRange kept_range(int64_t unit) const { return kept_range(context_.cut(unit)); }
   ElemRange kept_frozen_range(int64_t unit) const { return kept_range(context_.frozen_cut(unit)); }
   // Announces that the work before `event` updates this rank's own part of a unit. Gathered copies become out of date.
@@ -64,10 +65,10 @@ class UnitParameters {
   EngineContext& context_;
   UnitArrays kept_, frozen_;
   bool direct_ = true;                  // complete units are kept on the device, so slots are not needed
-  std::vector<char> stale_;             // [units] if direct_: other ranks have updated their parts
+  std::vector<char> stale_;             // [units] if direct_: other ranks' updated parts are not gathered yet
   std::vector<Event> updated_, ready_;  // [units]
   std::vector<ParameterSlot> slots_;    // for outer units, then for blocks
-  Buffer staging_;                      // for Tier::file
+  Buffer staging_;                      // for a piece between a file and a slot
   Event staging_free_;
   uint64_t clock_ = 0;
 };

@@ -54,8 +54,8 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   const int64_t flops_before = engine.ops().flops();
   const Sent one = sent_by(1);
   plan.micro_batch_flops = engine.ops().flops() - flops_before;
-  // A step of two micro-batches needs as much memory as a step of more. Each further micro-batch sends as many bytes as
-  // the second.
+  // A step of two micro-batches needs as much memory as a step of more than two. The third micro-batch and all later
+  // ones each send as many bytes as the second.
   const Sent two = work.micro_batches > 1 ? sent_by(2) : one;
   const auto of_step = [&](int64_t first, int64_t next) {
     int64_t more = 0, all = 0;

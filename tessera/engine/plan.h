@@ -25,7 +25,7 @@ struct Plan {
 
   int64_t file_bytes = 0;  // of arrays offloaded to files
 
-  std::array<int64_t, kNumPhases> head_bytes{};  // the head's peak bytes among the activations, by phase
+  std::array<int64_t, kNumPhases> head_bytes{};  // peak bytes of the head on the activation stack, by phase
 
   int64_t num_parameters = 0, num_trainable_parameters = 0;
   int64_t micro_batch_flops = 0;             // forward and backward; attention: see BatchBounds::mean_length

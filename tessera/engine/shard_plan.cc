@@ -72,7 +72,8 @@ UnitShards ShardPlan::cut(int64_t num_elems) const {
 }
 
 ElemRange ShardPlan::saved(const UnitShards& unit) const {
-  // The replicas of a shard divide it among themselves. Without shards, all ranks divide the complete unit.
+  // The ranks that hold the same shard each write a part of it. Without shards, each rank writes a part of the complete
+  // unit.
   const ElemRange held = updated(unit).clipped(unit.num_elems);
   const int64_t parts = row_.shard_optimizer ? num_replicas() : world_size_;
   const int64_t part = row_.shard_optimizer ? replica() : world_rank_;

@@ -19,14 +19,14 @@ namespace tessera {
 
 enum class ShardingStrategy { no_shard, zero1, zero2, shard_grad_op, full_shard, hybrid_shard, hybrid_shard_zero2 };
 
-// What a rank of a shard group keeps, and when. One table for ZeRO and FSDP (terms: docs/strategies.md).
+// What a rank of a shard group keeps, and when. One table for ZeRO and FSDP (terms: docs/strategies.md). If a field
+// shard_… is true, the rank keeps only its own shard of the named arrays. Otherwise it keeps all their elements.
 struct StrategyRow {
   ShardingStrategy strategy;
   const char* name;
-  bool shard_optimizer;     // AdamW's states and master parameters: only the rank's shard
-  bool shard_gradients;     // reduced gradients: only the rank's shard
-  bool shard_parameters;    // parameters that no computation uses now: only the rank's shard; if false, always complete
-                            // units
+  bool shard_optimizer;     // AdamW's states and master parameters
+  bool shard_gradients;     // gradients after their reduction
+  bool shard_parameters;    // parameters while no computation uses them
   bool free_after_forward;  // free a block's gathered parameters after its forward and gather them again for its
                             // backward
   bool within_nodes;        // the shard group is only a part of the world; every group holds a copy of the arrays
@@ -47,12 +47,14 @@ struct Offload {
   bool operator==(const Offload&) const = default;
 };
 
-enum class GradientSync { automatic, micro, step };  // micro: reduce in every micro-batch; step: only in the last
+// micro: reduce gradients in every micro-batch. step: reduce them only in the last micro-batch of a step. automatic:
+// micro if the strategy shards gradients or the gradients are offloaded, otherwise step.
+enum class GradientSync { automatic, micro, step };
 enum class BackwardPrefetch { pre, post, none };  // gather the next unit before (pre) or after (post) a unit's backward
 
 struct ShardOptions {
   ShardingStrategy strategy = ShardingStrategy::no_shard;
-  int shard_group_size = 0;  // for strategies within nodes; 0: the ranks of a node
+  int shard_group_size = 0;  // for strategies within nodes; 0: as many ranks as a node has
   Offload offload;
   std::string file_folder;  // for Tier::file
   GradientSync gradient_sync = GradientSync::automatic;
@@ -68,7 +70,7 @@ struct ShardOptions {
   // if that is possible. Unset: with a GPU, measured times choose the number; otherwise no block.
   std::optional<int64_t> late_blocks;
   std::optional<DType> reduce_dtype;  // type in which gradients are reduced; unset: their own type
-  bool sync_module_states = false;    // only rank 0 reads the initial parameters
+  bool sync_module_states = false;    // only rank 0 reads the initial parameters, and broadcasts them
 };
 
 // The type of one micro-batch's gradients after backward, for a computation in `dtype`. It is `dtype`, except when

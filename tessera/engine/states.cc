@@ -10,8 +10,8 @@ static constexpr const char* kStatesSubject = "initial parameters";
 static constexpr int64_t kPiecesOfPart = 8;
 
 // Visits the arrays that hold parameters: the kept parameters (trainable and frozen), the masters if they are separate,
-// and the rests if the masters are split (UnitOptimizer::rest()). Calls visit(arrays, unit, range, first): elements
-// `range` of the unit begin at element `first` of its array.
+// and the part of f32 masters that 16-bit parameters do not hold (UnitOptimizer::rest()). Calls visit(arrays, unit,
+// range, first): elements `range` of the unit begin at element `first` of its array.
 template <typename Visit>
 static void for_each_parameter_array(const EngineContext& context, UnitParameters& parameters,
                                      const UnitOptimizer* optimizer, Visit&& visit) {
@@ -69,7 +69,8 @@ void Engine::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range,
   }
 }
 
-// The reverse of load_array, in larger parts.
+// The reverse of load_array: passes elements to `write`. If they pass through a host buffer, they do so in parts of
+// kPiecesOfPart pieces.
 void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write) {
   if (range.size() <= 0) return;
   if (visible(arrays)) {
@@ -142,7 +143,7 @@ void Engine::save_range(int64_t unit, ElemRange range, const Write& write) {
     const ElemRange part{at, std::min(at + most, range.end)};
     const View masters = buffer.view({part.size()}, DType::f32);
     join_masters(unit, first + at - range.begin, masters);
-    if (counting()) return;  // the first part is the largest
+    if (counting()) return;  // no later part needs more memory than the first
     write(part, masters);
   }
 }

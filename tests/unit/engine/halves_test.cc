@@ -42,8 +42,8 @@ TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
   }
 }
 
-// If a step has one micro-batch and the options request no other type, gradients have 16 bits. Every gradient of a
-// block is the f32 gradient, rounded once. The embedding's gradient is the sum of two parts, one from the head and one
+// If a step has one micro-batch and reduce_dtype is not set, gradients have 16 bits. Every gradient of a block is the
+// f32 gradient, rounded once. The embedding's gradient is the sum of two parts, one from the head and one
 // from the first layer. Each part is rounded.
 TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
   for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {

@@ -31,7 +31,7 @@ TEST(LateMoments, UseMostOfTheTimeBetweenUpdates) {
   EXPECT_EQ(run.step(0.47), 1);
   EXPECT_EQ(run.step(0.47), 4);
   EXPECT_EQ(run.step(60), 4);    // an evaluation of 60 s follows this update
-  EXPECT_EQ(run.step(0.36), 4);  // the window is the shorter of the last two, so not the evaluation's
+  EXPECT_EQ(run.step(0.36), 4);  // the last two windows are 0.47 s and 60 s; the shorter one counts
   EXPECT_EQ(run.step(0.36), 3);
   EXPECT_EQ(run.step(0.05), 3);
   EXPECT_EQ(run.step(0.05), 2);  // writing three blocks took 0.3 s

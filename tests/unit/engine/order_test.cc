@@ -99,7 +99,8 @@ class ComputeStream final : public Stream {
   Journal& journal_;
 };
 
-// A CPU device with late streams. The streams get `letters` in the order of their creation.
+// A CPU device whose streams are LateStream, except the compute stream. Each new stream gets the next letter of
+// `letters`.
 class LateDevice final : public CpuDevice {
  public:
   LateDevice(ThreadPool& pool, Journal& journal, std::string letters)

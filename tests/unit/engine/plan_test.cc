@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-// The planned peaks equal the peaks of the ledgers, to the byte, in every category and phase.
+// The planned peaks equal the peaks that the ledgers of an engine on the CPU measure. They are equal to the byte, in
+// every category and phase.
 TEST(Plan, EqualsTheLedger) {
   for (const auto& [architecture, dtype, checkpointed_blocks, tied_head] :
        {std::tuple{"bloom", DType::f32, int64_t{0}, true}, std::tuple{"bloom", DType::f32, kAllBlocks, true},
@@ -212,8 +213,9 @@ TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
   check_slots(untied(small_config("bloom", 0)));
 }
 
-// In a training step, the head keeps the gradients of its M rows (d_rows) on the activation stack. For each chunk, it
-// also keeps the rows, the normalised rows, their statistics and the logits. Here one chunk contains all rows.
+// In a training step, the head has one row for each of the M tokens with a target. It keeps the gradients of these rows
+// (d_rows) on the activation stack. For each chunk, it also keeps the rows, the normalised rows, their statistics and
+// the logits. Here one chunk contains all rows.
 TEST(Plan, ReportsTheHeadsShare) {
   const ModelConfig config = small_config("bloom", 0);
   const int64_t M = 10, C = config.hidden_size, V = config.vocab_size;
