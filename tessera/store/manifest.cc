@@ -85,8 +85,8 @@ std::string fault_of(const ManifestArray& array, int world_size) {
   int64_t reached = 0;
   for (const ArrayPiece& piece : array.pieces) {
     if (piece.rank < 0 || piece.rank >= world_size) {
-      return fmt::format("array \"{}\" has a piece of rank {}, but the world has {} ranks", printable(array.name),
-                         piece.rank, world_size);
+      return fmt::format("array \"{}\" has a piece of rank {}, but the ranks are 0 to {}", printable(array.name),
+                         piece.rank, world_size - 1);
     }
     if (piece.begin != reached || piece.end <= piece.begin) {
       return fmt::format("array \"{}\": rank {} holds elements {} to {}, but element {} must come next",

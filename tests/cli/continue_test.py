@@ -68,7 +68,8 @@ class Longer(Continued):
         before = self.contents("out")
         for steps in "4", "8":
             self.fails(USAGE, "out: holds the results of an earlier run, and it left no checkpoint to continue from. Choose "
-                       "another --output-dir, or give --overwrite to replace them. --model out with another", "train", *RUN,
+                       "another --output-dir, or give --overwrite to replace the results. To train the model of "
+                       "the earlier run further, give --model out and another --output-dir", "train", *RUN,
                        "--output-dir", "out", "--max-steps", steps)
         self.assertEqual(self.contents("out"), before)
 

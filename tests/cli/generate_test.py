@@ -77,7 +77,7 @@ class Draws(GenerateTest):
             (["--temperature", "0", "--top-p", "0.5"], "--top-p: contradicts temperature 0 (--temperature)"),
             (["--temperature", "0", "--do-sample"], "--do-sample: contradicts temperature 0 (--temperature)"),
             (["--no-do-sample", "--temperature", "0.5"],
-             "--temperature: draws tokens at random, which contradicts do_sample false (--do-sample). Give only one"),
+             "--temperature: draws tokens at random, which contradicts do_sample false (--do-sample). Leave out one"),
             (["--no-do-sample", "--top-k", "5"], "--top-k: draws tokens at random, which contradicts do_sample false"),
             (["--temperature", "-1"], "--temperature: must be at least 0"),
             (["--temperature", "nan"], "--temperature: "),

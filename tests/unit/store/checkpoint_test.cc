@@ -133,7 +133,7 @@ TEST(Manifest, InvalidContentIsAnError) {
   };
   EXPECT_EQ(pieces({{1, 0, 4}, {0, 4, 6}}), "");
   EXPECT_THAT(message({3, 1, {{"../secret", {{0, 1, 2}}}}, {}}), HasSubstr("outside the checkpoint"));
-  EXPECT_THAT(pieces({{0, 0, 4}, {2, 4, 6}}), HasSubstr("a piece of rank 2 of 2"));
+  EXPECT_THAT(pieces({{0, 0, 4}, {2, 4, 6}}), HasSubstr("a piece of rank 2, but the ranks are 0 to 1"));
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 5, 6}}), HasSubstr("rank 1 holds elements 5 to 6, but element 4 must"));
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 3, 6}}), HasSubstr("rank 1 holds elements 3 to 6, but element 4 must"));
   EXPECT_THAT(pieces({{0, 0, 4}}), HasSubstr("4 of its 6 elements are present"));
