@@ -61,7 +61,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
   TESSERA_ASSERT(!options_.bf16_states || options_.dtype == DType::bf16);
   const int64_t wanted = options_.checkpointed_blocks, L = model_.num_blocks();
   if (wanted != kAllBlocks && wanted > L) {
-    throw UsageError("--activation-checkpointing", fmt::format("{} blocks, but the model has {}", wanted, L),
+    throw UsageError("--activation-checkpointing", fmt::format("{} blocks, but the model has only {}", wanted, L),
                      fmt::format("Give at most {}, or \"block\" for all blocks", L));
   }
 }
@@ -100,7 +100,7 @@ static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
                      fmt::format("a micro-batch may have {} sequences with {} tokens in total, but the maximum is {} "
                                  "sequences and {} tokens",
                                  bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, most_tokens),
-                     "Give a smaller value");
+                     "Use smaller micro-batches");
   };
   check(work.training, "--batch-size or --batch-tokens");
   check(work.evaluation, "--eval-batch-size");

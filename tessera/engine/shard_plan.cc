@@ -46,14 +46,14 @@ ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int r
     group_size_ = options_.shard_group_size > 0 ? options_.shard_group_size : ranks_per_node;
     if (world_size % group_size_ != 0) {
       throw UsageError("--shard-group-size",
-                       fmt::format("{} ranks do not divide into groups of {}", world_size, group_size_),
-                       "Take a divisor of the number of ranks");
+                       fmt::format("{} ranks cannot be divided into groups of {}", world_size, group_size_),
+                       "Give a divisor of the number of ranks");
     }
   }
   if (options_.offload.gradients != Tier::device && options_.gradient_sync == GradientSync::step) {
     throw UsageError(
         "--grad-sync",
-        "\"step\" keeps complete gradients on the device during a step, but --offload moves them off the device",
+        "\"step\" keeps the gradients of a step on the device, but --offload moves them to the host or to a file",
         "Remove --grad-sync, or remove the gradients from --offload");
   }
   const bool leave = options_.gradient_sync == GradientSync::automatic ? row_.shard_gradients

@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 [[noreturn]] void fail(const std::string& folder, const char* action) {
-  throw RunError(folder, fmt::format("offloaded arrays cannot be {}: {}", action, std::strerror(errno)),
+  throw RunError(folder, fmt::format("the file of offloaded arrays cannot be {}: {}", action, std::strerror(errno)),
                  "Set --offload-dir to a folder on a disk with free space");
 }
 

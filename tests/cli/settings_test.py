@@ -95,7 +95,7 @@ class Flags(CliTest):
         for wrong in ["-1", "2.5", "blocks", ""]:
             self.fails(2, f'--activation-checkpointing: must be none, block or a number of blocks, got "{wrong}"', "config",
                        f"--activation-checkpointing={wrong}")
-        self.fails(2, '--activation-checkpointing: 25 blocks, but the model has 24. Give at most 24, or "block"', "plan", "--model",
+        self.fails(2, '--activation-checkpointing: 25 blocks, but the model has only 24. Give at most 24, or "block"', "plan", "--model",
                    "bloom-560m", "--activation-checkpointing", "25")
 
     def test_optimizer_states(self):
