@@ -70,9 +70,9 @@ struct VersionRow {
   const char* meaning;
 };
 constexpr VersionRow kVersions[] = {
-    {"program", "the program", true, "Training refuses different builds. Start the same build on every node"},
+    {"program", "the program", true, "Other commands refuse different builds. Start the same build on every node"},
     {"program_checksum", "the program's file", true,
-     "Training refuses different builds. Start the same build on every node"},
+     "Other commands refuse different builds. Start the same build on every node"},
     {"mpi", "the MPI library", false, "Ranks may not find each other. Load the same MPI on every node"},
     {"nccl", "NCCL", false, "NCCL needs the same version on all ranks"},
     {"driver", "the GPU driver", false, "Performance and results may differ between the nodes"},

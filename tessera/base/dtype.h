@@ -139,10 +139,11 @@ inline uint16_t f32_to_f16(float value) {
 // f16 to the f16 with the next greater magnitude. f32_of_f16() adds the f16 and rest · unit.
 // The rest is limited to ±(2^15 − 1). The joined f32 therefore rounds to the same f16, and splitting it again gives the
 // same f16 and the same rest.
-// If the magnitude is 2^-17 or more, the joined f32 equals the original. One exception: if the original is halfway
-// between two subnormal f16s, the joined f32 may be one ulp of f32 away. Smaller magnitudes are rounded to the nearest
-// multiple of 2^-40 or, if the rest is at its limit, to the next multiple.
-// If the f32 or its f16 is NaN or infinite, the rest is −(2^15 − 1) or 2^15 − 1.
+// If the magnitude is at least 2^-17 and the f16 is finite, the joined f32 equals the original. One exception: if the
+// original is halfway between two subnormal f16s, the joined f32 may be one ulp of f32 away. Magnitudes below 2^-17 are
+// rounded to the nearest multiple of 2^-40. If the rest is limited, they become the neighbouring multiple on the side
+// of the f16. If the f32 or its f16 is NaN or infinite, the rest is −(2^15 − 1) or 2^15 − 1. The joined f32 is then NaN
+// or infinite, too.
 namespace detail {
 constexpr uint32_t kLeastF16Exponent = 113u << 23, kF32Exponent = 0xffu << 23;
 inline uint32_t f16_rest_unit(float f16) {  // the bits of the unit as an f32

@@ -24,7 +24,8 @@ Failure current_failure() {
   } catch (const Error& error) {
     return {error.code(), error.what()};
   } catch (const std::bad_alloc&) {
-    return {ExitCode::kOutOfMemory, "out of host memory. Use fewer ranks or smaller batches"};
+    return {ExitCode::kOutOfMemory,
+            "out of host memory. Free memory on this machine, or use fewer ranks per machine or smaller batches"};
   } catch (const std::exception& error) {
     return {ExitCode::kRunFailed, error.what()};
   } catch (...) {

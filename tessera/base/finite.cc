@@ -8,8 +8,8 @@ namespace tessera {
 
 namespace {
 
-// Elements per block. A vectorized loop tests all elements of a block. If it finds something, a second loop searches
-// the block element by element.
+// Elements per block. A vectorized loop tests whether a block contains an element to report. Only then does a second
+// loop search the block element by element.
 constexpr int64_t kBlockElems = 4096;
 
 // The bits of the smallest f32 magnitude that becomes infinite when rounded to `as`.

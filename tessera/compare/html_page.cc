@@ -31,7 +31,8 @@ std::string problems_section(const std::vector<std::string>& problems) {
   if (problems.empty()) return "";
   std::string items;
   for (const std::string& problem : problems) items += "<li>" + html_escaped(problem) + "</li>";
-  return "<section class=\"problems\" id=\"problems\"><h2>Problems of the runs</h2><ul>" + items + "</ul></section>\n";
+  return "<section class=\"problems\" id=\"problems\"><h2>Problems while reading the runs</h2><ul>" + items +
+         "</ul></section>\n";
 }
 
 std::string navigation(const std::vector<std::pair<std::string, std::string>>& sections) {

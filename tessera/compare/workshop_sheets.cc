@@ -10,8 +10,8 @@ namespace tessera {
 
 namespace {
 
-// The runs of an experiment that fill a cell, and notes. If not all runs of the experiment are equal, the first group
-// of equal runs fills the cell, and a note names the other runs.
+// The runs that fill the cells of one experiment, and notes about them. If the runs of the experiment have different
+// settings, the first group of runs with equal settings fills the cells, and a note names the other runs.
 struct Found {
   RunGroup group;
   std::vector<std::string> notes;
@@ -84,7 +84,7 @@ class Filler {
   Cell cell(const WorkshopFigure& figure, const Found& found) const {
     if (found.group.runs.empty()) return {.text = "-", .is_number = true};
     const RunGroup* baseline = baseline_.group.runs.empty() ? nullptr : &baseline_.group;
-    // In the table with this column, the work grows with the ranks.
+    // The figure weak_efficiency is for weak scaling: the work grows with the number of ranks.
     const bool weak = figure.figure == "weak_efficiency";
     const Figure* known = find_figure(weak ? "efficiency" : figure.figure);
     Cell cell = cell_of({known, known ? "" : figure.figure}, found.group, baseline, weak ? Scaling::weak : scaling_);

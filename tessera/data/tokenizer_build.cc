@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// Whether words may be cut before every "▁" that follows another character. This is possible if neither merges nor
-// unknown characters cross such a place. Without a pre-tokenizer, a complete text would be one word. The cuts make
-// short words, which the cache can find again.
+// Whether words may be cut before every "▁" whose previous character is not "▁". This needs three conditions: no merge
+// joins characters across such a place, "▁" is in the vocabulary, and the unknown token does not end with "▁". Without
+// a pre-tokenizer, a complete text would be one word. The cuts make short words, which the cache can find again.
 static bool can_cut_at_metaspace(const TokenizerJson& json, const BpeAlphabet& alphabet) {
   if (json.byte_level || json.ignore_merges) return false;
   if (!alphabet.characters.find(code_point_at(kMetaspace, 0).code)) return false;

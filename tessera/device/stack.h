@@ -56,7 +56,8 @@ class StackScope {
 };
 
 // A StackScope with a separate peak: the most bytes on the stack above its start. The stack keeps the highest of these
-// peaks for take_measured_peak_bytes(). The model's head uses it. A MeasuredScope must not contain another one.
+// peaks for take_measured_peak_bytes(). The model's head uses a MeasuredScope. Such a scope must not contain another
+// one.
 class MeasuredScope {
  public:
   explicit MeasuredScope(Stack& stack) : scope_(stack), stack_(stack) {

@@ -40,8 +40,9 @@ class StreamGraph {
 
 // One queue of work of a device. On every stream except compute streams, calls that put work on the stream return
 // immediately. If their work throws, the stream fails: later work on it is skipped, and every waiting caller gets the
-// exception. On the compute stream of a CPU, the calling thread does the work. On the compute stream of a GPU, the
-// calling thread waits for events of host streams and runs host code. If work throws on a compute stream, the call
+// exception. On the compute stream of a CPU, the calling thread does the work. On the compute stream of a GPU, kernels
+// and copies run asynchronously. The calling thread runs host code itself, and itself waits for events of host streams
+// and for events that another stream's thread has not recorded yet. If work throws on a compute stream, the call
 // throws. Only one thread may put work on a stream.
 class Stream {
  public:

@@ -16,7 +16,7 @@ inline constexpr int64_t kAllBlocks = std::numeric_limits<int64_t>::max();
 
 struct CheckpointedBlocks {
   int64_t first;  // the first block with a backward
-  int64_t count;  // the N above; may exceed the number of blocks with a backward: then all of them
+  int64_t count;  // the N above; if fewer blocks have a backward, all of these blocks are checkpointed
 
   bool contains(int64_t block) const { return block >= first && block - first < count; }
 };

@@ -97,10 +97,10 @@ static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
     const bool fits = bounds.num_tokens <= most_tokens && bounds.num_sequences <= kMaxBatchSequences;
     if (fits) return;
     throw UsageError(flag,
-                     fmt::format("a micro-batch may have {} sequences with {} tokens in total, but the maximum is {} "
+                     fmt::format("a batch can have up to {} sequences with {} tokens in total, but the maximum is {} "
                                  "sequences and {} tokens",
                                  bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, most_tokens),
-                     "Use smaller micro-batches");
+                     "Use smaller batches");
   };
   check(work.training, "--batch-size or --batch-tokens");
   check(work.evaluation, "--eval-batch-size");

@@ -39,7 +39,7 @@ struct EngineContext {
   Device& device;
   Device& host;  // memory of the host tier, with its own ledger even if the device is the CPU
   Kernels& ops;
-  Kernels* host_ops;  // for host memory; null if nothing is offloaded and the device cannot access host memory
+  Kernels* host_ops;  // for host memory; null if nothing is offloaded and the host cannot access the device's memory
   RankGroups ranks;
   ShardPlan plan;
   const Model& model;

@@ -22,8 +22,9 @@ class LateMoments {
   explicit LateMoments(std::vector<int64_t> elems) : elems_(std::move(elems)) {}
 
   // Starts an update and returns the number of blocks that it defers. The first update defers no block, and the second
-  // defers one. A later update defers as many blocks as the host can write in kShare of a window at the last measured
-  // rate, but at least one. The window is the shorter of the last two times from update_ended() to begin().
+  // defers one. A later update defers the blocks whose moments the host can write, at the last measured rate, in the
+  // fraction kShare of a window. It defers at least one block. The window is the shorter of the last two times from
+  // update_ended() to begin().
   int64_t begin(double now);
   // Call it when the immediate part of the update is done.
   void update_ended(double now) { ended_ = now; }

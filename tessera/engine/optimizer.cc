@@ -195,9 +195,10 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
 
 // Whether some moments can be written late. This needs kernels that can write parameters and moments separately,
 // moments in host memory, gradients that are not in a file, and one micro-batch per step. With several micro-batches,
-// the first backward of the next step would wait for all late moments. Its forward is too short to write them.
+// the first backward of the next step would wait for all late moments. The forward before this backward is too short to
+// write them.
 bool UnitOptimizer::may_be_late() const {
-  return context_.host_ops->can_split_adamw() && m_.tier() == Tier::host && gradients_.tier() != Tier::file &&
+  return m_.tier() == Tier::host && context_.host_ops->can_split_adamw() && gradients_.tier() != Tier::file &&
          gradients_.one_micro_batch();
 }
 

@@ -67,7 +67,7 @@ class UnitOptimizer {
   UnitParameters& parameters_;
   UnitGradients& gradients_;
   UnitArrays own_master_;  // empty if the kept parameters are the masters
-  UnitArrays rest_;        // the part of f32 masters that the 16-bit parameters do not hold; otherwise empty
+  UnitArrays rest_;        // the part of f32 masters that 16-bit parameters do not hold; empty if masters are not split
   UnitArrays m_, v_;
   std::vector<int64_t> first_elems_;         // index of each unit's first trainable element in the model
   std::vector<PieceBuffers> piece_buffers_;  // for offloaded states

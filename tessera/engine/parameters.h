@@ -12,7 +12,7 @@ class UnitParameters {
   // Allocates the parts that this rank keeps. A slot is a buffer for a complete unit. If the kept part of an outer unit
   // (engine_context.h) is inside the unit's slot, also allocates this slot. The context must outlive this object.
   explicit UnitParameters(EngineContext& context);
-  // Allocates the slots that the constructor has not allocated.
+  // Allocates the slots that the constructor has not allocated, and the staging buffer if parameters are in a file.
   void prepare();
 
   // ---- complete units, for the compute stream

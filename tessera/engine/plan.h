@@ -38,8 +38,8 @@ struct PlannedRank {
   int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
   DeviceKind device = DeviceKind::cpu;
 };
-// Returns a function that estimates the work of all blocks on a sample of `length` tokens. The estimate's unit
-// is the work of one layer on one token, without attention.
+// Returns a function that estimates the work of all blocks on a sample of `length` tokens. The estimate counts in
+// multiples of the work of one block on one token, without the attention between tokens.
 std::function<int64_t(int64_t length)> cost_of_samples(const Model& model);
 
 // `beside`, if given, allocates the additional memory that a run holds on the engine's devices from its first save

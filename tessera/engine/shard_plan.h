@@ -20,7 +20,8 @@ namespace tessera {
 enum class ShardingStrategy { no_shard, zero1, zero2, shard_grad_op, full_shard, hybrid_shard, hybrid_shard_zero2 };
 
 // What a rank of a shard group keeps, and when. One table for ZeRO and FSDP (terms: docs/strategies.md). If a field
-// shard_… is true, the rank keeps only its own shard of the named arrays. Otherwise it keeps all their elements.
+// shard_… is true, the rank keeps only its own shard of the arrays that the field's comment names. Otherwise it keeps
+// all their elements.
 struct StrategyRow {
   ShardingStrategy strategy;
   const char* name;

@@ -74,7 +74,7 @@ struct AttentionShape {
   QkvLayout layout = QkvLayout::interleaved;
   View alibi_slopes;         // [H] f32 on the device, or empty for no position bias
   int64_t num_kv_heads = 0;  // K, divides H; 0: as many as num_heads
-  int64_t window = 0;        // most keys that a query sees, with its own position; 0: all up to its own position
+  int64_t window = 0;        // a query sees at most this many keys, its own included; 0: all up to its own
 
   int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
   int64_t channels() const { return num_heads * head_dim; }                // H·D: of the queries, and of the result
@@ -247,11 +247,11 @@ class Kernels {
   // ---- optimizer: AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW) on flat arrays of P elements
 
   // Moments are f32 (or f64). Gradients have any floating-point type. Parameters have the type of the moments. f32
-  // parameters may also be stored in two arrays: their f16 or bf16 values in `parameters`, and the bits that these
-  // values lose in `rest`. If only moments are written, the call does not access parameters, and they may be empty.
-  // GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for NaN.
-  // Moments and parameters may also be bf16, without a rest. The update computes in f32, and computes new parameters
-  // from new moments that are not yet rounded. Results are rounded stochastically when they are stored.
+  // parameters may also be stored in two arrays: `parameters` has their f16 or bf16 values, and `rest` has the part of
+  // each f32 that these values do not hold (base/dtype.h). If only moments are written, the call does not access
+  // parameters, and they may be empty. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for
+  // NaN. Moments and parameters may also be bf16, without a rest. The update computes in f32, and computes new
+  // parameters from new moments that are not yet rounded. Results are rounded stochastically when they are stored.
   virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
                      View v /*[P]*/, const AdamWStep& step) = 0;
   // Whether adamw() accepts every value of AdamWStep::writes.
@@ -280,9 +280,8 @@ class Kernels {
   int64_t flops_ = 0;
 };
 
-// Kernels for `device`, which must outlive the kernels. The CPU's kernels also hold scratch for each thread under
-// Category::workspace, which scratch_bytes() does not count. They emulate 16-bit types with f32
-// (ops/cpu/emulated_kernels.h).
+// Kernels for `device`, which must outlive the kernels. All kernels hold a fixed scratch under Category::workspace,
+// which scratch_bytes() does not count. The CPU's kernels emulate 16-bit types with f32 (ops/cpu/emulated_kernels.h).
 std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32 = false);
 
 }  // namespace tessera

@@ -16,8 +16,8 @@
 namespace tessera {
 
 inline constexpr double kDistanceUnit = 0x1p-26, kWeightUnit = 0x1p-42;
-// Distances are less than 32. Logits that are farther from the largest logit, and NaN, get the distance kNeverDrawn,
-// and no loop over the row counts them.
+// Distances are less than 32. Logits for which the distance would be 32 or more, and NaN, get kNeverDrawn instead.
+// Loops over the row skip them.
 inline constexpr uint32_t kLargestDistance = 0x7FFFFFFFu, kNeverDrawn = 0x80000000u;
 // The sum of this many weights fits into 63 bits.
 inline constexpr int64_t kMaxSampledVocabulary = int64_t{1} << 20;

@@ -107,12 +107,10 @@ std::string advice(const FitRequest& request) {
   if (const std::optional<Configuration> fit = find_nearest_fit(with_disk)) {
     const int64_t room = request.limits.disk_bytes;
     return fmt::format(
-        "Give an --offload-dir on a disk with {} of free space for each rank ({} has {}), and start the run with: {} # "
-        "needs "
-        "{} "
-        "per rank",
-        format_bytes(fit->plan.file_bytes), offload_folder(request.settings), room > 0 ? format_bytes(room) : "none",
-        command_to(request, *fit), memory_of(*fit));
+        "Give an --offload-dir on a disk with {} of free space for each rank ({} has {}), and start the "
+        "run with: {} # needs {} per rank",
+        format_bytes(fit->plan.file_bytes), offload_folder(request.settings),
+        room > 0 ? format_bytes(room) + " for each rank" : "none", command_to(request, *fit), memory_of(*fit));
   }
   const WorkBounds work = request.work_of(request.settings);
   const bool has_length = work.training.num_tokens + work.evaluation.num_tokens > 0;

@@ -131,7 +131,7 @@ constexpr Key kKeys[] = {
      "always saves a Hugging Face folder"},
     {"zero_optimization.stage3_gather_fp16_weights_on_model_save", Fate::ignored, "always saves a Hugging Face folder"},
     {"zero_optimization.zero_hpz_partition_size", Fate::refused,
-     "Remove it: Tessera keeps no second copy of the shards"},
+     "Remove it: Tessera does not shard the parameters a second time within a node"},
     {"zero_optimization.zero_quantized_weights", Fate::refused, "Remove it: Tessera does not quantize"},
     {"zero_optimization.zero_quantized_nontrainable_weights", Fate::refused, "Remove it: Tessera does not quantize"},
     {"zero_optimization.zero_quantized_gradients", Fate::refused, "Remove it: Tessera does not quantize"},

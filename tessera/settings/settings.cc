@@ -119,7 +119,7 @@ std::vector<Setting> optimization_settings() {
       integer("batch_size", &S::batch_size, brief(kOptimization, "samples per micro-batch and rank"), "SAMPLES", kCount,
               "Samples per micro-batch on each rank; 0: --batch-tokens decides", {"per_device_train_batch_size"}),
       integer("batch_tokens", &S::batch_tokens,
-              brief(kOptimization, "or: the maximum of tokens per micro-batch and rank"), "TOKENS",
+              brief(kOptimization, "or: maximum number of tokens per micro-batch and rank"), "TOKENS",
               {0, kMaxBatchTokens},
               "Fill a micro-batch with complete samples up to this number of tokens, instead of --batch-size; at least "
               "--max-length; 0: use --batch-size"),

@@ -63,7 +63,7 @@ std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*
   if (sign.empty()) return "";
   std::string note = fmt::format("No GPU is used, although {}: {}", sign, info.problem);
   if (!info.built || info.has_driver) return note;
-  return note + ". A container shows GPUs only if it is started with --nv (Apptainer) or --gpus all (Docker)";
+  return note + ". In a container, start it with --nv (Apptainer) or --gpus all (Docker)";
 }
 
 static std::unique_ptr<Device> make_gpu(const Settings& settings, int local_rank) {

@@ -202,7 +202,7 @@ class Doctor(CliTest):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out = done.stdout.decode()
         self.assertEqual(done.returncode, 1, out + done.stderr.decode())
-        self.assertRegex(out, r"problem: the program's file differs: \w+ on \S+ \(rank 0\); \w+ on \S+ \(rank 1\)\. Training refuses")
+        self.assertRegex(out, r"problem: the program's file differs: \w+ on \S+ \(rank 0\); \w+ on \S+ \(rank 1\)\. Other commands refuse")
 
     def test_one_rank_and_a_shared_folder(self):
         self.assertIn("shared\n", self.succeeds("doctor", "--shared", "."))

@@ -80,9 +80,9 @@ TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   }
 }
 
-// An f32 is stored as a 16-bit value and a rest: the part of the f32 that the 16-bit value loses. The GPU can also fill
-// an array of rests, draw its values or convert f32 values to it. Its rests have the same bits as the rests that the
-// host computes from the f32 values. join() gives the same f32 values on both devices.
+// An f32 is stored as a 16-bit value and a rest: the part of the f32 that the 16-bit value loses. The GPU can fill an
+// array of rests with a constant or with random numbers, or convert f32 values to rests. These rests have the same bits
+// as the rests that the host computes from the f32 values. join() gives the same f32 values on both devices.
 class RestTest : public TypedTest {};
 INSTANTIATE_TEST_SUITE_P(Types, RestTest, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& values) { return std::string(name_of(values.param)); });

@@ -46,7 +46,8 @@ int misbehave(const Invocation& invocation) {
   World& world = *invocation.world;
   const std::string action = invocation.settings().prompt;
   if (action == "stop-in-mpi" && world.rank() == world.size() - 1) {
-    world.communicator().barrier("groups to form");  // the other ranks then wait in MPI's own collectives
+    // The other ranks call this barrier in make_communicator(), and then wait for this rank in MPI's own collectives.
+    world.communicator().barrier("groups to form");
     raise(SIGSTOP);
   }
   if (action == "stop-at-end") {

@@ -58,7 +58,7 @@ int rank_of(MPI_Comm comm) {
   return rank;
 }
 
-// The node of each rank, numbered in the order of their first ranks.
+// For each rank, the number of its node. Nodes are numbered from 0, in the order of the lowest rank on each node.
 std::vector<int> find_nodes() {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
@@ -77,7 +77,8 @@ std::vector<int> find_nodes() {
   return nodes;
 }
 
-// Returns the board of the ranks of this node: the launcher's board, which this rank has already joined, or a new one.
+// Returns the board of the ranks of this node, joined by this rank: the launcher's board if there is one, otherwise a
+// new one.
 std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<StatusBoard> launchers) {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
@@ -96,7 +97,7 @@ std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<Stat
   return board;
 }
 
-// The cores that this process may use, as text.
+// The set of cores that this process may use: the bytes of its cpu_set_t.
 std::string allowed_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -169,7 +170,8 @@ class MpiWorld final : private MpiLibrary, public World {
     failing_.lock();  // never unlocked: if two threads fail, only the first one continues
     std::string text = names_a_rank(error) ? error : fmt::format("rank {}: {}", rank(), error);
     const bool is_consequence = code == ExitCode::kCommunication;
-    if (is_consequence && board_->is_waiting(rank())) {  // reads the board before other ranks continue
+    // The board is read before fail(): afterwards other ranks continue, and the board changes.
+    if (is_consequence && board_->is_waiting(rank())) {
       for (const auto& sentence : {board_->not_waiting(), board_->waiting()}) {
         if (!sentence.empty()) text += (text.ends_with('.') ? " " : ". ") + sentence;
       }

@@ -28,7 +28,7 @@ static const char* remedy_for(cudaError_t error) {
 }
 
 void cuda::fail(const char* call, cudaError_t error) {
-  cudaGetLastError();  // clears the error, which the next check would otherwise report again
+  cudaGetLastError();  // clears the error, if possible: the check after the next kernel launch would report it again
   if (error == cudaErrorMemoryAllocation) {
     throw OutOfMemoryError("GPU memory", fmt::format("{} failed: no memory is left", call), kNoMemoryRemedy);
   }
@@ -181,7 +181,7 @@ class PinnedHostDevice final : public CpuDevice {
       pinned_.insert(data);
       pinned_bytes_ += bytes;
     } else {
-      cudaGetLastError();  // clears the error, which the next check would otherwise report again
+      cudaGetLastError();  // as in cuda::fail()
     }
     return error;
   }
@@ -264,11 +264,10 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
                      "See `tessera doctor`, check nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu");
   }
   if (ordinal < 0 || ordinal >= count) {
-    throw UsageError(
-        "--device cuda",
-        fmt::format("rank {} of this machine needs a GPU of its own, but {}", ordinal,
-                    count == 1 ? "only one GPU is visible" : fmt::format("only {} GPUs are visible", count)),
-        "Start at most one rank per GPU on each machine, or add GPUs to CUDA_VISIBLE_DEVICES");
+    throw UsageError("--device cuda",
+                     fmt::format("GPU number {} (counted from 0) is needed, but {} usable", ordinal,
+                                 count == 1 ? "only one GPU is" : fmt::format("only {} GPUs are", count)),
+                     "See `tessera doctor`, and check nvidia-smi and CUDA_VISIBLE_DEVICES");
   }
   return std::make_unique<CudaDevice>(ordinal);
 }

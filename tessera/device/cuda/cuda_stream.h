@@ -8,9 +8,10 @@
 namespace tessera::cuda {
 
 // The caller, which puts work on the stream, normally passes this work to CUDA immediately. If the work must first wait
-// for the host (an event of a host thread, or host code), the stream's own thread takes over. It waits, runs the host
-// code and passes later work to CUDA, until no work is left in its queue. Threads and other streams can wait for an
-// event of this stream even if the stream's own thread has not recorded the event in CUDA yet.
+// for the host (an event of a host stream or of another stream's own thread, or host code), the stream's own thread
+// takes over. It waits, runs the host code and passes later work to CUDA, until no work is left in its queue. Threads
+// and other streams can wait for an event of this stream even if the stream's own thread has not recorded the event in
+// CUDA yet.
 class CudaStream final : public Stream {
  public:
   // in_caller: the stream has no thread. The caller waits and runs host code itself. The compute stream works this way,

@@ -19,7 +19,7 @@ struct GpuSample {
   std::optional<double> memory_bytes;          // in use on the card, by all processes: nvidia-smi's memory.used
   std::optional<double> memory_total_bytes;    // of the card
   std::optional<double> process_memory_bytes;  // of this process, including its CUDA context and code
-  std::optional<double> utilization_percent;   // share of the driver's last sampling period with a running kernel
+  std::optional<double> utilization_percent;   // share of the driver's last sampling period in which a kernel ran
   std::optional<double> power_w;
   std::optional<double> sm_clock_mhz;
 };

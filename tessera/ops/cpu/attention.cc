@@ -14,7 +14,7 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kLanes = 16;                 // elements of one or more full vectors, for f32 and for f64
+constexpr int64_t kLanes = 16;                 // a multiple of the elements of a vector, for f32 and for f64
 constexpr int64_t kQueries = 64;               // rows of a block of scores
 constexpr int64_t kKeys = 512;                 // columns of a block of scores, at most
 constexpr int64_t kGroup = 512;                // queries that share a packed block of keys
@@ -270,8 +270,8 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
     const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
     score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
     if (wanted != Gradients::of_queries) {
-      // This block of queries may be the first that sees some of the keys. In the first of the query heads that share
-      // these keys, the products overwrite the gradients of these keys. In all other cases, the products are added.
+      // This block of queries may be the first that sees some keys. The products overwrite the gradients of these keys
+      // if the query head is the first of its group. In all other cases, the products are added.
       const int64_t old_keys = at.first_of_group ? std::min(num_keys, q0 - k0) : num_keys;
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t from, int64_t to, Result how) {

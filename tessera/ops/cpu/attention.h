@@ -12,7 +12,7 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
                         const AttentionShape& shape, const Dropout& dropout, View d_qkv);
 
-// Attention for generation, without dropout. class Kernels describes the arguments.
+// Attention for generation, without dropout. For the arguments, see class Kernels.
 void store_keys_values(Team& team, View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,
                        View values);
 void attention_decode(Team& team, View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys,

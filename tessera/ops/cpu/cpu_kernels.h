@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// The scratch of each thread. The kernels hold it under Category::workspace for their lifetime.
+// Bytes of scratch per thread. The kernels hold this scratch under Category::workspace for their lifetime.
 inline constexpr int64_t kCpuScratchBytesPerThread = int64_t{4} << 20;
 
 // `device` must be a CPU device and outlive the kernels. The kernels run in the device's threads. Sets the BLAS library

@@ -14,8 +14,8 @@ namespace tessera::cpu {
 namespace {
 
 // Threads take ranges on demand, and each thread takes several ranges. With one range per thread, all threads would
-// wait for a thread that shares its core with other work. Ranges have a multiple of kRangeUnit elements, except
-// the last range: the hardware prefetches only within a page, so longer ranges are faster.
+// wait for a thread that shares its core with other work. Ranges, except the last, have a multiple of kRangeUnit
+// elements. Short ranges would be slow, because the hardware prefetches only within a page.
 constexpr int64_t kRangesPerThread = 8, kRangeUnit = 4096;
 
 // kBlock: elements that are prefetched, updated and stored together. kAhead: the prefetch distance, in elements. The

@@ -7,8 +7,8 @@
 namespace tessera::cpu {
 
 #if defined(__AVX512F__)
-// Without a continuation (null), does the same as multiply(). With a continuation, does the same as multiply_then().
-// Then c must be null and `result` must be Result::set.
+// Does the same as multiply() if `continuation` is null, and otherwise the same as multiply_then(). With a
+// continuation, `result` must be Result::set, and c and ldc are ignored.
 void packed_product(const Factors<float>& factors, Result result, float* c, int64_t ldc,
                     const Continuation<float>* continuation, float* scratch);
 

@@ -5,8 +5,9 @@
 
 namespace tessera::cuda {
 
-// GELU in its tanh form, with the formula of the BLOOM model in the library transformers: x·s, where s = (1 + tanh u)/2
-// = 1/(1 + e^(−2u)) and u = kGeluScale·x·(1 + kGeluCubic·x²). kGeluScale is √(2/π), rounded as in BLOOM.
+// GELU in its tanh form, with the formula of the BLOOM model in the library transformers: x·s, where
+//   s = (1 + tanh u)/2 = 1/(1 + e^(−2u)) and u = kGeluScale·x·(1 + kGeluCubic·x²).
+// kGeluScale is √(2/π), rounded as in BLOOM.
 inline constexpr double kGeluScale = 0.79788456, kGeluCubic = 0.044715;
 
 // Returns s. With kFast, the hardware's approximate exponential and division compute it. Their relative error is

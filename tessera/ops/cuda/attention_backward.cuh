@@ -1,7 +1,6 @@
 // Attention backward on tensor cores. One kernel computes gradients of queries: it sums them over blocks of keys. A
-// second kernel computes gradients of keys and values: it sums them over blocks of queries. The scores S are
-// therefore computed twice. In return, each gradient belongs to one thread block, so the order of all additions is
-// fixed.
+// second kernel computes gradients of keys and values: it sums them over blocks of queries. S and dP are therefore
+// computed twice. In return, each gradient belongs to one thread block, so the order of all additions is fixed.
 //   P = exp(S − log_sum_exp);  dP = d_o·vᵀ;  dS = P∘(dP − delta)/√D;  d_q = dS·k;  d_k = dSᵀ·q;  d_v = Pᵀ·d_o
 // delta = Σ d_o∘o over a head's elements, for each query. Dropout multiplies dP by its mask, and also the Pᵀ of d_v. It
 // does not change the P of dS. mma.cuh or wgmma.cuh computes the matrix products.
@@ -184,8 +183,8 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
 }
 
 // Works on Sᵀ and dPᵀ: rows are keys and columns are queries. In the products d_v and d_k, Pᵀ and dSᵀ can therefore be
-// left factors without a transpose. Several query heads may use the thread block's head of keys and values. The block
-// adds the gradients from these query heads, one head after the other.
+// left factors without a transpose. Adds the gradients from all query heads that share the head of keys and values, one
+// after the other.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     key_gradient_kernel(BackwardArrays<typename Products::Element> at, Heads heads, Mask mask) {

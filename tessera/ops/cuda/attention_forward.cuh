@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Products::publish_tiles();
     __syncthreads();  // the keys from k0 on have arrived, and all warps have finished with the previous keys
     if (k0 + kForwardKeys < end) load_keys(k0 + kForwardKeys, stage ^ 1);
-    // Skips keys that no query of this warp's product sees.
+    // Skips keys that come after all queries of this warp's product, and products without queries.
     if (together >= block.length || k0 >= together + 16 * Products::kWarpsTogether) continue;
     Accumulator<kForwardKeys> s;
     Products::multiply_transposed(s, q_tile, k_tiles + stage * kTile);

@@ -163,9 +163,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) query_gradient_kernel(Backward<
   store_head(result, A(1), head_dim, heads.query(at.d_qkv, row, head));
 }
 
-// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. One warp per key, 32 queries at a time, one query per lane. Several query heads
-// may use the same head of keys and values. The warp adds the gradients from these query heads, one head after the
-// other.
+// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. One warp per key, 32 queries at a time, one query per lane. Adds the gradients
+// from all query heads that share the head of keys and values, one after the other.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarps* kWarp) key_gradient_kernel(Backward<T> at, Heads heads, Mask mask) {
   using A = Acc<T>;

@@ -21,7 +21,7 @@ struct Scores {
 };
 
 // The state of the softmax in the two rows whose elements this thread holds. `maximum` is the row's maximum score so
-// far, times log₂e. `sum` is the sum of exp(score − maximum) over this thread's columns only.
+// far, times log₂e. `sum` is the sum of 2^(score·log₂e − maximum) over this thread's columns only.
 struct Softmax {
   float maximum[2], sum[2];
 };

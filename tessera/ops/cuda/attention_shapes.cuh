@@ -74,7 +74,8 @@ struct RowBlock {
 
 // Each sequence is divided into blocks of `rows` rows. The blocks of all sequences are numbered together, from 0. Finds
 // block `number`. All lanes of a warp must call it. `starts` is in device memory, so the host does not know the number
-// of blocks. A launch has thread blocks for the maximum, num_blocks(). `found` is false for the excess thread blocks.
+// of blocks. A launch has num_blocks() thread blocks, which are always enough. `found` is false for the excess thread
+// blocks.
 __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int before = 0;
@@ -128,7 +129,8 @@ __device__ inline RowBlock find_longest_block(const int32_t* starts, int num_seq
   return {0, 0, 0, false};
 }
 
-// Returns the maximum number of blocks of `rows` rows if num_sequences sequences have num_rows rows together.
+// Returns an upper bound for the number of blocks of `rows` rows, if num_sequences sequences have num_rows rows
+// together.
 inline unsigned num_blocks(int64_t num_rows, int rows, int64_t num_sequences) {
   return static_cast<unsigned>(num_rows / rows + num_sequences);
 }

@@ -83,8 +83,8 @@ struct Registers {
   __device__ static void take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumer)); }
 };
 
-// Numbered barriers among warpgroups. Both functions arrive at barrier number `barrier`. meet() then waits until
-// `threads` threads have arrived. announce() does not wait.
+// Numbered barriers among the threads of one or more warpgroups. Both functions arrive at barrier number `barrier`.
+// meet() then waits until `threads` threads have arrived. announce() does not wait.
 __device__ inline void meet(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -98,8 +98,9 @@ __device__ inline void release(Barrier* barrier) {
   if (threadIdx.x % kWarp == 0) arrive(barrier);
 }
 
-// Returns the task that the producer announced. Lane 0 reads it for its warp, because lane 0 also arrives at the
-// barrier that lets the producer overwrite it.
+// Returns the task that the producer announced. Lane 0 reads the task for its warp. Lane 0 is also the lane that later
+// arrives at the barrier after which the producer overwrites the task. If other lanes read, too, compute-sanitizer's
+// racecheck would report a race.
 template <typename Task>
 __device__ inline Task read_task(const Task& announced) {
   constexpr int kWords = sizeof(Task) / sizeof(int);

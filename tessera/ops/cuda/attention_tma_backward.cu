@@ -177,7 +177,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
             group = warp_of_block / 4 - 1, warp = warp_of_block % 4, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own_row = group * 64 + warp * 16, own_elem = (group * 4 + warp) * 16 * kOwnColumns;
   float* const own_d_q = shared.d_q + own_elem;
-  T* const own_space = reinterpret_cast<T*>(own_d_q);  // results also pass through this memory
+  T* const own_space = reinterpret_cast<T*>(own_d_q);  // d_q, d_k and d_v are rounded here before they are stored
   int stage = 0, parity = 0, blocks = 0, sent = 0, copied = 0;
   for_each_taken_task(shared, [&](const Task& task) {
     const int first_row = task.k0 + own_row;
@@ -235,7 +235,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
       }
       Accumulator<kQueries> s, d_p;
       start_transposed(s, shared.k, group * 64, shared.q[now]);
-      wait_for_products<1>(d_k, d_v);  // the previous block's products read p, which changes below
+      wait_for_products<1>(d_k, d_v);  // until nothing reads p or the stage `held`
       if (held >= 0) arrive(&shared.empty[held]);
       held = now;
       start_transposed(d_p, shared.v, group * 64, shared.d_o[now]);
@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
   auto& shared = *reinterpret_cast<Shared<T, kColumns>*>(memory);
   if (threadIdx.x == 0) {
     // At `empty` and `sums_empty` all lanes arrive, because all lanes read. If only one arrived after a __syncwarp,
-    // compute-sanitizer's racecheck would report a race of the others.
+    // compute-sanitizer's racecheck would report a race with the reads of the other lanes.
     init_barrier(&shared.own_full, 1);
     init_barrier(&shared.own_empty, kConsumerWarps + 3);  // 3: the producer's warps that read the task
     for (int stage = 0; stage < kStages; ++stage) {

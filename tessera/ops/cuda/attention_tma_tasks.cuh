@@ -9,8 +9,8 @@
 //   earlier queries. It therefore reaches each block of queries later than the tasks with later keys, which add before
 //   it. All tasks of a head run at about the same time, so only a few heads have sums in use.
 // - "First keys first", for the last heads of the launch. With the other order, the longest tasks of a head start last,
-//   and at the end of the launch some multiprocessors would be idle. In this order, the longest tasks of all these
-//   heads, which have the first keys, start first and add first. Each task goes through its queries in descending
+//   and at the end of the launch some multiprocessors would be idle. In this order, the tasks with the first keys start
+//   first and add first. These are the longest tasks of these heads. Each task goes through its queries in descending
 //   order.
 #pragma once
 
@@ -34,7 +34,7 @@ struct Arrays {
   int first_head, num_heads, num_blocks, sums_of_head;
   int last_keys_first;  // how many of the launch's heads of keys and values have the order "last keys first"
   float scale;
-  // `row` is the first row of a block of queries, and counts the rows of all sequences.
+  // `row` is the first row of a block of queries, counted over all sequences.
   __device__ int64_t index_of_sum(int head, int row) const {
     return int64_t{head - first_head} * sums_of_head + (row - kTaskRows) / kQueries;
   }
@@ -92,7 +92,7 @@ __device__ inline Task find_task(const Arrays<T>& at, const Heads& heads, int nu
   Task task{0, 0, 0, -1, number >= at.last_keys_first * at.num_blocks};
   RowBlock block;
   int kv_head;
-  if (task.first_keys_first) {  // counts blocks of keys from the sequence's end: the first keys have the most queries
+  if (task.first_keys_first) {  // the longest tasks of all sequences come first
     number -= at.last_keys_first * at.num_blocks;
     block = find_longest_block(heads.starts, heads.num_sequences, kTaskRows, number / first_keys_first);
     kv_head = at.last_keys_first + number % first_keys_first;

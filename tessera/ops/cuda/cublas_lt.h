@@ -1,4 +1,4 @@
-// The library cuBLASLt. The program loads it when it first needs it, so it also starts without NVIDIA libraries.
+// The library cuBLASLt, loaded at its first use. The program therefore also starts without NVIDIA libraries.
 #pragma once
 
 #include <cublasLt.h>

@@ -14,7 +14,7 @@ inline constexpr int64_t kCudaWorkspaceBytes = int64_t{64} << 20;
 // `device` must be a CUDA device and outlive the returned object. Each method of the object puts work on the device's
 // compute stream and returns. It neither allocates device memory nor waits for the GPU, so CUDA graphs can capture it.
 // The first call of a linear layer with a new shape queries cuBLASLt's algorithms on the host. While set_tuning() is
-// on, this first call may also measure some of the algorithms. Only a call that measures waits for the GPU. With
+// on, one call for each shape may also measure some of these algorithms. Only this call waits for the GPU. With
 // allow_tf32, products of f32 factors use only the first 11 significant bits of each factor (tf32). Throws RunError if
 // cuBLASLt is missing or the program has no code for this GPU.
 std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32 = false);

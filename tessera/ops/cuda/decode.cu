@@ -1,8 +1,7 @@
-// Kernels for generation. store_kernel copies the keys and values of given tokens to the cache. decode_kernel and
-// combine_kernel compute the attention of one new token per sequence. Reading the cache limits the speed of
-// decode_kernel.
-// The keys of a sequence are divided into splits. A block of decode_kernel handles one split of one sequence, for some
-// of the heads. combine_kernel combines the results of all splits.
+// Kernels for generation. store_kernel copies the keys and values of given tokens to the cache. decode_kernel stores
+// the key and value of one new token per sequence. It and combine_kernel compute the attention of these tokens. Reading
+// the cache limits the speed of decode_kernel. The keys of a sequence are divided into splits. A block of decode_kernel
+// handles one split of one sequence, for some of the heads. combine_kernel combines the results of all splits.
 #include <algorithm>
 #include <limits>
 
@@ -14,7 +13,7 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 constexpr int kAhead = 4;       // keys that are loaded before the first of them is used
-constexpr int kMinKeys = 32;    // keys per split when the cache is full, at least
+constexpr int kMinKeys = 32;    // keys per split, at least, if the cache is full and there is no window
 constexpr int kMaxSplits = 64;  // splits per sequence, at most
 
 template <typename T>
@@ -281,9 +280,10 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
       with_members<packs>(heads.group, [&](auto members) {
         const int64_t parts = int64_t{heads.num_kv_heads} * ((heads.group + members - 1) / members);
         const int64_t across = (parts * lanes + kThreads - 1) / kThreads;
-        // The number of splits is the lowest of three values. `wanted` gives each multiprocessor about 8 blocks, so
-        // that it always reads. `room` is the number of splits whose results fit into the scratch. `useful` leaves each
-        // split at least kMinKeys keys when the cache is full.
+        // The number of splits is the lowest of three values, but at least 1 and at most kMaxSplits. `wanted` gives
+        // each multiprocessor about 8 blocks, so that it always reads. `room` is the number of splits whose results fit
+        // into the scratch. `useful` leaves each split at least kMinKeys keys if the cache is full and there is no
+        // window.
         const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
                       room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
         const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;

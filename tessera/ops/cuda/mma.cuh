@@ -81,8 +81,7 @@ struct MmaProducts {
   __device__ static void publish_tiles() {}
 
  private:
-  // Returns a left factor: 16 rows and 16 columns of a tile. `tile` points to the first element of the first of these
-  // rows.
+  // Returns a left factor: 16 rows and 16 columns of a tile. `tile` points to the first of these elements.
   __device__ static FragmentA load_left(const T* tile) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + lane % 16 * Rows::kStride + lane / 16 * 8);
@@ -95,7 +94,7 @@ struct MmaProducts {
   }
 
   // Loads two right factors, which together are b [16, 16], from 16 rows and 16 columns of a tile: b is the transpose
-  // of this part of the tile. `tile` points to the first element of the first of these rows.
+  // of this part of the tile. `tile` points to the first of these elements.
   __device__ static void load_right_transposed(const T* tile, FragmentB (&b)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + (lane / 16 * 8 + lane % 8) * Rows::kStride + lane / 8 % 2 * 8);
@@ -105,7 +104,7 @@ struct MmaProducts {
                    : "r"(address));
   }
 
-  // Like load_right_transposed(), but without the transpose: b is the part of the tile itself.
+  // Like load_right_transposed(), but b is this part of the tile without a transpose.
   __device__ static void load_right(const T* tile, FragmentB (&b)[2]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const uint32_t address = shared_address(tile + lane % 16 * Rows::kStride + lane / 16 * 8);

@@ -13,7 +13,7 @@ namespace tessera::cuda {
 inline constexpr int kForwardPacks = 4;        // forward pass: packs of a row per thread, at most
 inline constexpr int kMaxWarps = 32;           // per block, at most
 inline constexpr int kSmallBlock = 4 * kWarp;  // threads of a small block, at most (norm_forward_kernel)
-inline constexpr int kBackwardThreads = 768;   // backward pass: threads of a block, limited by registers (norm.cu)
+inline constexpr int kBackwardThreads = 768;   // backward pass: threads of a block with one pack per thread, at most
 
 // A block has `rows` rows, and `warps` warps for each of them. Neighbouring packs of a row belong to neighbouring
 // threads.

@@ -1,4 +1,4 @@
-// cuBLASLt expects column-major arrays. A row-major array [r, c] is for cuBLASLt the transposed array [c, r]. Let a
+// cuBLASLt expects column-major arrays. To cuBLASLt, a row-major array [r, c] is its transpose, the array [c, r]. Let a
 // product be result = L · R, where L is `left` or its transpose, and R is `right` or its transpose. cuBLASLt then
 // computes resultᵀ = Rᵀ · Lᵀ: cuBLASLt's A is the right factor, and its B is the left factor. A bias is added to each
 // row of the result. For cuBLASLt, this is each column.
@@ -195,7 +195,7 @@ float Products::time_ms(const Product& p, Plan& plan) {
     check(cudaEventElapsedTime(&ms, begin.event, end.event), "cudaEventElapsedTime");
     return ms / static_cast<float>(calls);
   };
-  constexpr float kLongMs = 0.3f;  // the launch of a run that takes this long is short in comparison
+  constexpr float kLongMs = 0.3f;  // a run that takes this long is much longer than its launch
   const float once = time(1);
   if (once > kLongMs) return std::min(once, time(1));
   return std::min(time(kCalls), time(kCalls));

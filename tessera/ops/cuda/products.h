@@ -58,9 +58,10 @@ class Products {
   // therefore do not depend on measurements.
   // In these cases nothing is measured:
   // - The result is small, or the factors have many zeros. Equal bits then do not show that the order of additions is
-  //   equal.
+  // equal. Later runs do not measure either.
   // - The run adds to the product's own result. It uses the algorithm of the runs that overwrite the result.
-  // - A CUDA graph captures the stream, or kMaxMeasured products have already been considered.
+  // - A CUDA graph captures the stream. A later run may measure.
+  // - kMaxMeasured products have already been considered.
   void set_tuning(bool on) { tuning_ = on; }
 
  private:

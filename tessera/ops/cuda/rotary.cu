@@ -244,8 +244,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Sets at.lanes, the number of lanes in a group, and calls body(N, packs) with constants: the elements of a pack, and
-// the pairs of packs per lane. If a warp can hold a head with one pair of 16-byte packs per lane, a group has the
-// smallest power of two of lanes that suffices. For other heads, a group is a warp, and packs have one element.
+// the pairs of packs per lane. If a warp can hold a head with one pair of 16-byte packs per lane, the number of lanes
+// in a group is the smallest power of two that suffices. For other heads, a group is a warp, and packs have one
+// element.
 template <typename T, typename Body>
 void with_lanes(Rotary<T>& at, std::initializer_list<View> views, Body&& body) {
   using std::integral_constant;

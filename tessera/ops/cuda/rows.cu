@@ -1,4 +1,4 @@
-// Copies rows from or to places that an array of indices gives, and computes the gradient of an embedding.
+// Gathers and scatters rows by index, and computes the gradient of an embedding.
 #include <algorithm>
 
 #include "tessera/ops/cuda/arrays.h"

@@ -145,7 +145,7 @@ __device__ inline FragmentA as_left(const Accumulator<kN>& c, int k, const Of& o
   }
   return a;
 }
-// The function `of` that does not change its argument.
+// The `of` for as_left() that returns its argument.
 struct Same {
   __device__ float operator()(float x) const { return x; }
 };

@@ -44,8 +44,8 @@ __device__ inline float to_acc(Bf16 x) {
   return __bfloat162float(x);
 }
 
-// A HalfRest is a number of units. The unit depends on the f16. Returns the unit for the f16 `half`, as the bits of an
-// f32.
+// A HalfRest counts units of a size that depends on the f16 to which the rest belongs. `half` is the value of this f16.
+// Returns the size of a unit, as the bits of an f32.
 __device__ inline uint32_t half_rest_unit(float half) {
   return max(__float_as_uint(half) & 0x7f800000u, 113u << 23) - (26u << 23);
 }

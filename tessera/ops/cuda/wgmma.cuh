@@ -22,7 +22,8 @@ __device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_colum
 inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
 
 // One wgmma instruction. BEFORE is assembly code that runs before it. The operands %0, %1, ... are the registers of the
-// accumulator C. The operands of FACTORS follow.
+// accumulator C. FACTORS is the rest of the instruction, and also closes what BEFORE opens. Its operands are the
+// macro's last arguments.
 #define TESSERA_FOUR(C, n) "+f"(C.at[n][0]), "+f"(C.at[n][1]), "+f"(C.at[n][2]), "+f"(C.at[n][3])
 #define TESSERA_WGMMA_32(C, BEFORE, TYPES, FACTORS, ...)                                                  \
   asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPES                                 \
@@ -129,8 +130,7 @@ __device__ inline void keep(Accumulator<kN>& c) {
     for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c.at[n][e])::"memory");
   }
 }
-// The same for a left factor in registers. A running product reads these registers, so they must not change before the
-// wait.
+// The same for a left factor in registers: the compiler must finish writing them before begin_products().
 __device__ inline void keep(FragmentA& a) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a.at[i])::"memory");

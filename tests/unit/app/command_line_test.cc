@@ -150,8 +150,9 @@ TEST(CommandLine, exceptions_become_exit_codes) {
   EXPECT_EQ(code_of([](const Invocation&) -> int { throw RunError("", "broke"); }), "1 error: broke\n");
   EXPECT_EQ(code_of([](const Invocation&) -> int { throw CommunicationError("rank 3", "is gone"); }),
             "5 error: rank 3: is gone\n");
-  EXPECT_EQ(code_of([](const Invocation&) -> int { throw std::bad_alloc(); }),
-            "4 error: out of host memory. Use fewer ranks or smaller batches\n");
+  EXPECT_EQ(
+      code_of([](const Invocation&) -> int { throw std::bad_alloc(); }),
+      "4 error: out of host memory. Free memory on this machine, or use fewer ranks per machine or smaller batches\n");
   EXPECT_EQ(code_of([](const Invocation&) -> int { throw std::runtime_error("odd"); }), "1 error: odd\n");
   EXPECT_EQ(code_of([](const Invocation&) -> int { throw 3; }),
             "1 error: an unknown exception. Report the command and its output\n");

@@ -231,9 +231,9 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
     EXPECT_EQ(journal.num_done['h'], 0);
     engine->evaluate(batch);
     EXPECT_EQ(journal.num_done['h'], 3);  // the updates of the three units
-    // The compute stream does not wait for late moments. If the gradients are on the device, the compute stream waits
-    // until they are copied to the host. If they are in host memory, only the copy stream waits for the work on late
-    // moments.
+    // New gradients overwrite those of the previous step, which late moments still need. The compute stream does not
+    // wait for late moments. If gradients are on the device, it waits only until the previous gradients are copied to
+    // the host. If gradients are in host memory, only the copy stream waits for the late moments.
     engine->accumulate_gradients({&batch, 1});
     EXPECT_EQ(journal.num_done['h'], 3);
     engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
@@ -275,7 +275,8 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     gradients.reduce(0);
     gradients.end_micro_batch();
     gradients.complete(0, 1).synchronize();
-    EXPECT_EQ(read, tier == F ? "012" : "0");  // F: the copy stream works in order: first all reads
+    EXPECT_EQ(read,
+              tier == F ? "012" : "0");  // With F, the copy stream first does the reads that were put on it before.
     gradients.acquire(2, false);
     EXPECT_EQ(read, tier == H ? "0" : "012");
     context.streams = {};

@@ -169,7 +169,8 @@ TEST(WriteCheckpointOfRanks, FailsOnAllRanksTogether) {
     expect_nobody_saves(
         rank, [] { throw std::runtime_error("bad luck"); }, "bad luck");
     expect_nobody_saves(
-        rank, [] { throw std::bad_alloc(); }, "out of host memory. Use fewer ranks or smaller batches");
+        rank, [] { throw std::bad_alloc(); },
+        "out of host memory. Free memory on this machine, or use fewer ranks per machine or smaller batches");
   }
 }
 

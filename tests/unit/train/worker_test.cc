@@ -41,9 +41,8 @@ TEST(Worker, ReportsWhyThereIsNoGpu) {
   EXPECT_EQ(note(), "");
   variables["SLURM_JOB_GPUS"] = "0,1";
   EXPECT_EQ(note(),
-            "No GPU is used, although SLURM_JOB_GPUS is 0,1: no NVIDIA driver is loaded. A container shows GPUs only "
-            "if it is started "
-            "with --nv (Apptainer) or --gpus all (Docker)");
+            "No GPU is used, although SLURM_JOB_GPUS is 0,1: no NVIDIA driver is loaded. In a container, start "
+            "it with --nv (Apptainer) or --gpus all (Docker)");
   variables["CUDA_VISIBLE_DEVICES"] = "";
   EXPECT_EQ(note(), "");
   variables.clear();
