@@ -37,7 +37,8 @@ def words(text):
 
 
 def ordinary_words():
-    """Returns every word that is not an invented name, as it is written, and also with a capital first letter."""
+    """Returns the words of the generator that are not invented names, as they are written, and also with a capital first
+    letter."""
     lines = generator.TEMPLATES.read_text(encoding="utf-8").splitlines()
     syllables = [number for number, line in enumerate(lines) if line.startswith("list syllables")]
     first_after = next(number for number, line in enumerate(lines)

@@ -85,7 +85,8 @@ bool is_model(const std::string& word) {
          fs::exists(fs::path(word) / "model" / "config.json", error);
 }
 
-// Returns what to write if the word looks like the name of a setting, the name of a verb, or the value of a setting.
+// Returns what to write if the word looks like the name of a setting, the name of a verb, or the value of a setting. If
+// the verb takes a prompt, any other word may be the prompt.
 // Otherwise returns an empty text.
 std::string remedy_by_content(const std::string& word, Groups groups, const std::vector<Verb>& verbs) {
   const size_t equals = std::min(word.find('='), word.size());

@@ -85,7 +85,7 @@ struct Tokenizer::State {
   std::vector<bool> special;        // id -> whether skip_special omits it
   std::optional<Bpe> bpe;           // set by the constructor
   const bool ignore_merges;         // a word in the vocabulary is one token, even if merges give other tokens
-  bool cuts_at_metaspace = false;   // words may be cut before each "▁" after a character other than "▁"
+  bool cuts_at_metaspace = false;   // words may be cut before each "▁" whose previous character is not "▁"
   mutable ScratchPool scratches;
 
   State(const TokenizerJson& json, std::string_view text, const std::string& where);

@@ -14,7 +14,7 @@
 //   comm     |     g0 g1 g2 g3     |         r3  g1 r2     r1   r0       |      |                   |     g0 g1 …
 //   compute  |        F0 F1 F2 F3  | H  B3   B2  q3 B1     E   q2 q1 q0  | n    |                   |        F0 …
 //   copy     |                     |             s3     s2    s1   s0    |      |                   |
-//   host     | (m2 m1)             |                                     |      | a0 a1 a2 a3 m2 m1 |
+//   host     | (m2 m1)             |                                     |      | a0 a1 a2 a3       | m2 m1
 //
 //   b batch to the device   p this rank's part of a unit to the device   g gather   r reduce
 //   F forward   H head and loss   B backward   E the embedding's backward

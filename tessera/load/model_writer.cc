@@ -33,7 +33,7 @@ void for_each_tensor(const Model& model, Visit&& visit) {
 }
 
 // The index of a tensor's type in kSavedTypes. Returns 0 (f32) for types that a saved model cannot have (f64), and for
-// tensors that are in no file. Loading reports files that are incomplete.
+// tensors that are in no file. A tensor without a file is no error here, because the loader reports it.
 size_t index_of_type(const std::optional<TensorSource>& source, const std::string& name) {
   const std::optional<DType> dtype = source ? source->dtype_of(name) : std::nullopt;
   const auto known = std::find(kSavedTypes.begin(), kSavedTypes.end(), dtype);

@@ -1,5 +1,5 @@
-// config.json of llama, mistral, qwen2 and qwen3. Missing keys have the defaults of transformers, except for sizes,
-// which must be given.
+// config.json of llama, mistral, qwen2 and qwen3. Missing keys have the defaults of transformers. But hidden_size,
+// intermediate_size, num_hidden_layers and num_attention_heads must be given.
 #include <algorithm>
 
 #include "tessera/model/config_reader.h"
@@ -9,9 +9,9 @@ namespace {
 
 struct ModelType {
   const char *name, *class_name;
-  bool biases_always;      // queries, keys and values have biases; no setting for it
-  bool may_have_biases;    // the setting "attention_bias" counts
-  bool may_have_mlp_bias;  // the setting "mlp_bias" counts
+  bool biases_always;      // queries, keys and values have biases; no key decides it
+  bool may_have_biases;    // the key "attention_bias" is read, and otherwise ignored
+  bool may_have_mlp_bias;  // the same for the key "mlp_bias"
   bool head_norms;
   enum class Window { never, always, some_layers } window;
   int64_t kv_heads;  // default; 0: as many as heads
@@ -193,7 +193,8 @@ void read_llama_config(const ConfigReader& read, ModelConfig& config) {
   config.num_layers = read.integer({"num_hidden_layers"}, -1, 1, kMaxLayers);
   config.num_heads = read.integer({"num_attention_heads"}, -1, 1, kMaxDimension);
   config.ff_dim = read.integer({"intermediate_size"}, -1, 1, kMaxDimension * 4);
-  // null means one head of keys for each head of queries. A missing key means the default.
+  // If num_key_value_heads is null, there are as many heads of keys as heads of queries. If it is missing, the default
+  // of the model type applies.
   const int64_t most_heads = config.num_heads;
   config.num_kv_heads = read.is_null("num_key_value_heads") || type.kv_heads == 0 ? most_heads : type.kv_heads;
   config.num_kv_heads = read.integer({"num_key_value_heads"}, config.num_kv_heads, 1, kMaxDimension);
@@ -235,8 +236,8 @@ void write_llama_config(const ModelConfig& config, Json& json) {
   if (type.may_have_biases) set_default("attention_bias", config.o_bias);
   if (type.may_have_mlp_bias) set_default("mlp_bias", config.mlp_bias);
   if (!json.contains("rope_parameters")) set_default("rope_theta", config.rope.theta);
-  // Only models of known shapes have no config.json. Their rotary positions have no scaling or the scaling of llama3,
-  // and they have no sliding window.
+  // Without a config.json, the model was chosen by a name such as llama-3.2-1b. The rotary positions of these models
+  // have no scaling or the scaling of llama3, and these models have no sliding window.
   TESSERA_ASSERT(!config.original_json.empty() || config.sliding_window == 0);
   if (config.original_json.empty() && config.rope.scaling == Rope::Scaling::llama3) {
     json["rope_scaling"] = {{"rope_type", "llama3"},

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-enum class Align { kLeft, kRight };  // numbers are right-aligned
+enum class Align { kLeft, kRight };  // kRight is for numbers
 
 struct Column {
   std::string title;  // if no column has a title, the table has no header

@@ -215,7 +215,7 @@ enum Group : Groups {
   kSharding = 1ull << 21,        // what to shard over the ranks, and offload
   kGradients = 1ull << 22,       // reduction of gradients, and the loss scale
   kPlan = 1ull << 23,            // the machine to plan for
-  kNettest = 1ull << 24,         // messages of a network test, and its limit
+  kNettest = 1ull << 24,         // what a network test sends, and the lowest bandwidth that it accepts
   kPreflight = 1ull << 25,       // checks before a run
   kShared = 1ull << 26,          // folders that all nodes share
   kMemoryLog = 1ull << 27,       // logs of memory over time

@@ -1,4 +1,4 @@
-// Makes run folders with invented results, for the tests of `tessera compare`.
+// Makes run folders with invented results, for the tests of the room tessera/compare.
 #pragma once
 
 #include <gtest/gtest.h>
