@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADS, HEAD_DIM, LENGTH, STEPS = 16, 64, 512, 20
-# Kernels of torch around attention that do not count: copies of gradients, zeros.
+# The times of these kernels do not count. torch runs them around attention, to copy gradients and to write zeros.
 OTHERS = re.compile(r"at::native|Memset|Memcpy")
 
 

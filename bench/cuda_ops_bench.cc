@@ -114,8 +114,8 @@ class Bench {
   std::vector<Buffer> buffers_;
 };
 
-// Measures a linear layer: its three products, and the sum for its bias. Returns the sum of the four times in
-// microseconds.
+// Measures a linear layer: its three products, and the sum over rows that is its bias gradient. Returns the sum of the
+// four times in microseconds.
 double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int64_t out, bool gelu, bool residual,
               DType gradient) {
   Kernels& k = bench.kernels();
@@ -253,7 +253,7 @@ void decode(Bench& bench, int64_t B, int64_t length) {
   bench.clear();
 }
 
-// An operator of Llama's family: attention of grouped heads, for 16,384 tokens in sequences of `length`.
+// Measures attention with grouped heads, as in Llama's family, for 16,384 tokens in sequences of `length`.
 void grouped_attention(Bench& bench, int64_t head_dim, int64_t length) {
   constexpr int64_t kTokens = 16384, kGroup = 4;
   Kernels& k = bench.kernels();

@@ -124,8 +124,8 @@ def floor_s(row, rows):
     return {**compute,
             "gradients to the host, 2 bytes each": 2 * (blocks + root) / rates["to_host"],
             "parameters to the GPU, 2 bytes each time": 2 * brought / rates["to_gpu"],
-            # AdamW reads 16-bit gradients, because the micro-batches of a step run as one. It reads and writes 32-bit
-            # masters and moments.
+            # AdamW reads and writes 32-bit masters and moments. It reads 16-bit gradients: the micro-batches of a step
+            # run as one, so no sum over micro-batches in 32 bits is needed.
             "AdamW on the CPU, 26 bytes each": 26 * (blocks + root) / rates["adamw"]}
 
 
@@ -330,8 +330,8 @@ def clocks():
 
 
 def measured_rates(tessera):
-    """Returns bytes per second of copies from and to the GPU with pinned memory, measured in a separate process, and of
-    AdamW alone on the CPU. Returns None if the program's folder has no ops_bench, or if a measurement failed."""
+    """Returns three speeds in bytes per second: copies to the host and to the GPU with pinned memory, and AdamW alone on
+    the CPU. A separate process measures the copies. Returns None if the program's folder has no ops_bench, or if a measurement failed."""
     out = output_of(sys.executable, __file__, "--measure-copies")
     for line in output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
         if out and line.startswith("adamw, bf16 "):

@@ -33,7 +33,7 @@ QUICKSTART = ROOT / "recipes/quickstart"
 MODEL = QUICKSTART / "model"
 BATCH_SIZE, ACCUMULATION, MAX_LENGTH = 4, 2, 256
 LEARNING_RATE, WARMUP_STEPS, WEIGHT_DECAY, MAX_NORM = 3e-4, 10, 0.01, 1.0
-INITIAL_SCALE_POWER = 12  # the loss scale in fp16 begins at 2^12, so neither side skips an update
+INITIAL_SCALE_POWER = 12  # fp16: the loss scale begins at 2^12, so low that usually neither side skips an update
 PER_STEP = ("loss", "grad_norm", "num_targets", "num_tokens")
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -29,8 +29,8 @@ NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const s
 
 // The ranks of a test and how they communicate.
 struct NetRanks {
-  std::vector<std::string> hosts;  // of each rank
-  std::vector<int> nodes;          // of each rank
+  std::vector<std::string> hosts;  // for each rank, its host
+  std::vector<int> nodes;          // for each rank, the number of its node; numbered as in World::nodes()
   std::string library;             // "NCCL 2.28.3", "Open MPI 4.1.4"
   bool on_gpus = false;
 };

@@ -31,7 +31,7 @@ int run_export(const Invocation& invocation) {
   const ModelWriter writer(model, tokenizer, settings, loaded, *alone, worker.pool());
   writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
     for (int64_t u = 0; u < model.num_units(); ++u) {
-      // Reads one unit at a time, in fp32, the type of the checkpoint.
+      // Reads one unit at a time. read_range() converts the checkpoint's type (fp32 or bf16) to fp32.
       const Unit& unit = model.unit(u);
       const int64_t elems = unit.table().num_elems(), trainable = unit.table().num_trainable();
       const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
