@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// The words after a verb, sorted: flags with their values as written, the configuration file, and operands.
+// The words after a verb, by kind: flags with their values as written, the configuration file, and operands.
 struct ParsedFlags {
   // In the order of the settings' declarations. If a flag is repeated, its last value counts.
   std::vector<std::pair<const Setting*, std::string>> values;
@@ -55,7 +55,8 @@ void check_settings(const Verb& verb, const ResolvedSettings& resolved);
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
                      const std::vector<Verb>& verbs);
 
-// Runs the command line. Prints every exception on standard error as "error: …" and returns its exit code.
+// Runs the command line and returns its exit code. If it throws, calls report_failure(), which usually prints "error:
+// …" on standard error, and returns the exit code of the exception.
 int guarded_run(const std::vector<std::string>& arguments, const Environment& environment,
                 const std::vector<Verb>& verbs);
 

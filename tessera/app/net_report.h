@@ -29,9 +29,10 @@ NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const s
 
 // The ranks of a test and how they communicate.
 struct NetRanks {
-  std::vector<std::string> hosts;  // for each rank, its host
-  std::vector<int> nodes;          // for each rank, the number of its node; numbered as in World::nodes()
-  std::string library;             // "NCCL 2.28.3", "Open MPI 4.1.4"
+  // For each rank, its host and the number of its node. Nodes are numbered from 0, in the order of their lowest ranks.
+  std::vector<std::string> hosts;
+  std::vector<int> nodes;
+  std::string library;  // "NCCL 2.28.3", "Open MPI 4.1.4"
   bool on_gpus = false;
 };
 
