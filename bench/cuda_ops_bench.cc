@@ -114,8 +114,8 @@ class Bench {
   std::vector<Buffer> buffers_;
 };
 
-// Measures a linear layer: its three products, and the sum over rows that is its bias gradient. Returns the sum of the
-// four times in microseconds.
+// Measures a linear layer: its three products, and its bias gradient (a sum over rows). Returns the sum of the four
+// times in microseconds.
 double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int64_t out, bool gelu, bool residual,
               DType gradient) {
   Kernels& k = bench.kernels();

@@ -330,8 +330,9 @@ def clocks():
 
 
 def measured_rates(tessera):
-    """Returns three speeds in bytes per second: copies to the host and to the GPU with pinned memory, and AdamW alone on
-    the CPU. A separate process measures the copies. Returns None if the program's folder has no ops_bench, or if a measurement failed."""
+    """Returns three speeds in bytes per second: copies to the host and to the GPU with pinned memory, and AdamW alone
+    on the CPU. A separate process measures the copies. Returns None if the program's folder has no ops_bench, or if a
+    measurement failed."""
     out = output_of(sys.executable, __file__, "--measure-copies")
     for line in output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
         if out and line.startswith("adamw, bf16 "):

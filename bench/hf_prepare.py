@@ -1,7 +1,7 @@
 """Makes the inputs of both sides of a benchmark: a tokenizer, a model folder with random weights, and training rows.
 
-bench/cpu_vs_transformers.py starts this script in its virtual environment. If the folder already
-has the tokenizer or the model, the script keeps it. It always writes the rows again.
+bench/cpu_vs_transformers.py starts this script in its virtual environment. If the folder already has the
+tokenizer or the model, the script keeps it. It always writes the rows again.
 """
 import argparse
 import itertools

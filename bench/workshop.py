@@ -32,8 +32,8 @@ SMALL_DATA = ["--dataset", QUICKSTART / "train.json", "--eval-dataset", QUICKSTA
               "--max-length", "128", "--max-new-tokens", "8", "--threads", "1", "--device", "cpu"]
 # The rows of a run: 64 per rank in the DeepSpeed part, because it measures weak scaling; 128 in the FSDP part.
 SMALL_ROWS = {"deepspeed": ["--train-size-per-rank", "64"], "fsdp": ["--train-size", "128"]}
-# Peer, ZeRO stage and offload for the experiments of one GPU. The experiments with the custom model are missing, because
-# the peers' script hf_trainer.py does not support this model.
+# Peer, ZeRO stage and offload for the experiments of one GPU. The experiments with the custom model are missing,
+# because the peers' script hf_trainer.py does not support this model.
 STAGE = "deepspeed/deepspeed-single-gpu/"
 PEERS = {"deepspeed/baseline": ("Trainer", None, False),
          **{f"{STAGE}zero_{n}": ("DeepSpeed", n, False) for n in range(4)},

@@ -55,8 +55,8 @@ void check_settings(const Verb& verb, const ResolvedSettings& resolved);
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
                      const std::vector<Verb>& verbs);
 
-// Runs the command line and returns its exit code. If it throws, calls report_failure(), which usually prints "error:
-// …" on standard error, and returns the exit code of the exception.
+// Runs the command line and returns its exit code. If it throws, returns the exit code of the exception and calls
+// report_failure(), which usually prints the exception as "error: …" on standard error.
 int guarded_run(const std::vector<std::string>& arguments, const Environment& environment,
                 const std::vector<Verb>& verbs);
 
