@@ -71,7 +71,7 @@ void CollectiveWatch::called(Stream& stream) {
 std::optional<CommunicationError> CollectiveWatch::look() {
   const std::string error = library_error_();
   std::optional<PendingCollectives::Running> running;
-  std::vector<PendingCollectives::Entry> done;  // outside the lock's scope: events are destroyed later
+  std::vector<PendingCollectives::Entry> done;  // destroys its events after the lock is released
   {
     const std::lock_guard lock(mutex_);
     running = pending_.look(PendingCollectives::Clock::now(), done);

@@ -59,7 +59,8 @@ std::optional<int> PeerWatch::lost() const {
 void PeerWatch::work() {
   std::unique_lock lock(mutex_);
   while (!peers_.empty() && !end_.wait_for(lock, kInterval, [this] { return ended_; })) {
-    const bool asked_to_end = terminated;  // read before the board: a lost rank may be the reason for SIGTERM
+    // Read before the board: if a lost rank is the reason for SIGTERM, the board then shows this rank as lost.
+    const bool asked_to_end = terminated;
     if (!asked_to_end && !board_.is_lost(peers_.front())) continue;
     lock.unlock();
     if (const auto peer = lost()) return lost_(*peer);
