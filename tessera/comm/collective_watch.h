@@ -26,8 +26,8 @@ class PendingCollectives {
   using Clock = std::chrono::steady_clock;
 
   // Call begin() before the library's function that queues a collective on the stream, and called() when this function
-  // has returned. The watch needs both, because the function itself may wait for other ranks. `collective` and `what` must live as long as
-  // the program. The stream must not be capturing.
+  // has returned. The watch needs both, because the function itself may wait for other ranks. `collective` and `what`
+  // must live as long as the program. The stream must not be capturing.
   void begin(const char* collective, const char* what, Stream& stream);
   void called(Stream& stream);
 

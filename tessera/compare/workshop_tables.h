@@ -25,7 +25,7 @@ struct WorkshopFigure {
 struct WorkshopTable {
   std::string name, title;
   bool figures_are_rows = true;             // false: experiments are rows
-  std::vector<std::string> text_columns{};  // titles before the values
+  std::vector<std::string> text_columns{};  // titles of the columns of text, left of the values
   std::vector<WorkshopExperiment> experiments{};
   std::vector<WorkshopFigure> figures{};
   std::string baseline{};  // the experiment that derived figures compare with

@@ -1,6 +1,6 @@
 // Permits other processes to read this process's memory, on systems that require a permission. Yama, a Linux security
-// module, lets only ancestors read, unless a process names another reader (prctl PR_SET_PTRACER). A process can name
-// only one reader. The descendants of this reader may read as well.
+// module, lets only the ancestors of a process read its memory. The process can name one more reader (prctl
+// PR_SET_PTRACER). The descendants of this reader may then read as well.
 #pragma once
 
 #include <sys/types.h>
