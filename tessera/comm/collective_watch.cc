@@ -84,7 +84,7 @@ std::optional<CommunicationError> CollectiveWatch::look() {
   }
   const std::string rank = fmt::format("rank {}", options_.rank);
   if (!error.empty()) {
-    // If nothing is running, names the latest collective.
+    // If no collective is running, the error names the latest one.
     const std::string call = running                    ? running->call
                              : *last_collective_.load() ? fmt::format("after {}", last_call())
                                                         : "";

@@ -34,7 +34,7 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
 enum class Transport { automatic, direct, messages };
 
 struct WorldOptions {
-  double timeout_s = 600;  // of each wait for other ranks; at the start, a few seconds more
+  double timeout_s = 600;  // of each wait for other ranks; when ranks start, form groups or end: a few seconds more
   Transport transport = Transport::automatic;
   // The name of the launcher's status board. The launcher reports failures to the user. Empty if there is no launcher.
   std::string board{};

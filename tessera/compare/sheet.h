@@ -16,12 +16,12 @@ struct Cell {
   std::vector<double> values{};         // empty: the cell has a text, or no value
   std::optional<double> low{}, high{};  // the lowest and the highest value of several runs
   std::vector<std::string> notes{};     // become footnotes
-  bool is_number = false;               // without a value, it is empty in CSV and null in JSON
+  bool is_number = false;               // the cell is for a number; without one, CSV is empty and JSON has null
 };
 
 struct SheetColumn {
   std::string title;
-  std::string name;  // the name in CSV and JSON
+  std::string name;        // the name in CSV and JSON
   bool is_number = false;  // the column is aligned to the right
   std::vector<std::string> notes{};
 };

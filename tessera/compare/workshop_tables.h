@@ -1,5 +1,4 @@
-// The twelve tables of KAUST's workshop (docs/workshop.md). Runs fill the cells: a run's label (--experiment) decides
-// its place.
+// The twelve tables of KAUST's workshop (docs/workshop.md). A run's label (--experiment) decides which cells it fills.
 #pragma once
 
 #include <string>

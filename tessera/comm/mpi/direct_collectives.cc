@@ -24,12 +24,12 @@ namespace tessera {
 
 // In memory that all ranks of the group share. Zero at first.
 struct alignas(128) DirectCollectives::RankState {
-  std::atomic<uint32_t> step;      // the word that peers sleep on
+  std::atomic<uint32_t> step;      // the counter; peers sleep on it
   std::atomic<uint32_t> sleepers;  // peers that may sleep on `step`
   std::atomic<uint32_t> left;      // this rank's object has failed or is gone
   pid_t pid;
-  // The address of the array of `call`; before the first call, the address of `token_`. In a collective, a peer may read
-  // `address` and `call` when this rank has posted them, until the peer itself has finished.
+  // The address of the array of `call`; before the first call, the address of `token_`. In a collective, a peer may
+  // read `address` and `call` when this rank has posted them, until the peer itself has finished.
   uint64_t address;
   Call call;
 };

@@ -18,8 +18,8 @@ std::vector<pid_t> ancestors();
 pid_t nearest_common(std::span<const std::vector<pid_t>> chains);
 
 // While objects exist, the descendants of their readers may read this process's memory. All readers are ancestors of
-// this process. If objects have different readers, the process names the farthest reader, because the other readers
-// descend from it. If `reader` is 0, the object names nobody.
+// this process. If objects have different readers, the process names the farthest ancestor among them, because the
+// other readers descend from it. If `reader` is 0, the object names nobody.
 class MemoryAccess {
  public:
   explicit MemoryAccess(pid_t reader);
