@@ -16,7 +16,7 @@ struct Cell {
   std::vector<double> values{};         // empty: the cell has a text, or no value
   std::optional<double> low{}, high{};  // the lowest and the highest value of several runs
   std::vector<std::string> notes{};     // become footnotes
-  bool is_number = false;               // the cell is for a number; without one, CSV is empty and JSON has null
+  bool is_number = false;               // for a number; if there is none, the CSV field is empty and JSON has null
 };
 
 struct SheetColumn {

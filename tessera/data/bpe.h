@@ -89,7 +89,7 @@ class Bpe {
   FlatMap merges_;  // left id, right id -> rank, result id
 };
 
-// A bounded cache of encoded words. When it is full, it is cleared.
+// A bounded cache of encoded words. When it is full, it is cleared. Below kMostBuckets, it is also enlarged.
 class WordCache {
  public:
   static constexpr size_t kLongestWord = 128;  // bytes; longer words rarely repeat

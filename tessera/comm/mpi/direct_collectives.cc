@@ -29,7 +29,7 @@ struct alignas(128) DirectCollectives::RankState {
   std::atomic<uint32_t> left;      // this rank's object has failed or is gone
   pid_t pid;
   // The address of the array of `call`; before the first call, the address of `token_`. In a collective, a peer may
-  // read `address` and `call` when this rank has posted them, until the peer itself has finished.
+  // read `address` and `call` after this rank has posted them and before the peer itself has finished.
   uint64_t address;
   Call call;
 };
