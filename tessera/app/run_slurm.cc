@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 struct NewFile {
   std::string path;  // as in the command that submits the file
   std::string text{};
-  fs::path folder{};  // for the job's log; if it does not exist, Slurm ends the job at once and without a message
+  fs::path folder{};  // of the job's log; if it is missing when the job starts, Slurm ends the job without a message
 };
 
 // Replaces characters that a cluster may not accept in the name of a job.

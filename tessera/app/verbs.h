@@ -21,8 +21,8 @@ struct Verb {
   std::vector<std::string> one_of{};        // in addition, at least one of these settings must be given
   std::string operands{};                   // words without a flag, for help: "RUN..."; empty: it takes none
   int (*run)(const Invocation&) = nullptr;  // returns the exit code; throws Error
-  // True for `config`: the word after it may be the name of another verb. It then takes the settings of that verb, but
-  // requires none of them.
+  // True for `config`: the word after `config` may be the name of another verb. `config` then takes the settings of
+  // that verb, but requires none of them.
   bool about_verb = false;
   // True for `slurm`: its flags end where the command of another verb begins.
   bool takes_command = false;
@@ -30,8 +30,8 @@ struct Verb {
   // True for `doctor`: its ranks may have different programs and settings. Other verbs refuse such ranks.
   bool accepts_differences = false;
   bool stops_on_signals = false;  // the first signal does not end the process; the verb sees it and stops
-  // Not empty for `sweep`: the file after the verb is not a configuration file, and the verb reads it itself. Help
-  // texts call the file by this name.
+  // Only for `sweep`: what help texts call the file after the verb. The verb reads this file itself, because it is not
+  // a configuration file. Empty for other verbs.
   std::string own_file{};
   Groups run_groups = 0;  // settings of the runs that the verb starts; their flags are in Invocation::run_flags
 };

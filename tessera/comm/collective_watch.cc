@@ -71,7 +71,7 @@ void CollectiveWatch::called(Stream& stream) {
 std::optional<CommunicationError> CollectiveWatch::look() {
   const std::string error = library_error_();
   std::optional<PendingCollectives::Running> running;
-  std::vector<PendingCollectives::Entry> done;  // outside the lock's scope: events are destroyed later
+  std::vector<PendingCollectives::Entry> done;  // destroys its events after the lock is released
   {
     const std::lock_guard lock(mutex_);
     running = pending_.look(PendingCollectives::Clock::now(), done);
@@ -84,7 +84,7 @@ std::optional<CommunicationError> CollectiveWatch::look() {
   }
   const std::string rank = fmt::format("rank {}", options_.rank);
   if (!error.empty()) {
-    // If nothing is running, names the latest collective.
+    // If no collective is running, the error names the latest one.
     const std::string call = running                    ? running->call
                              : *last_collective_.load() ? fmt::format("after {}", last_call())
                                                         : "";

@@ -25,9 +25,9 @@ class PendingCollectives {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Call begin() before the call that queues a collective on the stream, and called() after this call has returned. The
-  // two are separate, because the call itself may wait for other ranks. `collective` and `what` must live as long as
-  // the program. The stream must not be capturing.
+  // Call begin() before the library's function that queues a collective on the stream, and called() when this function
+  // has returned. The watch needs both, because the function itself may wait for other ranks. `collective` and `what`
+  // must live as long as the program. The stream must not be capturing.
   void begin(const char* collective, const char* what, Stream& stream);
   void called(Stream& stream);
 

@@ -28,8 +28,8 @@ class Communicator {
   // immediately, with two exceptions on a GPU: each call waits until earlier work of the stream has been passed to
   // CUDA, and the first call of a group waits for all ranks. `what` names the collective's subject in errors
   // ("parameters of h.3"). This text must live as long as the program. On CPUs, the stream throws CommunicationError if
-  // a collective fails or a rank does not arrive within the time limit. The error names this rank, the collective, its
-  // subject and the missing ranks. On GPUs, the watch of the group ends the run.
+  // a collective fails or a rank does not arrive within the time limit. The error names the calling rank, the
+  // collective, its subject and the missing ranks. On GPUs, the watch of the group ends the run.
 
   // full [P] = the shards [S] of all ranks, by rank. `shard` may be this rank's own part of `full`.
   virtual void all_gather(View shard, View full, Stream& stream, const char* what) = 0;

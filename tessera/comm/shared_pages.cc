@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kNameFormat = "tessera-{}-{}-{:016x}";  // process, descriptor, and a token unique to these pages
 
-// The text that the system shows for the file of a descriptor of these pages.
+// The target of the link /proc/PROCESS/fd/DESCRIPTOR if the descriptor belongs to the pages with this token.
 std::string file_of(uint64_t token) {
   return fmt::format("/memfd:tessera-{:016x} (deleted)", token);
 }
@@ -61,7 +61,7 @@ SharedPages SharedPages::open(const std::string& name, int64_t bytes) {
   unsigned long long token = 0;
   if (std::sscanf(name.c_str(), "tessera-%d-%d-%16llx", &pid, &number, &token) != 3) return {-1, bytes};
   const std::string link = fmt::format("/proc/{}/fd/{}", pid, number);
-  // In another namespace, or at a later time, these numbers may belong to any file.
+  // In another namespace, or at a later time, the same process and descriptor numbers may belong to another file.
   if (target_of(link) != file_of(token)) return {-1, bytes};
   const int descriptor = ::open(link.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return {-1, bytes};

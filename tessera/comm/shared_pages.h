@@ -26,7 +26,7 @@ class SharedPages {
   const std::string& name() const { return name_; }
 
  private:
-  SharedPages(int descriptor, int64_t bytes);  // −1 for none
+  SharedPages(int descriptor, int64_t bytes);  // the descriptor −1 makes an empty object
   std::byte* data_ = nullptr;
   size_t bytes_;
   std::string name_;

@@ -61,7 +61,7 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
   if (pmi_size) consider(pmi, pmi_size, by_slurm ? "srun --mpi=pmi2" : "mpirun", flavour.family != Family::open_mpi);
   const int num_tasks = tasks.value_or(get("SLURM_NTASKS").value_or(1));
   consider(get("PMIX_RANK"), num_tasks, "srun --mpi=pmix", true);
-  // If only one of the two variables is set, it may belong to any other program.
+  // If only one of RANK and WORLD_SIZE is set, it may belong to another program.
   const bool has_both = environment.contains("RANK") && environment.contains("WORLD_SIZE");
   const auto rank = has_both ? get("RANK") : std::nullopt, size = has_both ? get("WORLD_SIZE") : std::nullopt;
   // If mpirun's or srun's values differ from RANK and WORLD_SIZE, these two variables were set before mpirun or srun

@@ -34,12 +34,12 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
 enum class Transport { automatic, direct, messages };
 
 struct WorldOptions {
-  double timeout_s = 600;  // of each wait for other ranks; at the start, a few seconds more
+  double timeout_s = 600;  // of each wait for other ranks; when ranks start, form groups or end: a few seconds more
   Transport transport = Transport::automatic;
   // The name of the launcher's status board. The launcher reports failures to the user. Empty if there is no launcher.
   std::string board{};
-  // Reports to the user that not all ranks have arrived in time, or that a watch ends them. Used only without a
-  // launcher.
+  // Reports one error to the user: not all ranks have arrived or ended in time, a rank is gone, or a collective on GPUs
+  // has failed. Used only without a launcher.
   std::function<void(const std::string&)> report{};
 };
 
@@ -51,9 +51,10 @@ class World {
   int size() const { return static_cast<int>(nodes_.size()); }
   int local_rank() const;  // this rank's number among the ranks of this node
   int local_size() const;
-  // The node of each rank, by rank: 0, 1, … in the order of their first ranks.
+  // For each rank, the number of its node. Nodes are numbered from 0, in the order of the lowest rank on each node.
   const std::vector<int>& nodes() const { return nodes_; }
-  // Ranks on every node. 0 if nodes have different numbers of ranks, or if the ranks of a node are not consecutive.
+  // The number of ranks on each node. 0 if this number differs between nodes, or if the ranks of a node are not
+  // consecutive.
   int ranks_per_node() const;
 
   // The group of all ranks, for host calls only. It needs no device.
@@ -63,7 +64,7 @@ class World {
   // groups split from it, must be destroyed before the world and the device.
   virtual std::unique_ptr<Communicator> make_communicator(Device& device) = 0;
 
-  // The number of ranks of this node, including this rank, that may use a core of this rank.
+  // The number of ranks of this node that may run on at least one of this rank's cores. Counts this rank too.
   int ranks_on_these_cores() const { return ranks_on_these_cores_; }
 
   // Notes what this rank does now ("load", "step"), for reports of failures.

@@ -245,7 +245,8 @@ class Comparer {
     add_remarks();
   }
 
-  // Rows with the same values of --rows are not merged. Instead, a note names the run and its other differences.
+  // Rows with the same values of --rows are not merged. Instead, a note in each of them names the run and the values of
+  // the other settings that differ between these rows.
   void add_differences(size_t i, Cell& label) const {
     std::vector<const RunFolder*> twins;
     for (size_t j = 0; j < result_.groups.size(); ++j) {

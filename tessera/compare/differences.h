@@ -20,8 +20,8 @@ struct Identity {
 };
 Identity identity_of(const RunFolder& run);
 // "The data differs from x: here train.json, 500 samples; there train.json, 1,000 samples": one text for each part of
-// the identity that differs. Another number of samples, for example because it grows with the ranks, also counts as
-// other data.
+// the identity that differs. If the numbers of samples differ, the data counts as different, even if the only reason is
+// that the number of samples grows with the ranks.
 std::vector<std::string> unlike(const RunFolder& run, const RunFolder& other, const std::string& name_of_other);
 
 // Groups equal runs: they have the same identity, experiment, number of ranks and settings. The seed and settings that

@@ -26,7 +26,7 @@ Measure eval_loss_at(const RunFolder& run) {
   return eval_loss_of_epoch(run, kEpoch);
 }
 
-// keyed() reads the value of a key of summary.json. bytes() reads a number of bytes and converts it to MiB.
+// Return functions that read a key of summary.json. bytes(): the value is a number of bytes and is converted to MiB.
 std::function<Measure(const RunFolder&)> keyed(const char* key) {
   return [key](const RunFolder& run) { return of_key(run, key); };
 }

@@ -19,7 +19,7 @@ struct Measure {
   bool applies = true;           // false: the run cannot have a value, for example GPU use on CPU ranks
 };
 
-// One run, or several equal runs: groups_of().
+// One run, or several equal runs (groups_of() in differences.h).
 struct RunGroup {
   std::vector<const RunFolder*> runs;
 };
@@ -75,7 +75,7 @@ bool is_on_gpu(const RunFolder& run);
 // The median of a group, with the lowest and the highest value.
 struct GroupMeasure {
   Measure measure;
-  std::optional<double> low, high;  // only if the group has several runs with a value
+  std::optional<double> low, high;  // not set for one run, for a derived figure, or without any value
 };
 GroupMeasure measure_of(const Figure& figure, const RunGroup& group, const RunGroup* baseline, Scaling scaling);
 

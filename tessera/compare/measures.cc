@@ -22,7 +22,8 @@ Measure of_key(const RunFolder& run, const char* key, double scale) {
   return absent();
 }
 
-// Returns `first`, unless only `other` has a value. `other` is not the usual source, so it gets `note` if it has none.
+// Returns `first`, unless only `other` has a value. `other` is not the usual source. Therefore, if `other` has no note
+// yet, it gets `note`.
 static Measure either(Measure first, Measure other, const char* note) {
   if (!first.values.empty() || other.values.empty()) return first;
   if (other.note.empty()) other.note = note;

@@ -14,8 +14,8 @@ Measure absent(std::string note = "");
 Measure of_key(const RunFolder& run, const char* key, double scale = 1);
 
 // Memory. The values are from samples over time (--memory-log) if the run has them. The peaks, and the average of the
-// GPU, can come from other keys of summary.json instead. A note names an unusual source. The GPU with the highest peak
-// counts.
+// GPU, can come from other keys of summary.json instead. A note names an unusual source. The samples of a GPU are from
+// the GPU with the highest peak.
 Measure gpu_peak(const RunFolder& run);
 Measure gpu_average(const RunFolder& run);
 Measure gpu_mode(const RunFolder& run);
@@ -24,7 +24,7 @@ Measure cpu_average(const RunFolder& run);
 Measure cpu_mode(const RunFolder& run);
 
 // The figures that the callbacks of KAUST's workshop report (train/callback_figures.h). If a run does not have them,
-// returns similar figures with a note.
+// returns similar figures with a note. gpu_utilization_peak() is not from the callbacks.
 Measure callback_samples(const RunFolder& run);
 Measure callback_memory(const RunFolder& run);
 Measure gpu_utilization(const RunFolder& run);

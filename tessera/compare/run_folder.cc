@@ -128,9 +128,9 @@ class RunReader {
     run.experiment = find_text(run.summary, "experiment");
     read_config(folder, run);
     read_metrics(folder, run);
-    // If --memory-log names another folder and this folder exists, the logs are read only from there. A relative path
-    // is resolved from the current folder, so it names the right folder only if the run was started in the current
-    // folder.
+    // The logs are usually in the run's folder or in its folder "memory". If --memory-log names another folder that
+    // exists, the logs are read only from there. A relative path is resolved from the current folder, so it names the
+    // right folder only if the run was started in the current folder.
     std::vector<fs::path> logs{folder / "memory", folder};
     if (const fs::path log = memory_log_folder(run); !log.empty() && fs::is_directory(log, error) &&
                                                      !fs::equivalent(log, logs[0], error) &&

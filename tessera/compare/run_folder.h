@@ -33,7 +33,7 @@ struct MemorySeries {
 struct RunFolder {
   std::string path;                             // as it was found
   std::string name;                             // the last folders of the path: as few as make all names different
-  std::string experiment;                       // empty: the run has no label
+  std::string experiment;                       // the label that --experiment gave; empty: none
   Record summary = Record::object();            // summary.json
   std::map<std::string, std::string> settings;  // resolved-config.toml: the values as text; empty if it is missing
   std::vector<TrainPoint> train;

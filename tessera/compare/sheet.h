@@ -16,13 +16,13 @@ struct Cell {
   std::vector<double> values{};         // empty: the cell has a text, or no value
   std::optional<double> low{}, high{};  // the lowest and the highest value of several runs
   std::vector<std::string> notes{};     // become footnotes
-  bool is_number = false;               // aligned to the right
+  bool is_number = false;               // for a number; if there is none, the CSV field is empty and JSON has null
 };
 
 struct SheetColumn {
   std::string title;
-  std::string name;  // the name in CSV and JSON
-  bool is_number = false;
+  std::string name;        // the name in CSV and JSON
+  bool is_number = false;  // the column is aligned to the right
   std::vector<std::string> notes{};
 };
 

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// A key has dots between the keys of nested objects: "gpu.power_w.mean". These functions do not throw: a value of
-// another type counts as absent.
+// `key` may be a path into nested objects, with dots between the names: "gpu.power_w.mean". These functions do not
+// throw: a value of another type counts as absent.
 bool has_value(const Record& record, std::string_view key);
 bool is_null(const Record& record, std::string_view key);  // the key exists with JSON's null: NaN or infinite
 std::optional<double> find_number(const Record& record, std::string_view key);  // only finite numbers

@@ -1,5 +1,4 @@
-// The twelve tables of KAUST's workshop (docs/workshop.md). Runs fill the cells: a run's label (--experiment) decides
-// its place.
+// The twelve tables of KAUST's workshop (docs/workshop.md). A run's label (--experiment) decides which cells it fills.
 #pragma once
 
 #include <string>
@@ -25,7 +24,7 @@ struct WorkshopFigure {
 struct WorkshopTable {
   std::string name, title;
   bool figures_are_rows = true;             // false: experiments are rows
-  std::vector<std::string> text_columns{};  // titles before the values
+  std::vector<std::string> text_columns{};  // titles of the columns of text, left of the values
   std::vector<WorkshopExperiment> experiments{};
   std::vector<WorkshopFigure> figures{};
   std::string baseline{};  // the experiment that derived figures compare with

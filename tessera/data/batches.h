@@ -47,8 +47,8 @@ struct BatchOptions {
 // The samples of one rank in one micro-batch.
 struct MicroBatch {
   std::span<const int64_t> indices;  // if empty, the rank only takes part in the collectives
-  // The number of the first of these samples in the step, counted from 0 over all micro-batches and ranks. The other
-  // samples of the micro-batch have the next numbers.
+  // The number of the first of these samples. The samples of a step are numbered from 0, across all micro-batches and
+  // ranks. The samples of this micro-batch have consecutive numbers.
   int64_t first_sequence = 0;
 };
 

@@ -56,7 +56,7 @@ struct BpeAlphabet {
   FlatMap characters;                       // code point -> id
   bool byte_fallback = false;               // replaces a character without an id by its bytes, if all bytes have an id
   std::array<int32_t, 256> fallback_bytes;  // ids of the tokens "<0x00>" to "<0xFF>"
-  int32_t unk_id = -1;                      // replaces every other symbol without an id; −1: such symbols are dropped
+  int32_t unk_id = -1;                      // for symbols with neither an id nor fallback bytes; −1: drops them
   bool fuse_unk = false;                    // adjacent symbols without an id give one unk_id
 };
 
@@ -89,7 +89,7 @@ class Bpe {
   FlatMap merges_;  // left id, right id -> rank, result id
 };
 
-// A bounded cache of encoded words. When it is full, it is cleared.
+// A bounded cache of encoded words. When it is full, it is cleared. Below kMostBuckets, it is also enlarged.
 class WordCache {
  public:
   static constexpr size_t kLongestWord = 128;  // bytes; longer words rarely repeat

@@ -32,8 +32,9 @@ Pair pair_of(int32_t left, int32_t right) {
 }
 
 struct PairUse {
-  int64_t count = 0;            // occurrences of the pair in the texts
-  std::vector<uint32_t> words;  // all words with the pair; also words that have lost it; an index may occur twice
+  int64_t count = 0;  // occurrences of the pair in the texts
+  // Indices of all words that contain the pair, and of some words that no longer contain it. May have an index twice.
+  std::vector<uint32_t> words;
 };
 
 struct Candidate {

@@ -1,9 +1,9 @@
 // Ranks of one node read each other's memory with one copy, and sleep on counters in shared pages.
 //
-// Each rank has a state. In a collective its counter passes up to three steps. `posted`: peers may read the call and
-// the address of its array. `reduced` (all_reduce only): this rank's slice is summed. `finished`: this rank has read
-// all that it needs. A rank leaves a collective when all have finished. From then on it may change its memory and put
-// the next call into its state.
+// Each rank has a state with a counter, `step`. In a collective, this counter passes up to three steps. `posted`: peers
+// may read the call and the address of its array. `reduced` (all_reduce only): this rank's slice is summed. `finished`:
+// this rank has read all that it needs. A rank leaves a collective when all ranks have finished. From then on it may
+// change its memory and put the next call into its state.
 #include "tessera/comm/mpi/direct_collectives.h"
 
 #include <fmt/format.h>
@@ -24,11 +24,13 @@ namespace tessera {
 
 // In memory that all ranks of the group share. Zero at first.
 struct alignas(128) DirectCollectives::RankState {
-  std::atomic<uint32_t> step;      // the word that peers sleep on
+  std::atomic<uint32_t> step;      // the counter; peers sleep on it
   std::atomic<uint32_t> sleepers;  // peers that may sleep on `step`
   std::atomic<uint32_t> left;      // this rank's object has failed or is gone
   pid_t pid;
-  uint64_t address;  // of the array of `call`; peers may read `address` and `call` while step is posted or reduced
+  // The address of the array of `call`; before the first call, the address of `token_`. In a collective, a peer may
+  // read `address` and `call` after this rank has posted them and before the peer itself has finished.
+  uint64_t address;
   Call call;
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
@@ -235,8 +237,8 @@ void DirectCollectives::reduce_scatter(View full, View shard, const char* what) 
 
 void DirectCollectives::all_reduce(View x, const char* what) {
   begin(Call::make(Collective::all_reduce, x.dtype, x.bytes(), what), x.data);
-  // Nobody reads this rank's own slice before its `reduced` step. Only this rank writes its array, and it writes a
-  // slice only after the slice's owner has summed (and therefore read) it.
+  // The sums may overwrite the input. No peer reads this rank's own slice before this rank's `reduced` step. Only this
+  // rank writes its array, and it writes a peer's slice only after the peer has summed (and therefore read) this slice.
   reduce(x, slice(x, group().rank));
   advance(kReduced);
   for (int i = 1; i < group().size(); ++i) {

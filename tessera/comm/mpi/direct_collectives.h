@@ -49,7 +49,7 @@ class DirectCollectives final : public Collectives {
   std::shared_ptr<SharedPages> pages_;
   RankState* states_;
   View scratch_;
-  uint32_t base_ = 0;  // the number of steps of all finished collectives
+  uint32_t base_ = 0;  // the value of `step` after the latest finished collective
 };
 
 }  // namespace tessera

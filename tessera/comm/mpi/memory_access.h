@@ -1,6 +1,6 @@
 // Permits other processes to read this process's memory, on systems that require a permission. Yama, a Linux security
-// module, lets only ancestors read, unless a process names another reader (prctl PR_SET_PTRACER). A process can name
-// only one reader. The descendants of this reader may read as well.
+// module, lets only the ancestors of a process read its memory. The process can name one more reader (prctl
+// PR_SET_PTRACER). The descendants of this reader may then read as well.
 #pragma once
 
 #include <sys/types.h>
@@ -18,8 +18,8 @@ std::vector<pid_t> ancestors();
 pid_t nearest_common(std::span<const std::vector<pid_t>> chains);
 
 // While objects exist, the descendants of their readers may read this process's memory. All readers are ancestors of
-// this process. If objects have different readers, the process names the farthest reader, because the other readers
-// descend from it. If `reader` is 0, the object names nobody.
+// this process. If objects have different readers, the process names the farthest ancestor among them, because the
+// other readers descend from it. If `reader` is 0, the object names nobody.
 class MemoryAccess {
  public:
   explicit MemoryAccess(pid_t reader);

@@ -1,4 +1,5 @@
-// Each pair of ranks exchanges its messages in order: first the call, then its data in pieces. Tags are not needed.
+// Each pair of ranks exchanges its messages in order: first the call, then the data of the call in pieces. Therefore
+// all messages can have the same MPI tag.
 #include "tessera/comm/mpi/message_collectives.h"
 
 #include <fmt/format.h>
@@ -54,7 +55,7 @@ MessageCollectives::Pending::~Pending() {
   for (MPI_Request& request : requests) {
     if (request == MPI_REQUEST_NULL) continue;
     // Open MPI cannot cancel sends. A peer that still receives such a message gets the memory's current contents. This
-    // peer fails too.
+    // does no harm, because that peer fails too.
     MPI_Cancel(&request);
     MPI_Request_free(&request);
   }
@@ -135,7 +136,7 @@ void MessageCollectives::begin(const Call& call) {
   }
 }
 
-// Fills slice q of `full` with rank q's `mine`, except this rank's own slice.
+// Fills slice q of `full` with `mine` of rank q, for every other rank q.
 void MessageCollectives::gather_slices(View mine, View full) {
   Pending pending;
   for (int q = 0; q < group().size(); ++q) {

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Well below the one second that mpirun leaves between SIGTERM and SIGKILL.
+// The time between two checks. It is well below the one second that mpirun leaves between SIGTERM and SIGKILL.
 constexpr auto kInterval = std::chrono::milliseconds(100);
 
 // A signal handler can access static data only.
@@ -59,7 +59,9 @@ std::optional<int> PeerWatch::lost() const {
 void PeerWatch::work() {
   std::unique_lock lock(mutex_);
   while (!peers_.empty() && !end_.wait_for(lock, kInterval, [this] { return ended_; })) {
-    const bool asked_to_end = terminated;  // read before the board: a lost rank may be the reason for SIGTERM
+    // Reads the flag before the board. If a lost rank is the reason for SIGTERM, the board then shows this rank as
+    // lost.
+    const bool asked_to_end = terminated;
     if (!asked_to_end && !board_.is_lost(peers_.front())) continue;
     lock.unlock();
     if (const auto peer = lost()) return lost_(*peer);

@@ -26,7 +26,8 @@ constexpr double kSlack_s = 5;
   } else {
     text += " One of them is missing or stopped";
   }
-  if (!has_launcher) {  // one rank reports first; the others wait, because all ranks end when one ends
+  if (!has_launcher) {
+    // mpirun and srun end all ranks when one rank ends. Therefore the others give the first one time to report.
     const bool is_first = board ? board->claim_report() : rank == 0;
     if (!is_first) std::this_thread::sleep_for(std::chrono::seconds(1));
     if ((is_first || !board) && options.report) options.report(text);

@@ -25,7 +25,8 @@ struct NetMessage {
 NetMessage message_of(NetCollective collective, int64_t bytes, size_t element_bytes, int num_ranks);
 
 // busbw = algbw × this factor: 2 (R − 1) / R for all_reduce, (R − 1) / R for all_gather and reduce_scatter, 1 for
-// broadcast. busbw is the traffic of the slowest link in an optimal implementation, for any number of ranks.
+// broadcast. busbw is the bandwidth of the slowest link in an optimal implementation. Therefore, tests with different
+// numbers of ranks can be compared.
 double bus_factor(NetCollective collective, int num_ranks);
 
 // Bytes per second of one call in GB/s (10^9). 0 if the time is not positive.

@@ -41,11 +41,11 @@ class NetPattern {
   int every_;    // at each element, one of `every_` consecutive ranks can have a term other than 0
 };
 
-// How many of the elements [begin, begin + count) at `data` differ from a period as NetPattern returns it. `begin`: the
-// index of the first element.
+// `data` has the elements [begin, begin + count) of an array. `period` has the values of one period, from NetPattern.
+// Returns how many of these elements differ from the repeated period.
 int64_t count_wrong(const std::byte* data, int64_t begin, int64_t count, size_t element_bytes,
                     const std::vector<std::byte>& period);
-// Writes the elements [begin, begin + count) of a period to `data`.
+// Writes the elements [begin, begin + count) of the repeated period to `data`.
 void write_pattern(std::byte* data, int64_t begin, int64_t count, size_t element_bytes,
                    const std::vector<std::byte>& period);
 
