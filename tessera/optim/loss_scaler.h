@@ -23,9 +23,12 @@ struct LossScaleOptions {
   LossScaleRules rules = LossScaleRules::grad_scaler;
   double fixed_scale = 0;  // > 0: never changes
   double initial_scale = 65536;
-  int64_t window = 2000;   // the scale doubles after this many steps without overflow
+  // The scale doubles after this many steps without overflow. Under DeepSpeed's rules, the first time takes one step
+  // more.
+  int64_t window = 2000;
   int64_t hysteresis = 1;  // deepspeed: the first hysteresis − 1 overflows do not change the scale; later ones halve it
-  double min_scale = 1;    // an overflow here gives `stuck` (grad_scaler, also below it) or `exhausted` (deepspeed)
+  // An overflow at this scale gives `stuck` (grad_scaler; also below it) or `exhausted` (deepspeed).
+  double min_scale = 1;
 };
 
 // The state of a LossScaler, which checkpoints contain.
