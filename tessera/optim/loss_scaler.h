@@ -10,7 +10,7 @@ namespace tessera {
 // The effect of a gradient overflow on the scale. A step without overflow gives `none`.
 enum class Overflow {
   none,
-  searched,   // the search for a scale without overflow continues: the scale falls, or hysteresis delays this
+  searched,   // the scale falls, or hysteresis delays this; a later step may not overflow
   stuck,      // gradients overflow although the scale is at most min_scale, or the scale is fixed
   exhausted,  // gradients overflow at min_scale, under DeepSpeed's rules: the run must end
 };
