@@ -48,8 +48,9 @@ struct ExampleRows {
 // A malformed paragraph or article of SQuAD counts as one bad row.
 //
 // Throws InputError if the file cannot be read, is not UTF-8 (with offset and line), is not JSON (with the line), or
-// has no row. The context is copied for each question, and searched if the answer is misplaced. Throws InputError if
-// the copied and searched bytes are in total more than 1 GiB and more than 64 times the size of the file.
+// has no row. Each question gets a copy of its context. If answer_start does not fit the answer, the context is also
+// searched. To limit memory and time, throws InputError if the copied and searched bytes are in total more than 1 GiB
+// and more than 64 times the size of the file.
 ExampleRows load_rows(const std::filesystem::path& path);
 // The same, but every row must be good. Throws InputError for the first bad row, with its line (JSONL) or its key
 // (data[3].paragraphs[0].qas[2]).

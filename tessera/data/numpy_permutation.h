@@ -1,4 +1,4 @@
-// NumPy's random permutation. It selects the same rows as programs that use Hugging Face datasets.
+// NumPy's random permutation, to select the same rows as Dataset.shuffle(seed) of Hugging Face datasets.
 #pragma once
 
 #include <cstdint>

@@ -142,7 +142,7 @@ double word_f1(std::span<const std::string> prediction, std::span<const std::str
   return 2 * precision * recall / (precision + recall);
 }
 
-// The best score over the references that count.
+// The best score over the references. Scoring::workshop uses only the first reference.
 template <typename Score>
 double best(std::string_view prediction, std::span<const std::string> references, Scoring scoring, Score score) {
   TESSERA_ASSERT(!references.empty());

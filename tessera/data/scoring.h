@@ -23,13 +23,14 @@ enum class Scoring {
 // str.lower, re and str.split on Unicode text. Each byte that is not UTF-8 counts as U+FFFD.
 std::vector<std::string> normalized_words(std::string_view text, Scoring scoring = Scoring::official);
 
-// 1 if the prediction has the same words in the same order as a reference that counts, else 0. Needs at least one
-// reference.
+// 1 if the prediction has the same words in the same order as a reference, else 0. Needs at least one reference.
+// Scoring::workshop uses only the first one.
 double exact_match(std::string_view prediction, std::span<const std::string> references,
                    Scoring scoring = Scoring::official);
 
-// The harmonic mean of precision and recall over words, in [0, 1]: the best value over the references that count. 0 if
-// no word is common, also if both sides have no words. Needs at least one reference.
+// The harmonic mean of precision and recall over words, in [0, 1]: the best value over the references. The value for a
+// reference is 0 if it has no word in common with the prediction, also if both have no words. Needs at least one
+// reference. Scoring::workshop uses only the first one.
 double f1(std::string_view prediction, std::span<const std::string> references, Scoring scoring = Scoring::official);
 
 }  // namespace tessera

@@ -44,7 +44,8 @@ void refuse_other_models(const Node& model) {
 
 void read_vocabulary(const Node& node, TokenizerJson& result) {
   if (!node.json.is_object()) node.fail("expected an object of tokens and ids", kKindsOfTokenizers);
-  // Ids index tables. An id far beyond the number of tokens would exhaust the memory.
+  // Tables have one entry for each id up to the largest. An id far beyond the number of tokens would exhaust the
+  // memory.
   const auto end_of_ids = static_cast<int64_t>(std::min<size_t>(4 * node.json.size() + (1u << 16), INT32_MAX));
   result.vocabulary.reserve(node.json.size());
   std::vector<bool> taken(static_cast<size_t>(end_of_ids));

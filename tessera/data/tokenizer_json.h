@@ -18,8 +18,8 @@ namespace tessera {
 // When Metaspace puts its character before a piece that does not begin with it.
 enum class MetaspacePrefix : uint8_t { always, first, never };  // first: only at the beginning of the text
 
-// One step of the pre-tokenizer. ByteLevel becomes up to two steps, and sets TokenizerJson::byte_level for its mapping
-// of bytes to symbols.
+// One step of the pre-tokenizer. The pre-tokenizer ByteLevel becomes 0, 1 or 2 steps. Its mapping of bytes to symbols
+// is not a step: TokenizerJson::byte_level says whether the file has this mapping.
 struct SplitStep {
   enum class Kind : uint8_t {
     split,         // splits pieces at the matches of `pattern`
@@ -44,7 +44,7 @@ struct SpecialFrame {
 struct TokenizerJson {
   std::vector<NormalizerStep> normalizer;
   std::vector<SplitStep> steps;
-  bool byte_level = false;  // with the pre-tokenizer ByteLevel, a symbol is a byte; otherwise, a character
+  bool byte_level = false;  // BPE merges bytes (pre-tokenizer ByteLevel), not characters
   std::vector<DecoderStep> decoder;
   SpecialFrame frame;
   std::vector<AddedToken> added_tokens;                     // in the file's order; the vocabulary decides their ids

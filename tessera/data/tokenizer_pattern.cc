@@ -14,7 +14,7 @@ namespace tessera {
 
 namespace {
 
-// "\x{41}-\x{5A}\x{61}-\x{7A}". Oniguruma rejects surrogates, which no text contains.
+// "\x{41}-\x{5A}\x{61}-\x{7A}". Leaves out surrogates: Oniguruma rejects them, and no valid UTF-8 text contains them.
 std::string code_points(const std::vector<CodeRange>& ranges) {
   std::string text;
   const auto add = [&](uint32_t first, uint32_t last) {

@@ -225,9 +225,9 @@ void Splitter::split(std::string_view text, Span piece, std::vector<Span>& match
   matches.clear();
   matcher_->find(text.substr(piece.begin, piece.end - piece.begin), matches);
 
-  // Walks over matches and the gaps between them. A part joins its neighbour or starts its own piece, as in tokenizers'
-  // NormalizedString::split. For MergedWithNext, the original runs backwards. Here, the next part joins the delimiter
-  // before it.
+  // Walks over the matches and the gaps between them. Each of these parts joins the previous piece or starts a new
+  // piece. The result equals that of tokenizers' NormalizedString::split, although that function walks backwards for
+  // MergedWithNext.
   const size_t first = pieces.size();
   bool previous_delimiter = false;
   const auto part = [&](size_t begin, size_t end, bool delimiter) {

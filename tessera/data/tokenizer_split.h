@@ -29,9 +29,10 @@ inline constexpr const char* kBloomPattern = " ?[^(\\s|[.,!?…。，、।۔،]
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Both functions throw InputError if the pattern is too long, or if Oniguruma rejects it. These errors, and the errors
-// of find(), begin with `where` (file and key). Character classes follow unicode.h. make_matcher() has its own code for
-// the two patterns above. This code is several times faster, and gives the same matches.
+// make_regex_matcher() uses Oniguruma for every pattern. make_matcher() has its own code for the two patterns above.
+// This code is several times faster, and gives the same matches. Both functions throw InputError if the pattern is too
+// long, or if Oniguruma rejects it. These errors, and the errors of find(), begin with `where` (file and key).
+// Character classes follow unicode.h.
 std::unique_ptr<const Matcher> make_regex_matcher(const std::string& pattern, const std::string& where);
 std::unique_ptr<const Matcher> make_matcher(const std::string& pattern, const std::string& where);
 

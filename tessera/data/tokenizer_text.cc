@@ -161,8 +161,8 @@ CodePoint code_point_before(std::string_view text, size_t end) {
 
 std::string normalize(std::string_view text, NormalForm form) {
   std::string result;
-  // A character that the normalizers do not know has combining class 0 and composes with nothing. The text before it
-  // and the text after it can therefore be normalized separately.
+  // For the library's normalizers, a newer character (is_newly_normalized) has combining class 0 and composes with
+  // nothing. The text before it and the text after it can therefore be normalized separately.
   size_t begin = 0;
   bool unchanged = true;
   const auto finish = [&](size_t end) {

@@ -20,7 +20,7 @@ namespace {
 // How an attempt ended. An attempt is one run of mpirun; a restart is a further attempt.
 struct Outcome {
   int code = 0;
-  std::string account{};  // describes the failure; empty: the output of the ranks is sufficient
+  std::string account{};  // describes the failure; empty: the launcher has nothing to report
   bool may_restart = false;
 };
 
@@ -45,7 +45,8 @@ std::string mpirun_path(const Environment& environment) {
                    fmt::format("Install the mpirun of {}, the library of this build", mpi_flavour().text));
 }
 
-// The rank that died first: the launcher saw its end, or mpirun reports it. Nothing if the rank is not known.
+// The rank that died first, or nullopt if it is not known. There are three sources: the launcher saw ranks die
+// (end.lost), mpirun reports a rank, or only one rank has not joined the board.
 std::optional<int> dead_rank(const MpirunEnd& end, const StatusBoard& board,
                              const std::optional<ReportedDeath>& report) {
   std::optional<int> reported;

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// The launcher's end of the socket.
+// The launcher's side of the socket.
 class StreamSocket {
  public:
   StreamSocket();  // throws RunError
@@ -24,7 +24,7 @@ class StreamSocket {
   int descriptor_ = -1;
 };
 
-// The rank's end: takes over the launcher's standard error. If the rank `prints`, also takes over the launcher's
+// Called by a rank. Takes over the launcher's standard error. If the rank `prints`, also takes over the launcher's
 // standard output. If it cannot take them over, the rank keeps mpirun's pipes.
 void take_launchers_streams(const std::string& socket_name, bool prints);
 

@@ -26,8 +26,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
 // The time from a failure until this launcher kills the other ranks. kGrace applies if mpirun ends them itself, which
-// usually happens earlier. kOwnGrace applies with Hydra (the mpirun of MPICH), which never ends them. Open MPI's mpirun
-// also waits 1 s before it ends the ranks.
+// usually happens earlier. kOwnGrace applies with Hydra (the mpirun of MPICH), which never ends them. It is as long as
+// Open MPI's mpirun waits before it ends the ranks.
 constexpr auto kGrace = std::chrono::milliseconds(3000);
 constexpr auto kOwnGrace = std::chrono::milliseconds(1000);
 constexpr int kLookAround_ms = 100;
@@ -151,7 +151,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
                      ForwardedSignals& signals) {
   int output[2];
   if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot create a pipe");
-  fcntl(output[1], F_SETFL, 0);  // only reads of this pipe must not block
+  fcntl(output[1], F_SETFL, 0);  // writes may block; only the launcher's reads must not
   std::vector<std::string> command = mpirun_options(mpi_flavour(), num_ranks);
   command.insert(command.begin(), mpirun);
   std::string program(4096, '\0');
@@ -194,7 +194,8 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     // After a failure, mpirun (except MPICH's Hydra) ends the other ranks. The launcher kills ranks that are alive
     // after `grace`.
     const std::vector<int> lost = watch.newly_lost();
-    // Called after newly_lost(): if a rank has reported a failure, the deaths found above are only its consequence.
+    // Read after newly_lost(), to see every failure that was reported before these deaths. If a rank has reported a
+    // failure, the deaths are only its consequence.
     const bool has_failed = board.first_failure().has_value();
     if (!failed_at && !has_failed) end.lost = lost;
     if (!failed_at && (!lost.empty() || has_failed)) failed_at = Clock::now();

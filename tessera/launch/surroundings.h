@@ -9,7 +9,7 @@ namespace tessera {
 //
 //   signal mask        empty: a parent that blocks signals does so for itself
 //   SIGCHLD            default: if it is ignored, a process cannot learn how its children end
-//   SIGPIPE, SIGXFSZ   ignored: a write that fails returns an error, with a message
+//   SIGPIPE, SIGXFSZ   ignored: a write that fails returns an error, which Tessera can report
 //   SIGHUP, SIGINT     stay ignored if the parent ignored them, as nohup and a shell's `&` do on purpose
 //   streams 0, 1, 2    open: a closed stream is opened, but refuses reads and writes. No later file gets its number
 void prepare_process();

@@ -25,8 +25,8 @@ int64_t num_targets_of(const Sample& sample) {
 }
 
 // Throws UsageError if a sample is longer than one of two limits. In every model, a sample has at most kMaxDropoutKeys
-// tokens, because attention's dropout numbers no more positions. With rotary positions, a sample must also fit into the
-// model's context.
+// tokens, because the random numbers of attention dropout are defined for only this many positions. With rotary
+// positions, a sample must also fit into the model's context.
 void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config, const std::string& path) {
   const int64_t context = config.max_positions;
   for (const Sample& sample : samples) {

@@ -45,8 +45,8 @@ class ModelWriter {
   //
   // `write_part` calls its argument with this rank's elements, and must not communicate. Over all ranks, each element
   // must be passed exactly once. If a rank fails, every rank throws the same error, and an existing folder stays
-  // unchanged. Throws UsageError, InputError or RunError, also if an element is not finite in the type of the file.
-  // Collective.
+  // unchanged. Throws UsageError, InputError or RunError. An element that is not finite in the type of the file is a
+  // RunError. Collective.
   void write(const std::filesystem::path& folder, const std::function<void(const Write&)>& write_part) const;
 
  private:

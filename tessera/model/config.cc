@@ -38,7 +38,7 @@ void read_token_ids(const ConfigReader& read, ModelConfig& config) {
         std::pair{"pad_token_id", &config.pad_token_id}}) {
     if (read.has(key)) *id = static_cast<int32_t>(read.integer({key}, -1, 0, last_id));
   }
-  // The first id ends each text in training.
+  // In training, the first id ends each text, unless the tokenizer names another of these ids.
   const std::vector<int32_t> ids = read_end_ids(read, config.vocab_size);
   if (ids.empty()) return;
   config.eos_token_id = ids[0];

@@ -40,7 +40,7 @@ struct ModelConfig {
   bool head_norms = false;  // a norm on each head of queries and keys
   Rope rope;
   int64_t max_positions = 0;         // the longest sequence in tokens; 0: no limit
-  int64_t sliding_window = 0;        // keys that a query sees in layers with a window; 0: no windows
+  int64_t sliding_window = 0;        // in layers with a window, a query sees at most this many keys; 0: no windows
   std::vector<bool> sliding_layers;  // which layers have the window; empty: all
 
   int64_t head_dim() const { return head_channels > 0 ? head_channels : hidden_size / num_heads; }

@@ -76,7 +76,7 @@ class ConfigReader {
     return value->get<std::string>();
   }
 
-  // The value of a key, or null if it is missing or null.
+  // The value of a key. nullptr if the key is missing or its value is null.
   const Json* value(const char* name) const {
     const char* key = nullptr;
     return find({name}, key);

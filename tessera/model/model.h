@@ -34,8 +34,8 @@ class Model {
   // Computes what all blocks need for a batch: the rotary angles of its tokens. They stay on the stack.
   void begin(Frame& frame) const;
 
-  // Converts the name of a tensor in a table to its name in files of this architecture. The prefix may be missing in
-  // files that Tessera reads.
+  // Converts the name of a tensor in a table to its name in files of this architecture. For most tensors, it adds a
+  // prefix such as "model.". Files that Tessera reads may lack this prefix.
   std::string file_name(const std::string& name) const;
   // Whether a pattern of ModelConfig::frozen matches the tensor `name` of a table, or its name in files.
   bool matches(const std::string& pattern, const std::string& name) const;

@@ -56,7 +56,7 @@ class ParameterTable {
   int64_t end_ = 0;  // end of the last tensor, without the gap after it
 };
 
-// The two parts of a flat buffer, with its table: the parameters of a unit, or their gradients.
+// The parameters of a unit, or their gradients: views of the trainable and the frozen part of the flat buffer.
 struct ParameterViews {
   const ParameterTable* table = nullptr;
   View flat;         // [num_trainable]

@@ -44,7 +44,7 @@ struct Frame {
   DType dtype;                           // of activations
   bool training = false;                 // enables dropout
   uint64_t dropout_seed = 0;             // of the run; masks still differ between updates, because row ids differ
-  bool fresh_gradients = false;          // the first product into a gradient of a weight with decay overwrites it
+  bool fresh_gradients = false;          // true: the gradients hold no sums yet (see Block::backward)
   KvCache* cache = nullptr;              // set during generation
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
   int64_t head_chunk_bytes = 128 << 20;  // limit for the bytes of logits that exist at a time
@@ -80,9 +80,9 @@ class Block : public Unit {
   // Computes y [N, C] from x [N, C]. y may be empty if only the saved views are needed. With `saved`, the views for
   // backward stay on the stack. Otherwise the stack is unchanged afterwards.
   virtual void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const = 0;
-  // Computes d_x [N, C] from d_y [N, C] and adds to the gradients g of trainable parameters. Fresh gradients of weights
-  // with decay have unspecified contents; all other fresh gradients are zeros. `x` is the input of forward. Leaves the
-  // stack unchanged.
+  // Computes d_x [N, C] from d_y [N, C] and adds to the gradients g of trainable parameters. If gradients are fresh,
+  // the gradients of weights with decay have unspecified contents and are overwritten. All other fresh gradients are
+  // zeros. `x` is the input of forward. Leaves the stack unchanged.
   virtual void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                         View d_y, View d_x) const = 0;
 };

@@ -10,7 +10,7 @@ namespace tessera {
 // The effect of a gradient overflow on the scale. A step without overflow gives `none`.
 enum class Overflow {
   none,
-  searched,   // the search for a scale without overflow continues: the scale falls, or hysteresis delays this
+  searched,   // the scale falls, or hysteresis delays this; a later step may not overflow
   stuck,      // gradients overflow although the scale is at most min_scale, or the scale is fixed
   exhausted,  // gradients overflow at min_scale, under DeepSpeed's rules: the run must end
 };
@@ -23,9 +23,12 @@ struct LossScaleOptions {
   LossScaleRules rules = LossScaleRules::grad_scaler;
   double fixed_scale = 0;  // > 0: never changes
   double initial_scale = 65536;
-  int64_t window = 2000;   // the scale doubles after this many steps without overflow
+  // The scale doubles after this many steps without overflow. Under DeepSpeed's rules, the first time takes one step
+  // more.
+  int64_t window = 2000;
   int64_t hysteresis = 1;  // deepspeed: the first hysteresis − 1 overflows do not change the scale; later ones halve it
-  double min_scale = 1;    // an overflow here gives `stuck` (grad_scaler, also below it) or `exhausted` (deepspeed)
+  // An overflow at this scale gives `stuck` (grad_scaler; also below it) or `exhausted` (deepspeed).
+  double min_scale = 1;
 };
 
 // The state of a LossScaler, which checkpoints contain.

@@ -7,10 +7,9 @@
 
 namespace tessera {
 
-// Finds a configuration that fits and is close to `request.settings`; nullopt if nothing fits. For training, this is
-// the fastest configuration that find_fit() finds, with a smaller --eval-batch-size if necessary. For evaluation and
-// generation, the search varies strategy, offload of parameters and eval_batch_size. It returns the first configuration
-// that fits.
+// Changes `request.settings` so that the run fits; nullopt if nothing fits. For training, returns the fastest
+// configuration that find_fit() finds, with a smaller --eval-batch-size if necessary. For evaluation and generation,
+// varies strategy, offload of parameters and eval_batch_size, and returns the first configuration that fits.
 std::optional<Configuration> find_nearest_fit(FitRequest request);
 
 // "Start the run with: tessera train … --offload optimizer:file # needs 11.5 GiB per rank". The text after the command
