@@ -1,4 +1,4 @@
-// Logs of memory over time: the CSV of nvidia-smi, and the text of psrecord.
+// Logs of memory over time. They have the formats that these two commands write (CSV and text).
 //
 //   nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total --format=csv,nounits
 //   psrecord PID --include-children --log FILE

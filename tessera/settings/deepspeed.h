@@ -1,4 +1,4 @@
-// Reads DeepSpeed's JSON configuration (--deepspeed FILE) as a layer of the resolution.
+// Reads DeepSpeed's JSON configuration (--deepspeed FILE). resolve() uses it as one of the sources of settings (layers).
 #pragma once
 
 #include <cstdint>
