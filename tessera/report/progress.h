@@ -17,7 +17,7 @@ struct ProgressOptions {
   int64_t first_step = 0;   // steps done before this run
   int64_t total_steps = 0;  // including first_step
   std::string unit = "samples";
-  double every_s = 30;  // without a bar: the minimum time between two lines, in seconds
+  double every_s = 30;  // without a bar: the minimum time between two progress lines, in seconds
   std::function<double()> now_s = steady_seconds;
 };
 

@@ -1,4 +1,4 @@
-// Reads DeepSpeed's JSON configuration (--deepspeed FILE). resolve() uses it as one of the sources of settings (layers).
+// Reads DeepSpeed's JSON configuration (--deepspeed FILE). For resolve(), it is one layer: a source of settings.
 #pragma once
 
 #include <cstdint>
