@@ -1,4 +1,4 @@
-// Logs of memory over time: the CSV of nvidia-smi, and the text of psrecord.
+// Logs of memory over time. They have the formats that these two commands write (CSV and text).
 //
 //   nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total --format=csv,nounits
 //   psrecord PID --include-children --log FILE
@@ -48,7 +48,7 @@ CpuLogStatistics read_cpu_log(std::string_view text);  // skips comments: # and 
 // What `tessera memory` prints.
 struct MemoryAnalysis {
   std::string text;
-  bool found = false;  // whether a log had a sample
+  bool found = false;  // whether at least one log contains a sample
 };
 // Reads gpu_memory_log*.csv in the folder and in its subfolder `memory`, and all CSV files in its subfolder
 // `gpu_memory`.

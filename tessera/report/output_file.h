@@ -21,8 +21,8 @@ class OutputFile {
   int64_t size_bytes() const { return size_bytes_; }  // after the last successful write
 
   void append(std::string_view text);  // all or nothing: removes a partial write
-  void truncate(int64_t size_bytes);   // keeps the first size_bytes bytes; at most size_bytes()
-  void sync();                         // returns when the disk has the content, not only the operating system
+  void truncate(int64_t size_bytes);   // keeps the first size_bytes bytes; requires size_bytes <= size_bytes()
+  void sync();                         // waits until the content is on the disk, not only in the system's cache
 
  private:
   [[noreturn]] void fail(const char* doing) const;

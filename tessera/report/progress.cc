@@ -13,7 +13,9 @@
 namespace tessera {
 namespace {
 
-constexpr double kHalfLife = 15;         // seconds; much longer than a step, but short enough to show changes of speed
+// In seconds, for the weights of the sums in `recent_`. Much longer than a step, but short enough to show changes of
+// speed.
+constexpr double kHalfLife = 15;
 constexpr double kRedrawInterval = 0.1;  // seconds
 constexpr int kWidestBar = 32, kNarrowestBar = 8;
 

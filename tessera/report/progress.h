@@ -17,7 +17,7 @@ struct ProgressOptions {
   int64_t first_step = 0;   // steps done before this run
   int64_t total_steps = 0;  // including first_step
   std::string unit = "samples";
-  double every_s = 30;  // without a bar: a step prints a line if the last line is at least this old
+  double every_s = 30;  // without a bar: the minimum time between two progress lines, in seconds
   std::function<double()> now_s = steady_seconds;
 };
 
@@ -41,8 +41,9 @@ std::string render_progress_line(const ProgressState& state);
 
 class Progress {
  public:
-  Progress(Console& console, ProgressOptions options);  // shows the bar immediately; the console must outlive it
-  ~Progress();                                          // removes an unfinished bar
+  // On a terminal, shows the bar immediately. The console must outlive this object.
+  Progress(Console& console, ProgressOptions options);
+  ~Progress();  // removes an unfinished bar
   Progress(const Progress&) = delete;
 
   // Call it after a step. `step`: the steps done in total. `num_units`: the samples (or other units) since the previous

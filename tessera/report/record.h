@@ -31,8 +31,8 @@ std::string to_json(const Record& value);
 // The same on several lines, indented by two spaces. Lists of plain values stay on one line. No newline at the end.
 std::string to_pretty_json(const Record& value);
 
-// Reads the output of to_json(), or any JSON object. Throws InputError for any other text. `where`: the file and line,
-// for the error.
+// Reads a JSON object, such as a line that to_json() made. Throws InputError for any other text. `where`: the file and
+// line, for the error.
 Record record_from_json(std::string_view text, const std::string& where);
 
 }  // namespace tessera

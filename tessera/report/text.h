@@ -20,7 +20,7 @@ std::string format_count(int64_t count);  // 559,214,592
 std::string format_rate(double rate);
 std::string format_clock(double seconds);  // 0:07, 12:34, 1:02:03; negative or not finite: --:--
 
-// An argument of a command as a shell reads it: unchanged if possible, otherwise in single quotes.
+// Returns text that a shell reads as exactly this argument: unchanged if possible, otherwise in single quotes.
 std::string quoted_for_shell(std::string_view argument);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Reads DeepSpeed's JSON configuration (--deepspeed FILE) as a layer of the resolution.
+// Reads DeepSpeed's JSON configuration (--deepspeed FILE). For resolve(), it is one layer: a source of settings.
 #pragma once
 
 #include <cstdint>

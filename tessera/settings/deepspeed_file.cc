@@ -206,7 +206,7 @@ std::vector<std::string> keys_of(const std::string& prefix) {
 // Whether the value turns a feature off.
 bool is_off(const json& value) {
   if (value.is_object()) return value.empty() || (value.contains("enabled") && is_off(value["enabled"]));
-  if (value.is_number()) return value.get<double>() <= 1;  // the size of a group of ranks; 1 means no group
+  if (value.is_number()) return value.get<double>() <= 1;  // a number is the size of a group of ranks
   return value.is_null() || value == false || value == "auto";
 }
 
@@ -231,8 +231,8 @@ DeepSpeedFile::DeepSpeedFile(std::string_view text, std::string name) : name_(st
   check_keys(root_, "");
 }
 
-// Runs before check_keys(), because another type has other keys. The error for the type is more helpful than an error
-// for an unknown key.
+// Runs before check_keys(). An unsupported type has keys that check_keys() does not know, but the error for the type is
+// more helpful than an error for an unknown key.
 void DeepSpeedFile::check_type(const std::string& section, const std::vector<std::string>& types) {
   const auto found = root_.find(section);
   if (found == root_.end() || !found->is_object() || !found->contains("type")) return;

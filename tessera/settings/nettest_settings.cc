@@ -11,7 +11,8 @@ namespace tessera::declaring {
 
 namespace {
 
-// The placement of a setting in the group kNettest. Only the short help of `nettest` shows the setting, with `line`.
+// The placement of a setting in the group kNettest. The short help of `nettest` shows the setting with `line`. The
+// short help of other verbs does not show it.
 Placement brief_line(const char* line) {
   return brief(kNettest, line, kNettest);
 }

@@ -28,8 +28,8 @@ std::string resolved_config_text(const ResolvedSettings& resolved) {
       text += fmt::format("{}# {}\n", text.empty() ? "" : "\n", title_of(setting->group));
       last_group = setting->group;
     }
-    // The printed values already include the values of a DeepSpeed file or an FSDP option. When this text is read back,
-    // the file or the option must not apply again.
+    // A setting that only sets other settings (deepspeed, fsdp, fp16 and similar) becomes a comment. The printed values
+    // already include its effect, so it must not apply again when this text is read back.
     const std::string assignment = fmt::format("{}{} = {}", setting->stands_for_others ? "# " : "", setting->name,
                                                toml_text(setting->get(resolved.settings)));
     const std::string origin = comment_text(resolved.origins.at(setting->name).to_string());

@@ -198,7 +198,8 @@ static void settle_train_size(ResolvedSettings& resolved) {
   set_implied(resolved, "train_size_per_rank", total, value);
 }
 
-// Of batch_size and batch_tokens, the one with the higher precedence counts.
+// If batch_size and batch_tokens are both given, the one with the higher precedence is used. If they have the same
+// precedence, set_implied() throws UsageError.
 static void settle_micro_batch(ResolvedSettings& resolved) {
   Settings& s = resolved.settings;
   if (!(resolved.groups & kOptimization) || s.batch_tokens == 0) return;

@@ -28,7 +28,7 @@ struct Origin {
   std::string to_string() const;
 };
 
-// The value of a setting in one layer of the resolution, with its origin.
+// The value of a setting in one layer (a source of settings, such as a file or the environment), with its origin.
 struct LayerValue {
   const Setting* setting;
   SettingValue value;

@@ -48,7 +48,8 @@ std::vector<std::string> on_all_ranks(Communicator& world, const char* what, con
   if (world.size() == 1) return {work()};
   std::vector<std::string> outcomes = world.all_gather_text(outcome_of(work), what);
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
-    // If a rank was stopped for too long and gave up, its text is empty or begins with a zero byte.
+    // Another rank may have given up waiting for this rank, for example because this process was stopped for too long.
+    // The text of that rank is then empty or begins with a zero byte.
     if (outcomes[rank].empty() || outcomes[rank][0] == '\0') {
       throw CommunicationError(fmt::format("rank {}", rank), fmt::format("ended before it reported {}", what));
     }

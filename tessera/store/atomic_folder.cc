@@ -55,7 +55,7 @@ void check_replaceable(const fs::path& target, const std::vector<std::string>& m
   if (!marked) refuse("is not an earlier version of this folder (no " + markers.front() + ")");
 }
 
-// The parts of a temporary's name: the target's name, and the process that wrote it.
+// The parts of a name with ".tmp-" or ".old-": the path of the target, and the process that chose the name.
 struct Leftover {
   fs::path target;
   ProcessIdentity writer;

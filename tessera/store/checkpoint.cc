@@ -48,8 +48,8 @@ void check_segment(const File& file, const FileSegment& segment) {
   }
 }
 
-// Divides the bytes of all files into one part per rank. Checks the sizes of the files, and the checksums of the
-// segments, that begin in this rank's part.
+// Divides the bytes of all files into one part per rank. If a file begins in this rank's part, checks the size of the
+// file. If a segment begins there, checks its checksum.
 void check_contents(const fs::path& folder, const Manifest& manifest, const Communicator& world, ThreadPool* pool) {
   uint64_t total_bytes = 0;
   for (const auto& file : manifest.files) total_bytes += file.bytes();

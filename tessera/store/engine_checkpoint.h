@@ -12,9 +12,9 @@ namespace tessera {
 std::string parameters_name(const Unit& unit);
 std::string frozen_name(const Unit& unit);
 
-// Declares the arrays of a training engine that this rank writes.
+// Declares the ranges that this rank writes: its parts of a training engine's arrays.
 void declare_checkpoint(CheckpointPart& part, const Engine& engine);
-// Declares and writes these arrays.
+// Declares and writes these ranges.
 void write_checkpoint_arrays(CheckpointPart& part, Engine& engine);
 // Reads the parameters and, if `with_optimizer`, the moments.
 void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool);

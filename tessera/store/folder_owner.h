@@ -1,5 +1,4 @@
-// The owner of an output folder: the content of an owner file, and the information that this process can get about the
-// owner.
+// The owner of an output folder: the content of its owner file, and the decision whether the owner is alive.
 #pragma once
 
 #include <chrono>

@@ -54,7 +54,7 @@ class ShardWriter {
   // `shards` and `pool` must outlive this object.
   ShardWriter(const ModelShards& shards, std::filesystem::path folder, ThreadPool& pool);
 
-  // Writes `values` as the elements of a flattened tensor from `first` on. `values` are in host memory and have any
+  // Writes `values` into a flattened tensor, starting at its element `first`. `values` are in host memory and have any
   // floating-point type. Throws RunError.
   void write(std::string_view name, int64_t first, const View& values);
   // Returns when everything written is on the disk. Throws RunError.

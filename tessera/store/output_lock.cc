@@ -1,10 +1,10 @@
 // How a run takes a folder from an owner that is gone. Several runs may notice at the same time that the owner is gone:
-//   1. Each run tries to create the marker, and only one run succeeds. The marker's name contains a checksum of the old
-//      owner file. Its content is the new owner file of the run that creates it.
-//   2. This run reads the old owner file again. If the file has changed, the run removes the marker and gives up this
-//      attempt. Only the run that created the marker may replace the owner file.
-//   3. The run renames the marker over the old owner file.
-// If step 1 fails because of a marker whose creator is gone, the run removes this marker and starts again.
+//   1. Each run tries to create a file, the marker. Its name is the same for all these runs, because it contains a
+//      checksum of the old owner file. Therefore only one run succeeds. The marker contains the owner file of this run.
+//   2. The run that created the marker reads the old owner file again. If the file has changed, the run removes the
+//      marker and gives up this attempt. Only the run that created the marker may replace the owner file.
+//   3. This run renames the marker over the old owner file.
+// If step 1 fails because of a marker whose creator is gone, the run that failed removes this marker and starts again.
 #include "tessera/store/output_lock.h"
 
 #include <fcntl.h>
@@ -67,7 +67,7 @@ OutputLock::~OutputLock() {
   }
   ended_.notify_all();
   heartbeat_.join();
-  struct stat mine, named;  // another run may have taken the name
+  struct stat mine, named;  // another run may have replaced the owner file
   if (fstat(descriptor_, &mine) == 0 && stat(file_.c_str(), &named) == 0 && mine.st_dev == named.st_dev &&
       mine.st_ino == named.st_ino) {
     unlink(file_.c_str());

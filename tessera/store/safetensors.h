@@ -26,7 +26,7 @@ struct TensorInfo {
   std::string name;
   std::string dtype_name;       // as in the file: "F32", "F8_E4M3", ...
   std::optional<DType> dtype;   // empty: a type of the format that Tessera does not read
-  std::vector<int64_t> dims;    // slowest first; empty for a scalar
+  std::vector<int64_t> dims;    // the slowest-varying dimension first; empty for a scalar
   uint64_t begin = 0, end = 0;  // bytes [begin, end) of the data after the header
 
   int64_t num_elems() const;
@@ -50,7 +50,7 @@ class SafetensorsFile {
   ~SafetensorsFile();
 
   // Parses and validates the header of a file of `file_size` bytes. `start` contains at least the header, or the
-  // complete file if the file is shorter. `where` names the file in errors. Throws InputError.
+  // complete file if the file ends before the end of the header. `where` names the file in errors. Throws InputError.
   static SafetensorsHeader parse_header(std::span<const std::byte> start, uint64_t file_size, const std::string& where);
 
   const std::filesystem::path& path() const { return path_; }

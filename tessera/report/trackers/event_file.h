@@ -13,7 +13,7 @@ namespace tessera {
 
 // The Event messages that Tessera writes. `wall_s` is in seconds since 1970.
 std::string version_event(double wall_s);  // the first event of a file
-// Tells readers of the files to drop the events before this one whose step is at least first_step.
+// When TensorBoard reads this event, it drops all earlier events with a step of at least first_step.
 std::string start_event(int64_t first_step, double wall_s);
 std::string text_event(const std::string& tag, std::string_view markdown, double wall_s);
 std::string scalars_event(const Record& scalars, int64_t step, double wall_s);  // tag → number, or null for NaN

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-// TensorBoard reads the files of a folder in the order of their names, which begin with the time in seconds.
+// The time in the name of an event file, in seconds since 1970. It follows the prefix, because TensorBoard reads the
+// files of a folder in the order of their names. Returns 0 for other names.
 int64_t seconds_in(const std::string& name) {
   return name.starts_with(kPrefix) ? std::atoll(name.c_str() + kPrefix.size()) : 0;
 }

@@ -20,7 +20,7 @@ struct TrackerOptions {
   Record config = Record::object();  // every setting
 };
 
-// If a tracker cannot write, prints one warning and ends this tracker. The run continues.
+// All trackers of a run. If a tracker cannot write, prints one warning and ends this tracker. The run continues.
 class Trackers {
  public:
   using Note = std::function<void(const std::string&)>;
@@ -28,7 +28,7 @@ class Trackers {
   // tracker has exactly one row for each of `lines`: it keeps these rows from an earlier part of the run, removes other
   // rows, and adds missing rows.
   Trackers(const TrackerOptions& options, const std::vector<Record>& lines, double runtime_s, Note note);
-  ~Trackers();  // marks a run that did not finish() as failed
+  ~Trackers();  // if finish() was not called, marks the run as failed
   Trackers(const Trackers&) = delete;
 
   void append(const Record& line, double runtime_s);  // a record of metrics.jsonl

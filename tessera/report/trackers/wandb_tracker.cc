@@ -34,7 +34,7 @@ enum RecordField {
   kInfo = 200
 };
 constexpr int kKey = 1, kNestedKey = 2, kValueJson = 16;
-constexpr const char* kProducer = "0.19.0";  // this version and later ones know all fields in use
+constexpr const char* kProducer = "0.19.0";  // W&B 0.19.0 and later know all fields that Tessera writes
 constexpr const char* kMinConsumer = "0.10.0";
 
 // JSON as W&B writes it: values that are not finite become the word NaN.
@@ -223,7 +223,8 @@ void WandbTracker::finish(int exit_code, const Record& summary, double runtime_s
   };
   put(last_);
   put(summary);
-  if (summary.contains("callbacks")) put(summary.at("callbacks"));  // also under the plain names of KAUST's workshop
+  // Repeats these values without the prefix "callbacks", because KAUST's workshop uses the names without it.
+  if (summary.contains("callbacks")) put(summary.at("callbacks"));
   write(kSummary, update);
   write(kExit, ProtoMessage().integer(1, exit_code).integer(2, std::lround(runtime_s)));
   write(kFinal, {});
