@@ -24,8 +24,8 @@ std::string dtype_name(DType dtype) {
   return word;
 }
 
-// Returns the length and the JSON, padded with spaces to a multiple of 8 bytes. The offsets in the JSON count from the
-// end of this text.
+// Returns a header: 8 bytes with the length of the JSON, then the JSON. Spaces pad the JSON to a multiple of 8 bytes.
+// The offsets in the JSON count from the end of the header.
 std::string header_of(const std::vector<SafetensorsLayout::Place>& places,
                       std::map<std::string, std::string> metadata) {
   metadata["format"] = "pt";
