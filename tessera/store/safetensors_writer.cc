@@ -14,8 +14,8 @@ namespace {
 
 // Small enough to stay in the cache between conversion, hashing and writing.
 constexpr uint64_t kBufferBytes = 1 << 20;
-// Bytes of a segment. One task writes a segment, and later one task checks it. Small enough for several threads to
-// share a tensor, and large enough to keep the manifest short.
+// The size of a segment. Threads write segments in parallel, and later check them in parallel. Small enough for several
+// threads to share a tensor, and large enough to keep the manifest short.
 constexpr uint64_t kSegmentBytes = 64 << 20;
 
 std::string dtype_name(DType dtype) {
