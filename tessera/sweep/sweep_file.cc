@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file whose name ends with this text is not a recipe. Recipes include it.
+// In a folder of recipes, a file whose name ends with this text is not a recipe. The recipes include it.
 constexpr const char* kSharedFile = "base.toml";
 
 std::optional<SettingValue> scalar_of(const toml::node& node) {

@@ -29,7 +29,7 @@ struct EpochRow {
 
 // Indicators of a run that diverges.
 struct TrainHealth {
-  int64_t num_skipped = 0;           // steps whose update was skipped
+  int64_t num_skipped = 0;  // steps whose update was skipped
   // Steps skipped since the last update. Steps skipped in the search for fp16's loss scale (Overflow::searched) do not
   // count.
   int64_t skipped_in_a_row = 0;

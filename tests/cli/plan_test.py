@@ -30,7 +30,7 @@ class Ledger(PlanTest):
 
     def peaks_of_new(self, ledger):
         """Like peaks(), for a run that draws its parameters and does not resume. On a GPU, leaves out the phases `load`
-        and `resume`. In these phases, the plan counts host buffers for reading files, and this run reads none."""
+        and `resume`, because the plan then counts host buffers for reading files. This run reads none."""
         absent = ("load", "resume") if ON_GPU else ()
         return self.peaks({name: phase for name, phase in ledger.items() if name not in absent})
 
