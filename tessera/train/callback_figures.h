@@ -4,9 +4,8 @@
 //       Means (avg) and standard deviation (std) over ranks and steps. Each rank takes a sample at the end of each
 //       optimizer step.
 //   train/steps_per_second, train/samples_per_second
-//       The speed between two log lines. The time includes evaluations and checkpoints. With the suffix
-//       _mean, the speed from the start of training to the last log line. If steps follow this line, the speed to the
-//       end of training.
+//       The speed between two log lines. The time includes evaluations and checkpoints. With the suffix _mean: the
+//       speed from the start of training to the last log line, or to the end of training if steps follow this line.
 #pragma once
 
 #include <cstdint>
