@@ -19,7 +19,8 @@ struct DTypeEntry {
   unsigned bits;
   std::optional<DType> dtype;
 };
-// Every type of the format, with its size. Types without a DType can be described but not read.
+// Every type of the format, with its size. A header may contain the types without a DType, but Tessera cannot read
+// their tensors.
 constexpr std::array kDTypeEntries = std::to_array<DTypeEntry>({
     {"F64", 64, DType::f64}, {"F32", 32, DType::f32}, {"F16", 16, DType::f16}, {"BF16", 16, DType::bf16},
     {"I64", 64, DType::i64}, {"I32", 32, DType::i32}, {"U8", 8, DType::u8},    {"I16", 16, {}},

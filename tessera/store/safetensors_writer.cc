@@ -14,8 +14,8 @@ namespace {
 
 // Small enough to stay in the cache between conversion, hashing and writing.
 constexpr uint64_t kBufferBytes = 1 << 20;
-// Bytes of a segment. One task writes a segment, and later one task checks it. Small enough for several threads to
-// share a tensor, and large enough to keep the manifest short.
+// The size of a segment. Threads write segments in parallel, and later check them in parallel. Small enough for several
+// threads to share a tensor, and large enough to keep the manifest short.
 constexpr uint64_t kSegmentBytes = 64 << 20;
 
 std::string dtype_name(DType dtype) {
@@ -24,8 +24,8 @@ std::string dtype_name(DType dtype) {
   return word;
 }
 
-// Returns the length and the JSON, padded with spaces to a multiple of 8 bytes. The offsets in the JSON count from the
-// end of this text.
+// Returns a header: 8 bytes with the length of the JSON, then the JSON. Spaces pad the JSON to a multiple of 8 bytes.
+// The offsets in the JSON count from the end of the header.
 std::string header_of(const std::vector<SafetensorsLayout::Place>& places,
                       std::map<std::string, std::string> metadata) {
   metadata["format"] = "pt";

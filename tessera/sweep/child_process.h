@@ -11,12 +11,14 @@
 
 namespace tessera {
 
-// The signals that asked a sweep to stop. A signal within kSameRequest of the first one belongs to the same request.
+// The requests to stop a sweep. Each request is a signal. A signal that arrives within kSameRequest of the first one
+// repeats the first request, and is not added.
 struct StopRequests {
   std::vector<int> received;  // in order
 
   bool any() const { return !received.empty(); }
-  // Takes the signals that have arrived and adds new requests. Returns the signal of the first new request; 0: none.
+  // Reads the signals that have arrived, and adds the new requests. Returns the first new request, or 0 if there is
+  // none.
   int take(ForwardedSignals& signals);
 
  private:

@@ -48,7 +48,7 @@ std::string plain_text(const SettingValue& value) {
   return toml_text(value);
 }
 
-// The flag of a setting as words of a command line.
+// Appends the flag that gives `setting` this value to the words of a command line.
 void add_flag(const Setting& setting, const SettingValue& value, std::vector<std::string>& words) {
   if (const auto* flag = std::get_if<bool>(&value)) {
     words.push_back(*flag ? setting.flag() : "--no-" + dashed(setting.name));
@@ -178,7 +178,8 @@ class Expansion {
     }
   }
 
-  // Calls `work`. Adds the run's place to a UsageError, unless the error already begins with the sweep or the recipe.
+  // Calls `work`. Adds the run's place to a UsageError, unless the error already begins with the path of the sweep
+  // or of the recipe.
   template <typename F>
   auto at(const Draft& draft, const F& work) const {
     try {
@@ -242,8 +243,8 @@ class Expansion {
     return setting->name == "nproc" ? std::max<int64_t>(result, 1) : result;
   }
 
-  // Finds the settings that do not have the same value in all runs, among the settings of [matrix] and [[run]] and,
-  // with `repeats`, the seed.
+  // Finds the settings whose values differ between runs. Looks only at the settings of [matrix] and [[run]], and at the
+  // seed if runs are repeated.
   void find_differing() {
     std::vector<const Setting*> candidates;
     const auto consider = [&](const Setting* setting) {
@@ -352,7 +353,7 @@ class Expansion {
   const TrainCommand& train_;
   std::string output_template_;
   std::vector<SweepValue> flags_;
-  std::set<size_t> fitting_;  // exclusions that match a combination
+  std::set<size_t> fitting_;  // the indices of the exclusions that match a combination
   std::vector<Draft> drafts_;
   std::vector<std::vector<SweepValue>> values_;  // the values of each draft, after the evaluation of rules
   std::map<std::string, std::string> recipes_output_dir_;

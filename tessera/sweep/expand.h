@@ -30,16 +30,16 @@ struct TrainCommand {
 // Flags that apply to every run: the settings, and their values as written.
 using RunFlags = std::vector<std::pair<const Setting*, std::string>>;
 
-// All runs, each checked. First come the runs of the matrix: for each recipe, every combination of the matrix's values
-// (the first setting changes slowest). Then come the entries [[run]]. If a file has entries, but neither [matrix] nor
-// `recipes`, its entries are its only runs. Each combination and each entry is repeated `repeats` times in a row. Flags
-// override the settings of the sweep, and these override the recipe. A flag for a setting of [matrix] throws
-// UsageError.
+// Returns all runs of a sweep, each checked. First come the runs of the matrix: for each recipe, every combination of
+// the matrix's values (the first setting changes slowest). Then come the entries [[run]]. If a file has entries, but
+// neither [matrix] nor `recipes`, its entries are its only runs. Each combination and each entry is repeated `repeats`
+// times in a row. Flags override the settings of the sweep, and these override the recipe. A flag for a setting of
+// [matrix] throws UsageError.
 //
 // The flag --output-dir replaces the template output_dir of the file. A template without braces means TEMPLATE/{name}.
 // Without a template, a run uses the output_dir of its recipe if the recipe has one and has no other run in the sweep.
 // All other runs go to FOLDER/{name}. FOLDER is the output_dir of the recipe. If the recipe has no output_dir, FOLDER
-// is runs/ and the title of the sweep. By default, the name of a run consists of the recipe's name (if there are
+// is runs/TITLE, with the title of the sweep. By default, the name of a run consists of the recipe's name (if there are
 // several recipes) and the settings that differ: "zero_1,nproc=2".
 //
 // Throws UsageError with the place in the file if a rule (a value that is an expression) is invalid, an exclusion

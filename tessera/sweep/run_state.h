@@ -19,8 +19,8 @@ enum class RunState {
 // files are incomplete or unreadable, the run is `open`, and `tessera train` reports what is wrong with them.
 RunState state_of_run(const std::filesystem::path& folder, const ResolvedSettings& resolved);
 
-// The last error in a log after the byte `from`: the last line that begins with "error: ", without this beginning. If
-// there is no such line, returns the last line that is not empty. Reads at most the last 64 KiB.
+// Returns the last error in a log, without its "error: ". Ignores the bytes before `from`. If no line begins with
+// "error: ", returns the last line that is not empty. Reads at most the last 64 KiB.
 std::string last_error_in(const std::filesystem::path& log, uint64_t from);
 
 }  // namespace tessera

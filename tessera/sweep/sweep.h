@@ -27,7 +27,7 @@ const char* name_of(SweepState state);
 struct SweepResult {
   SweepState state = SweepState::not_started;
   std::optional<int> exit_code{};
-  double seconds = 0;   // duration of this start
+  double seconds = 0;   // how long the run took in this sweep, without earlier starts
   std::string error{};  // the last error in the log, or why the run could not start; empty: none
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Recipes include the files whose names end with this text. These files are not recipes themselves.
+// In a folder of recipes, a file whose name ends with this text is not a recipe. The recipes include it.
 constexpr const char* kSharedFile = "base.toml";
 
 std::optional<SettingValue> scalar_of(const toml::node& node) {

@@ -28,8 +28,8 @@ struct SweepAxis {
 // A recipe: a configuration file of `tessera train`.
 struct SweepRecipe {
   std::string path;  // empty: none
-  // The file's name without ".toml". If the sweep is a folder or lists `recipes`, the name begins with the path of the
-  // file's subfolder: below the folder of the sweep, or below the deepest folder that contains all of `recipes`.
+  // The file's name without ".toml". If the sweep is a folder, the name includes the subfolders below that folder. If
+  // the sweep lists `recipes`, the name includes the subfolders below the deepest folder that contains all recipes.
   std::string name;
 };
 

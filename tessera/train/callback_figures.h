@@ -1,10 +1,11 @@
 // The figures that the callbacks of KAUST's FSDP workshop report, under the callbacks' names. MB is 2^20 bytes.
 //
 //   avg_mem_alloc_MB, avg_mem_reserved_MB, avg_mem_total_MB, avg_gpu_util_%, std_gpu_util_%
-//       means and standard deviation over ranks and steps; each rank takes a sample at the end of each optimizer step
+//       Means (avg) and standard deviation (std) over ranks and steps. Each rank takes a sample at the end of each
+//       optimizer step.
 //   train/steps_per_second, train/samples_per_second
-//       from one log line to the next, including the time of evaluations and checkpoints; with the suffix _mean: from
-//       the start of training to the last log line
+//       The speed between two log lines. The time includes evaluations and checkpoints. With the suffix _mean: the
+//       speed from the start of training to the last log line, or to the end of training if steps follow this line.
 #pragma once
 
 #include <cstdint>
@@ -45,10 +46,10 @@ class SpeedFigures {
 
   // Call it after each step.
   void add(int64_t num_samples);
-  // Call it for each log line. Returns the figures since the previous call, or since the start. Empty if no step or no
-  // time has passed since then.
+  // Call it for each log line, and at the end of training. Returns the figures since the previous call, or since the
+  // start. Empty if no step or no time has passed since then.
   Record log(double now_s);
-  // The mean speed from the start to the last call of log(). Empty if log() has returned no figures yet.
+  // The mean speed from the start to the last call of log() that returned figures. Empty if no call has returned any.
   Record means() const;
 
  private:

@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// When a resumed run may have another value for a key of the fingerprint (train_state.h) than the checkpoint's run.
+// Whether the value of a key of the fingerprint (train_state.h) may differ between the checkpoint's run and a run that
+// resumes from it.
 enum class MayChange {
   never,            // the key determines the model, the samples, their order or the metrics
   in_a_new_folder,  // a new run in another folder may start from the checkpoint with another value
@@ -31,7 +32,7 @@ struct Change {
 // key that an older version did not write does not count if `now` has the value that the older version always used.
 std::vector<Change> changes_between(const Record& then, const Record& now);
 // The changes that forbid a continuation in the checkpoint's folder. If `in_a_new_folder` is true: the changes that
-// forbid even a new run, in another folder, from the checkpoint.
+// even forbid a new run in another folder that starts from the checkpoint.
 std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder);
 // "was made with lr = 0.01, and this run has 0.02; with seed = 42, …". Lists the first three changes and counts the
 // rest.

@@ -54,7 +54,7 @@ std::vector<LoggedGpu> gpus_of(const std::vector<RankFacts>& node, const Nvml& n
   return gpus;
 }
 
-// Sets the GPUs of `sources`. If there is no log of GPU memory, returns the reason, otherwise an empty text.
+// Sets the GPUs of `sources`. Returns an empty text, or the reason why no GPU can be sampled.
 std::string find_gpus(MemorySources& sources, const RankFacts& mine, const std::vector<RankFacts>& node,
                       bool is_first_of_node) {
   if (mine.gpu.empty()) return "The run uses no GPU";

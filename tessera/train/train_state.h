@@ -29,8 +29,10 @@ struct EpochRow {
 
 // Indicators of a run that diverges.
 struct TrainHealth {
-  int64_t num_skipped = 0;           // steps whose update was skipped
-  int64_t skipped_in_a_row = 0;      // skips since the last update; those in the search for the loss scale do not count
+  int64_t num_skipped = 0;  // steps whose update was skipped
+  // Steps skipped since the last update. Steps skipped in the search for fp16's loss scale (Overflow::searched) do not
+  // count.
+  int64_t skipped_in_a_row = 0;
   std::optional<double> first_loss;  // the first finite loss
   // Step of the last sound checkpoint; -1: none. A checkpoint is sound if a later step updated the parameters, or was
   // skipped only because of the search for the loss scale.

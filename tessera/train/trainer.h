@@ -134,7 +134,7 @@ class Trainer {
   int64_t last_saved_step_ = -1;
   int64_t bytes_sent_ = 0;                 // sent by this rank during training
   bool warned_of_loss_ = false;            // the warning about an exploding loss was printed
-  bool rotates_ = false;                   // remove old checkpoints after the next step, unless that step ends the run
+  bool rotates_ = false;                   // remove old checkpoints when the next step has succeeded, or at the end
   std::optional<MetricsLog> metrics_;      // first rank only
   TrackerOptions tracker_options_;         // from track()
   std::unique_ptr<Trackers> trackers_;     // first rank only

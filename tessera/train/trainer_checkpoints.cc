@@ -6,7 +6,7 @@ namespace tessera {
 
 void Trainer::checkpoint() {
   if (last_saved_step_ == state_.step) {
-    rotates_ = true;  // a later evaluation may have changed the best model
+    rotates_ = true;  // an evaluation after the last save may have changed the best model
     return;
   }
   worker_.enter(Phase::save);

@@ -26,7 +26,8 @@ static std::string remedy_of(const Settings& settings) {
                      settings.lr, wider);
 }
 
-// Counts and reports a skipped update, and ends the run if the limit is reached. All ranks have the same values.
+// Checks the result of a step. Counts and reports a skipped update, and ends the run if the limit is reached. All ranks
+// get the same result.
 void Trainer::watch_update(const StepResult& result, double loss_scale) {
   TrainHealth& health = state_.health;
   const bool is_finite = std::isfinite(result.loss());

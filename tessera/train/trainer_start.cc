@@ -84,7 +84,7 @@ bool Trainer::take_output_folder() {
   return true;
 }
 
-// Where the run starts from, according to --resume. All ranks use the view of the first rank. Collective.
+// Where the run starts from, according to --resume. All ranks use the result of the first rank. Collective.
 Trainer::Source Trainer::source_of_start() const {
   if (settings_.resume == "none") return Source::nothing;
   if (settings_.resume == "auto") return Source::newest;

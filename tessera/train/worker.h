@@ -30,7 +30,7 @@ std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*
 
 class Worker {
  public:
-  // This rank of `world`; a single rank if `world` is null. Collective.
+  // Makes the resources of this rank of `world`, or of a single rank if `world` is null. Collective.
   explicit Worker(const Settings& settings, World* world = nullptr);
 
   ThreadPool& pool() { return pool_; }

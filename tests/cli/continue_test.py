@@ -107,7 +107,8 @@ class Finished(Continued):
         words = ["--lr", "2e-2", "--overwrite"]
         process = self.start("out", *words, "--epochs", "1000", "--save-strategy", "no", job=RUN)
         self.assertTrue(self.wait_for_lines("out", 1, process))
-        # Waits until the earlier run has moved completely: before that, the lines are those of the earlier run.
+        # Waits until the earlier run has moved completely. Before that, num_lines() counts the lines of the earlier
+        # run.
         earlier, moved = {name.split("/")[0] for name in self.before}, self.path("out", "overwritten-run")
         while not (os.path.isdir(moved) and earlier <= set(os.listdir(moved)) and self.num_lines("out") >= 3):
             self.assertIsNone(process.poll())
@@ -189,8 +190,8 @@ class StopCheckpoints(Continued):
         return seen, self.checkpoints("out")
 
     def test_each_replaces_the_one_before(self):
-        """A run that a signal stops saves a checkpoint. When the resumed run is stopped again, its new checkpoint
-        replaces the checkpoint of the previous stop. This holds with and without regular checkpoints."""
+        """When a signal stops a run, the run saves a checkpoint. When the resumed run is stopped again, its new
+        checkpoint replaces the checkpoint of the previous stop. This holds with and without regular checkpoints."""
         seen, last = self.stops()
         for steps in seen:
             self.assertLessEqual(len([step for step in steps if step % 6]), 1, seen)

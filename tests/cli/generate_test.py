@@ -92,7 +92,8 @@ class Draws(GenerateTest):
             with self.subTest(words=words):
                 self.fails(USAGE, message, *prompt, *words)
         self.fails(USAGE, "--stream: contradicts prompts", *self.generate, "--prompts", "a", "--stream", "on")
-        # top_k contradicts temperature 0. In a configuration file, it is not refused, because other runs may need it.
+        # top_k contradicts temperature 0. A configuration file may contain it nevertheless, because other runs may use
+        # the same file.
         self.write("run.toml", "top_k = 5\n")
         self.succeeds(*self.generate[:1], "run.toml", *self.generate[1:], "--prompt", "a", "--temperature", "0")
 
@@ -193,7 +194,7 @@ class PromptFiles(GenerateTest):
 
 class Streams(GenerateTest):
     def test_parts_are_the_text(self):
-        """At this temperature, tokens are nearly random, so many texts are not valid UTF-8."""
+        """At temperature 5, tokens are nearly random, so many texts are not valid UTF-8."""
         for seed in range(6):
             words = ["--prompt", "Who", "--temperature", "5", "--seed", str(seed)]
             whole = self.succeeds(*self.generate, *words, "--stream", "off")

@@ -120,7 +120,7 @@ class Owner(Continued):
             self.assertIn(f"out: is in use by another run (process {first.pid} on ", err)
             first.kill()
             first.wait()
-            third = self.start_on([], env=env)  # on the same host, this run need not wait
+            third = self.start_on([], env=env)  # need not wait: it is on the host of the killed run
             while self.owner()["process"] != third.pid:
                 self.assertIsNone(third.poll())
             third.kill()

@@ -29,8 +29,8 @@ class Ledger(PlanTest):
         return {category: max(phase[category] for phase in ledger.values()) for category in ledger["step"]}
 
     def peaks_of_new(self, ledger):
-        """Like peaks(), for a run that draws its parameters and does not resume. On a GPU, drawing needs no more host memory
-        than a step, so the phases `load` and `resume` are left out."""
+        """Like peaks(), for a run that draws its parameters and does not resume. On a GPU, leaves out the phases `load`
+        and `resume`, because the plan then counts host buffers for reading files. This run reads none."""
         absent = ("load", "resume") if ON_GPU else ()
         return self.peaks({name: phase for name, phase in ledger.items() if name not in absent})
 

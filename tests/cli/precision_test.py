@@ -125,8 +125,8 @@ class Training(PrecisionTest):
                     self.train("out", *words)
                     self.assert_same_results(whole, "out")
                     shutil.rmtree(self.path("out"))
-            # The run from the fp32 file and the run from the 16-bit file begin with the same rounded parameters. The
-            # masters of the former keep all bits of the fp32 file, so its later losses differ.
+            # The run from the fp32 file and the run from the 16-bit file begin with the same rounded parameters. In the
+            # run from the fp32 file, the masters keep all bits of the file, so its later losses differ.
             losses = [[record["loss"] for record in self.metrics(f"{precision}-{dtype}", "train")]
                       for dtype in ["fp32", precision]]
             self.assertEqual(losses[0][0], losses[1][0])

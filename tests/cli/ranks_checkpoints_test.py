@@ -127,8 +127,8 @@ class Continued(Checkpoints):
                     shutil.rmtree(self.path(output))
 
     def test_stops(self):
-        """A run that a signal stops saves a checkpoint. The resumed run removes this checkpoint when it saves the
-        next one, no matter which process got the signal. Regular checkpoints are at multiples of 7 steps."""
+        """When a signal stops a run, the run saves a checkpoint. The resumed run removes this checkpoint when it saves
+        the next one, no matter which process got the signal. Regular checkpoints are at multiples of 7 steps."""
         for ranks in 2, 4:
             lines = 10
             for rank in 1, None, 0:

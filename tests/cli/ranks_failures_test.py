@@ -11,7 +11,8 @@ from ranks_job import COMMUNICATION_FAILED, LONG, MPIRUN, PHASES, SAVED_AFTER_SI
 from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED
 
-# The message says "a rank" if the rank has not yet registered with the launcher, so that its number is not known.
+# The message says "a rank" if the rank has not yet registered with the launcher. The launcher then does not know the
+# number of the rank.
 KILLED = rf"(rank \d|a rank) {mpirun.killed(9, 'Killed')}.*\bin phase ({PHASES})\b"
 COMM_TIMEOUT_S = 3  # longer than the pauses of a busy machine
 STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
