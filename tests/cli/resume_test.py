@@ -1,4 +1,4 @@
-"""A run that is killed or stopped, or whose checkpoint is damaged, continues to the results of an undisturbed run."""
+"""Runs that are killed, are stopped or have damaged checkpoints resume, and give the results of an undisturbed run."""
 import json
 import os
 import random
