@@ -308,8 +308,8 @@ class Resume(Interrupted):
         self.assert_same_results("whole", "out")
 
     def test_path_of_the_run(self):
-        """--resume may name the folder of a run. Training then resumes from the newest complete checkpoint in this folder.
-        If the folder has no checkpoint, the command fails."""
+        """--resume may name the folder of a run. Training then resumes from the newest complete checkpoint in this
+        folder. If the folder has no checkpoint, the command fails."""
         self.fails(3, "no such checkpoint", "train", *LONG, "--output-dir", "new", "--resume", "gone")
         self.fails(3, "new: is not a checkpoint and contains none. Give a folder checkpoint-STEP, or the output folder of a "
                    "run", "train", *LONG, "--output-dir", "new", "--resume", "new")
