@@ -1,4 +1,4 @@
-"""The recipes' losses equal the losses of the workshop's jobs in the Hugging Face Trainer, in fp32 on the same rows.
+"""The recipes give the same losses as the workshop's jobs in the Hugging Face Trainer, in fp32 on the same rows.
 
 tools/make_workshop_reference.py made tests/parity/workshop/*.json. Each file has the losses of one job, once
 computed in fp32 and once in fp64. The difference of the two is the rounding error of the Trainer's fp32 run.

@@ -71,9 +71,9 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
   return some;
 }
 
-// All cases on GPUs, and also with four ranks, because only four ranks form two nodes. Otherwise a fifth of the cases,
-// and a different fifth for each number of ranks. The program that uses CUDA streams without a GPU always runs only a
-// fifth.
+// Returns all cases on GPUs, and also with four ranks, because only four ranks form two nodes. Otherwise returns a
+// fifth of the cases, and a different fifth for each number of ranks. The program that uses CUDA streams without a GPU
+// always runs only a fifth.
 std::vector<Case> cases_of_world() {
 #ifdef TESSERA_TEST_CUDA_STREAMS
   const bool all = false;  // the program without CUDA streams runs all cases
