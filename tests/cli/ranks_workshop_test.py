@@ -1,4 +1,4 @@
-"""Every recipe of the workshop runs to its end with a tiny model, and has the sizes in the table of experiments()."""
+"""Every recipe of the workshop has the settings that experiments() lists, and runs to its end with a tiny model."""
 import json
 import os
 import re

@@ -1,4 +1,4 @@
-"""Runs that are killed, stopped, started again or have damaged checkpoints get the results of an undisturbed run."""
+"""Runs that are killed, are stopped or have damaged checkpoints resume, and give the results of an undisturbed run."""
 import json
 import os
 import random
@@ -308,7 +308,8 @@ class Resume(Interrupted):
         self.assert_same_results("whole", "out")
 
     def test_path_of_the_run(self):
-        """--resume with the folder of a run chooses its newest complete checkpoint, and never begins from the start."""
+        """--resume may name the folder of a run. Training then resumes from the newest complete checkpoint in this
+        folder. If the folder has no checkpoint, the command fails."""
         self.fails(3, "no such checkpoint", "train", *LONG, "--output-dir", "new", "--resume", "gone")
         self.fails(3, "new: is not a checkpoint and contains none. Give a folder checkpoint-STEP, or the output folder of a "
                    "run", "train", *LONG, "--output-dir", "new", "--resume", "new")

@@ -7,7 +7,7 @@ from tessera_cli import main
 from tiny_job import INPUT, JOB, USAGE, TinyJobTest, read_tensors, safetensors
 
 INDEX = "model.safetensors.index.json"
-# The checkpoint after the second and last step contains the final model.
+# A run of two steps. The checkpoint after step 2 contains the final model.
 SAVING = [*JOB, "--max-steps", "2", "--save-strategy", "steps", "--save-steps", "2"]
 
 

@@ -91,7 +91,8 @@ class LostStreams(SurroundingsTest):
         self.assert_complete("out")
 
     def test_a_hangup_of_the_terminal(self):
-        """The terminal is closed, writes to it fail, and SIGHUP comes: the run saves, and the same command continues."""
+        """The terminal is closed, so writes to it fail, and the run gets SIGHUP. The run saves, and the same command
+        resumes it."""
         def lead_the_session():
             os.setsid()
             # The first terminal that a session leader opens becomes its controlling terminal.

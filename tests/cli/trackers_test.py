@@ -50,7 +50,7 @@ def fields(data):
 
 
 def items(message, key):
-    """{name: value} of the items of a W&B record. `key`: the number of the field with the name."""
+    """{name: value} of the items of a W&B record. `key`: the number of the field that holds the name of an item."""
     pairs = [dict(fields(item)) for number, item in fields(message) if number == 1]
     return {pair[key].decode(): json.loads(pair[16]) for pair in pairs}
 

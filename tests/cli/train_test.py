@@ -26,8 +26,8 @@ class Output(TinyJobTest):
                          [evaluation, answers, step, step, evaluation, answers, step, step, evaluation, answers, whole])
         for line in lines:
             self.assertTrue(all(isinstance(value, float) for value in line.values()), line)
-        # 22 samples in steps of 4 are 6 steps per epoch, so the run has 12 steps. In each step, the linear schedule
-        # multiplies the learning rate by 1 - (step - 1) / 12.
+        # 22 samples in steps of 4 are 6 steps per epoch, so the run has 12 steps. The learning rate of
+        # step s is 1e-2 * (1 - (s - 1) / 12).
         self.assertEqual([line["epoch"] for line in lines if "loss" in line], [0.5, 1.0, 1.5, 2.0])
         for line, step in zip((line for line in lines if "loss" in line), (3, 6, 9, 12)):
             self.assertAlmostEqual(line["learning_rate"], 1e-2 * (1 - (step - 1) / 12), places=9)
@@ -261,7 +261,7 @@ class Strategies(TinyJobTest):
                 plan = json.loads(self.succeeds("plan", *EVALUATED, *words, "--json"))
                 self.assertEqual(plan["num_parameters"], summary["num_parameters"])
                 for category, measured in summary["ledger_peak_bytes"].items():
-                    if category in ("workspace", "total"):  # plan_test.py compares these too
+                    if category in ("workspace", "total"):  # plan_test.py compares them
                         continue
                     planned = max(phase[category] for phase in plan["first_rank"]["device"].values())
                     self.assertEqual(planned, measured, category)

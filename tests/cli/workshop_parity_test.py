@@ -1,7 +1,7 @@
-"""The recipes' losses equal the losses of the workshop's jobs in the Hugging Face Trainer, in fp32 on the same rows.
+"""The recipes give the same losses as the workshop's jobs in the Hugging Face Trainer, in fp32 on the same rows.
 
-tools/make_workshop_reference.py made tests/parity/workshop/*.json. Each file has the losses of the job in fp32 and the
-losses of the same job in fp64. The difference of the two is the rounding error of the Trainer's fp32 run.
+tools/make_workshop_reference.py made tests/parity/workshop/*.json. Each file has the losses of one job, once
+computed in fp32 and once in fp64. The difference of the two is the rounding error of the Trainer's fp32 run.
 
 Tolerance: if two fp32 programs compute the same formulas, but sum in different orders, their rounding errors have about
 the same size. The largest error of the Trainer's run is the estimate of this size. The estimate is at least one unit in

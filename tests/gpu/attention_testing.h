@@ -12,7 +12,7 @@ inline int64_t rows_of(const std::vector<int32_t>& lengths) {
   return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
 }
 
-// Returns the number of each sequence's first row, followed by the number of all rows.
+// Returns the index of each sequence's first row, followed by the total number of rows.
 inline std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
   std::vector<int32_t> starts{0};
   for (const int32_t n : lengths) starts.push_back(starts.back() + n);

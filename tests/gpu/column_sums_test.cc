@@ -15,8 +15,8 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   context.scratch = scratch.data();
   std::vector<DType> sum_types = gradient_types();
   if (dtype() == DType::f32) sum_types = {DType::f32, DType::f16, DType::bf16};
-  // The sizes cover the cases of the kernel: threads that load several elements at a time or one, one block of columns
-  // and several, blocks that read narrow or wide pieces of each row, and rows that are summed in one part or in
+  // The sizes cover all cases of the kernel. A thread loads one element or several at a time. The columns form one
+  // block or several. A block reads a narrow or a wide piece of each row. The rows are summed in one part or in
   // several.
   for (const auto& [N, C] :
        {std::pair<int64_t, int64_t>{1, 8}, {3, 5}, {700, 72}, {300, 4104}, {4096, 40}, {4099, 200}, {9000, 37}}) {

@@ -111,7 +111,7 @@ class Tensor {
     for (const double x : host_) largest = std::max(largest, std::abs(x));
     return largest;
   }
-  // |GPU − CPU| ≤ tolerance for every element; a NaN fails.
+  // Expects |GPU − CPU| ≤ tolerance for every element. A NaN fails the test.
   void expect_close(double tolerance, const char* what) const {
     const auto actual = values();
     for (size_t i = 0; i < actual.size(); ++i) {

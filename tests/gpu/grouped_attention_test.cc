@@ -100,8 +100,8 @@ double largest(const std::vector<double>& values) {
 class GroupedAttentionTest : public TypedTest {
  protected:
   // The kernels to test. `own`: the kernels that Tessera chooses for this GPU. `tma`: the kernels for larger calls on
-  // Hopper. `tma_on_three`: the same on three multiprocessors, so that each thread block has several tasks. `older`:
-  // the kernels for GPUs before sm_80.
+  // Hopper. `tma_on_three`: the kernels of `tma` on only three multiprocessors. Each thread block then has several
+  // tasks. `older`: the kernels for GPUs before sm_80.
   enum class By { own, tma, tma_on_three, older };
   void check(const Grouped& c, By by) {
     const bool by_tma = by == By::tma || by == By::tma_on_three;

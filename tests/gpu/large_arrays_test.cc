@@ -1,7 +1,7 @@
-// Arrays with more than 2^31 elements, as 131,072 tokens of a large model need. Most operators run on a large array and
-// again on a copy of its last rows. The results for these rows must be equal, except that products and sums over rows
-// may round differently. Results that an operator overwrites start as NaN. The tests therefore find an operator with
-// 32-bit indices: it would read the wrong rows, or leave NaN in the rows that it should write.
+// Tests arrays with more than 2^31 elements. 131,072 tokens of a large model need such arrays. Most operators run on a
+// large array and again on a copy of its last rows. The results for these rows must be equal, except that products and
+// sums over rows may round differently. Results that an operator overwrites start as NaN. The tests therefore find an
+// operator with 32-bit indices: it would read the wrong rows, or leave NaN in the rows that it should write.
 #include "gpu_testing.h"
 
 namespace tessera::testing {
@@ -132,8 +132,8 @@ TEST_F(LargeArrays, Gates) {
   expect_same_tail(d_gate_up, small_d_gate_up, "d_gate_up");
 }
 
-// Rotation and attention. The last sequence consists of the last kTail rows. One other sequence has 4,096 tokens. The
-// remaining sequences have at most 256 tokens and fill the array.
+// The last sequence consists of the last kTail rows. One other sequence has 4,096 tokens. The remaining sequences have
+// at most 256 tokens and fill the array.
 TEST_F(LargeArrays, RotationAndAttention) {
   needs_gib(40);
   if (IsSkipped()) return;

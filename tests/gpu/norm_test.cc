@@ -95,7 +95,8 @@ TEST_P(LossTest, CrossEntropy) {
         k.softmax_cross_entropy(at(logits), at(targets), scale, at(loss));
       });
       // Logits of a row differ by at most 20. The exponential of such a difference has a relative error of about 20
-      // roundoffs. With 16-bit types, the fast exponential adds about 2^-21. Types other than f64 sum in f32.
+      // roundoffs. With 16-bit types, the fast exponential adds about 2^-21. Types other than f64 are summed in f32.
+      // The limits are at least three times as large as these errors.
       const double error = dtype() == DType::f64 ? 0x1p-44 : size_of(dtype()) == 2 ? 0x1p-17 : 0x1p-18;
       loss.expect_close(error * static_cast<double>(M) * 4, "loss");
       if (scale == 0) continue;

@@ -79,9 +79,9 @@ class Parity : public testing::TestWithParam<const char*> {
     return name.ends_with("in_proj_bias") && j / C == 1;
   }
 
-  // Compares a result for every tensor with "<kind>/<name>" of the reference. An error may be as large as `tolerance`
-  // times the tensor's largest element. For elements with is_key_bias(), an error may be as large as
-  // `key_bias_tolerance` itself.
+  // Compares the tensors that views(unit) returns, for example gradients, with "<kind>/<name>" of the reference. An
+  // error may be as large as `tolerance` times the tensor's largest element. For elements with is_key_bias(), an error
+  // may be as large as `key_bias_tolerance` itself.
   template <typename Views>
   void expect_near(const Engine& engine, const std::string& kind, double tolerance, double key_bias_tolerance,
                    const Views& views) {

@@ -330,10 +330,11 @@ struct Tolerance {
 };
 
 // If the n terms of an f32 sum are added in another order, the relative change of the sum is about 1e-7 √n. For the few
-// hundred terms of a loss, this is about 2e-6. AdamW divides by the size of the gradient. In its first steps, the error
-// of an update is therefore at most the learning rate times the relative error of the gradient. If the terms of a
-// gradient nearly cancel, this relative error is larger, so the bound for parameters is wider. The gradient of the key
-// biases is only rounding error, but AdamW still moves these biases by the learning rate.
+// hundred terms of a loss, this is about 2e-6. The limits for the loss and the norm are 50 and 500 times as large.
+// AdamW divides by the size of the gradient. In its first steps, the error of an update is therefore at most the
+// learning rate times the relative error of the gradient. If the terms of a gradient nearly cancel, this relative error
+// is larger, so the bound for parameters is wider. The gradient of the key biases is only rounding error, but AdamW
+// still moves these biases by the learning rate.
 constexpr Tolerance kSinglePrecision{1e-4, 1e-3, 1e-2};
 
 // In 16 bits, another order of additions may round an activation to the neighbouring number. The relative distance of

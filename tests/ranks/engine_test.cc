@@ -71,9 +71,9 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
   return some;
 }
 
-// All cases on GPUs, and also with four ranks, because only four ranks form two nodes. Otherwise a fifth of the cases,
-// and a different fifth for each number of ranks. The program that uses CUDA streams without a GPU always runs only a
-// fifth.
+// Returns all cases on GPUs, and also with four ranks, because only four ranks form two nodes. Otherwise returns a
+// fifth of the cases, and a different fifth for each number of ranks. The program that uses CUDA streams without a GPU
+// always runs only a fifth.
 std::vector<Case> cases_of_world() {
 #ifdef TESSERA_TEST_CUDA_STREAMS
   const bool all = false;  // the program without CUDA streams runs all cases
@@ -110,8 +110,8 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     // NCCL adds more than two numbers in an order that depends on the collective and on the position in a bucket.
     if (test_uses_cuda() && test_world().size() > 2 && !plan.shard_optimizer()) continue;
     // If gradients accumulate outside the device, their norm is computed there too, piece by piece. Otherwise the
-    // device computes it. A CPU device computes the norm of a unit as one piece, as if the piece size were the default.
-    // A GPU adds in its own order, for which 0 stands.
+    // device computes it. A CPU device computes the norm of a unit in one piece. The default piece size gives the same
+    // order of additions, because it exceeds the size of every unit here. A GPU adds in its own order; 0 stands for it.
     const int64_t on_device = test_uses_cuda() ? 0 : ShardOptions().piece_elems;
     const bool beyond = test.options.offload.gradients != Tier::device && num_micro_batches > 1;
     const int64_t pieces_of_norm = beyond ? test.options.piece_elems : on_device;

@@ -7,7 +7,7 @@
 //   FAULT_PATH   counts only calls on files with this text in their absolute path; empty: all files except the standard
 //                streams. process_vm_readv has no path and always counts
 //   FAULT_RANK   the rank whose calls count; empty: all processes
-//   FAULT_CALL   the number of the first call with a fault, from 1; empty: no fault
+//   FAULT_CALL   the number of the first call with a fault, counted from 1; empty: no fault
 //   FAULT_TIMES  how many consecutive counted calls have the fault (default 1)
 //   FAULT_KIND   "error N": the call fails with errno N; "signal N": the process gets signal N before the call;
 //                "short": the call transfers half of the bytes

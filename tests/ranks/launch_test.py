@@ -1,4 +1,6 @@
-"""Tests of the launcher, with the verbs of launch_program: `python3 launch_test.py LAUNCH_PROGRAM [TEST...]`."""
+"""Tests of the launcher: `python3 launch_test.py LAUNCH_PROGRAM [TEST...]`.
+
+The program launch_program has the launcher of Tessera, and verbs for tests: say, misbehave, work and recover."""
 import os
 import pty
 import re
@@ -259,8 +261,8 @@ class Launch(unittest.TestCase):
     def test_a_signal_before_the_start_of_ranks_reaches_them(self):
         process = self.start("work", "--nproc", "2", "--max-restarts", "3")
         children = ""
-        # When mpirun exists, the launcher handles signals. OpenBLAS has ended its threads in the launcher by then,
-        # because it ends them before a fork. The signal therefore cannot reach a thread of OpenBLAS.
+        # When the launcher has a child (mpirun), it already handles signals. OpenBLAS has ended its threads in the
+        # launcher, because it ends them before a fork. The signal therefore cannot reach a thread of OpenBLAS.
         while not children:
             with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
                 children = file.read()

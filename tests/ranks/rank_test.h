@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// rank_main.cc sets the values of these functions before the tests run.
+// rank_main.cc sets the values that these functions return, before the tests run.
 World& test_world();
 Transport test_transport();
 // Whether the ranks compute on GPUs (--device=cuda).
