@@ -40,7 +40,7 @@ const Case kCases[] = {
     {{5, 64, 1, 65}, 2, 8, QkvLayout::interleaved, true, 0.2f, 3},
     {{130, 3, 63}, 3, 40, QkvLayout::blocked, true, 0.1f},
     {{77, 128}, 5, 64, QkvLayout::interleaved, true, 0, 1},
-    {{600, 20}, 2, 24, QkvLayout::interleaved, true},  // longer than a block of keys
+    {{600, 20}, 2, 24, QkvLayout::interleaved, true},  // a sequence longer than a block of keys
     {{577}, 1, 128, QkvLayout::blocked, false, 0.3f, 3},
     {{450}, 1, 320, QkvLayout::blocked, true},  // wide heads make blocks of keys shorter
     {{9, 0, 4}, 2, 8},                          // an empty sequence
