@@ -24,7 +24,7 @@ TEST(NearestCommon, InRandomTrees) {
   std::mt19937 random(5);
   for (int trial = 0; trial < 500; ++trial) {
     const int size = 3 + static_cast<int>(random() % 40);
-    std::vector<int> parents(static_cast<size_t>(size), 1);  // [p]: parent of process p + 2, with a smaller id
+    std::vector<int> parents(static_cast<size_t>(size), 1);  // parents[p] is the parent of process p + 2
     for (int p = 1; p < size; ++p) parents[static_cast<size_t>(p)] = 1 + static_cast<int>(random() % (p + 1));
     const auto parent_of = [&](int pid) { return parents[static_cast<size_t>(pid - 2)]; };
     const auto descends = [&](int pid, int from) {
@@ -38,7 +38,7 @@ TEST(NearestCommon, InRandomTrees) {
       chains.emplace_back();
       for (int pid = parent_of(ranks.back()); pid > 1; pid = parent_of(pid)) chains.back().push_back(pid);
     }
-    int expected = 0;  // the nearest common ancestor has the largest id, because parents have smaller ids
+    int expected = 0;  // a parent has a smaller id, so the nearest common ancestor has the largest id
     for (int pid = 2; pid < size + 2; ++pid) {
       const bool is_above_all =
           std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return rank != pid && descends(rank, pid); });

@@ -32,8 +32,8 @@ class HostOfTwo final : public Communicator {
   void broadcast(View, int, Stream&, const char*) override {}
 };
 
-// Returns a function of the stand-in for NCCL. The test must open the stand-in before the communicator opens NCCL: the
-// communicator's dlopen() of the same name then returns the stand-in.
+// Loads the stand-in for NCCL and returns its function `name`. The test must call this before the communicator loads
+// NCCL: dlopen("libnccl.so.2") in the communicator then returns the stand-in, because it is already loaded.
 template <typename Function>
 Function* of_stub(const char* name) {
   static void* const library = dlopen(TESSERA_STUBS "/nccl/libnccl.so.2", RTLD_NOW);

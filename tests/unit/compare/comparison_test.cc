@@ -96,7 +96,8 @@ TEST_F(ComparisonTest, RowsColumnsSortAndBaseline) {
   for (const char* baseline : {"a", "strategy=zero1"}) {
     EXPECT_EQ(compare_runs(read(), {.rows = {"strategy"}, .baseline = baseline}).baseline, 0u);
   }
-  EXPECT_THROW(compare_runs(read(), {.rows = {"strategy"}, .baseline = "zero2"}), UsageError);  // the label of two rows
+  // Two rows have the label zero2, so it does not name a baseline.
+  EXPECT_THROW(compare_runs(read(), {.rows = {"strategy"}, .baseline = "zero2"}), UsageError);
   EXPECT_THROW(compare_runs(read(), {.baseline = "nothing"}), UsageError);
   EXPECT_THROW(compare_runs(read(), {.columns = {"los"}}), UsageError);
   EXPECT_THROW(compare_runs(read(), {.rows = {"los"}}), UsageError);
@@ -135,7 +136,7 @@ TEST_F(ComparisonTest, WorkshopTablesNameWhatIsMissing) {
   EXPECT_THAT(sheet.columns[2].notes,
               ElementsAre(HasSubstr("The data differs from deepspeed/deepspeed-multi-gpu/2_gpus")));
   EXPECT_THAT(sheet.rows[2][1].notes, ElementsAre(HasSubstr("ledger_peak_bytes.total")));  // the peak GPU memory
-  EXPECT_EQ(sheet.rows[3][1].text, "-");                                                   // average: needs memory logs
+  EXPECT_EQ(sheet.rows[3][1].text, "-");  // the average needs memory logs
 }
 
 TEST_F(ComparisonTest, WorkshopTablesMergeOnlyEqualRunsOfAnExperiment) {

@@ -64,8 +64,8 @@ TEST(Figures, WeakScalingByLayers) {
   eight.settings["num_layers"] = "12";
   EXPECT_DOUBLE_EQ(derived("efficiency", eight, two), 50);
   eight.settings["num_layers"] = "9";
-  EXPECT_TRUE(
-      std::isnan(derived("efficiency", eight, two)));  // neither the total work nor the work per rank is the same
+  // The runs differ in their total work and in their work per rank.
+  EXPECT_TRUE(std::isnan(derived("efficiency", eight, two)));
 }
 
 TEST(Figures, NoEfficiencyOfOddRuns) {

@@ -87,7 +87,7 @@ TEST(Examples, AMisplacedAnswerIsTheNearestOccurrence) {
   EXPECT_EQ(read(squad(context, question("aba", 0)))[0].answer_start, 0);
   EXPECT_EQ(read(squad(context, question("aba", 3)))[0].answer_start, 0);
   EXPECT_EQ(read(squad(context, question("aba", 5)))[0].answer_start, 8);
-  EXPECT_EQ(read(squad(context, question("aba", 4)))[0].answer_start, 0);  // both are 4 away, so the first one
+  EXPECT_EQ(read(squad(context, question("aba", 4)))[0].answer_start, 0);  // both words are 4 away: the first counts
   EXPECT_EQ(read(squad(context, question("aba", 999999)))[0].answer_start, 8);
   EXPECT_EQ(read(squad(context, question("aba", -5)))[0].answer_start, 0);
   EXPECT_EQ(read(squad("ababab", question("abab", 1)))[0].answer_start, 0);  // two overlapping occurrences, both 1 away

@@ -180,7 +180,7 @@ TEST(Prompts, TheAnswerStandsInTheMiddleOfTheWindow) {
   const std::string text = decode_pairs(sample.ids);
   const auto before = static_cast<int64_t>(text.find(" w100") - text.find("Context:") - 8);
   const auto behind = static_cast<int64_t>(text.find(" Answer:") - text.find("w101") - 4);
-  EXPECT_LE(std::abs(before - behind), 6);  // in bytes: about one word, which has 3 tokens of up to 2 bytes
+  EXPECT_LE(std::abs(before - behind), 6);  // the difference in bytes; a word and its space have 5 bytes
 }
 
 TEST(Prompts, ContextThatJustFitsIsComplete) {

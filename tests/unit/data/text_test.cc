@@ -32,7 +32,7 @@ TEST(Text, CodePointsToBytes) {
   EXPECT_EQ(CodePoints("").byte_offset(0), 0u);
 }
 
-// Compares with a search over all occurrences, in all texts of seven letters that consist of a and b.
+// For each text of seven letters a or b, compares nearest_occurrence() with a search over all occurrences.
 TEST(Text, NearestOccurrence) {
   for (unsigned bits = 0; bits < 128; ++bits) {
     std::string text;

@@ -46,7 +46,8 @@ std::string random_text(RandomStream& random, int num_characters) {
   return text;
 }
 
-// Returns a text with each code point of [begin, end) after a letter, after a space, doubled, and before a letter.
+// Returns a text that has each code point of [begin, end) after a letter, after a space, after itself, and before a
+// letter.
 std::string text_of_range(char32_t begin, char32_t end) {
   std::string text;
   for (char32_t code = begin; code < end; ++code) {

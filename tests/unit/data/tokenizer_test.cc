@@ -115,7 +115,8 @@ TEST(Tokenizer, ThreadsReturnTheSameIds) {
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(all[i], tokenizer.encode(texts[i]));
 }
 
-// A change of a valid file that Tessera must refuse, and two texts that the error must contain (`where` and `what`).
+// A change that makes a valid file invalid. Tessera must refuse the changed file. The error must contain the texts
+// `where` and `what`.
 struct BadFile {
   const char* pointer;  // JSON pointer of the value to change
   const char* value;    // the new value as JSON; "" removes the key
@@ -288,8 +289,8 @@ TEST(Tokenizer, TheTemplateOfAFileFramesATextButNotAPromptsEnd) {
   EXPECT_THAT(tokenizer.encode_at(TextPlace::inside, "t"), ElementsAre(plain[0]));
 }
 
-// Damages each reference file three times: replaces one random value. The damaged file must cause an InputError or give
-// a tokenizer that works.
+// Makes three damaged copies of each reference file. In each copy, one random value is replaced. A damaged file must
+// cause an InputError or give a tokenizer that works.
 TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
   RandomStream random(4, 0);
   int num_refused = 0, num_working = 0;

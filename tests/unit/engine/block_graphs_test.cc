@@ -22,8 +22,9 @@ TEST(PaddedTokens, AreFewSizesWithLittlePadding) {
   }
 }
 
-// Attention's scratch holds the deltas and counts of one group of query heads. For each head, these are 4 bytes per
-// token and 4 bytes per 64 tokens. The tokens include the padding of a training batch (padded_tokens()).
+// The backward pass of attention needs scratch for one group of query heads. Each head needs a delta (4 bytes) per
+// token and a count of finished tasks (4 bytes) per 64 tokens. The tokens include the padding of a training batch
+// (padded_tokens()).
 TEST(PaddedTokens, LargestBatchFitsTheScratchOfAttention) {
   constexpr int64_t kScratchOfGpu = int64_t{32} << 20;  // kScratchBytes of ops/cuda/context.h
   for (int64_t group = 1; group <= 128; ++group) {

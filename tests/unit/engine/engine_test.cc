@@ -199,8 +199,8 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     options.checkpointed_blocks = turn / 8 % 3;
     options.max_grad_norm = 0.5;
     const auto plain = make(config, options);
-    // The tensors are numbered from 0. A tensor trains if its number modulo 5 equals `part`. Every other tensor trains
-    // with a probability of 1/3. Joined tensors share one number and one choice.
+    // The tensors are numbered from 0. A tensor trains if its number modulo 5 equals `part`. Each remaining tensor
+    // trains with a probability of 1/3. Joined tensors share one number and one choice.
     const uint64_t part = random.next_below(5);
     uint64_t number = 0;
     bool freezes = false;

@@ -19,7 +19,7 @@ struct Case {
   int64_t kv_heads = 0, window = 0;
 
   int64_t channels() const { return heads * head_dim; }
-  int64_t shared() const { return kv_heads > 0 ? heads / kv_heads : 1; }  // query heads that share a head of keys
+  int64_t shared() const { return kv_heads > 0 ? heads / kv_heads : 1; }  // query heads per head of keys
   int64_t kv_channels() const { return channels() / shared(); }
   int64_t width() const { return channels() + 2 * kv_channels(); }  // columns of qkv
   int64_t rows() const {
@@ -40,13 +40,13 @@ const Case kCases[] = {
     {{5, 64, 1, 65}, 2, 8, QkvLayout::interleaved, true, 0.2f, 3},
     {{130, 3, 63}, 3, 40, QkvLayout::blocked, true, 0.1f},
     {{77, 128}, 5, 64, QkvLayout::interleaved, true, 0, 1},
-    {{600, 20}, 2, 24, QkvLayout::interleaved, true},  // longer than a block of keys
+    {{600, 20}, 2, 24, QkvLayout::interleaved, true},  // a sequence longer than a block of keys
     {{577}, 1, 128, QkvLayout::blocked, false, 0.3f, 3},
     {{450}, 1, 320, QkvLayout::blocked, true},  // wide heads make blocks of keys shorter
     {{9, 0, 4}, 2, 8},                          // an empty sequence
     {{70, 3, 129}, 6, 16, QkvLayout::blocked, false, 0.2f, 3, 2},
     {{600, 1, 40}, 4, 24, QkvLayout::blocked, false, 0, 3, 1},           // all query heads share one head of keys
-    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // whole blocks of keys lie before the window
+    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // complete blocks of keys precede the window
     {{1100}, 2, 8, QkvLayout::blocked, true, 0, 3, 2, 600},              // a window longer than a block of keys
     {{65, 200}, 4, 128, QkvLayout::blocked, false, 0, 2, 2, 1},          // each token attends only to itself
     {{65, 130}, 3, 80, QkvLayout::interleaved, true, 0, 2, 0, 130},      // a window as long as the longest sequence

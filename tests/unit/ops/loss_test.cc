@@ -94,8 +94,8 @@ TEST(Loss, LargeLogitsDoNotOverflow) {
   EXPECT_EQ(logits[1], 0);
 }
 
-// A mask sets logits to −∞. The test masks 1, 9000 (more than one chunk of a row), 20000 and all logits except the
-// target's.
+// A mask sets logits to −∞. The test masks the first logit, the first 9000 (more than one chunk of a row), the first
+// 20000, or all except the target's.
 TEST(Loss, LogitsOfMinusInfinityDoNotCount) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   const int64_t vocabulary = 30000;

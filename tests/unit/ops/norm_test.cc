@@ -110,8 +110,8 @@ TEST(LayerNorm, FloatGradientsFollowDouble) {
   std::vector<float> d_x, d_weight, d_bias;
   run(double{}, expected[0], expected[1], expected[2]);
   run(float{}, d_x, d_weight, d_bias);
-  // The gradients are sums of terms of about rstd ≤ 2: d_x of C terms in 16 vector lanes, d_weight and d_bias of `rows`
-  // terms.
+  // The terms of the gradients have magnitudes of about rstd ≤ 2. d_x sums C terms in 16 vector lanes. d_weight and
+  // d_bias sum `rows` terms.
   expect_close(d_x, expected[0], 8 * epsilon<float>() * (static_cast<double>(channels) / 16 + 16), "d_x");
   expect_close(d_weight, expected[1], 8 * epsilon<float>() * static_cast<double>(rows), "d_weight");
   expect_close(d_bias, expected[2], 8 * epsilon<float>() * static_cast<double>(rows), "d_bias");

@@ -100,8 +100,8 @@ TYPED_TEST(SamplingTest, InvertsTheCumulativeDistribution) {
       double before = 0;
       for (size_t i = 0; i < id; ++i) before += p[i];
       const double at = static_cast<double>(static_cast<uint64_t>(draws[static_cast<size_t>(row)])) * 0x1p-64;
-      // The kernel rounds distances from the largest logit to multiples of 2^-26. Tokens with a very large distance get
-      // the probability 0.
+      // The kernel rounds each distance (ops/sampling_numbers.h) down to a multiple of 2^-26, and never draws a token
+      // with a very large distance. Its probabilities therefore differ slightly from the reference.
       constexpr double kError = 0x1p-24;
       ASSERT_GT(p[id], 0) << turn << " row " << row << " id " << id << " of " << V << ": T " << sampling.temperature
                           << " top_k " << sampling.top_k << " top_p " << sampling.top_p;

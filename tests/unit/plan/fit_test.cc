@@ -53,7 +53,8 @@ TEST(Fit, takes_the_fastest_if_all_fit) {
 }
 
 // Gives the search less and less memory, until no configuration fits. The best configuration of each search fits, and
-// it is not faster than the best one before. The faster configurations that the search reports do not fit.
+// it is not faster than the best one of the previous search. The faster configurations that the search reports do not
+// fit.
 TEST(Fit, the_best_fits_and_the_faster_do_not) {
   for (const int world_size : {1, 4}) {
     double last_s = 0;

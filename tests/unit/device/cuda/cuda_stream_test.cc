@@ -24,8 +24,8 @@ View view_of_value(int64_t& value) {
   return {reinterpret_cast<std::byte*>(&value), DType::i64, {1}};
 }
 
-// The events of a buffer: after its last write, and after each read since that write. Every user of the buffer waits
-// for the last write. A writer also waits for the reads.
+// The events of a buffer. `written` is recorded after its last write, and `read` has one event after each read since
+// that write. Every user of the buffer waits for the last write. A writer also waits for the reads.
 struct Uses {
   Event written;
   std::vector<Event> read;
