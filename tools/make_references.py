@@ -294,8 +294,8 @@ def make_reference(name, folder):
     initialize(model, generator)
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
-    # Two sequences without targets (1 and 6 tokens), one whose tokens all have a loss, except its first token (13), and
-    # three completions (9, 2 and 17).
+    # The sequences of 1 and 6 tokens have no targets. In the sequence of 13 tokens, every token except the first is a
+    # target. The sequences of 9, 2 and 17 tokens are prompts with completions.
     batch = make_batch(generator, vocab, [(9, 4), (1, 0), (13, 0), (6, 6), (2, 1), (17, 12)])
     tensors = batch.tensors("") | forward_backward(model, batch)
     tensors |= generate(model, generator, vocab)
