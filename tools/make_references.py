@@ -55,7 +55,7 @@ def llama_like(model, config, vocab, channels, heads, kv_heads, layers, ff_dim, 
         bos_token_id=1, eos_token_id=EOS, pad_token_id=PAD, attn_implementation="eager", **more))
 
 
-# original_max_position_embeddings is small, so sequences of up to 17 tokens reach all parts of the scalings.
+# original_max_position_embeddings is small, so sequences of up to 17 tokens test all cases of these RoPE scalings.
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
