@@ -18,7 +18,7 @@ def middle(value):
 
 
 def short(value):
-    """Returns a number with three digits."""
+    """Returns the text of a number: without decimals from 100 on, otherwise with three significant digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 

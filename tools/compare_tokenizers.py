@@ -4,10 +4,11 @@
   tools/compare_tokenizers.py write-references
       writes tests/unit/data/tokenizer_references from the texts in this script.
   tools/compare_tokenizers.py compare --program build/tests/unit_data squad1.json [squad2.json ...]
-      trains tokenizers of the shapes of BLOOM, GPT-2, Llama 2 and 3, Mistral, Gemma and Qwen 2 on contexts, questions
-      and answers of SQuAD files. The unit test then compares the ids and the decoded texts of these texts, of random
-      Unicode and of invalid UTF-8. Prints the encoding speed of Tessera and of the library on the contexts, with one
-      thread each. Also compares the vocabularies that Tessera and the library learn from these texts.
+      trains tokenizers like those of BLOOM, GPT-2, Llama 2 and 3, Mistral, Gemma and Qwen 2 on contexts, questions and
+      answers of SQuAD files. PROGRAM then encodes and decodes these texts, random Unicode and invalid UTF-8 with
+      Tessera, and compares the ids and texts with those of the library. Prints the encoding speed of Tessera and of
+      the library on the contexts, with one thread each. Also compares the vocabularies that Tessera and the library
+      learn from the SQuAD texts.
 
 If this interpreter lacks the library, the script installs it into a virtual environment (--venv), which it creates
 if necessary.
@@ -140,7 +141,7 @@ def shapes(texts, vocab_size):
 
 
 def framed(before="", after=""):
-    """Returns the post-processor of a template. Its tokens have the same ids as the special tokens of train()."""
+    """Returns a post-processor that adds these tokens around a text. Their ids are the same as in train()."""
     from tokenizers import processors
     tokens = [(token, ("<unk>", "<s>", "</s>", "<pad>").index(token)) for token in (before, after) if token]
     single = f"{before} $A {after}".strip()
@@ -158,7 +159,7 @@ def train_pieces(texts, vocab_size, normalizer=None, pre_tokenizer=None, decoder
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     special = list(special or ("<unk>", "<s>", "</s>"))
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # training splits words
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # only for training: splits a text into words
     trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False,
                                   limit_alphabet=alphabet, initial_alphabet=["▁"])
     tokenizer.train_from_iterator(texts, trainer)
@@ -180,7 +181,7 @@ def with_frame(value, before="", after=""):
 
 
 def sentence_pieces(texts, vocab_size):
-    """Returns the kinds of SentencePiece's style: name -> text of a tokenizer.json."""
+    """Returns tokenizers of SentencePiece's style: name -> text of a tokenizer.json."""
     from tokenizers import decoders, normalizers, pre_tokenizers
     spaces = normalizers.Replace(" ", "▁")
     prefixed = normalizers.Sequence([normalizers.Prepend("▁"), spaces])
@@ -269,7 +270,8 @@ def fnv(data):
 
 
 def sweeps():
-    """Returns the size and FNV-1a hash of each class and normal form that the library gives all code points."""
+    """Applies each class and each normal form of the library to all code points. Returns the size and the FNV-1a hash
+    of each result."""
     from tokenizers import normalizers, pre_tokenizers
     codes, result = code_points(), []
     chunks = [codes[begin:begin + 4096] for begin in range(0, len(codes), 4096)]
@@ -441,7 +443,8 @@ def read_squad(paths):
 
 
 def library_speed(library_json, texts, repeats=5):
-    """Returns the seconds of the library's fastest function on one thread: of the first call, and of the best call."""
+    """Calls the library's fastest function several times on one thread. Returns the seconds of the first call and of
+    the fastest call."""
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_str(library_json)
     times = []

@@ -126,7 +126,8 @@ def number(value, digits):
 
 
 def cell(value, digits):
-    """Returns the text of a number, a text, or an object that has "median", and "runs" or "least" and "most"."""
+    """Returns the text of a value: a number, a text or an object. An object has either "runs", or both "least" and
+    "most". It can also have "median"."""
     if value is None:
         return ""
     if not isinstance(value, dict):

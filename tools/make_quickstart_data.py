@@ -4,10 +4,10 @@
     python3 tools/make_quickstart_data.py                             writes recipes/quickstart/{train,eval}.json
     python3 tools/make_quickstart_data.py --pretrain corpus.jsonl     writes the pretraining text of the tiny model
 
-Every name is composed of syllables and belongs to exactly one of three worlds (pretrain, train, eval). A
-checksum of the name decides which world. The questions of eval.json therefore use only names that the model has never
-seen. The sentences are in quickstart_templates.txt. The output depends only on the arguments. It is the same on every
-platform and with every version of Python.
+Names consist of invented words and common words. An invented word is composed of syllables and belongs to exactly one
+of three worlds (pretrain, train, eval). A checksum of the word decides which world. The questions of eval.json
+therefore use only names that the model has never seen. The sentences are in quickstart_templates.txt. The output
+depends only on the arguments. It is the same on every platform and with every version of Python.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 TEMPLATES = Path(__file__).with_name("quickstart_templates.txt")
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "quickstart"
 
-# The world of a name, by its checksum modulo 16.
+# The world of an invented word, by its checksum modulo 16.
 WORLDS = {"eval": range(0, 3), "train": range(3, 7), "pretrain": range(7, 16)}
 
 COMPANY_ENDINGS = ["Works", "Mills", "and Sons", "Brothers", "Trading", "Foundry"]
@@ -57,7 +57,7 @@ SUMMARIES = ["In short,", "To sum up,", "As we have read,", "Remember that", "In
 
 
 class Dice:
-    """Random choices that use only random(), because Python guarantees only the sequence of this method."""
+    """Random choices. They use only random(), because only its sequence is the same in every version of Python."""
 
     def __init__(self, seed):
         self._next = random.Random(seed).random

@@ -55,7 +55,7 @@ def llama_like(model, config, vocab, channels, heads, kv_heads, layers, ff_dim, 
         bos_token_id=1, eos_token_id=EOS, pad_token_id=PAD, attn_implementation="eager", **more))
 
 
-# original_max_position_embeddings is small, so sequences of up to 17 tokens reach all parts of the scalings.
+# original_max_position_embeddings is small, so sequences of up to 17 tokens test all cases of these RoPE scalings.
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
@@ -294,8 +294,8 @@ def make_reference(name, folder):
     initialize(model, generator)
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
-    # Two sequences without targets (1 and 6 tokens), one whose tokens all have a loss, except its first token (13), and
-    # three completions (9, 2 and 17).
+    # The sequences of 1 and 6 tokens have no targets. In the sequence of 13 tokens, every token except the first is a
+    # target. The sequences of 9, 2 and 17 tokens are prompts with completions.
     batch = make_batch(generator, vocab, [(9, 4), (1, 0), (13, 0), (6, 6), (2, 1), (17, 12)])
     tensors = batch.tensors("") | forward_backward(model, batch)
     tensors |= generate(model, generator, vocab)

@@ -8,7 +8,7 @@ Each of three parts of the library has its own Unicode version. This script asks
 
 - regular expressions (its own Oniguruma): the general category, from one pattern for each category
 - the pre-tokenizer Digits (Rust's standard library): numbers that the regular expressions do not know
-- normalizers (a Rust package): code points that only the newer Unicode of unicodedata2 normalizes
+- normalizers (a Rust package): code points that this package does not normalize, but the newer unicodedata2 does
 
 The libraries are installed into a virtual environment (--venv), which is created if it does not exist.
 """

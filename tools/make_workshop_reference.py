@@ -123,8 +123,8 @@ def train(model, samples, collator, batch, accumulation, epochs):
             save_strategy="no", logging_strategy="no", disable_tqdm=True, remove_unused_columns=False)
         trainer = RecordingTrainer(model=model, args=arguments, train_dataset=samples, data_collator=collator)
         trainer.train()
-    # The Trainer has divided these losses by the accumulation, or by the targets of the step. Their sum over a step is
-    # the loss of the step.
+    # The Trainer has divided each of these losses by the number of micro-batches or of targets in the step. Their sum
+    # over a step is therefore the loss of the step.
     losses = trainer.micro_losses
     assert len(losses) % accumulation == 0
     return [sum(losses[i:i + accumulation]) for i in range(0, len(losses), accumulation)]

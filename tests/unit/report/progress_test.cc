@@ -65,7 +65,8 @@ TEST(RenderProgressLine, ShowsTheSameAsText) {
             "Tokenizing 0/5 (0%)");
 }
 
-// Two consoles that write to the same screen: one as to a terminal, and one as to a file. The test sets the clock.
+// Two consoles write to the same screen. One treats the screen as a terminal, the other treats it as a file. The test
+// sets the clock.
 class ProgressTest : public ::testing::Test {
  protected:
   ProgressOptions options(int64_t total_steps) {

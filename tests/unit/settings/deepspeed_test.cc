@@ -165,7 +165,7 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
     EXPECT_EQ(origin(r, name), "default of DeepSpeed") << name;
     EXPECT_FALSE(r.is_given(name)) << name;
   }
-  // With "auto", the optimizer and the warm-up use the Trainer's learning rate.
+  // With "auto", the setting lr stays in effect, also as the peak of the warm-up. DeepSpeed's default does not apply.
   EXPECT_EQ(resolved(R"({"optimizer": {"params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR"}})").settings.lr,
             Settings{}.lr);
   // If a section is missing, its defaults do not apply. gradient_clipping is not in a section, so its default applies.

@@ -1,4 +1,4 @@
-// Tests arguments of Hugging Face's Trainer, such as fp16 and bf16, that set settings with other names, such as
+// Tests arguments of Hugging Face's Trainer whose settings have other names in Tessera. For example, fp16 and bf16 set
 // precision.
 #include <gtest/gtest.h>
 #include <unistd.h>

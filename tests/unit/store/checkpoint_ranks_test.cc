@@ -215,7 +215,8 @@ TEST(WriteCheckpointOfRanks, FailsIfItCannotBePublished) {
   EXPECT_TRUE(fs::is_empty(output.path()));
 }
 
-// Imitates a rank on another machine, which does not see the folders of the other ranks.
+// Imitates a rank that does not see the folder that rank 0 created: "/far" is inserted before each path that the rank
+// receives. A path follows the "+" of a success (store/all_ranks.cc).
 class FarRank final : public ThreadCommunicator {
  public:
   using ThreadCommunicator::ThreadCommunicator;
@@ -268,8 +269,8 @@ TEST(WriteCheckpointOfRanks, HolesOverlapsAndContradictionsAreErrors) {
               HasSubstr("do not agree on array \"a\": 6 elements of f32, or 6 of bf16"));
 }
 
-// Rank 2 ends without a collective call. The communicator reports this to the other two ranks, and no files of the
-// checkpoint that they began remain.
+// Rank 2 ends without a collective call. The communicator reports this to the other two ranks, and the files of their
+// unfinished checkpoint are removed.
 TEST(WriteCheckpointOfRanks, LeavesNothingWhenARankIsGone) {
   TemporaryFolder output(memory_folder());
   save(output.path(), 5, 3, 0.5f);

@@ -143,7 +143,7 @@ TEST(ModelShards, HoldEveryTensorOnceAndKeepToTheLimit) {
       ASSERT_EQ(source.get(tensor.name).shape(), tensor.shape);
       std::vector<float> expected(draw.values[i]), got(expected.size());
       std::vector<uint16_t> narrow(expected.size());
-      if (tensor.dtype != DType::f32) {  // rounded once
+      if (tensor.dtype != DType::f32) {  // the file contains rounded values
         convert(expected.data(), DType::f32, narrow.data(), tensor.dtype, expected.size());
         convert(narrow.data(), tensor.dtype, expected.data(), DType::f32, expected.size());
       }

@@ -73,7 +73,7 @@ class ThreadCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
     barrier("split");
     auto part = group_->part(color, size);
-    barrier("split");  // the round identifies the parts, so it advances only after every rank has its part
+    barrier("split");  // part() finds a group by the current round, which must not end before all ranks called part()
     return std::make_unique<ThreadCommunicator>(std::move(part), rank, size);
   }
 

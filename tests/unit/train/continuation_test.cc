@@ -56,8 +56,8 @@ TEST(Continuation, MicroBatches) {
 }
 
 // A checkpoint contains the fingerprint of its run: the settings that the trainer compares when another run continues
-// from it. In the same folder, a change of any one key is forbidden, unless the key sets the length of the run. In a
-// new folder, every change is allowed that is allowed in the same folder.
+// from it. This test changes one key at a time. In the same folder, only the keys that set the length of the run may
+// change. In a new folder, these keys and some others may change.
 TEST(Continuation, EveryKeyIsJudged) {
   const Record then = fingerprint({});
   int num_in_a_new_folder = 0, num_always = 0;
@@ -71,7 +71,7 @@ TEST(Continuation, EveryKeyIsJudged) {
     num_always += here;
     num_in_a_new_folder += elsewhere && !here;
     now.erase(key);
-    const auto since = changes_between(now, then);  // a checkpoint without this key, from before the key existed
+    const auto since = changes_between(now, then);  // here, `now` is an old checkpoint without this key
     if (value == "" || key == "optimizer_states") {
       EXPECT_THAT(since, IsEmpty()) << key;
     } else {

@@ -13,8 +13,8 @@ struct Outcome {
   std::string notes;
 };
 
-// Returns the keys under which predictions_by_id() stores the predictions for examples with these ids, and its notes.
-// The prediction of example i is "answer i".
+// Calls predictions_by_id() for examples with these ids. Returns the keys of the result, and the notes that the call
+// prints. The prediction of example i is "answer i".
 Outcome keys_of(const std::vector<std::string>& ids) {
   Outcome outcome;
   Console console({}, {{}, [&](std::string_view text) { outcome.notes += text; }, {}});
