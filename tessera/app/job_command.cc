@@ -66,7 +66,7 @@ void check_limits_of_job(const ResolvedSettings& slurm) {
   const int64_t limit = parse_slurm_time(s.time, slurm.where("time"));
   if (s.signal_before < limit) return;
   throw UsageError(slurm.where("signal_before"),
-                   fmt::format("{} s before the end is too early for a job of at most {} s", s.signal_before, limit),
+                   fmt::format("{} s is not less than the time limit of the job, {} s", s.signal_before, limit),
                    "Give a longer --time, or a shorter --signal-before");
 }
 
@@ -117,7 +117,8 @@ Settings resources_of_job(const ResolvedSettings& slurm, const ResolvedSettings&
   if (s.ntasks_per_node > 0) most = s.ntasks_per_node;
   const int64_t on_a_node = std::min(ranks, most);
   if (ranks % on_a_node != 0) {
-    throw UsageError(run.where("nproc"), fmt::format("{} ranks do not fill nodes of {} ranks", ranks, on_a_node),
+    throw UsageError(run.where("nproc"),
+                     fmt::format("{} ranks cannot be divided into nodes of {} ranks each", ranks, on_a_node),
                      "Give --ntasks-per-node and --nodes before the command");
   }
   s.nodes = ranks / on_a_node;

@@ -86,7 +86,7 @@ void note_sampling(const std::optional<Sampling>& sampling, const GenerationConf
         "Each token is the most likely one. Give --do-sample to draw tokens at random with the values of {}", path));
   }
   if (!file.unused.empty()) {
-    console.note(fmt::format("warning: {}: not applied: {}", path, joined(file.unused, ", ")));
+    console.note(fmt::format("warning: {}: Tessera does not use these keys: {}", path, joined(file.unused, ", ")));
   }
 }
 

@@ -62,8 +62,8 @@ int run_report(const Invocation& invocation) {
   const RunSet set = read_runs(invocation.operands);
   if (set.runs.empty()) {
     for (size_t i = 0; i + 1 < set.problems.size(); ++i) console.note("warning: " + set.problems[i]);
-    throw InputError("", set.problems.empty() ? "No run was found" : set.problems.back(),
-                     "There is no run to report. Give the output folder of a finished run");
+    throw InputError("", set.problems.empty() ? "there is no run to report" : set.problems.back(),
+                     "Give the output folder of a finished run");
   }
   for (const std::string& problem : set.problems) console.note("warning: " + problem);
   const Scaling scaling = scaling_of(settings.efficiency);

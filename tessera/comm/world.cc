@@ -155,10 +155,11 @@ void check_agreement(Communicator& communicator, const std::vector<std::pair<std
       const auto [name, value] = at(first);
       const auto [other_name, other_value] = at(other);
       if (name == other_name && value == other_value) continue;
-      throw UsageError(
-          name.empty() ? other_name : name,
-          fmt::format("is {} on rank 0, but {} on rank {}", value, name == other_name ? other_value : "missing", rank),
-          "All ranks need the same program, settings and data");
+      throw UsageError(name.empty() ? other_name : name,
+                       name.empty() ? fmt::format("is missing on rank 0, but {} on rank {}", other_value, rank)
+                                    : fmt::format("is {} on rank 0, but {} on rank {}", value,
+                                                  name == other_name ? other_value : "missing", rank),
+                       "All ranks need the same program, settings and data");
     }
   }
 }

@@ -45,7 +45,8 @@ static Measure sampled_cpu_memory(const RunFolder& run, const char* key) {
   return {.values = find_numbers(run.summary, key), .note = ""};
 }
 
-static constexpr const char* kNoGpuSamples = "CPU ranks: the sampled memory of all processes of a node";
+static constexpr const char* kNoGpuSamples =
+    "The run has CPU ranks. This is the sampled memory of all processes of a node";
 static constexpr const char* kNoSamples = "The run has no memory samples. Start runs with --memory-log";
 
 Measure gpu_peak(const RunFolder& run) {
@@ -180,7 +181,7 @@ Measure efficiency(const RunGroup& group, const RunGroup& base, Scaling scaling)
     const auto found = scaling_of(*group.runs[0], *n, *base.runs[0], *n1);
     if (!found) {
       return absent(
-          "Neither the work of this run nor its work per rank equals that of the baseline. Choose --efficiency strong "
+          "This run has neither the work of the baseline nor its work per rank. Choose --efficiency strong "
           "or weak");
     }
     scaling = *found;

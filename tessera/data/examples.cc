@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kStructureRemedy =
-    "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), or rows in a JSON array or one per line; a row is "
+    "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), a JSON array of rows, or one row per line; a row is "
     "{\"context\", \"question\", \"answers\": {\"text\": [...]}} or {\"text\"}";
 
 // Why a row of the file cannot be used. Thrown to stop reading that row.
@@ -193,7 +193,8 @@ class Reader {
       for (const auto& item : row.items()) {
         if (keys.size() < 80) keys += (keys.empty() ? "\"" : ", \"") + printable(item.key()) + "\"";
       }
-      throw RowFault(where, keys.empty() ? "the row has no key" : "no known key among " + keys, kStructureRemedy);
+      throw RowFault(where, keys.empty() ? "the row has no key" : "the row has none of the known keys, but " + keys,
+                     kStructureRemedy);
     }
     Example example;
     example.place = where;
@@ -278,9 +279,10 @@ class Reader {
     if (work_ > work_limit_) {
       throw InputError(
           where,
-          fmt::format("copying the contexts for each question, and searching them for misplaced answers, takes more "
-                      "than {} MiB in total up to this place, many times the size of the file",
-                      work_limit_ >> 20),
+          fmt::format(
+              "up to this place, contexts of {} MiB were copied for questions and searched for misplaced answers: "
+              "many times the size of the file",
+              work_limit_ >> 20),
           "Split long contexts into the passages that the questions are about");
     }
   }

@@ -72,7 +72,7 @@ SplitBehavior read_behavior(const Node& node) {
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  node.fail("no split behavior is called " + quoted_token(name),
+  node.fail("the split behavior " + quoted_token(name) + " does not exist",
             "Use Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
@@ -105,7 +105,8 @@ MetaspacePrefix read_metaspace_prefix(const Node& node) {
     } else if (scheme.text() == "never") {
       prefix = MetaspacePrefix::never;
     } else if (scheme.text() != "always") {
-      scheme.fail("no prepend_scheme is called " + quoted_token(scheme.text()), "Use always, first or never");
+      scheme.fail("the prepend_scheme " + quoted_token(scheme.text()) + " does not exist",
+                  "Use always, first or never");
     }
   }
   // add_prefix_space = false is an older form of "never". The library accepts it only together with this
@@ -238,10 +239,11 @@ void read_template(const Node& node, SpecialFrame& frame) {
       continue;
     }
     const Node sequence = piece.at("Sequence").at("id");
-    if (sequence.text() != "A" || has_text) single.fail("the template must contain the sequence A once");
+    if (sequence.text() != "A" || has_text)
+      single.fail("the template must contain {\"Sequence\": {\"id\": \"A\"}} exactly once");
     has_text = true;
   }
-  if (!has_text) single.fail("the template must contain the sequence A once");
+  if (!has_text) single.fail("the template must contain {\"Sequence\": {\"id\": \"A\"}} exactly once");
   frame.before.insert(frame.before.begin(), before.begin(), before.end());
   frame.after.insert(frame.after.end(), after.begin(), after.end());
   frame.where = node.where;

@@ -131,7 +131,7 @@ std::string with_full_stop(const std::string& text) {
 // Why the run does not restart after a failed attempt; empty: it restarts. `restarts`: the number of restarts so far.
 // `has_progressed`: the attempt made a checkpoint.
 std::string reason_to_end(const Outcome& outcome, const Settings& settings, int64_t restarts, bool has_progressed) {
-  if (!outcome.may_restart || settings.max_restarts == 0) return "this failure is not restarted";
+  if (!outcome.may_restart || settings.max_restarts == 0) return "a restart would fail in the same way";
   if (restarts >= settings.max_restarts) {
     return fmt::format("the limit --max-restarts {} is reached", settings.max_restarts);
   }

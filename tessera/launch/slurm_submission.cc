@@ -33,7 +33,7 @@ std::string slurm_submission_text(const SlurmSubmission& submission) {
                     submission.max_jobs);
   }
   return text + R"(  if ! job=$(sbatch "${words[@]}" "$file"); then
-    echo "error: sbatch refused $file. The ${#jobs[@]} jobs before it are queued" >&2
+    echo "error: sbatch refused $file. Jobs that are already queued: ${#jobs[@]}. Remove their files from this script before you run it again" >&2
     exit 1
   fi
   jobs+=("${job%%;*}") # a cluster's name may follow
@@ -53,7 +53,7 @@ int run_and_wait(const std::vector<std::string>& words) {
   }
   int status = 0;
   if (uninterrupted([&] { return waitpid(child, &status, 0); }) != child) {
-    throw RunError(words[0], fmt::format("cannot be waited for: {}", std::strerror(errno)));
+    throw RunError(words[0], fmt::format("cannot wait for its end: {}", std::strerror(errno)));
   }
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

@@ -124,8 +124,8 @@ void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new
   if (config.max_positions == 0 || prompt_tokens + new_tokens <= config.max_positions) return;
   throw UsageError(
       "--max-new-tokens",
-      fmt::format("a prompt of {} tokens{} and {} new ones are more than the context of the model, {} tokens",
-                  prompt_tokens, place.empty() ? "" : " (" + place + ")", new_tokens, config.max_positions),
+      fmt::format("a prompt of {} tokens{} and {} new tokens exceed the context of the model, {} tokens", prompt_tokens,
+                  place.empty() ? "" : " (" + place + ")", new_tokens, config.max_positions),
       "Give fewer new tokens, or a shorter prompt");
 }
 

@@ -151,7 +151,7 @@ std::string fault_of(const ModelConfig& config) {
   const double parameters =
       (config.tied_head ? 1 : 2) * embeddings + static_cast<double>(config.num_layers) * parameters_of_block(config);
   if (parameters > 1e15)
-    return fmt::format("its sizes give {:.1e} parameters, more than fits into any machine", parameters);
+    return fmt::format("the model would have {:.1e} parameters, too many for any machine", parameters);
   if (config.architecture == "bloom" && config.ff_dim != 4 * config.hidden_size) {
     return fmt::format("ff_dim is {}, but BLOOM's feed-forward layer has 4 x hidden_size = {} channels", config.ff_dim,
                        4 * config.hidden_size);

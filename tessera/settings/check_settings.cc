@@ -88,9 +88,9 @@ void check_rates(const ResolvedSettings& resolved) {
   }
   if (s.lr_decay_steps > 0 && s.warmup_steps > s.lr_decay_steps) {
     throw UsageError(resolved.where("lr_decay_steps"),
-                     fmt::format("{} steps end before the warm-up of {} steps ({})", s.lr_decay_steps, s.warmup_steps,
-                                 resolved.where("warmup_steps")),
-                     "Give a shorter warm-up or a larger lr_decay_steps");
+                     fmt::format("is {} steps, but the warm-up alone takes {} steps ({})", s.lr_decay_steps,
+                                 s.warmup_steps, resolved.where("warmup_steps")),
+                     "Give fewer warm-up steps, or a larger value here");
   }
 }
 

@@ -131,7 +131,7 @@ class Reader {
     const auto peak = file_.real(path), of_optimizer = file_.real("optimizer.params.lr");
     if (peak && of_optimizer && *peak != *of_optimizer) {
       refuse(path, fmt::format("{} contradicts optimizer.params.lr {}", *peak, *of_optimizer),
-             "DeepSpeed would use the first value: write it in both places");
+             fmt::format("DeepSpeed would use {}: write it in both places", *peak));
     }
     set_if("lr", peak, path);
     if (file_.has(path)) return;

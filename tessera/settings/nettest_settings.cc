@@ -184,7 +184,7 @@ void check_nettest(const ResolvedSettings& resolved) {
   const auto origin = resolved.origins.find("preflight_min_busbw");
   const bool is_flag = origin != resolved.origins.end() && origin->second.kind == Origin::Kind::flag;
   if (is_flag && s.preflight_min_busbw > 0 && s.preflight == Settings::Preflight::none) {
-    throw UsageError(resolved.where("preflight_min_busbw"), "does nothing without a preflight",
+    throw UsageError(resolved.where("preflight_min_busbw"), "has no effect without a preflight",
                      "Add --preflight nettest");
   }
 }

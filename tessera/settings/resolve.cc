@@ -111,7 +111,8 @@ class FileLayer {
   // A table may contain a setting only once, under any of its names. [fsdp] counts as the top level.
   void check_first(const std::string& table, const Setting& setting, const FileEntry& entry, const std::string& where) {
     const auto [earlier, is_new] = lines_.insert({{table, setting.name}, entry.line});
-    if (!is_new) throw UsageError(where, fmt::format("is given twice, first in line {}", earlier->second));
+    if (!is_new)
+      throw UsageError(where, fmt::format("is already set in line {}", earlier->second), "Remove one of the two lines");
   }
 
   const SettingSources& sources_;

@@ -30,7 +30,8 @@ TrackerChoice parse_trackers(std::string_view text, const std::string& where) {
     choice.tensorboard = choice.tensorboard || word != "wandb";
     choice.wandb = choice.wandb || word != "tensorboard";
   }
-  if (has_none && has_any) throw UsageError(where, "none excludes other trackers", "Write none, or the trackers");
+  if (has_none && has_any)
+    throw UsageError(where, "\"none\" contradicts the other trackers", "Write only none, or only the trackers");
   return choice;
 }
 

@@ -43,7 +43,7 @@ void remove_or_throw(const fs::path& path) {
 void check_replaceable(const fs::path& target, const std::vector<std::string>& markers) {
   if (!fs::exists(target)) return;
   const auto refuse = [&](const std::string& why) {
-    throw UsageError(target, "exists and " + why + ": it will not be replaced", "Choose another name or move it away");
+    throw UsageError(target, "exists and " + why + ", so it is not replaced", "Choose another name or move it away");
   };
   if (!fs::is_directory(target)) refuse("is not a folder");
   bool marked = fs::is_empty(target);

@@ -118,7 +118,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   const bool begins_well = text.starts_with(kChecksumKey) && text.size() > kChecksumKey.size() + kNoChecksum.size();
   if (begins_well) seal(sealed);
   if (!begins_well || text != sealed) {
-    throw DamageError(where, "does not have the content that was written", kDamaged);
+    throw DamageError(where, "has a checksum that does not match its content", kDamaged);
   }
   const auto json = parse_json(text, where, kDamaged);
   try {

@@ -129,8 +129,8 @@ void TensorSource::check_files_of_index(const fs::path& index) const {
       if (at == places_.end() || at->second.file == file) continue;
       throw InputError(
           files_[file].path(),
-          fmt::format("has tensor \"{}\", but {} names {} for it", printable(tensor.name), index.filename().string(),
-                      printable(files_[at->second.file].path().filename().string())),
+          fmt::format("has tensor \"{}\", but {} says that this tensor is in {}", printable(tensor.name),
+                      index.filename().string(), printable(files_[at->second.file].path().filename().string())),
           kMixed);
     }
   }

@@ -186,7 +186,7 @@ void SafetensorsFile::check_finite(const TensorInfo& info, int64_t elem_begin, c
                                  : is_bf16 ? "bf16"
                                            : "fp32",
                                  largest_of(target.dtype)),
-                     is_f16 ? "Use --precision bf16 or fp32" : "Use another copy of the file, or an earlier one");
+                     is_f16 ? "Use --precision bf16 or fp32" : "Use another model file");
   }
   throw InputError(
       path_,

@@ -203,14 +203,16 @@ void check_tiling(SafetensorsHeader& header, uint64_t data_bytes, const std::str
 
 SafetensorsHeader SafetensorsFile::parse_header(std::span<const std::byte> start, uint64_t file_size,
                                                 const std::string& where) {
-  const std::string remedy = "This is not a safetensors file, or it is truncated";
+  const std::string remedy = "The file is truncated, or not a safetensors file: download or convert it again";
   if (file_size < 8 || start.size() < 8) {
     throw InputError(where, fmt::format("has {} bytes, too few for a safetensors file", file_size), remedy);
   }
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(start[static_cast<size_t>(i)]);
   if (length > kLongestHeader || length > file_size - 8 || length > start.size() - 8) {
-    throw InputError(where, fmt::format("has a header length of {} bytes in a file of {} bytes", length, file_size),
+    throw InputError(where,
+                     fmt::format("gives its header a length of {} bytes, but the file has {} bytes and the limit is {}",
+                                 length, file_size, kLongestHeader),
                      remedy);
   }
   const std::string_view text(reinterpret_cast<const char*>(start.data()) + 8, length);

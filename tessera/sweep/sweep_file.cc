@@ -136,7 +136,7 @@ class SweepReader {
 
   std::string text_of(const toml::node& node, const std::string& place) const {
     const auto* text = node.as_string();
-    if (!text || text->get().empty()) throw UsageError(place, "must be a text");
+    if (!text || text->get().empty()) throw UsageError(place, "must be a text that is not empty");
     return text->get();
   }
 
@@ -186,7 +186,7 @@ class SweepReader {
     for (size_t i = 0; i < paths.size(); ++i) {
       if (std::find(paths.begin(), paths.begin() + static_cast<std::ptrdiff_t>(i), paths[i]) !=
           paths.begin() + static_cast<std::ptrdiff_t>(i)) {
-        throw UsageError(place, paths[i] + " is named twice");
+        throw UsageError(place, paths[i] + " is named twice", "Remove one of the names or patterns");
       }
     }
     sweep_.recipes = named_below(shared_folder(paths), paths);
@@ -283,7 +283,9 @@ class SweepReader {
   void read_exclusion(const toml::table& table) {
     SweepExclusion exclusion{fmt::format("{}:{}: exclude", path_, table.source().begin.line),
                              values_of(table, "exclude")};
-    if (exclusion.values.empty()) throw UsageError(exclusion.where, "is an empty table");
+    if (exclusion.values.empty())
+      throw UsageError(exclusion.where, "is an empty table",
+                       "Give the values that the excluded runs have, or remove it");
     sweep_.exclusions.push_back(std::move(exclusion));
   }
 

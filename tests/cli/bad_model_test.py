@@ -117,7 +117,7 @@ class Models(BadInputTest):
             (b"", "has 0 bytes, too few for a safetensors file"),
             (whole[:-10], "The file is truncated: copy or download it again"),
             (whole + b"x", "bytes of data, but its header describes"),
-            (struct.pack("<Q", 2 ** 63) + whole[8:], "has a header length of 9223372036854775808 bytes in a file of"),
+            (struct.pack("<Q", 2 ** 63) + whole[8:], "gives its header a length of 9223372036854775808 bytes, but the file has"),
             (b"\x10" + bytes(7) + b"hello world 1234", "the safetensors header does not start with {"),
             (file({"a": two, "b": {**two, "data_offsets": [4, 12]}}, bytes(12)), 'overlap before tensor "b"'),
             (file({"a": two}, b""), "has 0 bytes of data, but its header describes 8"),

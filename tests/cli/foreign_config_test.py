@@ -80,7 +80,7 @@ class DeepSpeed(CliTest):
              "and give --lr-schedule"),
             ({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 9, "total_num_steps": 8}},
               "zero_optimization": {"stage": 0}},
-             "ds.json: scheduler.params.total_num_steps: 8 steps end before the warm-up of 9 steps (ds.json: scheduler"),
+             "ds.json: scheduler.params.total_num_steps: is 8 steps, but the warm-up alone takes 9 steps (ds.json: scheduler"),
         ]:
             with self.subTest(changes=changes):
                 self.config(**changes)

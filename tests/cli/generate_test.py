@@ -136,7 +136,7 @@ class GenerationConfig(GenerateTest):
 
     def test_what_is_not_applied(self):
         self.configure(repetition_penalty=1.05, num_beams=1, top_h=None)
-        self.assertIn("warning: out/model/generation_config.json: not applied: repetition_penalty 1.05\n", self.notes())
+        self.assertIn("warning: out/model/generation_config.json: Tessera does not use these keys: repetition_penalty 1.05\n", self.notes())
         self.configure(eos_token_id=2)
         self.assertEqual(self.notes(), "")
 

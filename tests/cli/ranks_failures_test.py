@@ -159,7 +159,7 @@ class AtCalls(RanksTest):
         said = set()
 
         def check(code, err):
-            said.update(re.findall(r"Stopped by signal 15 (after step|before it had anything to save)", err))
+            said.update(re.findall(r"Stopped by signal 15 (after step|before the run had anything to save)", err))
             is_done = os.path.exists(self.path("out", "model"))
             self.assertEqual(code, 0 if is_done else SAVED_AFTER_SIGNAL, err)
             self.assertNotIn("error", err)

@@ -157,7 +157,7 @@ class Preflight(TinyJobTest):
                          {"check": "nettest", "skipped": "there is one rank"})
 
     def test_a_limit_alone(self):
-        self.fails(USAGE, "--preflight-min-busbw: does nothing without a preflight. Add --preflight nettest", "train", *JOB,
+        self.fails(USAGE, "--preflight-min-busbw: has no effect without a preflight. Add --preflight nettest", "train", *JOB,
                    "--output-dir", "out", "--preflight-min-busbw", "5")
 
 

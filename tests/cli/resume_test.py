@@ -126,7 +126,7 @@ class Stopped(Interrupted):
             pipe.write(self.read("train.jsonl"))
         _, err = process.communicate(timeout=RUN_LIMIT_S)
         self.assertEqual(process.returncode, SAVED_AFTER_SIGNAL, err)
-        self.assertEqual(err, b"Stopped by signal 15 before it had anything to save. Start the same command again to "
+        self.assertEqual(err, b"Stopped by signal 15 before the run had anything to save. Start the same command again to "
                          b"continue.\n")
         self.assertEqual(os.listdir(self.path("out")), [])
 

@@ -104,7 +104,7 @@ class Shards(SaveTest):
         with open(path, "rb+") as stale:
             tensors = read_tensors(path) | {name: read_tensors(self.path("out", "model", names[name]))[name]}
             stale.write(safetensors(tensors))
-        self.fails(INPUT, f'has tensor "{name}", but {INDEX} names {names[name]} for it', *evaluate)
+        self.fails(INPUT, f'has tensor "{name}", but {INDEX} says that this tensor is in {names[name]}', *evaluate)
 
 
 class Types(SaveTest):

@@ -178,7 +178,7 @@ class Files(CliTest):
             ("lr = nan\n", "c.toml:1: lr: must be a finite number, got nan"),
             ("lr = [1]\n", "c.toml:1: lr: is an array, but a setting must be"),
             ("lr = 2020-01-01\n", "c.toml:1: lr: is a date or time, but a setting must be"),
-            ("lr = 1\nlearning-rate = 2\n", "is given twice, first in line"),
+            ("lr = 1\nlearning-rate = 2\n", "is already set in line"),
             ("lr = 1\nlr = 2\n", "c.toml:2: is not TOML: "),
             ("[confg]\n lr = 1\n", 'c.toml:2: [confg]: unknown table; a table must have the name of a verb, or '
                                     'fsdp. Did you mean "config"?'),

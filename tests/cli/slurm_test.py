@@ -228,8 +228,10 @@ class Sweeps(SlurmTest):
         code, out, err = self.run_tessera("slurm", "--submit", "sweep", "sweep.toml",
                                           env={**self.env, "REFUSED": "runs/s/n4/job.sbatch"})
         self.assertEqual((code, out.splitlines()), (1, ["101 runs/s/n1/job.sbatch", "102 runs/s/n2/job.sbatch"]))
-        self.assertIn("error: sbatch refused runs/s/n4/job.sbatch. The 2 jobs before it are queued\n", err)
-        self.assertIn("error: bash: ended with exit code 1. Submit later: bash runs/s/submit.sh\n", err)
+        self.assertIn("error: sbatch refused runs/s/n4/job.sbatch. Jobs that are already queued: 2. Remove "
+                      "their files from this script before you run it again\n", err)
+        self.assertIn("error: bash: ended with exit code 1. Before you submit again with bash runs/s/submit.sh, remove the files of queued "
+                      "jobs from it\n", err)
 
     def test_one_run_is_submitted(self):
         self.succeeds("slurm", "--submit", *RUN, env=self.env)
@@ -248,7 +250,7 @@ class Sweeps(SlurmTest):
         self.fails(2, "1 contradicts the 2 ranks of the job", "slurm", "--nodes", "2", "sweep", "sweep.toml")
         self.fails(2, "--strategi: unknown flag", "slurm", "sweep", "sweep.toml", "--strategi", "x")
         for script in "runs/s/n8/job.sbatch", "./runs/s/n1/../n8/job.sbatch":
-            self.fails(2, f"{script}: would be the file of two jobs, or of a job and the script. Give another --job-file",
+            self.fails(2, f"{script}: two jobs, or a job and the script that submits, would write this file. Give another --job-file",
                        "slurm", "--replace", "--job-file", script, "sweep", "sweep.toml")
         self.fails(2, "all?.sh: contains a control character. Give a --job-file without", "slurm", "--replace", "--job-file",
                    "all\n.sh", "sweep", "sweep.toml")
@@ -283,7 +285,7 @@ class Refusals(SlurmTest):
     def test_values(self):
         for time in "4:", "-1", "1-", "a", "1:2:3:4", "0", "1-2-3", "2.5h":
             self.refuses(f'--time: is not a time limit of sbatch: "{time}". Write minutes (90)', f"--time={time}")
-        self.refuses("--signal-before: 300 s before the end is too early for a job of at most 300 s", "--time", "5")
+        self.refuses("--signal-before: 300 s is not less than the time limit of the job, 300 s", "--time", "5")
         self.refuses('--mem: must be a whole number, perhaps with K, M, G or T, got "64 GB"', "--mem", "64 GB")
         self.refuses('--partition: must have no blanks, quotes, $, # or \\, got "a b"', "--partition", "a b")
         self.refuses("--nodes: must be at least 1, got 0", "--nodes", "0")

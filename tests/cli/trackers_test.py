@@ -224,7 +224,7 @@ class Trackers(TinyJobTest):
 
     def test_words(self):
         self.fails(USAGE, "unknown tracker", "train", *SHORT, "--output-dir", "out", "--tracker", "tensorbord")
-        self.fails(USAGE, "none excludes", "train", *SHORT, "--output-dir", "out", "--tracker", "none,wandb")
+        self.fails(USAGE, '"none" contradicts the other trackers', "train", *SHORT, "--output-dir", "out", "--tracker", "none,wandb")
 
     def test_another_folder(self):
         self.train("out", job=SHORT + ["--tracker", "all", "--tracker-dir", "logs"])

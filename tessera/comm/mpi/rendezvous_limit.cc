@@ -24,7 +24,7 @@ constexpr double kSlack_s = 5;
     if (!others.empty()) text += " " + others;
     board->fail(rank, ExitCode::kCommunication, text);
   } else {
-    text += " One of them is missing or stopped";
+    text += " A rank is missing or stopped. If ranks start slowly, give a longer --comm-timeout";
   }
   if (!has_launcher) {
     // mpirun and srun end all ranks when one rank ends. Therefore the others give the first one time to report.

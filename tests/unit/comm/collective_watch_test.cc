@@ -94,7 +94,7 @@ TEST_F(Watch, ACollectiveThatDoesNotEndIsReported) {
   watch.called(stream);
   EXPECT_EQ(failure.get_future().get(),
             "rank 1: reduce_scatter of gradients of h.3: waited 0.01 s for the other ranks of its group. If they are "
-            "slow and not stuck, give a longer --comm-timeout");
+            "only slow, give a longer --comm-timeout");
   EXPECT_EQ(board->waiting(), "Rank 1 waited in reduce_scatter of gradients of h.3.");
 }
 

@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"/post_processor", "{\"type\": \"BertProcessing\"}", ": post_processor: ", "\"BertProcessing\""},
         BadFile{"/post_processor", "{\"type\": \"RobertaProcessing\"}", ": post_processor: ", "\"RobertaProcessing\""},
         BadFile{"/post_processor", "{\"type\": \"TemplateProcessing\", \"single\": []}",
-                ": post_processor.single: ", "the sequence A once"},
+                ": post_processor.single: ", "exactly once"},
         BadFile{"/post_processor",
                 "{\"type\": \"TemplateProcessing\", \"special_tokens\": {\"x\": {\"ids\": [9999]}}, \"single\": "
                 "[{\"SpecialToken\": {\"id\": \"x\"}}, {\"Sequence\": {\"id\": \"A\"}}]}",

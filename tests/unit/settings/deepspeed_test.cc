@@ -310,7 +310,7 @@ TEST_F(DeepSpeed, contradictions_within_the_file) {
   EXPECT_EQ(error(R"({"optimizer": {"params": {"lr": 0.1}}, "scheduler": {"type": "WarmupLR", "params":
                      {"warmup_max_lr": 0.2}}})"),
             "ds.json: scheduler.params.warmup_max_lr: 0.2 contradicts optimizer.params.lr 0.1. DeepSpeed would use "
-            "the first value: write it in both places");
+            "0.2: write it in both places");
   EXPECT_NE(error(R"({"scheduler": {"type": "WarmupDecayLR"}})").find("total_num_steps: is missing"),
             std::string::npos);
   EXPECT_NE(error(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1}}})").find("peak learning rate"),
@@ -343,8 +343,8 @@ TEST_F(DeepSpeed, what_is_not_supported_says_so) {
             std::string::npos);
   EXPECT_EQ(
       error(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 50, "total_num_steps": 20}}})"),
-      "ds.json: scheduler.params.total_num_steps: 20 steps end before the warm-up of 50 steps (ds.json: "
-      "scheduler.params.warmup_num_steps). Give a shorter warm-up or a larger lr_decay_steps");
+      "ds.json: scheduler.params.total_num_steps: is 20 steps, but the warm-up alone takes 50 steps (ds.json: "
+      "scheduler.params.warmup_num_steps). Give fewer warm-up steps, or a larger value here");
   EXPECT_EQ(
       error(R"({"zero_optimization": {"zero_quantized_weights": true}})"),
       "ds.json: zero_optimization.zero_quantized_weights: is not supported. Remove it: Tessera does not quantize");

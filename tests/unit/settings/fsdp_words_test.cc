@@ -83,8 +83,8 @@ TEST(Fsdp, what_is_wrong) {
       "class of the model's blocks (BloomBlock, LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer, "
       "Qwen3DecoderLayer, TransformerEncoderLayer), or remove the key, because every block is a unit");
   EXPECT_EQ(error("strategy = \"zero1\"\n[fsdp]\nsharding_strategy = 1"),
-            "c:3: fsdp.sharding_strategy: is given twice, first in line 1");
-  EXPECT_NE(error("[fsdp]\nsharding_strategy = 1\nfsdp_sharding_strategy = 2").find("is given twice"),
+            "c:3: fsdp.sharding_strategy: is already set in line 1. Remove one of the two lines");
+  EXPECT_NE(error("[fsdp]\nsharding_strategy = 1\nfsdp_sharding_strategy = 2").find("is already set"),
             std::string::npos);
   EXPECT_NE(error("[fsdp]\nlimit_all_gathers = [true]").find("is an array"), std::string::npos);
   EXPECT_NE(error("[fsdp.a.b]\nc = 1").find("is a table"), std::string::npos);
