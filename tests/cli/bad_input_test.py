@@ -10,7 +10,7 @@ from tiny_job import GPT, INPUT, JOB, OUT_OF_MEMORY, USAGE, BadInputTest, jsonl,
 class Datasets(BadInputTest):
     def test_files(self):
         whole = json.dumps(questions(1, 1)[0])
-        remedy = 'Give SQuAD JSON ({"data": [{"paragraphs": ...}]}), or rows in a JSON array or one per line; a row is'
+        remedy = 'Give SQuAD JSON ({"data": [{"paragraphs": ...}]}), a JSON array of rows, or one row per line; a row is'
         for content, message in [
             (None, "data.json: no such file. Give the path of a JSON or JSONL file"),
             ("", "data.json: the file is empty. " + remedy),

@@ -138,9 +138,11 @@ TEST_F(ShardedFolder, ATensorInTwoFilesIsAnError) {
   std::filesystem::remove(folder / "two.safetensors");
   write_tensors(folder / "two.safetensors", {{"a", 4.0f}, {"c", 3.0f}});
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "one.safetensors", "c": "two.safetensors"}})"),
-              HasSubstr("two.safetensors: has tensor \"a\", but model.safetensors.index.json names one.safetensors"));
+              HasSubstr("two.safetensors: has tensor \"a\", but model.safetensors.index.json says that this tensor is "
+                        "in one.safetensors"));
   EXPECT_THAT(refusal_of_index(R"({"weight_map": {"a": "two.safetensors", "b": "one.safetensors"}})"),
-              HasSubstr("one.safetensors: has tensor \"a\", but model.safetensors.index.json names two.safetensors"));
+              HasSubstr("one.safetensors: has tensor \"a\", but model.safetensors.index.json says that this tensor is "
+                        "in two.safetensors"));
 }
 
 TEST_F(ShardedFolder, EveryShardIsValidated) {

@@ -192,7 +192,7 @@ TEST_F(Sweep, errors_of_the_file) {
       {"[matrix]\nnproc = []\n", "s.toml:2: matrix.nproc: is an empty list"},
       {"[matrix]\nnproc = 2\n", "must be a list of values. A value for all runs belongs to [settings]"},
       {"[matrix]\nnproc = [2, 2]\n", "matrix.nproc: has 2 twice"},
-      {"[matrix]\nlr = [1]\nlearning_rate = [2]\n", "is already set in line 2. Remove one"},
+      {"[matrix]\nlr = [1]\nlearning_rate = [2]\n", "is given twice"},
       {"[matrix]\nlr = [[1]]\n", "must be a text, a number or a boolean"},
       {"lr = 1\n", "s.toml:1: lr: is a setting, and settings of a sweep belong below [settings] or [matrix]"},
       {"matirx = 1\n", "s.toml:1: matirx: unknown key of a sweep. Did you mean \"matrix\"?"},
