@@ -193,7 +193,8 @@ int run_generate(const Invocation& invocation) {
   check();
   check_disk(config, settings, work_of, rank, local);
   const fs::path output = settings.output;
-  if (output.has_parent_path() && worker.is_first()) create_folders(output.parent_path());  // fails before the work
+  // If the folder cannot be created, the error comes before the work.
+  if (output.has_parent_path() && worker.is_first()) create_folders(output.parent_path());
   worker.note_device(settings, console);
   Engine engine = within_memory(check_again, [&] { return Engine(worker.place(), config, engine_options(settings)); });
   return run_among_ranks(invocation, [&] {

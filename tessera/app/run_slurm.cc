@@ -78,7 +78,7 @@ void write_files(const std::vector<NewFile>& files, bool replace) {
                        "Give a --job-file without control characters");
     }
     if (!paths.insert(fs::absolute(file.path).lexically_normal()).second) {
-      throw UsageError(file.path, "two jobs, or a job and the script that submits, would write this file",
+      throw UsageError(file.path, "is the job file of two jobs, or of a job and of the script that submits the jobs",
                        "Give another --job-file");
     }
     if (fs::exists(file.path, error) && !replace) {
@@ -113,9 +113,10 @@ int submit_or_print(const std::string& text, const std::vector<std::string>& wor
   }
   const int code = run_and_wait(words);
   if (code == 0) return code;
-  throw RunError(words[0], fmt::format("ended with exit code {}", code),
-                 fmt::format("Before you submit again with {} {}, remove the files of queued jobs from it", words[0],
-                             quoted_for_shell(words[1])));
+  const std::string again = fmt::format("{} {}", words[0], quoted_for_shell(words[1]));
+  throw RunError(again, fmt::format("ended with exit code {}", code),
+                 words[0] == "sbatch" ? "Submit later with the same command"
+                                      : "Delete queued jobs from the list in the script, and run it again");
 }
 
 int one_job(const Invocation& invocation) {

@@ -90,7 +90,7 @@ void ThreadPool::work() {
         std::lock_guard lock(mutex_);
         done_.notify_one();
       }
-    } else if (stop_) {  // read after the gate, because stop_ is set before the gate's last change
+    } else if (stop_) {  // read after gate_: the destructor sets stop_ before it changes gate_ for the last time
       return;
     }
   }

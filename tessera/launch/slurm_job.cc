@@ -64,7 +64,7 @@ std::string ending(const Settings& s) {
         s.signal_before);
     text += option(fmt::format("signal=USR1@{}", s.signal_before));
   }
-  text += s.requeue ? option("requeue", "also after the loss of a node") : option("no-requeue");
+  text += s.requeue ? option("requeue", "after exit code 75 or the loss of a node") : option("no-requeue");
   return text + option("open-mode=append", "a requeued job continues the log");
 }
 

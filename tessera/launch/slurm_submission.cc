@@ -33,7 +33,7 @@ std::string slurm_submission_text(const SlurmSubmission& submission) {
                     submission.max_jobs);
   }
   return text + R"(  if ! job=$(sbatch "${words[@]}" "$file"); then
-    echo "error: sbatch refused $file. Jobs that are already queued: ${#jobs[@]}. Remove their files from this script before you run it again" >&2
+    echo "error: sbatch refused $file. Jobs that are already queued: ${#jobs[@]}. Before you run this script again, delete their job files from its list" >&2
     exit 1
   fi
   jobs+=("${job%%;*}") # a cluster's name may follow

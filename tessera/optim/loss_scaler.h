@@ -10,9 +10,9 @@ namespace tessera {
 // The effect of a gradient overflow on the scale. A step without overflow gives `none`.
 enum class Overflow {
   none,
-  searched,   // the scale falls, or hysteresis delays this; a later step may not overflow
-  stuck,      // gradients overflow although the scale is at most min_scale, or the scale is fixed
-  exhausted,  // gradients overflow at min_scale, under DeepSpeed's rules: the run must end
+  searched,   // the scale falls, or hysteresis delays this. The run continues
+  stuck,      // the scale is fixed or, under grad_scaler's rules, at or below min_scale. The run continues
+  exhausted,  // the scale is min_scale, under DeepSpeed's rules. The run must end
 };
 
 // How a dynamic scale changes: as in torch.amp.GradScaler, or as in DeepSpeed's DynamicLossScaler with
@@ -23,8 +23,8 @@ struct LossScaleOptions {
   LossScaleRules rules = LossScaleRules::grad_scaler;
   double fixed_scale = 0;  // > 0: never changes
   double initial_scale = 65536;
-  // The scale doubles after this many steps without overflow. Under DeepSpeed's rules, the first time takes one step
-  // more.
+  // The scale doubles after this many steps without overflow. Under DeepSpeed's rules, the first doubling of the run,
+  // and the first after each overflow, need one step more.
   int64_t window = 2000;
   int64_t hysteresis = 1;  // deepspeed: the first hysteresis − 1 overflows do not change the scale; later ones halve it
   // An overflow at this scale gives `stuck` (grad_scaler; also below it) or `exhausted` (deepspeed).

@@ -228,10 +228,10 @@ class Sweeps(SlurmTest):
         code, out, err = self.run_tessera("slurm", "--submit", "sweep", "sweep.toml",
                                           env={**self.env, "REFUSED": "runs/s/n4/job.sbatch"})
         self.assertEqual((code, out.splitlines()), (1, ["101 runs/s/n1/job.sbatch", "102 runs/s/n2/job.sbatch"]))
-        self.assertIn("error: sbatch refused runs/s/n4/job.sbatch. Jobs that are already queued: 2. Remove "
-                      "their files from this script before you run it again\n", err)
-        self.assertIn("error: bash: ended with exit code 1. Before you submit again with bash runs/s/submit.sh, remove the files of queued "
-                      "jobs from it\n", err)
+        self.assertIn("error: sbatch refused runs/s/n4/job.sbatch. Jobs that are already queued: 2. Before "
+                      "you run this script again, delete their job files from its list\n", err)
+        self.assertIn("error: bash runs/s/submit.sh: ended with exit code 1. Delete queued jobs from the list in the script, and "
+                      "run it again\n", err)
 
     def test_one_run_is_submitted(self):
         self.succeeds("slurm", "--submit", *RUN, env=self.env)
@@ -250,7 +250,7 @@ class Sweeps(SlurmTest):
         self.fails(2, "1 contradicts the 2 ranks of the job", "slurm", "--nodes", "2", "sweep", "sweep.toml")
         self.fails(2, "--strategi: unknown flag", "slurm", "sweep", "sweep.toml", "--strategi", "x")
         for script in "runs/s/n8/job.sbatch", "./runs/s/n1/../n8/job.sbatch":
-            self.fails(2, f"{script}: two jobs, or a job and the script that submits, would write this file. Give another --job-file",
+            self.fails(2, f"{script}: is the job file of two jobs, or of a job and of the script that submits the jobs. Give another --job-file",
                        "slurm", "--replace", "--job-file", script, "sweep", "sweep.toml")
         self.fails(2, "all?.sh: contains a control character. Give a --job-file without", "slurm", "--replace", "--job-file",
                    "all\n.sh", "sweep", "sweep.toml")

@@ -46,7 +46,8 @@ int misbehave(const Invocation& invocation) {
   World& world = *invocation.world;
   const std::string action = invocation.settings().prompt;
   if (action == "stop-in-mpi" && world.rank() == world.size() - 1) {
-    // The other ranks call this barrier in make_communicator(), and then wait for this rank in MPI's own collectives.
+    // This call matches the barrier with which make_communicator() begins on the other ranks. Then they wait in MPI's
+    // own collectives for this rank, which has stopped.
     world.communicator().barrier("groups to form");
     raise(SIGSTOP);
   }

@@ -33,8 +33,8 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-// Returns true if at least one of the warp's queries [first_row, first_row + 16) does not see at least one of the keys
-// [k0, k0 + keys).
+// Returns false if each of the warp's queries [first_row, first_row + 16) sees all keys [k0, k0 + keys), and otherwise
+// true.
 __device__ inline bool needs_mask(int first_row, int k0, int keys, int window) {
   return k0 + keys - 1 > first_row || k0 <= first_row + 15 - window;
 }
@@ -54,8 +54,9 @@ __device__ inline void mask_scores(Accumulator<kKeys>& s, int first_row, int k0,
 }
 
 // Returns which keys dropout keeps, for one row of an Accumulator whose column 0 is key k0. The result has the bits of
-// this thread's columns: bit 2n + e is for element e of the thread's two elements in columns [8n, 8n + 8). Keys 16
-// apart use different words of one Philox counter (ops/dropout_mask.h). Therefore four counters suffice for a thread.
+// this thread's columns: bit 2n + e is for element e of the thread's two elements in columns [8n, 8n + 8). A Philox
+// counter gives four words. Keys that are 16, 32 or 48 apart in a group of 64 use the words of one counter
+// (ops/dropout_mask.h). Therefore four counters suffice for this thread's columns of the row.
 template <int kKeys>
 __device__ inline uint32_t kept_keys(const Mask& mask, int64_t row, int head, int k0) {
   uint32_t kept = 0;

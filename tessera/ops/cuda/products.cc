@@ -22,7 +22,7 @@ cudaDataType_t type_of(DType dtype) {
     case DType::bf16:
       return CUDA_R_16BF;
     default:
-      TESSERA_ASSERT(!"a floating-point type");
+      TESSERA_ASSERT(!"the type is not a floating-point type");
   }
 }
 

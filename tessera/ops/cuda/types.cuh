@@ -172,7 +172,7 @@ void with_float_type(DType dtype, Body&& body) {
     case DType::bf16:
       return body(Bf16{});
     default:
-      TESSERA_ASSERT(!"a floating-point type");
+      TESSERA_ASSERT(!"the type is not a floating-point type");
   }
 }
 // The same as with_float_type(), for the types of rests.

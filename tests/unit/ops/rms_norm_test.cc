@@ -59,7 +59,8 @@ TEST(RmsNorm, GradientsMatchFiniteDifferences) {
     const auto d_weight_alone = d_weight;
     expect_gradient(x, d_x, value, "x");
     expect_gradient(weight, d_weight_alone, value, "weight");
-    // The call adds to d_weight, and adds the residual to d_x. Results may overwrite inputs.
+    // rms_norm_backward adds to d_weight, and overwrites d_x with the gradient plus the residual, if there is one. d_x
+    // may be the array of the residual (first call) or of d_y (second call).
     value();
     auto in_place = residual;
     rig->rms_norm_backward(view(r, shape), view(x, shape), view(weight), view(rstd, {rows, 1}), view(in_place, shape),
