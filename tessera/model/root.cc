@@ -1,4 +1,4 @@
-// N tokens, C channels, V vocabulary.
+// N tokens, C channels.
 #include "tessera/model/root.h"
 
 namespace tessera {

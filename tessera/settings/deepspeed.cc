@@ -100,7 +100,7 @@ class Reader {
     if (!type || (*type != "WarmupLR" && *type != "WarmupDecayLR")) {
       refuse("scheduler.type",
              fmt::format("{} is not supported", type ? quoted_value(*type) : "a scheduler without a type"),
-             "One of: WarmupLR, WarmupDecayLR; or remove the section and give --lr-schedule");
+             "Use WarmupLR or WarmupDecayLR, or remove the section \"scheduler\" and give --lr-schedule");
     }
     const bool decays = *type == "WarmupDecayLR";
     set("lr_schedule", decays ? "linear" : "constant", "scheduler.type");

@@ -242,9 +242,10 @@ void DeepSpeedFile::check_type(const std::string& section, const std::vector<std
     return strcasecmp(one.c_str(), type.get<std::string>().c_str()) == 0;
   };
   if (std::any_of(types.begin(), types.end(), is_type)) return;
-  throw UsageError(where(section + ".type"), fmt::format("{} is not supported", shown(type)),
-                   fmt::format("One of: {}{}", joined(types, ", "),
-                               section == "scheduler" ? "; or remove the section and give --lr-schedule" : ""));
+  throw UsageError(
+      where(section + ".type"), fmt::format("{} is not supported", shown(type)),
+      fmt::format("Use {}{}", joined(types, " or "),
+                  section == "scheduler" ? ", or remove the section \"scheduler\" and give --lr-schedule" : ""));
 }
 
 void DeepSpeedFile::check_keys(const json& object, const std::string& prefix) {

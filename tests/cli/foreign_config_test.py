@@ -76,7 +76,7 @@ class DeepSpeed(CliTest):
             ({"gradient_cliping": 1}, 'ds.json: has the unknown key "gradient_cliping". Did you mean "gradient_clipping"?'),
             ({"optimizer": {"type": "Adam", "params": {"adam_w_mode": False}}}, "ds.json: optimizer.params.adam_w_mode: "),
             ({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0}}},
-             'ds.json: scheduler.type: "OneCycle" is not supported. One of: WarmupLR, WarmupDecayLR; or remove the section '
+             'ds.json: scheduler.type: "OneCycle" is not supported. Use WarmupLR or WarmupDecayLR, or remove the section "scheduler" '
              "and give --lr-schedule"),
             ({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 9, "total_num_steps": 8}},
               "zero_optimization": {"stage": 0}},

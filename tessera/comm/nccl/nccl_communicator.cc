@@ -154,7 +154,7 @@ class NcclCommunicator final : public Communicator {
   std::string asynchronous_error() const {
     auto mode = cudaStreamCaptureModeRelaxed;
     if (cudaSetDevice(device_) != cudaSuccess || cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) {
-      cudaGetLastError();  // the events will report it
+      cudaGetLastError();  // clears the error. If the GPU has failed, the computing thread gets the error, too
     }
     ncclResult_t state = ncclSuccess;
     const ncclResult_t result = nccl_.comm_async_error(comm_, &state);

@@ -82,8 +82,8 @@ CudaStream::~CudaStream() {
 }
 
 // Runs `call` now, or in the stream's own thread if that thread still has work in its queue. The returned event is
-// reached when `call` has returned. After a failure in the stream's own thread, no more calls run, and the returned
-// event fails.
+// reached when `call` has returned. After a failure in the stream's own thread, no more calls run. The returned event
+// is then never reached, and its synchronize() throws the error of the failure.
 Event CudaStream::issue(std::function<void()> call) {
   const auto on_device = [ordinal = ordinal_, call = std::move(call)] {
     check(cudaSetDevice(ordinal), "cudaSetDevice");

@@ -186,7 +186,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
     d_k.clear();
     d_v.clear();
     int held = -1;                              // the stage that outstanding products read, or -1
-    int previous_member = -1, previous_q0 = 0;  // the previous block of queries, which has number blocks − 1
+    int previous_member = -1, previous_q0 = 0;  // the previous block of queries; its number is `blocks` − 1
     // Starts d_q of the previous block. If the task has no previous block yet, the product is meaningless, and no code
     // uses it. A branch around the product would make the compiler wait for all products.
     const auto start_previous = [&](Accumulator<kOwnColumns>& d_q) {
