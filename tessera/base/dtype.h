@@ -141,9 +141,9 @@ inline uint16_t f32_to_f16(float value) {
 // same f16 and the same rest.
 // If the magnitude is at least 2^-17 and the f16 is finite, the joined f32 equals the original. One exception: if the
 // original is halfway between two subnormal f16s, the joined f32 may be one ulp of f32 away. Magnitudes below 2^-17 are
-// rounded to the nearest multiple of 2^-40. If the rest is limited, they become the neighbouring multiple on the side
-// of the f16. If the f32 or its f16 is NaN or infinite, the rest is −(2^15 − 1) or 2^15 − 1. The joined f32 is then NaN
-// or infinite, too.
+// rounded to the nearest multiple of 2^-40. If this multiple is halfway between two f16s, the rest would be ±2^15, and
+// the limit applies: the joined f32 is then the next multiple of 2^-40 toward the f16. If the f32 or its f16 is NaN or
+// infinite, the rest is −(2^15 − 1) or 2^15 − 1. The joined f32 is then NaN or infinite, too.
 namespace detail {
 constexpr uint32_t kLeastF16Exponent = 113u << 23, kF32Exponent = 0xffu << 23;
 inline uint32_t f16_rest_unit(float f16) {  // the bits of the unit as an f32

@@ -34,8 +34,9 @@ class BackgroundCheckpoint {
   // copy.
   void save(const std::filesystem::path& output_folder, int64_t step, const WritePart& write_part,
             ThreadPool* pool = nullptr);
-  // Returns when the last save is on the disk on all ranks. If this save failed, throws its error; a second call does
-  // not throw it again. Every rank must call it, because each rank gets the outcome from its own thread.
+  // Returns when the last save is on the disk on all ranks. If this save failed, throws its error; a second call of
+  // wait() does not throw this error again. Every rank must call wait(), because each rank gets the outcome from its
+  // own thread.
   void wait();
 
  private:
@@ -67,7 +68,8 @@ class BackgroundCheckpoint {
   Device& host_;
   const std::unique_ptr<Communicator> world_;
   Buffer buffer_;
-  std::future<void> write_;  // the last member: destroyed first, so the write ends before the members that it uses
+  std::future<void> write_;  // the last member, so its destructor, which waits for the write, runs before the other
+                             // members are destroyed
 };
 
 }  // namespace tessera

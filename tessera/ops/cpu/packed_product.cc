@@ -1,5 +1,5 @@
-// Copies a block of the right factor `b`, up to 512 deep and 256 wide, into strips of 32 columns. Copies up to four
-// panels of the left factor `a`, of 14 rows each, into the same scratch. The block and the panels fit in L2 together,
+// Copies two things to scratch memory: a block of the right factor `b`, up to 512 deep and 256 wide, as strips of 32
+// columns; and up to four panels of the left factor `a`, of 14 rows each. The block and the panels fit in L2 together,
 // and the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32 registers. For 28
 // multiply-adds, each step of k needs only two vectors of `b` and 14 broadcasts of `a`. Therefore neither loads nor the
 // cache limit the speed.
@@ -184,9 +184,9 @@ struct Source {
   int64_t ld, depth, rows;
 };
 
-// Returns the addresses that call number `call` of the micro-kernel prefetches. If `a` is not transposed, each call
-// prefetches two rows, and 28 calls prefetch four panels. If `a` is transposed, each call prefetches two cache lines of
-// every row.
+// The calls of the micro-kernel are numbered from 0. Returns the addresses that one of them, number `call`, must
+// prefetch. If `a` is not transposed, each call prefetches two rows, and 28 calls prefetch four panels. If `a` is
+// transposed, each call prefetches two cache lines of every row.
 Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   if (transpose == Transpose::no) {
     const int64_t first = std::min(2 * call, next.rows - 1), second = std::min(first + 1, next.rows - 1);
@@ -205,7 +205,8 @@ void prefetch_block(const float* block, int64_t ld, int64_t rows) {
   }
 }
 
-// Where a group of panels writes its part of the product, and the arrays to prefetch at that place.
+// Where the product of a group of panels is written (`c`), and the arrays to prefetch at the same rows and columns
+// (`touched`, with row stride `ld`; an unused entry is null).
 struct Target {
   Result result;
   float* c;
@@ -262,8 +263,8 @@ Target target_of(Result result, float* c, int64_t ldc, const Continuation<float>
     target.ld = ldc;
     return target;
   }
-  // If k has only one part, a group of panels is finished before the next group begins. All groups then use the same
-  // place in c.
+  // With a continuation, c is a tile in scratch. If k has only one part, the continuation uses the product of a group
+  // of panels before the next group begins. All groups then use the same rows of the tile.
   if (k0 > 0 || !last_part) target.c += i * ldc;
   if (!last_part) return target;
   target.ld = continuation->ld;

@@ -12,9 +12,9 @@ namespace tessera::cpu {
 // sum then also hold that integer.
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
-// eˣ within 2 ulp for x in [−87.33, 87]. Below this range, the result is 0. Above this range, the result is e^87:
-// neither e^87 nor its inverse is denormal. NaN stays NaN. Range reduction of Cody and Waite: x = n·ln 2 + r,
-// |r| ≤ ln 2 / 2. The polynomial is from expf in Moshier's Cephes library.
+// eˣ within 2 ulp for x in [−87.33, 87]. Below this range, the result is 0. Above this range, the result is e^87, so
+// that its inverse is not denormal. NaN stays NaN. Range reduction of Cody and Waite: x = n·ln 2 + r, |r| ≤ ln 2 / 2.
+// The polynomial is from expf in Moshier's Cephes library.
 inline float exp(float x) {
   constexpr float kLowest = -87.33f, kHighest = 87.0f;
   const float below = kHighest < x ? kHighest : x;  // this form is one instruction and keeps NaN

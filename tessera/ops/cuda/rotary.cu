@@ -1,5 +1,5 @@
-// Rotary positions. A group of lanes handles one head of one row. Each lane has pairs of packs: the second pack of a
-// pair is D/2 elements after the first.
+// Rotary positions. A group of lanes handles one head of D elements of one row. A pack is several consecutive elements,
+// which are loaded together. Each lane has pairs of packs: the second pack of a pair is D/2 elements after the first.
 #include "tessera/ops/cuda/rotary.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kAhead = 2;                           // heads that a group of lanes loads before it uses the first
 constexpr int kBackwardBlocks = 2;                  // backward pass: blocks per multiprocessor; two fill its registers
-constexpr int kAnyPacks = kMaxHeadDim / 2 / kWarp;  // pairs of packs of one element per lane; enough for any head
+constexpr int kAnyPacks = kMaxHeadDim / 2 / kWarp;  // pairs per lane if a pack has one element: enough for any head
 
 // The product of position and frequency is rounded to f32, as in the Python library transformers. The sine and the
 // cosine of this product are computed in f64.
@@ -244,9 +244,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Sets at.lanes, the number of lanes in a group, and calls body(N, packs) with constants: the elements of a pack, and
-// the pairs of packs per lane. If a warp can hold a head with one pair of 16-byte packs per lane, the number of lanes
-// in a group is the smallest power of two that suffices. For other heads, a group is a warp, and packs have one
-// element.
+// the pairs of packs per lane. If the heads and the views allow packs of 16 bytes, and a warp covers a head with one
+// pair per lane, then a group has the smallest power of two of lanes that covers a head. Otherwise, a group is a warp,
+// and a pack has one element.
 template <typename T, typename Body>
 void with_lanes(Rotary<T>& at, std::initializer_list<View> views, Body&& body) {
   using std::integral_constant;
