@@ -1,18 +1,19 @@
-// Moves the gradients of one micro-batch from a slot to the accumulators after their reduction. The first column of
-// this table gives the place of the accumulators and, outside the device, their type.
+// Moves reduced gradients from a slot to the accumulators. The first column of this table gives the place of the
+// accumulators and, outside the device, their type. If backward's own buffers are the accumulators, gradients are
+// reduced once per step. A wire is a second buffer of a slot: it holds gradients in the type of the reduction, if this
+// type differs from the slot's type.
 //
 //   accumulators              first micro-batch of the step        later micro-batches
-//   the buffers of backward   convert the wire back, if any        (reduced once per step)
-//   device                    convert; nothing if accumulators     add
-//                             are in the slot (outer units) and
+//   the buffers of backward   after the last micro-batch: convert the wire back, if any
+//   device                    convert; nothing if the slot holds   add
+//                             the accumulators (gradients.h) and
 //                             there is no wire
 //   host, type of the slot    copy                                 the CPU adds pieces
 //   host, another type        the CPU converts pieces              the CPU adds pieces
 //   file, type of the slot    write pieces                         read, the CPU adds, write
 //   file, another type        the CPU converts, write              read, the CPU adds, write
 //
-// A slot's wire holds the gradients in the type of the reduction, if this differs from the slot's type. It is converted
-// back into the slot before the gradients leave the device.
+// A wire is converted back into the slot before the gradients leave the device.
 #include "tessera/engine/gradients.h"
 
 namespace tessera {
@@ -113,8 +114,9 @@ void UnitGradients::move_off_device(GradientSlot& slot) {
 void UnitGradients::copy_to_host(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   const auto u = static_cast<size_t>(transfer.unit);
-  // Waits for the work of the previous step that reads these sums. With several micro-batches, the host stream also
-  // adds to the sums, so this waits for all work of that stream.
+  // Waits for the work of the previous step that uses these sums. With one micro-batch per step (squares() is not
+  // empty), this work only reads them, until read_until_. With several, the host stream also adds to them, so this
+  // waits for all work of that stream.
   copy.wait(squares() ? read_until_[u] : context_.streams.host->record());
   const int64_t num_elems = transfer.part.num_elems(), most = transfer.unit == 0 ? transfer.piece_elems : num_elems;
   complete_[u].clear();

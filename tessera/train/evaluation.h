@@ -29,9 +29,10 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
                                             int64_t batch_size, Console& console, const StopNow& stop = {});
 
 // Continues all prompts, with batches of `batch_size` prompts per rank. After each batch, calls `take` on all ranks
-// with the generated tokens of all ranks, in the order of the prompts. `first` is the index of the first prompt of the
-// batch. Rank 0 continues this prompt. Sets options.first_number, so the texts do not depend on the number of ranks and
-// the batch size. Returns false if `stop` returned true. Collective.
+// with the generated tokens of all ranks, in the order of the prompts. `first` is the index of the first prompt that
+// all ranks together continue in this batch. Rank 0 continues this prompt. Sets options.first_number to the index of
+// this rank's first prompt. The random draws for a prompt depend only on its index, so the texts do not depend on the
+// number of ranks or the batch size. Returns false if `stop` returned true. Collective.
 using TakeTexts = std::function<void(int64_t first, const std::vector<std::vector<int32_t>>& texts)>;
 bool generate_all(Engine& engine, Communicator& world, std::span<const std::vector<int32_t>> prompts,
                   int64_t batch_size, GenerationOptions options, const TakeTexts& take, const StopNow& stop = {});

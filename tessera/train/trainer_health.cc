@@ -11,7 +11,7 @@
 namespace tessera {
 
 static std::string numbers_of(const StepResult& result) {
-  const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // NaN has no sign
+  const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // not "-nan"
   return fmt::format("the loss is {} and the norm of the gradients {}", text(result.loss()),
                      text(result.gradient_norm));
 }
@@ -53,7 +53,7 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
     return;
   }
   const int64_t most = settings_.max_skipped_updates;
-  const std::string limit = most > 0 ? fmt::format(" ({} end the run: --max-skipped-updates)", most) : "";
+  const std::string limit = most > 0 ? fmt::format(" (the run ends at {}: --max-skipped-updates)", most) : "";
   console_.note(
       fmt::format("warning: step {} skipped: {}. The parameters stay as they are. Skipped updates in a row: {}{}",
                   state_.step, numbers, health.skipped_in_a_row, limit));

@@ -70,7 +70,7 @@ class Skipped(DivergenceTest):
                 for i, step in enumerate([2, 3, 4]):
                     self.assertRegex(err, rf"\nwarning: step {step} skipped: the loss is (nan|inf) and the norm of the gradients "
                                           r"nan\. The parameters stay as they are\. Skipped updates in a row: "
-                                          rf"{i + 1} \(3 end the run: ")
+                                          rf"{i + 1} \(the run ends at 3: ")
                 self.assertEqual([(record["step"], record["in_a_row"], record["grad_norm"])
                                   for record in self.metrics("out", "skipped")], [(2, 1, None), (3, 2, None), (4, 3, None)])
                 self.assertEqual(self.read("out", *KEPT), model)

@@ -196,8 +196,8 @@ TEST(AdamW, FollowsTorch) {
                         (std::sqrt(reference_v[i]) / std::sqrt(step.bias_correction2) + eps);
     }
   }
-  // In each of the 10 steps, p (|p| ≤ 1) is rounded three times, and an update of size lr has a relative error of a few
-  // ε. m and v are rounded twice.
+  // In each of the 10 steps, p (|p| ≤ 1) is rounded three times, by at most 2^-24 each time. Its update, of size lr,
+  // has a relative error of at most 16 · 2^-24. m and v are rounded twice; the bound is twice as large.
   expect_close(p, reference_p, 10 * (3 * 0x1p-24 + lr * 16 * 0x1p-24), "p");
   expect_close(m, reference_m, 10 * 4 * 0x1p-24, "m");
   expect_close(v, reference_v, 10 * 4 * 0x1p-24 * 0.01, "v");
