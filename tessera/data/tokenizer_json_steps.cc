@@ -239,8 +239,9 @@ void read_template(const Node& node, SpecialFrame& frame) {
       continue;
     }
     const Node sequence = piece.at("Sequence").at("id");
-    if (sequence.text() != "A" || has_text)
+    if (sequence.text() != "A" || has_text) {
       single.fail("the template must contain {\"Sequence\": {\"id\": \"A\"}} exactly once");
+    }
     has_text = true;
   }
   if (!has_text) single.fail("the template must contain {\"Sequence\": {\"id\": \"A\"}} exactly once");

@@ -128,10 +128,9 @@ std::string with_full_stop(const std::string& text) {
   return text.ends_with('.') ? text : text + ".";
 }
 
-// Why the run does not restart after a failed attempt; empty: it restarts. `restarts`: the number of restarts so far.
-// `has_progressed`: the attempt made a checkpoint.
-std::string reason_to_end(const Outcome& outcome, const Settings& settings, int64_t restarts, bool has_progressed) {
-  if (!outcome.may_restart || settings.max_restarts == 0) return "a restart would fail in the same way";
+// Why a run that may restart does not restart after a failed attempt; empty: it restarts. `restarts`: the number of
+// restarts so far. `has_progressed`: the attempt made a checkpoint.
+std::string reason_to_end(const Settings& settings, int64_t restarts, bool has_progressed) {
   if (restarts >= settings.max_restarts) {
     return fmt::format("the limit --max-restarts {} is reached", settings.max_restarts);
   }
@@ -159,13 +158,12 @@ int launch(const ResolvedSettings& resolved, const Environment& environment,
     const Outcome outcome = outcome_of(end, *board, mpirun);
     if (outcome.account.empty()) return outcome.code;
     const Checkpoints now = checkpoints_in(settings.output_dir);
-    const std::string reason = reason_to_end(outcome, settings, restarts, made_checkpoint(before, now));
-    if (!reason.empty()) {
-      const bool was_asked = outcome.may_restart && settings.max_restarts > 0;
-      const std::string text =
-          was_asked ? fmt::format("{} Not restarted: {}", with_full_stop(outcome.account), reason) : outcome.account;
+    const auto end_run = [&](const std::string& text) {
       throw Error(static_cast<ExitCode>(outcome.code), "", text, "");
-    }
+    };
+    if (!outcome.may_restart || settings.max_restarts == 0) end_run(outcome.account);
+    const std::string reason = reason_to_end(settings, restarts, made_checkpoint(before, now));
+    if (!reason.empty()) end_run(fmt::format("{} Not restarted: {}", with_full_stop(outcome.account), reason));
     before = now;
     const bool has_saved = made_checkpoint(at_begin, now);
     next_arguments = restart_arguments(arguments, settings, has_saved);

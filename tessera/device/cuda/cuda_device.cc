@@ -28,7 +28,7 @@ static const char* remedy_for(cudaError_t error) {
 }
 
 void cuda::fail(const char* call, cudaError_t error) {
-  cudaGetLastError();  // clears the error, if possible: the check after the next kernel launch would report it again
+  cudaGetLastError();  // so that the check after the next kernel launch does not report this error again
   if (error == cudaErrorMemoryAllocation) {
     throw OutOfMemoryError("GPU memory", fmt::format("{} failed: no memory is left", call), kNoMemoryRemedy);
   }
