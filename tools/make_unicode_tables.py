@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Writes tessera/data/unicode_tables.cc: the character classes and normal forms of Hugging Face's `tokenizers`.
+"""Writes tessera/data/unicode_tables.cc: the character classes of Hugging Face's `tokenizers` ("the library"), and the
+code points that its normalizers do not know.
 
   tools/make_unicode_tables.py            writes the file
   tools/make_unicode_tables.py --check    exits with 1 if the file is not what this script writes
 
-Each of three parts of the library has its own Unicode version. This script asks the library about every code point:
+Three parts of the library have different Unicode versions. This script asks each part about every code point:
 
-- regular expressions (its own Oniguruma): the general category, from one pattern for each category
-- the pre-tokenizer Digits (Rust's standard library): numbers that the regular expressions do not know
-- normalizers (a Rust package): code points that this package does not normalize, but the newer unicodedata2 does
+- The regular expressions (the library contains Oniguruma) give the general category. Each category has one pattern.
+- The pre-tokenizer Digits (Rust's standard library) gives the digits whose general category is not a number.
+- The normalizers (a Rust package) give the code points that they do not normalize, but that unicodedata2 does, because
+  its Unicode version is newer.
 
-The libraries are installed into a virtual environment (--venv), which is created if it does not exist.
+If this interpreter lacks `tokenizers` or unicodedata2, the script installs both into a virtual environment (--venv),
+which it creates if necessary.
 """
 import argparse
 import sys
@@ -21,7 +24,7 @@ from compare_tokenizers import LIBRARY, ROOT, own_interpreter
 LIBRARIES = [LIBRARY, "unicodedata2==18.0.0"]
 TARGET = ROOT / "tessera/data/unicode_tables.cc"
 
-# The order is the order of the enumeration in tessera/data/unicode.h.
+# In the order of the enumeration Category in tessera/data/unicode.h.
 CATEGORIES = ["Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf",
               "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"]
 CODES = [code for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
@@ -50,7 +53,7 @@ def matched(pattern):
 
 
 def categories():
-    """Returns the category of every code point: index in CATEGORIES."""
+    """Returns the category of every code point, as an index into CATEGORIES."""
     result = [CATEGORIES.index("Cs") if 0xD800 <= code <= 0xDFFF else 0 for code in range(0x110000)]
     for index, name in enumerate(CATEGORIES):
         if name in ("Cn", "Cs"):
@@ -81,10 +84,10 @@ def word_characters(category):
 
 
 def newly_normalized(category):
-    """Returns assigned code points that the library does not normalize, but a newer Unicode does.
+    """Returns assigned code points that the library does not normalize, but that the newer unicodedata2 normalizes.
 
-    Their decomposition, combining class or composition is newer than the library. Each code point is checked alone, and
-    between the marks of the lowest and the highest combining class.
+    The library does not know their decomposition, combining class or composition. Each code point is checked alone, and
+    between a mark of the highest combining class (240) and a mark of the lowest one (1).
     """
     import unicodedata2
     from tokenizers import normalizers
@@ -97,8 +100,8 @@ def newly_normalized(category):
         for name, form in forms.items():
             if any(form(text) != unicodedata2.normalize(name, text) for text in (c, f"a{high}{c}{low}a")):
                 new.add(code)
-    # Also adds each part of a new composition that is not a part of an older composition. Each new composition has at
-    # least one such part.
+    # A code point in `new` may be composed of other code points, its parts. Adds the parts that the library knows in no
+    # composed code point. Each composed code point in `new` has at least one such part.
     composed = {code for code in CODES if forms["NFD"](chr(code)) != chr(code)}
     old_parts = {part for code in composed for part in forms["NFD"](chr(code))}
     for code in list(new):

@@ -86,7 +86,8 @@ class NetRun {
   }
 
  private:
-  // Takes the sizes that the settings give, or else one size that fits into memory. Allocates the buffer.
+  // Takes the message sizes from the settings. If the settings give no size, takes one that fits into the memory of
+  // every rank. Allocates the buffer for the largest message.
   void choose_sizes() {
     const LeastMemory memory = least_memory(worker_);
     const int64_t preset = ranks_.on_gpus ? int64_t{4} << 30 : int64_t{64} << 20;
@@ -143,8 +144,8 @@ class NetRun {
     return verdict_of(busbw, wrong, settings_.min_busbw, "--min-busbw");
   }
 
-  // Measures pairs of nodes, or pairs of ranks if all ranks are on one node. Uses only the first collective and the
-  // largest size.
+  // Measures pairs of nodes, or pairs of ranks if all ranks are on one node. Of the collectives and sizes in the
+  // settings, uses only the first collective and the largest size.
   NetVerdict measure_pairs() {
     const bool by_node = *std::max_element(ranks_.nodes.begin(), ranks_.nodes.end()) > 0;
     std::vector<int> units = ranks_.nodes;

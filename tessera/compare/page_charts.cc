@@ -30,7 +30,7 @@ struct Part {
   double value;
   std::string title;  // the tooltip
 };
-// A bar of parts. The widths are relative to the longest bar.
+// Returns a bar as HTML. The width of a part is its value in percent of `longest`, the value of the longest bar.
 std::string stack(const std::vector<Part>& parts, double longest) {
   std::string html = "<div class=\"stack\">";
   for (const Part& part : parts) {
@@ -88,8 +88,9 @@ std::string charts_of(const Cluster& cluster, bool small) {
   return html;
 }
 
-// Charts of memory over time. For each run, they show the GPU with the highest value, and the processes of the node
-// with the highest value. If the page has only one run, they show up to kNumColors of its GPUs.
+// Returns two charts of memory over time. For each run, the first chart shows the GPU that reached the highest value,
+// and the second chart shows the processes of the node that reached the highest value. If the page has only one run,
+// the first chart shows up to kNumColors of its GPUs.
 std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
   std::vector<Curve> gpu, cpu;
   size_t color = 0;
@@ -193,7 +194,8 @@ std::string memory_bars(const std::vector<Cluster>& clusters) {
   return html + "</div>\n";
 }
 
-// Bars of stacked parts, one per run. The length of a bar is relative to the longest one.
+// Returns a bar as HTML for each run, and a legend. values_of(run) are the values of the bar's parts, and `names` are
+// the names of the parts. A run without values has no bar. The longest bar has the full width.
 std::string stacked_bars(const std::vector<Cluster>& clusters, const std::vector<std::string>& names,
                          std::vector<double> (*values_of)(const RunFolder&), std::string (*text_of)(double)) {
   double longest = 0;
@@ -206,7 +208,8 @@ std::string stacked_bars(const std::vector<Cluster>& clusters, const std::vector
   }
   if (!(longest > 0) || !std::isfinite(longest)) return "";
   std::vector<std::pair<size_t, std::string>> items;
-  const auto color_of = [&](size_t i) { return i + 1 < names.size() ? i : kOther; };  // the last: everything else
+  // The last name stands for everything else.
+  const auto color_of = [&](size_t i) { return i + 1 < names.size() ? i : kOther; };
   for (size_t i = 0; i < names.size(); ++i) items.emplace_back(color_of(i), names[i]);
   std::string html = legend(items, false) + "<div class=\"stacks\">\n";
   for (const Cluster& cluster : clusters) {
@@ -242,12 +245,12 @@ std::vector<double> seconds_by_phase(const RunFolder& run) {
   if (!runtime || *runtime <= 0) return {};
   double eval = 0, answers = 0;
   for (const EvalPoint& point : run.evals) {
-    if (point.step == 0) continue;  // an evaluation before the first step counts as start
+    if (point.step == 0) continue;  // an evaluation before the first step is a part of the start (the last value)
     if (point.runtime_s > 0) eval += point.runtime_s;
     if (point.answers_runtime_s > 0) answers += point.answers_runtime_s;
   }
-  // metrics.jsonl and summary.json may contradict each other, for example after a change by hand. Therefore no part is
-  // longer than the time that is left.
+  // metrics.jsonl and summary.json may contradict each other, for example after a change by hand. Therefore, each phase
+  // is limited to the part of the runtime that the phases before it leave.
   eval = std::min(eval, *runtime);
   answers = std::min(answers, *runtime - eval);
   const double left = *runtime - eval - answers;

@@ -13,10 +13,10 @@ namespace tessera {
 
 struct Cell {
   std::string text;                     // as shown, without the marks of notes
-  std::vector<double> values{};         // empty: the cell has a text, or no value
+  std::vector<double> values{};         // the numbers in `text`; empty: the cell has words, or its number is missing
   std::optional<double> low{}, high{};  // the lowest and the highest value of several runs
   std::vector<std::string> notes{};     // become footnotes
-  bool is_number = false;               // for a number; if there is none, the CSV field is empty and JSON has null
+  bool is_number = false;  // the cell is for numbers; without `values`, its CSV field is empty and its JSON is null
 };
 
 struct SheetColumn {
@@ -33,16 +33,16 @@ struct Sheet {
   std::vector<std::string> remarks;  // below the table
 };
 
-// The notes of a sheet, each once: first those of columns, then those of cells. Note i has the mark mark_of(i).
+// All different notes of a sheet: first the notes of columns, then the notes of cells. Note i has the mark mark_of(i).
 std::vector<std::string> notes_of(const Sheet& sheet);
 std::string mark_of(size_t index);  // a, b, ... z, aa, ab, ...
-// "[a][c]": the marks of `notes`. `all`: notes_of() of the sheet.
+// The marks of `notes`, such as "[a][c]". `all` is the result of notes_of() for the sheet.
 std::string marks_of(const std::vector<std::string>& notes, const std::vector<std::string>& all);
 
 std::string sheet_for_terminal(const Sheet& sheet, const Terminal& terminal);
 std::string sheet_as_markdown(const Sheet& sheet);
-// RFC 4180 with a header; the last column has the notes of the row. A text that a spreadsheet would take for a formula
-// gets an apostrophe before it.
+// CSV as in RFC 4180, with a header. The first column has the name of the sheet. The last column has the notes of the
+// row's cells and of all columns. A text that a spreadsheet would take for a formula gets an apostrophe before it.
 std::string sheet_as_csv(const Sheet& sheet);
 Record sheet_as_record(const Sheet& sheet);
 

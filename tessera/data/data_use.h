@@ -26,7 +26,8 @@ struct DataUse {
   int64_t rows_too_long = 0;
   int64_t rows_left_out = 0;  // texts that LongTexts::skip omits
   int64_t num_samples = 0;
-  // Tokens of the rows that could be read. The three counts add up to all tokens of these rows.
+  // Tokens in samples; tokens that used rows lost; tokens of rows without a sample. The three counts add up to all
+  // tokens of the rows that could be read.
   int64_t tokens_used = 0, tokens_cut = 0, tokens_dropped = 0;
   // The rows of rows_too_long and rows_malformed, in the order of the calls of add() and add_malformed().
   std::vector<BadRow> bad;
@@ -34,7 +35,7 @@ struct DataUse {
   int64_t rows_bad() const { return rows_malformed + rows_too_long; }
   bool complete() const { return rows_cut + rows_bad() + rows_left_out == 0; }
 
-  // Counts a row that could be read. A row with a fault counts as too long.
+  // Counts a row that could be read. A row with a fault counts in rows_too_long.
   void add(const EncodedRow& row);
   // Counts malformed rows.
   void add_malformed(std::vector<BadRow> rows);

@@ -54,8 +54,8 @@ size_t CodePoints::byte_offset(int64_t index) const {
 size_t nearest_occurrence(std::string_view text, std::string_view needle, size_t wanted) {
   TESSERA_ASSERT(!needle.empty());
   if (needle.size() > text.size()) return std::string_view::npos;
-  // border[i]: the length of the longest string that the first i + 1 bytes of the needle both begin and end with. It is
-  // at most i.
+  // The Knuth-Morris-Pratt search. border[i] belongs to the first i + 1 bytes of the needle: it is the length of their
+  // longest proper prefix that is also their suffix.
   std::vector<size_t> border(needle.size(), 0);
   for (size_t i = 1, k = 0; i < needle.size(); ++i) {
     while (k > 0 && needle[i] != needle[k]) k = border[k - 1];

@@ -15,8 +15,9 @@
 
 namespace tessera {
 
-// When Metaspace puts its character before a piece that does not begin with it.
-enum class MetaspacePrefix : uint8_t { always, first, never };  // first: only at the beginning of the text
+// Before which pieces of a text the pre-tokenizer Metaspace puts its character. A piece that already begins with this
+// character or with a space gets none.
+enum class MetaspacePrefix : uint8_t { always, first, never };  // first: only the piece at the beginning of the text
 
 // One step of the pre-tokenizer. The pre-tokenizer ByteLevel becomes 0, 1 or 2 steps. Its mapping of bytes to symbols
 // is not a step: TokenizerJson::byte_level says whether the file has this mapping.
@@ -48,18 +49,18 @@ struct TokenizerJson {
   std::vector<DecoderStep> decoder;
   SpecialFrame frame;
   std::vector<AddedToken> added_tokens;                     // in the file's order; the vocabulary decides their ids
-  std::vector<std::pair<std::string, int32_t>> vocabulary;  // tokens and their ids; all are distinct
+  std::vector<std::pair<std::string, int32_t>> vocabulary;  // distinct tokens with distinct ids
   std::vector<std::pair<std::string, std::string>> merges;  // the rank of a merge is its index
   std::string merges_where;
   std::optional<std::string> unk_token;
   bool fuse_unk = false;
   bool byte_fallback = false;
   bool ignore_merges = false;
-  std::vector<std::string> unused;  // keys with a value that Tessera does not use: "truncation", "padding"
+  std::vector<std::string> unused;  // keys of the file that Tessera ignores: "truncation", "padding"
 };
 
-// Reads the text of a tokenizer.json. `where` names it in errors. Throws InputError, with the faulty key, if it is not
-// JSON, is incomplete, contradicts itself, or contains a tokenizer of another kind.
+// Reads the text of a tokenizer.json. `where` names the file in errors. Throws InputError if the text is not JSON, is
+// incomplete, contradicts itself, or contains a tokenizer of another kind. The error names the faulty key.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where);
 
 // The token as messages show it: in quotes, escaped and shortened.

@@ -1,5 +1,6 @@
-// The head: final norm, and the product over the vocabulary. The weight of a tied head is the embedding in the root's
-// table, and the head is a part of the root. An untied head is the last unit of the model.
+// The head: the final norm, and the product with the weight [V, C], which gives one logit for each token of the
+// vocabulary. A tied head is a part of the root, and its weight is the embedding. An untied head is the last unit of
+// the model.
 #pragma once
 
 #include <optional>
@@ -25,13 +26,13 @@ class Head {
   Head(const ModelConfig& config, const Parts& parts, ParameterTable& table, const Initializer& embedding_init,
        std::optional<ParameterTable::Handle> tied);
 
-  // In all these functions, p and g are the parameters and gradients of the unit that holds the head's tensors.
+  // In all functions below, p and g are the parameters and gradients of the unit that holds the head's tensors.
 
   // Adds the summed cross-entropy of the batch's targets to loss [1] f64, from x [N, C]. Processes only rows with loss,
   // in chunks. The logits [N, V] never exist at once.
   void loss(Frame& frame, const ParameterViews& p, View x, View loss) const;
-  // Adds to loss as loss() does. Also computes d_x [N, C], and adds the gradients of the parameters to g. d_x and the
-  // gradients that are added to g belong to `scale` times the loss.
+  // Adds to loss as loss() does. Also computes d_x [N, C], and adds the gradients of the parameters to g. d_x and these
+  // gradients are the derivatives of `scale` times the loss.
   void loss_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, double scale, View loss,
                      View d_x) const;
   // Writes to ids [M] i32 the most likely next token after each of the rows x [M, C].
@@ -45,7 +46,7 @@ class Head {
   using Handle = ParameterTable::Handle;
 
   int64_t chunk_rows(const Frame& frame, int64_t num_rows) const;
-  // Calls body(logits [m, V], begin, end) for the rows x [M, C] in chunks of rows [begin, end).
+  // Divides the rows x [M, C] into chunks [begin, end) and calls body(logits [end - begin, V], begin, end) for each.
   template <typename Body>
   void for_logits(Frame& frame, const ParameterViews& p, View x, const Body& body) const;
   View bias_of(const ParameterViews& p) const { return bias_ ? p[*bias_] : View{}; }

@@ -1,4 +1,4 @@
-"""Two runs with one output folder: on one node, on two nodes that share it, and without a working flock()."""
+"""Two runs with one output folder: on two nodes that share the folder, and on one node where flock() fails."""
 import json
 import os
 import shutil
@@ -56,12 +56,13 @@ class Owner(Continued):
         first = self.start_on(self.on_host("node-a"))
         self.wait_for_checkpoint(first)
         self.assertEqual((self.owner()["host"], self.owner()["process"]), ("node-a", first.pid))
-        # While the first run lives, the second one ends when it sees a heartbeat of the first.
+        # The first run is alive. The second run sees a heartbeat of the first run and ends.
         code, err = self.end(self.start_on(self.on_host("node-b")))
         self.assertEqual(code, USAGE, err)
         self.assertIn(f"error: out: is in use by another run (process {first.pid} on node-a)", err)
-        # The first run is killed, as if its node were lost. The job starts again on another node. It waits until the
-        # last heartbeat of the first run is older than --owner-timeout, and then continues the run.
+        # The first run is killed, as if its node were lost. It leaves an incomplete checkpoint. The job starts again on
+        # another node. It waits until the last heartbeat of the first run is older than --owner-timeout. Then it
+        # removes the incomplete checkpoint and continues the run.
         first.kill()
         first.wait()
         leftover = self.path("out", f"checkpoint-99.tmp-node-a-{first.pid}-{self.owner()['start_time']}")
@@ -120,7 +121,7 @@ class Owner(Continued):
             self.assertIn(f"out: is in use by another run (process {first.pid} on ", err)
             first.kill()
             first.wait()
-            third = self.start_on([], env=env)  # need not wait: it is on the host of the killed run
+            third = self.start_on([], env=env)  # need not wait, because it is on the host of the killed run
             while self.owner()["process"] != third.pid:
                 self.assertIsNone(third.poll())
             third.kill()

@@ -114,8 +114,8 @@ class Types(SaveTest):
         self.loaded = read_tensors(self.path("first", "model", "model.safetensors"))
 
     def saved_types(self, *words):
-        """Trains first/model further, and also exports the checkpoint. Returns {tensor: saved type}, and the type in
-        config.json."""
+        """Trains first/model for one step. Expects an export of the checkpoint to equal the saved model. Returns
+        {tensor: type} of the saved model, and the type in its config.json."""
         self.train("out", "--resume", "none", "--overwrite", *words,
                    job=["--model", "first/model", "--dataset", "train.jsonl", "--max-steps", "1", "--threads", "1",
                         "--save-strategy", "steps", "--save-steps", "1"])

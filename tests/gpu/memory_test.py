@@ -1,6 +1,6 @@
 """The memory that NVML reports for a run differs by less than 2 % from the run's ledger.
 
-NVML's report and the ledger include the memory of the driver and of NCCL.
+Both numbers include the memory of the driver and of NCCL. The ledger has fixed estimates for this memory.
 
 Run `python3 tests/gpu/memory_test.py path/to/tessera` on a machine with 4 GPUs. With fewer GPUs it skips some cases.
 """
@@ -38,13 +38,14 @@ class GpuMemory(TinyJobTest):
         fused, loss = self.check(*arguments)
         single, loss_of_single = self.check(*arguments, "--fuse-micro-batches", "off")
         self.assertEqual((fused["fused_micro_batches"], single["fused_micro_batches"]), (True, False))
-        # Both runs have the same samples and weights, but their products have different sizes, so they add in different
-        # orders. While the loss scale falls, gradients may overflow at different steps, so later losses may differ.
+        # In the first step, both runs have the same samples and weights. Their matrix products have different sizes and
+        # therefore add in different orders, so the losses differ slightly. Later losses may differ more: while the loss
+        # scale falls, the gradients of the two runs may overflow at different steps.
         self.assertAlmostEqual(loss, loss_of_single, delta=1e-3 * loss_of_single)
         self.check(*arguments, "--offload", "optimizer", "--pin-memory", "--max-steps", "60")
 
     def test_is_the_ledger(self):
-        gpus = len(json.loads(self.succeeds("doctor", "--json"))["cuda"]["gpus"])  # that CUDA_VISIBLE_DEVICES allows
+        gpus = len(json.loads(self.succeeds("doctor", "--json"))["cuda"]["gpus"])  # only GPUs in CUDA_VISIBLE_DEVICES
         for ranks, arguments in [(1, []), (1, ["--strategy", "zero2", "--offload", "optimizer", "--pin-memory"]),
                              (2, ["--strategy", "full_shard"]), (4, ["--strategy", "full_shard"]),
                              (4, ["--strategy", "no_shard"]),

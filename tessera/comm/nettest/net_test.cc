@@ -24,7 +24,7 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// One message size of one collective: its arrays, its data, and its call.
+// A collective with a message of one size: holds the views of its arrays, makes the call and checks the result.
 class Trial {
  public:
   Trial(Communicator& group, Device& device, Buffer& buffer, const NetTest& test)
@@ -56,7 +56,7 @@ class Trial {
   // Fills the array, makes one call and counts the wrong elements of this rank.
   int64_t check() {
     fill();
-    group_.barrier(kWhat);  // on CPUs other ranks read this memory
+    group_.barrier(kWhat);
     call();
     wait();
     const int64_t wrong = wrong_elems();
@@ -90,7 +90,7 @@ class Trial {
     return wrong;
   }
 
-  // Writes the input. Elements that the call must overwrite are NaN before the call.
+  // Writes the input. Elements that all_gather or broadcast must get from other ranks are NaN before the call.
   void fill() {
     const int64_t all = message_.num_elems, shard = shard_elems();
     const int rank = group_.rank();
@@ -183,7 +183,7 @@ std::vector<NetPairResult> run_pair_tests(Communicator& world, Device& device, B
   const int mine = units[static_cast<size_t>(world.rank())];
   std::vector<NetPairResult> results;
   for (const std::vector<Pair>& round : pair_rounds(num_units)) {
-    int color = static_cast<int>(round.size());  // of the unit without a partner
+    int color = static_cast<int>(round.size());  // for a unit that has no partner in this round
     Pair pair{mine, mine};
     for (size_t i = 0; i < round.size(); ++i) {
       if (round[i].first == mine || round[i].second == mine) color = static_cast<int>(i), pair = round[i];
@@ -226,7 +226,8 @@ std::vector<NetPairResult> run_pair_tests(Communicator& world, Device& device, B
 
 SlowUnit slowest_unit(const std::vector<NetPairResult>& results) {
   TESSERA_ASSERT(!results.empty());
-  std::map<int, std::pair<double, int>> sums;  // busbw and pairs of each unit
+  // For each unit: the sum of the busbw of its pairs, and the number of its pairs.
+  std::map<int, std::pair<double, int>> sums;
   for (const NetPairResult& pair : results) {
     for (const int unit : {pair.first, pair.second}) {
       sums[unit].first += pair.result.busbw;
@@ -244,7 +245,7 @@ SlowUnit slowest_unit(const std::vector<NetPairResult>& results) {
 int64_t free_bytes_for_buffers(Device& device, int local_ranks) {
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   if (device.kind() == DeviceKind::cuda) {
-    constexpr int64_t kNccl = int64_t{900} << 20;  // kernels and buffers of a group, see NcclMemory
+    constexpr int64_t kNccl = int64_t{900} << 20;  // kernels and the buffers of one group (NcclMemory), rounded up
     return std::max<int64_t>(0, cuda_memory_of(device).usable_bytes - kNccl);
   }
   int64_t bytes = usable_memory_bytes().value_or(kUnknown);

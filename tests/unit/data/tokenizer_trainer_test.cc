@@ -16,6 +16,8 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
+// The library is Hugging Face's `tokenizers`. tools/compare_tokenizers.py sets TESSERA_TOKENIZER_REFERENCES to a folder
+// with another reference, and loads the trained.json that this test writes there.
 TEST(TokenizerTrainer, LearnsTheSameVocabularyAsTheLibrary) {
   const char* other = std::getenv("TESSERA_TOKENIZER_REFERENCES");
   const fs::path folder = other ? fs::path(other) : fs::path(TESSERA_TEST_DIR) / "unit/data/tokenizer_references";
@@ -42,10 +44,10 @@ TEST(TokenizerTrainer, OrdersSpecialTokensBytesAndMerges) {
   EXPECT_EQ(model["vocab"]["<unk>"], 0);
   EXPECT_EQ(model["vocab"]["<pad>"], 3);
   EXPECT_EQ(model["vocab"]["!"], 4);
-  EXPECT_EQ(model["vocab"]["Ń"], 259);  // the symbol of the byte AD has the largest code point
+  EXPECT_EQ(model["vocab"]["Ń"], 259);  // the byte AD: of all 256 bytes, its symbol has the largest code point
   // Ġ stands for a space. "aaaa" and " aaaa" together contain the pair "a a" 6 times. The pairs "b c" and "Ġ b" occur 3
-  // times each. "b c" is merged first, because b sorts before Ġ. The pair "aa aa" occurs twice. The pair "Ġ aaaa"
-  // occurs once. It is not merged, because min_frequency is 2 by default.
+  // times each. "b c" is merged first, because the id of b is smaller than the id of Ġ. The pair "aa aa" occurs twice.
+  // The pair "Ġ aaaa" occurs only once, so it is not merged: min_frequency is 2 by default.
   EXPECT_EQ(model["merges"], Json::parse(R"(["a a", "b c", "Ġ bc", "aa aa"])"));
 }
 
@@ -56,7 +58,7 @@ TEST(TokenizerTrainer, DoesNotDependOnTheOrderOfTheTexts) {
 }
 
 TEST(TokenizerTrainer, RefusesImpossibleOptions) {
-  EXPECT_THROW(train_bpe_tokenizer({}, {.vocab_size = 259}), UsageError);
+  EXPECT_THROW(train_bpe_tokenizer({}, {.vocab_size = 259}), UsageError);  // 4 special tokens and 256 bytes need 260
   EXPECT_NO_THROW(train_bpe_tokenizer({}, {.vocab_size = 260}));
   EXPECT_THROW(train_bpe_tokenizer({}, {.min_frequency = 0}), UsageError);
   EXPECT_THROW(train_bpe_tokenizer({}, {.special_tokens = {"<s>", "<s>"}}), UsageError);

@@ -1,6 +1,6 @@
-// Memory is planned only for the largest batch. Every batch within the bounds of a random job must fit into that
-// memory. The tests run on the CPU and on the counting device. The counting device does not compute, so a batch takes
-// only microseconds there.
+// The plan computes memory for a batch that reaches all bounds of a job (WorkBounds). Every smaller batch must fit into
+// this memory. The tests draw random jobs, and random batches within the bounds of each job. They run on the CPU and on
+// the counting device. The counting device does not compute, so a batch takes only microseconds there.
 //
 // TESSERA_TEST_CASES multiplies the number of jobs (default 1).
 #include <gtest/gtest.h>

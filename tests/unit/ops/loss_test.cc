@@ -6,6 +6,7 @@
 namespace tessera::testing {
 namespace {
 
+// Rows and vocabulary. The CPU kernels divide a row into chunks of 8192 columns.
 constexpr int64_t kShapes[][2] = {{1, 1}, {1, 5}, {1, 20000}, {2, 8192}, {2, 8193}, {7, 100}, {33, 1001}};
 
 template <typename T>
@@ -40,8 +41,9 @@ TYPED_TEST(LossTest, EqualsTheDefinition) {
       rig->softmax_cross_entropy(view(logits, {rows, vocabulary}), view(targets), 0.125, view(loss));
       rig->softmax_cross_entropy(view(copy, {rows, vocabulary}), view(targets), 0, view(loss_alone));
       EXPECT_EQ(loss, loss_alone);
-      // Each exponential has an error of 2 ulp, plus the error from rounding its argument (≤ 40). Row sums are in
-      // double.
+      // The tolerance is 48 times ε, the distance from 1 to the next value of T. An exponential has an error of 2 ulp.
+      // Its argument (magnitude below 50) and the logarithm of the row's sum are rounded to T, which adds a relative
+      // error of up to 24 ε. Row sums are in double.
       const double relative = (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52) * 48;
       EXPECT_NEAR(loss[0], expected_loss, static_cast<double>(rows) * relative);
       expect_close(logits, expected, 0.125 * relative, "d_logits");
@@ -94,8 +96,8 @@ TEST(Loss, LargeLogitsDoNotOverflow) {
   EXPECT_EQ(logits[1], 0);
 }
 
-// A mask sets logits to −∞. The test masks the first logit, the first 9000 (more than one chunk of a row), the first
-// 20000, or all except the target's.
+// A mask sets logits to −∞. The loss must equal the loss of a row without the masked logits. The test masks one
+// logit, more than one chunk of the row (9000), more than two chunks (20000), or all logits except the target's.
 TEST(Loss, LogitsOfMinusInfinityDoNotCount) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   const int64_t vocabulary = 30000;
@@ -138,7 +140,7 @@ TYPED_TEST(LossTest, ArgmaxFindsTheFirstMaximum) {
   }
 }
 
-// The scratch of one thread is too small for so many rows, so the kernels process the rows in several parts.
+// The scratch has space for the losses of 2^18 rows, so softmax_cross_entropy processes the rows in three parts.
 TEST(Loss, OfAnyNumberOfRows) {
   Rig rig;
   const int64_t rows = 700001, vocabulary = 2;
@@ -155,7 +157,7 @@ TEST(Loss, OfAnyNumberOfRows) {
   EXPECT_EQ(ids, expected_ids);
   std::vector<double> loss{0};
   rig->softmax_cross_entropy(view(logits, {rows, vocabulary}), view(targets), 1, view(loss));
-  EXPECT_NEAR(loss[0], expected, 4e-7 * expected);  // each row's exponentials and logits are rounded to f32
+  EXPECT_NEAR(loss[0], expected, 4e-7 * expected);  // exponentials and differences of logits are rounded to f32
 }
 
 TEST(Loss, ArgmaxOfNansIsAValidId) {
