@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Runs the workshop's recipes, and writes the values of its 12 tables as JSON for tools/make_workshop_tables.py.
+"""Runs or plans the workshop's recipes, and writes the results as JSON for tools/make_workshop_tables.py.
 
   bench/workshop.py small OUT.json --program build/tessera
       runs all 39 experiments with a small model on CPU ranks
   bench/workshop.py gpus OUT.json --program build/tessera --data FILE [--most-ranks 2]
       runs the experiments that need at most --most-ranks GPUs (default: 1), in full size
   bench/workshop.py peers OUT.json --program build/tessera --data FILE --peers FOLDER
-      measures the speed of experiments on one GPU, with Tessera and with the Trainer or DeepSpeed
+      measures speed and memory of the experiments on one GPU, except those with the custom model: with Tessera, and
+      with the Trainer or DeepSpeed
   bench/workshop.py plan OUT.json --program build/tessera --data FILE
       plans the memory of all 39 experiments in full size; needs no GPU
 
---only chooses the experiments whose names contain one of its words. The runs stay in the folder of --runs (default:
-runs/workshop). If a run is complete there, it does not run again. Needs only Python's standard library; the peers need
-their own packages.
+Except for plan, --only chooses the experiments whose names contain one of its words. The runs of small and gpus stay in
+the folder of --runs (default: runs/workshop). If an experiment has a complete run there, it does not run again. This
+script needs only Python's standard library. The Trainer and DeepSpeed need their own packages.
 """
 import argparse
 import json
@@ -30,10 +31,11 @@ QUICKSTART = ROOT / "recipes" / "quickstart"
 SMALL_GPT = ["--hidden-size", "64", "--num-heads", "4", "--ff-dim", "256"]
 SMALL_DATA = ["--dataset", QUICKSTART / "train.json", "--eval-dataset", QUICKSTART / "eval.json", "--eval-size", "8",
               "--max-length", "128", "--max-new-tokens", "8", "--threads", "1", "--device", "cpu"]
-# The rows of a run: 64 per rank in the DeepSpeed part, because it measures weak scaling; 128 in the FSDP part.
+# The training rows of a run: 64 per rank in the DeepSpeed part, because it measures weak scaling; 128 for all ranks
+# together in the FSDP part.
 SMALL_ROWS = {"deepspeed": ["--train-size-per-rank", "64"], "fsdp": ["--train-size", "128"]}
-# Peer, ZeRO stage and offload for the experiments of one GPU. The experiments with the custom model are missing,
-# because the peers' script hf_trainer.py does not support this model.
+# The experiments on one GPU, each with its peer, its ZeRO stage (None: no DeepSpeed) and whether it offloads. The
+# experiments with the custom model are missing, because the peers' script hf_trainer.py does not support this model.
 STAGE = "deepspeed/deepspeed-single-gpu/"
 PEERS = {"deepspeed/baseline": ("Trainer", None, False),
          **{f"{STAGE}zero_{n}": ("DeepSpeed", n, False) for n in range(4)},
@@ -61,7 +63,10 @@ def is_custom(name):
 
 
 def padded_tokenizer(folder):
-    """Writes the quickstart's tokenizer with as many tokens as BLOOM's: the custom model then has its full size."""
+    """Writes the quickstart's tokenizer, with unused tokens added, so that it has as many tokens as BLOOM's.
+
+    The custom model takes the size of its vocabulary from the tokenizer, and then has its full size.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "tokenizer_config.json"):
         (folder / name).write_bytes((QUICKSTART / "model" / name).read_bytes())
@@ -73,7 +78,7 @@ def padded_tokenizer(folder):
 
 
 def model_of(name, args):
-    """Returns flags for full size: the shape of bloom-560m with random weights, or the custom model."""
+    """Returns the flags for a run in full size: of bloom-560m with random weights, or of the custom model."""
     flags = ["--tokenizer", padded_tokenizer(args.runs / "tokenizer"), "--dataset", args.data, "--eval-dataset", args.data]
     return flags if is_custom(name) else ["--init", "random", *flags]
 
@@ -207,7 +212,7 @@ def plan(args):
     planned = []
     for name in experiments():
         words = [args.program, "plan", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda", "--json",
-                "--device-memory", "80GiB",  # like the workshop's A100: enough to compute micro-batches together
+                "--device-memory", "80GiB",  # as on the workshop's A100, where a step's micro-batches fit as one
                 "--train-size", "0"]  # all rows of the file, because the memory depends on the longest ones
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
         if done.returncode:

@@ -26,7 +26,9 @@ namespace fs = std::filesystem;
 struct NewFile {
   std::string path;  // as in the command that submits the file
   std::string text{};
-  fs::path folder{};  // of the job's log; if it is missing when the job starts, Slurm ends the job without a message
+  // The folder of the job's log. If this folder is missing when the job starts, Slurm ends the job without a message.
+  // Empty for the script.
+  fs::path folder{};
 };
 
 // Replaces characters that a cluster may not accept in the name of a job.

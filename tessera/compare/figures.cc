@@ -26,7 +26,7 @@ Measure eval_loss_at(const RunFolder& run) {
   return eval_loss_of_epoch(run, kEpoch);
 }
 
-// Return functions that read a key of summary.json. bytes(): the value is a number of bytes and is converted to MiB.
+// keyed() and bytes() return a function that reads one key of summary.json. bytes() converts bytes to MiB.
 std::function<Measure(const RunFolder&)> keyed(const char* key) {
   return [key](const RunFolder& run) { return of_key(run, key); };
 }
@@ -125,7 +125,7 @@ double median(std::vector<double> values) {
 std::vector<double> modes(const std::vector<double>& values) {
   std::map<double, int> counts;
   for (const double value : values) {
-    if (!std::isnan(value)) ++counts[value];  // NaN has no order
+    if (!std::isnan(value)) ++counts[value];  // NaN cannot be a key of a map
   }
   int most = 0;
   for (const auto& [value, count] : counts) most = std::max(most, count);

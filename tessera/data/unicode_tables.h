@@ -12,7 +12,8 @@ struct CodeRange {
   bool operator==(const CodeRange&) const = default;
 };
 
-// Runs of code points with one category, ascending: first code point << 5 | Category.
+// Each entry is a run of consecutive code points of the same category: first code point << 5 | Category. The entries
+// are ascending.
 extern const std::span<const uint32_t> kCategoryRuns;
 // The ranges in the following tables are ascending.
 
@@ -20,8 +21,8 @@ extern const std::span<const uint32_t> kCategoryRuns;
 extern const std::span<const CodeRange> kOtherWordCharacters;
 // Code points that the pre-tokenizer Digits treats as digits, although their category is not a number.
 extern const std::span<const CodeRange> kOtherDigits;
-// Assigned code points that the library's normalizers do not know: for these, the normalizers have no decomposition,
-// composition or combining class.
+// Assigned code points that the normalizers of Hugging Face's `tokenizers` do not know: these normalizers have no
+// decomposition, composition or combining class for them.
 extern const std::span<const CodeRange> kNewlyNormalized;
 
 }  // namespace tessera

@@ -24,15 +24,16 @@ void check_model_is_kept(const Settings& settings);
 // sizes from flags. Throws UsageError or InputError.
 ModelConfig model_config_of(const Settings& settings);
 
-// The tokenizer of --tokenizer, otherwise of the model folder. Sets config.eos_token_id from the tokenizer if the
-// configuration does not define it, and adds the end-of-text tokens of generation_config.json. Throws InputError if the
-// tokenizer has ids beyond the model's vocabulary, or if its end-of-text token differs from the configuration. Throws
-// UsageError if no tokenizer is given.
+// The tokenizer of --tokenizer or, without this flag, of the model folder. Sets config.eos_token_id from the tokenizer
+// if the configuration does not define it. Adds the end-of-text tokens of generation_config.json to
+// config.more_end_ids. Throws InputError if the tokenizer does not exist, has ids beyond the model's vocabulary, or has
+// an end-of-text token that differs from the configuration's. Throws UsageError if --model is a known name, which has
+// no tokenizer, and --tokenizer is not given.
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
 
 // The path of generation_config.json in the folder of --model. The file may be missing.
 std::filesystem::path generation_config_path(const Settings& settings);
-// Reads this file. If the file is missing, the result has no values. Throws InputError.
+// Reads the file at generation_config_path(). If this file is missing, the result has no values. Throws InputError.
 GenerationConfig generation_config_of(const Settings& settings, const ModelConfig& config);
 
 // How to draw tokens, or nullopt to take the most likely ones. Settings that are not given come from `file`, the

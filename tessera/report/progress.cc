@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-// In seconds, for the weights of the sums in `recent_`. Much longer than a step, but short enough to show changes of
-// speed.
+// In seconds. After this time, a step has half of its weight in the sums of `recent_`. The time is much longer than
+// most steps, but short enough to show changes of speed.
 constexpr double kHalfLife = 15;
 constexpr double kRedrawInterval = 0.1;  // seconds
 constexpr int kWidestBar = 32, kNarrowestBar = 8;
@@ -155,7 +155,7 @@ ProgressState Progress::state_now() const {
 void Progress::show(double now_s) {
   last_shown_s_ = now_s;
   if (console_.err_terminal().interactive) {
-    // Leaves one column free, because a cursor beyond the edge breaks the line.
+    // Leaves the last column free, because some terminals start a new line when a text fills the last column.
     console_.show_status(render_bar(state_now(), console_.err_terminal(), console_.err_columns() - 1));
   } else {
     console_.note(render_progress_line(state_now()));

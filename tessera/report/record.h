@@ -28,7 +28,8 @@ std::string to_python(const Record& value);
 // U+FFFD.
 std::string to_json(const Record& value);
 
-// The same on several lines, indented by two spaces. Lists of plain values stay on one line. No newline at the end.
+// Like to_json(), but on several lines, indented by two spaces. Lists of plain values stay on one line. No newline at
+// the end.
 std::string to_pretty_json(const Record& value);
 
 // Reads a JSON object, such as a line that to_json() made. Throws InputError for any other text. `where`: the file and

@@ -1,5 +1,5 @@
-// Parses and prints values that have a grammar: amounts of bytes, message sizes, collectives, offload, checkpointing,
-// trackers, and the place of memory logs.
+// Parses settings whose text has a special form, and prints them in one canonical form: amounts of bytes, message
+// sizes, collectives, offload, checkpointing, trackers, and the place of memory logs.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ std::string message_sizes_text(const std::vector<int64_t>& sizes);
 
 // The collectives that a network test knows.
 const std::vector<std::string>& all_collectives();
-// Reads "all", or a comma-separated list of collectives. Each appears once in the result. Throws UsageError.
+// Reads "all", or a comma-separated list of collectives. Each collective appears at most once in the result. Throws
+// UsageError.
 std::vector<std::string> parse_collectives(std::string_view text, const std::string& where);
 
 // Reads "none", or a comma-separated list of "optimizer", "gradients" and "parameters". Each may end with ":host" (the

@@ -1,12 +1,13 @@
-// Damage: something is wrong with the content of a file. A failure to read it is not damage.
+// A checkpoint is damaged if one of its files is missing or has wrong content. If the operating system fails to read a
+// file, this is not damage.
 #pragma once
 
 #include "tessera/base/error.h"
 
 namespace tessera {
 
-// A checkpoint differs from what was written: a failed checksum, a bad manifest, a wrong size, a missing file. A run
-// may use an older checkpoint instead. Any other error during reading says nothing about the content.
+// A checkpoint differs from what was written: for example, a checksum does not match, or a file has the wrong size. A
+// run may use an older checkpoint instead.
 struct DamageError : InputError {
   using InputError::InputError;
 };

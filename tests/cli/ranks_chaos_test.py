@@ -1,8 +1,8 @@
 """Runs with a fault at a random point: a call on a file fails, the disk is full, a process is killed or gets a signal.
 
-A run with a fault may end with the results of a run without a fault. Otherwise it must end with the right exit code,
-and with one error line if a call failed. The same command then continues the run, and gives the same results bit for
-bit.
+A run with a fault may end with the results of a run without a fault. Otherwise it must end with an exit code that fits
+the fault, and with one error line if a call failed. The same command then continues the run, and gives the results of a
+run without a fault, bit for bit.
 
 TESSERA_CHAOS_POINTS  number of points (default 100, about two minutes)
 TESSERA_CHAOS_SEED    number of the first point (default 0); a failure reports the number of its point
@@ -21,11 +21,11 @@ NUM_POINTS = int(os.environ.get("TESSERA_CHAOS_POINTS", 100))
 FIRST_POINT = int(os.environ.get("TESSERA_CHAOS_SEED", 0))
 SHIM = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 STOPS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
-# Twelve steps of at most 12 samples, for every number of ranks.
+# Twelve steps (two per epoch) of at most 12 samples, for every number of ranks.
 JOB = EVALUATED + ["--epochs", "6", "--save-strategy", "steps", "--save-steps", "3", "--eval-strategy", "steps",
                    "--eval-steps", "4", "--eval-before"]
 VARIANTS = {1: [], 2: ["--strategy", "full_shard"], 3: ["--strategy", "zero2", "--save-async"]}
-EVERY = 1 << 30  # FAULT_TIMES for all later calls, as if a disk stays full
+EVERY = 1 << 30  # as FAULT_TIMES: all later calls fail too, as if a disk stays full
 CALLS = {"read": "open_read read pread", "write": "open_write write pwrite fsync ftruncate mkdir rename"}
 
 
@@ -43,7 +43,7 @@ class Fault:
             number = int(draw.choice(STOPS))
             self.kind = f"signal {number}"
             self.codes = [SAVED_AFTER_SIGNAL, 0]
-            # Before the start and after the last step, the run handles no signals, so the signal ends the process.
+            # The signal ends a process that has not installed its signal handlers yet.
             self.codes += [-number] if ranks == 1 else [128 + number, COMMUNICATION_FAILED]
         elif what == "harmless":
             self.kind = draw.choice([f"error {errno.EINTR}", "short"])
@@ -117,8 +117,8 @@ class Chaos(TinyJobTest):
         code, err = self.run_with("out", ranks, FAULT_CALLS=CALLS[fault.call_class], FAULT_CALL=str(call),
                                   FAULT_KIND=fault.kind, FAULT_TIMES=str(fault.times),
                                   **({"FAULT_RANK": str(rank)} if ranks > 1 else {}))
-        # `call` is one of the calls that rank 0 makes. If another rank has the fault and makes fewer calls, no fault
-        # occurs.
+        # `call` is at most the number of calls that rank 0 makes. If another rank has the fault and makes fewer than
+        # `call` calls, no fault occurs.
         self.assertIn(code, [*fault.codes, 0] if rank > 0 else fault.codes, (point, err))
         self.assertNotIn("assertion failed", err)
         if code != 0 and fault.is_error:

@@ -1,5 +1,5 @@
 // Tests that run as ranks: `mpirun -n N program --world=N [--transport=direct|messages] [--device=cuda]`. A program
-// fails if its world does not have N ranks, if a test is skipped, or if no test passes.
+// fails if a test fails or is skipped, if no test passes, or if its world does not have N ranks.
 #pragma once
 
 #include <gtest/gtest.h>

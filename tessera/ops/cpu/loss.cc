@@ -22,12 +22,13 @@ T max_of(const T* x, int64_t count) {
   return most;
 }
 
+// The maximum of some values x, and the sum of exp(x − max).
 struct LogSumExp {
-  double max = -std::numeric_limits<double>::infinity(), sum = 0;  // of exp(x − max)
+  double max = -std::numeric_limits<double>::infinity(), sum = 0;
   void add(const LogSumExp& other) {
     const double most = std::max(max, other.max);
     if (most == -std::numeric_limits<double>::infinity()) {
-      sum += other.sum;  // NaN or zero
+      sum += other.sum;  // 0, or NaN if an x is NaN
       return;
     }
     sum = sum * std::exp(max - most) + other.sum * std::exp(other.max - most);
@@ -53,8 +54,8 @@ void softmax_in_place(T* x, int64_t count, T log_sum_exp, T scale) {
   for (int64_t i = 0; i < count; ++i) x[i] = exp(x[i] - log_sum_exp) * scale;
 }
 
-// Computes one row's loss and gradient. `for_chunks(body)` calls body(i) for every chunk of the row. `partial` has room
-// for one entry per chunk.
+// Returns the loss of one row of logits, x. If d_scale is not 0, overwrites x with the loss's gradient times d_scale.
+// `for_chunks(body)` calls body(i) for every chunk of the row. `partial` has room for one entry per chunk.
 template <typename T, typename ForChunks>
 double row_loss(T* x, int64_t vocabulary, int32_t target, double d_scale, LogSumExp* partial, ForChunks&& for_chunks) {
   auto length = [&](int64_t chunk) { return std::min(kChunk, vocabulary - chunk * kChunk); };
@@ -117,7 +118,7 @@ void argmax_rows(Team& team, View logits, View ids) {
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     TESSERA_ASSERT(num_chunks <= Team::scratch_elems<T>());
-    const int64_t wave = Team::scratch_elems<T>() / num_chunks;  // rows whose maxima fit in the scratch
+    const int64_t wave = Team::scratch_elems<T>() / num_chunks;  // number of rows whose maxima fit
     T* const maxima = team.scratch<T>(0);                        // [wave, num_chunks]
     for (int64_t first = 0; first < rows; first += wave) {
       const int64_t count = std::min(wave, rows - first);

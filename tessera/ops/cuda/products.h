@@ -15,7 +15,7 @@ namespace tessera::cuda {
 
 inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
 
-// The steps that the kernel of a product also computes.
+// The steps after a product that the kernel of the product computes too.
 enum class Fused {
   nothing,
   bias,       // result = product + bias
@@ -33,9 +33,10 @@ enum class ProductKind { forward, backward_input, backward_weight };
 struct Product {
   ProductKind kind = ProductKind::forward;
   View left, right, result;  // as in the table above
-  View added;                // added to the product, or empty; shape and type of the result; may be the result
+  // Is added to the product. Empty, or an array with the shape and type of the result. May be the result itself.
+  View added;
   Fused fused = Fused::nothing;
-  View bias, aux;  // those that `fused` uses; otherwise empty
+  View bias, aux;  // empty if `fused` does not use them
 };
 
 class Products {
@@ -54,20 +55,21 @@ class Products {
 
   // While tuning is on, the first run of a product measures cuBLASLt's candidate algorithms on the views of this run,
   // and waits for the GPU. Products of the same kind, with the same steps, types, shapes and alignment, count as one
-  // product. Its later runs use the fastest candidate that gives the same bits as cuBLASLt's own choice. Results
-  // therefore do not depend on measurements.
-  // In these cases nothing is measured:
-  // - The result is small, or the factors have many zeros. Equal bits then do not show that the order of additions is
-  // equal. Later runs do not measure either.
-  // - The run adds to the product's own result. It uses the algorithm of the runs that overwrite the result.
+  // product. Later runs of this product use the fastest candidate that gives the same bits as cuBLASLt's own choice.
+  // Results therefore do not depend on measurements.
+  // In these cases a run measures nothing:
+  // - The result is small, or the factors have many zeros. Two algorithms may then give equal bits although they add in
+  // different orders. Later runs of the product do not measure either.
+  // - `added` is the result itself, so repeated runs would change the result. The run uses the algorithm of the runs
+  // that overwrite the result.
   // - A CUDA graph captures the stream. A later run may measure.
   // - kMaxMeasured products have already been considered.
   void set_tuning(bool on) { tuning_ = on; }
 
  private:
   // About 20 products have the same shapes in every training step. The products of the output layer (head) may have new
-  // shapes in each step, because the number of rows with loss varies. kMaxMeasured limits how many of these are
-  // measured.
+  // shapes in each step, because the number of rows with loss varies. This limit on the products of both kinds prevents
+  // measurements in every step.
   static constexpr int kMaxMeasured = 32;
   struct Plan;
   using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;

@@ -14,11 +14,12 @@ namespace tessera {
 
 class WandbTracker : public Tracker {
  public:
-  struct Place {                      // of a run
-    std::string run_id, folder_name;  // empty: a new run
+  // The id of a run and the name of its folder. Both are empty for a new run.
+  struct Place {
+    std::string run_id, folder_name;
   };
-  // `earlier`: the run in `parent` to continue. Its first `rows_to_keep` rows (records of metrics.jsonl) are kept.
-  // Without `earlier`, or if its log is missing, creates a new folder.
+  // `earlier`: the run in `parent` to continue. Its first `rows_to_keep` rows (records of metrics.jsonl) are kept. For
+  // a new run, or if the log of `earlier` is missing, creates a new folder.
   WandbTracker(const std::filesystem::path& parent, const Place& earlier, int64_t rows_to_keep,
                const WandbVariables& variables, const Record& config);
 

@@ -281,6 +281,7 @@ TEST(SelectExamples, SeededShuffleThenTheFirst) {
             std::vector<std::string>(all.begin(), all.begin() + 5));
 }
 
+// The expected ids are the first three numbers of numpy_permutation(10, 42), which the next test checks.
 TEST(SelectExamples, RowsOfDatasets) {
   std::vector<Example> examples(10);
   for (size_t i = 0; i < examples.size(); ++i) examples[i].id = std::to_string(i);

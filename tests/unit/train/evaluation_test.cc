@@ -13,8 +13,8 @@ struct Outcome {
   std::string notes;
 };
 
-// Calls predictions_by_id() for examples with these ids. Returns the keys of the result, and the notes that the call
-// prints. The prediction of example i is "answer i".
+// Calls predictions_by_id() for examples with the given ids. Returns the keys of the result, and the notes that the
+// call prints. The prediction of example i is "answer i".
 Outcome keys_of(const std::vector<std::string>& ids) {
   Outcome outcome;
   Console console({}, {{}, [&](std::string_view text) { outcome.notes += text; }, {}});
@@ -52,6 +52,7 @@ TEST(Predictions, AreKeptWhereIdsRepeat) {
   EXPECT_THAT(outcome.notes, testing::HasSubstr("warning: 2 of 5 examples repeat the id of an earlier example"));
 }
 
+// If each key were compared with all earlier keys, this test would be very slow.
 TEST(Predictions, ManyAreKeyedQuickly) {
   keys_of(std::vector<std::string>(30000, "same"));
   keys_of(std::vector<std::string>(30000, ""));
