@@ -6,7 +6,8 @@
 Attention is causal, in bf16. The first table is for 16 heads of 64 channels and sequences of 512 tokens, as in
 bloom-560m. The second table is for N = 16,384 tokens and grouped heads, as in Llama. Times are µs of the kernels only:
 CUPTI measures torch's kernels, and cuda_ops_bench measures Tessera's kernels in a CUDA graph. For TFLOP/s, the forward
-pass counts as 2·N·T·C FLOPs for sequences of T tokens and C channels, and the backward pass as 2.5 times as many.
+pass counts as 2·N·T·C FLOPs, and the backward pass as 2.5 times as many. T is the number of tokens of each sequence,
+and C is the number of channels of all query heads together.
 """
 import argparse
 import re
@@ -33,7 +34,7 @@ def alibi_mask(batch):
 
 
 def theirs(batch, backend, alibi, length=LENGTH, heads=HEADS, kv_heads=HEADS, head_dim=HEAD_DIM):
-    """Returns µs of the forward and of the backward pass."""
+    """Returns the time of torch's forward pass and the time of its backward pass, in µs."""
     q, k, v = (torch.randn(batch, n, length, head_dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
                for n in (heads, kv_heads, kv_heads))
     d_o, mask = torch.randn_like(q), alibi_mask(batch) if alibi else None
@@ -58,7 +59,8 @@ def theirs(batch, backend, alibi, length=LENGTH, heads=HEADS, kv_heads=HEADS, he
 
 
 def ours(program):
-    """Returns {tokens: [forward, backward]} and {(length, heads, kv_heads, head_dim): [forward, backward]}."""
+    """Runs cuda_ops_bench. Returns its times in µs: {tokens: [forward, backward]} for the first table, and
+    {(length, heads, kv_heads, head_dim): [forward, backward]} for the second table."""
     done = subprocess.run([program, "attention", "bf16"], capture_output=True, text=True, check=True)
     times, grouped = {}, {}
     for tokens, us in re.findall(r"^attention (?:forward|backward) (\d+) {2,}([\d.]+)", done.stdout, re.M):

@@ -7,7 +7,8 @@ def prompt_of(row):
 
 
 def make_sample(tokenizer, row, objective, max_length):
-    """Returns at most max_length ids, and unshifted labels. With `completion`, only the answer has a loss."""
+    """Returns at most max_length ids, and one label for each id. The label is the id itself, because the model shifts
+    the labels. With the objective `completion`, the labels of the prompt are IGNORED, so only the answer has a loss."""
     prompt = tokenizer(prompt_of(row))["input_ids"]
     answer = tokenizer(f" {row['answers']['text'][0]}{tokenizer.eos_token}")["input_ids"]
     ids = (prompt + answer)[:max_length]

@@ -11,20 +11,21 @@
 
 namespace tessera {
 
-// With --workshop-exit-codes: exit codes of the self-test of KAUST's workshop (docs/workshop.md).
+// The exit codes of the self-test of KAUST's workshop (docs/workshop.md). Used only with --workshop-exit-codes.
 inline constexpr int kWorkshopNoResult = 44, kWorkshopTooSlow = 46;
 
 // Returns the exit code of the process. With --workshop-exit-codes, a failure at run time (1, 4 or 5) becomes 44. In
 // all other cases returns `code`.
 int with_workshop_codes(const Settings& settings, int code);
 
-// Whether a measurement is good. Bandwidths are in GB/s.
+// Whether a measurement is good. If it is good, `error` and `remedy` are empty.
 struct NetVerdict {
   ExitCode code = ExitCode::kDone;  // or kCommunication
   bool too_slow = false;            // the data is right, but the bandwidth is below the limit
   std::string error{}, remedy{};
 };
-// `limit_flag`: the flag that sets `min_busbw`, for the error.
+// `busbw`: the measured bandwidth, and `min_busbw`: its limit, both in GB/s. `num_wrong`: the number of wrong elements
+// in the received data. `limit_flag`: the flag that sets `min_busbw`. The error names this flag.
 NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const std::string& limit_flag);
 
 // The ranks of a test and how they communicate.

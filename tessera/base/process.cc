@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// The kernel's flag PF_EXITING. It is set before the memory of the process is freed, and before the process is a
-// zombie.
+// Linux's flag PF_EXITING: the process is ending. Linux sets the flag before it frees the memory of the process, and
+// before the process is a zombie.
 constexpr uint64_t kExiting = 0x4;
 
 std::optional<ProcessState> state_of_process(int pid) {

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// Reads a run's memory logs from these folders: gpu_memory_log*.csv and cpu_memory_log*.txt. If the run was started
-// several times, for example to resume it, reads only the logs of its last start. A folder may be missing. Calls
-// `report` with the path and the reason for every folder and file that cannot be read.
+// Reads a run's memory logs, gpu_memory_log*.csv and cpu_memory_log*.txt, in `folders`. If the run was started several
+// times, for example to resume it, reads only the logs of its last start. Skips folders that do not exist. If another
+// folder or a file cannot be read, calls `report` with its path and the reason.
 std::vector<MemorySeries> read_memory_logs(
     const std::vector<std::filesystem::path>& folders,
     const std::function<void(const std::filesystem::path&, const std::string&)>& report);

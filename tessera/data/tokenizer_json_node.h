@@ -1,4 +1,4 @@
-// A value in a tokenizer.json and its place, for errors.
+// A value in a tokenizer.json, and the value's place in the file. Errors name this place.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-"""Checkpoints of several ranks: resumed by another number of ranks, damaged, on a full disk. Also offload to files."""
+"""Tests checkpoints of several ranks: another number of ranks resumes them, they are damaged, or the disk is full. Also
+tests offload to files."""
 import os
 import random
 import resource
@@ -35,7 +36,9 @@ class Elsewhere(Checkpoints):
         self.assertEqual(self.checkpoints("whole"), [2, 4, 6, 8, 10, 12])
 
     def test_another_strategy_of_as_many_ranks(self):
-        """These strategies sum in the same order, so the same parameters and moments give the same bits at the end."""
+        """Each run resumes from a checkpoint of full_shard with another strategy or offload. The run sums in the same
+        order as full_shard, so it must give the same results. assert_same_sums() says when these may differ by
+        rounding."""
         os.mkdir(self.path("files"))
         for words in [["--strategy", "zero2" if ON_GPU else "no_shard"], ["--strategy", "zero1", "--offload", "optimizer"],
                       ["--strategy", "full_shard", "--offload", "optimizer:file,gradients:file,parameters:file",
@@ -51,7 +54,7 @@ class Elsewhere(Checkpoints):
         losses = [record["loss"] for record in self.metrics("whole", "train")]
         before, writers = "whole", 4
         for ranks, last in (1, 4), (3, 6), (2, 10):
-            # A run that resumes from the last checkpoint computes nothing, and writes the same model file.
+            # A run that resumes from the last checkpoint computes no step, and writes the same model files.
             shutil.copytree(self.path(before), self.path("same"))
             shutil.rmtree(self.path("same", "model"))
             err = self.train_ranks("same", *words, ranks=ranks)
@@ -153,7 +156,8 @@ class Damage(Checkpoints):
         self.train_ranks("whole", "--strategy", "full_shard", ranks=3)
 
     def test_any_file(self):
-        """If a file has a flipped bit or a cut end, or is missing, the run warns and uses the previous checkpoint."""
+        """If a file of the last checkpoint has a flipped bit, is cut or is missing, the run warns and uses the previous
+        checkpoint."""
         source = random.Random(6)
 
         def flip(path):
@@ -188,7 +192,7 @@ class FullDisk(Checkpoints):
 
     def test_of_one_rank(self):
         """The run keeps the last good checkpoint and removes the failed one. When the disk has space again, the next
-        start continues the run."""
+        start continues the run. In this test, a limit on the size of rank 1's files replaces the full disk."""
         for words in [], ["--save-async"]:
             words = ["--strategy", "full_shard", *words]
             self.train_ranks_long("whole", *words)

@@ -15,7 +15,7 @@ def flags_of(help_text):
 
 
 def example_of(help_text):
-    """The words of the example command, without `tessera`."""
+    """Returns the words of the example command in a help text, without `tessera`."""
     command = help_text.split("\nExample:\n")[1].split("\n\n")[0].replace("\\\n", " ")
     return shlex.split(command)[1:]
 

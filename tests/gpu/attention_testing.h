@@ -28,7 +28,7 @@ inline bool is_hopper() {
   return major == 9 && minor == 0 && cuda::code_major_for_this_gpu() == 9;
 }
 
-// This GPU, used like a GPU before sm_80: without tensor cores for 16-bit types.
+// With this context, calls of attention choose the kernels for GPUs before sm_80. These kernels use no tensor cores.
 struct OlderGpu {
   OlderGpu() : scratch(rig().gpu->allocate(cuda::kScratchBytes, Category::workspace)) {
     context.stream = static_cast<cudaStream_t>(rig().gpu->compute_stream().native());

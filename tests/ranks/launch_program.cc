@@ -23,8 +23,9 @@ void sleep_ms(int time) {
   std::this_thread::sleep_for(std::chrono::milliseconds(time));
 }
 
-// Rank 0 prints the numbers of all ranks, its number of threads, a variable of the environment and a setting. It also
-// prints whether its standard input is empty, and whether standard error is a terminal.
+// Rank 0 prints the numbers of all ranks, how many ranks its node has, its number of threads, the environment variable
+// VALUE and the setting `prompt`. It also prints whether its standard input is empty, and whether its standard error is
+// a terminal.
 int say(const Invocation& invocation) {
   World& world = *invocation.world;
   const auto ranks = world.communicator().all_gather_text(std::to_string(world.rank()), "ranks");
@@ -46,8 +47,8 @@ int misbehave(const Invocation& invocation) {
   World& world = *invocation.world;
   const std::string action = invocation.settings().prompt;
   if (action == "stop-in-mpi" && world.rank() == world.size() - 1) {
-    // This call matches the barrier with which make_communicator() begins on the other ranks. Then they wait in MPI's
-    // own collectives for this rank, which has stopped.
+    // The other ranks call make_communicator(), which begins with a barrier. This call is this rank's part of the
+    // barrier. The other ranks then wait in MPI's own collectives for this rank, which has stopped.
     world.communicator().barrier("groups to form");
     raise(SIGSTOP);
   }

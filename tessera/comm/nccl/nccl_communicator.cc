@@ -25,7 +25,7 @@ ncclDataType_t type_of(DType dtype) {
       return ncclBfloat16;
     case DType::f16_rest:
     case DType::bf16_rest:
-      return ncclFloat16;  // bits of f32 masters that 16-bit parameters do not hold: only copied, never summed
+      return ncclFloat16;  // 16 bits per element. NCCL only copies them, so any 16-bit type works
     case DType::i64:
       return ncclInt64;
     case DType::i32:
@@ -36,7 +36,7 @@ ncclDataType_t type_of(DType dtype) {
   return ncclUint8;
 }
 
-// Additional time for NCCL's start: it loads NCCL's kernels and finds connections.
+// Additional time for the start of NCCL, because NCCL then loads its kernels and finds connections.
 constexpr double kStartSlack_s = 30;
 
 class NcclCommunicator final : public Communicator {
@@ -142,15 +142,15 @@ class NcclCommunicator final : public Communicator {
     throw OutOfMemoryError(fmt::format("rank {}", watch_options_.rank),
                            fmt::format("{} of {}: {}", collective, what, text), cuda::kNoMemoryRemedy);
   }
-  // A time limit for calls that have none of their own.
+  // Limits the time of NCCL's start and end. watch_ limits the time of collectives.
   TimeLimit limit_of(const char* call, double slack_s) const {
     const double limit_s = watch_options_.timeout_s + slack_s;
     return TimeLimit(limit_s, [this, call, limit_s] {
       watch_options_.fail(failed(call, "the group", fmt::format("waited {} s for the other ranks in NCCL", limit_s)));
     });
   }
-  // Runs on the watch's thread. Its CUDA calls must not create a context on another GPU, and must not break the
-  // capture of a CUDA graph.
+  // Runs on the thread of watch_. The CUDA calls of this function must not create a context on another GPU, and must
+  // not break the capture of a CUDA graph.
   std::string asynchronous_error() const {
     auto mode = cudaStreamCaptureModeRelaxed;
     if (cudaSetDevice(device_) != cudaSuccess || cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) {

@@ -1,4 +1,5 @@
-// The kernels of the CPU: f32 for training, f64 for gradient checks, from the same templates.
+// The kernels of the CPU. The same templates make the f32 kernels for training and the f64 kernels for gradient checks.
+// emulated_kernels.h uses the f32 kernels for 16-bit types.
 #pragma once
 
 #include <memory>

@@ -21,7 +21,7 @@ struct Max {
   }
 };
 
-// Reduces over the lanes of a warp. All lanes must call it. Every lane gets the result.
+// Reduces over the lanes of a warp. All lanes must call this function. Every lane gets the result.
 template <typename Op, typename T>
 __device__ inline T warp_reduce(T value, Op op) {
 #pragma unroll
@@ -29,9 +29,9 @@ __device__ inline T warp_reduce(T value, Op op) {
   return value;
 }
 
-// Reduces over the threads of a block of `num_warps` full warps. All threads must call it. Every thread gets the
-// result. `shared` has room for one value per warp. The caller must not change `shared` before the next barrier of the
-// block, because slower threads may still read it.
+// Reduces over the threads of a block of `num_warps` full warps. All threads must call this function. Every thread gets
+// the result. `shared` has room for one value per warp. The caller must not change `shared` before the next barrier of
+// the block, because slower threads may still read it.
 template <typename Op, typename T>
 __device__ inline T block_reduce(T value, Op op, T* shared, int num_warps) {
   value = warp_reduce(value, op);

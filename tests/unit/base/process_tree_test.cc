@@ -23,7 +23,8 @@ class Processes : public testing::Test {
     std::ofstream(path) << text;
   }
   // Writes the files of one process. `start`: its start time. `ticks`: its processor time. Both are in clock ticks.
-  // Half of the processor time is system time.
+  // Half of the processor time is system time. Virtual memory is 10 times `resident_pages`. `children`: the ids of the
+  // child processes that its main thread started.
   void put(int pid, int start, int ticks, int resident_pages, const std::string& children = "", char state = 'S') {
     std::string line = std::to_string(pid) + " (a ) name) " + state;
     for (int field = 4; field < 14; ++field) line += " 7";

@@ -49,7 +49,7 @@ void run_and_compare(uint64_t seed) {
     stream.wait(uses[from].written);
     stream.wait(uses[to].written);
     for (const Event& event : uses[to].read) stream.wait(event);
-    const bool computes = s == 4 || (s > 0 && random.next_below(3) == 0);  // a host task: a CPU kernel or file I/O
+    const bool computes = s == 4 || (s > 0 && random.next_below(3) == 0);  // a host task, like a CPU kernel or file I/O
     if (computes) {
       stream.run([&values, from, to, piece] { values[to] = 3 * values[to] + values[from] + piece; });
       expected[to] = 3 * expected[to] + expected[from] + piece;
