@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the missing packages of tools/packages.txt and builds Release into build/.
 #   tools/build.sh [--packages FILE] [-DOPTION=VALUE ...] [TARGET ...]
-# FILE lists further packages. Options go to CMake. Without a target, builds everything.
+# FILE lists additional packages. The -D options go to CMake. Without a TARGET, builds everything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +31,7 @@ if [ ! -f build/build.ninja ] || [ ${#options[@]} -gt 0 ]; then
 fi
 if [ -t 1 ]; then  # one line that is updated
   NINJA_STATUS="Building %f/%t, %e s: " ninja -C build "$@"
-else  # one line per tenth of the steps, and errors
+else  # one line after each tenth of the steps, and the output of the compilers
   NINJA_STATUS="%f/%t %e " ninja -C build "$@" | awk '
     $1 ~ /^[0-9]+\/[0-9]+$/ { split($1, n, "/"); tenth = int(10 * n[1] / n[2])
                               if (tenth != last && n[1] > 0) { last = tenth; printf "Building: %s steps, %d s\n", $1, $2; fflush() }; next }

@@ -3,7 +3,8 @@
 namespace tessera {
 
 uint64_t RandomStream::next_below(uint64_t n) {
-  const uint64_t limit = UINT64_MAX - UINT64_MAX % n;  // a multiple of n: below it every remainder is equally likely
+  // `limit` is a multiple of n. Therefore, all remainders of x are equally likely if x < limit.
+  const uint64_t limit = UINT64_MAX - UINT64_MAX % n;
   uint64_t x;
   do x = next_u64();
   while (x >= limit);

@@ -30,7 +30,7 @@ inline float uniform_float(uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
 
-// The sequence of random numbers of one stream under a seed.
+// A sequence of random numbers. For each seed, every number `stream` selects a different sequence.
 class RandomStream {
  public:
   RandomStream(uint64_t seed, uint64_t stream) : seed_(seed), stream_(stream) {}

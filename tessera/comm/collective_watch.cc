@@ -71,7 +71,7 @@ void CollectiveWatch::called(Stream& stream) {
 std::optional<CommunicationError> CollectiveWatch::look() {
   const std::string error = library_error_();
   std::optional<PendingCollectives::Running> running;
-  std::vector<PendingCollectives::Entry> done;  // destroys its events after the lock is released
+  std::vector<PendingCollectives::Entry> done;  // outside the block below: its events are destroyed without the lock
   {
     const std::lock_guard lock(mutex_);
     running = pending_.look(PendingCollectives::Clock::now(), done);
@@ -84,7 +84,7 @@ std::optional<CommunicationError> CollectiveWatch::look() {
   }
   const std::string rank = fmt::format("rank {}", options_.rank);
   if (!error.empty()) {
-    // If no collective is running, the error names the latest one.
+    // If no collective is running, the error names the collective that was begun last, if there was one.
     const std::string call = running                    ? running->call
                              : *last_collective_.load() ? fmt::format("after {}", last_call())
                                                         : "";
@@ -127,7 +127,7 @@ void CollectiveWatch::work() {
       }
     } catch (const Error&) {  // the device has failed: the computing thread gets the same error
       return;
-    } catch (const std::system_error&) {  // TimeLimit got no thread; the next round tries again
+    } catch (const std::system_error&) {  // TimeLimit could not start its thread; the next round tries again
     }
     lock.lock();
   }

@@ -21,32 +21,33 @@ namespace tessera {
 // The types that tensors of a saved model can have.
 inline constexpr std::array kSavedTypes{DType::f32, DType::bf16, DType::f16};
 
-// The type of each tensor in the files that a model was loaded from, by its name in the parameter tables. A checkpoint
-// contains these types, because a resumed run must save in the same types even if the files no longer exist.
+// For each tensor name in the parameter tables, the type of this tensor in the files that the model was loaded from. A
+// checkpoint contains these types, because a resumed run must save in the same types even if the files no longer exist.
 using LoadedTypes = std::map<std::string, DType>;
 
-// Reads the types from the files of --model. Returns f32 for a tensor whose type a saved model cannot have (f64), and
-// for a tensor that is in no file. Only rank 0 must see the files. Throws InputError. Collective.
+// Reads the types from the files of --model. The type of a tensor is f32 if a saved model cannot have its type (f64),
+// if the tensor is in no file, or if the weights are random (--init random). Only rank 0 reads the files; other ranks
+// need no access to them. Throws InputError. Collective.
 LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world);
 
-// All ranks write the folder together. Each writes the elements that it keeps, so no rank holds the complete model.
+// All ranks write the folder together. Each rank writes only its own elements, so no rank needs the complete model.
 class ModelWriter {
  public:
-  // Saves each tensor in --save-dtype if it is given, otherwise in the tensor's type in `loaded`, or in f32 if `loaded`
-  // does not contain the tensor. All arguments except `loaded` must outlive the writer.
+  // If --save-dtype is given, every tensor is saved in this type. Otherwise, each tensor is saved in its type in
+  // `loaded`, or in f32 if `loaded` does not contain it. All arguments except `loaded` must outlive the writer.
   ModelWriter(const Model& model, const Tokenizer& tokenizer, const Settings& settings, const LoadedTypes& loaded,
               Communicator& world, ThreadPool& pool);
 
   // Writes elements `range` of a unit's flat parameters (host memory, any floating-point type).
   using Write = std::function<void(int64_t unit, ElemRange range, View parameters)>;
-  // Writes the folder. It appears complete or not at all. Copies generation_config.json from --model, and
-  // tokenizer_config.json, special_tokens_map.json and chat_template.jinja from the folder of the tokenizer, if they
-  // exist. All ranks must see the folder.
+  // Writes the folder, which appears complete or not at all. Copies generation_config.json from --model, and
+  // special_tokens_map.json and chat_template.jinja from the folder of the tokenizer, if these files exist. Copies or
+  // makes tokenizer_config.json. The folder must be on a file system that all ranks share.
   //
-  // `write_part` calls its argument with this rank's elements, and must not communicate. Over all ranks, each element
-  // must be passed exactly once. If a rank fails, every rank throws the same error, and an existing folder stays
-  // unchanged. Throws UsageError, InputError or RunError. An element that is not finite in the type of the file is a
-  // RunError. Collective.
+  // `write_part` calls its argument with this rank's elements, and must not communicate. The calls of all ranks
+  // together must contain each element exactly once. If a rank fails, every rank throws the same error, and an existing
+  // folder stays unchanged. Throws UsageError, InputError or RunError: RunError also if an element is not finite in the
+  // type of the file. Collective.
   void write(const std::filesystem::path& folder, const std::function<void(const Write&)>& write_part) const;
 
  private:

@@ -18,9 +18,9 @@ class OutputFile {
   OutputFile& operator=(OutputFile&&) = delete;
 
   const std::string& path() const { return path_; }
-  int64_t size_bytes() const { return size_bytes_; }  // after the last successful write
+  int64_t size_bytes() const { return size_bytes_; }  // does not count a partial write
 
-  void append(std::string_view text);  // all or nothing: removes a partial write
+  void append(std::string_view text);  // if this fails, tries to remove what it has written
   void truncate(int64_t size_bytes);   // keeps the first size_bytes bytes; requires size_bytes <= size_bytes()
   void sync();                         // waits until the content is on the disk, not only in the system's cache
 

@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-// Python's repr() of a str: single quotes, unless the text contains single quotes and no double quotes.
+// Python's repr() of a str. The quotes are double if the text contains single quotes and no double quotes. Otherwise,
+// they are single.
 std::string python_string(std::string_view text) {
   const bool double_quotes = text.find('\'') != text.npos && text.find('"') == text.npos;
   const char quote = double_quotes ? '"' : '\'';
@@ -76,8 +77,10 @@ std::string json_text(const Record& value, Layout layout) {
 }  // namespace
 
 std::string python_repr(double value) {
-  if (std::isnan(value)) return "nan";          // Python prints no sign for NaN
-  std::string text = fmt::format("{}", value);  // shortest round trip; with an exponent if < 1e-4 or ≥ 1e16
+  if (std::isnan(value)) return "nan";  // Python prints no sign for NaN
+  // The shortest text for this value. Like Python's, it has an exponent if the magnitude is below 1e-4, or is at least
+  // 1e16.
+  std::string text = fmt::format("{}", value);
   if (text.find_first_not_of("-0123456789") == text.npos) text += ".0";
   return text;
 }

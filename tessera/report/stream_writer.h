@@ -1,4 +1,5 @@
-// Writes to a standard stream. Handles a closed reader, a lost terminal and a full disk.
+// Writes to a standard stream. If the reader has closed the stream, the terminal is lost or the disk is full, write()
+// returns the error. SIGPIPE must be ignored (launch/surroundings.h).
 #pragma once
 
 #include <string_view>
@@ -9,8 +10,8 @@ class StreamWriter {
  public:
   explicit StreamWriter(int descriptor) : descriptor_(descriptor) {}
 
-  // Writes the complete text. Waits while the stream cannot take more. Returns 0, or errno of the first failure. After
-  // a failure the writer writes nothing more, and every call returns the same value.
+  // Writes the complete text. Waits while a non-blocking stream is full. Returns 0, or errno of the first failure.
+  // After a failure, the writer writes nothing more, and every call returns this errno.
   int write(std::string_view text);
 
  private:

@@ -13,8 +13,8 @@ namespace tessera {
 
 namespace {
 
-constexpr double kDefaultLr = 1e-3;            // of FusedAdam, DeepSpeedCPUAdam and the schedulers
-constexpr int64_t kDefaultWarmupSteps = 1000;  // of WarmupLR
+constexpr double kDefaultLr = 1e-3;            // the default of FusedAdam, DeepSpeedCPUAdam and the schedulers
+constexpr int64_t kDefaultWarmupSteps = 1000;  // the default of WarmupLR and WarmupDecayLR
 
 class Reader {
  public:
@@ -90,7 +90,7 @@ class Reader {
     set_if("adam_epsilon", file_.real(p + "eps"), p + "eps");
     set_if("weight_decay", file_.real(p + "weight_decay"), p + "weight_decay");
     preset("lr", kDefaultLr, p + "lr");
-    // The default of torch.optim.AdamW, or of DeepSpeed's own Adam optimizers.
+    // torch.optim.AdamW has the default 0.01. DeepSpeed's own Adam optimizers have the default 0.
     preset("weight_decay", file_.boolean(p + "torch_adam").value_or(false) ? 0.01 : 0.0, p + "weight_decay");
   }
 
@@ -126,7 +126,8 @@ class Reader {
     set_if("lr_decay_steps", total, p + "total_num_steps");
   }
 
-  // The file has two keys for the peak learning rate.
+  // Reads warmup_max_lr of the scheduler. The file has a second key for the peak learning rate: the lr of the
+  // optimizer.
   void read_peak(const std::string& path) {
     const auto peak = file_.real(path), of_optimizer = file_.real("optimizer.params.lr");
     if (peak && of_optimizer && *peak != *of_optimizer) {
@@ -154,7 +155,8 @@ class Reader {
     if (fp16 && !*fp16 && precision == Settings::Precision::fp16) contradicts_precision("fp16.enabled");
     if (bf16 && !*bf16 && precision == Settings::Precision::bf16) contradicts_precision("bf16.enabled");
     if (!file_.has("fp16")) return;
-    // The section is always read, to report wrong values. Its values apply only in fp16.
+    // Reads the section fp16 with every precision, to report wrong values. Keeps the values only if the precision is
+    // fp16.
     DeepSpeedLayer kept = layer_;
     set_if("loss_scale", file_.real("fp16.loss_scale"), "fp16.loss_scale");
     set_if("initial_scale_power", file_.whole("fp16.initial_scale_power"), "fp16.initial_scale_power");
@@ -285,11 +287,11 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
         "Remove it or write \"auto\", or give --batch-size");
   }
   const bool has_accumulation = resolved.is_given("grad_accum");
-  // A given batch_size is the size of a micro-batch. Otherwise, if the file says "auto" and grad_accum is not given,
-  // the size is the default of batch_size. In all other cases, train_batch_size and grad_accum determine the size.
+  // If batch_size is given, it is the size of a micro-batch. Otherwise, if train_micro_batch_size_per_gpu is "auto" and
+  // grad_accum is not given, the size is the default of batch_size. In all other cases, the size is computed below.
   const bool has_micro = resolved.is_given("batch_size") || (layer.micro_batch_is_auto && !has_accumulation);
-  // The batch of a step is micro x accumulation x ranks samples. If one of the first two factors is not known, it is 1
-  // here and is computed below. If both are not known, grad_accum stays 1, as in DeepSpeed.
+  // A step has micro x accumulation x ranks samples. If micro or accumulation is not known, it is 1 here and is
+  // computed below. If neither is known, only batch_size is computed, and grad_accum stays 1, as in DeepSpeed.
   const int64_t micro = has_micro ? s.batch_size : 1;
   const int64_t accumulation = has_accumulation ? s.grad_accum : 1;
   const auto contradiction = [&](bool is_multiple) {
@@ -303,8 +305,8 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
                                   named("grad_accum", has_accumulation, accumulation), ranks, ranks == 1 ? "" : "s"),
                       "Change one of these numbers, or write \"auto\"");
   };
-  // micro and accumulation are below 2^31, so their product fits into int64_t. The product of all three factors may not
-  // fit. Therefore `total` is divided by the known factors, which gives the factor that is not known (`rest`).
+  // micro and accumulation are below 2^31, so their product fits into int64_t. The product with `ranks` may not fit.
+  // Therefore, `total` is divided by the known factors. The quotient `rest` is the factor that is not known.
   const int64_t factor = micro * accumulation;
   const bool is_multiple = total % ranks == 0 && (total / ranks) % factor == 0;
   const int64_t rest = is_multiple ? total / ranks / factor : 0;

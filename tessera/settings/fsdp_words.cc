@@ -24,7 +24,7 @@ std::string word(const SettingValue& value, const std::string& where) {
   throw UsageError(where, fmt::format("must be a word in quotes, got {}", quoted_value(value)));
 }
 
-// The value in lower case, which must be one of `words`.
+// Returns the value in lower case. Throws UsageError if the result is not one of `words`.
 std::string one_of(const std::vector<std::string>& words, const SettingValue& value, const std::string& where) {
   std::string text = lower(word(value, where));
   if (std::find(words.begin(), words.end(), text) != words.end()) return text;
@@ -67,7 +67,7 @@ void check_wrapped_classes(const SettingValue& value, const std::string& where) 
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string name = text.substr(begin, end - begin);
     begin = end + 1;
-    const std::string last = name.substr(name.rfind('.') + 1);  // without a path such as torch.nn.modules.transformer.
+    const std::string last = name.substr(name.rfind('.') + 1);  // without the module, such as torch.nn
     if (std::ranges::find(kBlockClasses, last) != kBlockClasses.end()) continue;
     throw UsageError(
         where, fmt::format("{} is not a block class that this key supports", quoted_value(name)),
@@ -86,7 +86,7 @@ struct Meaning {
   }
 };
 
-// Translates a key that has a direct counterpart here. Returns false for all other keys.
+// Translates a key that corresponds to a setting of Tessera. Returns false for all other keys.
 bool translate_value(const std::string& key, const SettingValue& value, const std::string& where, Meaning& meaning) {
   if (key == "sharding_strategy") {
     meaning.set("strategy", sharding_word(value, where));
@@ -111,7 +111,8 @@ bool translate_value(const std::string& key, const SettingValue& value, const st
   return true;
 }
 
-// Checks a key that has no effect here, and notes why it is ignored. Returns false for all other keys.
+// Checks a key that has no effect in Tessera. For some values, notes why the key is ignored. Returns false for all
+// other keys.
 bool explain(const std::string& key, const SettingValue& value, const std::string& where, FsdpMeaning& meaning) {
   const auto ignored = [&](const char* why) { meaning.note = fmt::format("{} ({})", key, why); };
   if (key == "limit_all_gathers") {

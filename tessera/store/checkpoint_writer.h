@@ -1,7 +1,7 @@
 // Writes training checkpoints: folders "checkpoint-<step>" that exist only when all their bytes are on the disk.
-//   rank-00000-of-00004.safetensors   one file per rank: its pieces of the arrays, as tensors with the arrays' names
+//   rank-00000-of-00004.safetensors   one file per rank: its range of each array, as a tensor with the array's name
 //   trainer_state.json, ...           texts of rank 0
-//   manifest.json                     sizes and checksums of all these files, and which rank holds which piece
+//   manifest.json                     sizes and checksums of all files above, and the ranges that each rank wrote
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace tessera {
 
-// Elements [begin, end) of a flat array of the complete run ("parameters/root", "optimizer.m/block.0", ...). The range
-// is empty if begin == end. The size of an array does not depend on the number of ranks, because padding is not stored.
+// Elements [begin, end) of a flat array. The range is empty if begin == end. An array contains the elements of all
+// ranks. Its size does not depend on the number of ranks, because padding is not stored.
 struct ArrayRange {
-  std::string name;
+  std::string name;  // of the array: "parameters/root", "optimizer.m/block.0", ...
   int64_t total_elems = 0;
   int64_t begin = 0, end = 0;
 };
 
 // Receives a rank's part of a checkpoint. The rank first declares all its ranges, at most one range of each array. Then
-// it writes the ranges in any order, each in one call or in consecutive pieces. The ranges of all ranks together must
-// contain every element of each array exactly once.
+// it writes the ranges in any order. It writes a range in one call, or in several calls from begin to end. The ranges
+// of all ranks together must contain every element of each array exactly once.
 class CheckpointPart {
  public:
   virtual ~CheckpointPart() = default;
@@ -45,8 +45,8 @@ using WritePart = std::function<void(CheckpointPart& part)>;
 // `write_part` fills in this rank's part and must not communicate with `world`. Any failure on any rank (a full disk, a
 // lost permission, an exception of `write_part`) makes every rank throw the same error, which names the failed rank. In
 // this case, nothing is left behind, and an earlier checkpoint of the same step is unchanged. If a rank dies, the
-// others throw the CommunicationError of `world`. In the next run, remove_stale_temporaries() then removes the leftover
-// files. `pool` hashes, converts and writes in parallel.
+// other ranks throw the CommunicationError of `world`. Files may then be left behind; the next run removes them with
+// remove_stale_temporaries(). The threads of `pool` hash, convert and write in parallel.
 void write_checkpoint(const std::filesystem::path& output_folder, int64_t step, Communicator& world,
                       const WritePart& write_part, ThreadPool* pool = nullptr);
 

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Linux may load only its read-ahead size per call. The default size is 128 KiB.
+// The bytes that each call asks for. Linux may load only its read-ahead size per call: 128 KiB by default.
 static constexpr off_t kPieceBytes = off_t{128} << 10;
 
 static void bring(const std::filesystem::path& file, const std::stop_token& stop) {
@@ -28,7 +28,7 @@ ReadAhead::ReadAhead(std::vector<std::filesystem::path> files) {
     thread_ = std::jthread([files = std::move(files)](const std::stop_token& stop) {
       for (const auto& file : files) bring(file, stop);
     });
-  } catch (const std::system_error&) {  // no thread available
+  } catch (const std::system_error&) {  // no thread is available: the files are not read in advance
   }
 }
 

@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr int kSaved = static_cast<int>(ExitCode::kSavedAfterSignal);
 
-// Appends the first line of a new start to the log of a run. Returns the log's size in bytes, including this line.
+// Appends the command of a run to its log, before the run starts. Returns the log's size in bytes, including the line
+// of the command.
 uint64_t begin_log(const SweepRun& run) {
   create_folders(run.output_dir);
   OutputFile log(log_of(run), 0);
@@ -36,7 +37,7 @@ bool is_finished(SweepState state) {
   return state != SweepState::not_started && state != SweepState::stopped;
 }
 
-// Starts the runs in order. Shows a status line on a terminal, and otherwise prints one line for each run.
+// Starts the runs in order. Shows a status line on a terminal. Otherwise, prints one line for each run.
 class Sweeper {
  public:
   Sweeper(const std::vector<SweepRun>& runs, Console& console)
@@ -78,8 +79,9 @@ class Sweeper {
     if (result.state == SweepState::done) durations_.push_back(result.seconds);
   }
 
-  // The state that follows from the exit code. A stop signal kills a run that has not installed its handlers yet, and a
-  // second signal ends any run. In both cases, the run counts as stopped, not as failed.
+  // Returns the state that follows from the exit code. A stop signal kills a run that has not installed its handlers
+  // yet, and a second signal ends any run. In both cases, the run counts as stopped, not as failed. Clears the error of
+  // a stopped run.
   SweepState state_after(SweepResult& result) const {
     const int code = *result.exit_code;
     if (code == 0) return SweepState::done;

@@ -12,8 +12,8 @@ namespace tessera {
 // A value of a setting in a sweep.
 struct SweepValue {
   const Setting* setting = nullptr;
-  SettingValue value;    // checked; for a rule, its text
-  bool is_rule = false;  // an expression over the settings of the run (expression.h)
+  SettingValue value;    // checked; if is_rule, the text of the rule
+  bool is_rule = false;  // the value is a rule: an expression over the settings of the run (expression.h)
   std::string where;     // "sweep.toml:7: matrix.nproc"
   bool operator==(const SweepValue& other) const { return setting == other.setting && value == other.value; }
 };
@@ -27,9 +27,9 @@ struct SweepAxis {
 
 // A recipe: a configuration file of `tessera train`.
 struct SweepRecipe {
-  std::string path;  // empty: none
-  // The file's name without ".toml". If the sweep is a folder, the name includes the subfolders below that folder. If
-  // the sweep lists `recipes`, the name includes the subfolders below the deepest folder that contains all recipes.
+  std::string path;  // empty: no recipe
+  // The file's name without ".toml". For the files of a folder, the name includes the subfolders below this folder. For
+  // the files of the list `recipes`, it includes the subfolders below the deepest folder that contains all these files.
   std::string name;
 };
 
@@ -37,22 +37,24 @@ struct SweepRecipe {
 struct SweepEntry {
   std::string where;     // "sweep.toml:12: [[run]]"
   SweepRecipe recipe{};  // empty: the sweep's base
-  std::string name{};    // a template, as SweepFile::name; empty: SweepFile::name applies
+  std::string name{};    // a template, like SweepFile::name; empty: SweepFile::name applies
   std::vector<SweepValue> values{};
 };
 
 // A table [[exclude]].
 struct SweepExclusion {
   std::string where;
-  std::vector<SweepValue> values;  // a combination of the matrix with all these values is left out
+  std::vector<SweepValue> values;  // the sweep leaves out each combination of the matrix that has all these values
 };
 
 struct SweepFile {
-  std::string path;                    // as given
+  std::string path;                    // of the sweep file or the folder, as given
   std::string title;                   // the file's name without ".toml", or the folder's name
   std::vector<SweepRecipe> recipes{};  // at least one; an empty recipe if the sweep names none
-  bool lists_recipes = false;          // the recipes are from a folder or from `recipes`, not from `base`
-  std::string name{}, output_dir{};    // templates with {setting}, {recipe} and {name}; empty: the defaults of expand()
+  bool lists_recipes = false;          // the recipes come from a folder or from the list `recipes`, not from `base`
+  // Templates with {recipe} and settings such as {nproc}. output_dir may also contain {name}. Empty: the defaults of
+  // expand().
+  std::string name{}, output_dir{};
   int64_t repeats = 1;
   std::vector<SweepValue> settings{};  // [settings], for all runs
   std::vector<SweepAxis> axes{};       // [matrix], in the order of the file
@@ -60,9 +62,9 @@ struct SweepFile {
   std::vector<SweepExclusion> exclusions{};
 };
 
-// Reads the file or folder `path`. `groups` are the settings that a run takes. A folder is a sweep of its *.toml files,
-// including those in folders below it, except files that another recipe includes and files whose names end with
-// "base.toml". Throws UsageError with file and line.
+// Reads the file or folder `path`. `groups`: the groups of settings that a run accepts. The recipes of a folder are the
+// *.toml files in this folder and in all folders below it. Files that another recipe includes, and files whose names
+// end with "base.toml", are no recipes. Throws UsageError, which names the place in the file.
 SweepFile read_sweep(const std::string& path, Groups groups);
 
 // Parses the TOML text of the sweep file `path`. Paths of recipes are relative to the folder of `path`.

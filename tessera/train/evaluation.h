@@ -20,7 +20,8 @@ struct LossEvaluation {
   int64_t num_samples = 0, num_steps = 0;
 };
 
-// Called before each batch on all ranks. Returns whether to stop the evaluation. It must return the same on all ranks.
+// Called on all ranks before each step, which is one batch per rank. Returns true to stop. Must return the same value
+// on all ranks.
 using StopNow = std::function<bool()>;
 
 // Evaluates every sample once, in order, with batches of `batch_size` samples per rank. Returns nothing if `stop`
@@ -28,11 +29,11 @@ using StopNow = std::function<bool()>;
 std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const std::vector<Sample>& samples,
                                             int64_t batch_size, Console& console, const StopNow& stop = {});
 
-// Continues all prompts, with batches of `batch_size` prompts per rank. After each batch, calls `take` on all ranks
-// with the generated tokens of all ranks, in the order of the prompts. `first` is the index of the first prompt that
-// all ranks together continue in this batch. Rank 0 continues this prompt. Sets options.first_number to the index of
-// this rank's first prompt. The random draws for a prompt depend only on its index, so the texts do not depend on the
-// number of ranks or the batch size. Returns false if `stop` returned true. Collective.
+// Continues all prompts. In each step, every rank continues at most `batch_size` prompts. After each step, calls `take`
+// on all ranks with the tokens that all ranks generated in this step, in the order of the prompts. `first` is the index
+// of the step's first prompt. Rank 0 continues this prompt. Sets options.first_number in each step. The random numbers
+// for a prompt therefore depend only on its index, and the texts do not depend on the number of ranks or the batch
+// size. Returns false if `stop` returned true. Collective.
 using TakeTexts = std::function<void(int64_t first, const std::vector<std::vector<int32_t>>& texts)>;
 bool generate_all(Engine& engine, Communicator& world, std::span<const std::vector<int32_t>> prompts,
                   int64_t batch_size, GenerationOptions options, const TakeTexts& take, const StopNow& stop = {});
@@ -40,7 +41,7 @@ bool generate_all(Engine& engine, Communicator& world, std::span<const std::vect
 struct AnswerEvaluation {
   AnswerMetrics metrics;  // means over all questions; questions that are too long for the model count as 0
   double runtime_s = 0;
-  std::vector<std::string> predictions;  // [examples]
+  std::vector<std::string> predictions;  // one for each example of the data set
 };
 
 // Generates and scores an answer to every prompt of the data set, with batches of `batch_size` prompts per rank.

@@ -36,7 +36,7 @@ struct MemoryLogNames {
   std::filesystem::path folder;
   int rank = 0;
   std::string host{};            // the host name of this node, also for summary.json
-  bool has_other_nodes = false;  // the run has several nodes; names of a node's files then contain the host
+  bool has_other_nodes = false;  // the run has several nodes: the names of GPU and process logs then contain the host
 };
 
 class MemoryLogFiles {
@@ -50,7 +50,7 @@ class MemoryLogFiles {
   void sample(double elapsed_s, std::chrono::system_clock::time_point time, int64_t step);
 
   // {"gpu": [{"host", "index", "peak_mib", "average_mib", "mode_mib"}], "cpu": {"peak_mb", "average_mb", "mode_mb"}}.
-  // Parts that this rank does not sample are missing.
+  // All values are in units of 2^20 bytes. Parts that this rank does not sample are missing.
   Record statistics() const;
 
  private:
@@ -66,7 +66,7 @@ class MemoryLogFiles {
 };
 
 // Combines the statistics() of all ranks. "gpu" has the GPUs of all nodes. "cpu" has the values of one node: the node
-// whose processes had the highest peak. Empty if nothing was sampled.
+// whose processes had the highest peak. The record is empty if nothing was sampled.
 Record combined_memory_statistics(const std::vector<Record>& ranks);
 
 }  // namespace tessera

@@ -7,14 +7,14 @@
 
 namespace tessera::cuda {
 
-// The caller, which puts work on the stream, normally passes this work to CUDA immediately. If the work must first wait
-// for the host (an event of a host stream or of another stream's own thread, or host code), the stream's own thread
-// takes over. It waits, runs the host code and passes later work to CUDA, until no work is left in its queue. Threads
-// and other streams can wait for an event of this stream even if the stream's own thread has not recorded the event in
-// CUDA yet.
+// Normally, the thread that calls record(), wait() or copy() passes this work to CUDA immediately. Some work must first
+// wait for the host: for an event of a host stream, for an event that another stream's thread has not recorded in CUDA
+// yet, or for host code (run()). Then the stream's own thread waits and runs the host code. It also passes all later
+// work to CUDA, until its queue is empty. Threads and other streams can wait for an event of this stream even if the
+// stream's own thread has not recorded the event in CUDA yet.
 class CudaStream final : public Stream {
  public:
-  // in_caller: the stream has no thread. The caller waits and runs host code itself. The compute stream works this way,
+  // in_caller: the stream has no own thread. The caller waits and runs host code. The compute stream works this way,
   // because the kernels keep its cudaStream_t and launch on it directly.
   enum class Waits { in_caller, in_own_thread };
 

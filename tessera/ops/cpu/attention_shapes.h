@@ -1,4 +1,4 @@
-// The layout of attention's arrays, and the order of its tasks.
+// The layout of a row of qkv, and the division of attention into tasks for threads.
 #pragma once
 
 #include <span>
@@ -22,26 +22,27 @@ struct HeadOffsets {
   static int64_t queries_per_kv_head(const AttentionShape& shape) { return shape.num_heads / shape.kv_heads(); }
 };
 
-// The first position that a query sees.
+// The first position that the query at position `query` sees. `window`: as in AttentionShape, 0: no limit.
 inline int64_t first_visible(int64_t query, int64_t window) {
   return window > 0 && query >= window ? query - window + 1 : 0;
 }
 
-// The slope of a head; 0 without position bias.
+// The ALiBi slope of a head; 0 if the model has no position bias.
 inline float alibi_slope(const AttentionShape& shape, int64_t head) {
   return shape.alibi_slopes ? shape.alibi_slopes.as<float>()[head] : 0.0f;
 }
 
-// Splits a batch of sequences into tasks. The longest sequence comes first, so threads finish at about the same time.
-// Later calls of plan() reuse the memory of earlier ones.
+// Splits a batch of sequences into tasks. The tasks of the longest sequence come first, so threads finish at about the
+// same time. Each call of plan() reuses the memory of the previous call.
 class AttentionTasks {
  public:
   struct Task {
     int64_t begin, length;  // the sequence's first row and number of rows
-    int64_t head, block;    // tasks of a sequence's last block come first: this block sees the most keys
+    int64_t head, block;    // the last block of a sequence comes first: without a window, it sees the most keys
   };
 
-  // Plans num_heads tasks for every sequence and block of `block_rows` rows (0: each sequence is one block).
+  // Divides each sequence into blocks of `block_rows` rows (0: the sequence is one block). Plans one task for each head
+  // of each block.
   void plan(View starts /*[B+1] i32*/, int64_t num_rows, int64_t num_heads, int64_t block_rows);
   int64_t count() const { return first_task_.back(); }
   Task operator[](int64_t index) const;

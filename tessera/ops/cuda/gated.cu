@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// `value` is activation(x), and `slope` is the derivative of the activation at x.
+// `value` is activation(x), and `slope` is the derivative of the activation at x. kFast: as for gelu_sigmoid().
 template <typename A>
 struct Gate {
   A value, slope;
@@ -28,9 +28,9 @@ __device__ inline Gate<A> gate_of(A x) {
   }
 }
 
-// In both kernels, a thread handles a pack of N neighbouring elements of h, and the same elements of gate and of up.
-// The thread reads all its inputs before it writes, because the outputs of the backward pass may be the same arrays as
-// its inputs. A row of h has `packs_of_row` packs.
+// In both kernels, a thread handles a pack of N neighbouring elements of h, and the same elements of gate and of up. A
+// row of h has `packs_of_row` packs, and a row of gate_up has twice as many. In the backward kernel, outputs may be the
+// same arrays as inputs, so each thread reads all its inputs before it writes.
 template <typename T, int N, Activation kActivation>
 __global__ void __launch_bounds__(kThreads)
     gated_forward_kernel(const T* __restrict__ gate_up, T* __restrict__ h, int64_t packs, int64_t packs_of_row) {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
   if (h) store_pack(h + pack * N, Pack<T, N>::of(values));
 }
 
-// Calls body with the activation as a constant.
+// Calls body with the activation as a compile-time constant.
 template <typename Body>
 void with_gate(Activation activation, Body&& body) {
   TESSERA_ASSERT(activation == Activation::silu || activation == Activation::gelu_tanh);

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// The expected numbers come from the library Random123: the known answers for philox4x32-10 in its file kat_vectors.
+// The expected numbers are the known answers for philox4x32-10 in the file kat_vectors of the library Random123.
 TEST(Philox, ReturnsTheKnownAnswers) {
   EXPECT_EQ(philox(0, 0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}),
@@ -36,6 +36,7 @@ TEST(RandomStream, DrawsBelowABoundEvenly) {
   RandomStream random(3, 0);
   std::array<int, 7> counts{};
   for (int i = 0; i < 70000; ++i) ++counts[random.next_below(7)];
+  // The standard deviation of a count is 93: sqrt(70000 · 1/7 · 6/7).
   for (const int count : counts) EXPECT_NEAR(count, 10000, 500);
 }
 

@@ -35,7 +35,7 @@ class MadeRuns {
     std::string experiment = "";
     double runtime_s = 10;
     int64_t ranks = 1, samples = 100;
-    std::map<std::string, std::string> settings = {};  // values as TOML texts
+    std::map<std::string, std::string> settings = {};  // names, and values as written in TOML
     Record more = Record::object();                    // keys to add to summary.json or to replace in it
   };
 
