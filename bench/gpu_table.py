@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Compares Tessera on GPUs with Python peers. One call makes the complete table in less than 8 minutes. Builds nothing.
+"""Compares Tessera on GPUs with Python peers. One call makes the complete table in less than 8 minutes.
 
   bench/gpu_table.py [--tessera build/tessera] [--dataset xquad.en.json] [--budget SECONDS] [--repeat 3] [--only WORD[,WORD]]
 
-Needs only python3. The data are random words from a fixed seed; --dataset adds a row for real questions to the table.
-Weights are random, with the shapes of bloom-560m and bloom-7b1. If a row needs more GPUs than the machine has, it does
-not run, and the table says so. First, every row runs once. As long as the budget allows, rows run again until each has
---repeat runs (bloom-7b1 runs only once). The table shows medians. The rate of a training run counts the steps after the
-warm-up. Its memory is the peak of Tessera's ledger on the GPU, without the CUDA context. The table goes to standard
-output as Markdown, progress to standard error. The values of the peers were measured on H200 GPUs
-(docs/performance.md). --try-out tests this script without a GPU: it runs a tiny model for a few steps on the CPU.
+The script needs a built Tessera, but no Python packages. The data are random words from a fixed seed. The row "XQuAD"
+uses real questions, and runs only with --dataset. Weights are random, with the shapes of bloom-560m and bloom-7b1. If a
+row needs more GPUs than the machine has, it does not run, and the table says so. First, every row runs once. Then rows
+run again until each row has --repeat runs, or until the budget is used up. The row of bloom-7b1 runs only once. The
+table shows medians. The speed of a training run counts only the steps after the warm-up. The memory of a training run
+is the peak of Tessera's ledger on the GPU, without the CUDA context. For bloom-7b1, it is the used memory that
+nvidia-smi reports. The table goes to standard output as Markdown, and progress messages go to standard error. The
+script contains the values of the peers: they were measured on H200 GPUs (docs/performance.md). --try-out tests this
+script without a GPU: it runs a tiny model for a few steps on the CPU.
 """
 import argparse
 import ctypes
@@ -34,8 +36,9 @@ DENSE = ["--objective", "causal_lm"]
 
 @dataclass
 class Goal:
-    """Limits for a value of a row: the value has to reach `must` and should reach `aim`. If `lower`, smaller is better.
-    `value(row, rows)` returns the value, or None if it is unknown.
+    """A value of a row and its limits. The value must reach `must` and should reach `aim`. If `lower` is true, a value
+    reaches a limit that it does not exceed. `value(row, rows)` returns the value, or None if it is unknown. `rows` has
+    all rows by key.
     """
     name: str
     value: object
@@ -61,15 +64,15 @@ class Row:
     batch: tuple = (1, 4)  # samples per micro-batch and rank, micro-batches per step
     warm_steps: int = 20
     steps: int = 100       # including the warm-up
-    data: str = "dense"
+    data: str = "dense"    # a key of Bench.data; in "dense" data, every token has a loss
     model: str = "bloom-560m"
-    kind: str = "train"    # or "eval", or "endless": a training that the script stops after its steps
+    kind: str = "train"    # or "eval", or "endless": a training run that the script stops after `steps` steps
     peer: str = ""
     peer_rate: float = None
     peer_mib: float = None
-    bare: str = "bf16-4x4"  # the key of the row with the same work but without offload; empty: no such row
+    bare: str = "bf16-4x4"  # the key of the row that does the same work without offload; empty: no such row
     goals: list = field(default_factory=list)
-    estimate_s: float = 15  # expected time of a run; each run replaces it by 1.1 times the measured time
+    estimate_s: float = 15  # expected time of the next run: after a run, 1.1 times its measured time
     runs: list = field(default_factory=list)
     problem: str = ""
 
@@ -83,7 +86,7 @@ class Row:
 
 
 def ratio(key, of):
-    """Returns the function for a goal's value: the row's median of `key`, divided by the peer's value `of`."""
+    """Returns a function for Goal.value: the median of `key` over the row's runs, divided by row.`of`."""
     def value(row, rows):
         measured, theirs = row.median(key), getattr(row, of)
         return measured / theirs if measured and theirs else None
@@ -104,8 +107,8 @@ def scaling(row, rows):
 
 
 def floor_s(row, rows):
-    """Returns {work: seconds} for a step with the optimizer on the CPU. All of this work can overlap, so a step takes
-    at least as long as the longest part. Returns None if a measured rate is missing.
+    """Returns {kind of work: its seconds per step} for a step with the optimizer on the CPU. All kinds of work can
+    overlap, so a step takes at least the longest of these times. Returns None if a measured rate is missing.
     """
     rates = row.runs[0].get("rates") if row.runs else None
     compute = {}
@@ -118,14 +121,15 @@ def floor_s(row, rows):
         return None
     layers, width, vocabulary = SHAPES[row.model]
     blocks, root = 12 * layers * width * width, vocabulary * width
-    # If the parameters are kept on the host, the GPU gets the parameters of blocks twice per step: for forward and for
-    # backward. Otherwise, it gets the new parameters once, after the update.
+    # The number of parameters that the GPU gets per step. If the parameters are kept on the host, the GPU gets the
+    # blocks twice, for forward and for backward, and the root once. Otherwise, it gets all new parameters once, after
+    # the update.
     brought = root + (2 if "parameters" in " ".join(row.options) else 1) * blocks
     return {**compute,
             "gradients to the host, 2 bytes each": 2 * (blocks + root) / rates["to_host"],
             "parameters to the GPU, 2 bytes each time": 2 * brought / rates["to_gpu"],
-            # AdamW reads and writes 32-bit masters and moments. It reads 16-bit gradients: the micro-batches of a step
-            # run as one, so no sum over micro-batches in 32 bits is needed.
+            # AdamW reads and writes a 32-bit master and two 32-bit moments (24 bytes), and reads a 16-bit gradient. A
+            # 32-bit sum of gradients is not needed, because the micro-batches of a step run as one.
             "AdamW on the CPU, 26 bytes each": 26 * (blocks + root) / rates["adamw"]}
 
 
@@ -216,12 +220,12 @@ class Bench:
         command += [*TRAIN, *(DENSE if row.data == "dense" else []), "--output-dir", str(self.folder / "out"),
                     "--batch-size", str(row.batch[0]), "--grad-accum", str(row.batch[1]),
                     "--logging-steps", str(row.warm_steps),
-                    # The script stops an endless run before it would collect and save its model.
+                    # The script stops an endless run long before this step, at which the run would save its model.
                     "--max-steps", str(row.steps if row.kind == "train" else 1000 * row.steps)]
         return command + (["--nproc", str(row.gpus)] if row.gpus > 1 else [])
 
     def logged(self):
-        """Returns [(step, seconds)] of the run so far."""
+        """Returns the steps that the run has logged so far, as [(step, seconds since the first step)]."""
         try:
             lines = (self.folder / "out" / "metrics.jsonl").read_text().splitlines()
             records = [json.loads(line) for line in lines]
@@ -230,7 +234,7 @@ class Bench:
         return [(r["step"], r["timing"]["runtime_s"]) for r in records if r["kind"] == "train"]
 
     def measure(self, row):
-        """Runs once. Returns {"rate", "mib", "mhz", ...}."""
+        """Runs the row once. Returns the measured values: {"rate", "mib", "mhz", ...}."""
         shutil.rmtree(self.folder / "out", ignore_errors=True)
         if row.kind == "endless":
             return self.rate_of(row, self.logged_of_endless(row)) | {"gib": self.most_mib / 1024 if self.most_mib else None}
@@ -242,8 +246,8 @@ class Bench:
             return {"rate": self.args.prompts / summary["answers_runtime"]}
         gpu = summary.get("gpu", {})
         peaks = summary["ledger_peak_bytes"]
-        run = {"mib": (peaks["total"] - peaks["context"]) / 2**20,  # without the context, because the peers' values
-                                                                    # come from their allocators
+        run = {"mib": (peaks["total"] - peaks["context"]) / 2**20,  # the peers' values come from their
+                                                                    # allocators, without the CUDA context
                "all_mib": peaks["total"] / 2**20, "loss": summary["train_loss"],
                "mhz": gpu.get("sm_clock_mhz", {}).get("mean"), "watt": gpu.get("power_w", {}).get("mean"),
                "busy": gpu.get("utilization_percent", {}).get("mean"),
@@ -330,9 +334,9 @@ def clocks():
 
 
 def measured_rates(tessera):
-    """Returns three speeds in bytes per second: copies to the host and to the GPU with pinned memory, and AdamW alone
-    on the CPU. A separate process measures the copies. Returns None if the program's folder has no ops_bench, or if a
-    measurement failed."""
+    """Returns three speeds in bytes per second: of copies to the host and of copies to the GPU, both with pinned
+    memory, and of AdamW on the CPU without other work. A separate process measures the copies. Returns None if the
+    folder of the program `tessera` has no ops_bench, or if a measurement failed."""
     out = output_of(sys.executable, __file__, "--measure-copies")
     for line in output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
         if out and line.startswith("adamw, bf16 "):
@@ -404,7 +408,7 @@ def print_table(rows, facts):
 
 
 def try_out(args, rows):
-    """Reduces the rows to work that any CPU does in seconds."""
+    """Reduces the rows to work that any CPU does in seconds. Returns the number of GPUs to assume: ranks on the CPU."""
     args.device, args.prompts, args.new_tokens = "cpu", 4, 2
     for row in rows:
         row.model, row.warm_steps, row.steps, row.estimate_s = "tiny", 1, 2, 3

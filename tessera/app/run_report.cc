@@ -1,4 +1,4 @@
-// tessera report
+// tessera report: compares finished runs in tables, and on an HTML page.
 #include "tessera/app/usage_errors.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/error.h"

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Finds the first line that starts with `key` and contains a colon, in a file such as /proc/cpuinfo. Returns the text
-// after the colon, without leading blanks. Returns nullopt if no such line exists.
+// In the file `path` (for example /proc/cpuinfo), finds the first line that starts with `key` and contains a colon.
+// Returns the text after the colon, without leading blanks. Returns nullopt if no such line exists.
 std::optional<std::string> value_of_key(const std::string& path, const std::string& key);
 // The value of `key` ("MemTotal") in /proc/meminfo, in bytes. nullopt if the file or the key is missing.
 std::optional<int64_t> meminfo_bytes(const std::string& key);
@@ -26,10 +26,10 @@ ControlGroupLimits control_group_limits(const std::filesystem::path& root = "/")
 // The bytes of memory of the machine, or the limit of the control group if that is lower. nullopt if both are unknown.
 std::optional<int64_t> usable_memory_bytes();
 
-// The number of threads for a ThreadPool: `setting`, unless it is 0. If it is 0 and OMP_NUM_THREADS is set, returns 0,
-// because ThreadPool reads this variable. If it is 0 and the variable is not set, returns the number of cores that this
-// process may use, divided by `num_processes` and rounded down, but at least 1. The quota of the control group limits
-// this number of cores.
+// Returns the number of threads for a ThreadPool. If `setting` is not 0, returns `setting`. If it is 0 and
+// OMP_NUM_THREADS is set, returns 0, because ThreadPool then reads this variable. Otherwise returns the number of cores
+// that this process may use, divided by `num_processes` and rounded down, but at least 1. The process may use the cores
+// of its affinity mask, but not more than the limit of its control groups, rounded up.
 int threads_to_use(int64_t setting, int num_processes = 1);
 
 }  // namespace tessera

@@ -5,8 +5,8 @@
 namespace tessera {
 
 int64_t communication_scratch_bytes(int size) {
-  // The scratch has room for two chunks from each rank. The chunks are large enough to reach the memory bandwidth. The
-  // scratch is small compared with a unit.
+  // A reduction receives chunks from all ranks into the scratch: at most two chunks from each rank at the same time.
+  // The chunks are large enough to reach the memory bandwidth. The scratch is small compared with a unit's parameters.
   return size == 1 ? 0 : std::max<int64_t>(int64_t{8} << 20, int64_t{size} << 16);
 }
 

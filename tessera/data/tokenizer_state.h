@@ -27,7 +27,7 @@ struct TokenizerStep {
   MetaspacePrefix prefix;            // for metaspace
 };
 
-// The place of a piece of text between added tokens.
+// Added tokens divide a text into pieces. This is the place of such a piece.
 enum class PiecePlace : uint8_t {
   beginning,   // at the beginning of the complete text
   continuing,  // at the beginning of a text that continues another one
@@ -36,7 +36,7 @@ enum class PiecePlace : uint8_t {
 
 inline constexpr std::string_view kMetaspace = "\u2581";
 
-// Working memory of encode(). The tokenizer keeps these objects, because the word cache pays off only if it is reused.
+// Working memory of encode(). The tokenizer keeps these objects for later calls, so that they can use the word cache.
 struct TokenizerScratch {
   WordCache cache;
   Bpe::Scratch bpe;
@@ -45,7 +45,8 @@ struct TokenizerScratch {
   std::string rewritten, next_rewritten;  // the text after steps that change it
 };
 
-// The TokenizerScratch objects that no thread uses. Its mutex is the only lock that encoding threads take.
+// The TokenizerScratch objects that no thread uses now. The mutex of this pool is the only lock that encoding threads
+// take.
 class ScratchPool {
  public:
   std::unique_ptr<TokenizerScratch> take() {
@@ -84,8 +85,8 @@ struct Tokenizer::State {
   std::vector<bool> present;        // id -> whether a token has this id
   std::vector<bool> special;        // id -> whether skip_special omits it
   std::optional<Bpe> bpe;           // set by the constructor
-  const bool ignore_merges;         // a word in the vocabulary is one token, even if merges give other tokens
-  bool cuts_at_metaspace = false;   // words may be cut before each "▁" whose previous character is not "▁"
+  const bool ignore_merges;         // true: a word of the vocabulary is one token, even if merges give others
+  bool cuts_at_metaspace = false;   // words may be cut before a "▁" that does not directly follow another "▁"
   mutable ScratchPool scratches;
 
   State(const TokenizerJson& json, std::string_view text, const std::string& where);

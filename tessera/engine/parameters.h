@@ -9,8 +9,9 @@ namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates the parts that this rank keeps. A slot is a buffer for a complete unit. If the kept part of an outer unit
-  // (engine_context.h) is inside the unit's slot, also allocates this slot. The context must outlive this object.
+  // Allocates the parts that this rank keeps. A slot is a buffer for a complete unit. If shards of parameters are kept
+  // on the device, the shard of an outer unit (engine_context.h) is a part of the unit's slot. The constructor then
+  // allocates the slots of outer units, too. The context must outlive this object.
   explicit UnitParameters(EngineContext& context);
   // Allocates the slots that the constructor has not allocated, and the staging buffer if parameters are in a file.
   void prepare();
@@ -19,9 +20,9 @@ class UnitParameters {
 
   // With every strategy except no_shard, acquire() and prefetch() are collective.
 
-  // Returns the complete parameters of a unit, valid until release(). At most one block may be held at a time. Outer
-  // units may be held at the same time as the block. After release(), an outer unit stays in its slot until it is
-  // updated.
+  // Returns the complete parameters of a unit, valid until release(). At most one block may be acquired at a time.
+  // Outer units may be acquired at the same time as the block. After release(), an outer unit stays in its slot until
+  // it is updated.
   ParameterViews acquire(int64_t unit);
   void release(int64_t unit);
   // Starts to gather a unit that is needed soon, if a slot is free. Ignores a `unit` that does not exist.
@@ -29,13 +30,13 @@ class UnitParameters {
 
   // ---- what this rank keeps
 
-  // The trainable parameters of each unit that this rank keeps (kept_range()), in the type of the computation.
+  // For each unit, the trainable parameters that this rank keeps (kept_range()), in the type of the computation.
   const UnitArrays& kept() const { return kept_; }
   UnitArrays& kept() { return kept_; }
-  // The frozen parameters, in separate arrays. Empty if no parameter is frozen.
+  // For each unit, the frozen parameters that this rank keeps. Empty if no parameter is frozen.
   const UnitArrays& frozen() const { return frozen_; }
-  // The elements that this rank keeps of a unit's trainable or frozen part: the rank's shard, or all elements and
-  // the padding.
+  // The elements that this rank keeps of a unit's trainable part, or of its frozen part: the rank's shard if the
+  // strategy shards parameters, and otherwise all elements and the padding.
   ElemRange kept_range(int64_t unit) const { return kept_range(context_.cut(unit)); }
   ElemRange kept_frozen_range(int64_t unit) const { return kept_range(context_.frozen_cut(unit)); }
   // Announces that the work before `event` updates this rank's own part of a unit. Gathered copies become out of date.
@@ -46,9 +47,9 @@ class UnitParameters {
  private:
   struct ParameterSlot {
     Buffer buffer;
-    int64_t unit = -1;  // the unit whose parameters it holds
+    int64_t unit = -1;  // the slot holds this unit's parameters; -1: none
     bool acquired = false;
-    Event ready, free;  // ready: after the gathering; free: after the slot's last reader
+    Event ready, free;  // ready: the unit is gathered; free: no kernel reads the slot any more
     uint64_t released_at = 0;
   };
 
@@ -65,7 +66,7 @@ class UnitParameters {
   EngineContext& context_;
   UnitArrays kept_, frozen_;
   bool direct_ = true;                  // complete units are kept on the device, so slots are not needed
-  std::vector<char> stale_;             // [units] if direct_: other ranks' updated parts are not gathered yet
+  std::vector<char> stale_;             // [units] used if direct_: updated parts of other ranks are not gathered yet
   std::vector<Event> updated_, ready_;  // [units]
   std::vector<ParameterSlot> slots_;    // for outer units, then for blocks
   Buffer staging_;                      // for a piece between a file and a slot

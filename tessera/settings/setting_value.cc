@@ -33,7 +33,7 @@ std::string remedy_for_text(const Setting& setting, const std::string& text, con
   const bool is_whole = end == text.data() + text.size();
   if (!is_number || error != std::errc() || is_whole) return "";
   if (*end == '%' && setting.range.max == 1) return fmt::format("Write a fraction, as in {}", number / 100);
-  const bool counts = setting.unit.ends_with("S");  // TOKENS, SECONDS
+  const bool counts = setting.unit.ends_with("S");  // for example TOKENS or SECONDS
   return fmt::format("Write the number{} without a unit", counts ? " of " + setting.unit : "");
 }
 
@@ -100,7 +100,7 @@ std::string quoted_value(const SettingValue& value) {
   std::string text = toml_text(value);
   if (text.size() <= kLongest) return text;
   size_t length = kLongest;
-  while ((static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;  // not inside a UTF-8 sequence
+  while ((static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;  // do not cut a UTF-8 sequence
   text = text.substr(0, length) + "…\"";
   return text;
 }
@@ -186,7 +186,7 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
 }
 
 SettingValue parse_value(const Setting& setting, std::string_view text, const std::string& where) {
-  SettingValue value = std::string(text);  // stays a text if it does not parse; checked_value() then reports it
+  SettingValue value = std::string(text);  // stays a text if parsing fails; checked_value() then reports it
   if (setting.type == SettingType::boolean) {
     for (const char* word : {"true", "1", "yes", "on"})
       if (text == word) value = true;

@@ -12,10 +12,12 @@ namespace tessera {
 
 namespace {
 
-// Small enough to stay in the cache between conversion, hashing and writing.
+// The size of a piece that is converted, hashed and written. Small enough for the processor's cache to hold the piece
+// during these three operations.
 constexpr uint64_t kBufferBytes = 1 << 20;
-// The size of a segment. Threads write segments in parallel, and later check them in parallel. Small enough for several
-// threads to share a tensor, and large enough to keep the manifest short.
+// The size of a segment. Threads write segments in parallel, and later check them in parallel. A segment is small
+// enough for several threads to share a tensor. It is large enough to keep the manifest, which lists all segments,
+// short.
 constexpr uint64_t kSegmentBytes = 64 << 20;
 
 std::string dtype_name(DType dtype) {

@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-// `gpus`: the id of the GPU of each rank; empty: the rank has no GPU. Throws UsageError if two ranks have the same GPU,
-// or if only some ranks have a GPU.
+// `gpus` has one id for each rank, which is empty if the rank has no GPU. Throws UsageError if two ranks have the same
+// GPU, or if only some ranks have a GPU.
 void check_gpus(const std::vector<std::string>& gpus);
 
 // Throws UsageError if the program has no code for this GPU.

@@ -1,12 +1,12 @@
 """Random jobs: models, frozen tensors, data, batches, precisions, strategies, ranks, offload, signals and export.
 
-Every Job is valid, so it must end with exit code 0. After a signal, the run may end with 75, and the same command must
-then end with 0. The ledger must not exceed the plan. In fp32, the losses must agree, except for rounding, with the
-losses of the plain run: the same steps on one rank, without sharding and offload. Damaged jobs have odd values. They
-must work, or end with one error line.
+Every Job is valid, so it must end with exit code 0. Some jobs first get a signal, which may end the run. The same
+command must then continue the run and end with 0. The ledger must not exceed the plan. In fp32, the losses must agree,
+except for rounding, with the losses of the plain run. The plain run takes the same steps on one rank, without sharding
+and offload. A damaged job is a valid job with up to two odd values. It must work, or end with one error line.
 
-TESSERA_SWARM_JOBS    number of jobs, and also of damaged jobs (default 120, about two minutes)
-TESSERA_SWARM_SEED    number of the first job (default 0); a failure reports the number of its job
+TESSERA_SWARM_JOBS    number of valid jobs; the number of damaged jobs is the same (default 120, about two minutes)
+TESSERA_SWARM_SEED    number of the first job (default 0); a failed test reports the number of its job
 TESSERA_SWARM_RANKS   maximum number of ranks of a job (default 4); set 1 without MPI
 """
 import json
@@ -26,7 +26,7 @@ FIRST_JOB = int(os.environ.get("TESSERA_SWARM_SEED", 0))
 LARGEST_WORLD = min(MOST_RANKS, int(os.environ.get("TESSERA_SWARM_RANKS", 4)))
 SHARDS_PARAMETERS = ["zero3", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
-# Values that are invalid for some settings. Each must be refused with one error line, or work.
+# Values that are invalid for some settings. A job with such a value must work, or end with one error line.
 ODD_VALUES = ["-1", "0", "1", "3", "nan", "inf", "1e30", "-0.5", "", " ", "x", "none", "auto", "9999999999999999999", "2147483647",
               "/dev/null", "/", "out", "../..", "é", "a,b", "host:file", "%s%n", "[1]"]
 # Patterns of --freeze for each kind of model. Any two patterns of a kind leave at least one tensor to train.
@@ -195,7 +195,7 @@ class Swarm(TinyJobTest):
         return code, err
 
     def interrupt(self, draw, words):
-        """Starts a run, and sends it a signal after a few lines of metrics, unless it has already ended."""
+        """Starts a run. Sends it a signal when it has written 0 to 8 lines of metrics, unless it has already ended."""
         run = self.start("out", words)
         after, number = draw.randint(0, 8), draw.choice(SIGNALS + [signal.SIGKILL])
         while run.process.poll() is None and self.num_lines("out") < after:
@@ -203,7 +203,7 @@ class Swarm(TinyJobTest):
         was_there = run.signal(None, number)
         code, err = run.end()
         self.assertNotIn("assertion failed", err)
-        # SIGKILL ends the process. Another signal does so too if it arrives before the run handles signals.
+        # SIGKILL kills the process. Any other signal kills it only if it arrives before the process handles signals.
         allowed = [0, SAVED_AFTER_SIGNAL, -number, 128 + number] if was_there else [0]
         self.assertIn(code, allowed, err)
 

@@ -19,8 +19,8 @@ ncclResult_t collective() {
 
 extern "C" {
 
-// `of_calls`: the result of each collective, and of ncclCommInitRankConfig. `between_calls`: the asynchronous error.
-// `call`: runs in each collective; may be nullptr. Also sets the counts of destroyed and aborted communicators to 0.
+// Each collective and ncclCommInitRankConfig return `of_calls`. ncclCommGetAsyncError reports `between_calls`. Each
+// collective calls `call`, unless it is nullptr. Sets the counts of destroyed and aborted communicators to 0.
 void stub_nccl_set(ncclResult_t of_calls, ncclResult_t between_calls, void (*call)()) {
   result = of_calls;
   asynchronous = between_calls;

@@ -44,12 +44,13 @@ __device__ inline float to_acc(Bf16 x) {
   return __bfloat162float(x);
 }
 
-// A HalfRest counts units of a size that depends on the f16 to which the rest belongs. `half` is the value of this f16.
-// Returns the size of a unit, as the bits of an f32.
+// A HalfRest is a number of units. The size of a unit depends on the f16 that the rest belongs to. `half` is the value
+// of this f16. Returns the size of a unit, as the bits of an f32: 2^(e − 26) if |half| is in [2^e, 2^(e + 1)), but at
+// least 2^-40.
 __device__ inline uint32_t half_rest_unit(float half) {
   return max(__float_as_uint(half) & 0x7f800000u, 113u << 23) - (26u << 23);
 }
-// Returns the rest of x. `narrow` is x after rounding to Narrow<Rest>.
+// Returns the rest of x. `narrow` is the value of x after rounding to Narrow<Rest>.
 template <typename Rest>
 __device__ inline Rest rest_of(float x, float narrow) {
   if constexpr (std::is_same_v<Rest, HalfRest>) {
@@ -100,8 +101,8 @@ __device__ inline uint32_t pack_two(float low, float high) {
   return bits;
 }
 
-// N neighbouring elements that are loaded and stored together. pack[i] is element i, converted to Acc<T>. of() makes a
-// pack from N values of type Acc<T>, which it rounds.
+// N neighbouring elements that are loaded and stored together. pack[i] is element i, converted to Acc<T>. of() rounds N
+// values of type Acc<T> to T and makes a pack of them.
 template <typename T, int N>
 struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {
   T at[N];
@@ -115,8 +116,8 @@ struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {
   }
 };
 
-// For 16-bit types and an even N: two elements share a register. As separate elements they would take one register
-// each.
+// The pack for 16-bit types and an even N. Two elements share a register. In the general Pack, each element would take
+// one register.
 template <typename T, int N>
 requires((std::is_same_v<T, Half> || std::is_same_v<T, Bf16>)&&N % 2 ==
          0) struct alignas(2 * N > 16 ? 16 : 2 * N) Pack<T, N> {
@@ -175,13 +176,14 @@ void with_float_type(DType dtype, Body&& body) {
       TESSERA_ASSERT(!"the type is not a floating-point type");
   }
 }
-// The same as with_float_type(), for the types of rests.
+// Calls body(T{}) with the type of rests named by `dtype`.
 template <typename Body>
 void with_rest_type(DType dtype, Body&& body) {
   TESSERA_ASSERT(is_rest(dtype));
   dtype == DType::f16_rest ? body(HalfRest{}) : body(Bf16Rest{});
 }
-// The same for floating-point types and types of rests. For arrays that kernels only write.
+// Calls body(T{}) with the floating-point type or the type of rests named by `dtype`. For arrays that kernels only
+// write.
 template <typename Body>
 void with_target_type(DType dtype, Body&& body) {
   is_rest(dtype) ? with_rest_type(dtype, body) : with_float_type(dtype, body);
@@ -210,7 +212,7 @@ constexpr DType dtype_in_views() {
     return dtype_of<T>();
   }
 }
-// The elements of a view as T, or null for an empty view. Also supports the 16-bit types, which View::as does not.
+// The elements of a view as T, or null for an empty view. Unlike View::as, data_of() supports the 16-bit types.
 template <typename T>
 T* data_of(View view) {
   if (!view) return nullptr;
