@@ -4,11 +4,11 @@
   tools/compare_tokenizers.py write-references
       writes tests/unit/data/tokenizer_references from the texts in this script.
   tools/compare_tokenizers.py compare --program build/tests/unit_data squad1.json [squad2.json ...]
-      trains tokenizers like those of BLOOM, GPT-2, Llama 2 and 3, Mistral, Gemma and Qwen 2 on contexts, questions and
-      answers of SQuAD files. PROGRAM then encodes and decodes these texts, random Unicode and invalid UTF-8 with
-      Tessera, and compares the ids and texts with those of the library. Prints the encoding speed of Tessera and of
-      the library on the contexts, with one thread each. Also compares the vocabularies that Tessera and the library
-      learn from the SQuAD texts.
+      trains tokenizers like the tokenizers of BLOOM, GPT-2, Llama 2 and 3, Mistral, Gemma and Qwen 2 on contexts,
+      questions and answers of SQuAD files. PROGRAM then encodes and decodes these texts, random Unicode and invalid
+      UTF-8 with Tessera, and compares the ids and texts with the library's ids and texts. Prints the encoding speed of
+      Tessera and of the library on the contexts, with one thread each. Also compares the vocabularies that Tessera and
+      the library learn from the SQuAD texts.
 
 If this interpreter lacks the library, the script installs it into a virtual environment (--venv), which it creates
 if necessary.
@@ -122,7 +122,7 @@ def shapes(texts, vocab_size):
         processors.TemplateProcessing(single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A $B",
                                       special_tokens=[("<|begin_of_text|>", llama3.token_to_id("<|begin_of_text|>"))])])
     value = json.loads(to_json(llama3, ignore_merges=True))
-    value["model"]["merges"] = value["model"]["merges"][::2]  # some words then need ignore_merges
+    value["model"]["merges"] = value["model"]["merges"][::2]  # some words are then found only with ignore_merges
     kept = {a + b for a, b in value["model"]["merges"]}
     value["model"]["merges"] = [m for m in value["model"]["merges"]
                                 if all(len(part) == 1 or part in kept for part in m)]
@@ -141,7 +141,8 @@ def shapes(texts, vocab_size):
 
 
 def framed(before="", after=""):
-    """Returns a post-processor that adds these tokens around a text. Their ids are the same as in train()."""
+    """Returns a post-processor that adds the tokens `before` and `after` around a text. These tokens have the
+    same ids as the default special tokens of train() and train_pieces()."""
     from tokenizers import processors
     tokens = [(token, ("<unk>", "<s>", "</s>", "<pad>").index(token)) for token in (before, after) if token]
     single = f"{before} $A {after}".strip()
@@ -155,7 +156,8 @@ def piece_decoder(strips=True):
 
 
 def train_pieces(texts, vocab_size, normalizer=None, pre_tokenizer=None, decoder=None, alphabet=60, special=None):
-    """Returns the JSON of a tokenizer of SentencePiece's style: words begin with "▁", rare characters become bytes."""
+    """Returns the parsed tokenizer.json of a tokenizer in SentencePiece's style: words begin with "▁", and rare
+    characters become bytes."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     special = list(special or ("<unk>", "<s>", "</s>"))
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
@@ -194,7 +196,8 @@ def sentence_pieces(texts, vocab_size):
         "metaspace": with_frame(train_pieces(texts, vocab_size, normalizers.NFKC(), pre_tokenizers.Metaspace(),
                                              decoders.Metaspace()), after="</s>"),
     }
-    # Merges that join the end of a word with the "▁" of the next word, and added tokens that are normalized.
+    # This tokenizer has merges that join the end of a word with the "▁" of the next word. Its added tokens are
+    # normalized.
     crossing = json.loads(json.dumps(kinds["llama2"]))
     vocab = crossing["model"]["vocab"]
     for pair in (["e", "▁t"], ["s", "▁a"], ["▁", "▁"], [".", "▁"]):
@@ -204,7 +207,8 @@ def sentence_pieces(texts, vocab_size):
     for token in crossing["added_tokens"]:
         token["normalized"] = True
     kinds["crossing"] = crossing
-    # Vocabularies without the tokens of the bytes above 0xC3: characters with such bytes become the unknown token.
+    # These vocabularies have no tokens for the bytes above 0xC3. A character with such bytes becomes the unknown token,
+    # unless the vocabulary has a token for the character.
     for fuse in (False, True):
         value = json.loads(json.dumps(kinds["mistral"]))
         vocab = [t for t in value["model"]["vocab"] if not (t.startswith("<0x") and int(t[3:5], 16) > 0xC3)]
@@ -270,8 +274,8 @@ def fnv(data):
 
 
 def sweeps():
-    """Applies each class and each normal form of the library to all code points. Returns the size and the FNV-1a hash
-    of each result."""
+    """Applies the library's implementation of each character class (CLASSES), of Digits and of each normal form (FORMS)
+    to all code points. Returns the size and the FNV-1a hash of each result."""
     from tokenizers import normalizers, pre_tokenizers
     codes, result = code_points(), []
     chunks = [codes[begin:begin + 4096] for begin in range(0, len(codes), 4096)]
@@ -295,7 +299,8 @@ def sweeps():
 
 
 def options(texts):
-    """Returns tokenizers that together use every flag and behavior: name -> text of a tokenizer.json."""
+    """Returns tokenizers that together use every flag of added tokens, every behavior of splits, and further options:
+    name -> text of a tokenizer.json."""
     from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
     sequence, result = pre_tokenizers.Sequence, {}
 
@@ -320,7 +325,7 @@ def options(texts):
     steps = sequence([pre_tokenizers.Split("e", "merged_with_next"), pre_tokenizers.Split("(a|b", "removed"),
                       byte_level(regex=True)])
     result["literal_patterns"] = to_json(train(texts, 300, steps))
-    for fuse in (False, True):  # a vocabulary without most bytes
+    for fuse in (False, True):  # the vocabulary lacks most bytes
         value = json.loads(to_json(train(texts, 262, byte_level(regex=True), special=["<unk>"])))
         vocab = ["<unk>", *[c for c in value["model"]["vocab"] if len(c) == 1 and c in "abcdefghijklmnopqrst"]]
         value["model"].update(vocab={c: i for i, c in enumerate(vocab)}, merges=[], unk_token="<unk>", fuse_unk=fuse)
@@ -329,7 +334,8 @@ def options(texts):
 
 
 def random_texts(generator, count):
-    """Returns valid texts: any characters, and mixtures that cause splits, contractions, normal forms and added tokens."""
+    """Yields `count` texts of valid Unicode: random characters, and mixtures of strings that are difficult for splits,
+    contractions, normal forms and added tokens."""
     characters = [chr(code) for code in code_points()]
     spaces = [" "] * 8 + list("\t\n\r\v\f\x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000") + ["\r\n", "  ", "\n\n"]
     bits = ["'s", "'T", "'Re", "'ll", "'", "''", "word", "words", "mot", "a", "Z", "é", "e\u0301", "ﬁn", "fin", "ǆ",
@@ -354,14 +360,15 @@ def random_texts(generator, count):
 
 
 def touching_texts():
-    """Yields texts in which each character is next to added tokens whose matches depend on their neighbours."""
+    """Yields texts that together have every character next to added tokens. The character decides whether such a token
+    matches, and whether its match includes the character."""
     characters = [chr(code) for code in code_points()]
     for begin in range(0, len(characters), 100):
         yield " ".join(f"word{c} {c}word {c}[LR]{c}" for c in characters[begin:begin + 100])
 
 
 def broken_bytes(generator, count):
-    """Returns byte strings. Most are invalid UTF-8."""
+    """Yields byte strings. Most of them are invalid UTF-8."""
     yield from [b"\xff", b"\xc0\x80", b"\xe2\x82", b"a\xe2\x82b", b"\xf0\x9f\x98", b"\xf0\x9f\x98 ", 
                 b"\xed\xa0\x80", b"\xed\xbf\xbf",
                 b"\xf4\x90\x80\x80", b"\xf5\x80", b"\xe0\x80\x80", b"\xf0\x80\x80\x80", b"\xe0\xa0",
@@ -402,7 +409,7 @@ def write_kind(folder, name, library_json, *case_arguments):
 
 
 def write_trainer(folder, texts, vocab_size):
-    """Writes the library's trained vocabulary for tokenizer_trainer_test.cc, and returns its tokenizer."""
+    """Trains a tokenizer with the library and returns it. Writes its vocabulary for tokenizer_trainer_test.cc."""
     from tokenizers import pre_tokenizers
     trained = train(texts, vocab_size, pre_tokenizers.Sequence([split(BLOOM), byte_level()]), min_frequency=2)
     model = json.loads(to_json(trained, merges_as_strings=True))["model"]

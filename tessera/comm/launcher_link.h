@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// The environment variable in which a rank finds the names of the launcher's status board and of the launcher's socket:
-// "<name of the board>:<name of the socket>".
+// The environment variable that the launcher sets for its ranks: "<name of the status board>:<name of the socket>".
+// Through the socket, a rank gets the launcher's output streams.
 inline constexpr const char* kLauncherVariable = "LAUNCHED_BY_TESSERA";
 
 struct LauncherLink {

@@ -31,11 +31,11 @@ class StatusBoard {
   void enter_phase(int rank, const char* phase);
   void end(int rank, int exit_code);  // normal end, without a failure
   void fail(int rank, ExitCode code, std::string_view error);
-  // Returns true only for the first call among all ranks.
+  // Returns true only for the first call among all ranks: the caller is then the rank that reports the failure.
   bool claim_report();
 
-  // While the object lives, the board shows that the rank waits in this collective. If an exception destroys the
-  // object, the board continues to show this.
+  // While the object lives, the board shows that the rank waits in the collective `call`. If an exception destroys the
+  // object, the board continues to show this, so a report of the failure can name the collective.
   class Waiting {
    public:
     Waiting(StatusBoard* board, int rank, std::string_view call);
@@ -54,12 +54,12 @@ class StatusBoard {
   bool is_there(int rank) const;
   // Whether the rank joined and its process is gone, and the rank has neither ended normally nor reported a failure.
   bool is_lost(int rank) const;
-  // If the first failure that a rank reported is a communication failure: the ranks that were lost at that time, which
-  // are its cause. Otherwise empty.
+  // If the first reported failure is a communication failure, returns the ranks that were lost when it was reported:
+  // they caused the failure. Otherwise empty.
   std::vector<int> found_lost() const;
   bool has_ended(int rank) const;  // normally, or with a failure
   bool is_waiting(int rank) const;
-  // The highest exit code of the ranks. nullopt unless all ranks have ended normally.
+  // If all ranks have ended normally, returns their highest exit code. Otherwise nullopt.
   std::optional<int> exit_code() const;
   // Whether the board has shared pages. A board without them says nothing about other ranks.
   bool is_shared() const { return static_cast<bool>(pages_); }
@@ -69,17 +69,18 @@ class StatusBoard {
     ExitCode code;
     std::string error;
   };
-  // The first failure that is not a communication failure. Communication failures are usually consequences of other
-  // failures. If there is no other failure, the first communication failure.
+  // Returns the first failure that is not a communication failure, because communication failures are usually
+  // consequences of other failures. If all failures are communication failures, returns the first of them.
   std::optional<Failure> first_failure() const;
-  std::string phase_of(int rank) const;  // "step"; "start" before the first phase
-  // "Ranks 0, 2 waited in reduce_scatter of gradients of h.3." for all ranks that waited; empty if none did.
+  std::string phase_of(int rank) const;  // for example "step"; "start" before the first phase
+  // "Ranks 0, 2 waited in reduce_scatter of gradients of h.3.": one sentence for each collective that ranks wait in.
+  // Empty if no rank waits.
   std::string waiting() const;
   // Returns the error of a failure and the phase of its rank. If the failure is not a communication failure, also names
   // the collectives that other ranks waited in. For a usage error, returns only the error.
   std::string account(const Failure& failure) const;
-  // "Rank 1 (process 17) is stopped, in phase step." for each rank that is stopped, dead, or not waiting for others.
-  // Omits ranks that have not joined, have failed or have ended normally.
+  // "Rank 1 (process 17) is stopped, in phase step.": one sentence for each rank that is stopped, dead, or not waiting
+  // in a collective. Omits ranks that have not joined, have failed or have ended normally.
   std::string not_waiting() const;
 
  private:

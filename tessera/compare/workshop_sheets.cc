@@ -10,8 +10,8 @@ namespace tessera {
 
 namespace {
 
-// The runs that fill the cells of one experiment, and notes about them. If the runs of the experiment have different
-// settings, the first group of runs with equal settings fills the cells, and a note names the other runs.
+// The runs that fill the cells of one experiment, and notes about these runs. If the experiment has runs that differ in
+// settings, data, machine or version, only the first group of equal runs fills the cells. A note names the other runs.
 struct Found {
   RunGroup group;
   std::vector<std::string> notes;
@@ -66,7 +66,8 @@ class Filler {
   }
 
  private:
-  // Adds notes to runs whose model, data, machine or version differs from the baseline (or the first run) of the table.
+  // Adds notes to experiments whose model, data, machine or version differs from the baseline of the table. If the
+  // baseline has no run, compares with the first experiment that has a run.
   void note_unequal() {
     const Found* reference = baseline_.group.runs.empty() ? nullptr : &baseline_;
     std::string name = table_.baseline;
@@ -84,7 +85,7 @@ class Filler {
   Cell cell(const WorkshopFigure& figure, const Found& found) const {
     if (found.group.runs.empty()) return {.text = "-", .is_number = true};
     const RunGroup* baseline = baseline_.group.runs.empty() ? nullptr : &baseline_.group;
-    // The figure weak_efficiency is for weak scaling: the work grows with the number of ranks.
+    // weak_efficiency is the figure "efficiency" for weak scaling: the work grows with the number of ranks.
     const bool weak = figure.figure == "weak_efficiency";
     const Figure* known = find_figure(weak ? "efficiency" : figure.figure);
     Cell cell = cell_of({known, known ? "" : figure.figure}, found.group, baseline, weak ? Scaling::weak : scaling_);

@@ -53,7 +53,7 @@ class RegexMatcher : public Matcher {
   RegexMatcher& operator=(const RegexMatcher&) = delete;
 
   void find(std::string_view text, std::vector<Span>& matches) const override {
-    // A search writes to region and param, so each call has its own.
+    // A search writes to region and param. Each call makes its own, so several threads can search at the same time.
     const std::unique_ptr<OnigRegion, void (*)(OnigRegion*)> region(onig_region_new(),
                                                                     [](OnigRegion* r) { onig_region_free(r, 1); });
     const std::unique_ptr<OnigMatchParam, void (*)(OnigMatchParam*)> param(onig_new_match_param(),
@@ -75,7 +75,7 @@ class RegexMatcher : public Matcher {
                          "Use a pattern with less backtracking, or shorten the text");
       }
       const Span match{static_cast<size_t>(region->beg[0]), static_cast<size_t>(region->end[0])};
-      // After an empty match directly behind the previous match, the search continues at the next character.
+      // An empty match directly behind the previous match does not count. The search continues at the next character.
       if (match.begin == match.end && match.end == last_end) {
         at = match.end < text.size() ? match.end + code_point_at(text, match.end).num_bytes : text.size() + 1;
         continue;
@@ -103,9 +103,10 @@ class RegexMatcher : public Matcher {
   OnigRegex regex_ = nullptr;
 };
 
-// Every match is an optional space and a maximal run of characters that are not delimiters. The 39 delimiters are white
-// space, ! ( ) , . ? | and the punctuation below. (In the pattern, ( ) and | are inside a character class, so Oniguruma
-// reads them as members. It adds the members of the nested class to the outer class.)
+// Every match is an optional space and a maximal run of characters that are not delimiters. The 39 delimiters are the
+// 25 white-space characters, ! ( ) , . ? | and the 7 characters in is_delimiter(). (In the pattern, ( ) and | are
+// inside a character class, so Oniguruma reads them as members of this class. The members of the nested class also
+// belong to the outer class.)
 class BloomMatcher : public Matcher {
  public:
   BloomMatcher() {
@@ -198,8 +199,8 @@ class Gpt2Matcher : public Matcher {
     const size_t run = text[at] == ' ' && at + 1 < text.size() ? at + 1 : at;
     const uint8_t run_class = class_of_[code_point_at(text, run).code];
     if (run_class != kSpace) return skip_class(text, run, run_class);
-    // \s+(?!\S) matches a run of white space: all of it at the end of the text, and otherwise all except the last
-    // character. If the run is only that character, the alternative \s+ matches it.
+    // \s+(?!\S) matches a run of white space: the complete run at the end of the text, and otherwise all except its
+    // last character. If a run before other text has only one character, the alternative \s+ matches this character.
     const size_t end = skip_class(text, at, kSpace);
     if (end == text.size()) return end;
     const size_t last = end - code_point_before(text, end).num_bytes;
@@ -225,9 +226,9 @@ void Splitter::split(std::string_view text, Span piece, std::vector<Span>& match
   matches.clear();
   matcher_->find(text.substr(piece.begin, piece.end - piece.begin), matches);
 
-  // Walks over the matches and the gaps between them. Each of these parts joins the previous piece or starts a new
-  // piece. The result equals that of tokenizers' NormalizedString::split, although that function walks backwards for
-  // MergedWithNext.
+  // Walks forward over the matches and the gaps between them. Each match or gap joins the previous piece, starts a new
+  // piece, or is removed. The result equals the result of NormalizedString::split in Hugging Face's tokenizers,
+  // although that function walks backward for MergedWithNext.
   const size_t first = pieces.size();
   bool previous_delimiter = false;
   const auto part = [&](size_t begin, size_t end, bool delimiter) {

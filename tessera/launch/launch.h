@@ -11,7 +11,7 @@ namespace tessera {
 
 // Runs this program with `arguments` as --nproc ranks and returns the exit code of the ranks. After a failure it
 // restarts the ranks from the last checkpoint, at most --max-restarts times. If it does not restart them, it throws an
-// Error with an exit code and one line that describes the failure:
+// Error with an exit code and a description of the failure:
 //
 //   a rank threw            the rank's error and exit code
 //   a rank was killed       exit code 5
@@ -19,8 +19,9 @@ namespace tessera {
 //   mpirun failed           exit code 1; 5 if a signal killed mpirun
 //
 // Forwards SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 to all ranks. If a forwarded signal n kills a rank, returns
-// 128 + n. Does not restart after a forwarded signal, after usage, input and memory errors (they would occur again), or
-// after a restart that made no checkpoint. If a signal arrives during the pause before a restart, returns 75.
+// 128 + n. Does not restart after a forwarded signal, or after usage, input and memory errors, because these errors
+// would occur again. After a restart, restarts again only if the ranks have made a new checkpoint. If a signal
+// arrives during the pause before a restart, returns 75.
 int launch(const ResolvedSettings& resolved, const Environment& environment, const std::vector<std::string>& arguments);
 
 }  // namespace tessera

@@ -16,20 +16,20 @@ const char* name_of(NetCollective collective);
 struct NetMessage {
   int64_t num_elems = 0;  // P
   int64_t count = 0;      // the column "count": P, or S for all_gather and reduce_scatter
-  int64_t bytes = 0;      // the column "size": of P elements
+  int64_t bytes = 0;      // the column "size": the bytes of P elements
 };
 
 // Rounds `bytes` down to complete elements. For all_gather and reduce_scatter, rounds down to R shards of equal size. A
-// shard of at least 16 bytes is also rounded down to a multiple of 16 bytes. There is always at least one element, or
-// one element per shard.
+// shard of at least 16 bytes is also rounded down to a multiple of 16 bytes. The result has at least one element;
+// for all_gather and reduce_scatter, each shard has at least one.
 NetMessage message_of(NetCollective collective, int64_t bytes, size_t element_bytes, int num_ranks);
 
-// busbw = algbw × this factor: 2 (R − 1) / R for all_reduce, (R − 1) / R for all_gather and reduce_scatter, 1 for
-// broadcast. busbw is the bandwidth of the slowest link in an optimal implementation. Therefore, tests with different
-// numbers of ranks can be compared.
+// Bus bandwidth (busbw) = algorithm bandwidth (algbw) × this factor: 2 (R − 1) / R for all_reduce, (R − 1) / R for
+// all_gather and reduce_scatter, 1 for broadcast. If the implementation is optimal, busbw is the bandwidth of the
+// slowest link, for any R. Tests with different numbers of ranks can therefore be compared by their busbw.
 double bus_factor(NetCollective collective, int num_ranks);
 
-// Bytes per second of one call in GB/s (10^9). 0 if the time is not positive.
+// `bytes` / `seconds` of one call, in GB/s (10^9 bytes per second). 0 if `seconds` is not positive.
 double algorithm_bandwidth(int64_t bytes, double seconds);
 
 // All of min, min·factor, min·factor², … that are at most max. `factor` is at least 2.

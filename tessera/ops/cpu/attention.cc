@@ -1,5 +1,6 @@
 // Letters: i is the row of a query in its block, j the row of a key in its block. q0 and k0 are the positions in the
-// sequence at which these blocks begin. S are scores, P probabilities before dropout.
+// sequence at which these blocks begin. S are scores, P probabilities before dropout. D, H, C (= H·D) and W are the
+// letters of ops/kernels.h.
 #include "tessera/ops/cpu/attention.h"
 
 #include <cmath>
@@ -14,24 +15,24 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kLanes = 16;                 // a multiple of the elements of a vector, for f32 and for f64
+constexpr int64_t kLanes = 16;                 // a multiple of the elements in a vector register, for f32 and f64
 constexpr int64_t kQueries = 64;               // rows of a block of scores
 constexpr int64_t kKeys = 512;                 // columns of a block of scores, at most
 constexpr int64_t kGroup = 512;                // queries that share a packed block of keys
 constexpr int64_t kStride = kPackedRowStride;  // elements from one row of scores to the next
-constexpr int64_t kPackedElems = kKeys * 256;  // of a packed block of keys or values, at most
+constexpr int64_t kPackedElems = kKeys * 256;  // elements of a packed block of keys or values, at most
 static_assert(kKeys <= kMaxPackedDepth && kKeys % kQueries == 0 && kGroup % kQueries == 0 && kKeys + kLanes <= kStride);
 
 // The number of keys of a block: at most kKeys, fewer for wide heads. It is a multiple of kQueries, so each block of
-// keys begins where a block of queries begins. Therefore, without a window, all queries of a block see at least one key
-// of every block of keys that this block of queries is multiplied with.
+// keys begins where a block of queries begins. A block of queries is multiplied only with blocks of keys that do not
+// begin later. Without a window, each of these queries therefore sees at least one key of each of these blocks.
 int64_t keys_of_block(int64_t head_dim) {
   return std::min(kKeys,
                   kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
 }
 
-// Scratch of a thread: two blocks of scores, a row of dropout factors, keys and values packed in up to three ways, and
-// the scratch of the products.
+// Scratch of a thread: a block of probabilities, a block of gradients of scores, a row of dropout factors, up to three
+// packed blocks of keys or values, and the scratch of the products.
 template <typename T>
 struct Scratch {
   T *p, *ds, *factors, *packed[3], *product;
@@ -51,7 +52,7 @@ struct Head {
   int64_t stride;  // of q, k and v: W
   int64_t head_dim;
   int64_t index;           // of the head
-  int64_t window;          // keys that a query sees; 0: no limit
+  int64_t window;          // a query sees at most this many keys; 0: no limit
   T scale, slope;          // 1/√D, ALiBi
   const Dropout* dropout;  // null for none
   const int64_t* row_ids;
@@ -84,8 +85,8 @@ struct Head {
   void products(int64_t q0, int64_t num_queries, int64_t num_keys, const Packed<T>& keys, T* s, T* scratch) const {
     multiply_packed(num_queries, num_keys, head_dim, q + q0 * stride, stride, keys, Result::set, s, kStride, scratch);
   }
-  // Replaces q·kᵀ for the keys from k0 on by q·kᵀ/√D + slope·position, and returns the maximum. `count` is a multiple
-  // of kLanes. The columns of hidden keys already hold −∞.
+  // Replaces q·kᵀ by q·kᵀ/√D + slope·position in a row of scores for `count` keys from k0 on, and returns the maximum
+  // of these scores. `count` is a multiple of kLanes. The columns of hidden keys already hold −∞.
   T scale_and_bias(int64_t k0, int64_t count, T* s) const {
     const T scale_here = scale, slope_here = slope;
     const auto first = static_cast<int32_t>(k0);
@@ -104,7 +105,8 @@ struct Head {
   }
 };
 
-// The keys of a block that a query sees: columns [begin, end). Without a window, the query sees at least one key.
+// The keys of a block that a query sees: columns [begin, end). With a window, the query may see none of them: then
+// begin >= end.
 struct Visible {
   int64_t begin, end;
   Visible(int64_t query, int64_t window, int64_t k0, int64_t num_keys)
@@ -146,7 +148,7 @@ struct Softmax {
 
 // s holds q·kᵀ of a block. Computes the scores S, and replaces s by dropout(exp(S − maximum)), where `maximum` is each
 // query's running maximum. o holds the sums over earlier keys. The call rescales these sums to the new maximum.
-// is_first: this is the first block with keys that these queries see.
+// is_first: this is the first block with a key that the first of these queries sees.
 template <typename T>
 void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, bool is_first,
                    T* s, Softmax<T>* softmax, T* o, int64_t o_stride) {
@@ -270,8 +272,8 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
     const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
     score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
     if (wanted != Gradients::of_queries) {
-      // This block of queries may be the first that sees some keys. The products overwrite the gradients of these keys
-      // if the query head is the first of its group. In all other cases, the products are added.
+      // No earlier block of queries sees the keys from q0 on. If the query head is the first of its group, the products
+      // overwrite the gradients of these keys. In all other cases, the products are added.
       const int64_t old_keys = at.first_of_group ? std::min(num_keys, q0 - k0) : num_keys;
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t from, int64_t to, Result how) {
@@ -294,9 +296,9 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
   }
 }
 
-// Whether attention_backward() should divide the work of each head. With divided work, it computes scores twice: 7
-// products instead of 5. Returns true if one undivided head of keys and values in the longest sequence takes longer
-// than a thread's share of all divided work.
+// Whether attention_backward() should divide the work of each head. With divided work, it computes S and dP twice: 7
+// products instead of 5 for each block. Returns true if one undivided head of keys and values in the longest sequence
+// takes longer than a thread's share of all divided work.
 bool is_longest_too_long(View starts, int64_t kv_heads, int64_t window, int num_threads) {
   double longest = 0, sum = 0;
   const auto* const at = starts.as<int32_t>();
@@ -384,7 +386,8 @@ void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, Vie
     tasks.plan(starts, qkv.shape[0], shape.kv_heads(), block_keys);
     team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
       const auto task = tasks[index];
-      // Blocks of early keys come first, because more queries see these keys.
+      // The tasks of a sequence's last block come first. The next line reverses this order: more queries see early
+      // keys, so the blocks of early keys take longest and should start first.
       const int64_t k0 = ((task.length - 1) / block_keys - task.block) * block_keys;
       with_group(task, [&](const Head<T>& head, const HeadGradients<T>& at) {
         backward_block(head, at, task.length, k0, 0, task.length, Gradients::of_keys_and_values,

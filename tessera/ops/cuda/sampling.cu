@@ -1,6 +1,6 @@
-// Draws tokens from rows of logits. One block handles a row and reads its logits several times. Later reads find them
-// in the L2 cache. A mass is a sum of weights, and weights are integers (ops/sampling_numbers.h). The order of
-// additions therefore does not matter, and atomic additions may be used.
+// Draws tokens from rows of logits. One thread block handles one row and reads the logits of this row several times.
+// All reads after the first find the logits in the L2 cache. ops/sampling_numbers.h defines the distance, the weight
+// and the mass. A mass is a sum of integers, so atomic additions in any order give the same result.
 #include <limits>
 
 #include "tessera/ops/cuda/norm.h"
@@ -20,8 +20,7 @@ __device__ inline Mass weight_of(uint32_t distance) {
   return sampling_weight(exp(-(distance * kDistanceUnit)));
 }
 
-// What a block computes about its row. All threads of the block must call mass(), find_limit() and find_token()
-// together.
+// The row of a thread block. All threads of the block must call mass(), find_limit() and find_token() together.
 template <typename T>
 struct Row {
   const T* logits;
@@ -60,7 +59,7 @@ struct Row {
   // 1.
   template <bool by_weight>
   __device__ uint32_t find_limit(Mass wanted, uint32_t limit) const {
-    uint32_t found = 0;  // the digits of d that are known so far
+    uint32_t found = 0;  // the digits of the result that are known so far
     for (int d = 0; d < kSamplingDigits; ++d) {
       const SamplingDigit digit = sampling_digit(d);
       const int num_buckets = 1 << digit.bits;

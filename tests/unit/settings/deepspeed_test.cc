@@ -101,7 +101,7 @@ TEST_F(DeepSpeed, auto_takes_the_trainers_values) {
   EXPECT_EQ(s.warmup_type, Warmup::log);  // the key warmup_type is missing, so DeepSpeed's default applies
   EXPECT_EQ(origin(r, "warmup_type"), "default of DeepSpeed");
   EXPECT_EQ(s.reduce_bucket_size, Settings{}.reduce_bucket_size);
-  EXPECT_EQ(s.loss_scale_rules, LossScaleRules::grad_scaler);  // bf16: the section fp16 has no effect
+  EXPECT_EQ(s.loss_scale_rules, LossScaleRules::grad_scaler);  // in bf16, the section fp16 has no effect
   EXPECT_EQ(s.loss_scale_hysteresis, 0);
   EXPECT_EQ(error(kAllAuto), "");
 }
@@ -165,11 +165,12 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
     EXPECT_EQ(origin(r, name), "default of DeepSpeed") << name;
     EXPECT_FALSE(r.is_given(name)) << name;
   }
-  // With "auto", the setting lr stays in effect, also as the peak of the warm-up. DeepSpeed's default does not apply.
+  // With "auto", lr keeps Tessera's default and not DeepSpeed's default of 1e-3. The scheduler's missing key
+  // warmup_max_lr does not change lr either.
   EXPECT_EQ(resolved(R"({"optimizer": {"params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR"}})").settings.lr,
             Settings{}.lr);
   // If a section is missing, its defaults do not apply. gradient_clipping is not in a section, so its default applies.
-  // A value from another source overrides DeepSpeed's defaults.
+  // A value from another source overrides DeepSpeed's defaults: warmup_ratio overrides the default of warmup_num_steps.
   EXPECT_EQ(resolved("{}").settings.weight_decay, Settings{}.weight_decay);
   EXPECT_EQ(resolved("{}").settings.max_grad_norm, 0);
   EXPECT_EQ(resolved("{}", "max_grad_norm = 2").settings.max_grad_norm, 2);
@@ -190,6 +191,7 @@ TEST_F(DeepSpeed, offloaded_memory_is_pinned_unless_the_file_says_no) {
   EXPECT_FALSE(pins(R"({"device": "cpu", "pin_memory": false})"));
 }
 
+// A flag overrides the DeepSpeed file, and the DeepSpeed file overrides the TOML file.
 TEST_F(DeepSpeed, precedence) {
   const char* json = R"({"optimizer": {"params": {"lr": 0.5}}, "gradient_clipping": 0.5, "zero_optimization":
                          {"stage": 2}})";
@@ -370,6 +372,8 @@ TEST_F(DeepSpeed, fp16_section) {
   EXPECT_EQ(error(json, "", 1, {{"precision", "bf16"}}), "");
 }
 
+// The printed configuration contains the values of the DeepSpeed file. A run with this configuration does not need the
+// DeepSpeed file, so the line with its name is a comment.
 TEST_F(DeepSpeed, is_printed_as_a_comment_with_its_values) {
   const ResolvedSettings r = resolved(R"({"gradient_clipping": 0.25})");
   const std::string text = resolved_config_text(r);

@@ -10,6 +10,7 @@
 namespace tessera {
 namespace {
 
+// The numbers are seconds. A text with only one number, such as "90", is in minutes.
 TEST(SlurmTime, formats) {
   EXPECT_EQ(parse_slurm_time("90", ""), 5400);
   EXPECT_EQ(parse_slurm_time("90:30", ""), 5430);
@@ -29,8 +30,8 @@ TEST(SlurmTime, a_printed_limit_reads_back) {
   }
 }
 
-// Each text of random letters is either refused or read as a positive time limit. slurm_time_text() prints this limit
-// as a text that reads back as the same limit.
+// parse_slurm_time() either refuses a text of random characters or returns a positive time limit. slurm_time_text()
+// prints this limit as a text that reads back as the same limit. No accepted text contains '.', a space or 'x'.
 TEST(SlurmTime, random_texts) {
   std::mt19937_64 source(2);
   constexpr std::string_view kLetters = "0012359::--. x";

@@ -60,8 +60,8 @@ TEST(Expression, errors_name_place_and_reason) {
   }
 }
 
-// A random expression as a tree. text_of() returns its text. tree_value() computes its value independently, in 128
-// bits.
+// A random expression as a tree. text_of() returns the text of the expression. tree_value() computes the value in 128
+// bits, without evaluate(). It returns nullopt if a divisor is zero or a quotient is not a whole number.
 struct Tree {
   char sign = 'n';  // 'n': number; 'v': nproc; 'm': unary minus; or +, -, *, /
   int64_t number = 0;
@@ -82,11 +82,12 @@ std::unique_ptr<Tree> random_tree(std::mt19937& source, int depth) {
   return tree;
 }
 
+// The precedence of the tree's operator: 0 for + and −, 1 for * and /, 2 for everything else.
 int rank_of(const Tree& tree) {
   return tree.sign == '+' || tree.sign == '-' ? 0 : tree.sign == '*' || tree.sign == '/' ? 1 : 2;
 }
 
-// Returns the text of a tree, with parentheses only where the precedence needs them.
+// Returns the text of a tree, with spaces at random, and with parentheses only where the precedence needs them.
 std::string text_of(const Tree& tree, std::mt19937& source) {
   const std::string blank = source() % 2 ? " " : "";
   const auto inner = [&](const Tree& part, int least) {
