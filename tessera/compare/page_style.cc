@@ -2,7 +2,8 @@
 
 namespace tessera {
 
-// Eight hues. Neighbours in this order also differ for colour-blind readers, on the light and the dark surface.
+// c0 to c7 are the colours of data in charts. Colour-blind readers can distinguish each colour from the next one, on
+// the light and on the dark background.
 const char* const kPageStyle = R"css(
 :root{color-scheme:light dark;--page:#f4f4f1;--surface:#fcfcfb;--ink:#0b0b0b;--ink2:#52514e;--ink3:#76756f;--rule:#e3e2dd;
 --axis:#b9b8b1;--accent:#2a78d6;--soft:#e8f0fa;--warn:#8a5a00;--warnbg:#fdf3dc;

@@ -10,7 +10,7 @@ namespace {
 // Divides low frequencies by the factor and keeps high frequencies. For a frequency in between, interpolates between
 // the divided and the unchanged frequency.
 float llama3_scaled(const Rope& rope, float frequency) {
-  // The turns that the channel pair makes over the context of pretraining.
+  // How many turns of 2π the channel pair with this frequency makes over the context length of pretraining.
   const double turns = rope.original_positions * double{frequency} / (2 * std::numbers::pi);
   if (turns < rope.low_freq_factor) return static_cast<float>(double{frequency} / rope.factor);
   if (turns > rope.high_freq_factor) return frequency;
@@ -18,7 +18,8 @@ float llama3_scaled(const Rope& rope, float frequency) {
   return static_cast<float>((1 - part) * double{frequency} / rope.factor + part * double{frequency});
 }
 
-// The fractional index of the channel pair that makes `turns` turns over the context of pretraining.
+// Returns the index of the channel pair that makes `turns` turns of 2π over the context length of pretraining, before
+// its frequency is scaled. The index may be a fraction.
 double pair_of_turns(const Rope& rope, double head_dim, double turns) {
   return head_dim * std::log(rope.original_positions / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
 }

@@ -24,15 +24,15 @@ struct Batch {
   View positions;    // [N] i32: position of each token in its sequence
   View target_rows;  // [M] i32, ascending: the rows with loss
   View targets;      // [M] i32: the token that each of these rows must predict
-  View row_ids;      // [N] i64: a number for each token; it does not depend on how the step is cut into batches
+  View row_ids;      // [N] i64: a number for each token, the same for every division of a step into micro-batches
   int64_t num_tokens = 0, num_sequences = 0, num_targets = 0;
 };
 
 // Keys and values of the sequences in generation.
 struct KvCache {
-  std::vector<View> keys, values;  // per block: [rows, channels of the keys]
+  std::vector<View> keys, values;  // one view per block: [rows, K·D] (see AttentionShape)
   View starts;                     // [B] i32: first row of each sequence
-  View lengths;                    // [B] i32: rows in use; only while decoding
+  View lengths;                    // [B] i32: rows in use of each sequence; set only while decoding
   bool decoding = false;           // false: reads prompts; true: one new token per sequence
 };
 
@@ -43,7 +43,7 @@ struct Frame {
   const Batch& batch;
   DType dtype;                           // of activations
   bool training = false;                 // enables dropout
-  uint64_t dropout_seed = 0;             // of the run; masks still differ between updates, because row ids differ
+  uint64_t dropout_seed = 0;             // the same for all updates; their masks differ because row_ids differ
   bool fresh_gradients = false;          // true: the gradients hold no sums yet (see Block::backward)
   KvCache* cache = nullptr;              // set during generation
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
@@ -58,7 +58,7 @@ struct Frame {
   }
 };
 
-// The views that forward keeps on the stack for backward. Each unit names its own with structured bindings.
+// The views that forward keeps on the stack for backward. Their meanings depend on the unit.
 using SavedViews = std::array<View, 8>;
 
 class Unit {

@@ -30,7 +30,7 @@ const Setting& setting_named(const char* name) {
 
 // fp16 = true selects the precision fp16. fp16 = false changes the precision fp16 to fp32, but only if a source of
 // lower precedence selected fp16. The same holds for bf16. If a file has fp16 = false and also selects fp16 through
-// FSDP's mixed precision, fp16 = false changes nothing, because the Trainer's flag is only about autocast.
+// FSDP's mixed precision, fp16 = false changes nothing, because in the Trainer this flag switches only autocast.
 void apply_precision(ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   const auto kind_of = [&](const char* name) { return resolved.origins.at(name).kind; };
@@ -52,7 +52,7 @@ void apply_precision(ResolvedSettings& resolved) {
   set_implied(resolved, is_fp16 ? "fp16" : "bf16", precision, is_fp16 ? "fp16" : "bf16");
 }
 
-// The trackers of report_to, separated by spaces or commas.
+// Sets `tracker` to the trackers in report_to. Spaces or commas separate them there.
 void apply_trackers(ResolvedSettings& resolved) {
   const std::string& text = resolved.settings.report_to;
   const std::string where = resolved.where("report_to");
@@ -68,7 +68,7 @@ void apply_trackers(ResolvedSettings& resolved) {
   set_implied(resolved, "report_to", tracker, checked_value(tracker, joined(trackers, ","), where));
 }
 
-// A value of an FSDP file. Empty for null.
+// Converts a value of an FSDP file. Returns nothing for null. Joins an array of texts with commas.
 std::optional<SettingValue> value_of(const json& value, const std::string& where) {
   if (value.is_null()) return std::nullopt;
   if (value.is_boolean()) return value.get<bool>();

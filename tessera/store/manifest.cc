@@ -17,7 +17,8 @@ namespace tessera {
 namespace {
 
 constexpr int kSchemaVersion = 2;
-// The text starts with these bytes and 16 digits. The digits are the checksum of the text with zeros in their place.
+// The text of a manifest starts with kChecksumKey and 16 hexadecimal digits. The digits are the checksum of the text.
+// While the checksum is computed, kNoChecksum replaces the digits.
 constexpr std::string_view kChecksumKey = "{\n\"xxh3_64\": \"";
 constexpr std::string_view kNoChecksum = "0000000000000000";
 
@@ -80,7 +81,7 @@ ManifestArray array_of(const nlohmann::json& json, const std::string& where) {
   return array;
 }
 
-// Describes the error in the pieces of an array. Empty if the pieces cover the array.
+// Returns a description of the first error in the pieces of an array, or "" if the pieces cover the array.
 std::string fault_of(const ManifestArray& array, int world_size) {
   int64_t reached = 0;
   for (const ArrayPiece& piece : array.pieces) {
@@ -132,7 +133,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
     return manifest;
   } catch (const nlohmann::json::exception&) {
     throw DamageError(where, "lacks a required key", kDamaged);
-  } catch (const std::logic_error&) {  // stoull
+  } catch (const std::logic_error&) {  // thrown by stoull()
     throw DamageError(where, "has a checksum that is not a hexadecimal number", kDamaged);
   }
 }

@@ -1,5 +1,5 @@
-"""The verb `slurm`: the files that it writes, and their effect. PATH contains stand-ins for srun, sbatch, scontrol and
-module."""
+"""Tests the verb `slurm`: the files that it writes, and what these files do when they run. Small scripts replace srun,
+sbatch, scontrol and module."""
 import os
 import shutil
 import stat
@@ -17,7 +17,7 @@ while [[ $1 == --* ]]; do shift; done
 if [ -n "${RUN_IT:-}" ]; then exec "$@"; fi
 exit "$CODE"
 """
-# Prints a new job number for each call. Refuses the job file that the variable REFUSED names.
+# Prints a new job number for each call: 101, 102, … Refuses the job file that the variable REFUSED names.
 SBATCH = """#!/bin/bash
 echo "sbatch $*" >> calls
 [ "${!#}" != "${REFUSED:-}" ] || exit 1
@@ -35,7 +35,7 @@ class SlurmTest(TinyJobTest):
             os.chmod(self.write(f"bin/{name}", text), stat.S_IRWXU)
 
     def job(self, *words, run=tuple(RUN), **options):
-        """The lines of a job file, without comments at their ends."""
+        """Returns the lines of a job file, without the comments at the ends of lines."""
         out = self.succeeds("slurm", "--job-file", "-", *words, *run, **options)
         return [line.split("  #")[0].rstrip() for line in out.splitlines()]
 
@@ -139,7 +139,7 @@ class Jobs(SlurmTest):
         self.assertEqual(self.submit(CODE="75")[::2], (75, []))
 
     def test_a_job_trains_in_its_folder(self):
-        """The program gets exactly the words of the command, also those with blanks and quotes."""
+        """The program gets exactly the words of the command, even words with blanks and quotes."""
         name = "it's $HOME; a \"name\""
         os.rename(self.path("train.jsonl"), self.path(name))
         run = [word if word != "train.jsonl" else name for word in JOB]

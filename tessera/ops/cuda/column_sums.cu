@@ -12,10 +12,10 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kWarps = 32;    // per block
+constexpr int kWarps = 32;    // per thread block
 constexpr int kTogether = 8;  // outstanding loads of a thread
-// A thread block usually sums kColumns columns. If it loads several elements together, it sums kWideColumns columns in
-// two cases:
+// A thread block usually sums kColumns columns. If each of its threads loads several elements with one instruction, the
+// thread block sums kWideColumns columns in two cases:
 // - The rows are divided into parts. The parts then give enough thread blocks.
 // - The launch's arrays have more than kMostColumns columns together. With kColumns columns per thread block, there
 //   would be more thread blocks than multiprocessors, and each multiprocessor runs only one of these blocks at a time.
@@ -44,7 +44,7 @@ template <typename T, int N, int kWidth, typename G>
 __global__ void __launch_bounds__(kWarps* kWarp)
     column_sums_kernel(AllColumns<T, G> all, int64_t num_rows, int64_t part_rows, Acc<T>* __restrict__ parts) {
   using A = Acc<T>;
-  constexpr int kLanes = kWidth / N, kRows = kWarps * kWarp / kLanes;  // lanes per row, rows per block at a time
+  constexpr int kLanes = kWidth / N, kRows = kWarps * kWarp / kLanes;  // lanes per row, rows per thread block at a time
   __shared__ A shared[kWarps][kWidth + 1];
   const int block = static_cast<int>(blockIdx.x);
   // A condition selects the array. With an index, the compiler would put `all` into local memory.
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   }
 }
 
-// Calls body(G{}), where G is the type of sums that `dtype` names. The elements have type T.
+// Calls body(G{}) for sums of type G, which `dtype` names. T is the type of the summed elements.
 template <typename T, typename Body>
 void with_sum_type(DType dtype, Body&& body) {
   if constexpr (std::is_same_v<T, float>) {
@@ -121,10 +121,10 @@ void add_column_sums(const Context& context, std::span<const ColumnSums> arrays)
     const int64_t columns = x.shape[1], most = std::min(Context::scratch_elems<A>() / columns, kMostParts);
     const int64_t parts = num_rows <= kUndivided ? 1 : std::max<int64_t>(1, std::min(num_rows / kPartRows, most));
     TESSERA_ASSERT(parts == 1 || x.data != context.scratch);
-    with_pack<T>(columns | last.shape[1], {x, last}, [&](auto n) {  // a power of two that divides a | b divides both
+    with_pack<T>(columns | last.shape[1], {x, last}, [&](auto n) {  // a power of two that divides a | b divides a and b
       with_sum_type<T>(last_sums.dtype, [&](auto zero_sum) {
         using G = decltype(zero_sum);
-        constexpr int kWide = n > 1 ? kWideColumns : kColumns;  // a row takes kWide / n lanes, at most a warp
+        constexpr int kWide = n > 1 ? kWideColumns : kColumns;  // kWide / n lanes read a row: at most one warp
         int64_t all_columns = 0;
         for (const ColumnSums& one : arrays) all_columns += one.x.shape[1];
         const bool wide = parts > 1 || all_columns > kMostColumns;

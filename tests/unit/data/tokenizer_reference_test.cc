@@ -56,8 +56,8 @@ void check_stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, b
   ASSERT_EQ(text, complete);
 }
 
-// Checks streams of the ids in the reference file, and of random ids. Many of the random ids stand for a single byte,
-// which is mostly a part of a character.
+// Checks streams of the ids in the reference file, and of random ids. Many of the random ids stand for a single byte.
+// Most of these bytes are only a part of a character.
 void check_streams(const Tokenizer& tokenizer, const Json& cases, uint64_t seed) {
   RandomStream random(seed, 9);
   for (const char* kind : {"encode", "decode"}) {
@@ -84,7 +84,7 @@ void check_streams(const Tokenizer& tokenizer, const Json& cases, uint64_t seed)
 }
 
 // Checks that the bytes of all tokens together are the decoded text. Some decoders drop a space at the start of the
-// text. The bytes may therefore start with one more space.
+// text. The bytes may therefore start with a space that the text does not have.
 void check_bytes(const Tokenizer& tokenizer, const Json& expected) {
   std::string bytes;
   for (const auto id : expected["ids"].get<std::vector<int32_t>>()) bytes += tokenizer.bytes_of(id);

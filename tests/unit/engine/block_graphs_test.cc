@@ -22,9 +22,9 @@ TEST(PaddedTokens, AreFewSizesWithLittlePadding) {
   }
 }
 
-// The backward pass of attention needs scratch for one group of query heads. Each head needs a delta (4 bytes) per
-// token and a count of finished tasks (4 bytes) per 64 tokens. The tokens include the padding of a training batch
-// (padded_tokens()).
+// The backward pass of attention needs scratch for a group: the query heads that share a head of keys and values. Each
+// query head needs 4 bytes per token (its delta, see attention_backward.cuh), 4 bytes per 64 tokens (a count), and 4
+// more bytes. The tokens include the padding of a training batch (padded_tokens()).
 TEST(PaddedTokens, LargestBatchFitsTheScratchOfAttention) {
   constexpr int64_t kScratchOfGpu = int64_t{32} << 20;  // kScratchBytes of ops/cuda/context.h
   for (int64_t group = 1; group <= 128; ++group) {
@@ -34,7 +34,8 @@ TEST(PaddedTokens, LargestBatchFitsTheScratchOfAttention) {
   EXPECT_EQ(max_batch_tokens(1), kMaxBatchTokens);
 }
 
-// Counts captures, and the launches of the captured graphs. capture() runs the work once. All other calls do nothing.
+// Counts the calls of capture(), and the launches of the captured graphs. capture() runs the work once. The other
+// methods of this stream do nothing.
 class RecordingStream final : public Stream {
  public:
   Event record() override { return {}; }

@@ -1,4 +1,4 @@
-// Tests TrainState: all that a checkpoint stores of a run's state, except the arrays.
+// Tests TrainState, the part of a run's state that a checkpoint stores in trainer_state.json.
 #include "tessera/train/train_state.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,8 @@ TEST(TrainState, ComesBackAsItWas) {
   EXPECT_EQ(back.to_json(kFingerprint), state.to_json(kFingerprint));
 }
 
-// Older checkpoints contain neither fused_micro_batches nor loaded_types.
+// Values that were not set are missing in the file. Files of older versions also lack fused_micro_batches and
+// loaded_types.
 TEST(TrainState, WhatWasNotSetIsNotKnown) {
   const TrainState back = there_and_back({});
   EXPECT_EQ(back.fused_micro_batches, std::nullopt);
