@@ -1,5 +1,5 @@
-"""Draws the results of bench/loss_curves.py: the losses of both sides in one panel per precision, and below them one
-panel with their differences.
+"""Draws the results of bench/loss_curves.py. One panel per precision shows the losses of Tessera and of transformers.
+One panel below them shows the differences between these two losses for all precisions.
 
 The colours are medium tones on a transparent background, for light and dark pages.
 """
@@ -8,14 +8,14 @@ import math
 GREY = "#7d8590"
 OURS, THEIRS = "#2f81d7", "#e0912f"
 OF_PRECISION = {"fp32": "#2f81d7", "tf32": "#2da06a", "bf16": "#e0912f", "fp16": "#c9569f"}
-LEAST_DIFFERENCE = 1e-8  # fp32 losses near 1 have a rounding error that is several times as large
+LEAST_DIFFERENCE = 1e-8  # smaller differences mean nothing: an fp32 loss near 1 has a rounding error of up to 6e-8
 WIDTH, LEFT, RIGHT, GAP = 860, 56, 16, 14
 PANEL_TOP, PANEL_HEIGHT, LOW_TOP, LOW_HEIGHT = 52, 150, 274, 150
 HEIGHT = LOW_TOP + LOW_HEIGHT + 26
 
 
 class Panel:
-    """A rectangle for steps 1 to `steps` and values from `low` to `high`, with a logarithmic scale if `decades`."""
+    """A rectangle for steps 1 to `steps` and values from `low` to `high`, on a logarithmic scale if `decades`."""
 
     def __init__(self, x, y, width, height, steps, low, high, decades=False):
         self.x, self.y, self.width, self.height, self.steps = x, y, width, height, steps
@@ -30,7 +30,7 @@ class Panel:
         return self.y + self.height * (1 - min(max(part, 0), 1))
 
     def frame(self, ticks, labels):
-        """Draws grid lines at the ticks, their labels on the left, and steps below."""
+        """Draws grid lines at the ticks, the labels of the ticks on the left, and numbers of steps below."""
         parts = [f'<rect x="{self.x}" y="{self.y}" width="{self.width:.0f}" height="{self.height}" class="frame"/>']
         for tick, label in zip(ticks, labels):
             y = self.place_y(tick)
@@ -77,7 +77,7 @@ def loss_panels(runs, steps):
 
 
 def difference_panel(runs, steps):
-    """Draws values below LEAST_DIFFERENCE, including 0, on the lower edge."""
+    """Draws the difference of each step. Differences below LEAST_DIFFERENCE, including 0, are on the lower edge."""
     largest = max(max(sides["difference"]) for sides in runs.values())
     ticks = [LEAST_DIFFERENCE]
     while ticks[-1] < largest or len(ticks) == 1:
@@ -91,7 +91,11 @@ def difference_panel(runs, steps):
 
 
 def draw(runs, facts):
-    """Returns the SVG of {precision: {"tessera": {"loss": [...]}, "transformers": ..., "difference": [...]}}."""
+    """Returns the SVG text.
+
+    `runs` is {precision: {"tessera": {"loss": [...]}, "transformers": ..., "difference": [...]}}, with one value per
+    step. `facts` has the number of steps, and the model, the device and the versions for the title.
+    """
     steps = facts["steps"]
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
              f'font-size="12" fill="{GREY}">',

@@ -5,9 +5,9 @@
     python3 tools/make_quickstart_data.py --pretrain corpus.jsonl     writes the pretraining text of the tiny model
 
 Names consist of invented words and common words. An invented word is composed of syllables and belongs to exactly one
-of three worlds (pretrain, train, eval). A checksum of the word decides which world. The questions of eval.json
-therefore use only names that the model has never seen. The sentences are in quickstart_templates.txt. The output
-depends only on the arguments. It is the same on every platform and with every version of Python.
+of three worlds (pretrain, train, eval). A checksum of the word decides which world. The invented words of eval.json
+therefore never occur in the training data. The sentences and the syllables are in quickstart_templates.txt. The output
+depends only on the arguments and the templates. It is the same on every platform and with every version of Python.
 """
 
 import argparse
@@ -57,7 +57,7 @@ SUMMARIES = ["In short,", "To sum up,", "As we have read,", "Remember that", "In
 
 
 class Dice:
-    """Random choices. They use only random(), because only its sequence is the same in every version of Python."""
+    """Random choices. They use only random(), because only its numbers are the same in every version of Python."""
 
     def __init__(self, seed):
         self._next = random.Random(seed).random
@@ -104,7 +104,7 @@ class Kind:
 
 
 def read_templates(path):
-    """Returns (kinds of things, each with its kinds of facts and their sentences; lists of words by name)."""
+    """Returns (kinds of things, {name: choices of words}). A kind of thing has kinds of facts and their sentences."""
     kinds, lists = [], {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         word, _, rest = line.strip().partition(" ")
@@ -216,10 +216,10 @@ class Writer:
         self.names = Names(lists, world, self.dice)
 
     def _fresh(self, taken, draw, is_name):
-        """Draws a value that shares no word with earlier values. If is_name, draws a name: none of its words begins
-        with the same three letters as a word of an earlier name.
+        """Draws values until one shares no word with the values in `taken`. Small words and units may be the same.
 
-        Each question therefore has only one answer.
+        If is_name, draws names until no word of the name begins with the same three letters as a word of an earlier
+        name. Each question therefore has only one answer.
         """
         while True:
             value = draw()
@@ -231,7 +231,7 @@ class Writer:
 
     def things(self, short=False):
         """Returns things of one kind with facts of the same few kinds. In a question about one thing, the facts of the
-        other things are possible wrong answers."""
+        other things are possible wrong answers. If `short`, the facts are of one or two kinds."""
         dice, taken = self.dice, {}
         kind = dice.pick(self.kinds)
         count = dice.pick([2, 2, 2, 3, 3, 4])
@@ -254,8 +254,8 @@ class Writer:
         return things
 
     def _portrait(self, thing):
-        """Returns sentences about one thing. The first sentence names it; later ones use a pronoun, a noun or the
-        name."""
+        """Returns sentences about one thing. The first sentence names the thing. Later sentences use a pronoun, a
+        noun or the name."""
         dice, sentences, how = self.dice, [], "name"
         if dice.chance(0.25):
             sentences.append((capital(thing.fill(dice.pick(thing.kind.open))), []))
@@ -273,7 +273,7 @@ class Writer:
         return sentences
 
     def passage(self, things):
-        """Returns [(sentence, its facts)]: one thing after the other, or all things mixed."""
+        """Returns [(sentence, its facts)]. The sentences describe one thing after the other, or all things mixed."""
         dice = self.dice
         if dice.chance(0.65):
             return [sentence for thing in dice.shuffled(things) for sentence in self._portrait(thing)]
@@ -295,13 +295,14 @@ class Writer:
         return fact.thing.fill(self.dice.pick(fact.kind.sum), fact.value)
 
     def question(self, fact):
-        """Returns (question, answer). Most questions ask for the value, some ask backwards for the thing itself."""
+        """Returns (question, answer). Most questions ask for the value of the fact. Other questions give the value and
+        ask for the thing."""
         if self.dice.chance(self.backwards):
             return fact.thing.fill(self.dice.pick(fact.kind.back), fact.value), fact.thing.name
         return fact.thing.fill(self.dice.pick(fact.kind.ask)), fact.value
 
     def row(self):
-        """Returns a text for pretraining: an article with a summary, or with people who ask and answer questions."""
+        """Returns a text for pretraining: a passage with a summary, or with questions and answers of people."""
         dice = self.dice
         things = self.things(short=dice.chance(0.7))
         sentences = self.passage(things)
@@ -315,7 +316,8 @@ class Writer:
         return self._talk(sentences, facts[: dice.between(2, 3)])
 
     def _talk(self, sentences, facts):
-        """Returns sentences with questions before, between and after them. Each answer comes after its fact."""
+        """Returns sentences with questions before, between and after them. Each answer comes after the
+        sentence with its fact."""
         dice, parts, done = self.dice, [], 0
         for fact in facts:
             start = done if dice.chance(0.6) else dice.between(done, len(sentences))
@@ -330,7 +332,7 @@ class Writer:
 
     def _listen(self, sentences, wanted):
         """Returns a question, and sentences up to the first one that answers it. A remark after each sentence says
-        whether it does."""
+        whether the sentence answers the question."""
         dice = self.dice
         question, answer = self.question(wanted)
         no, yes = dice.pick(NOT_YET), dice.pick(FOUND)
@@ -346,12 +348,12 @@ class Writer:
 
 
 def span_of(answer, context):
-    """Finds the answer as complete words: neither 43 within 1843 nor 500 within 12,500."""
+    """Finds the answer, but not inside a longer word or number: not 43 in 1843, and not 500 in 12,500."""
     return re.search(rf"(?<![\w,]){re.escape(answer)}(?!\w|,\d)", context)
 
 
 def squad(templates, world, seed, num_questions, per_passage):
-    """Returns a SQuAD v1.1 object with one article per kind."""
+    """Returns a SQuAD v1.1 object with one article per kind of thing, and at most per_passage questions per passage."""
     writer = Writer(templates, world, seed)
     articles = {kind.name: {"title": kind.title, "paragraphs": []} for kind in writer.kinds}
     count = 0

@@ -1,4 +1,4 @@
-// Help texts, made from the declarations of verbs and settings. They fit 80 columns and have no newline at the end.
+// Makes help texts from the declarations of verbs and settings. The texts fit 80 columns and do not end with a newline.
 #pragma once
 
 #include <string>
@@ -8,18 +8,19 @@
 
 namespace tessera {
 
-// "tessera 0.2.0 (GCC 12.2.0)"
+// Returns, for example, "tessera 0.2.0 (GCC 12.2.0)".
 std::string version_text();
-// The program: what it is, the verbs, one example.
+// Help for the program: its purpose, its verbs, one example, and the exit codes.
 std::string program_help(const std::vector<Verb>& verbs);
-// The verbs whose first word is `word`.
+// Help for the verbs whose first word is `word`, for example "tokenizer".
 std::string family_help(const std::string& word, const std::vector<Verb>& verbs);
-// A verb: the settings that new users need, and one example. `subject`: the verb after `config`, otherwise `verb`.
+// Help for a verb: the settings that users need first, and one example. `groups`: the settings that the verb takes.
+// For the verb `config`, `subject` is the verb after `config`, if the command names one. Otherwise, it is `verb`.
 std::string brief_help(const Verb& verb, const Verb& subject, Groups groups);
-// A verb: all its settings by group.
+// Help for a verb with all settings of `groups`, by group.
 std::string full_help(const Verb& verb, const Verb& subject, Groups groups);
 
-// "a", "a and b", "a, b and c". `last_word`: the word before the last element.
+// Joins words: "a", "a and b", "a, b and c". `last_word` comes before the last element, instead of "and".
 std::string enumerated(const std::vector<std::string>& words, const std::string& last_word = "and");
 
 }  // namespace tessera

@@ -193,7 +193,7 @@ int run_generate(const Invocation& invocation) {
   check();
   check_disk(config, settings, work_of, rank, local);
   const fs::path output = settings.output;
-  // If the folder cannot be created, the error comes before the work.
+  // Creates the folder of --output now, so that an error comes before the long work.
   if (output.has_parent_path() && worker.is_first()) create_folders(output.parent_path());
   worker.note_device(settings, console);
   Engine engine = within_memory(check_again, [&] { return Engine(worker.place(), config, engine_options(settings)); });

@@ -18,17 +18,18 @@ class ThreadPool;
 // Encodes text to token ids, as Tokenizer::encode_at does. Several threads may call it at the same time.
 using EncodeFn = std::function<std::vector<int32_t>(TextPlace, std::string_view)>;
 
-// The tokens of a sample, and which of them carry loss. P is the prompt, as prompt_text() returns it. If the tokenizer
-// puts a token before each text (BOS), a prompt and a plain text begin with this token. `encode` returns it only for
-// TextPlace::start, so it never occurs in the middle of a sample.
+// The tokens of a sample, and which of them carry loss. The first token never carries loss, because no position
+// predicts it. P is the prompt, as prompt_text() returns it. If the tokenizer puts a token before each text (BOS), a
+// prompt and a plain text begin with this token. `encode` adds BOS only for TextPlace::start, so never in the middle of
+// a sample.
 enum class Objective {
   completion,  // P, then " {answer}" and the end-of-sequence token; all tokens after P carry loss
-  causal_lm,   // the same tokens, or a plain text and the end-of-sequence token; all carry loss
+  causal_lm,   // the tokens of `completion`, or a plain text and the end-of-sequence token; all carry loss
   separate,    // P alone; the ids of "{answer}" are the labels of P's last positions (see encode_row)
   prompt,      // P and the end-of-sequence token, without the answer; all carry loss
 };
 
-// What to cut if a sample is longer than max_length.
+// What to cut if the sample of a question is longer than max_length.
 enum class Truncation {
   context,  // remove tokens of the context; keep question and answer
   right,    // cut the sample at max_length, as transformers does, even if the answer is lost
@@ -67,7 +68,7 @@ std::string prompt_text(std::string_view question, std::string_view context);
 // The samples of a data row: one sample, the pieces of a plain text, or none if the row is omitted or has a fault.
 struct EncodedRow {
   std::vector<Sample> samples{};
-  int64_t num_tokens = 0;  // of the complete row, including the end-of-sequence token
+  int64_t num_tokens = 0;  // of the row before it is cut or split, including the end-of-sequence token
   // Why a row without samples cannot be used. Empty for a plain text that LongTexts::skip omits.
   BadRow fault{};
 };
@@ -78,12 +79,13 @@ struct EncodedRow {
 // tokenizer has two properties. It starts a new piece at a space before a letter, and it never joins a colon with the
 // space after it. The tokenizers of BLOOM, GPT-2, Llama 2 and 3, Mistral and Qwen have both properties. A prompt that
 // fits is encoded as one text. If its context must be shortened, these parts are encoded separately:
-// "Question: … Context:", " {context}" and " Answer:". The first cut comes after a colon, and the second one before a
-// space and a letter. Therefore, the two properties also apply to these cuts.
+// "Question: … Context:", " {context}" and " Answer:". The context begins after a colon, with a space. " Answer:"
+// begins with a space and a letter. Because of the two properties, these parts also get the ids that they have in one
+// text.
 //
 // A context that is shortened around its answer keeps a window of its tokens. The answer is as near to the middle of
-// the window as the ends of the context allow. If the answer is longer than the window, both of its ends are cut
-// evenly.
+// the window as the ends of the context allow. If the answer is longer than the window, the window keeps the middle of
+// the answer.
 //
 // The pieces of a plain text have no gap and no overlap, and only the first one begins with BOS. Each piece has
 // max_length tokens, except the last one, which has the remaining tokens. If only one token would remain and max_length
@@ -92,21 +94,21 @@ struct EncodedRow {
 // Objective::separate: the ids are the prompt's tokens. The unshifted labels have the same length, and end with the
 // answer's tokens. If the answer is longer than the prompt, only the last tokens of the answer are used. The labels are
 // then shifted as for a model's output: position t predicts the label of position t + 1. The result is the same as if
-// prompts and answers were encoded separately, padded on the left to one length, and used as inputs and labels. The
-// answer therefore begins without a space and without BOS.
+// prompts and answers were encoded separately, padded on the left to the same length, and used as inputs and labels of
+// a Hugging Face model. No space and no BOS come before the answer.
 //
 // A row has a fault if it exceeds max_length even without its context (only under Truncation::context), or if `encode`
 // throws InputError for its text. Throws UsageError for a plain text under an objective other than causal_lm.
 EncodedRow encode_row(const Example& example, const EncodeFn& encode, const PromptOptions& options);
 
-// The same for many examples, in their order. Encodes on the threads of the pool.
+// Returns encode_row() of each example, in the order of the examples. Encodes on the threads of the pool.
 std::vector<EncodedRow> encode_rows(std::span<const Example> examples, const EncodeFn& encode,
                                     const PromptOptions& options, ThreadPool& pool);
 
 // The prompt alone, for generation, with at most max_length tokens. If the prompt is longer, Truncation::context cuts
-// the end of the context, and Truncation::right cuts the end of the prompt. A plain text is its own prompt. If it is
-// too long, BOS and its last tokens are used. Throws UsageError under Truncation::context if the prompt exceeds
-// max_length even without a context.
+// the end of the context, and Truncation::right cuts the end of the prompt. For a plain text, the prompt is the text.
+// If the text is too long, the result is BOS and the last tokens of the text. Throws UsageError under
+// Truncation::context if the prompt exceeds max_length even without a context.
 std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// The character classes of Hugging Face's `tokenizers`. Regular expressions always use Unicode 16, also if the
-// installed Oniguruma has another version of Unicode.
+// The character classes of Hugging Face's library `tokenizers`. Regular expressions in Tessera use these classes of
+// Unicode 16, even if the installed Oniguruma has another version of Unicode.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// General categories. Cn (not assigned) is 0. The order is the order in tools/make_unicode_tables.py.
+// The general categories of Unicode. `cn` means not assigned. tools/make_unicode_tables.py uses the same order.
 enum class Category : uint8_t {
   cn,
   lu,
@@ -51,7 +51,7 @@ using Categories = uint32_t;
 constexpr Categories only(Category category) {
   return Categories{1} << static_cast<uint8_t>(category);
 }
-// Both bounds are included.
+// The categories from `first` to `last`, both included.
 constexpr Categories from_to(Category first, Category last) {
   return (only(last) << 1) - only(first);
 }
@@ -59,11 +59,11 @@ inline constexpr Categories kLetters = from_to(Category::lu, Category::lo);
 inline constexpr Categories kMarks = from_to(Category::mn, Category::me);
 inline constexpr Categories kNumbers = from_to(Category::nd, Category::no);
 
-// The categories with this name in a regular expression: "L", "Letter", "Lu", "uppercase_letter", ... Upper and lower
-// case are equal. Spaces, "_" and "-" are ignored. nullopt if no set of categories has the name.
+// The categories with this name in a regular expression: "L", "Letter", "Lu", "uppercase_letter", ... Ignores the case
+// of the name, and spaces, "_" and "-". Returns nullopt if no set of categories has the name.
 std::optional<Categories> categories_of(std::string_view name);
 
-// The category of every code point. [0x110000]
+// [0x110000] The category of every code point.
 const std::vector<Category>& category_table();
 
 // The code points of categories, of \w in regular expressions, and of the pre-tokenizer Digits. The ranges are
@@ -75,11 +75,11 @@ std::vector<CodeRange> ranges_of_digits();
 std::vector<CodeRange> complement(const std::vector<CodeRange>& ranges);
 
 bool is_white_space(char32_t code);
-// \w of Rust's regex crate, for the neighbours of added tokens: alphabetic, marks, decimal digits, connectors and the
-// zero-width (non-)joiner.
+// Whether \w of Rust's regex crate matches the code point: alphabetic, mark, decimal digit, connector, zero-width
+// joiner or zero-width non-joiner. Used for the characters before and after an added token.
 bool is_word_character(char32_t code);
-// Whether the normalizers of the library leave the code point as it is, because it is newer than their Unicode version
-// (9). Also true for code points that are not assigned.
+// True if newer versions of Unicode normalize the code point, but the normalizers of `tokenizers` (Unicode 9) do not.
+// Also true for code points that are not assigned.
 bool is_newly_normalized(char32_t code);
 
 }  // namespace tessera

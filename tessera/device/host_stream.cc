@@ -1,4 +1,5 @@
-// A thread takes pieces of work from a queue. An event is reached when all pieces that were queued before it are done.
+// The thread of a stream takes pieces of work from a queue. An event is reached when all pieces that were queued before
+// record() are done. After a piece has thrown, no event is reached, and synchronize() throws the same exception.
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -11,11 +12,11 @@
 namespace tessera {
 namespace {
 
-// Shared with the events, which may outlive the stream.
+// The stream shares this object with its events, because they may outlive the stream.
 struct Progress {
   std::mutex mutex;
   std::condition_variable advanced;
-  uint64_t num_done = 0;  // pieces of work, including skipped ones
+  uint64_t num_done = 0;  // pieces that ended, including those skipped after a failure
   std::exception_ptr failure;
 };
 
@@ -88,7 +89,7 @@ class HostStream final : public Stream {
           failed_ = true;
         }
       }
-      next = nullptr;  // destroys captured objects before anyone sees the work as done
+      next = nullptr;  // destroys captured objects before num_done counts the piece
       {
         const std::lock_guard lock(progress_->mutex);
         ++progress_->num_done;

@@ -50,7 +50,7 @@ Record rank_record(const PlanReport& report, const Plan& plan) {
       {"peak_bytes", plan.peak_bytes()},           {"device_peak_bytes", plan.device.peak_total()},
       {"host_peak_bytes", plan.host.peak_total()}, {"file_bytes", plan.file_bytes},
       {"pinned_bytes", report.pinned_bytes(plan)}, {"device", ledger_record(plan.device)},
-      {"host", ledger_record(plan.host)},          {"head", head},  // part of the device's activations
+      {"host", ledger_record(plan.host)},          {"head", head},  // head: a part of the device's activations
       {"step_bytes_sent", plan.step_bytes_sent},   {"step_bytes_sent_within_nodes", plan.step_bytes_sent_within_nodes}};
 }
 
@@ -123,7 +123,7 @@ class LedgerRows {
 
  private:
   Table& table_;
-  const Plan* other_;  // rows equal to this plan's are omitted, except totals; nullptr: none is omitted
+  const Plan* other_;  // may be nullptr: equal rows are then not omitted
   int num_rows_ = 0;
 };
 

@@ -11,7 +11,7 @@ BLOOM = {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_si
          "pad_token_id": 3}
 JOB = ["--model", "config.json", "--init", "random", "--tokenizer", "tok", "--dataset", "train.jsonl", "--lr", "1e-2",
        "--logging-steps", "1", "--threads", "1"]
-OF_ANY_DEVICE = list(JOB)
+OF_ANY_DEVICE = list(JOB)  # JOB without --device
 ON_GPU = os.environ.get("TEST_DEVICE") == "cuda"
 # The maximum number of ranks of a test. tools/gpu_tests.sh sets TEST_RANKS to the number of GPUs, because each rank
 # needs its own GPU.
@@ -26,7 +26,7 @@ USAGE, INPUT, FAILED, OUT_OF_MEMORY = 2, 3, 1, 4  # exit codes
 
 
 def questions(count, seed):
-    """`count` rows with questions, in the format of Hugging Face data sets. Their lengths differ."""
+    """`count` rows with questions, in the format of Hugging Face data sets. The rows differ in length."""
     source = random.Random(seed)
     rows = []
     for i in range(count):
@@ -113,7 +113,7 @@ class TinyJobTest(CliTest):
         return [record for record in records if record["kind"] == kind]
 
     def checkpoints(self, output):
-        """The steps of the checkpoints in an output folder, in order. Renamed checkpoints are omitted."""
+        """The steps of the checkpoints in an output folder, ascending. Omits renamed checkpoints (see set_aside)."""
         names = [name[len("checkpoint-"):] for name in os.listdir(self.path(output)) if name.startswith("checkpoint-")]
         return sorted(int(name) for name in names if name.isdigit())
 
@@ -138,8 +138,8 @@ class TinyJobTest(CliTest):
                 self.assertNotRegex(name, r"\.tmp-|\.old-|lock$")
 
     def num_lines(self, output):
-        """The number of lines in metrics.jsonl, or 0 if the file does not exist. Tests use this number as the progress
-        of a run, because times differ between machines."""
+        """The number of lines in metrics.jsonl, or 0 if the file does not exist. Tests measure the progress of a
+        run with this number, because times differ between machines."""
         try:
             return self.read(output, "metrics.jsonl").count(b"\n")
         except FileNotFoundError:
@@ -150,7 +150,7 @@ class BadInputTest(TinyJobTest):
     """Tests of bad input: the error names file, key, value and remedy, and no half-written file remains."""
 
     def refuses(self, code, message, *words):
-        """Expects that training into "out" fails with `code` and `message`, and leaves no file there."""
+        """Expects that training into "out" fails with `code` and `message`, and leaves no file in "out"."""
         self.fails(code, message, "train", *JOB, "--output-dir", "out", *words)
         if os.path.exists(self.path("out")):
             self.assertEqual(os.listdir(self.path("out")), [])

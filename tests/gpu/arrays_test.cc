@@ -48,8 +48,8 @@ TEST_P(ArraysTest, SumOfSquares) {
     // The CPU and the GPU both sum in double, but in different orders.
     sum.expect_close(static_cast<double>(n + 4) * 0x1p-53 * sum.largest(), "sum");
   }
-  // Sums more arrays than one launch supports (64). The first array is empty. The result has the same bits as after one
-  // call per array.
+  // One call gets 100 arrays. The first one is empty. One launch supports only 64 arrays. The result must have the same
+  // bits as after one call per array.
   const Tensor x = random_tensor(dtype(), {300007}, 3);
   Tensor together(DType::f64, {1}, {2.5}), one_by_one(DType::f64, {1}, {2.5});
   std::vector<View> arrays;
@@ -65,7 +65,7 @@ TEST_P(ArraysTest, SumOfSquares) {
 
 // The CPU uses polynomials, and the GPU uses its math library, so their draws differ by a few ulps. Draws from N(0, 1)
 // have a magnitude of at most 6. Normal elements (0.5 + 2 · draw) therefore have a magnitude of about 12, and uniform
-// elements of at most 3. Rounding to the type adds an error of this magnitude times the roundoff.
+// elements of at most 3. Rounding to the type adds an error of at most this magnitude times the roundoff.
 TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   constexpr int64_t kCount = 1001;
   for (const int64_t first : {int64_t{0}, int64_t{5}, (int64_t{1} << 33) + 2}) {
@@ -74,15 +74,15 @@ TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
       k.fill_normal(at(normal), 0.5, 2, 42, 3, first);
       k.fill_uniform(at(uniform), -3, 1, 42, 4, first);
     });
-    const double float_error = 0x1p-18;  // draws are f32 for every type
+    const double float_error = 0x1p-18;  // 4 ulps of an f32 near 12, because draws are f32 for every type
     normal.expect_close(12 * roundoff(dtype()) + float_error, "normal");
     uniform.expect_close(3 * roundoff(dtype()) + float_error, "uniform");
   }
 }
 
 // An f32 is stored as a 16-bit value and a rest: the part of the f32 that the 16-bit value loses. The GPU can fill an
-// array of rests with a constant or with random numbers, or convert f32 values to rests. These rests have the same bits
-// as the rests that the host computes from the f32 values. join() gives the same f32 values on both devices.
+// array of rests with the rests of a constant or of random numbers, or convert f32 values to rests. The test expects
+// the bits of the rests that the host computes from the same f32 values, and the same result of join() on both devices.
 class RestTest : public TypedTest {};
 INSTANTIATE_TEST_SUITE_P(Types, RestTest, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& values) { return std::string(name_of(values.param)); });
@@ -119,7 +119,7 @@ TEST_P(RestTest, EqualsTheHosts) {
   expect_rest("fill");
   fill_all([&](View view) { ops.fill_normal(view, 0.5, 2, 42, 3, 5); });
   expect_rest("fill_normal");
-  for (const double scale : {1.0, 1e-4, 1e-5, 1e-6}) {  // with the small scales, f16 values are subnormal or zero
+  for (const double scale : {1.0, 1e-4, 1e-5, 1e-6}) {  // with small scales, many f16 values are subnormal or zero
     ops.fill_uniform(x, -3 * scale, scale, 42, 4, 0);
     ops.convert(x, narrow);
     ops.convert(x, rest);
@@ -155,12 +155,14 @@ TEST_P(RowsTest, EmbeddingBackwardAddsRowsOfEqualIds) {
           ids.push_back(static_cast<int32_t>(i % 3 == 0 ? 7 : random.next_below(kVocabulary)));
           ++counts[static_cast<size_t>(ids.back())];
         }
-        if (num_rows > 1000 && channels > 100) continue;  // would only repeat the smaller case, more slowly
+        if (num_rows > 1000 && channels > 100) continue;  // slow, and checks nothing more
         Tensor id(ids), d_y = random_tensor(dtype(), {num_rows, channels}, 1),
                         d_weight = random_tensor(gradient, {kVocabulary, channels}, 2);
         on_both({&d_weight}, [&](Kernels& k, const Side& at) { k.embedding_backward(at(id), at(d_y), at(d_weight)); });
         const double most = *std::max_element(counts.begin(), counts.end());
         const double chunks = static_cast<double>(num_rows) / 8192 + 1;
+        // Each chunk rounds an element of d_weight once to its type. Up to `most` rows of d_y, with values of at most
+        // 1, are added to an element, and each addition has an error of at most `most` times the roundoff.
         d_weight.expect_close(
             chunks * roundoff(gradient) * d_weight.largest() + most * most * arithmetic_roundoff(dtype()), "d_weight");
       }
@@ -187,7 +189,8 @@ TEST(AdamW, EqualsTheCpu) {
       step.num_decayed = 5001;
       on_both({&p, &m, &v}, [&](Kernels& k, const Side& at) { k.adamw(at(p), {}, at(g), at(m), at(v), step); });
       // With bias corrections bc₁ = 0.1 and bc₂ = 0.001, |m| ≤ 1 and √v ≥ 0.01, the update of a parameter is at most
-      // (lr / bc₁)·√bc₂·|m| / √v = 0.1·0.032·1 / 0.01 = 0.32. About a dozen operations round.
+      // (lr / bc₁)·√bc₂·|m| / √v = 0.1·0.032·1 / 0.01 = 0.32. The tolerances
+      // allow for 8 or 12 roundings of values near 1.
       p.expect_close(12 * roundoff(type), "parameters");
       m.expect_close(8 * roundoff(type), "m");
       v.expect_close(8 * roundoff(type), "v");
@@ -255,8 +258,8 @@ TEST(AdamW, ComputesTheBitsOfTheCpu) {
 }
 
 // As the previous test, but with bf16 parameters and moments. Both devices round them with the same random bits. The
-// GPU has two kernels for this. One updates arrays that are aligned and whose first element has a number in the model
-// (first_elem) that is a multiple of 64. The other kernel updates all other arrays.
+// GPU has two kernels for this. One kernel requires that arrays are aligned, and that first_elem is a multiple of 64.
+// first_elem is the number of the arrays' first element in the model. The other kernel updates all other arrays.
 TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
   const auto bits_of = [](const std::vector<double>& values, DType dtype) {
     std::vector<std::byte> bits(values.size() * size_of(dtype));
@@ -267,7 +270,7 @@ TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
   for (const int64_t count : {int64_t{1}, int64_t{3}, int64_t{64}, int64_t{1000}, int64_t{100003}}) {
     for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
       for (const int64_t first_elem : {int64_t{0}, int64_t{6400}, (int64_t{1} << 34) + 64, int64_t{37}}) {
-        for (const int64_t skipped : {0, 1}) {  // elements before the arrays in their allocations
+        for (const int64_t skipped : {0, 1}) {  // elements before each array in its allocation; 1: not aligned
           SCOPED_TRACE(std::string(name_of(gradient)) + " " + std::to_string(count) + " from " +
                        std::to_string(first_elem) + " skipped " + std::to_string(skipped));
           std::vector<double> p = random_values(count, 1), g = random_values(count, 2), m = random_values(count, 3),

@@ -20,6 +20,7 @@
 
 namespace tessera::testing {
 
+// A CPU device and a GPU, each with its kernels.
 struct Rig {
   ThreadPool pool{2};
   std::unique_ptr<Device> cpu = make_cpu_device(pool);
@@ -28,7 +29,7 @@ struct Rig {
   std::unique_ptr<Kernels> gpu_kernels = make_kernels(*gpu);
 };
 
-// There is one rig per program, because a GPU's context takes time to create.
+// Returns the only Rig of the program. All tests share it, because a GPU's context takes time to create.
 inline Rig& rig() {
   static Rig only;
   return only;
@@ -47,7 +48,7 @@ inline double roundoff(DType dtype) {
       return 0x1p-24;
   }
 }
-// Roundoff of the type in which the GPU computes with elements of type `dtype`: f64 for f64, otherwise f32.
+// The roundoff of the type in which the GPU computes with elements of type `dtype`: f64 for f64, otherwise f32.
 inline double arithmetic_roundoff(DType dtype) {
   return dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
 }
@@ -140,8 +141,8 @@ inline Tensor random_tensor(DType dtype, Shape shape, uint64_t seed) {
   return Tensor(dtype, shape, random_values(shape.num_elems(), seed));
 }
 
-// One of the two devices. A call with a tensor returns the view of this tensor on this device, or an empty view for a
-// null pointer.
+// One of the two devices. Call it with a tensor to get the view of this tensor on this device. A null pointer gives an
+// empty view.
 struct Side {
   bool gpu;
   View operator()(Tensor& tensor) const { return gpu ? tensor.gpu() : tensor.cpu(); }
@@ -167,8 +168,8 @@ inline void on_both(std::initializer_list<Tensor*> tensors, const std::function<
   call(*rig().cpu_kernels, {false});
 }
 
-// Returns `count` row ids for dropout. They are the row numbers 0, 1, 2, …, scaled and shifted, so that ids and numbers
-// differ.
+// Returns `count` row ids for dropout. They are the row numbers 0, 1, 2, …, scaled and shifted, so that no id equals
+// its row number.
 inline std::vector<int64_t> row_ids(int64_t count) {
   std::vector<int64_t> ids(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = 1000003 * i + (int64_t{1} << 33);

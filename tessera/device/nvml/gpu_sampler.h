@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// Mean and peak of one sampled value. A sample without this value changes neither.
+// Mean and peak of one sampled value. A sample without this value does not count.
 struct Statistic {
   double sum = 0, peak = 0;
   int64_t count = 0;
@@ -46,7 +46,7 @@ class GpuSampler {
 
   // Takes one more sample and returns the usage since construction.
   GpuUsage usage();
-  // The newest sample. Does not wait for the driver, in contrast to usage().
+  // The newest sample, empty before the first one. Does not wait for the driver, in contrast to usage().
   GpuSample latest();
 
  private:
@@ -62,7 +62,7 @@ class GpuSampler {
   std::thread thread_;
 };
 
-// Returns a sampler for a CUDA device. Null for other devices, and if NVML is missing or does not know the GPU.
+// Returns a sampler for a CUDA device. Returns null for other devices, and if NVML is missing or does not know the GPU.
 std::unique_ptr<GpuSampler> make_gpu_sampler(Device& device);
 
 }  // namespace tessera

@@ -9,7 +9,7 @@ namespace tessera::cpu {
 namespace {
 
 constexpr int64_t kGrainRows = 8;
-constexpr int64_t kColumnMultiple = 64;  // ranges of columns end at cache lines
+constexpr int64_t kColumnMultiple = 64;  // at least a cache line, so threads seldom write to the same line
 
 }  // namespace
 
@@ -40,8 +40,8 @@ void scatter_rows(Team& team, View x, View rows, View y) {
   });
 }
 
-// Each thread adds its range of columns of all rows, in the order of the rows. The sum does not depend on the number of
-// threads.
+// Each thread has a range of columns. It adds these columns of all rows, in the order of the rows. The sums therefore
+// do not depend on the number of threads.
 void embedding_backward(Team& team, View ids, View d_y, View d_weight) {
   const int64_t num_rows = ids.num_elems(), channels = d_weight.shape[1];
   TESSERA_ASSERT(d_y.shape == (Shape{num_rows, channels}));

@@ -42,7 +42,7 @@ TEST(Merged, IsOneBatchWithAllSamples) {
       {{1, 2}, {2, kNoTarget}}, {{3}, {kNoTarget}}, {{4, 5, 6}, {kNoTarget, 6, kNoTarget}}};
   std::vector<PackedBatch> window = {pack(samples, std::vector<int64_t>{2, 0}), pack({}, {}),
                                      pack(samples, std::vector<int64_t>{1, 0})};
-  window[0].sequence_numbers = {8, 9};  // numbers within the step; the last batch has no numbers, so it gets 0 and 1
+  window[0].sequence_numbers = {8, 9};  // window[2] has no numbers, so merged() numbers its samples 0 and 1
   const PackedBatch all = merged(window);
   EXPECT_THAT(all.ids, ElementsAre(4, 5, 6, 1, 2, 3, 1, 2));
   EXPECT_THAT(all.labels, ElementsAre(kNoTarget, 6, kNoTarget, 2, kNoTarget, kNoTarget, 2, kNoTarget));
@@ -71,8 +71,8 @@ TEST(BatchPlan, SlicesGoByRank) {
 }
 
 // Every sample occurs once per epoch. Every rank has the same number of steps and micro-batches. The k-th micro-batch
-// of a rank has at most one sample more or less than the k-th micro-batch of rank 0. In some of the cases, the samples
-// divide evenly among the ranks and micro-batches. In other cases, they do not.
+// of a rank has at most one sample more or less than the k-th micro-batch of rank 0. The cases include numbers of
+// samples that do and do not divide evenly among the ranks and micro-batches.
 TEST(BatchPlan, EverySampleExactlyOnceOverAllRanks) {
   for (const int64_t num_samples : {1, 2, 7, 16, 33}) {
     for (const int64_t batch_size : {1, 3}) {
@@ -145,8 +145,9 @@ TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
   const BatchOptions options{
       .num_samples = 7, .grad_accum = 3, .shuffle = false, .batch_tokens = 8, .lengths = lengths};
   const BatchPlan plan(options, 0);
-  // The samples are cut into micro-batches with the lengths {3, 4}, {2}, {8} and {1, 1, 6}. The first step has the
-  // first three of them. In a step, the most costly micro-batch comes first.
+  // A micro-batch has at most 8 tokens, so the samples are cut into micro-batches with the lengths {3, 4}, {2}, {8} and
+  // {1, 1, 6}. The first step has the first three micro-batches. In a step, the micro-batch with the most tokens comes
+  // first, because the default cost of a sample is its length.
   EXPECT_EQ(plan.num_steps(), 2);
   EXPECT_THAT(step_of(plan, 0), ElementsAre(ElementsAre(3), ElementsAre(0, 1), ElementsAre(2)));
   EXPECT_EQ(plan.step(0)[0].first_sequence, 3);
@@ -262,8 +263,8 @@ TEST(BatchPlan, ByTokensIsExactForEveryDivision) {
   }
 }
 
-// The samples are in the epoch's order. A micro-batch ends only where another sample would exceed batch_tokens or
-// max_batch_samples.
+// The samples are in the epoch's order. A micro-batch ends only where the next sample would exceed batch_tokens or
+// max_batch_samples, or at the end of the epoch.
 TEST(BatchPlan, ByTokensKeepsTheOrderAndFillsMicroBatches) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -290,7 +291,8 @@ TEST(BatchPlan, ByTokensKeepsTheOrderAndFillsMicroBatches) {
 }
 
 // In each round of a step, every rank gets one micro-batch. No micro-batch of a round costs less than a micro-batch of
-// the next round. The total costs of the ranks differ by at most the cost of the most costly micro-batch.
+// the next round. In a step, the total costs of two ranks differ by at most the cost of the most costly micro-batch
+// of the step.
 TEST(BatchPlan, ByTokensBalancesCosts) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -369,7 +371,7 @@ TEST(EpochSteps, ByTokensFollowsThePlans) {
     ASSERT_EQ(steps.epochs_after(step), static_cast<double>(kEpochs));
     num_different += numbers.size() > 1;
   }
-  EXPECT_GT(num_different, 20);
+  EXPECT_GT(num_different, 20);  // enough jobs have epochs with different numbers of steps
 }
 
 }  // namespace

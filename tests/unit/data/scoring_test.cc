@@ -33,6 +33,7 @@ TEST(Scoring, EqualsPythonReference) {
 }
 
 TEST(Scoring, BestOfAllReferences) {
+  // The official scoring takes the best reference. The workshop's scoring uses only the first one.
   const std::vector<std::string> references = {"in the year 1066", "1066"};
   EXPECT_EQ(exact_match("1066.", references), 1.0);
   EXPECT_EQ(exact_match("1066.", references, Scoring::workshop), 0.0);
@@ -40,7 +41,8 @@ TEST(Scoring, BestOfAllReferences) {
 
 TEST(Scoring, F1CountsWordsByTheirMultiplicity) {
   const std::vector<std::string> references = {"red blue blue"};
-  // Both texts contain "red" at least once and "blue" at least once, so 2 words are common. Each text has 3 words.
+  // A word counts as often as both texts contain it: "red" once and "blue" once. So 2 of the 3 words of each text are
+  // common.
   EXPECT_DOUBLE_EQ(f1("red red blue", references), 2.0 / 3);
   // "blue" occurs twice in each text. The official scoring of SQuAD counts it as two common words. The workshop's
   // scoring uses a set of words, so it counts "blue" once.

@@ -27,7 +27,8 @@ TYPED_TEST(RmsNormTest, ForwardEqualsTheDefinition) {
       double squares = 0;
       for (int64_t c = 0; c < channels; ++c) squares += std::pow(static_cast<double>(row[c]), 2);
       const double expected = 1 / std::sqrt(squares / static_cast<double>(channels) + kEpsilon);
-      // The sum of C squares in 16 vector lanes has a relative error of ε·(C/16 + 16), because all terms are positive.
+      // The sum of C squares (C channels) in 16 vector lanes has a relative error of at most ε·(C/16 + 16), because all
+      // terms are positive.
       const double tolerance = epsilon<T>() * (static_cast<double>(channels) / 16 + 16) * expected;
       ASSERT_NEAR(rstd[static_cast<size_t>(n)], expected, tolerance);
       for (int64_t c = 0; c < channels; ++c) {
@@ -59,8 +60,8 @@ TEST(RmsNorm, GradientsMatchFiniteDifferences) {
     const auto d_weight_alone = d_weight;
     expect_gradient(x, d_x, value, "x");
     expect_gradient(weight, d_weight_alone, value, "weight");
-    // rms_norm_backward adds to d_weight, and overwrites d_x with the gradient plus the residual, if there is one. d_x
-    // may be the array of the residual (first call) or of d_y (second call).
+    // rms_norm_backward overwrites d_x with the gradient, plus the residual if the call has one. d_x may be the array
+    // of the residual (next call) or of d_y (the call after it). Each call adds to d_weight, three times in total.
     value();
     auto in_place = residual;
     rig->rms_norm_backward(view(r, shape), view(x, shape), view(weight), view(rstd, {rows, 1}), view(in_place, shape),

@@ -7,6 +7,7 @@
 namespace tessera {
 namespace {
 
+// Two samples: the given bytes and watts, then twice as many. The mean is therefore 1.5 times the given values.
 GpuUsage usage_of(double bytes, double watts) {
   GpuUsage usage;
   for (const double factor : {1.0, 2.0}) {
@@ -21,6 +22,7 @@ GpuUsage usage_of(double bytes, double watts) {
 }
 
 TEST(GpuRecord, HasMeansAndPeaksOfWhatIsKnown) {
+  // The mean of the bytes is 3000000001.5. Bytes are rounded to integers.
   EXPECT_EQ(to_json(gpu_record(usage_of(2e9 + 1, 100))),
             R"({"memory_bytes": {"mean": 3000000002, "peak": 4000000002}, )"
             R"("utilization_percent": {"mean": 50.0, "peak": 50.0}, "power_w": {"mean": 150.0, "peak": 200.0}})");
