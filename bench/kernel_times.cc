@@ -1,7 +1,8 @@
-// If CUDA_INJECTION64_PATH names this library, the CUDA driver loads it into the program. The library uses CUPTI to
-// record which kernels and copies run on the GPU, and when. When the program ends, the library writes one line per
-// kernel or copy: begin and duration in ns, stream, name. KERNEL_TIMES names the file; under Open MPI, the rank's
-// number is appended to this name. kernel_times.py makes a table of this file.
+// A library that records when kernels, copies and fills run on the GPU. If CUDA_INJECTION64_PATH names this library,
+// the CUDA driver loads it into a program that uses CUDA. The library gets the times from CUPTI. When the program ends,
+// the library writes a file with one line per kernel, copy or fill: begin and duration in ns, stream, name.
+// KERNEL_TIMES is the name of this file. Under Open MPI, the rank's number is appended to the name. kernel_times.py
+// makes a table of such a file.
 #include <cupti.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ struct Activity {
   std::string name;
 };
 
-// Never destroyed, because CUPTI delivers the last records while the program ends.
+// The list and its lock are never destroyed, because CUPTI delivers the last records while the program ends.
 std::vector<Activity>& activities() {
   static auto* const all = new std::vector<Activity>;
   return *all;
@@ -35,7 +36,7 @@ void buffer_requested(uint8_t** buffer, size_t* size, size_t* max_records) {
   *max_records = 0;
 }
 
-// CUDA 12's records. The fields used here have the same offsets in CUDA 13's records.
+// CUDA 12's types of records. The fields used here have the same offsets in CUDA 13's types.
 using KernelRecord = CUpti_ActivityKernel9;
 using CopyRecord = CUpti_ActivityMemcpy5;
 

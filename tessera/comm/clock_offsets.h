@@ -1,4 +1,4 @@
-// Measures the differences between the clocks of hosts.
+// Measures by how much the clocks of other ranks differ from rank 0's clock.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +8,25 @@
 
 namespace tessera {
 
-// One exchange: rank 0 read its clock before and after another rank read its own. All values are in nanoseconds since
-// the epoch.
+// Three readings of clocks, in nanoseconds since 1970: rank 0's clock (`before`), then another rank's clock (`other`),
+// then rank 0's clock again (`after`).
 struct ClockExchange {
   int64_t before = 0, other = 0, after = 0;
 };
 
-// The other clock is `seconds` ahead of rank 0's clock, plus or minus `uncertainty`.
+// The other rank's clock is ahead of rank 0's clock by `seconds`. The error of this value is at most `uncertainty`
+// seconds.
 struct ClockOffset {
   double seconds = 0, uncertainty = 0;
-  // Whether the clocks certainly differ by more than `limit_s`.
+  // Whether the two clocks certainly differ by more than `limit_s` seconds.
   bool exceeds(double limit_s) const { return (seconds < 0 ? -seconds : seconds) - uncertainty > limit_s; }
 };
 
-// Uses the exchange with the shortest round trip. Half of this round trip is the uncertainty. `exchanges` must not be
-// empty.
+// Computes the offset from the exchange with the shortest round trip (after - before). The uncertainty is half of this
+// round trip. `exchanges` must not be empty.
 ClockOffset offset_of(const std::vector<ClockExchange>& exchanges);
 
-// The offset of each rank's clock, by rank. Collective.
+// Returns, on every rank, the offset of each rank's clock from rank 0's clock. The index is the rank. Collective.
 std::vector<ClockOffset> clock_offsets(Communicator& world);
 
 }  // namespace tessera

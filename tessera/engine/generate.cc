@@ -1,5 +1,7 @@
-// Generation with a cache of keys and values. The first turn reads the prompts. Each turn adds one token to each
-// sequence. Sequences that have ended leave the batch. All ranks run the same number of turns.
+// Generation with a cache of keys and values. First, the model reads the prompts and chooses the next token of each
+// sequence. Each turn then appends the chosen tokens, removes the sequences that have ended from the batch, and chooses
+// the next tokens. All ranks run the same number of turns, because gathering
+// parameters is collective.
 #include <algorithm>
 #include <numeric>
 
@@ -51,8 +53,8 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   const int64_t channels = model_.config().kv_channels();
   const int64_t layer_bytes = num_rows * channels * static_cast<int64_t>(size_of(options_.dtype));
   const Buffer rows = context_.device.allocate(2 * L * layer_bytes, Category::kv_cache);
-  // Arrays with one element per sequence: random numbers of 8 bytes, then starts, lengths, last rows and next ids of 4
-  // bytes each.
+  // Five arrays with one element per sequence. First the random numbers, 8 bytes per element. Then four rows of
+  // small_view, 4 bytes per element: starts and lengths in the cache, the last row of each prompt, and the next ids.
   const Buffer small = context_.device.allocate((4 * 4 + 8) * most_sequences, Category::kv_cache);
   const View small_view{small.data() + 8 * B, DType::i32, {4, B}}, draws_view{small.data(), DType::i64, {B}};
   const auto small_row = [&](int64_t row, int64_t count) {
@@ -64,7 +66,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
     (l % 2 ? cache.values : cache.keys)
         .push_back({rows.data() + l * layer_bytes, options_.dtype, {num_rows, channels}});
   }
-  std::vector<size_t> running(prompts.size());  // the prompt that each row of the batch continues
+  std::vector<size_t> running(prompts.size());  // index of the prompt that each sequence of the batch continues
   std::iota(running.begin(), running.end(), size_t{0});
   std::vector<int32_t> next(prompts.size()), last_rows;
   std::vector<int64_t> draws(prompts.size());
@@ -113,7 +115,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
   };
   cache.decoding = true;
   for (int64_t turn = 1;; ++turn) {
-    // Keep only the sequences that have not ended. next[i] is the new token of running[i].
+    // Keep only the sequences that have not ended. next[i] is the new token of sequence running[i].
     std::vector<size_t> still;
     PackedBatch packed;
     std::vector<int32_t> starts, lengths;
@@ -129,7 +131,7 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
       lengths.push_back(static_cast<int32_t>(prompts[b].size() + outputs[b].size()) - 1);
     }
     running = std::move(still);
-    // Ranks without running sequences still gather parameters for the others.
+    // A rank without running sequences continues while any rank has one, because gathering parameters is collective.
     const auto all = context_.ranks.world->sum({static_cast<double>(running.size())}, "running answers");
     if (all[0] == 0) {
       check_gathering();

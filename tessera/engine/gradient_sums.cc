@@ -1,7 +1,8 @@
-// Moves reduced gradients from a slot to the accumulators. The first column of this table gives the place of the
-// accumulators and, outside the device, their type. If backward's own buffers are the accumulators, gradients are
-// reduced once per step. A wire is a second buffer of a slot: it holds gradients in the type of the reduction, if this
-// type differs from the slot's type.
+// Moves reduced gradients from a slot to the accumulators. A slot has a second buffer, the wire, if the type of the
+// reduction differs from the slot's type. The wire holds the gradients in the type of the reduction.
+//
+// The table shows the work for each place of the accumulators. Outside the device, the work also depends on their type.
+// If the accumulators are the buffers of backward, gradients are reduced only after the last micro-batch of a step.
 //
 //   accumulators              first micro-batch of the step        later micro-batches
 //   the buffers of backward   after the last micro-batch: convert the wire back, if any
@@ -13,7 +14,7 @@
 //   file, type of the slot    write pieces                         read, the CPU adds, write
 //   file, another type        the CPU converts, write              read, the CPU adds, write
 //
-// A wire is converted back into the slot before the gradients leave the device.
+// If there is a wire, its gradients are converted back into the slot before they leave the device.
 #include "tessera/engine/gradients.h"
 
 namespace tessera {
@@ -52,12 +53,12 @@ void UnitGradients::move_to_accumulators(GradientSlot& slot) {
   slot.unit = -1;
 }
 
-// The part of the slot's unit that this rank updates, in the buffer of backward.
+// The gradients of the part of the slot's unit that this rank updates, in the buffer that backward writes.
 View UnitGradients::own_part(const GradientSlot& slot) const {
   return part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range(slot.unit));
 }
 
-// The same part after the reduction: in the wire if there is one, otherwise where own_part() is.
+// The reduced gradients of the elements of own_part(): in the wire if there is one, otherwise own_part() itself.
 View UnitGradients::reduced_part(const GradientSlot& slot) const {
   if (!wire_dtype_) return own_part(slot);
   return part_of(slot.wire.view({context_.cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
@@ -89,7 +90,7 @@ void UnitGradients::completed_on_device(GradientSlot& slot) {
 void UnitGradients::move_off_device(GradientSlot& slot) {
   const int64_t unit = slot.unit;
   const View part = own_part(slot);
-  store_on_device(slot, part);  // converts a wire back
+  store_on_device(slot, part);  // if there is a wire, converts its gradients
   if (squares()) {
     context_.streams.compute->wait(slot.ready);
     context_.ops.add_sum_of_squares(part_of(in_slot(slot, unit), context_.cut(unit).own), squares());
@@ -109,14 +110,15 @@ void UnitGradients::move_off_device(GradientSlot& slot) {
   }
 }
 
-// The root has one event for each piece, and every other unit has one event. The root's gradients come last, and AdamW
-// starts with the root's first piece. AdamW then need not wait for the root's other pieces.
+// The root has one event for each piece, and every other unit has one event. The root's gradients arrive last, but
+// AdamW starts with the root. With one event per piece, AdamW can start with the first piece while the other pieces
+// arrive.
 void UnitGradients::copy_to_host(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   const auto u = static_cast<size_t>(transfer.unit);
   // Waits for the work of the previous step that uses these sums. With one micro-batch per step (squares() is not
-  // empty), this work only reads them, until read_until_. With several, the host stream also adds to them, so this
-  // waits for all work of that stream.
+  // empty), this work only reads the sums, and ends at read_until_. With several micro-batches, the host stream also
+  // adds gradients to the sums, so the copy waits for all work of the host stream.
   copy.wait(squares() ? read_until_[u] : context_.streams.host->record());
   const int64_t num_elems = transfer.part.num_elems(), most = transfer.unit == 0 ? transfer.piece_elems : num_elems;
   complete_[u].clear();
@@ -128,7 +130,7 @@ void UnitGradients::copy_to_host(const Transfer& transfer, GradientSlot& slot) {
   slot.free = complete_[u].back();
 }
 
-// Fetches each piece while the CPU works on the previous one.
+// Fetches each piece while the CPU works on the previous piece.
 void UnitGradients::move_in_pieces(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   const bool in_file = tier() == Tier::file;
@@ -148,8 +150,8 @@ void UnitGradients::move_in_pieces(const Transfer& transfer, GradientSlot& slot)
   complete_[static_cast<size_t>(transfer.unit)] = {in_file ? copy.record() : context_.streams.host->record()};
 }
 
-// Copies piece i from the slot to the host. If the sums are in a file and piece i is added to them, also reads these
-// sums.
+// Copies piece i from the slot to the host. If the sums are in a file and piece i is added to them, also reads the sums
+// for piece i from the file.
 void UnitGradients::fetch_piece(const Transfer& transfer, int64_t i, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   PieceBuffers& buffers = buffers_of(transfer, i);
@@ -186,7 +188,8 @@ View UnitGradients::incoming_piece(const Transfer& transfer, int64_t i) {
   return buffers_of(transfer, i).incoming.view({transfer.size(i)}, transfer.part.dtype);
 }
 
-// The sums of piece i in host memory. If the sums are in a file, returns the buffer for this piece.
+// The place in host memory for the sums of piece i: in the accumulators or, if these are in a file, in the piece's
+// buffer.
 View UnitGradients::summed_piece(const Transfer& transfer, int64_t i) {
   if (tier() == Tier::file) return buffers_of(transfer, i).stored.view({transfer.size(i)}, dtype());
   return accumulators_.view(transfer.unit).rows(transfer.first(i), transfer.last(i));

@@ -17,7 +17,8 @@ UnitParameters::UnitParameters(EngineContext& context)
   const Tier tier = context.plan.options().offload.parameters;
   const bool gathers = context.plan.shard_parameters() && context.plan.shard_group_size() > 1;
   direct_ = tier == Tier::device && !gathers;
-  // No other unit uses an outer unit's slot, so the kept part of an outer unit can be a part of this slot.
+  // Each outer unit (engine_context.h) has its own slot. The part that this rank keeps of the unit can therefore stay
+  // in the slot and needs no other memory.
   std::vector<View> in_slots(context.units.size()), frozen_in_slots = in_slots;
   if (tier == Tier::device && gathers) {
     slots_.resize(context.num_outer_units());
@@ -44,7 +45,7 @@ int64_t UnitParameters::gathered_elems(int64_t unit) const {
   return context_.cut(unit).padded_elems + context_.frozen_cut(unit).padded_elems;
 }
 
-// A complete unit in a slot: the trainable part, then the frozen part.
+// Returns views of a complete unit in a slot's buffer. The buffer holds the trainable part, then the frozen part.
 ParameterViews UnitParameters::in_buffer(const Buffer& buffer, int64_t unit) const {
   const int64_t trainable = context_.cut(unit).padded_elems, all = gathered_elems(unit);
   const View whole = buffer.view({all}, context_.dtype);
@@ -82,8 +83,8 @@ UnitParameters::ParameterSlot* UnitParameters::slot_holding(int64_t unit) {
   return nullptr;
 }
 
-// Returns a slot for the unit, or null if no slot is free. A block takes an empty slot. If there is none, it takes
-// the slot whose release is the longest time ago.
+// Returns a slot for the unit, or null if no slot is free. An outer unit has its own slot. A block takes an empty slot
+// or, if no slot is empty, the slot that was released the longest time ago.
 UnitParameters::ParameterSlot* UnitParameters::take_slot(int64_t unit) {
   if (context_.is_outer(unit)) return &slots_[context_.slot_of_outer(unit)];
   ParameterSlot* best = nullptr;
@@ -134,14 +135,14 @@ void UnitParameters::gather_part(const UnitArrays& kept, int64_t unit, const Uni
   }
 }
 
-// Copies this rank's part of a unit to `own`, which is in a slot. Copies from host memory directly, and from a file in
-// pieces through the staging buffer.
+// Copies the part that this rank keeps of a unit to `own`, a view in a slot. Copies directly from host memory. From a
+// file, copies in pieces through the staging buffer.
 void UnitParameters::bring_own_part(const UnitArrays& kept, int64_t unit, View own) {
   Stream& comm = *context_.streams.comm;
   Stream& upload = *context_.streams.upload;
   upload.wait(updated_[static_cast<size_t>(unit)]);
   if (kept.tier() == Tier::host) {
-    upload.wait(comm.record());  // waits until the slot is free
+    upload.wait(comm.record());  // waits until the slot is free: gather() made `comm` wait for that
     kept.load(unit, 0, own, upload);
   }
   for (int64_t first = 0; kept.tier() == Tier::file && first < own.num_elems(); first += context_.piece_elems()) {

@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint64_t kMaxCompanionBytes = 64 << 20;
 
-// The tokenizer.json of --tokenizer, which may be a folder.
+// The path of the tokenizer.json that --tokenizer means. --tokenizer is this file or its folder.
 fs::path tokenizer_path(const Settings& settings) {
   const fs::path path = settings.tokenizer;
   return fs::is_directory(path) ? path / "tokenizer.json" : path;
@@ -63,12 +63,13 @@ fs::path config_file_of(const Settings& settings) {
   return fs::is_directory(path) ? path / "config.json" : path;
 }
 
-// The id of the end-of-text token in tokenizer_config.json. nullopt if this file or the key does not exist.
+// The id of the token that tokenizer_config.json names as "eos_token". nullopt if the file does not exist or names no
+// token. Throws InputError if the tokenizer does not have this token.
 std::optional<int32_t> named_end(const Tokenizer& tokenizer, const fs::path& tokenizer_config) {
   if (!fs::exists(tokenizer_config)) return std::nullopt;
   const std::string text = read_file(tokenizer_config, {.longest_bytes = kMaxCompanionBytes});
   const Record record = record_from_json(text, tokenizer_config.string());
-  Record token = record.value("eos_token", Record());  // a text, or an object that holds it
+  Record token = record.value("eos_token", Record());  // a text, or an object with the text in "content"
   if (token.is_object()) token = token.value("content", Record());
   if (!token.is_string()) return std::nullopt;
   const auto name = token.get<std::string>();
@@ -88,10 +89,10 @@ std::string special_tokens_of(const Tokenizer& tokenizer) {
   return tokens.empty() ? "the tokenizer has no special tokens" : "the special tokens are " + joined(tokens, ", ");
 }
 
-// Sets or checks config.eos_token_id, which must be the end-of-text token of the tokenizer. Otherwise the model would
-// learn to end a text with an ordinary word, or not at all.
+// Sets or checks config.eos_token_id, which must be the end-of-text token of the tokenizer. With a wrong token, the
+// model would learn to end a text with an ordinary word, or would never learn to end it.
 void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& tokenizer, const fs::path& path) {
-  constexpr int32_t kUsual = 2;  // in BLOOM's tokenizers and in those that Tessera trains
+  constexpr int32_t kUsual = 2;  // the end-of-text token of BLOOM's tokenizers and of tokenizers that Tessera trains
   const fs::path tokenizer_config = path.parent_path() / "tokenizer_config.json";
   const std::optional<int32_t> named = named_end(tokenizer, tokenizer_config);
   if (config.eos_token_id < 0) {
@@ -103,7 +104,7 @@ void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& 
     config.eos_token_id = named.value_or(kUsual);
     return;
   }
-  // If several tokens can end a text, training uses the token that the tokenizer names.
+  // If several tokens can end a text, training uses the token that tokenizer_config.json names.
   const auto other = std::find(config.more_end_ids.begin(), config.more_end_ids.end(), named.value_or(-1));
   if (other != config.more_end_ids.end()) std::swap(*other, config.eos_token_id);
   const int32_t id = config.eos_token_id;
@@ -132,8 +133,8 @@ void add_end_ids(ModelConfig& config, const std::vector<int32_t>& ids) {
   }
 }
 
-// If the head is tied and the files also contain a head tensor, this tensor must be equal to the embedding. Each rank
-// compares a part.
+// Throws InputError if the head is tied and the files contain a head tensor that is not equal to the embedding.
+// Compares only part `rank` of `num_ranks` parts of the tensors.
 void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
   for (const std::string& name : model.tolerated_names()) {
     if (!source.contains(name) || source.are_equal(name, model.embedding_name(), rank, num_ranks, pool)) continue;

@@ -2,8 +2,8 @@
 //   1. Rank 0 creates the temporary folder and sends its name.
 //   2. Each rank writes and syncs its file, and sends its part of the manifest.
 //   3. Rank 0 writes the manifest, renames the folder, and reports success.
-// A rank whose work fails still takes part in the exchange after this work. The exchange reports the failure, and all
-// ranks stop there.
+// A rank whose work fails still takes part in the next exchange. This exchange reports the failure to all ranks, and
+// every rank throws the error.
 #include "tessera/store/checkpoint_writer.h"
 
 #include <fmt/format.h>
@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A rank's file in the temporary folder, plus the texts on rank 0. If the object is destroyed before finish(), it
-// removes the file.
+// Writes a rank's file in the temporary folder. On rank 0, also writes the files of add_text(). If finish() has not
+// completed, the destructor removes the rank's file.
 class PartWriter final : public CheckpointPart {
  public:
   PartWriter(fs::path folder, int64_t step, const Communicator& world, ThreadPool* pool)

@@ -17,11 +17,11 @@ namespace tessera {
 
 namespace {
 
-// Number of bytes that one task reads. Reading them takes much longer than mapping them, and all tasks together need
-// little memory.
+// Number of bytes that one task reads. It is so large that reading takes much longer than mapping, and so small that
+// all tasks together need little memory.
 constexpr int64_t kChunkBytes = 4 << 20;
 
-// Converts elements whose address is not always aligned to their type, through a small aligned buffer.
+// Converts elements whose address may be unaligned for their type. First copies them to a small aligned buffer.
 void convert_unaligned(const std::byte* source, DType source_dtype, std::byte* target, DType target_dtype,
                        int64_t num_elems) {
   alignas(8) std::byte buffer[16 << 10];
@@ -61,7 +61,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   const File file = File::open_to_read(path);
   size_ = file.size();
   if (size_ < 8) parse_header({}, size_, path);  // throws
-  // Reads the header instead of mapping it, because it must not change between its validation and its use.
+  // Reads the header instead of mapping it, because the header must not change between its validation and its use.
   uint64_t length = 0;
   file.read_at(&length, sizeof length, 0);
   std::vector<std::byte> start(8 + std::min<uint64_t>({length, size_ - 8, 100'000'000}));
@@ -146,8 +146,9 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   const auto first_page = reinterpret_cast<uintptr_t>(source) / page * page;
   const size_t span = reinterpret_cast<uintptr_t>(source) + static_cast<size_t>(num_elems) * elem_bytes - first_page;
   void* const pages = reinterpret_cast<void*>(first_page);
-  // Mapping all pages in one call is faster than one fault per page. It also turns the SIGBUS of a file that shrank or
-  // of a failing disk into an error. Kernels before 5.14 return EINVAL. Pages then fault one by one.
+  // Mapping all pages in one call is faster than one page fault per page. If the file shrank or the disk fails, this
+  // call also returns an error, but a page fault would raise SIGBUS. Linux before 5.14 returns EINVAL: each page is
+  // then mapped by a page fault.
   if (madvise(pages, span, MADV_POPULATE_READ) != 0 && errno != EINVAL) {
     throw InputError(path_, fmt::format("tensor \"{}\" cannot be read: {}", printable(info.name), std::strerror(errno)),
                      "Check the disk, and that nothing changes the file while it is read");
@@ -162,12 +163,13 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   if (converts(*info.dtype, target_dtype) && !is_rest(target_dtype)) {
     check_finite(info, elem_begin, source, {target, target_dtype, {num_elems}});
   }
-  // Other chunks may share the first or last page. Their reader then maps this page again from the page cache.
+  // Removes the pages from this process's memory. If another chunk shares the first or last page, its reader maps this
+  // page again from the page cache.
   madvise(pages, span, MADV_DONTNEED);
 }
 
-// Throws if the copied elements contain NaN or infinity. `target` contains the elements that were converted from
-// `source`. `source` points to element `elem_begin` of the tensor.
+// Throws InputError if `target` contains NaN or infinity. `target` holds elements that were converted from `source`.
+// `source` points to element `elem_begin` of the tensor.
 void SafetensorsFile::check_finite(const TensorInfo& info, int64_t elem_begin, const std::byte* source,
                                    const View& target) const {
   const int64_t found = find_non_finite(target);

@@ -27,7 +27,7 @@ ElemRange part_of_rank(const Communicator& world, int64_t first, int64_t batch_s
 
 // The token lists of all ranks, in the order of ranks. Collective.
 std::vector<std::vector<int32_t>> gather_tokens(Communicator& world, const std::vector<std::vector<int32_t>>& own) {
-  std::string text;  // for each list its length and its elements, 4 bytes each
+  std::string text;  // for each list: its length, then its elements; 4 bytes per number
   const auto put = [&](const void* data, size_t bytes) { text.append(static_cast<const char*>(data), bytes); };
   for (const auto& ids : own) {
     const auto length = static_cast<uint32_t>(ids.size());
@@ -84,7 +84,7 @@ bool generate_all(Engine& engine, Communicator& world, std::span<const std::vect
   const int64_t count = std::ssize(prompts), at_once = batch_size * world.size();
   for (int64_t first = 0; first < count; first += at_once) {
     if (stop && stop()) return false;
-    // Divides the prompts so that rank 0 always gets the first one, because only rank 0 prints tokens as they come.
+    // Divides the prompts so that rank 0 always gets the first prompt, because only rank 0 prints tokens immediately.
     const int64_t size = std::min(at_once, count - first), ranks = world.size();
     const auto begin_of = [&](int64_t rank) { return first + (size * rank + ranks - 1) / ranks; };
     const ElemRange part{begin_of(world.rank()), begin_of(world.rank() + 1)};
@@ -115,7 +115,7 @@ std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& w
     exact += exact_match(result.predictions[i], dataset.examples[i].answers, scoring);
     f1_sum += f1(result.predictions[i], dataset.examples[i].answers, scoring);
   }
-  // A question that is too long for the model has no answer. It scores 0, as in SQuAD's own script.
+  // A question that is too long for the model gets no answer. It counts with a score of 0, as in SQuAD's own script.
   const auto num_questions = static_cast<double>(num_examples + dataset.use.rows_too_long);
   result.metrics = {exact / num_questions, f1_sum / num_questions};
   result.runtime_s = steady_seconds() - begin_s;
@@ -130,7 +130,7 @@ Record predictions_by_id(const std::vector<Example>& examples, const std::vector
   std::unordered_map<std::string, int64_t> occurrences;
   int64_t num_repeated = 0;
   Record record = Record::object();
-  auto& members = record.get_ref<Record::object_t&>();  // Record's own insertion compares all keys
+  auto& members = record.get_ref<Record::object_t&>();  // Record's own insertion compares the new key with all keys
   for (size_t i = 0; i < examples.size(); ++i) {
     const bool has_id = !examples[i].id.empty();
     const std::string id = has_id ? examples[i].id : std::to_string(i);

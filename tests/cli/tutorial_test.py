@@ -4,8 +4,9 @@ A command must exit with 0, or with the code in its comment ("# exits with N"). 
 the output, but its numbers may differ. A line "…" stands for omitted lines. At the end of a line, "…" stands for the
 rest of this line.
 
-The test changes three kinds of commands in README.md. `./quickstart` runs its recipe with few steps. `tessera train`
-gets few steps and rows. `curl` copies the bundled model and data, under the names of the files that it would download.
+The test changes three kinds of commands in README.md. For `./quickstart`, it runs only the script's `tessera train`
+command, with few steps and rows. For `tessera train`, it sets few steps and rows. Instead of `curl`, it copies bundled
+files to the names of the files that `curl` would download.
 """
 import os
 import re
@@ -17,7 +18,7 @@ from tessera_cli import PROGRAM, RUN_LIMIT_S, CliTest, main, unless_sanitized
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 MODEL = os.path.join("recipes", "quickstart", "model")
-# Settings for commands that would take too long in a test.
+# Settings for `tessera train` in README.md, which would take too long in a test.
 SMALL = {"TESSERA_MAX_STEPS": "2", "TESSERA_TRAIN_SIZE": "16", "TESSERA_EVAL_SIZE": "4"}
 
 
@@ -68,7 +69,7 @@ class Documents(CliTest):
 
     def check_transcript(self, transcript, output, command):
         printed = [shape(line) for line in output.splitlines()]
-        if "tessera generate" in command:  # an answer depends on the processor and on the length of the training
+        if "tessera generate" in command:  # answers vary with the processor and the number of steps
             self.assertTrue(any(printed), command)
             return
         for line in transcript:

@@ -15,9 +15,11 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   context.scratch = scratch.data();
   std::vector<DType> sum_types = gradient_types();
   if (dtype() == DType::f32) sum_types = {DType::f32, DType::f16, DType::bf16};
-  // The sizes cover all cases of the kernel. A thread loads one element or several at a time. The columns form one
-  // block or several. A block reads a narrow or a wide piece of each row. The rows are summed in one part or in
-  // several.
+  // Together, these sizes cover all cases of the kernel:
+  // - A thread loads one element or several elements at a time.
+  // - The columns are divided among one thread block or several.
+  // - A thread block sums kColumns or kWideColumns columns.
+  // - The rows are summed in one part or in several parts.
   for (const auto& [N, C] :
        {std::pair<int64_t, int64_t>{1, 8}, {3, 5}, {700, 72}, {300, 4104}, {4096, 40}, {4099, 200}, {9000, 37}}) {
     for (const DType sum_type : sum_types) {
@@ -36,7 +38,8 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
         const std::vector<double> rest = others.values();
         actual.insert(actual.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(C - first));
         EXPECT_EQ(rest.back(), others.expected().back()) << "the element past the end has changed";
-        // The factor is 2, because the expected sums are also rounded, to f64. This matters if the type is f64.
+        // The factor is 2, because the expected sums also have rounding errors: they are computed in f64. This matters
+        // only if dtype() is f64.
         const double tolerance = 2 * arithmetic_roundoff(dtype()) * static_cast<double>(N);
         for (size_t c = 0; c < actual.size(); ++c) {
           ASSERT_NEAR(actual[c], expected[c], tolerance + roundoff(sum_type) * std::abs(expected[c])) << "column " << c;
@@ -46,8 +49,9 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   }
 }
 
-// One call for several arrays gives the same bits as one call per array, if threads load equally many elements at a
-// time from each array. This is true for each pair of arrays here.
+// One call for two arrays gives the same bits as one call per array under two conditions. In all these calls, threads
+// must load equally many elements at a time, and thread blocks must sum equally many columns. This is true for each
+// pair of arrays here.
 TEST_P(ColumnSumsTest, OfSeveralArraysTogether) {
   Kernels& k = *rig().gpu_kernels;
   for (const int64_t N : {700, 5000}) {

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kGrainRows = 4;
 
 // If the split into tiles changes, the last bits of CBLAS results may change (product.h). For CBLAS, the split
-// therefore assumes this number of threads, and the results do not depend on the real number of threads.
+// therefore always assumes this number of threads. The results then do not depend on the real number of threads.
 constexpr int64_t kAssumedThreads = 16;
 
 // How a result [rows, columns] is split into tiles for the threads.
@@ -21,9 +21,10 @@ class Grid {
     int64_t row_begin, row_end, begin, end;
   };
 
-  // Tries the coarsest grid and finer grids. Selects the grid whose busiest thread has the least work. The cost of a
-  // tile is its number of multiply-adds for one step of k, plus the cost of packing its rows and columns for this step.
-  // The unit of this cost is one multiply-add.
+  // Tries the coarsest grid and finer grids. Selects the grid with the lowest cost for the busiest thread. The cost of
+  // a tile is its number of multiply-adds for one element of the inner dimension k, plus the cost of packing this
+  // element of its rows (kPackRow for each row) and columns (kPackColumn for each). The unit is the cost of one
+  // multiply-add.
   Grid(int64_t rows, int64_t columns, int64_t threads) : rows_(rows), columns_(columns) {
     const int64_t coarse_rows = pieces(rows, kTileRows), coarse_columns = pieces(columns, kTileColumns);
     int64_t least = 0;
@@ -41,7 +42,8 @@ class Grid {
     }
   }
   int64_t count() const { return rows_ > 0 && columns_ > 0 ? row_tiles_ * column_tiles_ : 0; }
-  // Consecutive tiles share columns, and therefore a part of the right factor.
+  // Counts the tiles down each column of the grid. Most consecutive tiles therefore use the same part of the right
+  // factor.
   Tile operator[](int64_t index) const {
     const int64_t i = index % row_tiles_, j = index / row_tiles_;
     return {border(rows_, kRowUnit, i, row_tiles_), border(rows_, kRowUnit, i + 1, row_tiles_),
@@ -58,8 +60,9 @@ class Grid {
   int64_t rows_, columns_, row_tiles_ = 1, column_tiles_ = 1;
 };
 
-// Calls body(tile, row, column, scratch) for every tile of a product. The threads share the tiles. The arguments are
-// the factors of the tile, the place of the tile in the full product, and the scratch of the calling thread.
+// Calls body(tile, row, column, scratch) for every tile of a product. Each tile runs on one thread. The arguments
+// are the factors of the tile, the place of its first element in the full product, and the scratch of the calling
+// thread.
 template <typename T, typename Body>
 void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
   static_assert(kProductScratchElems <= Team::scratch_elems<T>());
@@ -76,7 +79,7 @@ void for_tiles(Team& team, const Factors<T>& whole, const Body& body) {
   });
 }
 
-// finish(a · op(b))
+// Computes the product of `factors` and applies `finish`, which stores the result.
 template <typename T>
 void finished_product(Team& team, const Factors<T>& factors, const Finish<T>& finish) {
   for_tiles(team, factors, [&](const Factors<T>& tile, int64_t row, int64_t column, T* scratch) {

@@ -1,4 +1,4 @@
-// Draws tokens from rows of logits.
+// Draws one token from each row of logits. Contract: Kernels::sample_rows().
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

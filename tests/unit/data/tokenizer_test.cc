@@ -81,8 +81,8 @@ TEST(Tokenizer, RoundTripKeepsEveryUtf8Text) {
   }
 }
 
-// The tokenizer keeps the ids of words in a cache, and clears the cache when it is full. The ids of a word must not
-// depend on the words that were encoded before.
+// The tokenizer keeps the ids of words in a cache. When the cache is full, the tokenizer clears it. The 70000 words
+// here do not fit into the cache. The ids of a word must not depend on the words that were encoded before.
 TEST(Tokenizer, IdsDoNotDependOnTheWordCache) {
   const Tokenizer tokenizer = sample();
   std::string text;
@@ -93,7 +93,7 @@ TEST(Tokenizer, IdsDoNotDependOnTheWordCache) {
   EXPECT_EQ(tokenizer.encode(" that69999"), sample().encode(" that69999"));
 }
 
-// 2 MB without a space: a quadratic algorithm would take hours.
+// The word has 2 MB. An algorithm whose time grows with the square of the length would take hours.
 TEST(Tokenizer, EncodesOneVeryLongWord) {
   const Tokenizer tokenizer = sample();
   std::string word;
@@ -298,7 +298,7 @@ TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
     std::ifstream file(path);
     const Json valid = Json::parse(file);
     Json flat = valid;
-    flat["model"].erase("vocab");  // otherwise nearly every draw would hit vocab or merges
+    flat["model"].erase("vocab");  // otherwise nearly every random value would be in vocab or merges
     flat["model"].erase("merges");
     flat = flat.flatten();
     for (int i = 0; i < 3; ++i) {

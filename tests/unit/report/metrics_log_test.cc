@@ -33,8 +33,8 @@ class MetricsLogTest : public ::testing::Test {
   }
   static void write(const std::string& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
 
-  // Returns the records of a file. Skips a last line without a newline, which a run leaves if it is killed while it
-  // writes.
+  // Returns the records of a file. Skips a last line without a newline. A run leaves such a line if it is killed while
+  // it writes.
   static std::vector<Record> records(const std::string& path) {
     std::vector<Record> records;
     std::istringstream text(read(path));
@@ -52,7 +52,7 @@ class MetricsLogTest : public ::testing::Test {
     return "no such error";
   }
 
-  // Writes the records of a run for the steps from + 1 to `steps`. Runs with different values of `clock` write
+  // Writes the records of a run for steps `from` + 1 to `steps`. Runs with different values of `clock` write
   // different times.
   static void train(MetricsLog& log, int64_t from, int64_t steps, double clock) {
     for (int64_t step = from + 1; step <= steps; ++step) {
