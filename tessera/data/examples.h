@@ -15,13 +15,14 @@ inline constexpr const char* kNoAnswer = "No Answer";
 
 // One sample of a data set: a question about a context, or a plain text. All strings are valid UTF-8.
 struct Example {
-  std::string place;  // in its file: "rows.jsonl:12", "squad.json: data[0].paragraphs[0].qas[1]"
+  std::string place;  // of the sample in its file: "rows.jsonl:12", "squad.json: data[0].paragraphs[0].qas[1]"
   std::string id;     // as in the file; may be empty
   std::string context, question;
   std::vector<std::string> answers;  // at least one; training uses the first one
   int64_t answer_start = -1;         // byte offset of answers[0] in context; -1 if not answerable
   bool answerable = false;
-  // Set only for a row {"text": ...}. The fields above, except place and id, are then empty.
+  // Set only for a row {"text": ...}. The fields above, except place and id, then keep their
+  // initial values.
   std::optional<std::string> text;
 };
 

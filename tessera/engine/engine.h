@@ -1,6 +1,6 @@
 // The engine holds a rank's part of a model on a device. It runs steps, evaluations and generations on this device. The
-// order of this work depends only on sizes, not on values. To plan a run, the same code therefore runs on the counting
-// device, which counts memory and computes nothing.
+// order of this work depends only on the sizes of arrays, not on their values. To plan a run, the same code therefore
+// runs on the counting device, which counts memory and computes nothing.
 //
 // With more than one rank, every public call that computes is collective: all ranks must make the same calls.
 //
@@ -32,11 +32,10 @@ struct EngineOptions {
   double max_grad_norm = 0;  // 0: no clipping
   uint64_t seed = 0;         // for dropout and stochastic rounding
   bool cuda_graphs = true;   // on a GPU, launch blocks as CUDA graphs; this does not change any bit of the results
-  // The head computes logits in chunks of tokens, one chunk at a time. This is the size of a chunk's logits. With the
-  // default, the matrix products of a chunk run at nearly full speed, and a chunk is small compared with a model. The
-  // backward of each chunk reads and writes the complete gradient of the head's weight. On a GPU, these reads and
-  // writes take a larger share of the time than on the CPU. There, chunks can be larger than this size
-  // (Head::chunk_rows).
+  // The head computes logits in chunks of tokens, one chunk at a time. This value limits the size of a chunk's logits.
+  // With the default, the matrix products of a chunk run at nearly full speed, and a chunk is small compared with a
+  // model. On a GPU, chunks can be larger than this value (Head::chunk_rows). The reason: the backward of each chunk
+  // reads and writes the complete gradient of the head's weight, and on a GPU this takes a larger share of the time.
   int64_t head_chunk_bytes = 128 << 20;
   ShardOptions sharding;
 };
@@ -68,7 +67,7 @@ struct WorkBounds {
 
 struct GenerationOptions {
   int64_t max_new_tokens = 0;
-  int32_t eos_id = -1;  // ends a text, as does each of ModelConfig::more_end_ids; −1: only more_end_ids
+  int32_t eos_id = -1;                 // ends a text. ModelConfig::more_end_ids do so too. −1: only more_end_ids
   std::optional<Sampling> sampling{};  // empty: the most likely token (greedy)
   // The seed of the random draws. A generated token depends on the seed, the number of its prompt, its position and the
   // logits. It does not depend on other prompts or ranks.
@@ -82,7 +81,7 @@ struct StepResult {     // all values are over all ranks
   double loss_sum = 0;  // sum of the losses of the step's targets
   int64_t num_targets = 0, num_tokens = 0, num_sequences = 0;
   double gradient_norm = 0;  // norm of the gradient of the mean loss, before clipping
-  // Nothing was updated, because the loss or the norm is not finite, or the norm after clipping is too large
+  // true: nothing was updated, because the loss or the norm is not finite, or the norm after clipping is too large
   // (may_update()).
   bool skipped = false;
   double loss() const { return num_targets ? loss_sum / static_cast<double>(num_targets) : 0; }
@@ -93,8 +92,8 @@ struct LossSum {
   int64_t num_targets = 0;
 };
 
-// The arrays that a checkpoint holds for a unit, in the type state_dtype(). `frozen` has the elements of the frozen
-// part of the unit's table. The other arrays have the elements of its trainable part.
+// The arrays that a checkpoint holds for a unit. `frozen` has the elements of the frozen part of the unit's parameter
+// table. The other arrays have the elements of the trainable part of this table.
 enum class StateKind { parameters, moment1, moment2, frozen };
 inline constexpr StateKind kStateKinds[] = {StateKind::parameters, StateKind::moment1, StateKind::moment2,
                                             StateKind::frozen};
@@ -118,7 +117,7 @@ class Engine {
   CheckpointedBlocks checkpointed_blocks() const {
     return {std::max<int64_t>(0, model_.first_trained() - 1), options_.checkpointed_blocks};
   }
-  // The number of graphs launched so far. Each one is a forward or a backward of a block.
+  // The number of launches of CUDA graphs so far. Each launch runs the forward or the backward of one block.
   int64_t num_graph_launches() const { return block_graphs_.num_launches(); }
   // Bytes that this rank has sent to other ranks.
   int64_t bytes_sent() const;
@@ -137,8 +136,9 @@ class Engine {
 
   // ---- parameters and states (states.cc)
 
-  // The type of masters (the parameters as AdamW updates them) and moments. When training, save_states() passes arrays
-  // of this type. The type is bf16 for bf16 states, f64 for a computation in f64, and f32 otherwise.
+  // The type of masters (the parameters as AdamW updates them) and moments. When training, all arrays that
+  // save_states() passes have this type. The type is bf16 for bf16 states, f64 for a computation in f64, and f32
+  // otherwise.
   DType state_dtype() const { return context_.state_dtype(); }
 
   // Functions that read or write elements `range` of a unit. ReadParameters counts `range` from the start of the unit's
@@ -150,8 +150,8 @@ class Engine {
   using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
   using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
 
-  // Fills every parameter from its architecture's initial distribution. The same seed gives the same bits with any
-  // sharding.
+  // Draws every parameter from the initial distribution that the model's architecture gives to it. The same seed gives
+  // the same bits with any sharding.
   void initialize_parameters(uint64_t seed);
   // Calls `read` unit by unit, for the elements that this rank keeps. With `from_rank_0`, the call is collective: only
   // rank 0 calls `read`, for all elements, and broadcasts them in pieces. Each rank keeps its own elements.
@@ -164,7 +164,7 @@ class Engine {
     return context_.plan.saved(kind == StateKind::frozen ? context_.frozen_cut(unit) : context_.cut(unit));
   }
   // Calls `write` with the elements saved_range() of each unit and kind. Skips empty ranges. `write` receives a range
-  // in one call, or in consecutive pieces. Moments exist only after prepare() for training.
+  // in one call, or in consecutive pieces. Passes moments only if prepare() has prepared training.
   void save_states(const WriteState& write);
 
   using WriteParameters = std::function<void(int64_t unit, ElemRange range, View from)>;

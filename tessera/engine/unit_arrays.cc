@@ -34,7 +34,7 @@ int make_file(const std::string& folder, int64_t bytes) {
   return file;
 }
 
-// Reads or writes all of `bytes`. The system may need several calls.
+// Reads or writes `bytes` bytes. Repeats `transfer`, because one system call may transfer only a part of them.
 template <typename Transfer>
 void transfer_all(const std::string& folder, const char* action, std::byte* data, int64_t bytes, int64_t offset,
                   Transfer&& transfer) {

@@ -1,4 +1,5 @@
-// The arrays of one kind, one array per unit, on the tier where they are kept between uses.
+// The arrays of one kind (for example, the gradients or the first moments of all units), one array per unit. All arrays
+// are kept on the same tier between uses.
 #pragma once
 
 #include <string>
@@ -11,10 +12,10 @@ namespace tessera {
 class UnitArrays {
  public:
   UnitArrays() = default;
-  // Allocates zeroed arrays of elems[unit] elements. Tier::file uses one unnamed file in ShardOptions::file_folder. The
-  // file disappears with this object. Every rank creates the folder if it is missing. If given[unit] is not empty, it
-  // is device memory that the caller owns, and becomes the unit's array. Throws OutOfMemoryError. Throws RunError: the
-  // folder cannot be written or has no room.
+  // Allocates zeroed arrays of elems[unit] elements. If given[unit] is not empty, allocates nothing for this unit:
+  // given[unit] is device memory that the caller owns, and becomes the unit's array. Tier::file uses one unnamed file
+  // in ShardOptions::file_folder. The file disappears with this object. Every rank creates the folder if it is missing.
+  // Throws OutOfMemoryError. Throws RunError if the folder cannot be written or has no room.
   UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
              std::vector<View> given = {});
   ~UnitArrays();
@@ -34,8 +35,8 @@ class UnitArrays {
   View views(int64_t first_unit, int64_t last_unit) const;
 
   // load() copies elements [first, first + n) of a unit's array to a view of n elements. save() copies the view to
-  // these elements. Both copy on the stream, in its order. On Tier::file the view must be in host memory. If the file
-  // cannot be read or written, the stream throws RunError.
+  // these elements. Both copies run on the stream, after its earlier work. On Tier::file, the view must be in host
+  // memory. If the file cannot be read or written, the stream throws RunError.
   void load(int64_t unit, int64_t first, View to, Stream& stream) const;
   void save(int64_t unit, int64_t first, View from, Stream& stream) const;
 

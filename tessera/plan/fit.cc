@@ -16,18 +16,20 @@ namespace {
 
 using S = Settings;
 
-// Rates per rank. Only the ratios of the rates matter. The ratios are similar on all CPUs, and similar on all GPUs.
+// The rates of one rank. Only their ratios matter, because the search only compares times. The ratios of all CPUs are
+// similar, and so are the ratios of all GPUs.
 struct NominalMachine {
   double flops_per_s;
   double half_speed_tokens;           // a micro-batch with this number of tokens runs at half speed
   double within_node, between_nodes;  // bytes/s sent
-  double host, file;                  // bytes/s between device and host memory, and to and from files
-  double update;                      // bytes/s of AdamW on the host, read and written
+  double host, file;                  // bytes/s between device and host memory; bytes/s to and from files
+  double update;                      // bytes/s that AdamW reads and writes on the host
 };
 constexpr NominalMachine kCpu{2e11, 16, 4e9, 1e9, 8e9, 1e9, 1e10};
 constexpr NominalMachine kGpu{3e14, 512, 2e11, 2.5e10, 2.5e10, 3e9, 5e10};
 
-// Bytes that AdamW reads and writes per element: master, m and v, without the gradient.
+// Bytes that AdamW reads and writes per element for the parameter (its master, if it has one) and the moments m and v.
+// The gradient is not included.
 double update_bytes(const EngineOptions& options) {
   return options.bf16_states ? 12 : 24;
 }
@@ -41,8 +43,8 @@ const char* const kSearched[] = {"strategy", "offload", "activation_checkpointin
 std::vector<ShardingStrategy> strategies(const FitRequest& request) {
   using enum ShardingStrategy;
   if (request.fixed.contains("strategy")) return {request.settings.strategy};
-  // A single rank has nothing to shard. For such a rank, the only difference between the two strategies is that
-  // full_shard can offload parameters.
+  // A single rank has nothing to shard. The search therefore tries only no_shard, and full_shard for offloaded
+  // parameters.
   if (request.rank.world_size == 1) return {no_shard, full_shard};
   std::vector<ShardingStrategy> all{no_shard, zero1, zero2, shard_grad_op, full_shard};
   const int64_t group = request.settings.shard_group_size;
@@ -60,12 +62,14 @@ std::vector<Offload> offloads(const FitRequest& request) {
     for (const Tier gradients : {device, tier}) all.push_back({tier, gradients, device});
     for (const Tier gradients : {device, tier}) all.push_back({tier, gradients, tier});
   };
-  if (!request.limits.one_memory) add(host);  // if host and device share one memory, this frees nothing
+  if (!request.limits.one_memory)
+    add(host);  // if host and device share one memory, offloading to the host frees nothing
   if (request.limits.disk_bytes > 0) add(file);
   return all;
 }
 
-// The numbers of checkpointed blocks to try with every batch size. fewest_checkpointed() tries numbers between them.
+// The numbers of checkpointed blocks for which search_batch_size() finds the largest batch size: no blocks and all
+// blocks. fewest_checkpointed() tries the numbers between them.
 std::vector<int64_t> checkpointings(const FitRequest& request) {
   if (request.fixed.contains("activation_checkpointing")) return {request.settings.activation_checkpointing};
   return {0, kAllBlocks};
@@ -119,8 +123,8 @@ Row search_batch_size(const FitRequest& request, Settings settings, double step_
 }
 
 // For a batch size that does not fit without checkpointed blocks: finds the configuration with the fewest checkpointed
-// blocks that fits. More checkpointed blocks need less memory and more time. Returns nothing if a step takes `limit_s`
-// seconds or more, or if the run fits only with all blocks checkpointed.
+// blocks that fits. More checkpointed blocks need less memory and more time. Returns nothing if a step of this
+// configuration takes `limit_s` seconds or more, or if the run fits only with all blocks checkpointed.
 std::optional<Configuration> fewest_checkpointed(const FitRequest& request, Settings settings, double step_tokens,
                                                  double limit_s) {
   std::optional<Configuration> found;
@@ -302,7 +306,7 @@ FitResult find_fit(const FitRequest& request) {
                                     offload.parameters == Tier::device;
       if (same_as_no_shard && !request.fixed.contains("strategy")) continue;
       if (!is_consistent(settings, request.rank)) continue;
-      std::vector<int64_t> fitting_sizes;  // the largest batch size that fits, for each of checkpointings()
+      std::vector<int64_t> fitting_sizes;  // for each of checkpointings(): the largest batch size that fits, or 0
       for (const int64_t checkpointing : checkpointings(request)) {
         settings.activation_checkpointing = checkpointing;
         Row row = search_batch_size(request, settings, step_tokens);

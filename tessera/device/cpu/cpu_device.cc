@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kHugePage = 2u << 20;
 
-// Large arrays get an extra untouched gap at the end. The kernel places mappings next to each other. Without a gap, the
+// Large arrays get an extra untouched gap at the end. Linux places mappings next to each other. Without a gap, the
 // addresses of several arrays of 128 MiB would differ only in their upper bits. The arrays that a loop uses together
 // (AdamW uses five) would then compete for the same cache sets and memory banks.
 constexpr size_t kLarge = 4 * kHugePage, kGap = 3 * 4096;

@@ -1,4 +1,4 @@
-// The declarations repeat the types of NVIDIA's nvml.h, as in nvml.cc.
+// This file and nvml.cc declare NVML's functions and types themselves. A build therefore does not need NVIDIA's nvml.h.
 #include "tessera/device/nvml/gpu_health.h"
 
 #include <dlfcn.h>
@@ -11,8 +11,8 @@
 namespace tessera {
 
 static std::string slowdowns(unsigned long long reasons) {
-  // The bits of nvmlClocksEventReasons that mean a problem. The remaining bits are usual: the GPU is idle, a power
-  // limit applies, or a user has set the clocks.
+  // The bits of nvmlClocksEventReasons that mean a problem. The remaining bits have usual reasons, for example: the
+  // GPU is idle, a power limit applies, or a user has set the clocks.
   static constexpr std::pair<unsigned long long, const char*> kUnusual[] = {
       {0x8, "hardware slowdown"}, {0x20, "heat (driver)"}, {0x40, "heat (hardware)"}, {0x80, "power brake"}};
   std::string text;
@@ -38,7 +38,7 @@ GpuHealth gpu_health(const std::string& pci_address, const char* library) {
     }
     const auto reasons = reinterpret_cast<Reasons>(dlsym(handle.get(), "nvmlDeviceGetCurrentClocksThrottleReasons"));
     if (reasons && reasons(gpu, &value) == 0) health.slowed_by = slowdowns(value);
-  } catch (const RunError&) {  // no NVML, or it does not know this GPU
+  } catch (const RunError&) {  // no NVML, or NVML does not find this GPU
   }
   return health;
 }

@@ -1,5 +1,5 @@
-// NVIDIA's management library (NVML), which nvidia-smi also uses. NVML comes with the driver and is opened at run time.
-// Builds do not need NVML, and a run works without it.
+// NVIDIA's management library (NVML). The values that nvidia-smi prints come from NVML. NVML is a part of the driver,
+// and Tessera opens it at run time. A build does not need NVML, and a run works without it.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,8 @@ struct GpuSample {
   std::optional<double> memory_bytes;          // in use on the card, by all processes: nvidia-smi's memory.used
   std::optional<double> memory_total_bytes;    // of the card
   std::optional<double> process_memory_bytes;  // of this process, including its CUDA context and code
-  std::optional<double> utilization_percent;   // share of the driver's last sampling period in which a kernel ran
+  std::optional<double>
+      utilization_percent;  // time with a running kernel, in percent of the driver's last sampling period
   std::optional<double> power_w;
   std::optional<double> sm_clock_mhz;
 };

@@ -7,7 +7,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kKeys = 128;  // keys that are loaded at a time
+constexpr int kKeys = 128;  // keys in a block of keys; the producer loads one block at a time
 
 // A task: a query head, and a block of 128 queries of a sequence. `begin` and `length` are the sequence's first row and
 // number of rows. `index` is the block's number in the sequence. The producer writes the task, and the consumers read
@@ -25,9 +25,9 @@ struct Shared {
 };
 
 // s holds products q·k of kKeys keys from k0 on. Replaces them by exp(score − maximum). `maximum` is the row's greatest
-// score so far. Sets `correction` to the factor that adapts each row's earlier results to the new maximum. The blocks
-// of keys come in descending order. The first of these blocks contains each row's own position, so the maximum of every
-// row is finite from the first call on.
+// score so far. Sets `correction` to the factor that adapts each row's earlier results to the new maximum. For a
+// task, the kernel calls this function for the blocks of keys in descending order. The first of these blocks contains
+// each row's own position, so the maximum of every row is finite from the first call on.
 template <bool kBiased>
 __device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores, int first_row, int k0, int window,
                                      Softmax& softmax, float (&correction)[2]) {
@@ -128,7 +128,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Heads& heads, 
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads - 1, warp = static_cast<int>(threadIdx.x) / kWarp % 4,
             lane = static_cast<int>(threadIdx.x) % kWarp;
   const int own_row = group * 64 + warp * 16;
-  // The consumers take turns: while one computes exponentials, the other has the tensor cores.
+  // The two consumers take turns: while one consumer computes exponentials, the other uses the tensor cores.
   const auto begin_turn = [&] { meet(1 + group, kConsumers * kGroupThreads); };
   const auto end_turn = [&] { announce(2 - group, kConsumers * kGroupThreads); };
   if (group == 1) end_turn();
@@ -202,7 +202,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Heads& heads, 
     store_product(o, shared.o.parts[0] + own_row * 64, kTaskRows * 64,
                   o_out + row * heads.channels + task.head * heads.head_dim, heads.channels, rows, heads.head_dim,
                   [&](int half) { return 1.0f / softmax.sum[half]; });
-    __syncwarp();  // the next task's results overwrite the tile
+    __syncwarp();  // before the next task's results overwrite the tile shared.o
   }
 }
 
@@ -237,7 +237,8 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
 
 bool tma_attention_forward_can(const Context& context, View qkv, View starts, const AttentionShape& shape,
                                const Dropout& dropout) {
-  // For heads of up to 64 elements with position biases (ALiBi), the kernels of attention_wgmma.h are faster.
+  // For heads of up to 64 elements, the kernels of attention_wgmma.h are faster in two cases: with position biases
+  // (ALiBi), and if a call has too few tasks.
   return supports_tma(context, qkv, shape, dropout) &&
          (shape.head_dim > 64 || (!shape.alibi_slopes && fills_multiprocessors(context, qkv, starts, shape.num_heads)));
 }

@@ -49,6 +49,7 @@ TEST(NetReport, WrongDataIsWorseThanSlowData) {
   EXPECT_THAT(wrong.error, HasSubstr("1 element of the received data is wrong"));
 }
 
+// With --workshop-exit-codes, only failures at run time (1, 4 and 5) become 44.
 TEST(NetReport, WorkshopExitCodes) {
   Settings settings;
   EXPECT_EQ(with_workshop_codes(settings, 5), 5);
@@ -74,12 +75,14 @@ TEST(NetReport, NamesTheSlowestPairAndUnit) {
             "# Slowest on average   : node 1 (b), mean of its pairs 3.5 GB/s");
 }
 
+// 1024 bytes is the smallest size, even if the memory is less.
 TEST(Preflight, SizesAreHalvedUntilTheyFit) {
   EXPECT_EQ(fitting_size(1 << 20, 1 << 20), 1 << 20);
   EXPECT_EQ(fitting_size(1 << 20, (1 << 18) + 5), 1 << 18);
   EXPECT_EQ(fitting_size(1 << 20, 0), 1024);
 }
 
+// The facts that doctor collects from one rank.
 Record facts(const std::string& host, int node) {
   return {{"host", host},
           {"node", node},
@@ -107,7 +110,7 @@ TEST(ClusterReport, EqualNodesHaveNoWarnings) {
   EXPECT_EQ(summary["problems"], Record::array()) << summary;
   ASSERT_EQ(summary["hosts"].size(), 2u);
   EXPECT_EQ(summary["hosts"][1]["ranks"], Record({2, 3}));
-  EXPECT_EQ(summary["hosts"][0]["gpus"].size(), 2u);  // both ranks see the same two GPUs
+  EXPECT_EQ(summary["hosts"][0]["gpus"].size(), 2u);  // both ranks of host a see the same two GPUs
   EXPECT_THAT(cluster_text(summary, Terminal{}), HasSubstr("no differences between the ranks"));
 }
 

@@ -1,5 +1,6 @@
-// Tests the order of an offloaded update under the latest possible schedule: a stream's work runs only when somebody
-// waits for it. If the engine omits a wait, the order of the work or the computed values are then wrong.
+// Tests the order of an offloaded update under the latest possible schedule: the work of a stream runs only when
+// another stream or the calling thread waits for it. Only the compute stream runs its work at once. If the engine omits
+// a wait, the order of the work or the computed values are then wrong.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,10 +17,10 @@ namespace {
 
 // The streams of a test write this journal.
 struct Journal {
-  std::string put;               // the stream's letter for each piece of work, in the order of arrival
-  std::map<char, int> num_done;  // number of pieces of work done, by the stream's letter
-  std::vector<int> at_compute;   // num_done['h'] (the host's stream) after each wait of the compute stream
-  int num_compute_waits = 0;     // how often streams or the host waited for the compute stream
+  std::string put;               // for each piece of work in the order of run() calls: the letter of its stream
+  std::map<char, int> num_done;  // for the letter of each stream: the number of its finished pieces of work
+  std::vector<int> at_compute;   // num_done['h'] (`h`: the stream `host`) after each wait of the compute stream
+  int num_compute_waits = 0;     // how often a stream or the calling thread waited for the compute stream
 };
 
 class LateStream final : public Stream {
@@ -120,6 +121,7 @@ class LateDevice final : public CpuDevice {
 constexpr BatchBounds kBounds{64, 8, 64};
 constexpr double kRate = 1e-2;
 
+// An Offload has the tiers of the optimizer states, the gradients and the parameters, in this order.
 constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
 constexpr Offload kOffloads[] = {{H, D, D}, {H, H, D}, {H, H, H}, {F, D, D}, {F, F, F}, {F, H, H}};
 
@@ -186,7 +188,8 @@ class OrderTest : public testing::Test {
 };
 
 // The forward pass of a unit waits for the update of this unit, but not for updates of later units. The upload of the
-// batch waits for no update.
+// batch waits for no update. After the waits of the compute stream, the number of updated units is therefore first 0
+// and then increases by 1 from unit to unit.
 TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
   for (const bool tied_head : {true, false}) {
     for (const Offload& offload : kOffloads) {
@@ -208,7 +211,7 @@ TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
           updated_units.push_back(num_done - before);
         }
       }
-      // With a tied head, the root unit contains the embedding and the head. Otherwise, the head is the last unit.
+      // The model has a root and two blocks. With an untied head, the head is a fourth unit.
       EXPECT_EQ(updated_units, tied_head ? (std::vector{0, 1, 2, 3}) : (std::vector{0, 1, 2, 3, 4}));
     }
   }
@@ -236,6 +239,7 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
     // the host. If gradients are in host memory, only the copy stream waits for the late moments.
     engine->accumulate_gradients({&batch, 1});
     EXPECT_EQ(journal.num_done['h'], 3);
+    // Three updates, and the late moments of two blocks.
     engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
     journal.num_done['h'] = 0;
     engine->train_step({&batch, 1}, kRate);
@@ -275,8 +279,9 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     gradients.reduce(0);
     gradients.end_micro_batch();
     gradients.complete(0, 1).synchronize();
-    EXPECT_EQ(read,
-              tier == F ? "012" : "0");  // With F, the copy stream first does the reads that were put on it before.
+    // With F, the copy stream writes the gradients of unit 0 to the file. The three reads are earlier work of this
+    // stream, so they run before the write.
+    EXPECT_EQ(read, tier == F ? "012" : "0");
     gradients.acquire(2, false);
     EXPECT_EQ(read, tier == H ? "0" : "012");
     context.streams = {};
@@ -303,7 +308,8 @@ TEST_F(OrderTest, StatesWaitForTheUpdate) {
 }
 
 // There are three units. Each unit is one piece, which has four arrays: parameters, gradients and two moments. In the
-// expected order, each c is an array that the copy stream reads or writes, and each h is work of the host's stream.
+// expected order, each c is an array that the copy stream reads or writes, and each h is a piece of work of the stream
+// `host`.
 TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   EngineOptions options;
   options.sharding = options_of({F, F, F});
@@ -336,7 +342,8 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
             "ccc");
 }
 
-// The next step waits until the gradients of this step are added up, even if nobody reads their sums.
+// The next step waits until the gradients of this step are added up. This is also true for accumulate_gradients(),
+// after which no update reads the sums.
 TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EngineOptions options;
   options.sharding = options_of({H, H, D});
@@ -351,8 +358,8 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EXPECT_TRUE(outcome(*make(device, host, options, 3)) == outcome(*make(*device_, *host_, options, 3)));
 }
 
-// Late streams must compute the same bits as streams that are threads. The test covers every tier, units of one piece,
-// and units of several pieces of 500 elements.
+// LateStream must compute the same bits as the streams of a CPU device, which are threads. The test covers every tier,
+// units of one piece (the default size of pieces), and units of several pieces of 500 elements.
 TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   std::vector<Offload> all(std::begin(kOffloads), std::end(kOffloads));
   all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
