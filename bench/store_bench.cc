@@ -1,7 +1,8 @@
-// Compares the bandwidth of checkpoints with dd on the same disk. Both run in turns, because the speed of disks varies:
+// Measures how fast Tessera writes and reads checkpoints, and how fast dd writes and reads a file on the same disk.
+// Checkpoints and dd take turns, because the speed of a disk varies over time:
 //   store_bench FOLDER [GIB]
-// A write ends when all bytes are on the disk. Before each "dd read" and "verify", the files are dropped from the page
-// cache. "verify" opens a checkpoint, which reads and checks every byte. "read" then copies the arrays from it.
+// A write ends when all bytes are on the disk. "dd read" and "verify" read files that were dropped from the page cache.
+// "verify" opens a checkpoint, which reads and checks every byte. "read" then copies the arrays from this checkpoint.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -22,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kRounds = 3;
-constexpr int64_t kArrayElems = int64_t{12} << 20;  // a block of a model with 1024 channels
+constexpr int64_t kArrayElems = int64_t{12} << 20;  // the weights of a transformer block with 1024 channels
 
 double seconds_of(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();

@@ -1,5 +1,5 @@
-"""The mpirun that the tests run: the one in the variable TEST_MPIRUN, or the first in PATH. It must be from the same
-MPI library that the program uses."""
+"""The mpirun that the tests run. The variable TEST_MPIRUN names it. Without this variable, it is the first mpirun in
+PATH. It must belong to the MPI library that the program uses."""
 import os
 import subprocess
 
@@ -17,8 +17,8 @@ RANK_VARIABLE = "OMPI_COMM_WORLD_RANK" if IS_OPEN_MPI else "PMI_RANK"
 
 def killed(number, name):
     """A pattern for the launcher's report that a signal killed a rank. With MPICH, the launcher knows the signal only
-    on Linux 6.15 or newer. If a rank dies while MPICH starts, MPICH 5 may crash in the other ranks. The launcher may
-    then report the crash of one of these ranks."""
+    on Linux 6.15 or newer, so the pattern also accepts a report without it. If a rank dies while MPICH starts,
+    MPICH 5 may crash in the other ranks. The launcher may then report the crash of one of these ranks."""
     text = rf"was killed by signal {number} \({name}\)"
     crash = r"was killed by signal 11 \(Segmentation fault\)"
     return text if IS_OPEN_MPI else rf"(?:{text}|was killed, or ended without a message|{crash})"
@@ -26,7 +26,7 @@ def killed(number, name):
 
 def clean_environment():
     """The environment without the variables of launchers, of OpenMP and of Tessera. For Open MPI before version 5, it
-    contains a variable that makes mpirun work without ssh."""
+    contains a variable that makes mpirun start ranks without ssh."""
     prefixes = ("TESSERA_", "OMPI_", "OMP_", "PMI", "PRTE_", "HYDRA_")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
     if IS_OPEN_MPI and MAJOR < 5:

@@ -2,7 +2,9 @@
 """Starts a stand-in for W&B's server on this machine, uploads a run's W&B folder to it with `wandb sync`, and checks
 that the rows that arrive agree with metrics.jsonl.
 
-    .venv-trackers/bin/python tools/check_wandb_sync.py RUN [path/to/wandb]     # RUN: output of --tracker wandb
+    .venv-trackers/bin/python tools/check_wandb_sync.py RUN [path/to/wandb]
+
+RUN is the output folder of a run with --tracker wandb.
 
 Tested with wandb 0.31.0. The script needs no network."""
 import gzip

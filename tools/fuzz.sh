@@ -8,7 +8,7 @@ cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DTESSERA_TESTS=O
   -DTESSERA_MPI=OFF -DTESSERA_SANITIZE=fuzzer-no-link,address >/dev/null
 fuzzers=$(ls tests/fuzz/*_fuzz.cc | sed 's|.*/\(.*\)_fuzz.cc|fuzz_\1|')
 ninja -C build-fuzz --quiet $fuzzers
-# Valid files to start from.
+# Each fuzzer starts from valid files.
 declare -A seeds=(
   [fuzz_config]=recipes/quickstart/*.toml
   [fuzz_model_config]=tests/parity/data/*/config.json

@@ -5,8 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- address,undefined thread
 # Death tests fork. The thread sanitizer reports a fork as an error unless die_after_fork=0. leak_sanitizer.supp
-# suppresses leaks if the stack of the allocation contains a library of Open MPI. Some modules of Open MPI are already
-# unloaded when the leaks are reported. Then only a complete stack (fast_unwind_on_malloc=0) contains such a library.
+# lists libraries of Open MPI. A leak is not reported if the stack of its allocation contains one of them. Some modules
+# of Open MPI are already unloaded when the leaks are reported. Then only a complete stack (fast_unwind_on_malloc=0)
+# contains a library of the list.
 export ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0
 export LSAN_OPTIONS=suppressions=$PWD/tools/leak_sanitizer.supp:print_suppressions=0
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1

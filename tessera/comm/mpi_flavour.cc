@@ -44,7 +44,7 @@ const MpiFlavour& mpi_flavour() {
 
 std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks) {
   std::vector<std::string> options{"-n", std::to_string(num_ranks)};
-  if (flavour.family == Family::mpich) {  // its mpirun (Hydra) needs no options for root, oversubscription or binding
+  if (flavour.family == Family::mpich) {  // Hydra needs no options for root, oversubscription or binding
     options.insert(options.begin(), "-disable-auto-cleanup");
     return options;
   }
@@ -73,7 +73,7 @@ void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment) {
     add("OMPI_MCA_btl", "self,sm");
   } else {
     add("OMPI_MCA_ras", "^slurm,gridengine,tm,lsf");
-    add("OMPI_MCA_plm", "isolated");  // without ssh, which may be missing
+    add("OMPI_MCA_plm", "isolated");  // starts ranks without ssh, which may be missing
     add("OMPI_MCA_btl", "self,vader");
   }
   add("OMPI_MCA_pml", "ob1");
@@ -81,7 +81,7 @@ void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment) {
 }
 
 std::optional<ReportedDeath> reported_death(const std::string& mpirun_output) {
-  // Open MPI's mpirun prints this text. From version 5 on, mpirun is the program prterun.
+  // In the message of Open MPI, this text follows the name of the program: mpirun, or prterun from version 5 on.
   static const std::regex kOpenMpi(R"(process rank (\d{1,9}) with PID \d+ on node \S+\s+exited on\s+signal (\d{1,3}))");
   static const std::regex kHydra(R"((?:PID (\d{1,9}) RUNNING AT [^]*)?EXIT STRING: [^\n]*\(signal (\d{1,3})\))");
   std::smatch match;

@@ -1,5 +1,5 @@
-// Converts data files to input of the engine: examples, their tokens, and upper bounds of batches, which determine
-// memory.
+// Converts data files to input of the engine: examples, their tokens, and upper bounds of the size of a batch. These
+// bounds determine the memory of a run.
 #pragma once
 
 #include <string>
@@ -25,8 +25,8 @@ enum class DatasetUse { training, evaluation };
 // Reads --dataset or --eval-dataset, selects --train-size or --eval-size of its rows, and encodes them on the threads
 // of the pool. config.eos_token_id is the end-of-sequence token. Malformed rows are skipped before the selection. Rows
 // that are too long are skipped after the selection. Throws UsageError if a setting does not suit the data, or if a
-// sample is longer than the model's context. Throws InputError if the file is not valid, if too many rows are bad, or
-// if no sample carries loss.
+// sample is longer than the model's context or than kMaxDropoutKeys. Throws InputError if the file is not valid, if too
+// many rows are bad, or if no sample has a token with loss.
 Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
                      bool with_prompts, ThreadPool& pool);
 

@@ -42,7 +42,8 @@ class Outputs(BadInputTest):
         self.train("out", job=JOB)
 
     def full_disk(self, output, message, **options):
-        """The disk becomes full during a checkpoint. The run reports this and keeps the earlier checkpoint."""
+        """Continues a run from its checkpoint of step 12, with too little space for the next checkpoint. Asserts that
+        the run fails with `message`, and that the checkpoint of step 12 stays unchanged."""
         whole = self.path("whole")
         self.train("whole")
         shutil.copytree(whole, output, ignore=shutil.ignore_patterns("checkpoint-6", "checkpoint-18", "model"))

@@ -20,7 +20,7 @@ from tiny_job import EVALUATED, ON_GPU, TinyJobTest
 # ranks.
 LONG = EVALUATED + ["--epochs", "100", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
                     "--eval-strategy", "steps", "--eval-steps", "25", "--eval-before", "--eval-batch-size", "1"]
-# The largest relative change of a sum over the tokens of a step (about 600), if the order of additions changes.
+# A step has about 600 tokens. A sum over them changes by at most this fraction if the order of additions changes.
 TOLERANCE = 600 * 2**-23
 RUN_FAILED, COMMUNICATION_FAILED, SAVED_AFTER_SIGNAL = 1, 5, 75
 ALL_GONE_S = 10  # after the launcher has ended, all other processes must end within this time

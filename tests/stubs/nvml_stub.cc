@@ -1,6 +1,7 @@
-// Replaces NVIDIA's management library: one GPU at 0000:1B:00.0 with values that the tests expect. Variants:
+// Replaces NVIDIA's management library: one GPU at 0000:1B:00.0 with values that the tests expect. Macros
+// select variants:
 //   NVML_STUB_OLD        has only the functions of the oldest drivers
-//   NVML_STUB_LOST       the GPU has fallen off the bus, and queries of the GPU return an error
+//   NVML_STUB_LOST       the GPU no longer answers: queries of its values return an error
 //   NVML_STUB_NO_DRIVER  the library exists, but no driver is loaded
 #include <unistd.h>
 
@@ -111,7 +112,7 @@ int nvmlDeviceGetClockInfo(void*, int clock, unsigned* mhz) {
   return kAnswer;
 }
 int nvmlDeviceGetTotalEccErrors(void*, int type, int counter, unsigned long long* count) {
-  *count = type == 1 && counter == 0 ? 3 : 100;  // uncorrected, since the driver was loaded
+  *count = type == 1 && counter == 0 ? 3 : 100;  // type 1: uncorrected; counter 0: since the driver was loaded
   return kAnswer;
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* reasons) {

@@ -1,5 +1,5 @@
-// Data for a bandwidth test with results that are known exactly: small non-negative integers. Every partial sum over
-// the ranks is exact in the element type, so the order of summation does not matter.
+// Data for a bandwidth test: small non-negative integers. The test knows every result exactly: partial sums over the
+// ranks are exact in the element type, so the order of summation does not matter.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Reads and writes rows by index.
+// Reads, writes and adds rows of a matrix by index. ops/kernels.h describes these functions.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

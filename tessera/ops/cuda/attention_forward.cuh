@@ -1,7 +1,7 @@
 // Attention forward on tensor cores, after Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work
-// Partitioning" (2023), algorithm 1. A thread block keeps a block of queries, and loads blocks of keys and values one
-// after the other. For each query, it keeps the maximum of the scores so far. mma.cuh or wgmma.cuh computes the matrix
-// products.
+// Partitioning" (2023), algorithm 1. A thread block keeps kTileRows queries in shared memory, and loads kForwardKeys
+// keys with their values at a time. For each query, it keeps the maximum of the scores so far, and the sum of their
+// exponentials. mma.cuh or wgmma.cuh computes the matrix products.
 #pragma once
 
 #include <cmath>
@@ -16,8 +16,9 @@ inline constexpr int kForwardKeys = 64;  // keys that are loaded at a time
 template <typename Products>
 inline constexpr size_t kForwardSharedBytes = sizeof(uint16_t) * Products::Rows::kStride*(kTileRows + 4 * kForwardKeys);
 
-// s holds products q·k of a block of keys from k0 on, for the warp's 16 queries from `first_row` on. Replaces these
-// products by exp(score − maximum), and rescales o to the new maximum. `maximum` is a query's greatest score so far.
+// s holds the products q·k of the keys [k0, k0 + kForwardKeys) and the warp's queries [first_row, first_row + 16).
+// Replaces these products by exp(score − maximum). `maximum` is the greatest score of the query so far. Updates
+// `softmax`, and rescales o to the new maximum.
 template <int D>
 __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores& scores, int first_row, int k0,
                                      int window, Softmax& softmax, Accumulator<D>& o) {
@@ -66,8 +67,8 @@ __device__ inline void softmax_block(Accumulator<kForwardKeys>& s, const Scores&
   }
 }
 
-// Sets dropped probabilities to 0. The factor 1 / (1 − rate) for kept probabilities is applied to the results at the
-// end.
+// Sets dropped probabilities to 0. The kernel applies the factor 1 / (1 − rate) of the kept probabilities at its end,
+// to the results.
 __device__ inline void drop(Accumulator<kForwardKeys>& p, const Mask& mask, const RowBlock& block, int head,
                             int first_row, int k0) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -135,7 +136,8 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
     Products::publish_tiles();
     __syncthreads();  // the keys from k0 on have arrived, and all warps have finished with the previous keys
     if (k0 + kForwardKeys < end) load_keys(k0 + kForwardKeys, stage ^ 1);
-    // Skips keys that come after all queries of this warp's product, and products without queries.
+    // One product covers the queries of Products::kWarpsTogether warps. Skips a product without queries, and a product
+    // whose queries all come before these keys.
     if (together >= block.length || k0 >= together + 16 * Products::kWarpsTogether) continue;
     Accumulator<kForwardKeys> s;
     Products::multiply_transposed(s, q_tile, k_tiles + stage * kTile);

@@ -22,7 +22,7 @@ TYPED_TEST(GatedTest, ForwardEqualsTheDefinition) {
   for (const Activation activation : kActivations) {
     for (const auto& [rows, F] : kShapes) {
       auto gate_up = random_values<T>(rows * 2 * F, 1);
-      // The exponential can be tiny or huge. exp(95) exceeds the range of f32.
+      // These values make the exponential tiny or huge. silu(−95) computes exp(95), which exceeds the range of f32.
       for (T& x : gate_up) x *= T(20);
       gate_up[0] = T(-95), gate_up.back() = T(1);
       std::vector<T> h(static_cast<size_t>(rows * F), T(NAN));
@@ -33,8 +33,8 @@ TYPED_TEST(GatedTest, ForwardEqualsTheDefinition) {
           const auto gate = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + j)]),
                      up = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + F + j)]);
           // exp and the reciprocal each have an error of at most 2 ulp. These errors are proportional to the result.
-          // The argument of gelu's exponential, up to 20·(1 + 0.04·400)·1.6, is rounded before the exponential. This
-          // adds an error of at most 64·ε·|up|.
+          // gelu also rounds the argument of its exponential. A large argument has a large error, but changes the
+          // result little. 64·ε·|up| is more than the error of the result.
           const double expected = exact(activation, gate) * up;
           ASSERT_NEAR(h[static_cast<size_t>(n * F + j)], expected,
                       epsilon<T>() * (16 * std::abs(expected) + 64 * std::abs(up)));
