@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Makes the tables of the documents from bench/results/*.json. Needs only Python's standard library.
 
-  docs/performance.md           a summary, one table for each subject in SUBJECTS
+  docs/performance.md           a summary: one table for each subject in SUBJECTS, then the tables of STARTS and
+                                PARTS_OF_A_RUN
   docs/performance-details.md   every recorded value
   README.md, docs/tuning.md, docs/strategies.md   the tables between "begin" and "end" comments
 
-  tools/make_performance_page.py            write all of them
-  tools/make_performance_page.py --check    exit with 1 if a document is not what this script makes
+  tools/make_performance_page.py            write all these documents
+  tools/make_performance_page.py --check    exit with 1 if a document differs from what this script makes
 
-bench/results/README.md describes the files.
+bench/results/README.md describes the JSON files.
 """
 import argparse
 import re
@@ -53,7 +54,7 @@ class Subject:
 
     def __init__(self, title, file, columns, rows=None, about=None, names=None):
         self.title, self.file, self.columns, self.about = title, file, columns, about
-        self.rows = rows or (lambda row: True)  # whether the summary shows a row
+        self.rows = rows or (lambda row: True)  # returns whether the summary shows a row
         self.names = names or {}  # shorter headings of columns
 
 
@@ -140,7 +141,7 @@ def cell(value, digits):
 
 
 def column_value(column, values):
-    """Returns the text of a cell. Computes a ratio that the row does not contain."""
+    """Returns the text of a cell. If the row lacks the value of a column with "ratio_of", computes the ratio."""
     value = values.get(column["key"])
     if value is None and "ratio_of" in column:
         over, under = (middle(values.get(key)) for key in column["ratio_of"])
@@ -190,7 +191,7 @@ def page_of(result):
     text, own_machine, own_commit = table(result)
     facts = ([] if own_machine else [f"Machine: {result['machine'] or MISSING}."])
     facts += [] if own_commit else [f"Commit: {version(result)}."]
-    commands = {}  # of rows that have their own command
+    commands = {}  # for each command of single rows: the names of these rows
     for row in result["rows"]:
         if "command" in row:
             gpus = row["values"].get("gpus")
@@ -297,7 +298,7 @@ def make_page():
 
 
 def figures():
-    """Returns the table of the README."""
+    """Returns the README's table "figures", which compares Tessera with other programs."""
     lines = [["job", "on", "samples/s", "peer", "peer's samples/s", "speed ratio", "GiB per rank", "peer's GiB",
               "memory ratio",
               "machine", "commit"]]
@@ -309,7 +310,8 @@ def figures():
     return markdown(lines)
 
 
-# Tables in hand-written documents: the document, the name in its comments, a function that makes the table.
+# Tables in hand-written documents: the document, the name of the table in the document's "begin" and "end" comments,
+# and the function that makes the table.
 PARTS = [
     ("README.md", "figures", figures),
     ("README.md", "llama", lambda: summary_table(

@@ -14,12 +14,12 @@ bool begins_a_verb(const std::string& word, const std::vector<Verb>& verbs);
 // Throws UsageError: `words` do not begin with a verb.
 [[noreturn]] void unknown_verb(const std::vector<std::string>& words, const std::vector<Verb>& verbs);
 
-// Throws UsageError: `flag` is not a flag of `verb`, which takes the settings of `groups`.
+// Throws UsageError: `flag` is not a flag of `verb`. The settings of `groups` are the flags that `verb` has.
 [[noreturn]] void unknown_flag(const std::string& flag, const Verb& verb, Groups groups,
                                const std::vector<Verb>& verbs);
 
 // `word` is one of `words`, the arguments of a verb. It is neither a flag, nor the value of a flag, nor a
-// configuration file. Returns what to write instead, or an empty text.
+// configuration file. Returns what to write instead, or an empty text if no correction is known.
 std::string remedy_for_word(const std::string& word, const std::vector<std::string>& words, Groups groups,
                             const std::vector<Verb>& verbs);
 

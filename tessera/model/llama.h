@@ -1,6 +1,6 @@
 // The block of Llama, Mistral, Qwen2 and Qwen3 (transformers, modeling_llama.py and its variants): pre-norm, rotary
-// positions, grouped heads of keys and values, gated feed-forward layer. Qwen3 applies a norm to each head of queries
-// and keys.
+// positions, grouped-query attention (several heads of queries may use the same head of keys and values), gated
+// feed-forward layer. Qwen3 applies a norm to each head of queries and keys.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// Consecutive tensors of the table that kernels use as one tensor. They belong to linear layers with the same input.
+// The tensors of the block's ParameterTable from `first` to `last` (inclusive). They belong to linear layers with the
+// same input, so kernels use them as one tensor.
 struct JoinedTensors {
   ParameterTable::Handle first = 0, last = 0;
 };

@@ -23,14 +23,14 @@ std::vector<std::string> own_command() {
   return arguments;
 }
 
-// Whether this process knows the complete command of the run. Under mpirun or srun it does not, because it sees only
-// its own arguments. With --nproc, these arguments are the complete command.
+// Whether the arguments of this process are the complete command of the run. This is true for a run with one rank or
+// with --nproc. If mpirun or srun started several ranks, the arguments do not contain the command of mpirun or srun.
 bool knows_complete_command(const FitRequest& request) {
   return request.rank.world_size == 1 || find_launcher(environment_of_process()).has_value();
 }
 
-// Searches for a configuration for evaluation or generation. It need not search for places of gradients and optimizer
-// states, because only training has them.
+// Returns the first configuration for evaluation or generation that fits. Varies the tier of the parameters only. Only
+// training has gradients and optimizer states.
 std::optional<Configuration> find_forward_fit(const FitRequest& request) {
   using enum Tier;
   for (const Tier tier : {device, host, file}) {
@@ -74,7 +74,7 @@ std::string command_with(const std::vector<std::string>& command,
     if (!replaced(command[i])) {
       arguments.push_back(quoted_for_shell(command[i]));
     } else if (command[i].find('=') == std::string::npos) {
-      ++i;  // skip its value
+      ++i;  // skip the value of the flag
     }
   }
   for (const auto& [flag, value] : flags) {
@@ -87,7 +87,7 @@ std::string command_with(const std::vector<std::string>& command,
 static std::string command_to(const FitRequest& request, const Configuration& fit) {
   auto flags = flags_between(request.settings, fit.settings);
   if (!request.settings.fsdp.empty())
-    flags.insert(flags.begin(), {"--fsdp", ""});  // the --fsdp of the command would contradict `flags`
+    flags.insert(flags.begin(), {"--fsdp", ""});  // cancels the command's --fsdp, which would contradict `flags`
   if (knows_complete_command(request)) return command_with(own_command(), flags);
   return command_with({"…"}, flags);
 }

@@ -25,7 +25,8 @@ class MemoryStatistics {
   int64_t count_ = 0;
 };
 
-// {"peak_UNIT": …, "average_UNIT": …, "mode_UNIT": […]}, with at most kMostModes modes.
+// memory_record() returns {"peak_UNIT": …, "average_UNIT": …, "mode_UNIT": […]}. If more than kMostModes modes exist,
+// the record has only the lowest kMostModes of them.
 inline constexpr int kMostModes = 16;
 Record memory_record(const MemoryStatistics& statistics, const std::string& unit);
 

@@ -26,7 +26,8 @@ struct Key {
   const char* why = "";  // ignored: the reason in a few words; refused: the remedy
 };
 
-// From the tables of deepspeed.ai/docs/config-json and deepspeed/runtime/{config,zero/config,precision_config}.py.
+// Keys of DeepSpeed, from the tables of deepspeed.ai/docs/config-json and
+// deepspeed/runtime/{config,zero/config,precision_config}.py.
 constexpr Key kKeys[] = {
     {"train_batch_size", Fate::used},
     {"train_micro_batch_size_per_gpu", Fate::used},
@@ -206,7 +207,8 @@ std::vector<std::string> keys_of(const std::string& prefix) {
 // Whether the value turns a feature off.
 bool is_off(const json& value) {
   if (value.is_object()) return value.empty() || (value.contains("enabled") && is_off(value["enabled"]));
-  if (value.is_number()) return value.get<double>() <= 1;  // a number is the size of a group of ranks
+  // A number is the size of a group of ranks. A group of one rank turns the feature off.
+  if (value.is_number()) return value.get<double>() <= 1;
   return value.is_null() || value == false || value == "auto";
 }
 
@@ -231,8 +233,8 @@ DeepSpeedFile::DeepSpeedFile(std::string_view text, std::string name) : name_(st
   check_keys(root_, "");
 }
 
-// Runs before check_keys(). An unsupported type has keys that check_keys() does not know, but the error for the type is
-// more helpful than an error for an unknown key.
+// Runs before check_keys(). An unsupported type may have keys that check_keys() does not know, but the error for the
+// type is more helpful than an error for an unknown key.
 void DeepSpeedFile::check_type(const std::string& section, const std::vector<std::string>& types) {
   const auto found = root_.find(section);
   if (found == root_.end() || !found->is_object() || !found->contains("type")) return;

@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 constexpr int kTick_ms = 1000;
-constexpr size_t kMostRequests = 3;  // the last one kills the child
+constexpr size_t kMostRequests = 3;  // this many stop requests kill the child
 
 // Runs in the child. Calls only functions that are safe between fork and exec.
 [[noreturn]] void become(char** arguments, int log, pid_t parent, const sigset_t& signals) {

@@ -35,7 +35,7 @@ class Doctor(CliTest):
         self.assertEqual(json.loads(out)["cpu"]["cores_allowed"], 1)
 
     def test_what_the_program_reports_about_cuda(self):
-        """Every value about CUDA is a version, or a text that says what is missing."""
+        """For each CUDA library, doctor reports a version, or a text that says what is missing."""
         report = json.loads(self.succeeds("doctor", "--json", env={"CUDA_VISIBLE_DEVICES": ""}))
         cuda, built_in = report["cuda"], "cuda" in report["build"]["back_ends"].split()
         self.assertEqual(cuda["built_in"], built_in)
@@ -51,7 +51,8 @@ class Doctor(CliTest):
         self.assertNotEqual(cuda["cublaslt"], "not in this build")
 
     def test_driver_and_its_library(self):
-        """Uses a stand-in for the driver's management library, in a folder that the loader searches."""
+        """Runs doctor with three stand-ins for NVML, the driver's management library: one that works, one that cannot
+        report the driver's version, and one that finds no driver."""
         stubs = os.environ["STUBS"]
         for variant, driver, nvml in [("nvml", "580.1.2", r"^13\.580\.1\.2$"),
                                       ("nvml_old", "not found", "unknown version"),

@@ -14,12 +14,13 @@ namespace tessera {
 // ancestor, or after 64 processes.
 std::vector<pid_t> ancestors();
 
-// The nearest process that is in all chains of ancestors. 0 if no process is in all chains.
+// Each chain is the list of ancestors() of one process. Returns the nearest ancestor that all these processes have in
+// common, or 0 if they have none.
 pid_t nearest_common(std::span<const std::vector<pid_t>> chains);
 
-// While objects exist, the descendants of their readers may read this process's memory. All readers are ancestors of
-// this process. If objects have different readers, the process names the farthest ancestor among them, because the
-// other readers descend from it. If `reader` is 0, the object names nobody.
+// While an object of this class exists, its reader and the descendants of this reader may read this process's memory.
+// All readers are ancestors of this process. If objects have different readers, the process names the farthest ancestor
+// among them, because the other readers descend from it. If `reader` is 0, the object names nobody.
 class MemoryAccess {
  public:
   explicit MemoryAccess(pid_t reader);

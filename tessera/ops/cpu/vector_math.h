@@ -1,5 +1,5 @@
 // Elementary functions without branches or calls, so that loops over them become vector code. The overloads for double
-// call the standard library, because gradient checks need accuracy and not speed.
+// call the standard library or divide, because gradient checks use them and need accuracy, not speed.
 #pragma once
 
 #include <bit>
@@ -8,8 +8,8 @@
 
 namespace tessera::cpu {
 
-// Adding and subtracting 1.5·2^23 rounds a float of magnitude below 2^22 to the nearest integer. The low bits of the
-// sum then also hold that integer.
+// If a float has a magnitude below 2^22, adding 1.5·2^23 and then subtracting it rounds the float to the nearest
+// integer. Before the subtraction, the low bits of the sum hold this integer.
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
 // eˣ within 2 ulp for x in [−87.33, 87]. Below this range, the result is 0. Above this range, the result is e^87, so
@@ -73,9 +73,9 @@ inline float log_positive(float x) {
 struct SinCos {
   float sin, cos;
 };
-// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6. Subtracts quarter turns exactly. An angle of at most
-// π/4 remains. Its sine and cosine come from Taylor polynomials of degree 9 and 8. The first omitted terms are below
-// 3e-8.
+// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6. Subtracts the nearest number of quarter turns, without
+// a rounding error. An angle in [−π/4, π/4] remains. Its sine and cosine come from Taylor polynomials of degree 9
+// and 8. The first omitted terms are below 3e-8.
 inline SinCos sin_cos_turns(float turns) {
   const float shifted = turns * 4.0f + kRoundingShift;
   const uint32_t quadrant = std::bit_cast<uint32_t>(shifted);
@@ -109,12 +109,12 @@ inline T gelu_derivative(T x) {
   return s + x * s * (T(1) - s) * T(2 * kGeluScale) * (T(1) + T(3 * kGeluCubic) * x * x);
 }
 
-// x·σ(x) with the sigmoid σ.
+// x·σ(x), where σ(x) = 1 / (1 + e^(−x)).
 template <typename T>
 inline T silu(T x) {
   return x * reciprocal(T(1) + exp(-x));
 }
-// σ + x·σ·(1 − σ)
+// d silu / dx = σ + x·σ·(1 − σ), where σ = σ(x).
 template <typename T>
 inline T silu_derivative(T x) {
   const T s = reciprocal(T(1) + exp(-x));

@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// The fields of tensorboard's event.proto, summary.proto and tensor.proto.
+// The numbers of fields and the values of enumerations, from tensorboard's event.proto, summary.proto, tensor.proto and
+// types.proto.
 enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
 enum ValueField { kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9 };
 constexpr int kSummaryValue = 1, kSessionStatus = 1, kSessionStart = 1;

@@ -121,6 +121,7 @@ TEST(BackgroundCheckpoint, ACountingDeviceBooksTheCopyAndWritesNothing) {
     part.declare({"b", 1000, 500, 501}, DType::f32);
   });
   background.wait();
+  // Both ranges, of 2000 and 4 bytes, are rounded up to multiples of Device::kAlignment (256).
   EXPECT_EQ(host->ledger().current(Category::staging), 2048 + 256);
   EXPECT_TRUE(fs::is_empty(output.path()));
 }
