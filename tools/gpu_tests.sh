@@ -35,7 +35,7 @@ check() {
   code=$?
   if [ $code -eq 0 ]; then
     echo "ok      $name ($((SECONDS - begin)) s)"
-  elif [ $code -eq 77 ]; then  # tessera_cli.SKIPPED
+  elif [ $code -eq 77 ]; then  # SKIPPED in tests/cli/tessera_cli.py: some tests did not run
     echo "ok      $name, in part ($((SECONDS - begin)) s): $(sed -n 's/^skipped: .*: //p' "$output" | sort -u | xargs)"
   else
     echo "FAILED  $name (exit code $code, $((SECONDS - begin)) s)"
@@ -48,14 +48,14 @@ skip() { echo "skipped $1: $2"; }
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort | uniq -c | xargs)"
 check ops 600 "$tests/gpu_ops"
 check parity 600 "$tests/gpu_parity"
-# NCCL refuses two ranks on one GPU. With different NCCL_HOSTIDs it treats them as ranks of different machines and sends
-# through sockets. The processes then take turns on the GPU.
+# NCCL refuses two ranks on one GPU. If the ranks have different NCCL_HOSTIDs, NCCL treats them as ranks of different
+# machines and sends through sockets. The processes then take turns on the GPU.
 share='export NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo
   gpus=('${visible//,/ }')
   export CUDA_VISIBLE_DEVICES=${gpus[OMPI_COMM_WORLD_LOCAL_RANK % '$gpus']}
   exec "$@"'
 for ranks in 1 2 4; do
-  # Each of the hundreds of cases starts NCCL. NCCL starts faster with fewer thread blocks.
+  # These programs have hundreds of test cases, and each case starts NCCL. NCCL starts faster with fewer thread blocks.
   export NCCL_MAX_CTAS=2
   for what in collectives engine; do
     program=("$tests/ranks_$what" --world="$ranks" --device=cuda)
@@ -110,9 +110,9 @@ else
   # About twenty runs of the engine: with and without graphs, offloaded to the host and to files.
   engine=(ranks_engine --world=1 --device=cuda)
   sanitize memcheck "--report-api-errors no" "${engine[@]}" --gtest_filter='*Repeats*:*Graphs*:*RankZero*'
-  # racecheck makes tests hundreds of times slower, mostly in cuBLASLt's kernels. Excluding those kernels ends in an
-  # internal error of the tool (13.0). Therefore racecheck runs fewer tests of matrix products. It also leaves out large
-  # arrays: other tests run the same kernels on smaller ones.
+  # racecheck makes tests hundreds of times slower, mostly in cuBLASLt's kernels. If these kernels are excluded,
+  # racecheck (13.0) ends with an internal error. Therefore racecheck runs fewer tests of matrix products. It also
+  # leaves out large arrays: other tests run the same kernels on smaller ones.
   sanitize racecheck "" gpu_ops --gtest_filter='-*Measuring*:*Tf32*:*Large*:*LongSequences*'
   sanitize racecheck "" gpu_parity --gtest_filter='*small*-*TwentyUpdates*'
   sanitize racecheck "" "${engine[@]}" --gtest_filter='*Repeats*:*RankZero*'

@@ -1,5 +1,5 @@
-// The figures of a run in a report. Each figure has a source, a title and a unit. Some figures are derived from a group
-// of equal runs and a baseline.
+// The figures of a report: values such as the eval loss or the runtime. A column shows one figure. A figure is computed
+// from one run, or derived from a group of equal runs and a baseline.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ namespace tessera {
 
 // The value of a figure for a run.
 struct Measure {
-  std::vector<double> values{};  // usually one; a mode of memory can have several; empty: no value
-  std::string note{};            // an unusual source, or why there is no value
+  std::vector<double> values{};  // usually one; the mode of memory can be several values; empty: no value
+  std::string note{};            // a remark on the value, or why it is missing
   bool applies = true;           // false: the run cannot have a value, for example GPU use on CPU ranks
 };
 
@@ -26,16 +26,16 @@ struct RunGroup {
 
 // The middle value, or the mean of the two middle values. NaN if there are no values.
 double median(std::vector<double> values);
-// The values that occur most often, in ascending order.
+// The values that occur most often, in ascending order. Ignores NaN.
 std::vector<double> modes(const std::vector<double>& values);
 
 // How the work of a run grows with its ranks. This decides the definition of the efficiency:
 //   strong     T1/(N*TN)
 //   weak       T1/TN
-//   workshop   TN/T1, the inverse ratio
-//   automatic  strong or weak, according to the work of the two runs
+//   workshop   TN/T1, the inverse of weak
+//   automatic  strong or weak: compares the work of the run with the work of the baseline
 // T1 is the runtime of the baseline, and TN is the runtime of the run. N is the run's number of ranks divided by the
-// baseline's.
+// baseline's number of ranks.
 enum class Scaling { automatic, strong, weak, workshop };
 
 // The efficiency as a ratio (1 is 100 %). Runtimes are in seconds. `automatic` counts as strong here.
@@ -49,7 +49,7 @@ struct Figure {
   std::string title;                   // the title of its column: "eval loss"
   FigureUnit unit = FigureUnit::none;
   std::function<Measure(const RunFolder&)> of_run{};
-  // For a figure that is derived from a group and the baseline; null for others.
+  // For a figure that is derived from a group and the baseline. Either `of_run` or `derived` is null.
   std::function<Measure(const RunGroup&, const RunGroup& baseline, Scaling)> derived{};
 };
 
@@ -63,7 +63,8 @@ struct FigureOrKey {
   std::string name() const { return figure ? figure->name : key; }
 };
 
-// The text of a setting or of a key of summary.json: "zero1", "2", "" if the run has neither.
+// The text of a setting or of a key of summary.json: "zero1" or "2". "" if the run has no such setting or key. The
+// keys "run" and "experiment" give the names of the run and of its experiment.
 std::string text_of_key(const RunFolder& run, const std::string& key);
 
 // The value of a figure as its column shows it, without the unit: "1.2345", "37.1", "1,234".
@@ -72,7 +73,8 @@ std::string shown(double value, FigureUnit unit);
 // Whether the run computed on GPUs.
 bool is_on_gpu(const RunFolder& run);
 
-// The median of a group, with the lowest and the highest value.
+// The value of a figure for a group. For a figure computed from one run: the median over the group's runs, with the
+// lowest and the highest value.
 struct GroupMeasure {
   Measure measure;
   std::optional<double> low, high;  // not set for one run, for a derived figure, or without any value

@@ -14,9 +14,10 @@ static std::vector<int64_t> accumulated_elems(const EngineContext& context) {
   return elems;
 }
 
-// Gradients of `dtype` are reduced in reduce_dtype if this is a 16-bit type other than `dtype`. Returns this type then.
-// Otherwise returns nullopt: the gradients are reduced in `dtype`, because they are never converted to a wider type. A
-// single rank reduces nothing and always gets nullopt.
+// Returns reduce_dtype if it is a 16-bit type other than `dtype`, the type of the gradients. The ranks then reduce a
+// converted copy. Otherwise returns nullopt, and the ranks reduce in `dtype`. A copy in a wider type is never needed:
+// if reduce_dtype is f32, backward already writes f32 (gradient_dtype()). A single rank reduces nothing and gets
+// nullopt.
 static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
   const std::optional<DType> wanted = plan.options().reduce_dtype;
   return plan.alone() || !wanted || size_of(*wanted) != 2 || *wanted == dtype ? std::nullopt : wanted;
@@ -57,7 +58,7 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
 }
 
 void UnitGradients::allocate_slots() {
-  // Allocates at most one slot per trained block. With more slots, a block could take a second slot while its first
+  // Blocks get at most one slot per trained block. With more slots, a block could take a second slot while its first
   // slot is still full.
   int64_t num_blocks = 0;
   for (int64_t u = 1; u <= context_.model.num_blocks(); ++u) num_blocks += context_.trains(u);
@@ -94,9 +95,9 @@ void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& strea
   accumulators_.load(unit, (direct_ ? range(unit).begin : 0) + first, to, stream);
 }
 
-// Moves the gradients of an untied head, if its slot holds any, before the gradients of any block. Units must move in
-// the order of backward, which completes the head first. Their squares are added up in this order, so that the norm has
-// the same bits on every tier.
+// If the slot of an untied head is full, moves its gradients to the accumulators. Must run before the gradients of any
+// block move, because units must move in the order of backward, and backward completes the head first. The squares of
+// the gradients are added up in this order, so that the norm has the same bits on every tier.
 void UnitGradients::empty_head_slot() {
   if (context_.num_outer_units() < 2) return;
   GradientSlot& slot = slots_[context_.slot_of_outer(context_.model.head_unit())];
@@ -140,7 +141,8 @@ UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   return {{&table, view}, fresh};
 }
 
-// Reduces within the shard group first, then among the replicas of the shard.
+// If the optimizer states are sharded, reduces within the shard group first, then among the replicas of the shard.
+// Otherwise reduces among all ranks at once.
 Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
   Stream& comm = *context_.streams.comm;
   comm.wait(context_.streams.compute->record());
@@ -178,7 +180,8 @@ void UnitGradients::reduce(int64_t unit) {
   slot.reduced = true;
 }
 
-// Replicated gradients of consecutive units are adjacent. They are reduced together when they reach bucket_bytes.
+// Replicated gradients of consecutive units are adjacent in memory, and form a bucket. The ranks reduce a bucket when
+// it has bucket_bytes, or when it includes unit 0, the last unit of backward.
 void UnitGradients::reduce_bucket(int64_t unit) {
   if (bucket_last_ < 0) bucket_last_ = unit;
   const View bucket = accumulators_.views(unit, bucket_last_);
@@ -191,8 +194,8 @@ void UnitGradients::reduce_bucket(int64_t unit) {
   for (int64_t u = unit; u <= last; ++u) complete_[static_cast<size_t>(u)] = {comm.record()};
 }
 
-// Before the step's last micro-batch, accumulators on the device get the gradients of a slot only when the slot is
-// taken again. The reductions of these slots thus overlap the next forward.
+// Before the step's last micro-batch, accumulators on the device get the gradients of a slot only when the next
+// unit takes the slot. The reductions of these slots thus overlap the next forward.
 void UnitGradients::end_micro_batch() {
   if (!last_micro_batch_ && tier() == Tier::device) return;
   if (slots_.empty()) return;

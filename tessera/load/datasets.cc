@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// The sum of the `count` largest values.
+// The sum of the `count` largest values, or of all values if there are fewer.
 int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
   const auto n = std::min(count, static_cast<int64_t>(values.size()));
   std::partial_sort(values.begin(), values.begin() + n, values.end(), std::greater<>());

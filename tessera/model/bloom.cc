@@ -1,6 +1,6 @@
-// N tokens, C channels, H heads.
+// The input x and the output y are [N, C]: N tokens, C channels. Biases and dropout are left out.
 //   a = norm1(x);  mid = r1 + W_dense · attention(W_qkv · a);  b = norm2(mid);  y = r2 + W_down · gelu(W_up · b)
-//   r1 = x, r2 = mid; with residual_from_norm r1 = a, r2 = b.
+// The residuals are r1 = x and r2 = mid, or with residual_from_norm r1 = a and r2 = b.
 #include "tessera/model/bloom.h"
 
 #include <fmt/format.h>
@@ -104,7 +104,7 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
     const LinearEpilogue gelu{Activation::gelu_tanh, {}, {}};
     const View d_up = f.push(N, 4 * C), inner = up;  // gelu(up), in place
     f.ops->linear_backward_input(d_branch, p[down_weight_], gelu, up, d_up, inner);
-    bias_gradients(f, {{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}});  // while they are in the cache
+    bias_gradients(f, {{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}});  // while both are in the cache
     weight_gradient(f, d_branch, inner, g[down_weight_]);
     f.ops->linear_backward_input(d_up, p[up_weight_], {Activation::none, {}, post ? d_y : View{}}, {}, d_norm, {});
     norm_backward(f, d_norm, mid, p[norm2_weight_], p[norm2_bias_], stats2, post ? View{} : d_y, d_mid,

@@ -11,11 +11,12 @@
 namespace tessera {
 
 // A path looks like "zero_optimization.stage". The getters return nullopt for a key that is missing, null or "auto".
-// They throw UsageError with the path for a value of another type. A text is never converted to a number.
+// If a value does not have the type that the getter returns, they throw UsageError with the path. A text is never
+// converted to a number.
 class DeepSpeedFile {
  public:
-  // Throws UsageError if the text is not a JSON object, or if it contains a key that is unknown to DeepSpeed or selects
-  // an unsupported feature.
+  // Throws UsageError if the text is not a JSON object. Also throws it for an unknown key, and for a key or value that
+  // selects an unsupported feature.
   DeepSpeedFile(std::string_view text, std::string name);
 
   std::string where(const std::string& path) const { return name_ + ": " + path; }
@@ -29,7 +30,7 @@ class DeepSpeedFile {
   std::optional<std::string> word(const std::string& path) const;
   std::optional<std::pair<double, double>> pair(const std::string& path) const;  // an array of two numbers
 
-  // The keys of this file that have no effect here, each with a reason: "zero_optimization.overlap_comm (always
+  // The keys of this file that have no effect in Tessera, each with a reason: "zero_optimization.overlap_comm (always
   // overlapped)".
   const std::vector<std::string>& ignored() const { return ignored_; }
 

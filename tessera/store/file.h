@@ -18,13 +18,13 @@ namespace tessera {
 // the file is opened again.
 class File {
  public:
-  // Throws InputError: missing, a folder, or not readable. Throws other errors as throw_read_error() does.
+  // Throws InputError if the file is missing or is not a regular file. Throws other errors as throw_read_error() does.
   static File open_to_read(const std::filesystem::path& path);
   // The same, but returns nullopt if the file does not exist.
   static std::optional<File> open_if_there(const std::filesystem::path& path);
   // Creates a new file for `expected_bytes`. Reserves the space immediately if the file system supports it. A full disk
-  // is then noticed before anything is written. Throws RunError: exists already, not writable, no space. If there is
-  // not enough space to reserve, the new file is removed.
+  // is then noticed before anything is written. Throws RunError if the file exists already, cannot be created, or
+  // does not fit on the disk. In the last case, removes the new file.
   static File create_new(const std::filesystem::path& path, uint64_t expected_bytes);
   // Opens an existing file of `expected_bytes` for writing only. Several processes may write different bytes of it. The
   // file must already have its final size: otherwise an NFS client may write zeros around its own bytes, over the bytes
@@ -72,14 +72,16 @@ bool is_folder(const std::filesystem::path& path);
 // Returns when changes of a folder's entries (new, renamed, removed) are on the disk. Throws RunError.
 void sync_folder(const std::filesystem::path& folder);
 
-// Throws RunError for a failed operation on a file that is being written. `error` is errno's value.
+// Throws RunError for a failed operation on a file that is being written. `error` is errno's value. If the file does
+// not fit, the message names `needed_bytes`.
 [[noreturn]] void throw_write_error(const std::filesystem::path& path, int error, uint64_t needed_bytes);
 // Throws the error of a failed operation on a file that is being read. `error` is errno's value. InputError: a wrong
 // path or a missing permission. OutOfMemoryError: no memory. RunError: a failure of the disk or the file server, or too
 // many open files. A RunError does not mean that the file's content is wrong.
 [[noreturn]] void throw_read_error(const std::filesystem::path& path, int error);
 
-// Whether `name` is the name of an entry in a folder: not empty, no separator, neither "." nor "..".
+// Whether `name` can be the name of an entry in a folder: not empty, no separator (/ or \) or NUL, neither "." nor
+// "..".
 bool is_base_name(std::string_view name);
 
 }  // namespace tessera

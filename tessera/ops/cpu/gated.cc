@@ -26,7 +26,7 @@ void forward_row(const T* gate, const T* up, int64_t count, T* h) {
   for (int64_t j = 0; j < count; ++j) h[j] = Function::value(gate[j]) * up[j];
 }
 
-// d_gate and d_up may be gate and up; h may be d_h, or null.
+// d_gate may be the array gate, d_up the array up, and h the array d_h. h may also be null.
 template <typename Function, typename T>
 void backward_row(const T* d_h, const T* gate, const T* up, int64_t count, T* d_gate, T* d_up, T* h) {
   if (h) {

@@ -21,7 +21,7 @@ inline void scale_row(T* x, int64_t count, T factor) {
   for (int64_t d = 0; d < count; ++d) x[d] *= factor;
 }
 
-// x = exp(x − shift); returns the sum.
+// x = exp(x − shift). Returns the sum of the new values.
 template <typename T>
 inline T exp_in_place(T* x, int64_t count, T shift) {
   T sum = 0;

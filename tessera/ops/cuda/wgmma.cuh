@@ -22,8 +22,8 @@ __device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_colum
 inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
 
 // One wgmma instruction. BEFORE is assembly code that runs before it. The operands %0, %1, ... are the registers of the
-// accumulator C. FACTORS is the rest of the instruction, and also closes what BEFORE opens. Its operands are the
-// macro's last arguments.
+// accumulator C. FACTORS is the rest of the instruction, and closes a brace that BEFORE opens. The operands of
+// FACTORS are the macro's last arguments.
 #define TESSERA_FOUR(C, n) "+f"(C.at[n][0]), "+f"(C.at[n][1]), "+f"(C.at[n][2]), "+f"(C.at[n][3])
 #define TESSERA_WGMMA_32(C, BEFORE, TYPES, FACTORS, ...)                                                  \
   asm volatile(BEFORE "wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPES                                 \
@@ -130,7 +130,8 @@ __device__ inline void keep(Accumulator<kN>& c) {
     for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c.at[n][e])::"memory");
   }
 }
-// The same for a left factor in registers: the compiler must finish writing them before begin_products().
+// The same for a left factor in registers. Call it before begin_products(): the compiler must write the registers
+// before that call.
 __device__ inline void keep(FragmentA& a) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a.at[i])::"memory");
@@ -141,8 +142,8 @@ __device__ inline void wait_for_products(Accumulators&... c) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
   (keep(c), ...);
 }
-// Makes this thread's writes to shared memory visible to wgmma and the copy engine. A barrier must follow before other
-// threads start products or copies that read them.
+// Makes the data that this thread wrote to shared memory visible to wgmma and the copy engine. A barrier must follow
+// before other threads start products or copies that read this data.
 __device__ inline void publish_tiles() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

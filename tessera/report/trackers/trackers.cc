@@ -72,8 +72,8 @@ TrackerRow row_of(const Record& line, double wall_s, double runtime_s) {
   return {.tags = tags_of(line), .step = line.value("step", int64_t{0}), .wall_s = wall_s, .runtime_s = runtime_s};
 }
 
-// Adds the lines that a tracker does not have. A line of metrics.jsonl has no date, so its time is the start of the run
-// (now minus `runtime_s`) plus the runtime that the line records.
+// Adds the lines of metrics.jsonl that the tracker does not have yet. A line has no date, so its time is the start of
+// the run (now minus `runtime_s`) plus the runtime that the line records.
 void add_missing(Tracker& tracker, const std::vector<Record>& lines, double runtime_s) {
   const double begin_s = seconds_since_1970() - runtime_s;
   double at_s = 0;
