@@ -1,7 +1,8 @@
 // Measures the CUDA kernels at the shapes of bloom-560m and of Llama's family: microseconds per call, and percent of
-// the GPU's greatest speed. Many calls run as one CUDA graph, so launches from the host do not count.
+// the GPU's greatest speed. Ten calls run as one CUDA graph, so the times leave out launches from the host.
 //   cuda_ops_bench [filter] [bf16|f16|f32|tf32] [tuned|untuned] [greatest TFLOP/s] [greatest TB/s]
-// Shapes of bloom-560m: N tokens in sequences of 512, C = 1024 channels, 16 heads, V = 250880.
+// `filter` selects the lines whose names contain it. `tuned` lets cuBLASLt measure its algorithms before the timing.
+// Shapes of bloom-560m: N tokens in sequences of 512, C = 1024 channels, 16 heads, a vocabulary of 250880 tokens.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -253,7 +254,7 @@ void decode(Bench& bench, int64_t B, int64_t length) {
   bench.clear();
 }
 
-// Measures attention with grouped heads, as in Llama's family, for 16,384 tokens in sequences of `length`.
+// Measures attention with grouped heads, as in Llama's family, for 16,384 tokens in sequences of `length` tokens.
 void grouped_attention(Bench& bench, int64_t head_dim, int64_t length) {
   constexpr int64_t kTokens = 16384, kGroup = 4;
   Kernels& k = bench.kernels();

@@ -49,7 +49,7 @@ SharedPages SharedPages::create(int64_t bytes) {
   const uint64_t token = uint64_t{random()} << 32 | random();
   const int descriptor = memfd_create(fmt::format("tessera-{:016x}", token).c_str(), MFD_CLOEXEC);
   if (descriptor < 0) return {-1, bytes};
-  // Allocates the memory now: a shortage becomes an error here and not a fault later.
+  // Allocates the memory now. If memory is short, this call fails; otherwise a later access would end the process.
   SharedPages pages(posix_fallocate(descriptor, 0, bytes) == 0 ? descriptor : -1, bytes);
   pages.descriptor_ = descriptor;
   if (pages) pages.name_ = fmt::format(kNameFormat, getpid(), descriptor, token);

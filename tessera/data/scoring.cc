@@ -63,7 +63,8 @@ bool is_case_ignorable(char32_t c) {
   }
 }
 
-// Whether the capital sigma at `i` ends a word: a cased letter precedes it, and none follows it.
+// Whether the capital sigma at `i` ends a word: a cased character precedes it, and no cased character follows it.
+// Case-ignorable characters between them do not count.
 bool is_final_sigma(std::u32string_view text, size_t i) {
   size_t before = i, behind = i + 1;
   while (before > 0 && is_case_ignorable(text[before - 1])) --before;
@@ -71,7 +72,8 @@ bool is_final_sigma(std::u32string_view text, size_t i) {
   return before > 0 && is_cased(text[before - 1]) && !(behind < text.size() && is_cased(text[behind]));
 }
 
-// Python's str.lower. Each character becomes one character, except İ, which becomes two. Σ depends on its neighbours.
+// Python's str.lower. Each character becomes one character, except İ, which becomes two. The
+// result for Σ depends on its neighbours.
 std::u32string lower(std::u32string_view text) {
   std::u32string out;
   out.reserve(text.size());
@@ -101,12 +103,13 @@ bool is_word(char32_t c) {
          (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
 }
 
-// string.punctuation: the printable ASCII characters except letters, digits and the space.
+// Python's string.punctuation: the printable ASCII characters except letters, digits and the space.
 bool is_punctuation(char32_t c) {
   return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
 }
 
-// Replaces \b(a|an|the)\b with a space. Such a match is always a complete run of word characters.
+// Replaces each match of the regular expression \b(a|an|the)\b with a space. A match is always a complete run of word
+// characters.
 std::u32string remove_articles(std::u32string_view text) {
   std::u32string out;
   out.reserve(text.size());

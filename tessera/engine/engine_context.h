@@ -1,4 +1,4 @@
-// What the parts of the engine share: memory, kernels, streams, ranks, and how units are cut.
+// What the parts of the engine share: memory, kernels, streams, ranks, and how each unit is cut into shards.
 #pragma once
 
 #include <algorithm>
@@ -13,20 +13,20 @@ namespace tessera {
 // The groups of ranks that this rank belongs to.
 class RankGroups {
  public:
-  // Creates the groups of the plan. The plan must be for this world. Collective.
+  // Creates the groups of the plan, which must be a plan for this world. All ranks must call this constructor.
   RankGroups(Communicator& world_group, const ShardPlan& plan);
 
   Communicator* world;
-  Communicator* shard;    // the S ranks of this rank's shard group
-  Communicator* replica;  // the ranks that hold the same shard
+  Communicator* shard;    // the ranks of this rank's shard group (shard_plan.h)
+  Communicator* replica;  // the ranks that hold the same shard as this rank, including this rank
 
  private:
   std::unique_ptr<Communicator> own_shard_, own_replica_;
 };
 
-// The streams of a rank. train_step.cc has a drawing of one step on them. On the CPU, the compute stream is the calling
-// thread. Uploads have their own stream: the first parameters of the next forward must not wait for the update of the
-// last parameters.
+// The streams of a rank. train_step.cc has a drawing of one step on these streams. On the CPU, the compute stream is
+// the calling thread. `upload` is separate from `copy`, because the next forward needs the first units' parameters
+// while the last units are still updated.
 struct Streams {
   Stream* compute = nullptr;       // runs kernels
   std::unique_ptr<Stream> comm;    // runs collectives, in the same order on all ranks
@@ -72,11 +72,11 @@ struct EngineContext {
     for (int64_t u = 1; u <= model.num_blocks(); ++u) most = std::max(most, elems(u));
     return most;
   }
-  // The cut of a unit's trainable part. Only this part has gradients, optimizer states and updates.
+  // How a unit's trainable part is cut into shards. Only this part has gradients, optimizer states and updates.
   const UnitShards& cut(int64_t unit) const { return units[static_cast<size_t>(unit)]; }
   const UnitShards& frozen_cut(int64_t unit) const { return frozen_units[static_cast<size_t>(unit)]; }
   bool trains(int64_t unit) const { return cut(unit).num_elems > 0; }
-  // Elements per piece when large arrays move between tiers.
+  // Large arrays move between tiers in pieces of this many elements.
   int64_t piece_elems() const { return plan.options().piece_elems; }
   // The number of elements that a staging buffer needs for any piece of arrays of these sizes.
   int64_t staging_elems(const std::vector<int64_t>& sizes) const {

@@ -108,7 +108,8 @@ class FileLayer {
     }
   }
 
-  // A table may contain a setting only once, under any of its names. [fsdp] counts as the top level.
+  // Throws UsageError if a table of the file has the setting already, also if under an alias. [fsdp] and [fsdp_config]
+  // count as the top level.
   void check_first(const std::string& table, const Setting& setting, const FileEntry& entry, const std::string& where) {
     const auto [earlier, is_new] = lines_.insert({{table, setting.name}, entry.line});
     if (!is_new)
@@ -174,7 +175,7 @@ bool ResolvedSettings::is_given(const std::string& name) const {
 }
 
 // Sizes (shape, vocabulary) have no effect if a source of higher precedence names a model with its own shape, because
-// the sizes were meant for another model. Adds a warning about such sizes.
+// the sizes were meant for another model. This function adds a warning about such sizes.
 static void report_unused_sizes(ResolvedSettings& resolved) {
   const std::string& model = resolved.settings.model;
   if (!(resolved.groups & kModel) || model.empty() || model == "gpt") return;
@@ -189,7 +190,7 @@ static void report_unused_sizes(ResolvedSettings& resolved) {
                                           resolved.where("model"), model));
 }
 
-// train_size_per_rank sets train_size, unless train_size was given with a higher precedence.
+// Sets train_size to train_size_per_rank times the number of ranks, unless train_size has a higher precedence.
 static void settle_train_size(ResolvedSettings& resolved) {
   Settings& s = resolved.settings;
   if (!(resolved.groups & kTrainData) || s.train_size_per_rank == 0) return;

@@ -1,5 +1,5 @@
 // The settings of the Hugging Face Trainer that have no direct counterpart in Tessera: fsdp, fsdp_config, fp16, bf16,
-// gradient_checkpointing, optim and report_to. Each sets other settings, or is only checked.
+// gradient_checkpointing, optim and report_to. Each of them sets other settings of Tessera, or is only checked.
 #pragma once
 
 #include <string>
@@ -8,12 +8,14 @@
 
 namespace tessera {
 
-// Applies the settings of the Trainer that were given. Each has the precedence of its source. Throws UsageError if one
-// of them contradicts another setting of the same precedence, or has a value without a meaning in Tessera.
+// Applies those settings of the Trainer that were given. The values that they set have the precedence of the source
+// that gave them. Throws UsageError if one of them contradicts another setting of the same precedence, or has a value
+// without a meaning in Tessera.
 void apply_trainer_words(ResolvedSettings& resolved);
 
-// Sets `setting` because the given setting `by` implies the value. If `setting` has a value of higher precedence, this
-// value stays. Throws UsageError if `setting` has a different value of the same precedence.
+// Sets `setting` to `value`, which the given setting `by` implies. If `setting` has a higher precedence than `by`, or
+// does not belong to the verb, nothing changes. Throws UsageError if both have the same precedence and `setting` has
+// another value.
 void set_implied(ResolvedSettings& resolved, const std::string& by, const Setting& setting, const SettingValue& value);
 
 }  // namespace tessera

@@ -11,11 +11,11 @@
 
 namespace tessera {
 
-// Whether the value of a key of the fingerprint (train_state.h) may differ between the checkpoint's run and a run that
-// resumes from it.
+// When the value of a key of the fingerprint (train_state.h) may differ between the checkpoint's run and a run that
+// resumes from this checkpoint.
 enum class MayChange {
   never,            // the key determines the model, the samples, their order or the metrics
-  in_a_new_folder,  // a new run in another folder may start from the checkpoint with another value
+  in_a_new_folder,  // only in a new run in another folder that starts from the checkpoint
   in_any_case,      // the key determines only the length of the run
 };
 
@@ -31,14 +31,14 @@ struct Change {
 // The keys of `now` that have another value in `then`, or that `then` lacks. Keys that only `then` has do not count. A
 // key that an older version did not write does not count if `now` has the value that the older version always used.
 std::vector<Change> changes_between(const Record& then, const Record& now);
-// The changes that forbid a continuation in the checkpoint's folder. If `in_a_new_folder` is true: the changes that
-// even forbid a new run in another folder that starts from the checkpoint.
+// If `in_a_new_folder` is false, returns the changes that forbid a continuation in the checkpoint's folder. If it is
+// true, returns the changes that forbid a new run in another folder that starts from the checkpoint.
 std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder);
-// "was made with lr = 0.01, and this run has 0.02; with seed = 42, …". Lists the first three changes and counts the
-// rest.
+// "was made with lr = 0.01, and this run has 0.02; with seed = 42, …", where the subject is the checkpoint. Lists the
+// first three changes, and gives only the number of the remaining changes.
 std::string listed(const std::vector<Change>& changes);
 
-// The number of steps of a run: `max_steps`. If `max_steps` is 0, the steps of `epochs`.
+// The number of steps of a run: `max_steps` or, if `max_steps` is 0, the steps of `epochs` epochs.
 int64_t total_steps(int64_t max_steps, double epochs, const EpochSteps& steps);
 // The learning-rate schedule of a run of `num_steps` steps.
 ScheduleOptions schedule_options(const Settings& settings, int64_t num_steps);

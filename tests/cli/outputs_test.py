@@ -1,4 +1,4 @@
-"""docs/outputs.md documents the keys that Tessera writes, and no others."""
+"""docs/outputs.md documents the keys that Tessera writes, and no other keys."""
 import json
 import os
 import re
@@ -55,8 +55,9 @@ class Outputs(TinyJobTest):
     PAGE = documented()
 
     def assert_documented(self, heading, keys, without=()):
-        """Asserts that `keys` are the keys under this heading of the page. Exception: the page may give a key a
-        condition, in italics. If this condition contains a text of `without`, the key must not be in `keys`."""
+        """Asserts that `keys` are the keys under this heading of the page. Exception: for some keys, the page has a
+        condition in italics. `without` names what this run does not have. If a key's condition contains one of these
+        names, the key must not be in `keys`."""
         page = self.PAGE[heading]
         absent = {key for key, meaning in page.items()
                   if any(one in condition for condition in re.findall(r"\*([^*]+)\*", meaning) for one in without)}
@@ -69,7 +70,8 @@ class Outputs(TinyJobTest):
         return json.loads(self.succeeds(*words, "--json", **options))
 
     def check_run(self, kinds, without, *words, job):
-        """Checks the files of a run that writes records of these kinds."""
+        """Trains, and checks the keys of summary.json and metrics.jsonl. metrics.jsonl must have records of exactly
+        these kinds."""
         without = [*without, "--resume", "--preflight", "--memory-log",
                    *([] if "--experiment" in words else ["--experiment"])]
         if ON_GPU:

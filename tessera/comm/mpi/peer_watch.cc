@@ -25,7 +25,8 @@ void note_termination(int) {
 PeerWatch::PeerWatch(const StatusBoard& board, int rank, std::function<void(int)> lost, std::function<void()> terminate)
     : board_(board), lost_(std::move(lost)), terminate_(std::move(terminate)) {
   for (int i = 1; i < board.size(); ++i) {
-    // Ranks of other nodes are not on the board. Ranks whose processes are not visible from here are not watched.
+    // Only ranks of this node join the board. The watch leaves out other ranks, and ranks whose processes this process
+    // cannot see.
     const int peer = (rank + i) % board.size();
     if (board.is_there(peer)) peers_.push_back(peer);
   }
@@ -59,8 +60,8 @@ std::optional<int> PeerWatch::lost() const {
 void PeerWatch::work() {
   std::unique_lock lock(mutex_);
   while (!peers_.empty() && !end_.wait_for(lock, kInterval, [this] { return ended_; })) {
-    // Reads the flag before the board. If a lost rank is the reason for SIGTERM, the board then shows this rank as
-    // lost.
+    // This thread must read `terminated` before it reads the board. If SIGTERM arrived because a rank died, the board
+    // then already shows that rank as lost.
     const bool asked_to_end = terminated;
     if (!asked_to_end && !board_.is_lost(peers_.front())) continue;
     lock.unlock();

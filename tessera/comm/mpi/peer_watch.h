@@ -13,20 +13,21 @@
 namespace tessera {
 
 // A thread that looks for lost ranks of this node. A rank is lost if its process is gone, and the rank has neither
-// ended normally nor reported a failure. The thread polls only the next rank, so each rank is watched by one other
-// rank. When a rank dies, mpirun ends the others with SIGTERM. If this process has no handler for SIGTERM, the watch
-// delays the end of the process until its thread has looked for lost ranks. Only one watch may exist at a time.
+// ended normally nor reported a failure. The thread polls only the next rank of this node, so each rank is watched by
+// one other rank. When a rank dies, mpirun sends SIGTERM to all other ranks. If this process has no handler for
+// SIGTERM, the watch delays the end of the process until the thread has looked at all ranks of this node. Only one
+// watch may exist in a process at a time.
 class PeerWatch {
  public:
   // All ranks of this node must have joined the board, which must outlive the watch. At most one of the two functions
-  // is called, once, on the watch's thread: `lost` with the first lost rank, or `terminate` if a SIGTERM has arrived
-  // and no rank is lost.
+  // is called, once, on the watch's thread: `lost` with the rank that lost() returns, or `terminate` if a SIGTERM has
+  // arrived and no rank is lost.
   PeerWatch(const StatusBoard& board, int rank, std::function<void(int)> lost, std::function<void()> terminate);
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  std::optional<int> lost() const;  // the first lost rank, from the next rank on
+  std::optional<int> lost() const;  // the first lost rank in the order of peers_
 
  private:
   void work();
@@ -34,7 +35,7 @@ class PeerWatch {
   const StatusBoard& board_;
   const std::function<void(int)> lost_;
   const std::function<void()> terminate_;
-  std::vector<int> peers_;  // starting with the next rank
+  std::vector<int> peers_;  // the other ranks of this node; the next rank first, after the highest rank the lowest
   bool puts_off_termination_;
   std::mutex mutex_;
   std::condition_variable end_;

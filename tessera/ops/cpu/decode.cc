@@ -11,7 +11,7 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kKeys = 512;  // scores that share one softmax update
+constexpr int64_t kKeys = 512;  // keys per block; the running maximum is updated once per block
 
 template <typename T>
 void store(const T* qkv_row, const AttentionShape& shape, int64_t kv_head, T* key_row, T* value_row) {
@@ -22,8 +22,8 @@ void store(const T* qkv_row, const AttentionShape& shape, int64_t kv_head, T* ke
 }
 
 // o [D] = softmax(q·kᵀ/√D + slope·position)·v over cached positions [begin, length), with a running maximum over blocks
-// of keys. `keys` and `values` point to this head at position 0 of the sequence. The stride from one position to the
-// next is K·D.
+// of kKeys keys. `keys` and `values` point to this head at position 0 of the sequence. `stride`: the elements from one
+// position to the next.
 template <typename T>
 void decode_head(const T* q, const T* keys, const T* values, int64_t begin, int64_t length, int64_t stride,
                  int64_t head_dim, T slope, T* scores, T* o) {
@@ -73,7 +73,7 @@ void store_keys_values(Team& team, View qkv, View starts, const AttentionShape& 
   });
 }
 
-// A task owns a head of keys and values in a sequence, and all query heads that share it.
+// A task handles one head of keys and values of one sequence, and all query heads that share this head.
 void attention_decode(Team& team, View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys,
                       View values, View o) {
   const int64_t d = shape.head_dim, num_sequences = qkv.shape[0], num_kv_heads = shape.kv_heads();

@@ -34,8 +34,8 @@ void widen_block(const ElementOf<D>* from, T* to) {
   }
 }
 
-// R: the type of the parameters or, if parameters are stored as 16-bit values and a rest, the type of the rest. If R is
-// bf16, the moments have this type too.
+// G: the type of the gradients. R: the type of the parameters. Exception: if each parameter is stored as a 16-bit value
+// and a rest (base/dtype.h), R is the type of the rest. If R is bf16, the moments are bf16 too.
 template <typename T, AdamWWrites kWrites, DType G, DType R>
 struct Arrays {
   static constexpr bool kNarrow = R == DType::bf16;
@@ -103,7 +103,7 @@ void round_block(const float* from, const uint32_t* words, uint16_t* to) {
   for (int64_t i = 0; i < kBlock; ++i) to[i] = stochastic_bf16(from[i], words[i], kWhich);
 }
 
-// Updates a block of all arrays whose parameters and moments are bf16. `words` has a random word for each element.
+// Updates a block of all arrays, for bf16 parameters and moments. `words` has one random word for each element.
 template <AdamWWrites kWrites, DType G>
 void update_block(const Arrays<float, kWrites, G, DType::bf16>& at, const AdamWNumbers<float>& numbers, float shrink,
                   const uint32_t* words) {
@@ -121,14 +121,14 @@ void update_block(const Arrays<float, kWrites, G, DType::bf16>& at, const AdamWN
   }
 }
 
-// Selects the random words of the elements from first_elem on.
+// The inputs of the random words. first_elem: the element of the model at which the arrays begin.
 struct Rounding {
   uint64_t seed, counter_high;
   int64_t first_elem;
   Rounding from(int64_t i) const { return {seed, counter_high, first_elem + i}; }
 };
 
-// Processes the elements in parts. Each part uses one group of random words.
+// Processes the elements group by group. A group is kRoundingGroup elements (stochastic_rounding.h).
 template <AdamWWrites kWrites, DType G>
 void update(const Arrays<float, kWrites, G, DType::bf16>& arrays, int64_t count, const AdamWNumbers<float>& numbers,
             float shrink, const Rounding& rounding) {

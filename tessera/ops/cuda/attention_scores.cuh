@@ -33,8 +33,8 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-// Returns false if each of the warp's queries [first_row, first_row + 16) sees all keys [k0, k0 + keys), and otherwise
-// true.
+// Returns true if at least one of the warp's queries [first_row, first_row + 16) does not see one of the keys
+// [k0, k0 + keys).
 __device__ inline bool needs_mask(int first_row, int k0, int keys, int window) {
   return k0 + keys - 1 > first_row || k0 <= first_row + 15 - window;
 }
@@ -53,10 +53,10 @@ __device__ inline void mask_scores(Accumulator<kKeys>& s, int first_row, int k0,
   }
 }
 
-// Returns which keys dropout keeps, for one row of an Accumulator whose column 0 is key k0. The result has the bits of
-// this thread's columns: bit 2n + e is for element e of the thread's two elements in columns [8n, 8n + 8). A Philox
-// counter gives four words. Keys that are 16, 32 or 48 apart in a group of 64 use the words of one counter
-// (ops/dropout_mask.h). Therefore four counters suffice for this thread's columns of the row.
+// Returns which keys dropout keeps, for one row of an Accumulator whose column 0 is key k0. The result has one bit for
+// each of this thread's columns, and the bit is 1 if the key is kept. Bit 2n + e is for element e of the thread's two
+// elements in columns [8n, 8n + 8). In a group of 64 keys, keys at a distance of 16, 32 or 48 use the four words of the
+// same Philox counter (ops/dropout_mask.h). Therefore four counters suffice for this thread's columns of the row.
 template <int kKeys>
 __device__ inline uint32_t kept_keys(const Mask& mask, int64_t row, int head, int k0) {
   uint32_t kept = 0;
@@ -75,8 +75,8 @@ __device__ inline bool keeps(uint32_t kept, int n, int e) {
   return kept >> (2 * n + e) & 1;
 }
 
-// One product covers the rows of Products::kWarpsTogether warps. Returns the first row of this warp's product, counted
-// from the start of the block.
+// Products::kWarpsTogether warps compute one product together (mma.cuh, wgmma.cuh). Returns the first row of this
+// warp's product, counted from the first row of the thread block.
 template <typename Products>
 __device__ inline int first_row_together() {
   return static_cast<int>(threadIdx.x) / kWarp / Products::kWarpsTogether * Products::kWarpsTogether * 16;

@@ -9,12 +9,13 @@
 namespace tessera::cuda {
 namespace {
 
-// A thread block owns 64 queries and loads blocks of keys one after the other, or it owns 64 keys and loads blocks of
-// queries. Its threads form 8 groups of 16. A group has every eighth row, and a thread of the group has every sixteenth
-// column of the scores. A warp consists of two groups. No other warp accesses the probabilities in the rows of these
-// two groups, so the warp can share them without a barrier of the thread block.
+// A thread block owns 64 queries and loads keys, kPassing at a time. In key_gradient_kernel, it owns 64 keys and loads
+// queries. The owned ones are the rows of the scores. The threads of the block form 8 groups of 16. A group computes
+// every eighth row, and a thread of the group computes every sixteenth column of the scores. A warp consists of two
+// groups. No other warp accesses the scores of these two groups, so the warp can share them without a barrier of the
+// thread block.
 constexpr int kColumns = 16, kGroups = 8, kThreads = kGroups * kColumns;
-constexpr int kRows = 64, kOwn = kRows / kGroups;  // rows of a block, rows of a thread
+constexpr int kRows = 64, kOwn = kRows / kGroups;  // rows of a thread block, rows of a thread
 
 // kPassing: the number of queries or keys that are loaded at a time. They are the columns of the scores, and each
 // thread has kScores of these columns.
@@ -28,8 +29,8 @@ template <int D>
 inline constexpr int kStride = D + 4;
 template <int D>
 inline constexpr int kScoreStride = kPassing<D> + 4;
-// The number of elements that a thread has in each of its rows of the results. These elements are groups of four
-// neighbours.
+// The number of elements that a thread computes in each of its rows of the results. first_elem() returns the first
+// element of each group of four neighbouring elements.
 template <int D>
 inline constexpr int kElems = D / kColumns;
 
@@ -93,7 +94,7 @@ __device__ inline void multiply_transposed(const float* a, const float* b, float
 // then read them.
 template <int D>
 __device__ inline void share_scores(const float (&scores)[kOwn][kScores<D>], float* tile) {
-  __syncwarp();  // all threads have finished with the previous rows
+  __syncwarp();  // all threads of the warp have read the previous scores
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
 #pragma unroll
@@ -157,7 +158,7 @@ __device__ inline void drop_row(const Mask& mask, int64_t row, int head, int k0,
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();  // the score of a key that a query does not see
 
-// o = dropout(softmax(q·kᵀ/√D + slope·position))·v for a block of queries, with a running maximum.
+// o = dropout(softmax(q·kᵀ/√D + slope·(position of the key)))·v for 64 queries, with a running maximum.
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
     forward_kernel(const float* __restrict__ qkv, Heads heads, Mask mask, float scale, float* __restrict__ o,
@@ -250,7 +251,8 @@ struct Backward {
   float scale;
 };
 
-// dS = P∘(dropout(dP) − delta)/√D with P = exp(S − log_sum_exp) for the scores S, and dP = d_o·vᵀ;  d_q = dS·k.
+// dS = P∘(dropout(dP) − delta)/√D;  d_q = dS·k. Here P = exp(S − log_sum_exp) for the scores S, dP = d_o·vᵀ, and delta
+// comes from attention_deltas().
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     query_gradient_kernel(Backward at, Heads heads, Mask mask) {
@@ -318,8 +320,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
   }
 }
 
-// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. Works on Sᵀ and dPᵀ: rows are keys and columns are queries. Adds the gradients
-// from all query heads that share the head of keys and values, one after the other.
+// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. Works on Sᵀ and dPᵀ: rows are keys and columns are queries. Processes all query
+// heads that share the head of keys and values, one after the other, and sums their gradients.
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel(Backward at, Heads heads, Mask mask) {
   constexpr int J = kScores<D>;
@@ -396,8 +398,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   }
 }
 
-// The bytes of shared memory of a kernel with `own_tiles` tiles of own rows, two tiles of passing rows, and one tile of
-// scores.
+// The bytes of shared memory of a kernel with `own_tiles` tiles of rows that it owns, two tiles of rows that it loads
+// kPassing at a time, and one tile of scores.
 template <int D>
 constexpr size_t shared_bytes(int own_tiles) {
   const int own = own_tiles * kRows * kStride<D>, passing = 2 * kPassing<D> * kStride<D>;

@@ -1,5 +1,5 @@
 // How a norm distributes its rows over threads. A row is in the registers of one warp, or of several warps of one
-// block.
+// thread block. A pack (types.cuh) is a few neighbouring elements that a thread loads together.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 namespace tessera::cuda {
 
 inline constexpr int kForwardPacks = 4;        // forward pass: packs of a row per thread, at most
-inline constexpr int kMaxWarps = 32;           // per block, at most
+inline constexpr int kMaxWarps = 32;           // warps of a block, at most
 inline constexpr int kSmallBlock = 4 * kWarp;  // threads of a small block, at most (norm_forward_kernel)
 inline constexpr int kBackwardThreads = 768;   // backward pass: threads of a block with one pack per thread, at most
 
-// A block has `rows` rows, and `warps` warps for each of them. Neighbouring packs of a row belong to neighbouring
-// threads.
+// A block computes `rows` rows at a time, with `warps` warps for each row. Neighbouring packs of a row belong to
+// neighbouring threads.
 struct NormRows {
   int warps, rows;
   dim3 block() const { return dim3(static_cast<unsigned>(warps * kWarp), static_cast<unsigned>(rows)); }
@@ -26,7 +26,7 @@ inline int64_t warps_for(int64_t channels, int elems_per_thread) {
   return (channels + elems_per_thread * kWarp - 1) / (elems_per_thread * kWarp);
 }
 
-// Forward pass: a block has several rows of one warp each, or one row of several warps. `pack`: elements of a pack.
+// Forward pass: a block has several rows of one warp each, or one row of several warps. `pack`: elements per pack.
 inline NormRows forward_rows(int64_t channels, int pack) {
   const int64_t warps = warps_for(channels, pack * kForwardPacks);
   TESSERA_ASSERT(warps <= kMaxWarps);

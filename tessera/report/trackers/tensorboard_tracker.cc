@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-// The time in the name of an event file, in seconds since 1970. It follows the prefix, because TensorBoard reads the
-// files of a folder in the order of their names. Returns 0 for other names.
+// The time in the name of an event file, in seconds since 1970. TensorBoard reads the files of a folder in the order of
+// their names, so the time comes directly after the prefix. Returns 0 if the name has no such prefix.
 int64_t seconds_in(const std::string& name) {
   return name.starts_with(kPrefix) ? std::atoll(name.c_str() + kPrefix.size()) : 0;
 }
@@ -65,7 +65,7 @@ TensorboardTracker::TensorboardTracker(const fs::path& folder, std::vector<std::
 
 void TensorboardTracker::keep(const fs::path& folder, std::vector<std::string> files, int64_t rows_to_keep) {
   std::error_code ignored;
-  bool is_complete = false;  // all rows to keep are in the files so far
+  bool is_complete = false;  // all rows to keep are in the files before this one
   for (const std::string& name : files) {
     const fs::path path = folder / name;
     if (!fs::exists(path, ignored)) continue;

@@ -1,4 +1,4 @@
-// Tests training in bf16 and f16.
+// Tests training in the two 16-bit types (halves), bf16 and f16.
 #include <cmath>
 #include <map>
 
@@ -14,7 +14,7 @@ class HalvesTest : public EngineTest {};
 // the backward pass. With random signs, 16 errors of u add up to 4u. Losses and norms average over many values, so
 // their errors stay below 4u. A block of qwen3 rounds twice as often (norms of heads, rotations, two factors of the
 // gated layer). It also normalizes heads of only 6 channels. Both effects together double the bound for the gradient
-// norm: its error is at most 8u.
+// norm: its error is at most 8u. The errors are checked in the first step. After that, the loss must fall in 40 steps.
 TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
   for (const char* architecture : {"bloom", "gpt", "qwen3"}) {
     for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
@@ -43,8 +43,9 @@ TEST_F(HalvesTest, HalvesStayNearSinglePrecision) {
 }
 
 // If a step has one micro-batch and reduce_dtype is not set, gradients have 16 bits. Every gradient of a block is the
-// f32 gradient, rounded once. The embedding's gradient is the sum of two parts, one from the head and one
-// from the first layer. Each part is rounded.
+// f32 gradient, rounded once. The embedding's gradient is the sum of two parts, one from the tied head and one from the
+// lookup of the tokens. Each part is rounded, so the bound is 2u. An engine for two micro-batches (`several`) keeps
+// f32 gradients.
 TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
   for (const auto& [dtype, u] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::f16, 0x1p-11}}) {
     EngineOptions options;
@@ -132,7 +133,7 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
 
 // With bf16 states, the parameters that the model computes with are also the masters, and every array is bf16. A run
 // that continues from saved states has the same bits as an uninterrupted run. The random bits of the rounding depend on
-// the seed and on the number of the update.
+// the seed and on the number of the update, so another seed or number gives other states.
 TEST_F(HalvesTest, Bf16StatesResumeExactly) {
   EngineOptions options;
   options.dtype = DType::bf16;
