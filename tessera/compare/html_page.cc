@@ -59,7 +59,7 @@ std::string html_page(const RunSet& set, const Comparison& comparison, const std
     body += html;
   };
   add("glance", "At a glance", glance_section(clusters));
-  const bool shows_results = !one || !notes_of(comparison.sheet).empty();  // otherwise the tiles show everything
+  const bool shows_results = !one || !notes_of(comparison.sheet).empty();  // tiles replace the table of one run
   if (shows_results)
     add("results", "Results",
         section("results", "Results", "",

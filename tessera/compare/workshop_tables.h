@@ -15,7 +15,7 @@ struct WorkshopExperiment {
 
 struct WorkshopFigure {
   std::string title;       // "Peak GPU Memory (MiB)"
-  std::string figure;      // a name of all_figures(), or a key
+  std::string figure;      // a name of all_figures(), or a key (FigureOrKey)
   std::string category{};  // the text of the column "Category", if the table has one
   std::string location{};  // where a run records the figure; for the column after the title, if the table has one
   double scale = 1;        // 1/1024 for a figure in MiB that is shown in GB
@@ -33,7 +33,8 @@ struct WorkshopTable {
 
 const std::vector<WorkshopTable>& workshop_tables();
 
-// The filled tables. A cell without a run is "-", and a remark names the missing experiments.
+// Fills the tables with the figures of the runs. A cell without a run is "-", and a remark names the missing
+// experiments.
 std::vector<Sheet> workshop_sheets(const RunSet& set, Scaling scaling);
 
 }  // namespace tessera

@@ -14,13 +14,13 @@ namespace tessera {
 struct AddedToken {
   std::string content;
   bool single_word = false;  // matches only if no word character is adjacent
-  bool lstrip = false;       // includes the white space on its left
-  bool rstrip = false;       // includes the white space on its right
+  bool lstrip = false;       // a match includes the white space on its left
+  bool rstrip = false;       // a match includes the white space on its right
   bool normalized = false;   // its normalized form is searched in the normalized text
   bool special = false;      // decoding can skip it
 };
 
-// Finds a set of added tokens. Takes the leftmost match. If several matches start there, takes the longest.
+// Finds added tokens in texts, from left to right. If several tokens match at the same position, takes the longest one.
 class AddedTokenFinder {
  public:
   // A part of a text: one added token, or the text before, between or after added tokens (id −1).
@@ -29,7 +29,8 @@ class AddedTokenFinder {
     int32_t id;
   };
 
-  // `form` is the text to find, and not empty. Returns false and adds nothing if another token has the same form.
+  // `form` is the text to find. It must not be empty. Returns false and adds nothing if another token has the same
+  // form.
   bool add(std::string_view form, const AddedToken& token, int32_t id);
   // Appends the parts of `text` (valid UTF-8), as AddedVocabulary::find_matches of Hugging Face's tokenizers does.
   // Appends no part if `text` is empty.

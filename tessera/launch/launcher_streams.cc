@@ -19,7 +19,7 @@ struct Address {
   sockaddr_un data{};
   socklen_t length = 0;
 
-  // The address of a name in the abstract namespace (the name begins with a zero byte). No file remains.
+  // Puts `name` into the abstract namespace: a zero byte precedes it in the address. The socket then needs no file.
   explicit Address(const std::string& name) {
     data.sun_family = AF_UNIX;
     const size_t count = std::min(name.size(), sizeof data.sun_path - 1);

@@ -1,5 +1,6 @@
-// SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask a run to save and end. A second signal n ends the run immediately with exit
-// code 128 + n. SIGINT and SIGHUP have no effect if the parent ignores them (launch/surroundings.h).
+// SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask a run to save and end. A second signal, with number n, ends the run
+// immediately with exit code 128 + n, except within kSameRequest. SIGINT and SIGHUP have no effect if the parent
+// ignores them (launch/surroundings.h).
 #pragma once
 
 #include <chrono>
@@ -20,7 +21,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  int received() const;  // the signal's number, or 0
+  int received() const;  // the number of the first signal, or 0
 };
 
 }  // namespace tessera

@@ -4,7 +4,8 @@
 //   2. The run that created the marker reads the old owner file again. If the file has changed, the run removes the
 //      marker and gives up this attempt. Only the run that created the marker may replace the owner file.
 //   3. This run renames the marker over the old owner file.
-// If step 1 fails because of a marker whose creator is gone, the run that failed removes this marker and starts again.
+// If step 1 fails because of a marker whose creator is gone, the run that could not create its own marker
+// removes this marker and starts again.
 #include "tessera/store/output_lock.h"
 
 #include <fcntl.h>
@@ -109,9 +110,9 @@ void OutputLock::pause() const {
   std::this_thread::sleep_for(std::chrono::duration<double>(pause_s_));
 }
 
-// Creates a file with this run's text and returns its descriptor, or -1 if a file with this name exists. The text is
-// first written to a draft file. A hard link then gives the draft the name `path`, so the file appears complete. If the
-// file system has no hard links, the file is created under its name and then written.
+// Creates the file `path` with this run's owner text and returns its descriptor, or -1 if a file with this name exists.
+// The text is first written to a draft file. A hard link then gives the draft the name `path`, so the file appears
+// complete. If the file system has no hard links, the file is created under its name and then written.
 int OutputLock::make_exclusively(const fs::path& path) const {
   const fs::path draft =
       fmt::format("{}-{}-{}.tmp-{}", file_.string(), checksum_text(checksum_of(text_.data(), text_.size())), gettid(),

@@ -9,7 +9,8 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-// Called when metrics.jsonl holds the records of the steps so far.
+// Makes the trackers. They read the records of an earlier part of the run from metrics.jsonl, so metrics.jsonl must
+// already be cut to the step that training starts from.
 void Trainer::start_trackers() {
   if (!metrics_ || !(tracker_options_.tensorboard || tracker_options_.wandb)) return;
   std::vector<Record> lines;

@@ -13,7 +13,7 @@ VOID = {"meta", "br", "wbr", "hr", "img", "input", "link"}
 
 
 class Balanced(html.parser.HTMLParser):
-    """Fails on a tag that is not closed, and on an element that would load something."""
+    """Fails on wrongly nested tags, scripts, and attributes that load a file, run a script, or link to another page."""
 
     def __init__(self):
         super().__init__()
@@ -87,7 +87,7 @@ class Report(TinyJobTest):
         code, out, err = self.run_tessera("report", "runs", "--tables", "workshop", "--html", "page.html")
         self.assertEqual(code, 0, err)
         self.assertIn("warning: runs/<b>&/summary.json", err)
-        self.assertEqual(out.count("No run for: "), 12)
+        self.assertEqual(out.count("No run for: "), 12)  # once per workshop table
         page = parsed_page(self.read("page.html").decode())
         texts = " ".join(page.texts)
         for text in ["2 runs", "Settings that differ", "Training loss", "Learning rate", "Time by phase",

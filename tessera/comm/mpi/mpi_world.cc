@@ -77,8 +77,8 @@ std::vector<int> find_nodes() {
   return nodes;
 }
 
-// Returns the board of the ranks of this node, joined by this rank: the launcher's board if there is one, otherwise a
-// new one.
+// Joins this rank to the board that the ranks of this node share, and returns this board. It is the launcher's board if
+// `launchers` is set. Otherwise the lowest rank of the node creates it.
 std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<StatusBoard> launchers) {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
@@ -97,7 +97,7 @@ std::shared_ptr<StatusBoard> make_board(int rank, int size, std::shared_ptr<Stat
   return board;
 }
 
-// The set of cores that this process may use: the bytes of its cpu_set_t.
+// The set of cores that this process may use, as the bytes of a cpu_set_t.
 std::string allowed_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);

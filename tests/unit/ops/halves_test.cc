@@ -1,10 +1,10 @@
 // Tests the CPU's kernels with bf16 and f16. The result of each kernel is compared with its result in double precision.
 // Both calls get the same inputs, which are already rounded to 16 bits.
 //
-// A result may differ by one rounding to its type: u·|exact|, with u = 2^-8 (bf16) or 2^-11 (f16). For an f16 below
-// 2^-14, one rounding is 2^-25, half of the smallest f16. f32 arithmetic adds 2^-24 per term of a sum, with terms of
-// about 1. The sizes are B sequences, N tokens, C channels, I input and O output channels, H heads, and V tokens in the
-// vocabulary.
+// A result may differ by one rounding to its type: u·|exact|, with u = 2^-8 (bf16), 2^-11 (f16) or 2^-24 (f32). f32
+// arithmetic adds 2^-24 per term of a sum, with terms of about 1. This also covers the rounding of an f16 below 2^-14,
+// which is at most 2^-25. The sizes are B sequences, N tokens, C channels, I input and O output channels, H heads, and
+// V tokens in the vocabulary.
 #include <array>
 
 #include "ops_testing.h"
@@ -32,6 +32,7 @@ class Array {
   // Makes the double values equal to the rounded values, so that the array can be an input of the next kernel.
   void agree() { convert(bits_.data(), dtype_, exact_.data(), DType::f64, exact_.size()); }
 
+  // `num_terms`: the allowed error of f32 arithmetic, in units of 2^-24.
   void expect_close(double num_terms, const char* what) const {
     std::vector<double> actual(exact_.size());
     convert(bits_.data(), dtype_, actual.data(), DType::f64, actual.size());
@@ -240,7 +241,7 @@ TEST_P(Halves, Loss) {
   Array logits = random({N, V}, 1);
   rig_->argmax_rows(logits.narrow(), view(chosen));
   rig_->argmax_rows(logits.exact(), view(exactly));
-  EXPECT_EQ(chosen, exactly);  // although rounding may make several values equal to the maximum
+  EXPECT_EQ(chosen, exactly);  // also if several rounded logits are equal to the maximum
   std::vector<int64_t> draws{0, -1, 1ll << 62, -1ll << 62, 1ll << 60, 77ll << 50, 5ll << 59, -3ll << 58, 9ll << 55};
   const Sampling sampling{.temperature = 0.3, .top_k = 40, .top_p = 0.8};
   rig_->sample_rows(logits.narrow(), view(draws), sampling, view(chosen));
@@ -328,7 +329,7 @@ TEST_P(Halves, AdamW) {
   rig_->adamw(view(p), {}, gradients.narrow(), view(m), view(v), step);
   rig_->adamw(view(p2), {}, view(widened), view(m2), view(v2), step);
   EXPECT_TRUE(p == p2 && m == m2 && v == v2);
-  // One call writes the parameters. A later call writes the moments.
+  // A call for the parameters and a later call for the moments give the same values as one call for both.
   step.writes = AdamWWrites::parameters;
   rig_->adamw(view(p3), {}, gradients.narrow(), view(m3), view(v3), step);
   EXPECT_TRUE(p3 == p && m3 == old_m && v3 == old_v);
@@ -396,7 +397,7 @@ TEST(HalvesScratch, EqualsTheCountedScratch) {
   };
   call(*device, *kernels);
   call(*counting, *counted);
-  // The scratch holds three arrays of 1650, 3500 and 2310 floats. Each array starts at an aligned address.
+  // The scratch holds three arrays of 1650, 3500 and 2310 floats. Each array takes a multiple of 256 bytes.
   EXPECT_EQ(kernels->scratch_bytes(), 6656 + 14080 + 9472);
   EXPECT_EQ(counted->scratch_bytes(), kernels->scratch_bytes());
   EXPECT_EQ(counting->ledger().peak(Phase::load, Category::workspace),

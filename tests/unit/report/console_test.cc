@@ -90,7 +90,7 @@ TEST(Console, ThreadsNeverMixLines) {
     });
   }
   for (auto& thread : threads) thread.join();
-  ASSERT_EQ(screen.lines().size(), 201u);
+  ASSERT_EQ(screen.lines().size(), 201u);  // 4 · 50 notes, and the status line
   for (const std::string& line : screen.lines()) EXPECT_EQ(line, std::string(20, line.at(0)));
 }
 
