@@ -49,7 +49,7 @@ int run_eval(const Invocation& invocation) {
   };
   check();
   check_disk(config, settings, work_of, rank, local);
-  if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // here, so that it fails before the work
+  if (!settings.output_dir.empty()) create_folders(settings.output_dir);  // fails before the work, not after it
   worker.note_device(settings, console);
   Engine engine = within_memory(check_again, [&] { return Engine(worker.place(), config, engine_options(settings)); });
   return run_among_ranks(invocation, [&] {

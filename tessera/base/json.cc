@@ -19,7 +19,7 @@ struct Place {
   const std::string& remedy;
   int64_t first_line;
 
-  // The parser has read `num_bytes` bytes of the text. The last of these bytes is wrong.
+  // Throws the error for a parser that has read `num_bytes` bytes of the text. The last of these bytes is wrong.
   [[noreturn]] void fail(size_t num_bytes, std::string_view what) const {
     const std::string_view before = text.substr(0, std::max<size_t>(1, num_bytes) - 1);
     const auto line = first_line + std::count(before.begin(), before.end(), '\n');
@@ -39,8 +39,8 @@ std::string reason_of(std::string_view message) {
   return printable(message, 240);
 }
 
-// Builds the result from the events of nlohmann::json's parser. The library has such a class too, but Builder also
-// rejects deep nesting and duplicate keys.
+// Builds the result from the events of nlohmann::json's parser. Replaces the library's own class for this purpose,
+// because Builder also rejects deep nesting and duplicate keys.
 template <typename Json>
 class Builder {
  public:
@@ -58,7 +58,7 @@ class Builder {
   bool start_array(size_t) { return open(Json::array()); }
   bool key(std::string& name) {
     auto& object = open_.back()->template get_ref<typename Json::object_t&>();
-    if constexpr (kOrdered) {  // emplace() would compare every key; end_object() finds duplicates instead
+    if constexpr (kOrdered) {  // emplace() would compare every key; end_object() finds duplicates faster
       at_ = &object.emplace_back(name, nullptr).second;
     } else {
       const auto [at, is_new] = object.emplace(name, nullptr);

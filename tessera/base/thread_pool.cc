@@ -86,7 +86,7 @@ void ThreadPool::work() {
     seen = loop_of(gate);
     if (gate & kOpen) {
       take_tasks();
-      if ((gate_.fetch_sub(1) & (kOpen | kInside)) == 1) {  // the last worker to leave; the caller may be waiting
+      if ((gate_.fetch_sub(1) & (kOpen | kInside)) == 1) {  // closed, and nobody is inside: the caller may wait
         std::lock_guard lock(mutex_);
         done_.notify_one();
       }

@@ -29,18 +29,18 @@ class Communicator {
   // CUDA, and the first call of a group waits for all ranks. `what` names the collective's subject in errors
   // ("parameters of h.3"). This text must live as long as the program. On CPUs, the stream throws CommunicationError if
   // a collective fails or a rank does not arrive within the time limit. The error names the calling rank, the
-  // collective, its subject and the missing ranks. On GPUs, the watch of the group ends the run.
+  // collective, its subject and the missing ranks. On GPUs, the watch of the group (collective_watch.h) ends the run.
 
   // full [P] = the shards [S] of all ranks, by rank. `shard` may be this rank's own part of `full`.
   virtual void all_gather(View shard, View full, Stream& stream, const char* what) = 0;
   // shard [S] = this rank's part of the sum of all ranks' `full` [P]. `shard` may be this rank's own part of `full`.
   // The other parts of `full` are unspecified afterwards.
   virtual void reduce_scatter(View full, View shard, Stream& stream, const char* what) = 0;
-  // x [any] = Σ over the ranks.
+  // x (of any shape) = the sum of x over the ranks.
   virtual void all_reduce(View x, Stream& stream, const char* what) = 0;
   virtual void broadcast(View x, int root, Stream& stream, const char* what) = 0;
 
-  // ---- Calls on host values. They are done on return, and throw CommunicationError.
+  // ---- Calls on host values. They are done on return. They throw CommunicationError if they fail.
 
   // Every rank's text, by rank. Texts may differ in length.
   virtual std::vector<std::string> all_gather_text(std::string_view text, const char* what) = 0;

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-// Memory that processes of one machine share. It has no file, so nothing is left behind when the processes end. While
-// its creator holds it, other processes can open it through the creator's entries in /proc. The object is empty if the
-// memory is not available. For create(), this means that no memory is left. For open(), it usually means that the
-// creator has ended or belongs to another user or namespace.
+// Memory that processes of one machine share. It is not in a file system, so nothing is left behind when the processes
+// end. While its creator holds it, other processes can open it through the creator's entries in /proc. The object is
+// empty if the memory is not available. For create(), this means that no memory is left. For open(), it usually means
+// that the creator has ended or belongs to another user or namespace.
 class SharedPages {
  public:
   static SharedPages create(int64_t bytes);                         // zeroed

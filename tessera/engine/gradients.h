@@ -7,9 +7,9 @@
 //
 // Frozen parameters have no gradients. A unit with only frozen parameters takes no slot and is not reduced.
 //
-// A micro-batch's gradients have the type gradient_dtype(). The accumulators have the same type if a step has one
-// micro-batch, and otherwise f32 (or f64). Outer units (engine_context.h) have their own slots. If a step has one
-// micro-batch, their sums can stay in these slots.
+// Gradients in slots have the type gradient_dtype(). The accumulators have the same type if a step has one micro-batch,
+// and otherwise f32 (or f64). Outer units (engine_context.h) have their own slots. If a step has one micro-batch and
+// the accumulators are on the device, the slots of outer units are also their accumulators.
 #pragma once
 
 #include <vector>
@@ -25,11 +25,12 @@ class UnitGradients {
 
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
-  // The complete gradients of a unit's trainable parameters. The compute stream may add to them until reduce(). Between
-  // acquire() and reduce(), at most one block may be held. Outer units may be held at the same time as the block.
-  // `fresh`: nothing was added yet, in this micro-batch (slots) or in this step (direct()). Fresh gradients of weights
-  // with weight decay have unspecified values, and backward must overwrite them. All other fresh gradients are zeros.
-  // If `computes` is false (this rank has no samples), all fresh gradients are zeros.
+  // Returns the gradients of all trainable parameters of a unit, not only this rank's part. The compute stream may add
+  // to them until reduce(). A unit is held from acquire() to reduce(). At most one block may be held at a time. Outer
+  // units may be held at the same time as a block. `fresh`: nothing was added yet, in this micro-batch (slots) or in
+  // this step (direct()). If `computes` is true, fresh gradients of weights with weight decay have unspecified values,
+  // and backward must overwrite them; all other fresh gradients are zeros. If `computes` is false (this rank has no
+  // samples), all fresh gradients are zeros.
   struct Acquired {
     ParameterViews views;
     bool fresh;
@@ -60,9 +61,9 @@ class UnitGradients {
   // Whether steps have one micro-batch. The next step then overwrites the sums only in its single backward, so the
   // optimizer may read them until then.
   bool one_micro_batch() const { return one_micro_batch_; }
-  // [1] f64, on the compute stream: the sum of squares of this rank's own elements of all units. Empty unless the
-  // device adds up the squares before the gradients leave it (accumulators outside the device, one micro-batch per
-  // step).
+  // [1] f64, on the compute stream: the sum of squares of this rank's own elements of all units. Only if accumulators
+  // are outside the device and steps have one micro-batch: the device then adds up the squares before the gradients
+  // leave it. Otherwise empty.
   View squares() const { return squares_.bytes() > 0 ? squares_.view({1}, DType::f64) : View{}; }
   // Announces that the work before `event` reads the unit's sums of this step. The next step writes to them only after
   // `event`.
@@ -70,7 +71,7 @@ class UnitGradients {
 
   // Whether backward adds to the accumulators directly.
   bool direct() const { return direct_; }
-  // The complete accumulators of a unit. Only if direct().
+  // The accumulators of all elements of a unit. Only if direct().
   ParameterViews whole(int64_t unit) const;
 
  private:
@@ -121,7 +122,7 @@ class UnitGradients {
   std::optional<DType> wire_dtype_;  // type of GradientSlot::wire; empty if the slots have no wire
   UnitArrays accumulators_;
   Buffer squares_;
-  std::vector<GradientSlot> slots_;  // first for outer units, then for blocks; blocks take their slots in turn
+  std::vector<GradientSlot> slots_;  // first those of outer units, then those that the blocks take in turn
   size_t next_slot_;
   std::vector<std::vector<Event>>
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order

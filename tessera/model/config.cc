@@ -75,7 +75,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
     throw InputError(where, fmt::format("\"model_type\" is {}", type ? in_words(*type) : "missing"), kSupported);
   }
   config.vocab_size = read.integer({"vocab_size"}, -1, 1, INT32_MAX);
-  // transformers does not write this key if it has the default of the architecture.
+  // transformers omits this key if its value is the default of the architecture.
   config.tied_head = read.boolean("tie_word_embeddings", is_bloom_like);
   if (is_bloom_like)
     read_bloom_config(read, config);

@@ -10,7 +10,8 @@ from tessera_cli import main
 from tiny_job import EVALUATED, FAILED, JOB, MOST_RANKS, TinyJobTest, read_tensors, safetensors
 
 EVERY_STEP = ["--save-strategy", "steps", "--save-steps", "1"]
-# With this learning rate, the parameters are still finite after the first update, but then the activations overflow.
+# With this learning rate, the parameters are still finite after the first update, but the activations of step 2
+# overflow.
 TOO_FAST = ["--lr", "1e25", "--max-steps", "20", *EVERY_STEP]
 MODEL = ("model", "model.safetensors")
 KEPT = ("overwritten-run", *MODEL)  # the model of the previous run; a failed run does not delete it
@@ -105,6 +106,7 @@ class Skipped(DivergenceTest):
         itself overflows."""
         last, err = self.ends("fixed", "--precision", "fp16", "--loss-scale", "16777216")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is \d.*, or use --precision bf16 or fp32")
+        # The largest fp16 number is 65504. The residual stream adds both biases, so it overflows.
         words = self.model_of("big", **{f"transformer__h__{i}__mlp__dense_4h_to_h__bias": (3, 60000) for i in (0, 1)})
         last, err = self.ends("loss", *words, "--precision", "fp16")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is (nan|inf)")
@@ -143,6 +145,7 @@ class Sound(DivergenceTest):
         code, _, err = self.run_tessera("train", *JOB, "--output-dir", "out", "--lr", "1e3", "--max-steps", "8")
         self.assertEqual(code, 0, err)
         losses = [record["loss"] for record in self.metrics("out", "train")]
+        # The limit of has_exploded() (optim/divergence.h), for 400 tokens in the vocabulary.
         limit = 10 * max(losses[0], math.log(400))
         exploded = [i + 1 for i, loss in enumerate(losses) if loss > limit]
         self.assertGreater(len(exploded), 1)

@@ -1,4 +1,4 @@
-"""Submits job files of `tessera slurm` to a real Slurm of two hosts (cluster.py): python3 two_hosts.py PROGRAM [TEST…].
+"""Submits job files of `tessera slurm` to a real Slurm of two hosts (cluster.py). Usage: two_hosts.py PROGRAM [TEST…]
 tools/slurm_test.sh runs this test, and ./check does not. The test needs root and takes about ten minutes."""
 import json
 import os
@@ -22,8 +22,8 @@ REQUEUE_PAUSE_S = 4  # Slurm refuses a start in the same second as the requeue (
 class TwoHosts(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # The hosts must share the folder. It is not in /tmp or /dev/shm, because each host has its own file systems
-        # there.
+        # The hosts must share the folder. It is not in /tmp or /dev/shm, because each host has its own /tmp and
+        # /dev/shm.
         cls.temporary = tempfile.TemporaryDirectory(dir="/var/tmp", prefix="tessera-slurm-", ignore_cleanup_errors=True)
         cls.addClassCleanup(cls.temporary.cleanup)
         cls.folder = os.path.join(cls.temporary.name, "shared")
@@ -142,8 +142,8 @@ class TwoHosts(unittest.TestCase):
         self.assertTrue(self.checkpoints("cancelled"))
 
     def test_a_lost_node_queues_the_job_again(self):
-        """Slurm queues the job again, because the file has --requeue. The checkpoint that was
-        saved before the node was lost is intact."""
+        """Slurm queues the job again, because the job file has --requeue. The checkpoint that was saved before the node
+        was lost is intact."""
         steps = max(2000, self.steps_of(25))  # the node is lost at about step 1250
         number = self.submit("lost", steps)
         self.wait_for_lines("lost", 1000 // 50 + 5)

@@ -27,29 +27,30 @@ struct NetResult {
   int64_t iterations = 0;       // that were measured
   double seconds = 0;           // of one call: the mean over the iterations and the ranks
   double algbw = 0, busbw = 0;  // GB/s
-  int64_t wrong = 0;            // wrong elements, over all ranks and both checks
+  int64_t wrong = 0;            // wrong elements on all ranks, in the checks before and after the measurement
 };
 
 // The bytes of the buffer that run_net_test() needs on each rank for this test.
 int64_t net_buffer_bytes(const NetTest& test, int num_ranks);
 
 // Runs one test. The collective works in place, in the same way as the engine calls collectives. `buffer` is on
-// `device` and has at least net_buffer_bytes(). Every element of every rank's result is checked once before the
-// measurement and once after it. All ranks get the same result. Throws CommunicationError. Collective.
+// `device` and has at least net_buffer_bytes(). One more call before the measurement and one after it are
+// checked: every element of every rank's result. All ranks get the same result. Throws CommunicationError. Collective.
 NetResult run_net_test(Communicator& group, Device& device, Buffer& buffer, const NetTest& test);
 
 // The mean of the bus bandwidths, as nccl-tests prints it. 0 without results.
 double average_busbw(const std::vector<NetResult>& results);
 
-// The result of two units: two nodes, or two ranks of a run on one node.
+// The result of a pair of units. A unit is a node or, if the run has only one node, a rank.
 struct NetPairResult {
   int first = 0, second = 0;
   NetResult result;
 };
 
-// Runs the test between all pairs of units; pairs that share no unit run at the same time. `units`: the unit of each
-// rank, numbered from 0 (the rank's node, or the rank's own number). A pair is a group of all ranks of both units. The
-// result is the same on all ranks, ordered by first and second. Collective.
+// Runs the test once for each pair of units, in rounds. The pairs of a round share no unit and run at the same time.
+// All ranks of the two units form one group for the test. `units` has one number for each rank: its unit, from 0 (the
+// rank's node, or the rank itself). The result is the same on all ranks, ordered by `first`, then by `second`.
+// Collective.
 std::vector<NetPairResult> run_pair_tests(Communicator& world, Device& device, Buffer& buffer, const NetTest& test,
                                           const std::vector<int>& units);
 

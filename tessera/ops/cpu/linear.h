@@ -1,4 +1,4 @@
-// Linear layers and the steps fused into them.
+// Linear layers, and the operators fused into them (LinearEpilogue). Contracts: ops/kernels.h.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

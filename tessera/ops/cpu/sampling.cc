@@ -11,7 +11,8 @@ namespace tessera::cpu {
 
 namespace {
 
-// One row of logits. Every pass computes the distances (sampling_numbers.h) again. This costs less than storing them.
+// One row of logits. Every pass over the row computes the distances (sampling_numbers.h) again. This costs less than
+// storing them. mass_of(distance) is the mass of one token: its weight or, to count tokens, 1.
 template <typename T>
 class Row {
  public:
@@ -21,7 +22,7 @@ class Row {
 
   bool has_token() const { return largest_ > -std::numeric_limits<T>::infinity(); }
 
-  // The sum of mass_of over the tokens up to the distance `limit`, inclusive.
+  // The mass of all tokens whose distance is at most `limit`.
   template <typename MassOf>
   uint64_t mass(uint32_t limit, const MassOf& mass_of) const {
     uint64_t sum = 0;
@@ -31,8 +32,9 @@ class Row {
     return sum;
   }
 
-  // The smallest distance d such that the tokens up to d, inclusive, have at least `wanted` mass. If all tokens up to
-  // `limit` have less mass, the result is at least `limit`.
+  // Considers only tokens whose distance is at most `limit`. Returns the smallest distance d such that the tokens whose
+  // distance is at most d have a mass of at least `wanted`. If all these tokens have less mass, returns
+  // kLargestDistance.
   template <typename MassOf>
   uint32_t find_limit(uint64_t wanted, uint32_t limit, const MassOf& mass_of) const {
     uint32_t found = 0;  // the digits of d that are known so far
@@ -53,7 +55,7 @@ class Row {
   }
 
   // The first token at which the running sum of weights exceeds `point`. Tokens whose distance is greater than `limit`
-  // count as 0.
+  // have the weight 0 here.
   int32_t find_token(uint64_t point, uint32_t limit) const {
     for (int64_t i = 0; i < count_; ++i) {
       const uint32_t distance = distance_of(i);

@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
 constexpr int kCluster = 8, kSliceThreads = 512;
 constexpr int64_t kMinSlicedVocabulary = 32768, kMaxSliceBytes = 128 << 10, kOtherSharedBytes = 1 << 10;
 
-// The number of elements in a slice, a multiple of kPackOf<T>. The last slices of a row may be shorter, or empty.
+// The number of elements in a slice, a multiple of kPackOf<T>. The last slice of a row may be shorter.
 template <typename T>
 int64_t slice_elems(int64_t vocabulary) {
   constexpr int64_t kUnit = int64_t{kPackOf<T>} * kCluster;
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kSliceThreads)
   const auto cluster = cooperative_groups::this_cluster();
   const int64_t row_index = blockIdx.x / kCluster, rank = blockIdx.x % kCluster;
   const int64_t first = rank * slice_elems;
-  const int count = static_cast<int>(min(slice_elems, vocabulary - first));  // may be zero
+  const int count = static_cast<int>(min(slice_elems, vocabulary - first));  // the last slice may be shorter
   T* const row = logits + row_index * vocabulary;
   const int target = targets[row_index];
   if (target < 0 || target >= vocabulary) __trap();
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kSliceThreads)
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const LogSum<A> all =
       warp_log_sum(lane < kCluster ? *cluster.map_shared_rank(&of_slice, lane) : LogSum<A>{lowest<A>(), 0});
-  cluster.barrier_arrive();  // before the row is stored, because an arrival waits for earlier stores
+  cluster.barrier_arrive();  // comes before the stores to the row, because it waits for earlier stores
   const A log_sum_exp = all.maximum + log(all.sum);
   if (rank == 0 && threadIdx.x == 0) row_losses[row_index] = loss_of(all, at_target);
   if (d_scale != 0) {
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kSliceThreads)
   }
   cluster.barrier_wait();  // of_slice must exist until all blocks of the cluster have read it
 #else
-  __trap();  // can_slice() returns false for such GPUs
+  __trap();  // GPUs before sm_90: can_slice() returns false
 #endif
 }
 
@@ -241,7 +241,8 @@ __global__ void add_losses_kernel(const double* __restrict__ row_losses, int cou
   if (threadIdx.x == 0) *loss += sum;
 }
 
-// The greatest value and its index. If several values are equal, their lowest index. A NaN is never the greatest value.
+// The greatest value and its index. If several elements have this value, the lowest of their indices. A NaN is never
+// the greatest value.
 template <typename A>
 struct Best {
   A value;
