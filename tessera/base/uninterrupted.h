@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// Repeats a system call while signals interrupt it (EINTR). Returns the result of the last call. If it is -1, errno
-// names another error.
+// Repeats a system call while signals interrupt it (EINTR). Returns the result of the last call. If this result
+// is -1, errno is not EINTR.
 template <typename Call>
 auto uninterrupted(Call call) {
   for (;;) {

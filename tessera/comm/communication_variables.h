@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-// The variables that configure the communication: NCCL_*, UCX_* and OMPI_MCA_*. Omits the variables that Open MPI's
-// launcher sets for its own use, such as the addresses and keys of one launch. If a variable's name indicates a secret,
-// its value is "(set)".
+// Returns the variables of `environment` that configure the communication: NCCL_*, UCX_* and OMPI_MCA_*. Omits the
+// variables that Open MPI's launcher sets for its own use, such as addresses and keys that differ from launch to
+// launch. If the name of a variable contains TOKEN, KEY or PASSWORD, its value in the result is "(set)".
 Environment communication_variables(const Environment& environment);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@ namespace tessera {
 
 namespace {
 
-// The folder of a run's experiment, or of its path.
+// The folder of a run, as page_parts.h defines it.
 std::string folder_of(const PageRun& page_run) {
   const std::string& name = page_run.run->experiment.empty() ? page_run.run->path : page_run.run->experiment;
   const size_t slash = name.rfind('/');
@@ -31,7 +31,7 @@ std::vector<PageRun> page_runs(const Comparison& comparison) {
   return runs;
 }
 
-// Removes the common start of a cluster's labels, up to the last common slash.
+// Sets the short labels of a cluster's runs: the labels without their common start. The common start ends at a slash.
 void shorten(Cluster& cluster) {
   if (cluster.runs.size() < 2) return;
   std::string common = cluster.runs[0].label.substr(0, cluster.runs[0].label.rfind('/') + 1);
@@ -55,8 +55,8 @@ std::vector<Cluster> by_folder(const std::vector<PageRun>& runs) {
       clusters.push_back({folder, {run}});
     }
   }
-  // A run that is alone in its folder, such as a baseline, joins a group in a folder below: the first group with fewer
-  // than kNumColors runs.
+  // If a run is alone in its folder, such as a baseline, it joins the cluster of a subfolder: the first such cluster
+  // with fewer than kNumColors runs. Runs without a folder do not join other clusters.
   for (size_t i = 0; i < clusters.size();) {
     const std::string below = clusters[i].title + "/";
     const auto child = std::find_if(clusters.begin(), clusters.end(), [&](const Cluster& c) {
@@ -168,7 +168,7 @@ std::string settings_section(const Comparison& comparison) {
   }
   if (keys.empty()) return "";
   const int base = static_cast<int>(comparison.baseline);
-  if (comparison.groups.size() <= 6) {  // one column per run
+  if (comparison.groups.size() <= 6) {  // one column for each group of equal runs
     sheet.columns.push_back({"setting", ""});
     for (const std::string& label : comparison.labels) sheet.columns.push_back({label, ""});
     for (const std::string& key : keys) {

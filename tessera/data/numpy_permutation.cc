@@ -78,8 +78,8 @@ class Pcg64 {
     return static_cast<uint32_t>(value);
   }
 
-  // Draws uniformly from [0, last], for last > 0. Keeps as many low bits of a value as `last` has. Draws again until
-  // the result is at most `last`.
+  // Draws uniformly from [0, last], for last > 0. If `last` has n bits, a drawn number is the lowest n bits of a 32-bit
+  // value. Draws again while this number is greater than `last`.
   uint32_t next_up_to(uint32_t last) {
     const uint32_t mask = UINT32_MAX >> std::countl_zero(last);
     while (true) {

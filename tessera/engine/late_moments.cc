@@ -4,7 +4,8 @@
 
 namespace tessera {
 
-// Uses the shorter of the last two windows, because an evaluation between two updates makes one window too long.
+// An evaluation between two updates makes one window much longer than the time of a step. Therefore the shorter of the
+// last two windows counts.
 int64_t LateMoments::begin(double now) {
   late_elems_ = 0;
   if (ended_ < 0) return 0;

@@ -29,7 +29,7 @@ Overflow LossScaler::update_as_grad_scaler(bool overflow) {
   }
   if (++state_.clean_steps == options_.window) {
     state_.clean_steps = 0;
-    // As PyTorch, which keeps the scale in fp32 and does not let it grow to infinity.
+    // PyTorch keeps the scale in fp32, and does not double it if the result would be infinite.
     if (state_.scale * 2 <= std::numeric_limits<float>::max()) state_.scale *= 2;
   }
   return Overflow::none;

@@ -1,4 +1,5 @@
-// Declarations for network tests, the checks before a run, and doctor. Also parses their values.
+// Declares the settings of network tests, of the checks before a run, and of doctor. Also parses the values of these
+// settings.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ Placement brief_line(const char* line) {
   return brief(kNettest, line, kNettest);
 }
 
-// A setting that is given as a text and stored as a value of type T. `parse` takes the text, and the place for errors.
+// A setting that is given as a text and stored as a value of type T. parse(text, where) returns the value; its errors
+// name the place `where`. print(value) returns the text.
 template <typename T, typename Parse, typename Print>
 Setting parsed(const char* name, T S::*field, const Placement& place, const char* unit, const char* help, Parse parse,
                Print print) {

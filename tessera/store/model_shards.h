@@ -19,9 +19,9 @@ namespace tessera {
 // The file and place of each tensor. The same arguments give the same files on every rank.
 class ModelShards {
  public:
-  // Puts the tensors into files, in their order. A file holds at most `max_bytes` of tensors. A tensor of more bytes
-  // gets its own file. Smaller tensors after it continue to fill the file of the smaller tensors before it. Names must
-  // be unique.
+  // Puts the tensors into files, in the order of `tensors`. The tensors of a file have at most `max_bytes` together. A
+  // tensor that is larger than `max_bytes` gets its own file. The tensors after it continue to fill the file of the
+  // tensors before it. Names must be unique.
   ModelShards(std::vector<PlannedTensor> tensors, int64_t max_bytes);
 
   size_t num_files() const { return layouts_.size(); }
@@ -31,7 +31,7 @@ class ModelShards {
   struct Place {
     size_t file = 0;
     DType dtype = DType::f32;
-    uint64_t begin = 0, end = 0;  // bytes of the file
+    uint64_t begin = 0, end = 0;  // position in the file, in bytes
   };
   const Place& place(std::string_view name) const;
 
@@ -66,8 +66,8 @@ class ShardWriter {
   const ModelShards& shards_;
   const std::filesystem::path folder_;
   ThreadPool& pool_;
-  // The open files. The file that was written last is at the end. Their number is small, because a process may open
-  // only a limited number of files.
+  // The open files. Only a few are open at a time, because the system limits the open files of a process. The file that
+  // was written last is at the end.
   std::vector<std::pair<size_t, File>> open_;
 };
 

@@ -50,8 +50,8 @@ int64_t Trainer::most_of_ranks(int64_t bytes) const {
   return most;
 }
 
-// The use of GPUs since this process started to train, including evaluations: the maxima over the ranks. Ends the
-// sampling. Collective.
+// The use of GPUs since this process started to train, including evaluations. Each figure is the maximum over the
+// ranks. Ends the sampling. Collective.
 Record Trainer::gpu_of_all_ranks() {
   Record mine = Record::object();
   if (gpu_sampler_) mine = gpu_record(gpu_sampler_->usage());
@@ -74,7 +74,7 @@ Record Trainer::callbacks_of_all_ranks() {
   return record;
 }
 
-// Ends the memory log and returns the combined statistics. Collective.
+// Ends the memory log and returns the combined statistics of all ranks. Collective.
 Record Trainer::memory_log_of_all_ranks() {
   std::vector<Record> records;
   for (const std::string& text : worker_.world().all_gather_text(to_json(memory_log_->finish()), "memory log")) {
@@ -118,7 +118,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record.update(timing_record(metrics));
   record.update(state_.eval_timing);
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
-  const bool steady = state_.steady_s > 0;  // false: no start of the run had a second step
+  const bool steady = state_.steady_s > 0;  // false: no start of the run made more than one step
   record["train_samples_per_second_steady"] =
       steady ? rate(state_.steady_samples, state_.steady_s) : rate(state_.num_samples, metrics.runtime_s);
   record["train_tokens_per_second_steady"] =

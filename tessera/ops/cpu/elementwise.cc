@@ -8,10 +8,10 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kGrainElems = 16384;  // below this, waking a thread costs more than it saves
+constexpr int64_t kGrainElems = 16384;  // for fewer elements, waking a thread costs more than it saves
 
-// Elements per block. The squares of a block are summed in SIMD lanes, then the lanes are added. Blocks do not depend
-// on the number of threads, so neither does the result.
+// Elements per block of add_sum_of_squares(). One thread sums the squares of a block. The sums of the blocks are then
+// added in order. The bounds of the blocks do not depend on the number of threads, so the result does not either.
 constexpr int64_t kSumBlockElems = 65536;
 
 template <typename T>
@@ -85,7 +85,7 @@ void add_sum_of_squares(Team& team, View x, View sum) {
     const int64_t count = x.num_elems(), num_blocks = (count + kSumBlockElems - 1) / kSumBlockElems;
     double* partial = team.scratch<double>(0);
     double total = *sum.as<double>();
-    // Processes blocks in waves. The sums of a wave fit into the scratch.
+    // Processes the blocks in waves. A wave has at most as many blocks as the scratch of a thread can hold sums.
     const int64_t wave = Team::scratch_elems<double>();
     for (int64_t first = 0; first < num_blocks; first += wave) {
       const int64_t wave_blocks = std::min(wave, num_blocks - first);

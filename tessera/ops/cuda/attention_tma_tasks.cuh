@@ -1,17 +1,17 @@
 // The tasks of attention's backward pass with TMA (attention_tma_backward.cu). Each task has 128 keys. A block of
-// queries may see the keys of several tasks. Each of these tasks then adds its part to the gradients of the queries.
-// This file defines the order of these additions.
+// queries may see the keys of several tasks. Each of these tasks then adds its part of the queries' gradients to sums
+// in memory. This file defines the order of these additions.
 //
-// Tasks should not wait for each other's additions, and the sums in use should fit into the L2 cache. There are two
-// orders:
+// A good order has two effects: tasks rarely wait for the additions of other tasks, and the sums that are in use at the
+// same time fit into the L2 cache. There are two orders:
 // - "Last keys first", for most heads. The task with the last keys of a sequence and head starts first and adds first.
 //   Each task goes through the queries that see its keys, in ascending order. A task with earlier keys begins with
 //   earlier queries. It therefore reaches each block of queries later than the tasks with later keys, which add before
 //   it. All tasks of a head run at about the same time, so only a few heads have sums in use.
-// - "First keys first", for the last heads of the launch. With the other order, the longest tasks of a head start last,
-//   and at the end of the launch some multiprocessors would be idle. In this order, the tasks with the first keys start
-//   first and add first. These are the longest tasks of these heads. Each task goes through its queries in descending
-//   order.
+// - "First keys first", for the last eighth of all heads. With the order "last keys first", the longest tasks of a head
+//   start last, so some multiprocessors would be idle at the end of the launch. With "first keys first", the tasks with
+//   the first keys start first and add first. They are the longest tasks, because the most queries see the first keys.
+//   Each task goes through its queries in descending order.
 #pragma once
 
 #include "tessera/ops/cuda/attention_tma.cuh"
@@ -20,9 +20,9 @@ namespace tessera::cuda {
 
 inline constexpr int kQueries = 64;  // queries that a task loads at a time: one block of queries
 
-// The arrays of a launch. The first 128 queries of a sequence see the keys of only one task. Therefore `sums` and
-// `counts` have entries only for later blocks of queries. A sum has the order of the consumers' registers: [consumer
-// warp][group of 8 columns][lane][4 elements].
+// The arrays of a launch. The first 128 queries of a sequence see the keys of only one task, so they need no sums.
+// index_of_sum() gives the place in `sums` and `counts` for each later block of queries. The elements of a sum are in
+// the order of the consumers' registers: [consumer warp][group of 8 columns][lane][4 elements].
 template <typename T>
 struct Arrays {
   const float* log_sum_exp;  // [N, H]
@@ -73,7 +73,8 @@ __device__ inline int tasks_before(const Heads& heads, const Task& task, int q0)
 __device__ inline int tasks_after(const Heads& heads, const Task& task, int q0) {
   return task.first_keys_first ? tasks_of_later_keys(task, q0) : tasks_of_earlier_keys(heads, task, q0);
 }
-// Waits until `tasks` tasks have added their parts. The copy engine may then read or change the sums.
+// Waits until `tasks` tasks have added their parts to the sum that `count` belongs to. The copy engine may then read or
+// change this sum.
 __device__ inline void wait_for_tasks(const int* count, int tasks) {
   for (int done = 0; done < tasks;) {
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(done) : "l"(count) : "memory");
@@ -88,15 +89,15 @@ __device__ inline void count_task(int* count) {
 // head < 0.
 template <typename T>
 __device__ inline Task find_task(const Arrays<T>& at, const Heads& heads, int number) {
-  const int first_keys_first = at.num_heads / heads.group - at.last_keys_first;  // heads with this order
+  const int first_keys_first = at.num_heads / heads.group - at.last_keys_first;  // the number of heads with this order
   Task task{0, 0, 0, -1, number >= at.last_keys_first * at.num_blocks};
   RowBlock block;
   int kv_head;
-  if (task.first_keys_first) {  // the longest tasks of all sequences come first
+  if (task.first_keys_first) {  // long tasks come first, see find_longest_block()
     number -= at.last_keys_first * at.num_blocks;
     block = find_longest_block(heads.starts, heads.num_sequences, kTaskRows, number / first_keys_first);
     kv_head = at.last_keys_first + number % first_keys_first;
-  } else {  // all tasks of a sequence and head, then the tasks of the next head
+  } else {  // sequence by sequence, and head by head in a sequence
     block = find_block(heads.starts, heads.num_sequences, kTaskRows, number / at.last_keys_first);
     const int blocks = max(1, (block.length + kTaskRows - 1) / kTaskRows),
               of_sequence = block.index * at.last_keys_first + number % at.last_keys_first;

@@ -10,6 +10,7 @@
 namespace tessera {
 namespace {
 
+// A temporary folder takes the place of the root folder. Tests put the files of control groups there.
 class Machine : public testing::Test {
  protected:
   void put(const std::string& path, const std::string& text) const {
@@ -26,6 +27,7 @@ TEST_F(Machine, HasNoLimitsWithoutControlGroups) {
   EXPECT_FALSE(limits().cores);
 }
 
+// The limits of all groups on the path apply to a process, so the lowest of them counts. "max" means no limit.
 TEST_F(Machine, TakesTheLeastOfItsControlGroups) {
   put("proc/self/cgroup", "0::/slurm/job_7/step_0");
   put("sys/fs/cgroup/slurm/job_7/step_0/memory.max", "max");
@@ -37,6 +39,7 @@ TEST_F(Machine, TakesTheLeastOfItsControlGroups) {
   EXPECT_EQ(limits().cores, 2.5);
 }
 
+// In this version, each controller has its own folder. 9223372036854771712 and -1 mean no limit.
 TEST_F(Machine, KnowsTheFirstVersionOfControlGroups) {
   put("proc/self/cgroup", "11:memory:/slurm/uid_1/job_7\n4:cpu,cpuacct:/slurm/uid_1/job_7\n1:name=systemd:/user");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
@@ -49,8 +52,8 @@ TEST_F(Machine, KnowsTheFirstVersionOfControlGroups) {
   EXPECT_EQ(limits().cores, 1.5);
 }
 
-// In a container, the files of its own control group are directly in the root folder of the control groups. But
-// /proc/self/cgroup contains the path that the group has outside the container.
+// Inside a container, the files of the container's control group are directly in the folder of the controller
+// (sys/fs/cgroup/memory). But /proc/self/cgroup contains the path that the group has outside the container.
 TEST_F(Machine, KnowsAContainersControlGroup) {
   put("proc/self/cgroup", "11:memory:/docker/0123456789");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "3000000");

@@ -71,6 +71,8 @@ std::vector<int32_t> all_tokens(const Example& example, Objective objective) {
   return ids;
 }
 
+// Encodes random rows with random options. Checks that each token is counted once: as used, cut or dropped. Also checks
+// that the samples of a plain text are its tokens in order, without the tokens that were cut.
 TEST(DataUse, UsedCutAndDroppedTokensAddUp) {
   DataUse seen;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
@@ -101,7 +103,7 @@ TEST(DataUse, UsedCutAndDroppedTokensAddUp) {
         const bool cut = options.long_texts == LongTexts::truncate && row.samples.size() == 1;
         ASSERT_TRUE(cut || joined == tokens);
         ASSERT_TRUE(std::equal(joined.begin(), joined.end(), tokens.begin()));
-        for (const Sample& sample : row.samples) {
+        for (const Sample& sample : row.samples) {  // a sample of one token would have no target
           ASSERT_TRUE(options.max_length == 2 || tokens.size() == 1 || sample.ids.size() > 1);
         }
       }
@@ -120,7 +122,7 @@ TEST(DataUse, UsedCutAndDroppedTokensAddUp) {
     seen.rows_without_loss += use.rows_without_loss;
   }
   for (const int64_t count : {seen.rows_cut, seen.rows_too_long, seen.rows_left_out, seen.rows_without_loss}) {
-    EXPECT_GT(count, 50);  // each of these cases occurs often enough
+    EXPECT_GT(count, 50);  // the random rows cover each of these cases
   }
 }
 

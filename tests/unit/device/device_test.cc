@@ -113,6 +113,7 @@ TEST(Stack, RefusesArraysThatDoNotFit) {
   EXPECT_NO_THROW(stack.push({Device::kAlignment}, DType::u8));
 }
 
+// Each array on the stack takes a multiple of kAlignment bytes: `a` takes one, and `b` takes two.
 TEST(Stack, FreesInReverseOrder) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);
@@ -131,6 +132,7 @@ TEST(Stack, FreesInReverseOrder) {
   EXPECT_EQ(stack.peak_bytes(), 3 * Device::kAlignment);
 }
 
+// Only arrays that are pushed in the MeasuredScope count. The two arrays of the inner StackScope are the peak.
 TEST(Stack, ReportsThePeakOfMeasuredScopes) {
   ThreadPool pool(1);
   const auto device = make_cpu_device(pool);

@@ -18,7 +18,8 @@ TEST(Text, MeasuresItsWidth) {
   EXPECT_EQ(display_width("北京"), 4);
   EXPECT_EQ(display_width("🚀 ok"), 5);
   EXPECT_EQ(display_width("━╸─"), 3);
-  EXPECT_EQ(display_width("\xff\x80 \xe5\x8c"), 4);  // invalid UTF-8: one column per stray byte or cut character
+  // In invalid UTF-8, each wrong byte and each incomplete character has one column.
+  EXPECT_EQ(display_width("\xff\x80 \xe5\x8c"), 4);
 }
 
 TEST(Text, CutsBetweenCharacters) {
@@ -37,7 +38,7 @@ TEST(Text, Bytes) {
       {1536, "1.50 KiB"},
       {10 * 1024, "10.0 KiB"},
       {1047552 - 1, "1023 KiB"},  // 1023 KiB minus one byte
-      {1048064, "1.00 MiB"},      // 1023.5 KiB
+      {1048064, "1.00 MiB"},      // 1023.5 KiB, which would round to 1024 KiB
       {int64_t{15247} << 20, "14.9 GiB"},
       {int64_t{3} << 40, "3.00 TiB"},
       {INT64_MAX, "8.00 EiB"},
