@@ -22,8 +22,8 @@ ClockOffset offset_of(const std::vector<ClockExchange>& exchanges) {
   return {static_cast<double>(best.other - best.before) * 1e-9 - round_trip / 2, round_trip / 2};
 }
 
-// No rank leaves a barrier before all have entered it. Therefore each rank's second reading is between the first and
-// the third reading of rank 0.
+// No rank leaves a barrier before all ranks have entered it. In each round, the second reading of every rank is
+// therefore between rank 0's first and third reading.
 std::vector<ClockOffset> clock_offsets(Communicator& world) {
   constexpr int kRounds = 9;
   std::ostringstream mine;

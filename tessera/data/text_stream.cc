@@ -24,8 +24,8 @@ std::string TextStream::add(int32_t id) {
   }
   ids_.push_back(id);
   if (!grows_ || state.decoder.is_part(state.tokens[static_cast<size_t>(id)])) return "";
-  // Decodes all ids again, so the time for a text of N tokens grows with N². Up to some thousands of tokens, this is
-  // short compared with the time of the model.
+  // Decodes all ids again, so the time to decode a text of N tokens grows with N². Up to some thousands of tokens,
+  // decoding takes little time compared with the model.
   return rest_of(tokenizer_.decode(ids_, skip_special_));
 }
 

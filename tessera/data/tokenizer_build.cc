@@ -10,9 +10,10 @@
 
 namespace tessera {
 
-// Whether words may be cut before every "▁" whose previous character is not "▁". This needs three conditions: no merge
-// joins characters across such a place, "▁" is in the vocabulary, and the unknown token does not end with "▁". Without
-// a pre-tokenizer, a complete text would be one word. The cuts make short words, which the cache can find again.
+// Without a pre-tokenizer, a complete text is one word. Cuts make short words, which the word cache can find again.
+// Returns whether a cut before every "▁" that does not follow another "▁" keeps the tokens of every text. This needs
+// all of these conditions: the tokenizer is not byte-level and does not set ignore_merges, "▁" is in the vocabulary,
+// the unknown token does not end with "▁", and no merge joins characters across such a cut.
 static bool can_cut_at_metaspace(const TokenizerJson& json, const BpeAlphabet& alphabet) {
   if (json.byte_level || json.ignore_merges) return false;
   if (!alphabet.characters.find(code_point_at(kMetaspace, 0).code)) return false;
@@ -73,9 +74,10 @@ void Tokenizer::State::check_frame() const {
   }
 }
 
-// Follows AddedVocabulary::add_tokens of Hugging Face's tokenizers. A token that is in the vocabulary has its id there.
-// Other tokens get the next ids after the vocabulary. The ids in the file are ignored. Of two entries with the same
-// content, the last one counts, but either one can make the token special.
+// Follows AddedVocabulary::add_tokens of Hugging Face's tokenizers. An added token that is also in the vocabulary keeps
+// its id of the vocabulary. The other added tokens get the next ids after the vocabulary. The file also gives ids to
+// added tokens; these are ignored. If several entries have the same content, the last entry counts. But the token is
+// special if any of these entries is special.
 void Tokenizer::State::add_tokens(const std::vector<AddedToken>& list, const std::string& where) {
   auto next_id = static_cast<int32_t>(vocabulary.size());
   std::map<int32_t, const AddedToken*> by_id;

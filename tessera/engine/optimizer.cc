@@ -56,7 +56,8 @@ UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters,
   }
 }
 
-// Cuts part_of(unit) of every unit into pieces. part_of() counts elements from the start of range(unit).
+// Cuts the range part_of(unit) of every unit into pieces. The numbers in this range count elements from the start of
+// range(unit).
 template <typename PartOf>
 std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const {
   std::vector<Piece> all;
@@ -69,12 +70,12 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   return all;
 }
 
-// Takes units in the order of backward, with the root last. While one unit's squares are added up, the gradients of
-// later units may still arrive. With one micro-batch, the device adds up the squares, whatever the tier of the
-// gradients. The result therefore has the same bits with every tier.
+// Adds up the squares of the units in the order of backward, with the root last, because the root's gradients arrive
+// last. With one micro-batch per step, the device adds up the squares, whatever the tier of the gradients. The result
+// therefore has the same bits with every tier.
 double UnitOptimizer::sum_of_squares() {
-  // If every rank has all gradients, each rank still counts only its own part. The sum then has the same bits as with
-  // sharded gradients.
+  // If every rank has all gradients, each rank still counts only its own part. The sum over all ranks then has the same
+  // bits as with sharded gradients.
   const auto counted = [&](int64_t unit) {
     const ElemRange all = range(unit), own = context_.cut(unit).own;
     return context_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
@@ -92,7 +93,7 @@ double UnitOptimizer::sum_of_squares() {
         context_.streams.compute->wait(gradients_.complete(u, part.end));
         arrays.push_back(gradients_.sum(u, part.begin, part.end));
       }
-      if (u > 1) continue;  // adds the other units first, because the root's gradients may still arrive
+      if (u > 1) continue;  // one call for all units except the root, then one for the root, which may arrive later
       context_.ops.add_sums_of_squares(arrays, sum);
       arrays.clear();
     }
@@ -105,8 +106,8 @@ double UnitOptimizer::sum_of_squares() {
   return context_.plan.replica() == 0 || !std::isfinite(result) ? result : 0;
 }
 
-// Adds up the squares of gradients in host memory as soon as they arrive. If gradients are in a file, it reads one
-// piece while it adds up the previous one.
+// Adds up the squares of each piece as soon as its gradients are in host memory. If gradients are in a file, reads a
+// piece while the squares of the previous piece are added up.
 double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
   Stream& copy = *context_.streams.copy;
   Stream& host = *context_.streams.host;
@@ -134,7 +135,8 @@ double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
   return context_.host.kind() != DeviceKind::counting ? *sum.as<double>() : 0;
 }
 
-// Gradients in host memory need no copy, and are used where they are.
+// Copies a piece's gradients to its buffer. Gradients in host memory have no buffer: the copy stream then only waits
+// until they are complete.
 void UnitOptimizer::fetch_gradient(const Piece& piece, PieceBuffers& buffers) {
   Stream& copy = *context_.streams.copy;
   copy.wait(gradients_.complete(piece.unit, piece.last));
@@ -282,8 +284,8 @@ void UnitOptimizer::fetch(const Piece& piece, PieceBuffers& buffers) {
   buffers.ready = copy.record();
 }
 
-// Returns the event after the update. If parameters are written, the next forward waits for it. If only moments are
-// written, the next writer of the gradients waits for it.
+// Updates a piece. If the piece writes parameters, returns the event after which the next forward may read them. If it
+// writes only moments, returns the event after AdamW.
 Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, const AdamWStep& step) {
   Stream& copy = *context_.streams.copy;
   Stream& host = *context_.streams.host;

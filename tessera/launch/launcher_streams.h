@@ -24,8 +24,8 @@ class StreamSocket {
   int descriptor_ = -1;
 };
 
-// Called by a rank. Takes over the launcher's standard error. If the rank `prints`, also takes over the launcher's
-// standard output. If it cannot take them over, the rank keeps mpirun's pipes.
+// A rank calls this to replace its standard error with the launcher's. If the rank `prints`, the call also replaces
+// standard output. If the launcher's streams cannot be received, the rank keeps mpirun's pipes.
 void take_launchers_streams(const std::string& socket_name, bool prints);
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ int open_process([[maybe_unused]] int pid) {
 #endif
 }
 
-// The first version of the kernel's struct pidfd_info. This system's headers may not have it.
+// The first version of the kernel's struct pidfd_info, defined here because the system's headers may not have it.
 struct ProcessInfo {
   uint64_t mask, cgroup;
   uint32_t ids[11];
@@ -62,7 +62,7 @@ std::vector<int> RankWatch::newly_lost() {
     if (rank.has_gone || !rank.is_open) continue;
     if (rank.descriptor >= 0 ? !has_ended(rank.descriptor) : board_.is_there(number)) continue;
     rank.has_gone = true;
-    if (!board_.has_ended(number)) lost.push_back(number);  // final: a dead process cannot change the board
+    if (!board_.has_ended(number)) lost.push_back(number);  // a dead process cannot change the board any more
   }
   return lost;
 }

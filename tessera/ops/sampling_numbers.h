@@ -1,11 +1,11 @@
-// The arithmetic of drawing a token, the same on every device. A row of logits becomes integers:
+// The arithmetic of drawing a token, the same on every device. Each logit of a row becomes two integers:
 //
 //   distance = (largest logit − logit) / temperature, as a fixed-point number with 26 fraction bits;
-//   weight   = exp(−distance), as a fixed-point number with 42 fraction bits: the token's share before normalization.
+//   weight   = exp(−distance), as a fixed-point number with 42 fraction bits.
 //
-// Sums of weights are therefore exact in any order. A sum of weights is called a mass. Tokens with equal distances
-// count as equally likely. Shares are relative to the most likely token, whose share is 1. A token with a share of less
-// than 2^-43 has the weight 0.
+// exp(−distance) is called the token's share: its probability divided by the probability of the most likely token. A
+// token with a share of less than 2^-43 has the weight 0. Tokens with equal distances count as equally likely. Weights
+// are integers, so their sums are exact in any order. A sum of weights is called a mass.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 namespace tessera {
 
 inline constexpr double kDistanceUnit = 0x1p-26, kWeightUnit = 0x1p-42;
-// Distances are less than 32. Logits for which the distance would be 32 or more, and NaN, get kNeverDrawn instead.
-// Loops over the row skip them.
+// Distances are less than 32. If a logit's distance would be 32 or more, or is NaN, the logit gets kNeverDrawn instead.
+// Loops over the row skip such logits.
 inline constexpr uint32_t kLargestDistance = 0x7FFFFFFFu, kNeverDrawn = 0x80000000u;
 // The sum of this many weights fits into 63 bits.
 inline constexpr int64_t kMaxSampledVocabulary = int64_t{1} << 20;
@@ -53,7 +53,8 @@ constexpr uint64_t sampling_point(uint64_t draw, uint64_t total) {
 }
 
 // A search for a distance finds its 31 bits in three groups (digits), the highest bits first. Each value of a digit has
-// one bucket of tokens. A bucket of the first digit covers distances of only 1/64, so tokens spread over many buckets.
+// one bucket of tokens. A bucket of the first digit covers a range of distances of width 1/64. This is narrow, so
+// tokens spread over many buckets.
 struct SamplingDigit {
   int shift, bits;
 };

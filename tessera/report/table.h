@@ -24,7 +24,7 @@ class Table {
   // Adds a line between the previous row and the next one.
   Table& rule();
 
-  // The table. Frames use Unicode if the terminal supports it, else ASCII. No newline at the end.
+  // Returns the table, without a newline at the end. Frames use Unicode if the terminal supports it, else ASCII.
   //   ╭──────────┬─────────╮      +----------+---------+
   //   │ strategy │  memory │      | strategy |  memory |
   //   ├──────────┼─────────┤      +----------+---------+

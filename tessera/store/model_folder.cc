@@ -45,7 +45,7 @@ std::string_view without_prefix(std::string_view name) {
                    "Give a folder as save_pretrained of Hugging Face transformers writes it");
 }
 
-// "3 tensors are missing (a, b, c); ": shows at most the first five names.
+// Returns a text such as "3 tensors are missing (a, b, c); ". It shows at most the first five items.
 std::string describe(std::string_view what, const std::vector<std::string>& items) {
   constexpr size_t kShown = 5;
   if (items.empty()) return "";
@@ -120,8 +120,8 @@ void TensorSource::open_index(const fs::path& index) {
   check_files_of_index(index);
 }
 
-// Tensors that the index does not name are ignored. But a tensor that the index names must not be in two files, because
-// one of the two may be out of date.
+// Ignores tensors that the index does not name. But a tensor that the index names must not be in two files, because one
+// of the two copies may be out of date.
 void TensorSource::check_files_of_index(const fs::path& index) const {
   for (size_t file = 0; file < files_.size(); ++file) {
     for (const TensorInfo& tensor : files_[file].tensors()) {

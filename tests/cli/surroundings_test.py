@@ -69,7 +69,8 @@ class InheritedSignals(SurroundingsTest):
 
 class LostStreams(SurroundingsTest):
     def test_the_reader_of_the_output_goes_away(self):
-        """As in `tessera train … | head -3`, the reader of one stream or of both streams goes away."""
+        """The reader of standard output, standard error or both closes the pipe, as in `tessera train … | head -3`. The
+        run continues to its end."""
         for streams in [["stdout"], ["stderr"], ["stdout", "stderr"]]:
             output = "-".join(streams)
             reader, writer = os.pipe()
@@ -120,7 +121,7 @@ class LostStreams(SurroundingsTest):
 
     def test_streams_that_are_closed_from_the_start(self):
         """No file of the run gets the descriptor of a closed stream. Otherwise the stream's text would be written to
-        the file."""
+        the file. `config` fails, because it cannot write its result to standard output."""
         for numbers in (1,), (1, 2), (0, 1, 2):
             output = f"out-{len(numbers)}"
             process = self.start(output, preexec_fn=lambda: [os.close(number) for number in numbers])
@@ -130,7 +131,7 @@ class LostStreams(SurroundingsTest):
         self.assertEqual(code, 1)
 
     def test_results_that_nobody_reads(self):
-        """The program ends without a message, as other programs do when their output goes to `head`."""
+        """The program ends without an error message, as other programs do when `head` has closed their output."""
         self.train("good", job=JOB)
         model = ["--model", "good/model"]
         for words in [["config"], ["--help"], ["plan", *JOB[:-4]], ["eval", *model, "--eval-dataset", "eval.jsonl", "--json"],

@@ -1,5 +1,5 @@
-// Each pair of ranks exchanges its messages in order: first the call, then the data of the call in pieces. Therefore
-// all messages can have the same MPI tag.
+// For each collective, two ranks first exchange a Call (which describes the collective), and then the data in pieces.
+// MPI keeps the order of messages between two ranks, so all messages can have the same MPI tag.
 #include "tessera/comm/mpi/message_collectives.h"
 
 #include <fmt/format.h>
@@ -54,8 +54,8 @@ MPI_Request* MessageCollectives::Pending::add(int peer) {
 MessageCollectives::Pending::~Pending() {
   for (MPI_Request& request : requests) {
     if (request == MPI_REQUEST_NULL) continue;
-    // Open MPI cannot cancel sends. A peer that still receives such a message gets the memory's current contents. This
-    // does no harm, because that peer fails too.
+    // Open MPI cannot cancel sends. A peer may still receive such a message. If this rank has reused the memory of the
+    // message by then, the peer gets wrong data. This does no harm, because that peer fails too.
     MPI_Cancel(&request);
     MPI_Request_free(&request);
   }
@@ -156,7 +156,7 @@ void MessageCollectives::reduce(View full, View out) {
   const int64_t chunk = scratch_.bytes() / (2 * size) / 64 * 64;
   TESSERA_ASSERT(chunk > 0);
   const View mine = slice(full, rank);
-  // The lengths of slices differ by at most one element. All ranks process the same number of chunks.
+  // The lengths of slices differ by at most one element. The longest slice sets the number of chunks for all ranks.
   const int64_t longest = (full.num_elems() + size - 1) / size * elem;
   const int64_t num_chunks = (longest + chunk - 1) / chunk;
   const auto part = [&](View whole, int64_t i) {

@@ -1,5 +1,5 @@
-// Causal attention of unpadded sequences, in blocks whose scores stay in the L2 cache: Dao, "FlashAttention-2", 2023,
-// algorithms 1 and 2.
+// Causal attention of unpadded sequences, in blocks whose scores stay in the L2 cache. Source: Dao, "FlashAttention-2",
+// 2023, algorithms 1 (forward) and 2 (backward). The class Kernels (ops/kernels.h) gives the shapes of the views.
 #pragma once
 
 #include "tessera/ops/cpu/attention_shapes.h"
@@ -12,7 +12,7 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
 void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
                         const AttentionShape& shape, const Dropout& dropout, View d_qkv);
 
-// Attention for generation, without dropout. For the arguments, see class Kernels.
+// Attention for generation, without dropout.
 void store_keys_values(Team& team, View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,
                        View values);
 void attention_decode(Team& team, View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys,

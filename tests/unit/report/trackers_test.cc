@@ -42,8 +42,10 @@ std::string log_of(const std::vector<std::string>& records) {
   return log;
 }
 
-// An independent reader of complete logs of W&B. It reads one block of 32768 bytes after the other. A block consists of
-// chunks, which have a header of 7 bytes. The reader expects zeros after the last chunk of a block.
+// A reader of complete W&B logs. It shares only the checksum with WandbLogReader. A log consists of blocks of 32768
+// bytes, and the first block begins with a head of 7 bytes. A block consists of chunks, which have a header of 7 bytes.
+// Zeros fill the block after its last chunk. A chunk is a complete record (type 1), or the first part (2), a middle
+// part (3) or the last part (4) of a record.
 std::vector<std::string> records_in_blocks(const std::string& log) {
   std::vector<std::string> records;
   bool open = false;

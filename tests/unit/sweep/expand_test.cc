@@ -214,8 +214,8 @@ TEST_F(Sweep, errors_of_the_file) {
               HasSubstr("--nproc: contradicts s.toml:2: matrix.nproc"));
 }
 
-// Expands matrices of random settings. The runs are all combinations of the values, each once. Each run has the values
-// that its name contains.
+// Expands matrices of random settings. Checks that the runs are all combinations of the values, each combination once,
+// and that each run has the values that its name contains.
 TEST_F(Sweep, random_matrices) {
   std::mt19937 source(3);
   const std::vector<std::string> settings{"seed", "train_size", "max_steps", "batch_size", "nproc"};
