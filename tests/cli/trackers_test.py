@@ -174,7 +174,8 @@ class Trackers(TinyJobTest):
         self.assert_complete("out")
         starts = [step for file in glob.glob(self.path("out", "tensorboard", "*"))
                   for step, _, starts in events(file) if starts]
-        # If a session starts at step N, TensorBoard omits the steps of the killed run from N on.
+        # Each start of the program begins a session at a step N. TensorBoard then drops the events of earlier sessions
+        # from step N on. N is above 0 only if the run continues from a checkpoint.
         self.assertGreater(max(starts), 0)
 
     def test_a_stopped_run_is_marked_and_continues(self):
