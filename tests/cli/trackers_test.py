@@ -120,6 +120,8 @@ class Trackers(TinyJobTest):
             self.assertEqual(row[name], line[tag])
             self.assertTrue(math.isclose(tags[name], line[tag], rel_tol=1e-6))
             self.assertEqual(row["train/epoch"], line["epoch"])
+        # W&B's log begins with a header, the run and its environment. It ends with the summary, the exit code, the
+        # final record and a footer.
         self.assertEqual([field for field, _ in found[:3]], [21, 17, 26])
         self.assertEqual([field for field, _ in found[-4:]], [3, 18, 20, 22])
         self.assertEqual(dict(fields(found[-3][1]))[1], exit_code)
