@@ -39,7 +39,8 @@ std::vector<std::string> with_help_last(std::vector<std::string> words, const st
   return words;
 }
 
-// The help of the program, or of all verbs with the same first word. Empty if `words` request neither.
+// Returns the help of the program if `words` request it or are empty. Returns the help of all verbs whose names begin
+// with words[0] if `words` request this help. Otherwise returns an empty text.
 std::string general_help(const std::vector<std::string>& words, const std::vector<Verb>& verbs) {
   if (words.empty() || words[0] == "--help" || (words.size() == 2 && words[0] == "all" && words[1] == "--help")) {
     return program_help(verbs);
@@ -107,8 +108,8 @@ std::vector<std::string> take_command(std::vector<std::string>& words, Groups gr
 
 namespace {
 
-// Removes the flags that are not in the verb's own groups from `flags`, and returns them: they belong to the runs that
-// the verb starts.
+// Removes from `flags` every flag whose setting is not in the verb's groups `own`. Returns the removed flags, because
+// they belong to the runs that the verb starts.
 std::vector<std::pair<const Setting*, std::string>> take_run_flags(ParsedFlags& flags, Groups own) {
   std::vector<std::pair<const Setting*, std::string>> of_runs;
   const auto is_own = [&](const auto& flag) { return (flag.first->group & own) != 0; };

@@ -80,14 +80,14 @@ ProcessTree::Sample ProcessTree::sample(double now_s) {
   for (auto it = known_.begin(); it != known_.end();) {
     std::optional<Times> now = times_of(it->first);
     std::optional<Times>& before = it->second;
-    if (!now || (before && before->start != now->start)) {  // the process has ended
+    if (!now || (before && before->start != now->start)) {  // ended; a new process may have the same id
       it = known_.erase(it);
       continue;
     }
     now->at_s = now_s;
     if (before && now_s > before->at_s) {
       const double used_s = static_cast<double>(now->used - before->used) / ticks_per_s;
-      sum.cpu_percent += std::round(1000 * used_s / (now_s - before->at_s)) / 10;  // psutil rounds per process, too
+      sum.cpu_percent += std::round(1000 * used_s / (now_s - before->at_s)) / 10;  // rounded per process, as in psutil
     }
     const auto [virtual_bytes, resident] = memory_of(proc_, it->first);
     sum.virtual_bytes += virtual_bytes;

@@ -1,4 +1,5 @@
-// The parts of a tokenizer.json around its model: normalizer, pre-tokenizer, decoder and post-processor.
+// The parts of a tokenizer.json around its model: normalizer, pre-tokenizer, decoder and post-processor. In this file,
+// "the library" is Hugging Face's library `tokenizers`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -109,8 +110,8 @@ MetaspacePrefix read_metaspace_prefix(const Node& node) {
                   "Use always, first or never");
     }
   }
-  // add_prefix_space = false is an older form of "never". The library accepts it only together with this
-  // prepend_scheme.
+  // add_prefix_space = false is an older form of prepend_scheme = "never". The library accepts add_prefix_space = false
+  // only if prepend_scheme is "never", too.
   if (!node.flag("add_prefix_space", true) && prefix != MetaspacePrefix::never) {
     node.fail("add_prefix_space is false, but prepend_scheme is not \"never\"",
               "Set prepend_scheme to \"never\", or remove add_prefix_space");
@@ -170,7 +171,7 @@ void read_pre_tokenizer(const Node& node, TokenizerJson& result) {
 
 // For the prepend_scheme "first", the library checks whether a piece begins at position 0 of the original text. After a
 // step that deletes the first characters, no piece begins there. Tessera does not keep original positions, so it
-// rejects such files.
+// rejects "first" after a step that may delete characters.
 void check_first_prefix(const TokenizerJson& result) {
   const bool deletes = std::ranges::any_of(result.normalizer, [](const NormalizerStep& step) {
     return step.kind == NormalizerStep::Kind::replace && (step.replace.content.empty() || step.replace.is_regex);

@@ -134,8 +134,9 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
   block_graphs_.limit_to(most_cuda_graphs(context_.device.ledger().current_total()));
 }
 
-// Bytes of stack and of kernel scratch that the work needs, measured by a rehearsal on one rank. Other numbers of ranks
-// and other strategies need the same bytes, if the type of the gradients is the same.
+// Measures the bytes of stack and of kernel scratch that the work needs, with a rehearsal on one rank without sharding.
+// Any number of ranks and any strategy need the same bytes, if backward writes gradients of the same type. reduce_dtype
+// and the number of micro-batches determine this type, so they are set below.
 Engine::Needs Engine::needs_of(const WorkBounds& work) const {
   const auto device = make_counting_device({.kind = kind_of_work(context_.device)}), host = make_counting_device();
   const auto alone = make_self_communicator();
@@ -180,7 +181,8 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
     // B prompts with N tokens in total: the first prompt is as long as possible, and each other prompt has one token.
     std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(work.generation.num_sequences), {0});
     prompts[0].resize(static_cast<size_t>(work.generation.num_tokens - work.generation.num_sequences + 1));
-    // The cache has room for all new tokens. Every turn after the first needs the same memory, so two turns suffice.
+    // Two new tokens suffice: reading the prompts gives the first token, and each later token needs the same memory.
+    // In any case, generate() allocates the cache for work_.max_new_tokens.
     generate(prompts, {.max_new_tokens = std::min<int64_t>(work.max_new_tokens, 2)});
   }
   rehearsing_ = false;
@@ -219,7 +221,7 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
   }
   batch.num_sequences = std::ssize(starts) - 1;
   batch.num_targets = packed.num_targets;
-  const bool counts = counting();  // only sizes matter then
+  const bool counts = counting();  // on the counting device, only sizes matter
   std::vector<int32_t> target_rows, targets;
   for (size_t i = 0; !counts && i < packed.labels.size(); ++i) {
     if (packed.labels[i] < 0) continue;

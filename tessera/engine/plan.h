@@ -23,14 +23,15 @@ struct Plan {
     return most;
   }
 
-  int64_t file_bytes = 0;  // of arrays offloaded to files
+  int64_t file_bytes = 0;  // of this rank's files for offloaded arrays
 
   std::array<int64_t, kNumPhases> head_bytes{};  // peak bytes of the head on the activation stack, by phase
 
   int64_t num_parameters = 0, num_trainable_parameters = 0;
-  int64_t micro_batch_flops = 0;             // forward and backward; attention: see BatchBounds::mean_length
+  // Of forward and backward. The work of attention follows from BatchBounds::mean_length.
+  int64_t micro_batch_flops = 0;
   int64_t step_bytes_sent = 0;               // by this rank in one step, over all micro-batches
-  int64_t step_bytes_sent_within_nodes = 0;  // the part that this rank sent in groups within one node
+  int64_t step_bytes_sent_within_nodes = 0;  // the part sent in groups whose ranks are all on one node
 };
 
 // The rank to plan: `rank` of `world_size`.
@@ -38,8 +39,8 @@ struct PlannedRank {
   int world_size = 1, rank = 0, ranks_per_node = 1, num_threads = 1;
   DeviceKind device = DeviceKind::cpu;
 };
-// Returns a function that estimates the work of all blocks on a sample of `length` tokens. The estimate counts in
-// multiples of the work of one block on one token, without the attention between tokens.
+// Returns a function that estimates the work of all blocks on a sample of `length` tokens, including attention. The
+// unit of the estimate is the work of one block on one token without attention.
 std::function<int64_t(int64_t length)> cost_of_samples(const Model& model);
 
 // `beside`, if given, allocates the additional memory that a run holds on the engine's devices from its first save

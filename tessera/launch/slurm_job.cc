@@ -54,7 +54,7 @@ std::string resources(const SlurmJob& job) {
   return text;
 }
 
-// How the job ends before its time limit, and starts again.
+// The lines for the signal before the time limit, for starting again, and for the log.
 std::string ending(const Settings& s) {
   std::string text;
   if (s.signal_before > 0) {
@@ -75,7 +75,7 @@ std::string modules(const Settings& s) {
   return fmt::format("module load {} || exit 1\n", names);
 }
 
-// The command of the ranks, with a line for each flag.
+// The srun command that starts the ranks. Each flag after the program begins a new line.
 std::string command(const SlurmJob& job) {
   const Settings& s = job.settings;
   const bool is_mpich = job.mpi.family == MpiFlavour::Family::mpich;
@@ -116,7 +116,8 @@ bool is_secret_name(const std::string& name) {
   return std::ranges::any_of(kEnds, [&](const char* end) { return name.ends_with(end); });
 }
 
-// The name of the variable whose secret is in the word. Empty if the word has no secret.
+// If the word has a secret, returns the environment variable that can pass this secret to the job: the variable whose
+// value or assignment is in the word, or HF_TOKEN for a token of Hugging Face. Otherwise returns an empty text.
 std::string secret_in(const std::string& word, const Environment& environment) {
   constexpr size_t kShortestSecret = 12;  // a shorter value may be in the word by accident
   for (const auto& [name, value] : environment) {

@@ -67,7 +67,7 @@ void OutputFile::append(std::string_view text) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       const int cause = count == 0 ? ENOSPC : errno;
-      // Removes a partial write. If ftruncate() fails, the next reader finds an incomplete line and skips it.
+      // Removes a partial write. If ftruncate() fails, the file ends with this partial write.
       [[maybe_unused]] const int taken_back = ::ftruncate(descriptor_, size_bytes_);
       errno = cause;
       fail("write");

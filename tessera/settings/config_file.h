@@ -17,11 +17,11 @@ struct FileEntry {
   std::string file;  // the file's name, as errors show it
 };
 
-// The entries of a TOML text: first the top level, then the tables, each sorted by key. Every value must be a text, a
-// number or a boolean. The table [fsdp] (or [fsdp_config]) may also contain nested tables and arrays of texts.
-// The name of a nested table becomes a prefix of its keys ("mixed_precision_policy.param_dtype"). An array of texts
-// becomes one text, joined with commas. Throws UsageError, with file and line, if the text is not TOML, is too large,
-// or has a value of another type. Errors name the file as `name`.
+// The entries of a TOML text: first the top level, then the tables. The top level and each table are sorted by key.
+// Every value must be a text, a number or a boolean. The table [fsdp] (or [fsdp_config]) may also contain nested tables
+// and arrays of texts. The name of a nested table becomes a prefix of its keys ("mixed_precision_policy.param_dtype").
+// An array of texts becomes one text, joined with commas. Throws UsageError if the text is not TOML, is too large, or
+// has a value of another type. Errors name the file as `name`, and the line where possible.
 std::vector<FileEntry> parse_config(std::string_view text, const std::string& name);
 
 // The content of a text file of at most 16 KiB. Throws UsageError with the remedy if the file is longer or cannot be
@@ -30,7 +30,8 @@ std::string read_config_text(const std::string& path, const std::string& remedy)
 
 // The entries of a file. If it has the key `include`, the entries of the file that this key names come first. The
 // included file may itself include a file. The path in `include` is relative to the folder of the file that contains
-// the key. Throws UsageError, also if a file cannot be read or includes itself.
+// the key. Throws UsageError as parse_config() does, and also if a file cannot be read or includes itself, directly or
+// through other files.
 std::vector<FileEntry> read_config_file(const std::string& path);
 
 }  // namespace tessera

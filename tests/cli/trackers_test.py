@@ -120,6 +120,8 @@ class Trackers(TinyJobTest):
             self.assertEqual(row[name], line[tag])
             self.assertTrue(math.isclose(tags[name], line[tag], rel_tol=1e-6))
             self.assertEqual(row["train/epoch"], line["epoch"])
+        # W&B's log begins with a header, the run and its environment. It ends with the summary, the exit code, the
+        # final record and a footer.
         self.assertEqual([field for field, _ in found[:3]], [21, 17, 26])
         self.assertEqual([field for field, _ in found[-4:]], [3, 18, 20, 22])
         self.assertEqual(dict(fields(found[-3][1]))[1], exit_code)
@@ -174,7 +176,8 @@ class Trackers(TinyJobTest):
         self.assert_complete("out")
         starts = [step for file in glob.glob(self.path("out", "tensorboard", "*"))
                   for step, _, starts in events(file) if starts]
-        # If a session starts at step N, TensorBoard omits the steps of the killed run from N on.
+        # Each start of the program begins a session at a step N. TensorBoard then drops the events of earlier sessions
+        # from step N on. N is above 0 only if the run continues from a checkpoint.
         self.assertGreater(max(starts), 0)
 
     def test_a_stopped_run_is_marked_and_continues(self):

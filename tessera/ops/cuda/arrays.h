@@ -17,7 +17,7 @@ void add(const Context& context, View x, View sum);
 void add_sums_of_squares(const Context& context, std::span<const View> arrays, View sum);
 
 // hash_of() and count_finite_nonzero() wait for the GPU. `sum` points to 8 bytes of GPU memory, which they overwrite.
-//
+
 // Returns a number that almost certainly differs for arrays with different bits.
 uint64_t hash_of(const Context& context, View x, unsigned long long* sum);
 // Returns the number of elements that are neither zero, infinite nor NaN.

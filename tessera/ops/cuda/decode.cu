@@ -12,14 +12,15 @@ namespace tessera::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
-constexpr int kAhead = 4;       // keys that are loaded before the first of them is used
-constexpr int kMinKeys = 32;    // keys per split, at least, if the cache is full and there is no window
-constexpr int kMaxSplits = 64;  // splits per sequence, at most
+constexpr int kAhead = 4;  // keys that are loaded before the first of them is used
+// Minimum number of keys per split, as an average over all sequences, if the cache is full and there is no window.
+constexpr int kMinKeys = 32;
+constexpr int kMaxSplits = 64;  // maximum number of splits per sequence
 
 template <typename T>
 struct Cache {
   T *keys, *values;                 // [num_rows, K·D]
-  const int32_t *starts, *lengths;  // [B] first row and number of cached tokens; store_kernel has no lengths
+  const int32_t *starts, *lengths;  // [B] first row and number of cached tokens; lengths: null in store_kernel
   int64_t num_rows;
 };
 
@@ -281,9 +282,8 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
         const int64_t parts = int64_t{heads.num_kv_heads} * ((heads.group + members - 1) / members);
         const int64_t across = (parts * lanes + kThreads - 1) / kThreads;
         // The number of splits is the lowest of three values, but at least 1 and at most kMaxSplits. `wanted` gives
-        // each multiprocessor about 8 blocks, so that it always reads. `room` is the number of splits whose results fit
-        // into the scratch. `useful` leaves each split at least kMinKeys keys if the cache is full and there is no
-        // window.
+        // each multiprocessor about 8 blocks, so that it always reads the cache. `room` is the number of splits whose
+        // results fit into the scratch. `useful` gives a split at least kMinKeys keys (see its definition).
         const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
                       room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
         const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;

@@ -61,8 +61,9 @@ double reference_gelu(double x) {
 
 TEST(VectorMath, GeluEqualsTheTanhFormula) {
   for (double x = -12; x < 12; x += 0.0037) {
-    // exp has an error of 2 ulp, plus the error from rounding its argument. The argument is at most 3.4·|x| for
-    // |x| ≤ 5. For larger |x|, the exponential is too small to matter, or so large that the result is almost 0.
+    // In float, exp has an error of up to 2 ulp, and rounding its argument adds another error. For |x| ≤ 5, the
+    // argument is at most 3.4·|x|. For larger |x|, the exponential is too small to matter, or so large that the result
+    // is almost 0.
     ASSERT_NEAR(gelu(static_cast<float>(x)), reference_gelu(static_cast<float>(x)), 4e-7 * std::max(1.0, std::abs(x)));
     ASSERT_NEAR(gelu(x), reference_gelu(x), 1e-15 * std::max(1.0, std::abs(x)));
   }

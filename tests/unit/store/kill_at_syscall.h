@@ -14,7 +14,8 @@ namespace tessera {
 enum class KillOutcome { killed, finished, not_permitted };
 
 // Runs `work` in a child process. Kills the child when it enters its n-th system call (counted from 0), before the call
-// has any effect. Returns `finished` if the child ended before that call. The parent must be single-threaded.
+// has any effect. Returns `finished` if the child ended before that call, and `not_permitted` if the system does not
+// permit ptrace. The parent must be single-threaded, because it calls fork().
 inline KillOutcome kill_at_syscall(int n, const std::function<void()>& work) {
   const pid_t child = fork();
   if (child == 0) {
