@@ -13,7 +13,7 @@ struct ParsedFlags {
   // In the order of the settings' declarations. If a flag is repeated, its last value counts.
   std::vector<std::pair<const Setting*, std::string>> values;
   std::string config_file;            // empty: none
-  std::vector<std::string> operands;  // words without a flag; only for a verb with operands
+  std::vector<std::string> operands;  // other words without a flag; only for a verb that takes such words
   bool help = false;
   bool full_help = false;  // --help all
 };
@@ -55,8 +55,8 @@ void check_settings(const Verb& verb, const ResolvedSettings& resolved);
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
                      const std::vector<Verb>& verbs);
 
-// Runs the command line and returns its exit code. If it throws, returns the exit code of the exception and calls
-// report_failure(), which usually prints the exception as "error: …" on standard error.
+// Calls run_command_line() and returns its exit code. If it throws, calls report_failure(), which usually prints the
+// exception as "error: …" on standard error, and returns the exit code of the exception.
 int guarded_run(const std::vector<std::string>& arguments, const Environment& environment,
                 const std::vector<Verb>& verbs);
 

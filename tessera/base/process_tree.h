@@ -26,15 +26,15 @@ class ProcessTree {
 
   explicit ProcessTree(std::vector<int> roots, std::filesystem::path proc = "/proc");
 
-  // Takes a sample. `now_s`: the current time of a monotonic clock. A descendant still counts after its parent has
-  // ended.
+  // Takes a sample. `now_s`: the current time of a monotonic clock. A descendant that an earlier sample found still
+  // counts after its parent has ended.
   Sample sample(double now_s);
 
  private:
   struct Times {
     uint64_t start = 0;  // clock ticks since boot; a later process with the same id has another value
     uint64_t used = 0;   // clock ticks of processor time
-    double at_s = 0;
+    double at_s = 0;     // `now_s` of the sample
   };
   std::optional<Times> times_of(int pid) const;
   void find_children();

@@ -22,8 +22,8 @@ Measure of_key(const RunFolder& run, const char* key, double scale) {
   return absent();
 }
 
-// Returns `first`, unless only `other` has a value. `other` is not the usual source. Therefore, if `other` has no note
-// yet, it gets `note`.
+// Returns `first`. Exception: if only `other` has a value, returns `other`. If `other` has no note yet, it then gets
+// `note`, which says that the value is not from the usual source. If `note` is empty, both sources are usual.
 static Measure either(Measure first, Measure other, const char* note) {
   if (!first.values.empty() || other.values.empty()) return first;
   if (other.note.empty()) other.note = note;
@@ -156,8 +156,8 @@ static bool nearly(double a, double b) {
   return std::abs(a - b) <= 0.01 * std::max(std::abs(a), std::abs(b));
 }
 
-// Strong if both runs did the same work. Weak if each rank did the same work: samples or layers grow with the ranks.
-// Returns nothing in all other cases.
+// Strong if both runs did the same work. Weak if the work per rank is the same in both runs: the number of samples or
+// of layers is in proportion to the number of ranks. Returns nothing in all other cases.
 static std::optional<Scaling> scaling_of(const RunFolder& run, double ranks, const RunFolder& base, double base_ranks) {
   const auto samples = find_number(run.summary, "num_samples"), base_samples = find_number(base.summary, "num_samples");
   const auto size = find_number(run.summary, "num_parameters"), base_size = find_number(base.summary, "num_parameters");

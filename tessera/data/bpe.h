@@ -54,7 +54,8 @@ struct BpeAlphabet {
   bool by_character = false;                // a symbol is a character; otherwise, it is a byte
   std::array<int32_t, 256> bytes;           // id of each byte's symbol
   FlatMap characters;                       // code point -> id
-  bool byte_fallback = false;               // replaces a character without an id by its bytes, if all bytes have an id
+  bool byte_fallback = false;               // replaces a character without an id by its bytes, if fallback_bytes has
+                                            // an id for each of them
   std::array<int32_t, 256> fallback_bytes;  // ids of the tokens "<0x00>" to "<0xFF>"
   int32_t unk_id = -1;                      // for symbols with neither an id nor fallback bytes; −1: drops them
   bool fuse_unk = false;                    // adjacent symbols without an id give one unk_id
@@ -72,12 +73,13 @@ class Bpe {
     std::vector<uint64_t> heap;
   };
 
-  // The rank of a merge is its index. If a pair occurs twice, the last merge is used.
+  // The rank of a merge is its index in `merges`. If `merges` has a pair several times, the last of these merges
+  // counts.
   Bpe(BpeAlphabet alphabet, std::span<const BpeMerge> merges);
 
-  // Appends the ids of one word. It has at most 2^31 − 1 bytes, and is valid UTF-8 if symbols are characters.
-  // Repeatedly merges the adjacent pair with the lowest rank, until no pair has a merge. If this pair occurs several
-  // times, the leftmost occurrence is merged first.
+  // Appends the ids of one word. The word has at most 2^31 − 1 bytes, and is valid UTF-8 if symbols are characters.
+  // Each step merges two adjacent symbols: the pair whose merge has the lowest rank. If the word has this pair several
+  // times, the step merges the leftmost one. The steps end when no adjacent pair has a merge.
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
 
  private:
@@ -89,7 +91,8 @@ class Bpe {
   FlatMap merges_;  // left id, right id -> rank, result id
 };
 
-// A bounded cache of encoded words. When it is full, it is cleared. Below kMostBuckets, it is also enlarged.
+// A bounded cache of encoded words. Each time it is full, it is cleared, and its number of buckets doubles, up to
+// kMostBuckets.
 class WordCache {
  public:
   static constexpr size_t kLongestWord = 128;  // bytes; longer words rarely repeat

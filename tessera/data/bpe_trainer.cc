@@ -45,7 +45,8 @@ struct Candidate {
   }
 };
 
-// Merges pairs in words. Each merge updates the counts of the pairs around it.
+// next() finds the most frequent pair. merge() merges it in all words, and updates the counts of the pairs that this
+// creates or removes.
 class Learner {
  public:
   explicit Learner(std::vector<Word> words) : words_(std::move(words)) {
@@ -56,7 +57,7 @@ class Learner {
     for (const auto& [pair, use] : uses_) heap_.push({use.count, pair});
   }
 
-  // Takes the best remaining pair. Returns false if no pair occurs at least `min_frequency` times.
+  // Sets `pair` to the most frequent pair. Returns false if no pair occurs at least `min_frequency` times.
   bool next(int64_t min_frequency, Pair& pair) {
     while (!heap_.empty()) {
       const Candidate top = heap_.top();
@@ -68,7 +69,7 @@ class Learner {
         pair = top.pair;
         return true;
       }
-      if (count > 0 && count < top.count) heap_.push({count, top.pair});  // merge() pushes higher counts itself
+      if (count > 0 && count < top.count) heap_.push({count, top.pair});  // merge() has pushed pairs whose count rose
     }
     return false;
   }
@@ -103,7 +104,7 @@ class Learner {
         ids[kept++] = ids[i++];
         continue;
       }
-      // ids[kept − 1] is the token on the left. It is `result` if the previous match ended there.
+      // ids[kept − 1] is the token on the left. It is `result` if the previous match ends directly before this match.
       if (kept > 0) {
         uses_[pair_of(ids[kept - 1], ids[i])].count -= count;
         risen_.push_back(pair_of(ids[kept - 1], result));

@@ -15,8 +15,8 @@ class Root final : public Unit {
 
   // Computes y [N, C] from frame.batch.ids. With `saved`, the views for backward stay on the stack.
   void embed_forward(Frame& frame, const ParameterViews& p, View y, SavedViews* saved) const;
-  // Adds to the gradients g. Exception: if gradients are fresh and the root has no head, overwrites the gradient of the
-  // embedding, which may have unspecified contents before the call.
+  // Adds to the gradients g. Exception: if frame.fresh_gradients is true and the root has no head, overwrites the
+  // gradient of the embedding, because its contents are unspecified before the call.
   void embed_backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, const SavedViews& saved,
                       View d_y) const;
 

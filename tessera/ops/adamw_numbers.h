@@ -1,4 +1,4 @@
-// AdamW's arithmetic, the same on every device.
+// AdamW's arithmetic, for CPUs and GPUs.
 #pragma once
 
 #include <cmath>
@@ -7,11 +7,11 @@
 
 namespace tessera {
 
-// torch.optim.AdamW, in its order of operations:
+// Computes the same as torch.optim.AdamW, in the same order of operations. bc₁ and bc₂ are the bias corrections:
 //   p *= 1 − lr·decay;  m += (g − m)·(1 − β₁);  v = β₂·v + (1 − β₂)·g²;  p −= (lr / bc₁)·m / (√v / √bc₂ + ε)
 // This header decides which products and sums are computed together, with one rounding (fused multiply-add). Compilers
-// must not decide this: files that use the header are compiled without contraction. Denormal numbers count as 0.
-// Therefore CPUs and GPUs compute the same bits.
+// must not decide this: files that use the header are compiled without contraction. x86 CPUs and GPUs treat denormal
+// numbers as 0. Therefore GPUs and x86 CPUs with FMA compute the same bits.
 template <typename T>
 struct AdamWNumbers {
   explicit AdamWNumbers(const AdamWStep& step)
@@ -53,7 +53,7 @@ struct AdamWNumbers {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__CUDA_ARCH__)
     return std::fma(a, b, c);
 #else
-    return a * b + c;  // a CPU without the instruction, where std::fma would be a function call
+    return a * b + c;  // for CPUs without FMA, because std::fma would be a function call there
 #endif
   }
 };

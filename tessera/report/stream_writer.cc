@@ -12,7 +12,7 @@ int StreamWriter::write(std::string_view text) {
     const ssize_t count = ::write(descriptor_, text.data(), text.size());
     if (count >= 0) {
       text.remove_prefix(static_cast<size_t>(count));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {  // the parent made the stream non-blocking
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {  // another process made the stream non-blocking
       pollfd event{descriptor_, POLLOUT, 0};
       poll(&event, 1, -1);
     } else if (errno != EINTR) {

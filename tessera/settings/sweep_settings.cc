@@ -1,4 +1,4 @@
-// Declarations for sweeps.
+// Declares the settings that only `tessera sweep` has.
 #include "tessera/settings/setting_declarations.h"
 
 namespace tessera::declaring {

@@ -21,7 +21,7 @@ struct ManifestFile {
   uint64_t bytes() const { return segments.empty() ? 0 : segments.back().end; }
 };
 
-// Elements [begin, end) of an array are in the file of this rank, as a tensor with the array's name.
+// Elements [begin, end) of an array. They are in the file of rank `rank`, as a tensor with the array's name.
 struct ArrayPiece {
   int rank = 0;
   int64_t begin = 0, end = 0;
@@ -30,7 +30,7 @@ struct ArrayPiece {
 // A flat array of the complete run, cut into consecutive pieces from its first to its last element.
 struct ManifestArray {
   std::string name;
-  DType dtype = DType::f32;  // in the files
+  DType dtype = DType::f32;  // of the tensors in the files
   int64_t total_elems = 0;
   std::vector<ArrayPiece> pieces;
 };
@@ -47,14 +47,14 @@ std::string rank_file_name(int rank, int world_size);
 
 std::string manifest_text(const Manifest& manifest);
 // Parses a complete manifest, or one rank's part. In a rank's part, the pieces of an array need not cover the complete
-// array. `where` names the text in errors. Throws DamageError: the text was changed. Throws InputError: another
-// version.
+// array. `where` names the text in errors. Throws DamageError if the text is damaged, and InputError if it has another
+// schema version.
 Manifest parse_manifest(const std::string& text, const std::string& where);
-// Combines the parts of all ranks into the manifest. Throws RunError: the pieces of an array leave a hole or overlap,
-// or the ranks disagree on the size or the type of an array.
+// Combines the parts of all ranks into the manifest. Throws RunError if the pieces of an array leave a hole or
+// overlap, or if the ranks disagree on the size or the type of an array.
 Manifest merge_manifests(std::vector<Manifest> parts);
-// Reads and parses a complete manifest. Throws as parse_manifest() does. Also throws DamageError: the file is missing,
-// or pieces do not cover the arrays. Throws other errors as File does.
+// Reads and parses a complete manifest. Throws the errors of parse_manifest() and, if the file cannot be read, those of
+// File (store/file.h). Also throws DamageError if the file is missing, or if the pieces do not cover the arrays.
 Manifest read_manifest(const std::filesystem::path& path);
 
 }  // namespace tessera

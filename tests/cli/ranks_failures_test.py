@@ -14,7 +14,7 @@ from tiny_job import EVALUATED
 # The message says "a rank" if the rank has not yet registered with the launcher. The launcher then does not know the
 # number of the rank.
 KILLED = rf"(rank \d|a rank) {mpirun.killed(9, 'Killed')}.*\bin phase ({PHASES})\b"
-COMM_TIMEOUT_S = 3  # longer than the pauses of a busy machine
+COMM_TIMEOUT_S = 3  # a busy machine may pause a process, but for less time
 STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
            rf"not all ranks have arrived within {COMM_TIMEOUT_S + 5} s\.) .*"
            rf"(Rank 1 \(process \d+\) is stopped, in phase ({PHASES})\.|Rank 1 has not started\.)")
@@ -63,7 +63,8 @@ class Killed(RanksTest):
                    "--save-total-limit", "1", "--load-best-model-at-end", ranks=4)
 
     def test_under_plain_mpirun(self):
-        """mpirun prints other lines in addition to the error, and it chooses the exit code."""
+        """Without --nproc, one error line names the killed rank. mpirun also prints lines of its own, and chooses the
+        exit code."""
         words = ["train", *LONG, "--output-dir", "out", "--batch-size", "6", "--strategy", "full_shard"]
         for rank, lines in (0, 15), (1, 40):
             run = Run([*MPIRUN, "-n", "2", PROGRAM, *words], self.folder)
@@ -80,7 +81,7 @@ class Killed(RanksTest):
                              rf"message\. Rank {rank} was in phase ({PHASES})\. ")
 
     def test_restarts(self):
-        """The launcher restarts the ranks after one of them was killed."""
+        """A rank is killed twice. Each time, the launcher restarts all ranks."""
         self.train_ranks("whole", ranks=2)
         run = self.start("out", "--max-restarts", "2", "--restart-pause", "0.1", "--resume", "none")
         for lines in (60, 140):
@@ -107,8 +108,8 @@ class Killed(RanksTest):
 @unittest.skipIf(os.environ.get("TESSERA_TEST_SANITIZED") == "thread",
                  "the thread sanitizer does not work with a preloaded library")
 class AtCalls(RanksTest):
-    """Sends signals at counted calls, so the speed of the machine has no influence. The counted calls read another
-    rank's memory or change a file."""
+    """Counts calls of a rank, and sends it a signal at a chosen count, so the speed of the machine has no influence.
+    The counted calls read another rank's memory or change a file."""
     JOB = EVALUATED + ["--strategy", "full_shard", "--epochs", "2", "--save-strategy", "steps", "--save-steps", "2",
                        "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
                        "--eval-before", "--forward-prefetch"]
@@ -123,8 +124,8 @@ class AtCalls(RanksTest):
         return self.start(output, job=self.JOB, env=env)
 
     def check_everywhere(self, number, check):
-        """For each of several calls: starts a new run, sends the signal at this call, checks how the run ends, and
-        continues the run with the same command."""
+        """For each of several calls: starts a new run, sends the signal `number` at this call, and checks how the run
+        ends. Then continues the run with the same command, and checks its results."""
         self.train_ranks("whole", job=self.JOB)
         for rank in 0, 1:
             code, err = self.start_counted("counted", rank).end()
@@ -154,8 +155,8 @@ class AtCalls(RanksTest):
         self.assertGreater(len(phases), 1)
 
     def test_signalled(self):
-        """A signal at the first call comes before the run has anything to save. After a later signal, the run saves and
-        ends with 75. Exception: if the final model exists at the end, the exit code is 0."""
+        """The exit code is 75. Exception: it is 0 if the final model exists at the end. A signal at the first call
+        comes before the run has anything to save. If the run has something to save, it saves before it ends."""
         said = set()
 
         def check(code, err):
@@ -170,7 +171,7 @@ class AtCalls(RanksTest):
 
 
 class Stopped(RanksTest):
-    """A rank that still exists, but does not run any more."""
+    """SIGSTOP stops rank 1: its process still exists, but does not run any more. Rank 0 must report this."""
 
     def check(self, wait, *words):
         run = self.start("out", *words, "--comm-timeout", str(COMM_TIMEOUT_S))
@@ -205,7 +206,7 @@ class Signalled(RanksTest):
                 run = self.start("out", "--save-async", "--max-restarts", "3", ranks=3)
                 run.process_of(2)
                 self.assertTrue(self.wait_until(run, lambda: self.num_lines("out") >= lines))
-                if lines > 10:  # the run resumes: wait also for its messages
+                if lines > 10:  # the run resumes: wait until it has printed its first messages
                     self.assertTrue(self.wait_until(run, lambda: "Resuming" in run.text() and
                                                     " samples, " in run.text()))
                 self.assertTrue(run.signal(rank, number))

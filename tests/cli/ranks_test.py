@@ -1,4 +1,5 @@
-"""Several ranks compute the same results as one process, with every strategy, and with each way to start them."""
+"""With every strategy and every way to start ranks, several ranks compute the same results as one process, except for
+rounding."""
 import json
 import math
 import os
@@ -57,7 +58,8 @@ class Exactness(RanksTest):
         self.check_world(4)
 
     def test_ways_to_the_same_sums(self):
-        """Strategy, prefetch, checkpointing, buckets, offload and --sync-module-states do not change a bit."""
+        """Strategy, prefetch, activation checkpointing, buckets, offload and --sync-module-states do not change any bit
+        of the results. assert_same_sums() knows one exception on GPUs."""
         self.train_ranks("two", "--strategy", "full_shard", ranks=2, job=JOB)
         os.mkdir(self.path("files"))
         files = ["--offload-dir", "files", "--offload"]
@@ -79,7 +81,8 @@ class Exactness(RanksTest):
         self.assertEqual(os.listdir(self.path("files")), [])
 
     def test_parameters_of_a_file(self):
-        """Each rank reads its own parts of the file, or rank 0 reads the file for all ranks."""
+        """The results are the same if each rank reads its own parts of the file, and if rank 0 reads the file for all
+        ranks (--sync-module-states)."""
         job = ["--model", "plain/model", *JOB[4:]]  # without --init random
         self.assertEqual(JOB[2:4], ["--init", "random"])
         self.train("alone", "--batch-size", "12", job=job)
@@ -181,7 +184,8 @@ class Start(RanksTest):
         self.assert_one_error(err, "--nproc: 2 contradicts the 3 ranks that mpirun has started")
 
     def run_differing(self, script, *words):
-        """Runs three ranks. Rank 2 runs `script`, with the program and its arguments in "$@"."""
+        """Runs three ranks. Rank 2 runs `script`, with the program and its arguments in "$@". If `script` does not end
+        with an exec, rank 2 then runs the program. The other ranks only run the program."""
         condition = f'if [ "${mpirun.RANK_VARIABLE}" = 2 ]; then'
         path = self.write("one_differs", f'#!/bin/sh\n{condition} {script}; fi\nexec "$@"\n')
         os.chmod(path, 0o755)
@@ -250,7 +254,8 @@ class Start(RanksTest):
                                   "weights_checksum: is .* on rank 0, but .* on rank 2")
 
     def test_a_head_that_differs_from_the_embedding(self):
-        """The two tensors differ in one byte: the first or the last. Any rank may report this."""
+        """The tensors of the head and the embedding differ only in the first byte, or only in the last byte. Any rank
+        may report this. Equal tensors give no error."""
         words = self.elsewhere()
         path = self.path("first", "model", "model.safetensors")
         tensors = read_tensors(path)

@@ -27,7 +27,8 @@ constexpr double kSlack_s = 5;
     text += " A rank is missing or stopped. If ranks start slowly, give a longer --comm-timeout";
   }
   if (!has_launcher) {
-    // mpirun and srun end all ranks when one rank ends. Therefore the others give the first one time to report.
+    // mpirun and srun end all ranks when one rank ends. Therefore only one rank ends immediately, after its report. The
+    // other ranks wait, because their end would cut off this report.
     const bool is_first = board ? board->claim_report() : rank == 0;
     if (!is_first) std::this_thread::sleep_for(std::chrono::seconds(1));
     if ((is_first || !board) && options.report) options.report(text);

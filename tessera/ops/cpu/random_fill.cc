@@ -11,7 +11,7 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kBlockElems = 64;  // elements of 16 counters
+constexpr int64_t kBlockElems = 64;  // 16 counters give these elements, 4 each
 
 // 64 draws in [0, 1) from words in the order of philox16.
 struct Uniform {
@@ -25,7 +25,7 @@ struct Uniform {
 
 // 64 draws from N(0, 1). Words 0 and 1 of a counter give its elements 0 and 1, and words 2 and 3 give elements 2 and 3:
 // √(−2 ln u)·(cos 2πv, sin 2πv), with u from the first word and v from the second word (Box & Muller 1958). u has 24
-// bits and is at least 2^-25. This limits the draws to ±5.9.
+// random bits and is at least 2^-25. This limits the draws to ±5.9.
 struct Normal {
   void operator()(const uint32_t (&words)[kBlockElems], float (&draws)[kBlockElems]) const {
 #pragma omp simd
@@ -45,7 +45,7 @@ struct Normal {
 // x[i] = offset + scale · draw of element first_elem + i.
 template <typename Draw>
 void fill_random(Team& team, View x, double offset, double scale, uint64_t seed, uint64_t stream, int64_t first_elem) {
-  // 16-bit elements are drawn in f32 and rounded.
+  // 16-bit elements are computed in f32 and then rounded.
   with_float_type(size_of(x.dtype) == 2 ? DType::f32 : x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto elem_bytes = static_cast<int64_t>(size_of(x.dtype));
@@ -56,7 +56,7 @@ void fill_random(Team& team, View x, double offset, double scale, uint64_t seed,
         float draws[kBlockElems];
         philox16(seed, static_cast<uint64_t>(block) / 4, 1, stream, 0, words);
         Draw()(words, draws);
-        // Always computes full blocks, so that an element does not depend on where its shard begins.
+        // Always computes all 64 draws of a block. An element then does not depend on where its shard begins.
         T values[kBlockElems];
         for (int64_t j = 0; j < kBlockElems; ++j) values[j] = static_cast<T>(offset) + static_cast<T>(scale) * draws[j];
         tessera::convert(values + (elem - block), dtype_of<T>(), x.data + (elem - first_elem) * elem_bytes, x.dtype,

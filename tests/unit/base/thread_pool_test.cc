@@ -13,7 +13,7 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
   for (const int num_threads : {1, 2, 5}) {
     ThreadPool pool(num_threads);
     EXPECT_EQ(pool.num_threads(), num_threads);
-    for (int round = 0; round < 200; ++round) {  // many short loops test the change to the next loop
+    for (int round = 0; round < 200; ++round) {  // short loops, to test the change from one loop to the next
       std::vector<int> done(static_cast<size_t>(round), 0);
       pool.run(round, [&](int64_t i) { ++done[static_cast<size_t>(i)]; });
       EXPECT_EQ(std::accumulate(done.begin(), done.end(), 0), round);
