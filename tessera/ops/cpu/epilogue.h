@@ -62,8 +62,9 @@ class Finish {
            (backward_ ? !made_again_ : !preactivation_);
   }
   T* result() const { return result_; }
-  // Pointers for Continuation::touched: to element (row, column) of the result, the preactivation and the residual. A
-  // pointer is null if there is no such array. The third one is also null if residual and result are the same array.
+  // Pointers for Continuation::touched (product.h): to element (row, column) of the result, the preactivation and the
+  // residual. A pointer is null if its array does not exist. The third pointer is also null if the residual and the
+  // result are the same array.
   std::array<const T*, 3> touched(int64_t row, int64_t column) const {
     const int64_t at = row * columns_ + column;
     const bool apart = residual_ && residual_ != result_;
