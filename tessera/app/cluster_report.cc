@@ -101,8 +101,8 @@ void compare_variables(const std::vector<Record>& ranks, Record& warnings) {
 }
 
 // Adds the GPUs of a rank (`gpus`) to the GPUs of its host (`all`). Several ranks may see the same GPU. `all` contains
-// each GPU once: its PCI address identifies it. If the addresses are unknown, `all` becomes the list of the rank that
-// sees the most GPUs.
+// each GPU once, because the PCI address of a GPU identifies it. If the address of a GPU in `gpus` is unknown, `all`
+// becomes the longer one of the two lists.
 void add_gpus(const Record& gpus, Record& all) {
   const bool have_addresses = std::ranges::all_of(gpus, [](const Record& gpu) { return gpu.contains("pci_address"); });
   if (!have_addresses) {
@@ -115,7 +115,8 @@ void add_gpus(const Record& gpus, Record& all) {
   }
 }
 
-// The hosts of a summary, one entry per node.
+// The list "hosts" of the summary: one entry per node. The values in an entry are those of the node's lowest rank,
+// except the ranks and the GPUs, which come from all ranks of the node.
 Record hosts_of(const std::vector<Record>& ranks, const std::vector<ClockOffset>& clocks) {
   Record hosts = Record::array();
   for (size_t r = 0; r < ranks.size(); ++r) {

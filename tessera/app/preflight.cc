@@ -30,8 +30,8 @@ int64_t fitting_size(int64_t bytes, int64_t memory_bytes) {
 static NetResult measure(const Settings& settings, World* world) {
   Worker worker(settings, world);
   const bool on_gpus = worker.device().kind() == DeviceKind::cuda;
-  // A message takes at most a quarter of the memory that the rank with the least memory can use: if the run itself
-  // fits, this check must not run out of memory.
+  // A message has at most a quarter of the bytes that are free on the rank with the least free memory. This check must
+  // not run out of memory if the run itself fits.
   const int64_t bytes = fitting_size(on_gpus ? int64_t{1} << 30 : int64_t{16} << 20, least_memory(worker).bytes / 4);
   const NetTest test{
       .bytes = bytes, .warmup = 5, .iterations = 20, .seed = static_cast<uint64_t>(settings.seed), .longest_s = 3};

@@ -8,11 +8,11 @@ namespace tessera {
 
 namespace {
 
-// Elements per block. A vectorized loop tests whether a block contains an element to report. Only then does a second
-// loop search the block element by element.
+// Elements per block. A vectorized loop tests whether a block contains an element that find_non_finite() must report.
+// If it does, a second loop finds the first such element in the block.
 constexpr int64_t kBlockElems = 4096;
 
-// The bits of the smallest f32 magnitude that becomes infinite when rounded to `as`.
+// The bits of the smallest f32 magnitude that is infinite after rounding to `as`.
 uint32_t end_of(DType as) {
   switch (as) {
     case DType::f16:

@@ -1,5 +1,6 @@
 // Memory in last-in-first-out order: the forward pass pushes arrays, the backward pass pops them. All arrays are in one
-// buffer. To find its size, the engine first runs the largest step, evaluation and generation on the counting device.
+// buffer. To find the size of this buffer, the engine first runs one training step, one evaluation and one generation
+// on the counting device, each with the largest batch.
 #pragma once
 
 #include <optional>
@@ -28,8 +29,7 @@ class Stack {
     height_bytes_ = mark;
   }
   int64_t peak_bytes() const { return peak_bytes_; }
-  // Returns the most bytes that any MeasuredScope used, and resets this peak to 0. The next call therefore covers only
-  // later scopes.
+  // Returns the highest peak of all MeasuredScopes since the previous call, in bytes, or 0 if there was none.
   int64_t take_measured_peak_bytes() { return std::exchange(measured_peak_bytes_, 0); }
 
  private:
@@ -55,9 +55,9 @@ class StackScope {
   int64_t mark_;
 };
 
-// A StackScope with a separate peak: the most bytes on the stack above its start. The stack keeps the highest of these
-// peaks for take_measured_peak_bytes(). The model's head uses a MeasuredScope. Such a scope must not contain another
-// one.
+// A StackScope that also measures its peak: the most bytes that were on the stack above the height at its construction.
+// The stack keeps the highest peak of all MeasuredScopes for take_measured_peak_bytes(). The model's head uses a
+// MeasuredScope. A MeasuredScope must not contain another MeasuredScope.
 class MeasuredScope {
  public:
   explicit MeasuredScope(Stack& stack) : scope_(stack), stack_(stack) {

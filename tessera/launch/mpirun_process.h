@@ -1,4 +1,4 @@
-// One run of mpirun, from its start to its end. Forwards signals to the ranks.
+// One run of mpirun, from its start to its end. During the run, the launcher forwards signals to the ranks.
 #pragma once
 
 #include <csignal>
@@ -13,8 +13,9 @@
 
 namespace tessera {
 
-// Receives SIGCHLD and the signals to forward: blocks them, and reads them from a descriptor instead. Exception: leaves
-// SIGHUP and SIGINT as they are if the parent ignores them.
+// Receives SIGCHLD and the signals to forward (SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2). While the object exists,
+// these signals are blocked, and the object reads them from a descriptor. Exception: if parent_ignores() a signal, the
+// object does not change how the process treats this signal.
 class ForwardedSignals {
  public:
   ForwardedSignals();
@@ -22,9 +23,9 @@ class ForwardedSignals {
   ForwardedSignals(const ForwardedSignals&) = delete;
   ForwardedSignals& operator=(const ForwardedSignals&) = delete;
 
-  int descriptor() const { return descriptor_; }    // to poll
-  int next();                                       // the number of a signal that has arrived; 0: none
-  int wait(double seconds);                         // waits for a signal other than SIGCHLD; 0: none arrived
+  int descriptor() const { return descriptor_; }    // readable when a signal has arrived; for poll()
+  int next();                                       // takes a signal that has arrived, returns its number; 0: none
+  int wait(double seconds);                         // like next(), but ignores SIGCHLD and waits up to `seconds`
   const sigset_t& usual() const { return usual_; }  // the signal mask before construction
 
  private:
@@ -38,8 +39,8 @@ struct MpirunEnd {
   int wait_error = 0;       // errno if the exit status of mpirun is unknown; `code` is then meaningless
   std::vector<int> lost;    // ranks that died without an orderly end or a reported error; lost[0] probably died first
   int signal_of_lost = 0;   // the signal that killed lost[0]; 0: unknown
-  std::string noise;        // the output of mpirun, and of the ranks before they took over the launcher's streams
-  std::vector<int> forwarded;  // forwarded signals, in order
+  std::string noise;        // output of mpirun, and of ranks until they use the launcher's streams
+  std::vector<int> forwarded;  // the signals to forward, in order of arrival
 };
 
 // Runs this program with `arguments` as `num_ranks` ranks on this machine and waits until they end. The variable

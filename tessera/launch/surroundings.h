@@ -1,5 +1,5 @@
-// State that a process inherits from its parent and must not trust: dispositions and masks of signals, standard
-// streams.
+// State that a process inherits from its parent and must not rely on: the actions for signals, the signal mask and the
+// standard streams.
 #pragma once
 
 namespace tessera {
@@ -7,16 +7,18 @@ namespace tessera {
 // Changes the inherited state as follows. Call prepare_process() first in main, before any thread starts and any file
 // is opened.
 //
-//   signal mask        empty: a parent that blocks signals does so for itself
-//   SIGCHLD            default: if it is ignored, a process cannot learn how its children end
-//   SIGPIPE, SIGXFSZ   ignored: a write that fails returns an error, which Tessera can report
-//   SIGHUP, SIGINT     stay ignored if the parent ignored them, as nohup and a shell's `&` do on purpose
-//   streams 0, 1, 2    open: a closed stream is opened, but refuses reads and writes. No later file gets its number
+//   signal mask        becomes empty: a parent that blocks signals does so for itself, not for its children
+//   SIGCHLD            gets the default action: if it is ignored, a process cannot learn how its children end
+//   SIGPIPE, SIGXFSZ   become ignored: a write that fails then returns an error, which Tessera can report
+//   SIGHUP, SIGINT     stay ignored if the parent ignored them, as nohup and a shell's `&` do on purpose. Otherwise
+//                      these signals get the default action
+//   streams 0, 1, 2    a closed stream is opened, so no file that is opened later gets its number. Reads and writes on
+//                      this stream fail
 void prepare_process();
 
 // Whether the parent wants the process to ignore this signal: SIGHUP under nohup, SIGINT in a shell's background. False
-// for other signals, even if the process has inherited that they are ignored: a job script that ignores SIGTERM does so
-// for itself, not to protect its children. The process may handle those signals.
+// for all signals except SIGHUP and SIGINT, even if the parent ignores them: a job script that ignores SIGTERM does so
+// for itself, not to protect its children. The process may therefore handle such a signal.
 bool parent_ignores(int signal);
 
 }  // namespace tessera

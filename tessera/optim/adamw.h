@@ -1,4 +1,4 @@
-// AdamW's settings and the coefficients of one update (Loshchilov & Hutter 2019; as torch.optim.AdamW).
+// AdamW's settings and the coefficients of one update (Loshchilov & Hutter 2019; the formula of torch.optim.AdamW).
 #pragma once
 
 #include "tessera/ops/kernels.h"
@@ -18,9 +18,9 @@ AdamWStep adamw_step(const AdamWOptions& options, int64_t step, double learning_
 // torch.nn.utils.clip_grad_norm_ does. The factor is 1 if max_norm is 0 (no clipping), and NaN if `norm` is NaN.
 double clip_factor(double norm, double max_norm);
 
-// Returns whether an update may use gradients whose norm is `norm`. Loss and norm must be finite, and the square of
-// every clipped gradient must be finite in f32, the type of the moments. Otherwise parameters or moments could become
-// NaN or infinite.
+// Returns whether an update may use gradients whose norm is `norm`. max_norm is the same as for clip_factor(). Loss and
+// norm must be finite, and the square of every clipped gradient must be finite in f32, because AdamW computes in f32.
+// Otherwise parameters or moments could become NaN or infinite.
 bool may_update(double loss, double norm, double max_norm);
 
 }  // namespace tessera

@@ -67,7 +67,7 @@ void check_disk(const ModelConfig& config, const Settings& settings, const WorkO
   planned.rank = 0;
   const int64_t needed = plan_training(config, settings, work_of(settings), planned).file_bytes * local.count;
   const int64_t has = free_disk_bytes(settings.offload_dir).value_or(0);
-  if (has == 0 || needed <= has) return;  // 0: not known, or a file system in memory
+  if (has == 0 || needed <= has) return;  // 0: the free bytes are not known, or the file system is in memory
   throw RunError("--offload-dir",
                  fmt::format("the run needs {} for files, but the disk of {} has only {} free", format_bytes(needed),
                              settings.offload_dir, format_bytes(has)),

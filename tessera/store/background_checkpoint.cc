@@ -10,7 +10,8 @@ namespace tessera {
 
 namespace {
 
-// Minimum number of elements per thread. Copying them takes much longer than waking a thread.
+// A copy uses one thread for each kGrainElems elements, as far as the pool has threads. Copying so many elements takes
+// much longer than waking a thread.
 constexpr int64_t kGrainElems = 1 << 18;
 
 int64_t rounded_up(int64_t bytes) {
@@ -26,7 +27,7 @@ void BackgroundCheckpoint::Copy::declare(const ArrayRange& range, DType dtype) {
 
 void BackgroundCheckpoint::Copy::allocate() {
   if (buffer_.bytes() >= bytes_) return;
-  buffer_ = {};  // frees the old buffer before allocating the larger one
+  buffer_ = {};  // frees the old buffer first, so both buffers never exist at the same time
   buffer_ = host_.allocate(bytes_, Category::staging);
 }
 

@@ -1,4 +1,5 @@
-// Tests every collective on every type. Sums must equal sequential sums in the order of ranks, bit for bit.
+// Tests every collective on all types of kAllTypes. Sums must equal sequential sums in the order of ranks, bit for bit.
+// With more than two GPUs, only sums that are exact in any order are tested, because NCCL adds in its own order.
 #include <unistd.h>
 
 #include <cstring>
@@ -13,15 +14,15 @@ namespace tessera {
 namespace {
 
 constexpr DType kAllTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
-// Numbers of elements per shard: zero, few and many. Most are not multiples of the width of a SIMD vector. A shard of
-// kChunks elements is transferred in several chunks.
+// Numbers of elements per shard: zero, few and many. Three of them are not multiples of the width of a SIMD vector.
+// With kChunks elements per shard, CPU ranks compute sums of f32 in several chunks.
 constexpr int64_t kSizes[] = {0, 1, 7, 1024, 4099};
 constexpr int64_t kChunks = 600'007;
 
 using Bytes = std::vector<std::byte>;
 
-// The value that rank `rank` contributes at element i. `simple`: small integers, whose sums are exact in every type.
-// Otherwise, floating-point sums of the values depend on the order of the additions.
+// The value that rank `rank` contributes at element i. If `simple`, the values are small integers, whose sums are exact
+// in every type. Otherwise, floating-point sums of the values depend on the order of the additions.
 double value_of(int rank, int64_t i, bool simple) {
   if (simple) return static_cast<double>((rank + 1) * (i % 5));
   const uint64_t bits = (static_cast<uint64_t>(i) * 8 + static_cast<uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15u;
@@ -75,7 +76,8 @@ void add(Bytes& sum, const Bytes& other, int64_t i) {
   put(sum, i, static_cast<T>(get<T>(sum, i) + get<T>(other, i)));
 }
 
-// The sum of the contributions of ranks 0 to size - 1, added in this order.
+// The sum of the contributions of ranks 0 to size - 1, added in this order. Sums of f16 and bf16 are added in f32 and
+// rounded once at the end.
 Bytes reference_sum(int size, int64_t num_elems, DType dtype, bool simple) {
   Bytes sum = contribution(0, num_elems, dtype, simple);
   const auto load = [&](const Bytes& bytes, int64_t i) {
@@ -149,7 +151,7 @@ class Collectives : public testing::Test {
     for (const DType dtype : kAllTypes) {
       for (const int64_t shard : kSizes) {
         for (const bool simple : {true, false}) {
-          if (!simple && test_uses_cuda() && size_ > 2) continue;  // NCCL adds in another order
+          if (!simple && test_uses_cuda() && size_ > 2) continue;  // NCCL adds in its own order
           SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << shard << (simple ? " simple" : ""));
           check(dtype, shard, simple);
         }
@@ -254,7 +256,7 @@ TEST_F(Collectives, HostCallsWhileAStreamWorks) {
 }
 
 TEST_F(Collectives, GroupsOfAGridDoNotMixTheirNumbers) {
-  // 4 ranks: a grid of 2 × 2. 3 ranks: rows of 2 and 1.
+  // Each row of the grid has two ranks. 4 ranks are a grid of 2 × 2. With 3 ranks, the second row has only one rank.
   const auto row = group_->split(rank_ / 2, rank_ % 2, std::min(2, size_ - rank_ / 2 * 2));
   const auto column = group_->split(rank_ % 2, rank_ / 2, (size_ - rank_ % 2 + 1) / 2);
   const std::vector<float> own = {static_cast<float>(1 << rank_)};
@@ -298,7 +300,7 @@ TEST_F(Collectives, SendTheBytesThatACountingGroupCounts) {
 }
 
 TEST_F(Collectives, ArraysWithMoreElementsThanAnIntCanCount) {
-  if (size_ != 2) {  // each rank needs 2 GiB, so this test does its work only with two ranks
+  if (size_ != 2) {  // each rank needs 2 GiB, so the test runs only with two ranks
     EXPECT_NE(size_, 2);
     return;
   }

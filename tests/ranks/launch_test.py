@@ -144,7 +144,7 @@ class Launch(unittest.TestCase):
             self.fails(5, rf"rank [01]: not all ranks have {phase} within 6 s\. Rank 2 \(process \d+\) is stopped, in "
                        r"phase start\.", "misbehave", "--nproc", "3", "--prompt", action, "--comm-timeout", "1")
             code, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
-            if OTHERS_HAVE_TIME:  # with Hydra the exit code is 9
+            if OTHERS_HAVE_TIME:  # otherwise Hydra's exit code is 9
                 self.assertEqual(code, 5, err)
             self.assertRegex(err, rf"error: rank [01]: not all ranks have {phase} .* Rank 2 .* is stopped")
             self.assertEqual(err.count("error: "), 1, err)
@@ -233,7 +233,7 @@ class Launch(unittest.TestCase):
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_a_reader_that_goes_away(self):
-        """A verb that prints results ends without a message if nobody reads its output. This also holds with several
+        """If nobody reads the output of a verb that prints results, the verb ends without a message, also with several
         ranks."""
         reader, writer = os.pipe()
         os.close(reader)
@@ -261,8 +261,8 @@ class Launch(unittest.TestCase):
     def test_a_signal_before_the_start_of_ranks_reaches_them(self):
         process = self.start("work", "--nproc", "2", "--max-restarts", "3")
         children = ""
-        # When the launcher has a child (mpirun), it already handles signals. OpenBLAS has ended its threads in the
-        # launcher, because it ends them before a fork. The signal therefore cannot reach a thread of OpenBLAS.
+        # Waits until the launcher has a child (mpirun). The launcher then handles signals. It also has no threads of
+        # OpenBLAS then, because OpenBLAS ends its threads before a fork. Such a thread could receive the signal.
         while not children:
             with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
                 children = file.read()
@@ -328,4 +328,4 @@ class Launch(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])  # the remaining arguments choose tests
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])  # the arguments after LAUNCH_PROGRAM choose tests

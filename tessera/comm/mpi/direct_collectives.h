@@ -1,4 +1,4 @@
-// The collectives of a group whose ranks run on one node and may read each other's memory (process_vm_readv).
+// The collectives of a group of ranks on one node. Each rank reads the memory of the other ranks (process_vm_readv).
 #pragma once
 
 #include "tessera/comm/mpi/collectives.h"
@@ -9,15 +9,15 @@ namespace tessera {
 
 class DirectCollectives final : public Collectives {
  public:
-  // Bytes of shared pages that one object of `size` ranks needs.
+  // The bytes of shared pages that a group of `size` ranks needs, if each rank has one object.
   static int64_t shared_bytes(int size);
-  // Uses the pages from byte `offset` on. Sums need `scratch`. While the object lives, descendants of `reader` may read
-  // this process's memory.
+  // Uses shared_bytes() bytes of the pages, starting at byte `offset`. Only the collectives that sum need `scratch`.
+  // While the object exists, descendants of `reader` may read this process's memory (MemoryAccess).
   DirectCollectives(const GroupInfo& group, std::shared_ptr<SharedPages> pages, int64_t offset, View scratch,
                     pid_t reader);
   ~DirectCollectives() override;
-  // Whether this rank can read the memory of all others. All ranks must have made their objects, and none may have used
-  // its object yet.
+  // Whether this rank can read the memory of all other ranks. Call it after all ranks have constructed their objects
+  // and before any rank starts a collective, because the first collective replaces the address of token_.
   bool can_read_peers();
 
   void all_gather(View shard, View full, const char* what) override;
@@ -30,7 +30,8 @@ class DirectCollectives final : public Collectives {
   struct RankState;
   RankState& own();
   RankState& state_of(int rank);
-  int neighbour(int i) const { return (group().rank + i) % group().size(); }  // each rank starts with a different peer
+  // The peers are neighbour(1) to neighbour(size - 1). In this order, each rank starts with a different peer.
+  int neighbour(int i) const { return (group().rank + i) % group().size(); }
   void begin(const Call& call, const void* data);
   void meet(int peer);  // waits until the peer is at the same call
   void advance(uint32_t step);
@@ -39,7 +40,7 @@ class DirectCollectives final : public Collectives {
   void read(int peer, int64_t offset, std::byte* to, int64_t bytes);  // reads from the peer's array
   void reduce(View full, View out);
   void finish();
-  void leave();  // after this, no peer waits for this rank
+  void leave();  // from now on, a peer that needs this rank throws an error and does not wait
   template <typename Failure>
   void give_up(const Failure& failure);
 
@@ -49,7 +50,7 @@ class DirectCollectives final : public Collectives {
   std::shared_ptr<SharedPages> pages_;
   RankState* states_;
   View scratch_;
-  uint32_t base_ = 0;  // the value of `step` after the latest finished collective
+  uint32_t base_ = 0;  // the value of RankState::step after the latest finished collective
 };
 
 }  // namespace tessera

@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-// Books NCCL's GPU memory under Category::context, for a group and the groups split from it. A group takes the memory
-// when it first moves an array. The sizes were measured on two and four H200s connected by NVLink, with NCCL 2.28.
+// Books NCCL's GPU memory under Category::context, for a group and the groups split from it. A group needs kGroupBytes
+// from its first collective on an array until its end. The first of these groups also books kKernelBytes, which stay
+// booked. The sizes were measured on two and four H200s connected by NVLink, with NCCL 2.28.
 class NcclMemory {
  public:
   explicit NcclMemory(Device& device) : device_(device) {}
@@ -28,14 +29,18 @@ class NcclMemory {
 };
 
 // A group of GPUs, one per rank. Arrays go through NCCL on CUDA streams. Host calls go through `host`, which has the
-// same ranks. NCCL starts when the group moves its first array. A group that moves no array takes no memory, for
-// example the group of all ranks in most hybrid runs. NCCL sums in its own order, which is the same whenever the same
-// ranks repeat a call. If NCCL exceeds the time limit or reports a failure on any rank, the watch calls the `fail` of
-// its options, which ends the run. Without the watch, the thread that waits for the GPU would not notice such a
-// failure. NCCL's start and end have a time limit too. The watch queries events; therefore a CUDA graph must not
-// capture collectives. make_nccl_communicator() is collective. Throws RunError: NCCL is not available. The first
-// collective waits for all ranks. If the start fails, the first collective throws CommunicationError or
-// OutOfMemoryError.
+// same ranks. Every rank of the group must call this function. For a group of one rank, it returns `host`. For several
+// ranks, it throws RunError if NCCL is not available.
+//
+// NCCL starts in the group's first collective on an array. This collective waits for all ranks. If the start fails, it
+// throws CommunicationError or OutOfMemoryError. A group that moves no array does not start NCCL and needs no GPU
+// memory. An example is the group of all ranks in most hybrid runs. NCCL sums in its own order. This order is the same
+// whenever the same ranks repeat a call.
+//
+// Each started group has a CollectiveWatch with the options `watch`. If a collective exceeds the time limit, or NCCL
+// reports a failure, CollectiveWatch calls watch.fail, which ends the run. Without CollectiveWatch, the thread that
+// waits for the GPU would not notice such a failure. NCCL's end has the same time limit; its start has 30 s more.
+// CollectiveWatch queries events, so a CUDA graph must not capture collectives.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      std::shared_ptr<NcclMemory> memory, const WatchOptions& watch);
 

@@ -1,5 +1,5 @@
-// NCCL, opened when the first group is made. A program that was built with NCCL's header also starts on machines
-// without the library.
+// The functions of NCCL's library. The first call of nccl_library() opens the library. The program is not linked to it
+// and therefore also starts on machines without NCCL.
 #pragma once
 
 #include <nccl.h>
@@ -23,7 +23,7 @@ struct NcclLibrary {
   decltype(&ncclGetVersion) version;
 };
 
-// Throws RunError: libnccl.so.2 is missing, or lacks a function.
+// Throws RunError if libnccl.so.2 cannot be opened or lacks a function.
 const NcclLibrary& nccl_library();
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Steps that run on a product while it is in cache, on one piece of a row at a time.
+// Steps that run on a matrix product while it is in cache. Each call works on a part of one row.
 #pragma once
 
 #include <array>
@@ -32,9 +32,11 @@ void multiply_by_derivative(Activation activation, const T* preactivation, int64
   }
 }
 
-// The steps after a product. Forward: bias, kept preactivation, activation, dropout, residual. Backward: dropout,
-// derivative, residual, and optionally the forward output again, from the preactivation. Pointers point to the first
-// element of [rows, columns] arrays (bias_: [columns]), or are null.
+// The steps after the product in Kernels::linear_forward() and in Kernels::linear_backward_input(). Forward adds the
+// bias, stores the preactivation, applies the activation, applies dropout and adds the residual, in this order.
+// Backward applies dropout, multiplies by the derivative of the activation and adds the residual, in this order. If x
+// is not empty, backward also computes x again from the preactivation. The member pointers point to the first element
+// of arrays [rows, columns] (bias_: [columns]), or are null.
 template <typename T>
 class Finish {
  public:
@@ -54,21 +56,22 @@ class Finish {
     return finish;
   }
 
-  // Whether storing the product is the only step.
+  // Whether the only step is to store the product in the result.
   bool is_store() const {
     return !bias_ && !residual_ && !has_dropout() && epilogue_.activation == Activation::none &&
            (backward_ ? !made_again_ : !preactivation_);
   }
   T* result() const { return result_; }
-  // Pointers to element (row, column) of the arrays that apply() reads or writes: the result, the preactivation, and
-  // the residual if it is not the same array as the result. Unused entries are null.
+  // Pointers for Continuation::touched (product.h): to element (row, column) of the result, the preactivation and the
+  // residual. A pointer is null if its array does not exist. The third pointer is also null if the residual and the
+  // result are the same array.
   std::array<const T*, 3> touched(int64_t row, int64_t column) const {
     const int64_t at = row * columns_ + column;
     const bool apart = residual_ && residual_ != result_;
     return {result_ + at, preactivation_ ? preactivation_ + at : nullptr, apart ? residual_ + at : nullptr};
   }
 
-  // `product` holds columns [begin, end) of a row. It is overwritten.
+  // Runs the steps on `product`, which holds columns [begin, end) of row `row`. Overwrites `product`.
   void apply(int64_t row, int64_t begin, int64_t end, T* product) const {
     const int64_t at = row * columns_ + begin, count = end - begin;
     if (bias_) {

@@ -125,7 +125,7 @@ TEST(StaleTemporaries, AFolderWhoseReplacementFailedIsRestored) {
   remove_stale_temporaries(parent.path());
   EXPECT_EQ(contents(parent / "model/config.json"), "old");
 
-  fs::create_directory(parent / ("model.old-" + dead));  // as if the new folder already had its final name
+  fs::create_directory(parent / ("model.old-" + dead));  // the process died after `model` had been replaced
   remove_stale_temporaries(parent.path());
   EXPECT_EQ(num_entries(parent.path()), 1);
 }

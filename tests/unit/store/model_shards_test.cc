@@ -74,8 +74,8 @@ struct Draw {
   }
 };
 
-// Writes a draw into a folder with `num_ranks` threads, one per rank. Each tensor is cut into a range for each rank,
-// and each range into two pieces.
+// Writes a draw into a folder with `num_ranks` threads, one per rank. Each rank writes one range of each tensor, in two
+// pieces. It writes the second piece first, because the order of writes must not matter.
 void write_folder(const Draw& draw, const fs::path& folder, int num_ranks) {
   const ModelShards shards(draw.tensors, draw.max_bytes);
   shards.create_files(folder);
@@ -143,7 +143,7 @@ TEST(ModelShards, HoldEveryTensorOnceAndKeepToTheLimit) {
       ASSERT_EQ(source.get(tensor.name).shape(), tensor.shape);
       std::vector<float> expected(draw.values[i]), got(expected.size());
       std::vector<uint16_t> narrow(expected.size());
-      if (tensor.dtype != DType::f32) {  // the file contains rounded values
+      if (tensor.dtype != DType::f32) {  // the file contains values rounded to the tensor's type
         convert(expected.data(), DType::f32, narrow.data(), tensor.dtype, expected.size());
         convert(narrow.data(), tensor.dtype, expected.data(), DType::f32, expected.size());
       }
@@ -167,8 +167,8 @@ TEST(ModelShards, OneFileHasTheBytesThatSafetensorsWriterWrites) {
   EXPECT_EQ(contents(folder / "other"), contents(folder / "model.safetensors"));
 }
 
-// Some models have several hundred files, and systems often limit a process to 1024 open files. The test uses 120 files
-// and a limit of 60.
+// Writing and opening a model must not keep all its files open, because systems limit the open files of a process. The
+// test has 120 files and allows 60 open files.
 TEST(ModelShards, NeedFewOpenFiles) {
   Draw draw(0);
   draw.tensors.clear();
@@ -177,7 +177,7 @@ TEST(ModelShards, NeedFewOpenFiles) {
     draw.tensors.push_back({"t" + std::to_string(i), DType::f32, {2}});
     draw.values.push_back({static_cast<float>(i), -1});
   }
-  draw.max_bytes = 1;  // a file for each tensor
+  draw.max_bytes = 1;  // each tensor gets its own file
   TemporaryFolder folder(memory_folder());
   struct rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -201,7 +201,8 @@ TEST(ModelShards, NeedFewOpenFiles) {
   }
 }
 
-// The header is written last, so a file that is still being written never looks complete.
+// complete_files() writes the headers last, so a reader must refuse a file that is still being written. create_files()
+// must refuse to replace existing files.
 TEST(ModelShards, FilesWithoutHeaderAreRefused) {
   const Draw draw(3);
   TemporaryFolder folder(memory_folder());

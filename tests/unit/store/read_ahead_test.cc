@@ -41,7 +41,8 @@ TEST(ReadAhead, ReadsFilesIntoThePageCache) {
   close(descriptor);
   if (cached_part(path) > 0.1) GTEST_SKIP() << folder.path() << " is on a file system in memory";
   const ReadAhead ahead({"/nowhere", folder.path(), path});
-  // On a busy disk, ReadAhead may skip a part of the file, so the test does not expect all of it.
+  // On a busy disk, the system may skip some of the reads that ReadAhead requests. The test therefore expects only 70 %
+  // of the file in the page cache.
   for (int i = 0; i < 3000 && cached_part(path) < 0.7; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_GT(cached_part(path), 0.7);
 }

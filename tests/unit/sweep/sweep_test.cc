@@ -46,7 +46,7 @@ TEST_F(RunFolder, finished_run_with_the_same_settings_is_done) {
   EXPECT_EQ(state(), RunState::open);
   finish();
   EXPECT_EQ(state(), RunState::done);
-  resolved_.settings.owner_timeout = 7;  // affects no result
+  resolved_.settings.owner_timeout = 7;  // this setting and the next two do not affect results
   resolved_.settings.output_dir = "x/../y";
   resolved_.settings.json = true;
   EXPECT_EQ(state(), RunState::done);
@@ -73,7 +73,7 @@ TEST_F(RunFolder, half_written_files_are_not_done) {
 
 TEST_F(RunFolder, settings_of_an_older_version) {
   finish();
-  // Settings that resolved-config.toml does not contain have their defaults. Unknown settings in the file are ignored.
+  // If resolved-config.toml does not contain a setting, its default counts. Unknown settings in the file are ignored.
   write("resolved-config.toml", "model = \"m\"\nlr = 1e-4\nno_such_setting = 3\n");
   EXPECT_EQ(state(), RunState::done);
   resolved_.settings.seed = 1;
@@ -93,6 +93,7 @@ TEST_F(RunFolder, owner_that_lives) {
 TEST_F(RunFolder, last_error_of_a_log) {
   write("log", "error: old\n$ tessera train\nreads\nerror: lr: must be\x01 positive\nlast words\n\n");
   EXPECT_EQ(last_error_in(folder_ / "log", 0), "lr: must be? positive");
+  // Byte 57 is inside the last line that begins with "error: ", so last_error_in() does not see the beginning of it.
   EXPECT_EQ(last_error_in(folder_ / "log", 57), "last words");
   EXPECT_EQ(last_error_in(folder_ / "log", 500), "");
   EXPECT_EQ(last_error_in(folder_ / "missing", 0), "");
@@ -110,7 +111,7 @@ TEST(SweepProgress, text_fits_the_terminal) {
 TEST(SweepProgress, time_left_from_finished_runs) {
   EXPECT_EQ(estimated_left_s({}, 3, 1), std::nullopt);
   EXPECT_EQ(estimated_left_s({10, 20}, 3, 5), 40);
-  // The running run takes longer than the mean of 15 s. Only the two runs after it count.
+  // The current run has already taken 99 s, more than the mean of 15 s. Only the two runs after it count: 2 · 15 s.
   EXPECT_EQ(estimated_left_s({10, 20}, 3, 99), 30);
   EXPECT_EQ(estimated_left_s({10, 20}, 0, 0), 0);
 }
