@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compares Tessera with the Hugging Face Trainer: same cores, model, tokenizer and rows. See README.md.
+"""Compares Tessera with the Hugging Face Trainer on the same cores, model, tokenizer and rows. See bench/README.md.
 
     bench/cpu_vs_transformers.py --dataset xquad.en.json [--tokenizer-data xquad.es.json ...] [--jobs completion dense]
 
-The two sides run in turns. The table shows medians over the repetitions. Results go to standard output and --result,
-progress to standard error.
+A side is Tessera, or the Trainer with one kind of padding. Each repetition runs every side once. The table shows
+medians over the repetitions; the loss is from the last repetition. The table goes to standard output, all values to the
+file of --result, and progress to standard error.
 """
 import argparse
 import json
@@ -27,12 +28,12 @@ GIB = 2**30
 @dataclass(frozen=True)
 class Job:
     model: str
-    rows: str  # completion or dense
+    rows: str  # the kind of rows that hf_prepare.py makes: completion or dense
     objective: str
     steps: int
 
 
-# Configurations of transformers.
+# The config.json of each model, as transformers reads it.
 MODELS = {
     "bloom-12x512": {"model_type": "bloom", "vocab_size": 32_768, "hidden_size": 512, "n_layer": 12, "n_head": 8},
     "bloom-560m": {"model_type": "bloom", "vocab_size": 250_880, "hidden_size": 1024, "n_layer": 24, "n_head": 16},
@@ -67,7 +68,7 @@ def log(text):
 
 
 def make_environment(folder):
-    """Creates a virtual environment with the pinned libraries, unless it exists. Returns its interpreter."""
+    """Returns the interpreter of a virtual environment with the pinned libraries. Creates the environment if needed."""
     python, complete = folder / "bin/python", folder / "complete"
     requirements = ROOT / "tools/requirements-bench.txt"
     if not complete.exists():
@@ -79,7 +80,7 @@ def make_environment(folder):
 
 
 def memory_kib(path, key):
-    """Returns a field of /proc/meminfo or /proc/PID/status, or 0 if the process has ended and the field is missing."""
+    """Returns a field of /proc/meminfo or /proc/PID/status in KiB. Returns 0 if the process has ended."""
     try:
         for line in Path(path).read_text().splitlines():
             if line.startswith(key + ":"):
@@ -90,10 +91,10 @@ def memory_kib(path, key):
 
 
 def run_measured(command, threads, limit_bytes, log_path):
-    """Runs a command on the first `threads` cores. Returns peak resident bytes, seconds and CPU seconds.
+    """Runs a command on the first `threads` cores. Returns its peak resident bytes, wall seconds and CPU seconds.
 
-    Raises RuntimeError if the command fails. If it exceeds the memory limit, or leaves the machine less than 1 GiB,
-    stops it and raises MemoryError: otherwise the kernel might kill another process.
+    Raises RuntimeError if the command fails. If the command uses more memory than the limit, or the machine has less
+    than 1 GiB available, stops the command and raises MemoryError, because Linux might otherwise kill another process.
     """
     cores = sorted(os.sched_getaffinity(0))[:threads]
     environment = os.environ | {name: str(threads) for name in
@@ -124,7 +125,7 @@ def run_measured(command, threads, limit_bytes, log_path):
 
 
 def side_command(side, python, arguments, job, steps, output_dir):
-    """Returns the command of a side: tessera, trainer-max_length or trainer-longest."""
+    """Returns the command that runs a side. `side`: tessera, trainer-max_length or trainer-longest."""
     data = arguments.work / f"{job.rows}-{sample_count(arguments, steps)}.jsonl"
     common = ["--model", arguments.work / job.model, "--dataset", data, "--objective", job.objective,
               "--batch-size", arguments.batch_size, "--grad-accum", arguments.grad_accum, "--max-steps", steps,

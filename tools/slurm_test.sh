@@ -1,7 +1,8 @@
 #!/bin/bash
-# Starts a real Slurm of two hosts on this machine, submits the job files of `tessera slurm` to it, and removes it at
-# the end: tools/slurm_test.sh [PROGRAM [TEST…]]. The script installs nothing. It needs root, for namespaces, and these
-# packages of Debian: slurm-wlm munge libpmix-dev. It takes about ten minutes. docs/testing.md says what it checks.
+# Usage: tools/slurm_test.sh [PROGRAM [TEST…]]
+# Starts a real Slurm with two simulated hosts on this machine, and submits the job files of `tessera slurm` to it.
+# At the end, stops this Slurm and removes its files. The script installs nothing. It needs root, to create namespaces,
+# and these Debian packages: slurm-wlm munge libpmix-dev. It takes about ten minutes. docs/testing.md lists the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-build/tessera}

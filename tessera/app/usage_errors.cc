@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The flag directly before a word, and the value of this flag.
+// The last flag before a word, and the value of this flag.
 struct FlagBefore {
   const Setting* setting;
   std::string value;  // empty for a boolean
@@ -71,7 +71,7 @@ std::string remedy_for_second_value(const FlagBefore& before, const std::string&
   return flag + " takes one value";
 }
 
-// "--lr RATE", "--shuffle"
+// The flag and a placeholder for its value: "--lr RATE". A boolean has no placeholder: "--shuffle".
 std::string with_unit(const Setting& setting) {
   if (setting.type == SettingType::boolean) return setting.flag();
   return fmt::format("{} {}", setting.flag(), setting.unit.empty() ? "WORD" : setting.unit);
@@ -86,8 +86,7 @@ bool is_model(const std::string& word) {
 }
 
 // Returns what to write if the word looks like the name of a setting, the name of a verb, or the value of a setting. If
-// the verb takes a prompt, any other word may be the prompt.
-// Otherwise returns an empty text.
+// the verb takes a prompt, any other word may be the prompt. Otherwise returns an empty text.
 std::string remedy_by_content(const std::string& word, Groups groups, const std::vector<Verb>& verbs) {
   const size_t equals = std::min(word.find('='), word.size());
   const Setting* setting = find_setting(word.substr(0, equals));
@@ -180,7 +179,7 @@ void unknown_flag(const std::string& flag, const Verb& verb, Groups groups, cons
   if (setting && is_negated && setting->type != SettingType::boolean) {
     throw UsageError(name, fmt::format("{} is not a boolean setting", setting->flag()), "Write " + with_unit(*setting));
   }
-  if (setting) {  // one dash, as in -lr and -no-shuffle
+  if (setting) {  // the name is right, but has one dash instead of two, as in -lr and -no-shuffle
     throw UsageError(name, "unknown flag",
                      "Write " + (is_negated ? "--no-" + dashed(setting->name) : with_unit(*setting)));
   }

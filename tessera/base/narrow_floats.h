@@ -1,7 +1,7 @@
 // Converts eight floats at a time to and from 16-bit elements (f16 or bf16), with or without their rests. A rest is
-// what a float loses when it is rounded to 16 bits (dtype.h). Builds for processors with AVX2 and F16C use these vector
-// instructions. The results have the same bits as the results of the scalar functions of dtype.h. For a loop that calls
-// the scalar functions instead, compilers generate several times as many vector instructions.
+// what a float loses when it is rounded to 16 bits (dtype.h). Builds for processors with AVX2 and F16C use their vector
+// instructions through intrinsics. A loop over the scalar functions of dtype.h gives the same bits, but compilers
+// generate several times as many vector instructions for such a loop.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ inline __m128i pack_upper_halves(__m256i words) {
   const __m256i upper = _mm256_srli_epi32(words, 16);
   return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
 }
-// f16_rest_unit() of dtype.h for eight f16, which are given as floats.
+// The same as f16_rest_unit() of dtype.h, for eight f16 values that are already converted to float.
 inline __m256i f16_rest_units(__m256 f16) {
   const __m256i exponent =
       _mm256_and_si256(_mm256_castps_si256(f16), _mm256_set1_epi32(static_cast<int>(kF32Exponent)));
@@ -86,7 +86,7 @@ inline void split_floats(const float* from, uint16_t* narrow, int16_t* rest) {
     const __m256 inverse =
         _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_set1_epi32(254 << 23), detail::f16_rest_units(kept)));
     const __m256 units = _mm256_mul_ps(_mm256_sub_ps(values, kept), inverse);
-    // If either operand is NaN, max returns the second operand.
+    // If a unit is NaN, max returns its second operand, so the rest of NaN is -32767, as in dtype.h.
     const __m256 above = _mm256_max_ps(units, _mm256_set1_ps(-32767));
     left = _mm256_cvtps_epi32(_mm256_min_ps(above, _mm256_set1_ps(32767)));
   } else {

@@ -15,7 +15,7 @@ struct ReadOptions {
 };
 
 // Returns the content of a regular file, or of a pipe if `pipes` is true. Throws InputError if the file is missing,
-// unreadable, too long or of another kind. A device, for example, may have no end.
+// unreadable, too long or of another kind (for example a device, which may have no end).
 std::string read_file(const std::filesystem::path& path, const ReadOptions& options);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Up to four dimensions. The first one varies slowest.
+// The sizes of up to four dimensions. The index of the first dimension varies slowest.
 class Shape {
  public:
   Shape() = default;
@@ -36,8 +36,8 @@ class Shape {
   int rank_ = 0;
 };
 
-// Borrowed memory of one device. The counting device (device.h) has no memory: never dereference the address of a view
-// on it.
+// Borrowed memory of one device. Views on the counting device (device.h) have addresses without memory: never
+// dereference such an address.
 struct View {
   std::byte* data = nullptr;
   DType dtype = DType::f32;

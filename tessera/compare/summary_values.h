@@ -1,5 +1,4 @@
-// Values of summary.json and metrics.jsonl by their keys. In tessera/compare, only these functions depend on how a
-// record is stored.
+// Looks up values of summary.json and metrics.jsonl by their keys.
 #pragma once
 
 #include <optional>
@@ -12,15 +11,19 @@
 namespace tessera {
 
 // `key` may be a path into nested objects, with dots between the names: "gpu.power_w.mean". These functions do not
-// throw: a value of another type counts as absent.
+// throw: a value counts as absent if its type is not the type that the function looks for.
 bool has_value(const Record& record, std::string_view key);
-bool is_null(const Record& record, std::string_view key);  // the key exists with JSON's null: NaN or infinite
-std::optional<double> find_number(const Record& record, std::string_view key);  // only finite numbers
-std::vector<double> find_numbers(const Record& record, std::string_view key);   // of a list, or one number
+bool is_null(const Record& record, std::string_view key);  // the value is null, which stands for NaN or infinity
+// nullopt also for NaN and infinity.
+std::optional<double> find_number(const Record& record, std::string_view key);
+// The finite numbers of a list. A single number counts as a list of one number.
+std::vector<double> find_numbers(const Record& record, std::string_view key);
 std::string find_text(const Record& record, std::string_view key);
-std::string find_texts(const Record& record, std::string_view key);       // of a list: sorted, with commas between them
-std::string find_plain_text(const Record& record, std::string_view key);  // a text, number, Boolean or list of these
-const Record* find_record(const Record& record, std::string_view key);    // nullptr: none; points into `record`
+// The texts of a list, sorted and without duplicates, joined to one text: "a, b".
+std::string find_texts(const Record& record, std::string_view key);
+// A text, number, Boolean or list of these, as text.
+std::string find_plain_text(const Record& record, std::string_view key);
+const Record* find_record(const Record& record, std::string_view key);  // nullptr: none; points into `record`
 std::vector<const Record*> find_records(const Record& record, std::string_view key);  // the objects of a list
 std::vector<std::string> keys_of(const Record& record);
 

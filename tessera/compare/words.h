@@ -11,7 +11,7 @@ inline constexpr double kMiB = 1 << 20;  // bytes
 
 bool is_digit(char c);  // '0' to '9'
 
-// "a,b , c" as a list; no empty words.
+// The words between commas, without spaces around them: "a,b , c" gives a, b and c. Leaves out empty words.
 std::vector<std::string> split_list(const std::string& text);
 
 template <typename Words>
@@ -24,7 +24,7 @@ std::string join_words(const Words& words, std::string_view separator = ", ") {
   return text;
 }
 
-// Order of names with numbers: "2_gpus" before "16_gpus".
+// Whether `a` comes before `b`. Compares numbers in names by value, so "2_gpus" comes before "16_gpus".
 bool natural_less(std::string_view a, std::string_view b);
 
 }  // namespace tessera

@@ -16,10 +16,11 @@ Checkpoints checkpoints_in(const std::string& output_dir) {
     const std::string name = entry->path().filename().string();
     constexpr std::string_view kPrefix = "checkpoint-";
     if (!name.starts_with(kPrefix)) continue;
+    // An incomplete, damaged or superseded checkpoint has a suffix after the step.
     int64_t step = 0;
     const char* const end = name.data() + name.size();
     const auto [stop, failure] = std::from_chars(name.data() + kPrefix.size(), end, step);
-    if (failure != std::errc() || stop != end || step < 0) continue;  // a suffix: incomplete, damaged or superseded
+    if (failure != std::errc() || stop != end || step < 0) continue;
     std::error_code gone;
     const auto time = entry->last_write_time(gone);
     if (!gone) result.emplace(step, time);

@@ -1,4 +1,4 @@
-// Advice for a run that does not fit: the command of the fastest run that fits.
+// Advice for a run that does not fit into memory: a command that makes it fit.
 #pragma once
 
 #include <string>
@@ -7,17 +7,19 @@
 
 namespace tessera {
 
-// Changes `request.settings` so that the run fits; nullopt if nothing fits. For training, returns the fastest
-// configuration that find_fit() finds, with a smaller --eval-batch-size if necessary. For evaluation and generation,
-// varies strategy, offload of parameters and eval_batch_size, and returns the first configuration that fits.
+// Returns a configuration with which the run of `request.settings` fits, or nullopt. For training, returns the fastest
+// configuration that find_fit() finds. If it finds none, tries again with a smaller --eval-batch-size. For evaluation
+// and generation, varies the strategy, the offload of parameters and --eval-batch-size, and returns the first
+// configuration that fits.
 std::optional<Configuration> find_nearest_fit(FitRequest request);
 
 // "Start the run with: tessera train … --offload optimizer:file # needs 11.5 GiB per rank". The text after the command
-// is a shell comment. If nothing fits, returns other advice.
+// is a shell comment. If only the disk is too small, also names the necessary disk space. If nothing fits, advises a
+// smaller run.
 std::string advice(const FitRequest& request);
 
-// The command, quoted for a shell, with `flags` (name and value) at its end. `flags` replace the command's flags of the
-// same settings.
+// Returns the command, quoted for a shell, with `flags` at its end. Each element of `flags` is a flag ("--lr") and its
+// value. Leaves out the command's own flags for these settings.
 std::string command_with(const std::vector<std::string>& command,
                          const std::vector<std::pair<std::string, std::string>>& flags);
 

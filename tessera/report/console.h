@@ -1,5 +1,5 @@
-// The two streams that a person watches. Results go to standard output, everything else to standard error. A status
-// line (a progress bar) may be at the bottom of a terminal. Other output appears completely above it.
+// Standard output and standard error. Results go to standard output, everything else to standard error. A status line
+// (a progress bar) may be at the bottom of a terminal. All other output appears above the status line.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace tessera {
 
 // What the screen of an output can show.
 struct Terminal {
-  bool interactive = false;  // lines can be redrawn: the output is a terminal, and TERM is not dumb
+  bool interactive = false;  // lines can be redrawn: the output is a terminal, and TERM is set and not "dumb"
   bool color = false;        // interactive, and NO_COLOR is unset or empty (no-color.org)
   bool unicode = false;      // interactive, and the locale uses UTF-8
 };
@@ -59,7 +59,7 @@ class Console {
 
   Output out_, err_;
   std::mutex mutex_;
-  std::string status_;  // the text on the screen; empty: nothing
+  std::string status_;  // the status line on the screen; empty: none
 };
 
 }  // namespace tessera

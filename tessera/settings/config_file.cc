@@ -29,7 +29,7 @@ std::string place(const std::string& name, int line) {
   return fmt::format("{}:{}", name, line);
 }
 
-// The texts of an array, joined with commas. Empty if an element is not a text.
+// The texts of an array, joined with commas. nullopt if an element is not a text.
 std::optional<std::string> joined_texts(const toml::array& array) {
   std::vector<std::string> words;
   for (const auto& element : array) {
@@ -109,7 +109,7 @@ std::string read_config_text(const std::string& path, const std::string& remedy)
   }
 }
 
-// Takes the key `include` from the entries of a file. Returns the path that it names, or "".
+// Removes the key `include` from the entries of a file. Returns the path of the included file, or "" without this key.
 static std::string take_include(std::vector<FileEntry>& entries) {
   const auto found = std::ranges::find_if(
       entries, [](const FileEntry& entry) { return entry.table.empty() && entry.key == "include"; });

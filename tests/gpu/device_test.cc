@@ -62,10 +62,10 @@ TEST(PinnedHost, ReusesABlockOfTheSameSize) {
     std::fill(buffer.data(), buffer.data() + kBytes, std::byte{7});
   }
   EXPECT_EQ(host->ledger().current_total(), 0);
+  // The device has kept the freed block of kBytes. This allocation has another size, so it cannot reuse the block. Both
+  // together would exceed the ledger's peak, so the device frees the kept block.
   const Buffer smaller = host->allocate(kBytes - 4096, Category::staging);
   EXPECT_TRUE(all_zero(smaller));
-  // The device has kept the block of the first buffer. Together with the two buffers in use, this block would exceed
-  // the ledger's peak, so the device frees it.
   const Buffer larger = host->allocate(2 * kBytes, Category::staging);
   EXPECT_TRUE(all_zero(larger));
   const std::byte* first = nullptr;
@@ -96,7 +96,7 @@ TEST(PinnedHost, MemoryBeyondItsLimitIsOrdinary) {
   EXPECT_NE(reason_of_unpinned(*host), "");
   EXPECT_TRUE(is_pinned(first) && is_pinned(*second));
   EXPECT_FALSE(is_pinned(third) || is_pinned(small));
-  // Copies between all these buffers work.
+  // Copies between the GPU and the host work for pinned and for ordinary buffers.
   const auto values = [](const Buffer& buffer) { return buffer.view({kCount}, DType::f32); };
   for (int64_t i = 0; i < kCount; ++i) values(first).as<float>()[i] = static_cast<float>(i);
   const auto copies = gpu.make_stream();
@@ -131,7 +131,7 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
     for (int64_t i = 0; i < kCount; ++i) from.as<float>()[i] = static_cast<float>(i);
     stage = 1;
   });
-  copies->wait(files->record());  // an event of a host thread
+  copies->wait(files->record());  // a CUDA stream waits for a host stream
   copies->run([&] { EXPECT_EQ(stage.exchange(2), 1); });
   copies->copy(from, there);
   gpu.compute_stream().wait(copies->record());
@@ -139,7 +139,7 @@ TEST(CudaStream, OrdersCopiesHostWorkAndOtherStreams) {
   rig().gpu_kernels->add(there, twice);
   copies->wait(gpu.compute_stream().record());
   copies->copy(twice, to);
-  files->wait(copies->record());  // a thread waits for a GPU
+  files->wait(copies->record());  // a host stream waits for a CUDA stream
   files->run([&] { EXPECT_EQ(stage.exchange(3), 2); });
   files->synchronize();
   EXPECT_EQ(stage, 3);
@@ -189,7 +189,8 @@ TEST(CudaStream, CopiesTheResultOfEarlierHostWork) {
   std::vector<float> host(kCount);
   const View from{reinterpret_cast<std::byte*>(host.data()), DType::f32, {kCount}};
   Tensor there(DType::f32, {kCount});
-  for (Stream* stream : {files.get(), copies.get()}) {  // the stream of the host work, and a waiting stream
+  // The copy is first on the stream of the host work, then on a stream that waits for this work.
+  for (Stream* stream : {files.get(), copies.get()}) {
     const float value = host[0] + 1;
     files->run([&, value] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Every non-negative integer up to this one is exact in the type.
+// The type represents every integer from 0 to the returned value exactly.
 int highest_exact(DType dtype) {
   TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16);
   return dtype == DType::f32 ? 1 << 24 : dtype == DType::f16 ? 1 << 11 : 1 << 8;
@@ -20,8 +20,8 @@ uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Cuts the data into pieces that do not cross the end of a period. Calls work(data, bytes of the piece, its offset in
-// the period in bytes) for each piece.
+// `data` has the elements [begin, begin + count) of an array. Cuts them into pieces that do not cross the end of a
+// period. For each piece, calls work(its data, its size in bytes, its offset in the period in bytes).
 template <typename Data, typename Work>
 void by_period(Data* data, int64_t begin, int64_t count, size_t element_bytes, const Work& work) {
   while (count > 0) {
@@ -53,7 +53,7 @@ int NetPattern::term(int rank, int64_t i) const {
 }
 
 int NetPattern::sent(int owner, int64_t i) const {
-  constexpr uint64_t kValues = 251;  // all exact in bf16
+  constexpr uint64_t kValues = 251;  // bf16 represents 0 to 250 exactly
   const uint64_t bits = mixed(seed_ + static_cast<uint64_t>(i % kPeriod));
   return static_cast<int>((bits + static_cast<uint64_t>(owner)) % kValues);
 }

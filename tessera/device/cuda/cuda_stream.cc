@@ -5,8 +5,8 @@
 namespace tessera::cuda {
 namespace {
 
-// Any thread may query, wait for and destroy an event. Such a thread may have another current GPU, so the event makes
-// its own GPU current.
+// Any thread may query, wait for and destroy an event. The thread's current GPU may differ from the event's GPU,
+// so the event first makes its own GPU current.
 class CudaEvent final : public Event::State {
  public:
   explicit CudaEvent(int ordinal) : ordinal_(ordinal) {}
@@ -22,7 +22,7 @@ class CudaEvent final : public Event::State {
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     check(cudaEventRecord(event_, stream), "cudaEventRecord");
   }
-  // `issued` is a host event. When it is reached, CUDA has recorded this event.
+  // `issued` is a host event that is reached when record() has returned.
   void recorded_after(Event issued) { issued_ = std::move(issued); }
   const Event& issued() const { return issued_; }
   cudaEvent_t native() const { return event_; }

@@ -1,9 +1,10 @@
-// Attention backward on tensor cores. One kernel computes gradients of queries: it sums them over blocks of keys. A
-// second kernel computes gradients of keys and values: it sums them over blocks of queries. S and dP are therefore
-// computed twice. In return, each gradient belongs to one thread block, so the order of all additions is fixed.
+// Attention backward on tensor cores. The query kernel computes the gradients of queries, as sums over blocks of keys.
+// The key kernel computes the gradients of keys and values, as sums over blocks of queries. Both kernels compute S and
+// dP. In return, one thread block computes each gradient alone, so the order of all additions is fixed.
+// S are the scores (attention_scores.cuh). The products ∘ are by element.
 //   P = exp(S − log_sum_exp);  dP = d_o·vᵀ;  dS = P∘(dP − delta)/√D;  d_q = dS·k;  d_k = dSᵀ·q;  d_v = Pᵀ·d_o
-// delta = Σ d_o∘o over a head's elements, for each query. Dropout multiplies dP by its mask, and also the Pᵀ of d_v. It
-// does not change the P of dS. mma.cuh or wgmma.cuh computes the matrix products.
+// delta = Σ d_o∘o over a head's elements, for each query. Dropout multiplies dP, and the Pᵀ in the formula of d_v, by
+// its mask. The P in the formula of dS stays without dropout. mma.cuh or wgmma.cuh computes the matrix products.
 #pragma once
 
 #include <algorithm>
@@ -35,9 +36,10 @@ struct BackwardArrays {
   float scale;
 };
 
-// The arrays of a thread block in shared memory. `own` are the tiles of the thread block's own rows: q, d_o and o, or k
-// and v. `passing` are two tiles that are loaded again for each block of rows: k and v, or q and d_o. Each passing tile
-// has space for two stages. One stage is loaded while the thread block computes with the other stage.
+// The arrays of a thread block in shared memory. `own` has the tiles of the thread block's own rows: q, d_o and o in
+// the query kernel, k and v in the key kernel. `passing` has two tiles: k and v in the query kernel, q and d_o in the
+// key kernel. A passing tile has kPassing rows, and is loaded again for each block of keys or queries. It has space for
+// two stages. One stage is loaded while the thread block computes with the other stage.
 template <typename Products>
 struct BackwardTiles {
   using T = typename Products::Element;
@@ -183,8 +185,8 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
 }
 
 // Works on Sᵀ and dPᵀ: rows are keys and columns are queries. In the products d_v and d_k, Pᵀ and dSᵀ can therefore be
-// left factors without a transpose. Adds the gradients from all query heads that share the head of keys and values, one
-// after the other.
+// left factors without a transpose. Several query heads may share one head of keys and values: adds their gradients,
+// one query head after the other.
 template <typename Products, bool kDrops, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks)
     key_gradient_kernel(BackwardArrays<typename Products::Element> at, Heads heads, Mask mask) {
@@ -224,8 +226,8 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
                       real);
     }
     commit_copies();
-    // Each Philox counter gives four random words: word w is for a key of warp w. Therefore each warp computes only a
-    // quarter of the counters, and stores the bits for all four warps.
+    // Each Philox counter gives four random words: word w is for one of the 16 keys of warp w. Each warp therefore
+    // computes the counters of only a quarter of the query pairs, and stores the bits for all four warps.
     for (int pair = warp; kDrops && pair < kQueries / 2; pair += kTileWarps) {
       const int query = min(q0 + 2 * pair + lane / 16, block.length - 1);
       const Words words = mask.words(block.begin + query, attention_dropout_column(head, k0 + lane % 16));

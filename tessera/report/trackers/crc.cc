@@ -5,7 +5,8 @@
 namespace tessera {
 namespace {
 
-// The remainder of each byte, for a polynomial with reflected bits.
+// The table of a CRC: for each byte, the remainder after eight steps of the polynomial division. `polynomial` has its
+// bits in reversed order: the lowest bit belongs to the highest power.
 constexpr std::array<uint32_t, 256> remainders(uint32_t polynomial) {
   std::array<uint32_t, 256> table{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
