@@ -13,12 +13,12 @@ def load(name):
 
 
 def middle(value):
-    """Returns a value as one number: its median, if the value has a spread."""
+    """Returns the median if the value is an object with several runs. Otherwise returns the value itself."""
     return value["median"] if isinstance(value, dict) else value
 
 
 def short(value):
-    """Returns the text of a number: without decimals from 100 on, otherwise with three significant digits."""
+    """Returns the text of a number: without decimals if it is at least 100, otherwise with three significant digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -30,16 +30,17 @@ def row_of(result, name, gpus=None):
 
 
 def fact(result, row, key):
-    """Returns the machine or the commit of a row, or of the complete table if the row has none."""
+    """Returns the machine or the commit (`key`) of a row. If the row has none, returns the value of the file."""
     return row.get(key) or result[key]
 
 
 class Comparison:
-    """Tessera and a peer in one job. Speed is in samples/s. Memory is the peak of a rank in GiB, or None if unknown."""
+    """Tessera and a peer in one job. `speed` (in samples/s) and `memory` (peak of a rank, in GiB) are pairs: Tessera's
+    value and the peer's value. `memory` is None if unknown. If `ratio` is None, it is computed from `speed`."""
 
     def __init__(self, job, hardware, peer, speed, memory, ratio, machine, commits):
         self.job, self.hardware, self.peer, self.machine, self.commits = job, hardware, peer, machine, commits
-        self.speed, self.memory = speed, memory  # (Tessera's, the peer's)
+        self.speed, self.memory = speed, memory
         self.speed_ratio = ratio or speed[0] / speed[1]
         self.memory_ratio = memory[0] / memory[1] if memory else None
 
@@ -68,7 +69,7 @@ def gpu_comparison(job, name, gpus, has_memory=True):
 
 
 def comparisons():
-    """The comparisons that the README shows."""
+    """Returns the comparisons that README.md and docs/peers.svg show."""
     return [
         cpu_comparison("questions (XQuAD), fp32", "XQuAD English, completion, bloom-560m shape"),
         gpu_comparison("questions (XQuAD), fp16, 1 × 4", "XQuAD English, completion, fp16, 1 × 4", 1),

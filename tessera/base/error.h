@@ -12,13 +12,13 @@ namespace tessera {
 // of this signal.
 enum class ExitCode : int {
   kDone = 0,
-  kRunFailed = 1,      // failure at run time
-  kUsage = 2,          // wrong usage or configuration
-  kBadInput = 3,       // bad input file: data, model, tokenizer, checkpoint
-  kOutOfMemory = 4,    // predicted or real
-  kCommunication = 5,  // communication failed or timed out
-  kSavedAfterSignal = 75,
-  kOutputClosed = 141,  // the reader of standard output has closed it: 128 + SIGPIPE, without a message
+  kRunFailed = 1,          // failure at run time
+  kUsage = 2,              // wrong usage or configuration
+  kBadInput = 3,           // bad input file: data, model, tokenizer, checkpoint
+  kOutOfMemory = 4,        // predicted or real
+  kCommunication = 5,      // communication failed or timed out
+  kSavedAfterSignal = 75,  // a signal stopped the run; if training had begun, the run saved a checkpoint
+  kOutputClosed = 141,     // 128 + SIGPIPE: the reader of standard output has closed it; no message is printed
 };
 
 // Base of every error that is reported to the user as "error: <where>: <what>. <remedy>".

@@ -1,4 +1,5 @@
-// BLOOM's block: pre-norm, fused QKV interleaved by head, ALiBi, GELU (transformers, modeling_bloom.py).
+// The block of BLOOM, as in modeling_bloom.py of transformers: a norm before attention and before the MLP, one product
+// for queries, keys and values (interleaved by head), ALiBi and GELU.
 #pragma once
 
 #include "tessera/model/config.h"
@@ -6,12 +7,12 @@
 
 namespace tessera {
 
-// ALiBi slopes of H heads (Press et al. 2022; if H is not a power of two, as in modeling_bloom.py).
+// Returns one ALiBi slope for each head (Press et al. 2022), computed as in modeling_bloom.py.
 std::vector<float> alibi_slopes(int64_t num_heads);
 
 class BloomBlock final : public Block {
  public:
-  // `alibi` [H] f32 on the device. It must outlive the block.
+  // `alibi`: the slopes, [H] f32 on the device. It must outlive the block.
   BloomBlock(const ModelConfig& config, int64_t layer, View alibi);
   void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const override;
   void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,

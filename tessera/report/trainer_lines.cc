@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// speed_metrics() of transformers' trainer_utils.py, before rounding.
+// Returns what speed_metrics() in trainer_utils.py of transformers returns, but without rounding.
 Record speed_of(const std::string& split, double runtime_s, int64_t num_samples, int64_t num_steps) {
   Record record{{split + "_runtime", runtime_s}};
   if (runtime_s == 0) return record;
@@ -24,7 +24,7 @@ void add_rounded(Record& record, const Record& speed) {
 
 // A float as in a Python dict, with at most `digits` significant digits: "4.0", "1.235e+15", "nan".
 std::string digits_of(double value, int digits) {
-  if (std::isnan(value)) return "nan";  // without a sign
+  if (std::isnan(value)) return "nan";  // fmt would print the sign of NaN
   std::string text = fmt::format("{:.{}g}", value, digits);
   const bool is_float = text.find_first_of(".en") != text.npos;
   return is_float ? text : text + ".0";
@@ -68,7 +68,8 @@ std::string trainer_line(const AnswerMetrics& metrics) {
 
 std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal) {
   if (!terminal.interactive) return trainer_line(metrics);
-  // Significant digits of the loss, the norm, the rate and the epoch, from the best choice to one that always fits.
+  // Each entry: the significant digits of loss, gradient norm, learning rate and epoch. The first entry whose line fits
+  // into kTerminalColumns is used. The last entry always fits.
   constexpr int kDigits[][4] = {{5, 4, 4, 7}, {5, 3, 4, 7}, {5, 3, 3, 7}, {4, 3, 3, 7}, {4, 2, 3, 7},
                                 {3, 2, 3, 7}, {3, 2, 2, 6}, {2, 1, 1, 6}, {1, 1, 1, 1}};
   std::string line;

@@ -1,4 +1,4 @@
-// The state of a run, as its output folder shows it.
+// Finds the state of a run from the files in its output folder.
 #pragma once
 
 #include <filesystem>
@@ -9,18 +9,20 @@
 namespace tessera {
 
 enum class RunState {
-  open,    // not finished with these settings: `tessera train` starts or resumes it
-  done,    // finished with these settings
+  open,    // not finished with the given settings: `tessera train` starts or resumes the run
+  done,    // finished with the given settings
   in_use,  // another process works in the folder
 };
 
-// Looks at the files of the run. A run is `done` if metrics.jsonl ends with a summary, summary.json exists, and
-// resolved-config.toml has the same settings, except settings that do not affect a result (timeouts, presentation). If
-// files are incomplete or unreadable, the run is `open`, and `tessera train` reports what is wrong with them.
+// Reads the files of the run in `folder`. If no process works in the folder, the run is `done` if metrics.jsonl ends
+// with a summary, summary.json exists, and resolved-config.toml has the settings `resolved`. Settings that do not
+// affect a result (timeouts, presentation) may differ. If files are incomplete or unreadable, the run is `open`, and
+// `tessera train` reports what is wrong with the files.
 RunState state_of_run(const std::filesystem::path& folder, const ResolvedSettings& resolved);
 
-// Returns the last error in a log, without its "error: ". Ignores the bytes before `from`. If no line begins with
-// "error: ", returns the last line that is not empty. Reads at most the last 64 KiB.
+// In the file `log`, finds the last line that begins with "error: ". Returns this line without "error: ". If no line
+// begins like this, returns the last line that is not empty. Ignores the first `from` bytes of the file. Reads at most
+// the last 64 KiB.
 std::string last_error_in(const std::filesystem::path& log, uint64_t from);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The values about GPUs in summary.json, metrics.jsonl and the table at the end.
+// The values about GPUs in summary.json, metrics.jsonl and the table at the end of a run.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-// {"memory_bytes": {"mean": …, "peak": …}, "process_memory_bytes": …, "utilization_percent": …, "power_w": …,
-// "sm_clock_mhz": …}. Quantities without a sample are missing.
+// Returns {"memory_bytes": {"mean": …, "peak": …}, "process_memory_bytes": …, "utilization_percent": …,
+// "power_w": …, "sm_clock_mhz": …}. Every key has a mean and a peak. Keys without a sample are missing.
 Record gpu_record(const GpuUsage& usage);
 
-// The records of all ranks as one: each number is the maximum over the ranks.
+// Combines the results of gpu_record() of all ranks: each mean and each peak is the maximum over the ranks.
 Record highest_of(const std::vector<Record>& gpu_records);
 
-// "peak 14.2 GiB, 13.6 GiB by this program; on average 93 % busy, 612 W, 1755 MHz"
+// Returns, for example, "peak 14.2 GiB, 13.6 GiB by this program; on average 93 % busy, 612 W, 1755 MHz".
 std::string gpu_line(const Record& gpu);
 
 }  // namespace tessera

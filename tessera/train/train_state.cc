@@ -21,8 +21,8 @@ Record eval_record(const EvalOutcome& outcome) {
   return record;
 }
 
-// Reads typed values from a record that to_json() wrote. Throws InputError if a key is missing or has another type,
-// even if the file's checksum is right.
+// Reads typed values from a record that to_json() wrote. Throws InputError if a key is missing or has another type.
+// This can happen even if the checksum of the file is correct, because another version of Tessera may have written it.
 class RecordReader {
  public:
   RecordReader(const Record& record, const std::string& where) : record_(record), where_(where) {}
@@ -180,7 +180,7 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
     const RecordReader scale(read.object("loss_scale"), where);
     state.loss_scale = {scale.get<double>("scale"), scale.get<int64_t>("clean_steps"),
                         scale.get<int64_t>("hysteresis_left")};
-    // Older checkpoints count the skipped updates of fp16 here.
+    // In older checkpoints, the number of skipped updates is in the record "loss_scale".
     if (scale.has("num_skipped")) state.health.num_skipped = scale.get<int64_t>("num_skipped");
   }
   if (read.has("health")) {
@@ -278,17 +278,17 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
     TESSERA_ASSERT(setting);
     std::visit([&](const auto& value) { record[name] = value; }, setting->get(settings));
   }
-  // A resumed run may have another batch size, another number of micro-batches per step and another number of ranks, if
-  // the product of the three is the same. With batch_tokens, the product of the last two must be the same, and
-  // batch_tokens itself too.
+  // A resumed run may change batch_size, grad_accum and the number of ranks, if the product of these three numbers
+  // stays the same. With batch_tokens, it may change grad_accum and the number of ranks, if their product and
+  // batch_tokens stay the same.
   if (settings.batch_tokens > 0) {
     record["batch_tokens"] = settings.batch_tokens;
     record["grad_accum x ranks"] = settings.grad_accum * num_ranks;
   } else {
     record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
   }
-  // These keys come after the settings. If a setting that determines the samples differs, these keys also differ, and
-  // a message must name the setting first.
+  // If a setting that determines the samples differs, these keys differ too. They come after the settings, because an
+  // error lists differences in the order of the keys, and it must name the setting first.
   record["dataset_samples"] = samples.size();
   record["dataset_checksum"] = checksum_of(samples);
   return record;

@@ -1,4 +1,4 @@
-"""The verb `nettest`, the preflight of training, and `doctor` with several ranks."""
+"""Tests the verb `nettest`, the preflight of `train`, and the verb `doctor`, mostly with several ranks."""
 import json
 import os
 import re
@@ -11,7 +11,7 @@ from tessera_cli import CliTest, PROGRAM, RUN_LIMIT_S, main
 from tiny_job import OUT_OF_MEMORY, USAGE, TinyJobTest, JOB
 
 SMALL = ["nettest", "--device", "cpu", "--threads", "1", "--warmup", "1", "--iterations", "3", "--sizes", "8K,100K"]
-TOO_SLOW, NO_RESULT = 46, 44  # the exit codes with --workshop-exit-codes
+TOO_SLOW, NO_RESULT = 46, 44  # exit codes that --workshop-exit-codes selects
 ROW = r"^ +(\d+) +(\d+) +(float|half|bfloat16) +(sum|none) +(-1|0) +([\d.]+) +([\d.]+) +([\d.]+) +(\d+)$"
 
 
@@ -19,7 +19,7 @@ PAGE = outputs_test.documented()
 
 
 def keys_on_page(heading, *absent):
-    """The keys under a heading of docs/outputs.md, except those whose meaning contains a text of `absent`."""
+    """Returns the keys under a heading of docs/outputs.md, except keys whose meaning contains a text of `absent`."""
     return {key for key, meaning in PAGE[heading].items() if not any(text in meaning for text in absent)}
 
 
@@ -40,7 +40,7 @@ class Nettest(CliTest):
             self.assertEqual(row[8], "0")
         last = out.splitlines()[-1]
         self.assertRegex(last, r"^# Avg bus bandwidth    : [\d.e+-]+$")
-        mean = sum(float(row[7]) for row in rows) / 2  # the rows are rounded to two decimals
+        mean = sum(float(row[7]) for row in rows) / 2  # the bandwidths in rows are rounded to two decimals
         self.assertAlmostEqual(float(last.split()[-1]), mean, delta=0.006)
         self.assertIn("# Out of bounds values : 0 OK\n", out)
 
@@ -89,7 +89,7 @@ class Nettest(CliTest):
         for more, expected in ([], COMMUNICATION_FAILED), (["--workshop-exit-codes"], TOO_SLOW):
             code, out, err = self.run_tessera(*words, "1e6", *more)
             self.assertEqual(code, expected, err)
-            self.assertEqual(len(rows_of(out)), 2)  # the table is printed nevertheless
+            self.assertEqual(len(rows_of(out)), 2)  # prints the table although the bandwidth is too low
             self.assertRegex(err, r"^error: nettest: the bus bandwidth \S+ GB/s is below --min-busbw 1000000.0. Run ")
             self.assertEqual(err.count("\n"), 1)
         self.succeeds(*words, "1e-9", "--workshop-exit-codes")
@@ -175,10 +175,11 @@ class Doctor(CliTest):
         report = json.loads(self.succeeds(*words, "--json", env={"UCX_TLS": "tcp"}))
         self.assertEqual((report["ranks"], report["problems"], report["environment"]["UCX_TLS"]), (2, [], "tcp"))
         self.assertEqual(report["hosts"][0]["ranks"], [0, 1])
+        # The page has only the keys environment.VARIABLE and hosts[].gpus, for any variables and GPUs.
         report["environment"], report["hosts"][0]["gpus"] = {"VARIABLE": 1}, 1
         self.assertEqual(keys_of(report), keys_on_page("doctor --json of several ranks"))
         self.assertEqual([folder["shared"] for folder in report["folders"]], [True, True])
-        # The folder runs does not exist yet, so doctor tests its parent.
+        # Neither runs/new nor runs exists, so doctor tests the nearest parent that exists.
         self.assertEqual(report["folders"][0]["tested"], os.path.realpath(self.folder))
         self.assertEqual(report["hosts"][0]["clock_offset_s"], 0)
 

@@ -1,4 +1,4 @@
-"""Flags, configuration files, environment, help and the verb `config`."""
+"""Tests flags, configuration files, environment variables, help and the verb `config`."""
 import json
 import os
 
@@ -38,7 +38,8 @@ class Flags(CliTest):
                              (["--eval-generation"], "--eval-generation: does nothing without an eval_dataset"),
                              (["--eval-size", "2"], "--eval-size: does nothing without an eval_dataset")]:
             self.fails(2, error, "config", "train", *words)
-        self.write("run.toml", "save_steps = 2\neval_before = true\n")  # allowed: other runs may use this file
+        # A file may contain such settings, because other runs may use the same file.
+        self.write("run.toml", "save_steps = 2\neval_before = true\n")
         self.succeeds("config", "train", "run.toml")
         self.succeeds("config", "train", "--no-eval-before", "--eval-size", "0", "--save-steps", "0")
         for strategy in "steps", "no":

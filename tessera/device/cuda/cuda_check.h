@@ -7,11 +7,11 @@
 
 namespace tessera::cuda {
 
-// The remedy of an OutOfMemoryError if a call of CUDA or of its libraries finds no GPU memory.
+// The remedy of an OutOfMemoryError for GPU memory, from a call of CUDA or one of its libraries.
 inline constexpr const char* kNoMemoryRemedy =
     "`nvidia-smi` shows which processes hold the GPU's memory, and `tessera plan` shows how much this run needs";
 
-// Throws OutOfMemoryError if no GPU memory is left, otherwise RunError. The text of the error contains `call`.
+// Throws OutOfMemoryError if `error` means that no GPU memory is left, otherwise RunError. The message contains `call`.
 [[noreturn]] void fail(const char* call, cudaError_t error);
 
 inline void check(cudaError_t error, const char* call) {

@@ -43,8 +43,8 @@ class Team {
 
   int num_threads() const { return pool_.num_threads(); }
 
-  // Calls body(thread) once for every thread in [0, num_threads()). The calls run concurrently. Nothing is allocated:
-  // std::function stores a reference wrapper in place.
+  // Calls body(thread) once for every thread in [0, num_threads()). The calls run concurrently. Allocates no memory,
+  // because std::function stores a reference wrapper in place.
   template <typename Body>
   void run(Body&& body) {
     auto flushed = [&](int64_t thread) {
@@ -54,8 +54,8 @@ class Team {
     pool_.run(num_threads(), std::ref(flushed));
   }
 
-  // Calls body(thread, i) for every i in [0, count), started in ascending order. Any thread may take any i, so a body
-  // must write only data of its own i, and scratch of its own thread.
+  // Calls body(thread, i) once for every i in [0, count). The calls start in ascending order of i. Any thread may run
+  // the call for any i, so a call must write only the data of its i and the scratch of its thread.
   template <typename Body>
   void for_each(int64_t count, Body&& body) {
     std::atomic<int64_t> next{0};
@@ -65,8 +65,8 @@ class Team {
   }
 
   // Splits [0, count) into one contiguous range per thread and calls body(thread, begin, end) for each range that is
-  // not empty. Bounds are multiples of `multiple`, except for the last end, which is `count`. The split depends only on
-  // the arguments and num_threads().
+  // not empty. Bounds are multiples of `multiple`, except for the last end, which is `count`. The ranges depend only on
+  // `count`, `multiple` and num_threads().
   template <typename Body>
   void for_ranges(int64_t count, int64_t multiple, Body&& body) {
     const int64_t units = (count + multiple - 1) / multiple, threads = num_threads();

@@ -1,4 +1,5 @@
-// Linear layers: their matrix products, and the steps after a product (see ops/kernels.h).
+// Linear layers: their matrix products, and the steps after a product: bias, activation, dropout and residual. The
+// contracts of the first four functions are in ops/kernels.h.
 #pragma once
 
 #include "tessera/ops/cuda/products.h"
@@ -13,8 +14,8 @@ void linear_backward_weight(Products& products, View d_y, View x, bool fresh, Vi
 void linear_backward_bias(const Context& context, std::span<const BiasGradient> gradients);
 
 // finish_forward() and finish_backward() apply the steps that the kernel of the product did not apply. `from` is the
-// product [rows, columns]. `to` may be `from` or the residual. `made_again` may be preactivation, or empty. An empty
-// bias adds nothing.
+// input of these steps, [rows, columns]. `to` may be `from` or the residual. `made_again` may be preactivation or
+// empty. An empty bias or residual adds nothing. `mask` stands for the factors of dropout.
 //   forward:  to = residual + dropout(activation(from + bias))
 //   backward: to = residual + (from ∘ mask ∘ activation'(preactivation));
 //             made_again = dropout(activation(preactivation)): the output of the forward pass without its residual

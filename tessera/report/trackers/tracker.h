@@ -1,4 +1,4 @@
-// The interface of a tracker. Its functions throw RunError on failure.
+// The interface of a tracker: a writer of files for TensorBoard or W&B. Its functions throw RunError on failure.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Tracker {
   // The number of rows in the tracker's files. Row i holds the numbers of line i of metrics.jsonl.
   virtual int64_t num_rows() const = 0;
   virtual void append(const TrackerRow& row) = 0;
-  // Records the state of the machine: gpu.0.memoryAllocatedBytes, ...
+  // Records measurements of the machine. Example of a key of `values`: gpu.0.memoryAllocatedBytes.
   virtual void append_system(const Record& values, int64_t step, double wall_s) = 0;
   virtual void finish(int exit_code, const Record& summary, double runtime_s) = 0;
 };

@@ -69,7 +69,7 @@ TEST_F(Board, TheFirstFailureRecordsTheLostRanks) {
   EXPECT_TRUE(launcher->found_lost().empty());
   rank->fail(0, ExitCode::kCommunication, "rank 1 is gone");
   EXPECT_EQ(launcher->found_lost(), std::vector<int>{1});
-  die_as(2);  // stands for a rank that the launcher ends because of this failure
+  die_as(2);  // as if the launcher had ended rank 2 because of the failure of rank 0
   rank->fail(0, ExitCode::kCommunication, "rank 2 is gone");
   EXPECT_EQ(launcher->found_lost(), std::vector<int>{1});
 }
@@ -121,6 +121,7 @@ TEST_F(Board, ACommunicationFailureIsAConsequence) {
 }
 
 TEST(StatusBoard, WorksWithoutSharedMemory) {
+  // No process created a board with this name, so open() returns a local board.
   const auto board = StatusBoard::open("tessera-1-0-0123456789abcdef", 2);
   board->join(1);
   board->fail(1, ExitCode::kRunFailed, std::string(10'000, 'x'));

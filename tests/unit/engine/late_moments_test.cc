@@ -5,10 +5,10 @@
 namespace tessera {
 namespace {
 
-// Simulates updates of 8 blocks with 10 elements each. step() returns the number of blocks whose moments are written
-// late, which means after the update's end. An update takes one second. After it, writing the moments takes
+// Simulates updates of 8 blocks with 10 elements each. step() simulates one update, which takes one second. It returns
+// the number of late blocks: blocks whose moments are written after the end of the update. Writing takes
 // `seconds_per_block` for each late block. The next update begins `window` seconds after the end of this update, but
-// not before the moments are written.
+// not before the moments are written. `window` therefore affects only the results of later calls.
 class Updates {
  public:
   int64_t step(double window, double seconds_per_block = 0.1) {
@@ -30,11 +30,11 @@ TEST(LateMoments, UseMostOfTheTimeBetweenUpdates) {
   EXPECT_EQ(run.step(0.47), 0);
   EXPECT_EQ(run.step(0.47), 1);
   EXPECT_EQ(run.step(0.47), 4);
-  EXPECT_EQ(run.step(60), 4);    // an evaluation of 60 s follows this update
-  EXPECT_EQ(run.step(0.36), 4);  // the last two windows are 0.47 s and 60 s; the shorter one counts
+  EXPECT_EQ(run.step(60), 4);    // 60 s, as if an evaluation followed this update
+  EXPECT_EQ(run.step(0.36), 4);  // the previous two windows are 0.47 s and 60 s; the shorter one counts
   EXPECT_EQ(run.step(0.36), 3);
   EXPECT_EQ(run.step(0.05), 3);
-  EXPECT_EQ(run.step(0.05), 2);  // writing three blocks took 0.3 s
+  EXPECT_EQ(run.step(0.05), 2);  // the previous window was 0.3 s, because writing three blocks took so long
   EXPECT_EQ(run.step(0.05), 1);
   EXPECT_EQ(run.step(0.05), 1);  // at least one, to measure the rate of writing
   EXPECT_EQ(run.step(60), 1);
@@ -45,7 +45,7 @@ TEST(LateMoments, UseMostOfTheTimeBetweenUpdates) {
 TEST(LateMoments, RecoverFromASlowStep) {
   Updates run;
   for (int i = 0; i < 3; ++i) run.step(0.47);
-  EXPECT_EQ(run.step(0.47, 10), 4);  // the process was stopped while it wrote moments
+  EXPECT_EQ(run.step(0.47, 10), 4);  // 10 s per block, as if the process had been stopped while it wrote moments
   EXPECT_EQ(run.step(0.47), 1);
   EXPECT_EQ(run.step(0.47), 4);
 }

@@ -57,7 +57,7 @@ TYPED_TEST(LayerNormTest, ForwardEqualsTheDefinition) {
 
 TEST(LayerNorm, GradientsMatchFiniteDifferences) {
   for (const auto& [rows, channels] : kShapes) {
-    if (channels == 1) continue;  // y is constant, so all differences are rounding errors
+    if (channels == 1) continue;  // y does not depend on x, so all differences are rounding errors
     Rig rig(2);
     auto x = random_values(rows * channels, 1), weight = random_values(channels, 2), bias = random_values(channels, 3);
     auto residual = random_values(rows * channels, 4);
@@ -79,8 +79,8 @@ TEST(LayerNorm, GradientsMatchFiniteDifferences) {
     expect_gradient(weight, d_weight, value, "weight");
     expect_gradient(bias, d_bias, value, "bias");
 
-    // Both calls add the residual. The first result overwrites the residual, and the second overwrites d_y. Both calls
-    // add to the gradients of the parameters.
+    // Checks calls that add a residual and overwrite one of their inputs. The result of the first call overwrites the
+    // residual. The result of the second call overwrites d_y.
     auto d_stream = residual, d_y = r;
     rig->layer_norm_backward(view(r, shape), view(x, shape), view(weight), {}, view(stats, {rows, 2}),
                              view(d_stream, shape), view(d_stream, shape), view(d_weight), view(d_bias), {});
@@ -110,8 +110,8 @@ TEST(LayerNorm, FloatGradientsFollowDouble) {
   std::vector<float> d_x, d_weight, d_bias;
   run(double{}, expected[0], expected[1], expected[2]);
   run(float{}, d_x, d_weight, d_bias);
-  // The terms of the gradients have magnitudes of about rstd ≤ 2. d_x sums C terms in 16 vector lanes. d_weight and
-  // d_bias sum `rows` terms.
+  // An element of a gradient is a sum. The magnitude of each term is about rstd, which is less than 2. For d_x, 16
+  // vector lanes sum the C terms. For d_weight and d_bias, the sum has `rows` terms.
   expect_close(d_x, expected[0], 8 * epsilon<float>() * (static_cast<double>(channels) / 16 + 16), "d_x");
   expect_close(d_weight, expected[1], 8 * epsilon<float>() * static_cast<double>(rows), "d_weight");
   expect_close(d_bias, expected[2], 8 * epsilon<float>() * static_cast<double>(rows), "d_bias");

@@ -1,4 +1,5 @@
-// Tests draws of tokens. The reference computes the distribution by its definition, in double, token by token.
+// Tests how tokens are drawn at random. The reference, distribution(), computes the probability of each token from the
+// definition, in double.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -58,7 +59,8 @@ Sampling draw_sampling(RandomStream& random, int64_t vocabulary) {
   return sampling;
 }
 
-// Returns logits with a nearly normal distribution. If `steps` > 0, they are multiples of 1/steps, so many are equal.
+// Returns logits with a nearly normal distribution. If `steps` > 0, the logits are multiples of 1/steps, so many are
+// equal.
 template <typename T>
 std::vector<T> draw_logits(RandomStream& random, int64_t count, int steps) {
   std::vector<T> logits(static_cast<size_t>(count));
@@ -75,8 +77,8 @@ struct SamplingTest : ::testing::Test {};
 using FloatTypes = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(SamplingTest, FloatTypes);
 
-// The cumulative probability of an id is the sum of the reference's probabilities up to this id. The drawn id is the
-// first id whose cumulative probability reaches the random number.
+// The cumulative probability of an id is the sum of the reference's probabilities of ids 0 to this id. The kernel must
+// draw the first id whose cumulative probability exceeds the random number draw / 2^64.
 TYPED_TEST(SamplingTest, InvertsTheCumulativeDistribution) {
   using T = TypeParam;
   RandomStream random(7, 1);
@@ -101,7 +103,8 @@ TYPED_TEST(SamplingTest, InvertsTheCumulativeDistribution) {
       for (size_t i = 0; i < id; ++i) before += p[i];
       const double at = static_cast<double>(static_cast<uint64_t>(draws[static_cast<size_t>(row)])) * 0x1p-64;
       // The kernel rounds each distance (ops/sampling_numbers.h) down to a multiple of 2^-26, and never draws a token
-      // with a very large distance. Its probabilities therefore differ slightly from the reference.
+      // with a distance of 32 or more. Its probabilities therefore differ from the reference by about 2^-26. kError is
+      // four times as large.
       constexpr double kError = 0x1p-24;
       ASSERT_GT(p[id], 0) << turn << " row " << row << " id " << id << " of " << V << ": T " << sampling.temperature
                           << " top_k " << sampling.top_k << " top_p " << sampling.top_p;
@@ -111,8 +114,8 @@ TYPED_TEST(SamplingTest, InvertsTheCumulativeDistribution) {
   }
 }
 
-// The counts of many draws with one seed agree with the reference. In the chi-squared test, the bound is 4.5 standard
-// deviations above the mean.
+// With one seed, draws 600 texts of 100 tokens. A chi-squared test compares how often each token was drawn with the
+// reference. Its bound is 4.5 standard deviations above the mean.
 TEST(Sampling, CountsFollowTheDistribution) {
   RandomStream random(11, 2);
   for (const Sampling& sampling :
@@ -143,7 +146,7 @@ TEST(Sampling, CountsFollowTheDistribution) {
     for (size_t i = 0; i < p.size(); ++i) {
       if (p[i] == 0) {
         EXPECT_EQ(counts[i], 0);
-      } else if (p[i] * kDraws < 10) {  // tokens with few expected draws count together, as one token
+      } else if (p[i] * kDraws < 10) {  // all tokens with fewer than 10 expected draws count as one token
         rare += p[i] * kDraws;
         rare_count += counts[i];
       } else {
@@ -159,6 +162,7 @@ TEST(Sampling, CountsFollowTheDistribution) {
 
 TEST(Sampling, OfUnusualLogits) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+  // Returns the ids that are drawn for 64 random numbers at equal distances.
   const auto ids_of = [](std::vector<float> row, const Sampling& sampling) {
     std::vector<bool> seen(row.size());
     Rig rig;
@@ -180,13 +184,13 @@ TEST(Sampling, OfUnusualLogits) {
   EXPECT_EQ(ids_of({kNan, 1, kNan, 1}, {}), (Ids{1, 3}));
   EXPECT_EQ(ids_of({kNan, 1, -kInf, 1}, {.top_k = 3}), (Ids{1, 3}));
   EXPECT_EQ(ids_of({5, kInf, kInf, 7}, {}), (Ids{1, 2}));
-  EXPECT_EQ(ids_of({0.0f, -0.0f, -100}, {.top_k = 1}), (Ids{0, 1}));                      // 0 and -0 are equal
-  EXPECT_EQ(ids_of({1, 2, 2, 1.999f}, {.temperature = 1e-30}), (Ids{1, 2}));              // nearly greedy
-  EXPECT_EQ(ids_of({1, 2, 3, 4}, {.temperature = 1e6}), (Ids{0, 1, 2, 3}));               // nearly uniform
-  EXPECT_EQ(ids_of({1, 2, 3, 3}, {.top_p = 0}), (Ids{2, 3}));                             // the most likely ids
-  EXPECT_EQ(ids_of({1, 2, 2, 3}, {.top_k = 2}), (Ids{1, 2, 3}));                          // ids 1, 2: equally likely
-  EXPECT_EQ(ids_of({-3e38f, 3e38f, 3e38f}, {.temperature = 1e-300}), (Ids{1, 2}));        // distances overflow
-  EXPECT_EQ(ids_of({1, 2, 3, 4}, {.temperature = 1e6, .top_k = 99}), (Ids{0, 1, 2, 3}));  // k beyond the vocabulary
+  EXPECT_EQ(ids_of({0.0f, -0.0f, -100}, {.top_k = 1}), (Ids{0, 1}));                // 0 and -0 are equal
+  EXPECT_EQ(ids_of({1, 2, 2, 1.999f}, {.temperature = 1e-30}), (Ids{1, 2}));        // nearly greedy
+  EXPECT_EQ(ids_of({1, 2, 3, 4}, {.temperature = 1e6}), (Ids{0, 1, 2, 3}));         // nearly uniform
+  EXPECT_EQ(ids_of({1, 2, 3, 3}, {.top_p = 0}), (Ids{2, 3}));                       // keeps only the most likely ids
+  EXPECT_EQ(ids_of({1, 2, 2, 3}, {.top_k = 2}), (Ids{1, 2, 3}));                    // keeps ids 1 and 2: equally likely
+  EXPECT_EQ(ids_of({-3e38f, 3e38f, 3e38f}, {.temperature = 1e-300}), (Ids{1, 2}));  // distances overflow
+  EXPECT_EQ(ids_of({1, 2, 3, 4}, {.temperature = 1e6, .top_k = 99}), (Ids{0, 1, 2, 3}));  // k exceeds the vocabulary
 }
 
 TEST(Sampling, DrawsDependOnSeedTextAndPosition) {

@@ -1,5 +1,5 @@
-// Tests FSDP's words in the table [fsdp] of a configuration file, in flags, and in the option --fsdp of Hugging Face's
-// Trainer.
+// Tests the table [fsdp] of a configuration file. Its keys and values have the names that accelerate, Hugging Face's
+// Trainer and PyTorch use. Also tests the Trainer's option --fsdp.
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"

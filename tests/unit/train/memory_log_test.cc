@@ -50,7 +50,7 @@ TEST_F(MemoryLogs, OneSampleIsOneLineOfEachFile) {
   device_.add(Category::activations, 1000);
   files.sample(2.5, std::chrono::system_clock::time_point(std::chrono::milliseconds(4000)), 7);
   const std::string cpu = text_of("cpu_memory_log.txt");
-  EXPECT_EQ(std::ranges::count(cpu, '\n'), 3);
+  EXPECT_EQ(std::ranges::count(cpu, '\n'), 3);  // the header and two samples
   EXPECT_NE(cpu.find("\n       2.500 "), cpu.npos) << cpu;
   const std::string ledger = text_of("ledger-rank-0.jsonl");
   const size_t second = ledger.find('\n') + 1;
@@ -139,6 +139,7 @@ TEST_F(MemoryLogs, AFullDiskEndsTheLogWithOneWarning) {
   {
     MemoryLog log(
         names(), sources(), 0.001, [&](const std::string& line) { warnings.push_back(line); },
+        // The first call sets the begin, and each sample calls once. The second sample fails as if the disk were full.
         [&, calls = 0]() mutable -> double {
           if (++calls == 3) throw RunError("cpu_memory_log.txt", "No space left on device");
           return calls;
