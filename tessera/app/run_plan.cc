@@ -19,8 +19,8 @@
 namespace tessera {
 namespace {
 
-// An upper bound of the work, for a plan without --dataset: every sample has --max-length tokens, and every token is a
-// target.
+// An upper bound of the work, for a plan without --dataset. It assumes that every sample has --max-length tokens, and
+// that every token is a target.
 WorkBounds largest_work(const Settings& settings) {
   WorkBounds work;
   const auto tokens_of = [&](const char* name, int64_t batch_size) {
@@ -30,7 +30,7 @@ WorkBounds largest_work(const Settings& settings) {
                                  batch_size, settings.max_length, kMaxPlannedTokens),
                      "Use a smaller --max-length, or give the --dataset");
   };
-  // A batch that is filled by tokens has the most sequences if every sample has only one token.
+  // With --batch-tokens, the bound for the number of sequences instead assumes samples of one token.
   if (settings.batch_tokens > 0) {
     const int64_t tokens = settings.batch_tokens;
     work.training = {tokens, std::min(tokens, kMaxBatchSequences), tokens, settings.max_length};
@@ -98,9 +98,9 @@ std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
   return fixed;
 }
 
-// The settings of a run that fuses the micro-batches of a step: it computes them as one large micro-batch. Returns
-// nothing if the run computes them one after another. A run fuses them only on a GPU whose memory is known and large
-// enough.
+// A run may fuse the micro-batches of a step: it then computes them as one large micro-batch. If this run does so,
+// returns the settings with the large micro-batch, otherwise nullopt. Fusing needs a GPU whose memory is known and
+// large enough.
 std::optional<Settings> fused(const Settings& settings, const ModelConfig& config, const WorkOf& work_of,
                               const PlannedRank& rank, const MemoryLimits& limits) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};

@@ -58,8 +58,9 @@ struct MicroBatch {
 // require.
 //
 // By samples (batch_tokens = 0): a global micro-batch takes the next batch_size × world_size samples of the epoch's
-// order, and rank r takes slice r of them. A short last micro-batch is divided as evenly as possible. Ranks may then
-// get fewer samples, or none. The last step may have fewer micro-batches.
+// order, and rank r takes slice r of them. If fewer samples are left for the last global micro-batch, they are divided
+// as evenly as possible: a rank may get fewer than batch_size samples, or none. The last step may have fewer than
+// grad_accum micro-batches.
 //
 // By tokens: the epoch's order is cut into micro-batches. A micro-batch takes samples in this order until the next
 // sample does not fit. A step takes the next grad_accum × world_size micro-batches, and the last step takes the
@@ -86,7 +87,7 @@ class BatchPlan {
   }
 
   BatchOptions options_;
-  std::vector<int64_t> order_;   // [num_samples]
+  std::vector<int64_t> order_;   // [num_samples] indices of the samples in the epoch's order
   std::vector<int64_t> starts_;  // by tokens: micro-batch k has elements [starts_[k], starts_[k + 1]) of order_
 };
 

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// A point in a stream's work. Default-constructed: already reached.
+// A point in a stream's work. A default-constructed event is already reached.
 class Event {
  public:
   struct State {
@@ -38,12 +38,15 @@ class StreamGraph {
   virtual void launch() = 0;
 };
 
-// One queue of work of a device. On every stream except compute streams, calls that put work on the stream return
-// immediately. If their work throws, the stream fails: later work on it is skipped, and every waiting caller gets the
-// exception. On the compute stream of a CPU, the calling thread does the work. On the compute stream of a GPU, kernels
-// and copies run asynchronously. The calling thread runs host code itself, and itself waits for events of host streams
-// and for events that another stream's thread has not recorded yet. If work throws on a compute stream, the call
-// throws. Only one thread may put work on a stream.
+// One queue of work of a device. Only one thread may put work on a stream.
+//
+// Compute stream of a CPU: the calling thread does the work. Compute stream of a GPU: kernels and copies run
+// asynchronously, but run() executes host code in the calling thread, after the stream's earlier work. wait() blocks
+// the calling thread if the event is of a host stream, or if another stream's thread has not recorded it yet. If work
+// throws on a compute stream, the call that put it there throws.
+//
+// All other streams: calls that put work on the stream return immediately. If the work throws later, the stream fails:
+// the stream skips all later work, and every caller that waits for the stream gets the exception.
 class Stream {
  public:
   virtual ~Stream() = default;  // waits for all its work
@@ -56,9 +59,9 @@ class Stream {
   // Copies `from` to `to`. Their sizes in bytes must be equal. Each view may be in device memory or in host memory.
   virtual void copy(View from, View to) = 0;
   void synchronize() { record().synchronize(); }
-  // Calls `work` and records the kernels and copies that it puts on this stream, with their current arguments. They do
-  // not run. `work` must not wait and must not put host code on the stream. If the back end does not support recording,
-  // returns null without calling `work`.
+  // Calls `work` and records the kernels and copies that it puts on this stream, with their current arguments.
+  // capture() does not run them. `work` must not wait and must not put host code on the stream. If the back end does
+  // not support recording, returns null without calling `work`.
   virtual std::unique_ptr<StreamGraph> capture([[maybe_unused]] const std::function<void()>& work) { return nullptr; }
   // The back end's own handle (cudaStream_t), or null.
   virtual void* native() const { return nullptr; }

@@ -25,9 +25,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxNoise = 64 << 10;
-// The time from a failure until this launcher kills the other ranks. kGrace applies if mpirun ends them itself, which
-// usually happens earlier. kOwnGrace applies with Hydra (the mpirun of MPICH), which never ends them. It is as long as
-// Open MPI's mpirun waits before it ends the ranks.
+// The time from a failure until this launcher kills the ranks that are still alive. kGrace applies if mpirun ends them
+// itself, which usually happens earlier. kOwnGrace applies with Hydra (the mpirun of MPICH), which never ends them.
+// Open MPI's mpirun waits as long as kOwnGrace before it ends the ranks.
 constexpr auto kGrace = std::chrono::milliseconds(3000);
 constexpr auto kOwnGrace = std::chrono::milliseconds(1000);
 constexpr int kLookAround_ms = 100;
@@ -72,7 +72,8 @@ pid_t start(std::vector<std::string> arguments, const Environment& environment, 
   return child;
 }
 
-// Reads all available data and appends it to `text`, up to kMaxNoise. Returns false at the end of the stream.
+// Reads all available data. Appends it to `text` while `text` has fewer than kMaxNoise bytes, and drops the remaining
+// data. Returns false at the end of the stream.
 bool drain(int descriptor, std::string& text) {
   char buffer[4096];
   for (;;) {
@@ -151,7 +152,7 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
                      ForwardedSignals& signals) {
   int output[2];
   if (pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0) throw RunError("launcher", "cannot create a pipe");
-  fcntl(output[1], F_SETFL, 0);  // writes may block; only the launcher's reads must not
+  fcntl(output[1], F_SETFL, 0);  // the ranks' writes may block, but the launcher's reads must not
   std::vector<std::string> command = mpirun_options(mpi_flavour(), num_ranks);
   command.insert(command.begin(), mpirun);
   std::string program(4096, '\0');
@@ -194,8 +195,8 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
     // After a failure, mpirun (except MPICH's Hydra) ends the other ranks. The launcher kills ranks that are alive
     // after `grace`.
     const std::vector<int> lost = watch.newly_lost();
-    // Read after newly_lost(), to see every failure that was reported before these deaths. If a rank has reported a
-    // failure, the deaths are only its consequence.
+    // The board is read after newly_lost(), so it has every failure that was reported before the deaths in `lost`. If a
+    // rank has reported a failure, these deaths are only consequences of the failure.
     const bool has_failed = board.first_failure().has_value();
     if (!failed_at && !has_failed) end.lost = lost;
     if (!failed_at && (!lost.empty() || has_failed)) failed_at = Clock::now();

@@ -26,7 +26,9 @@ struct LossScaleOptions {
   // The scale doubles after this many steps without overflow. Under DeepSpeed's rules, the first doubling of the run,
   // and the first after each overflow, need one step more.
   int64_t window = 2000;
-  int64_t hysteresis = 1;  // deepspeed: the first hysteresis − 1 overflows do not change the scale; later ones halve it
+  // DeepSpeed's rules: at the start of the run and after each doubling, the next hysteresis − 1 overflows do not change
+  // the scale. Further overflows halve it.
+  int64_t hysteresis = 1;
   // An overflow at this scale gives `stuck` (grad_scaler; also below it) or `exhausted` (deepspeed).
   double min_scale = 1;
 };
@@ -34,9 +36,10 @@ struct LossScaleOptions {
 // The state of a LossScaler, which checkpoints contain.
 struct LossScaleState {
   double scale = 1;
-  int64_t clean_steps =
-      0;  // steps without overflow since the scale last changed (grad_scaler) or since the last overflow (deepspeed)
-  int64_t hysteresis_left = 1;  // deepspeed: 1 if the next overflow halves the scale, 2 if the one after it does
+  // Steps without overflow since the scale last changed (grad_scaler) or since the last overflow (deepspeed).
+  int64_t clean_steps = 0;
+  // DeepSpeed's rules: which overflow halves the scale. 1: the next overflow. 2: the second overflow from now.
+  int64_t hysteresis_left = 1;
   bool operator==(const LossScaleState&) const = default;
 };
 
@@ -46,7 +49,8 @@ class LossScaler {
 
   // The factor that multiplies the loss of the next step. The caller must divide the step's gradients by it.
   double scale() const { return state_.scale; }
-  // Call it after every step. `overflow`: whether a gradient on any rank is not finite, so that the step is skipped.
+  // Call it after every step. `overflow`: whether a gradient on any rank is NaN or infinite. The caller then skips the
+  // step.
   Overflow update(bool overflow);
 
   const LossScaleState& state() const { return state_; }

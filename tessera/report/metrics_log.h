@@ -29,8 +29,8 @@ class MetricsLog {
   static MetricsLog resume(const std::string& path, int64_t size_bytes);
 
   // Appends one record and returns it. On return, the operating system has the record. `kind`: "train", "eval",
-  // "summary", ... `step`: the number of optimizer steps done. `values` must not have the keys schema, kind, step,
-  // epoch and timing. Throws RunError if the disk fails; the file then ends with the previous record.
+  // "summary", ... `step`: the number of optimizer steps done. `values` must have none of the keys schema, kind,
+  // step, epoch and timing. Throws RunError if the disk fails; the file then ends with the previous record.
   Record append(std::string_view kind, int64_t step, double epoch, const Record& values, const Record& timing = {});
 
   // Syncs all records to the disk and returns the size of the file, for a checkpoint.

@@ -7,9 +7,10 @@
 namespace tessera {
 
 // Reads "minutes", "minutes:seconds", "hours:minutes:seconds", "days-hours", "days-hours:minutes" or
-// "days-hours:minutes:seconds". Returns seconds. Throws UsageError with the place `where`, also for zero.
+// "days-hours:minutes:seconds". Returns seconds. If the text has another form or the time is zero, throws UsageError
+// with `where` as its place.
 int64_t parse_slurm_time(const std::string& text, const std::string& where);
-// The canonical text: "04:00:00", "1-12:00:00".
+// Returns the text of a time limit, such as "04:00:00" or "1-12:00:00".
 std::string slurm_time_text(int64_t seconds);
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-"""Runs that are killed, are stopped or have damaged checkpoints resume, and give the results of an undisturbed run."""
+"""Tests that a run resumes after a kill, after a stop or with damaged checkpoints. Its results must be the same as the
+results of an undisturbed run."""
 import json
 import os
 import random
@@ -10,7 +11,7 @@ import time
 from tessera_cli import PROGRAM, RUN_LIMIT_S, main
 from tiny_job import EVALUATED, GPT, TinyJobTest, cut, flip_a_bit, jsonl, questions, without_timing
 
-# Many steps, evaluations and checkpoints, in less than a second.
+# A job with many steps, evaluations and checkpoints. It takes less than a second.
 LONG = EVALUATED + ["--epochs", "40", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
                     "--eval-strategy", "steps", "--eval-steps", "35", "--eval-before"]
 SAVED_AFTER_SIGNAL = 75
@@ -135,7 +136,7 @@ class Stopped(Interrupted):
         process = self.start("out", "--batch-size", "100000", "--grad-accum", "1", job=self.slow_job())
         self.assertTrue(self.wait_for_lines("out", 1, process))
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGUSR1, signal.SIGCONT:
-            process.send_signal(number)  # two signals at the same time count as one request
+            process.send_signal(number)  # SIGTERM and SIGUSR1 arrive together and count as one request
         while self.has_pending_signals(process):  # a second SIGUSR1 would merge with a pending one
             time.sleep(0.001)
         process.send_signal(signal.SIGSTOP)  # a GPU might otherwise finish the step before the second request
@@ -187,7 +188,8 @@ class Resume(Interrupted):
         return self.path(output, "checkpoint-238")
 
     def test_damage(self):
-        """Each file of the newest checkpoint in turn has a flipped bit, lacks its last byte, or is missing."""
+        """Damages one file of the newest checkpoint: flips a bit, removes the last byte, or removes the file. The run
+        must resume from the previous checkpoint. The test repeats this for every file."""
         source = random.Random(5)
 
         def flip(path):
@@ -339,6 +341,7 @@ class Resume(Interrupted):
         os.rename(self.path("out"), self.path("elsewhere"))
         self.train("elsewhere", job=LONG)
         self.assert_same_results("whole", "elsewhere")
+        # One evaluation before training, 240 steps, 7 evaluations after steps, one summary.
         self.assertEqual(len(without_timing(self.path("elsewhere", "metrics.jsonl"))), 1 + 240 + 7 + 1)
 
 

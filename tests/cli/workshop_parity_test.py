@@ -1,13 +1,14 @@
 """The recipes give the same losses as the workshop's jobs in the Hugging Face Trainer, in fp32 on the same rows.
 
-tools/make_workshop_reference.py made tests/parity/workshop/*.json. Each file has the losses of one job, once
-computed in fp32 and once in fp64. The difference of the two is the rounding error of the Trainer's fp32 run.
+tools/make_workshop_reference.py made tests/parity/workshop/*.json. Each file has the losses of one job in the
+Trainer, once in fp32 and once in fp64. The difference between the two losses of a step is the rounding error of the
+fp32 run.
 
 Tolerance: if two fp32 programs compute the same formulas, but sum in different orders, their rounding errors have about
-the same size. The largest error of the Trainer's run is the estimate of this size. The estimate is at least one unit in
-the last place of the largest loss. Tessera's losses may differ from the fp64 losses by 8 times the estimate, because
-the errors of single steps vary. A wrong formula changes the losses much more: one wrong label, one wrong token or a
-missing decay changes them by more than 1e-4.
+the same size. The largest error of the Trainer's fp32 run is the estimate of this size. The estimate is at least one
+fp32 unit in the last place of the largest loss. Tessera's losses may differ from the fp64 losses by at most 8 times the
+estimate. The factor 8 is there because the errors of single steps vary. A wrong formula changes the losses much more:
+one wrong label, one wrong token or a missing decay changes them by more than 1e-4.
 """
 import json
 import math

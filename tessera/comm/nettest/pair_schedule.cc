@@ -4,7 +4,8 @@
 
 namespace tessera {
 
-// The circle method: the last place stays, and the others move by one place in each round.
+// The circle method. The numbers occupy places, and the numbers of place p and place `places` − 1 − p form a pair. From
+// round to round, the number in the last place stays there, and the numbers in the other places move by one place.
 std::vector<std::vector<Pair>> pair_rounds(int n) {
   std::vector<std::vector<Pair>> rounds;
   const int places = n + n % 2;  // with an odd n, the last place is empty

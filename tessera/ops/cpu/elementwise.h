@@ -1,4 +1,5 @@
-// Operations on complete arrays: setting, converting, joining, drawing random numbers, summing.
+// Operations on complete arrays: setting, converting, joining, drawing random numbers, summing. ops/kernels.h has their
+// contracts.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

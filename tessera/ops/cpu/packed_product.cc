@@ -1,8 +1,9 @@
-// Copies two things to scratch memory: a block of the right factor `b`, up to 512 deep and 256 wide, as strips of 32
-// columns; and up to four panels of the left factor `a`, of 14 rows each. The block and the panels fit in L2 together,
-// and the panel in use stays in L1. A micro-kernel then holds a block of 14 × 32 sums in 28 of the 32 registers. For 28
-// multiply-adds, each step of k needs only two vectors of `b` and 14 broadcasts of `a`. Therefore neither loads nor the
-// cache limit the speed.
+// The product c [m, n] = a [m, k] · b [k, n]. packed_product() copies two things to scratch memory: a block of `b` with
+// up to 512 rows and 256 columns, as strips of 32 columns; and up to four panels of `a`, with 14 rows each. The block
+// and the panels fit in L2 together, and the panel in use stays in L1. The micro-kernel multiplies a panel by a strip.
+// It holds the 14 × 32 sums in 28 of the 32 vector registers. For each step of k, it loads two vectors of `b` and
+// broadcasts 14 elements of `a`, and uses them in 28 multiply-adds. Therefore neither loads nor the cache limit the
+// speed.
 #include "tessera/ops/cpu/packed_product.h"
 
 #if defined(__AVX512F__)
@@ -40,18 +41,17 @@ void store(float* to, Vector value) {
   *reinterpret_cast<UnalignedVector*>(to) = value;
 }
 
-// The layout of a panel of `a` in scratch: 14 rows of kPanelStride elements or, if `a` is transposed, k rows of kRows
-// elements.
+// The layout of a panel of `a` in scratch. by_row: kRows rows of kPanelStride elements. by_depth, if `a` is transposed:
+// one row of kRows elements for each step of k.
 enum class Panel { by_row, by_depth };
 
-// What to prefetch during a micro-kernel: two addresses at every step of k, each `step` elements after the previous
-// one.
+// What a micro-kernel prefetches: at step p of k, the addresses first + p · step and second + p · step.
 struct Ahead {
   const float *first, *second;
   int64_t step;
 };
 
-// c [Rows, 32] = or += panel [Rows, depth] · strip [depth, 32].
+// The micro-kernel: c [Rows, 32] = or += panel [Rows, depth] · strip [depth, 32].
 template <int Rows, Panel kPanel>
 void multiply_block(int64_t depth, const float* panel, const float* strip, Result result, float* c, int64_t ldc,
                     Ahead ahead) {
@@ -89,7 +89,8 @@ constexpr std::array<MultiplyBlock, sizeof...(I)> blocks_of(std::index_sequence<
 template <Panel kPanel>
 constexpr auto kBlocks = blocks_of<kPanel>(std::make_index_sequence<kRows>());
 
-// Exchanges the off-diagonal quarters of every 2·Width square. This is one of the four steps that transpose 16 vectors.
+// Exchanges the two off-diagonal quarters of every square of 2·Width × 2·Width elements. Four such steps, with Width =
+// 8, 4, 2 and 1, transpose 16 vectors.
 template <int Width, int... I>
 void exchange(Vector (&v)[kLanes], std::integer_sequence<int, I...>) {
 #pragma GCC unroll 16
@@ -101,7 +102,8 @@ void exchange(Vector (&v)[kLanes], std::integer_sequence<int, I...>) {
   }
 }
 
-// to [16, row stride 32] = from [16, row stride ld] transposed.
+// to [16, 16] = from [16, 16] transposed. The row strides are 32 (to) and ld (from). Also prefetches the 16 rows after
+// `from`.
 void transpose_square(const float* from, int64_t ld, float* to) {
   Vector v[kLanes];
 #pragma GCC unroll 16
@@ -165,7 +167,7 @@ void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth
     }
     return;
   }
-  // Loads 14 elements and stores 16 lanes. The next step of k overwrites the last two lanes.
+  // Each step of k loads up to 14 elements, but stores 16 lanes. The next step overwrites the last two lanes.
   constexpr __mmask16 kRowLanes = (1u << kRows) - 1;
   for (int64_t p = 0; p < depth; ++p) {
     const float* from = a + p * lda;
@@ -177,16 +179,16 @@ void pack_panels(Transpose transpose, const float* a, int64_t lda, int64_t depth
   }
 }
 
-// The stored block of `a` that is packed next: rows [0, rows) and columns [0, depth) or, if `a` is transposed, rows
-// [0, depth) and columns [0, rows).
+// The part of `a` for one call of pack_panels(). In memory, it has `rows` rows and `depth` columns or, if `a` is
+// transposed, `depth` rows and `rows` columns. It begins at `at`, and its row stride is `ld`.
 struct Source {
   const float* at;
   int64_t ld, depth, rows;
 };
 
-// The calls of the micro-kernel are numbered from 0. Returns the addresses that one of them, number `call`, must
-// prefetch. If `a` is not transposed, each call prefetches two rows, and 28 calls prefetch four panels. If `a` is
-// transposed, each call prefetches two cache lines of every row.
+// Returns what call number `call` of the micro-kernel prefetches from `next`, the part of `a` that is packed next. The
+// number starts from 0 in every multiply_panels(). If `a` is not transposed, each call prefetches two rows, and 28
+// calls prefetch four panels. If `a` is transposed, each call prefetches two cache lines of every row.
 Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   if (transpose == Transpose::no) {
     const int64_t first = std::min(2 * call, next.rows - 1), second = std::min(first + 1, next.rows - 1);
@@ -197,7 +199,7 @@ Ahead ahead_of(Transpose transpose, const Source& next, int64_t call) {
   return {next.at + first, next.at + std::min(first + kLanes, next.rows - 1), next.ld};
 }
 
-// Prefetches the lines of a block [rows, 32] that the micro-kernel needs after its multiplications.
+// Prefetches the cache lines of a block [rows, 32], which is read or written after the micro-kernel's multiplications.
 void prefetch_block(const float* block, int64_t ld, int64_t rows) {
   for (int64_t r = 0; r < rows; ++r) {
     __builtin_prefetch(block + r * ld, 1);
@@ -215,7 +217,8 @@ struct Target {
   int64_t ld;
 };
 
-// Runs the micro-kernel on a block of `columns` ≤ 32. At the right edge it uses a temporary full block.
+// Runs the micro-kernel for `columns` ≤ 32 columns of c. If c has fewer than 32 columns here (at its right edge), the
+// micro-kernel writes to a temporary block of 32 columns first.
 void multiply_edge(MultiplyBlock block, int64_t rows, int64_t columns, int64_t depth, const float* panel,
                    const float* strip, Result result, float* c, int64_t ldc, Ahead ahead) {
   if (columns == kStrip) return block(depth, panel, strip, result, c, ldc, ahead);
@@ -246,14 +249,14 @@ void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64
   }
 }
 
-// The depth of each part if k is split into equal parts of at most kDepth. It is a multiple of kLanes, so the last part
-// may be smaller.
+// Splits k into parts of at most kDepth, and returns the depth of a part. The depth is a multiple of kLanes, so the
+// last part may be smaller than the others.
 int64_t depth_of_parts(int64_t k) {
   const int64_t parts = (k + kDepth - 1) / kDepth, depth = (k + parts - 1) / parts;
   return (depth + kLanes - 1) / kLanes * kLanes;
 }
 
-// The place for the product's rows from i on and columns from n0 on, for the part of k that begins at k0.
+// The target for the product's rows from i on and columns from n0 on, for the part of k that begins at k0.
 Target target_of(Result result, float* c, int64_t ldc, const Continuation<float>* continuation, int64_t i, int64_t n0,
                  int64_t k0, bool last_part) {
   Target target{k0 > 0 ? Result::add : result, c, ldc, {}, 0};

@@ -90,8 +90,8 @@ TYPED_TEST(RotaryTest, ForwardEqualsTheDefinition) {
         }
       }
     }
-    // With norms, a value is at most √D. The factor of a norm is large (up to 1/√1e-5 = 316) only if all D values of
-    // the head are tiny.
+    // With norms, the tolerance grows with √D, because a norm returns values of up to √D (before it multiplies by the
+    // weight). A norm multiplies tiny values by up to 1/√1e-5 = 316, but its results still do not exceed √D.
     expect_close(call.y, expected, epsilon<T>() * (c.norms ? 32 * std::sqrt(static_cast<double>(D)) : 4), "y");
     if (c.norms) continue;
     auto in_place = call.qkv;

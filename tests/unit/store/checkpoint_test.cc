@@ -208,7 +208,8 @@ TEST(RotateCheckpoints, ReplacedOnesAreRemovedWhenANewerOneIsComplete) {
   TemporaryFolder output;
   for (int step : {1, 2, 3, 4, 5}) save(output.path(), step, 1.0f);
   const auto alone = make_self_communicator();
-  rotate_checkpoints(output.path(), *alone, {0, {2}, {2, 3, 5}});  // 2 is protected, 5 is the newest
+  // Of the replaced checkpoints 2, 3 and 5, only 3 is removed: 2 is protected, and 5 is the newest checkpoint.
+  rotate_checkpoints(output.path(), *alone, {0, {2}, {2, 3, 5}});
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(1, 2, 4, 5));
   fs::remove(output / "checkpoint-5/manifest.json");
   rotate_checkpoints(output.path(), *alone, {1, {}, {4}});
@@ -229,8 +230,8 @@ TEST(SetCheckpointsAside, TakesFreeNames) {
                                  HasSubstr("checkpoint-3 is now checkpoint-3.damaged-3: ")));
 }
 
-// A file that cannot be read for another reason does not count as damaged. The test tries a folder in place of a file,
-// and a manifest of another version.
+// If a checkpoint cannot be read for a reason other than damage, it is not skipped: the error is thrown. The test has
+// two such cases: a folder in place of a file, and a manifest of another version.
 TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
   TemporaryFolder output;
   for (int step : {9, 10}) save(output.path(), step, 1.0f);
@@ -249,8 +250,9 @@ TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
   EXPECT_THAT(warnings, IsEmpty());
 }
 
-// The process dies at one of the system calls of its saves. The test repeats this for every call. After each death, the
-// folder holds the complete old state or the complete new state.
+// The process makes two saves and one rotation, and dies at one of their system calls. The test repeats this for every
+// system call. After each death, all checkpoints in the folder are complete: each save and the rotation has had its
+// complete effect or none.
 TEST(WriteCheckpoint, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder output(memory_folder());
