@@ -12,10 +12,10 @@ namespace tessera {
 namespace {
 
 constexpr size_t kWidth = 80;
-constexpr size_t kFewSettings = 8;  // the short help of a verb with at most this many settings shows all
+constexpr size_t kFewSettings = 8;  // the short help shows all settings of a verb that has at most this many
 
-// Breaks `text` into lines of at most kWidth characters. The first line follows `head`; the others are indented by the
-// width of `head`.
+// Breaks `text` into lines of at most kWidth characters. The first line follows `head`. The next lines are indented by
+// the width of `head`.
 std::string wrapped(const std::string& head, const std::string& text) {
   std::string result, line = head;
   bool is_empty = true;
@@ -80,8 +80,8 @@ std::string usage_line(const Verb& verb, const Verb& subject) {
                      file_word(verb));
 }
 
-// Says that settings can also come from a file or the environment. If the verb has a file of its own (Verb::own_file),
-// says instead that the verb also takes the settings of its runs.
+// Says where settings can come from, except flags: a file or the environment. For `sweep` (Verb::own_file), says
+// instead that the verb also takes the settings of train.
 std::string other_sources(const Verb& verb) {
   if (!verb.own_file.empty()) {
     return "\nIt also takes the settings of train, for every run: see tessera train --help.";
@@ -127,8 +127,8 @@ std::string brief_head(const Setting& setting) {
   return "  " + setting.flag() + (value.empty() ? "" : " " + value);
 }
 
-// A title and one line per setting. `with_defaults` adds each default, unless the setting is a boolean or the default
-// is 0 or empty.
+// A title, then the flag and a short text for each setting. `with_defaults` adds each default, unless the setting is a
+// boolean or the default is 0 or empty.
 std::string brief_settings(const std::string& title, const std::vector<const Setting*>& settings, bool with_defaults) {
   if (settings.empty()) return "";
   constexpr size_t kTextColumn = 27;

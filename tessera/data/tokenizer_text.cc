@@ -23,7 +23,7 @@ bool is_continuation(uint8_t byte) {
 
 struct Sequence {
   size_t num_bytes;  // at least 1
-  bool valid;        // if false, num_bytes is the length of the maximal subpart to replace
+  bool valid;        // if false, one U+FFFD replaces these bytes (in Unicode, a maximal subpart)
 };
 
 // The sequence that starts at bytes[at]. The bounds of the second byte exclude overlong forms, surrogates, and code
@@ -66,8 +66,8 @@ int options_of(NormalForm form) {
   return 0;
 }
 
-// Decomposes each code point, sorts the marks after a base by their class, and composes again if the form requires it.
-// utf8proc_map() does the same, but sorts in quadratic time.
+// Decomposes each code point, sorts adjacent combining marks by their combining class, and composes again if the form
+// requires it. utf8proc_map() gives the same result, but sorts in quadratic time.
 void append_normal_form(std::string& out, std::string_view text, NormalForm form) {
   constexpr utf8proc_ssize_t kMostParts = 32;  // a code point has at most 18 parts
   const auto options = static_cast<utf8proc_option_t>(options_of(form));
@@ -161,8 +161,9 @@ CodePoint code_point_before(std::string_view text, size_t end) {
 
 std::string normalize(std::string_view text, NormalForm form) {
   std::string result;
-  // For the library's normalizers, a newer character (is_newly_normalized) has combining class 0 and composes with
-  // nothing. The text before it and the text after it can therefore be normalized separately.
+  // The normalizers of `tokenizers` use Unicode 9. For them, a newer character (is_newly_normalized) has combining
+  // class 0 and composes with nothing. This function therefore normalizes the text before it and the text after it
+  // separately.
   size_t begin = 0;
   bool unchanged = true;
   const auto finish = [&](size_t end) {

@@ -21,10 +21,10 @@ class LateMoments {
   // `elems`: the number of elements of each block, in the order in which blocks are deferred.
   explicit LateMoments(std::vector<int64_t> elems) : elems_(std::move(elems)) {}
 
-  // Starts an update and returns the number of blocks that it defers. The first update defers no block, and the second
-  // defers one. A later update defers the blocks whose moments the host can write, at the last measured rate, in the
-  // fraction kShare of a window. It defers at least one block. The window is the shorter of the last two times from
-  // update_ended() to begin().
+  // Starts an update and returns the number of blocks whose moments it defers. The first update defers no block, and
+  // the second update defers one block. Each later update defers the largest number of blocks whose moments the
+  // host can write in the time kShare · window at the last measured rate, but at least one block. The window is the
+  // shorter of the last two times from update_ended() to begin().
   int64_t begin(double now);
   // Call it when the immediate part of the update is done.
   void update_ended(double now) { ended_ = now; }

@@ -50,14 +50,15 @@ std::vector<DType> saved_types(const Model& model, const Settings& settings, con
   return dtypes;
 }
 
-// The type of most elements, for config.json.
+// The type that has the largest number of elements. config.json names only this type.
 DType main_type(const std::vector<PlannedTensor>& tensors) {
   std::map<DType, int64_t> counts;
   for (const PlannedTensor& tensor : tensors) counts[tensor.dtype] += tensor.shape.num_elems();
   return std::max_element(counts.begin(), counts.end(), [](auto& a, auto& b) { return a.second < b.second; })->first;
 }
 
-// Throws if the saved type is too narrow for an element. Training stops before NaN or infinity can reach this point.
+// Throws if the saved type is too narrow for an element. The elements themselves are finite, because a run ends
+// before it saves NaN or infinity.
 void check_saved_range(const fs::path& folder, const ParameterSpec& spec, DType dtype, View part, int64_t first) {
   const int64_t found = find_non_finite(part, dtype);
   if (found < 0) return;
@@ -108,7 +109,7 @@ void write_companions(const AtomicFolder& target, const ModelConfig& config, DTy
 
 }  // namespace
 
-// Rank 0 sends each type as its index.
+// Rank 0 sends one digit for each tensor: the index of the tensor's type in kSavedTypes.
 LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world) {
   const auto codes = on_all_ranks(world, "the types of the weights", [&] {
     std::string text;

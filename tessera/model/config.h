@@ -1,4 +1,4 @@
-// The definition of a model: the fields of a Hugging Face config.json that the forward pass depends on.
+// The configuration of a model: the fields of a Hugging Face config.json that Tessera uses.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,19 @@ struct ModelConfig {
   int64_t vocab_size = 0;              // V
   int64_t hidden_size = 0;             // C
   int64_t num_layers = 0;              // L
-  int64_t num_heads = 0;               // H, divides C, unless head_channels is set
+  int64_t num_heads = 0;               // H; divides C, unless head_channels is set
   int64_t ff_dim = 0;                  // F: inner channels of the feed-forward layer; 4·C in BLOOM
   double layer_norm_epsilon = 1e-5;    // of all norms
   double initializer_range = 0.02;     // standard deviation of random weights; not used by gpt
-  bool residual_from_norm = false;     // apply_residual_connection_post_layernorm
+  bool residual_from_norm = false;     // the key apply_residual_connection_post_layernorm
   double hidden_dropout = 0, attention_dropout = 0;
-  bool tied_head = true;  // tie_word_embeddings: the head's weight is the embedding
+  bool tied_head = true;  // the key tie_word_embeddings; if true, the head's weight is the embedding
   // Token ids; −1: not given. Without eos_token_id, the tokenizer decides which token ends a text.
-  int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3, eos_token_id = -1;  // as in BLOOM
-  std::vector<int32_t> more_end_ids;  // other tokens that end a generated text
+  int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3, eos_token_id = -1;  // BLOOM's, except eos
+  std::vector<int32_t> more_end_ids;  // like eos_token_id, these tokens end a generated text
   // Shell patterns (* ? [...]) for the names of tensors that training does not change. Not in config.json.
   std::vector<std::string> frozen;
-  std::string original_json;  // the text from which this was read; the saved config.json starts from it
+  std::string original_json;  // the config.json that was read; the saved config.json is a changed copy of it
 
   // ---- llama, mistral, qwen2 and qwen3
   int64_t num_kv_heads = 0;   // K heads of keys and values; K divides H; 0 means K = H
@@ -41,7 +41,7 @@ struct ModelConfig {
   Rope rope;
   int64_t max_positions = 0;         // the longest sequence in tokens; 0: no limit
   int64_t sliding_window = 0;        // in layers with a window, a query sees at most this many keys; 0: no windows
-  std::vector<bool> sliding_layers;  // which layers have the window; empty: all
+  std::vector<bool> sliding_layers;  // which layers have a window; empty: all layers
 
   int64_t head_dim() const { return head_channels > 0 ? head_channels : hidden_size / num_heads; }
   int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
@@ -64,7 +64,7 @@ ModelConfig read_model_config(const std::filesystem::path& path);
 std::vector<std::string> known_model_names();
 bool find_known_model(std::string_view name, ModelConfig& config);
 
-// Describes the first value that is invalid or contradicts another one. Empty if all are valid.
+// Describes the first value that is invalid or contradicts another value. Returns "" if all values are valid.
 std::string fault_of(const ModelConfig& config);
 
 // The config.json to save with weights of `dtype`.

@@ -1,4 +1,4 @@
-// Refuses runs that cannot fit, before they allocate memory.
+// Refuses runs that cannot fit into memory or on the disk, before they allocate memory or create files.
 #pragma once
 
 #include <functional>
@@ -12,42 +12,43 @@ namespace tessera {
 // Returns the bounds of the engine's work in a run with these settings.
 using WorkOf = std::function<WorkBounds(const Settings&)>;
 
-// The most tokens that an engine accepts in a batch.
+// The maximum number of tokens in a batch.
 inline constexpr int64_t kMaxPlannedTokens = kMaxBatchTokens;
 
-// The plan for a rank of a training run: the engine's plan. With --save-async, it includes the checkpoint's copy in
-// host memory.
+// Returns the engine's plan for one rank of a training run. With --save-async, the plan also includes the copy of the
+// checkpoint in host memory.
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
                    const PlannedRank& rank);
 
 // The ranks of a run that are on this machine, for the memory check.
 struct LocalRanks {
   int count = 1;
-  bool with_first = true;  // they include the world's rank 0
+  bool with_first = true;  // rank 0 of the world is on this machine
 };
 
 // Bytes of a GPU that this process can use now: free bytes plus bytes that `device` already holds. nullopt for a CPU.
 std::optional<int64_t> usable_gpu_bytes(Device& device);
 
 // Plans the work, and compares the needs of all ranks on this machine with the available memory, including the limit of
-// the control group. On GPUs, also compares the needs of the rank `rank.rank` with `gpu_bytes`. If the run does not
-// fit, throws OutOfMemoryError with the needed and the available bytes, and with the command of a run that fits.
+// the control group (cgroup). On GPUs, also compares the needs of the rank `rank.rank` with `gpu_bytes`. If the run
+// does not fit, throws OutOfMemoryError with the needed and the available bytes, and with the command of a run that
+// fits.
 void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                   LocalRanks local, std::optional<int64_t> gpu_bytes);
 
-// Compares the file bytes of the ranks on this machine with the free space on the disk of --offload-dir. Throws
-// RunError if the space is too small. Call it before the files are created.
+// Compares the planned size of the files of all ranks on this machine with the free space on the disk of --offload-dir.
+// Throws RunError if the space is too small. Call this function before the ranks create the files.
 void check_disk(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                 LocalRanks local);
 
-// Advice for a run that ran out of memory although its plan fits: the fastest run that needs at most 90 % of the memory
-// that was planned.
+// Advice for a run that ran out of memory although its plan fits: the fastest run that needs at most 90 % of the
+// planned memory. On a GPU, only the planned GPU memory is reduced to 90 %.
 std::string advice_for_less(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,
                             const PlannedRank& rank, LocalRanks local, std::optional<int64_t> gpu_bytes);
 
-// Runs `work`, which fits into memory according to its plan. If it runs out of memory, calls `check`. If `check` throws
-// OutOfMemoryError (with advice for the memory that is left), adds the failed allocation to this error. If `check`
-// returns, its text is the advice in the error.
+// Runs `work`, which fits into memory according to its plan. If `work` runs out of memory, calls `check` and throws
+// OutOfMemoryError. If `check` throws OutOfMemoryError (with advice for the memory that is left), the new error has
+// this text and adds the failed allocation. If `check` returns a text, this text is the advice in the new error.
 template <typename Work>
 auto within_memory(const std::function<std::string()>& check, const Work& work) -> decltype(work()) {
   try {

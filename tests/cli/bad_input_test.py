@@ -1,5 +1,5 @@
-"""Impossible data sets and settings give the right exit code and a message with the remedy. No half-written file
-remains."""
+"""Tests that impossible data sets and settings give the right exit code and a message with the remedy, and leave no
+incomplete file."""
 import json
 import os
 
@@ -67,6 +67,7 @@ class Datasets(BadInputTest):
         self.assertFalse(os.path.exists(self.path("new")))
 
     def test_a_sequence_that_dropout_cannot_count(self):
+        """Dropout limits a sample to 2^20 tokens (kMaxDropoutKeys). This sample has more."""
         self.write("long.jsonl", json.dumps({"text": "lives in " * (1 << 20)}) + "\n")
         self.refuses(USAGE, "--max-length: long.jsonl has a sample of ", "--dataset", "long.jsonl", "--objective",
                      "causal_lm", "--max-length", "2000000")
@@ -113,7 +114,7 @@ class SettingsOfARun(BadInputTest):
                    "--dataset", "train.jsonl", "--output-dir", "out")
 
     def test_more_than_the_machine_has(self):
-        def first_to_die():  # if the run allocates the memory by mistake, the kernel kills this process first
+        def first_to_die():  # if the run allocates the memory by mistake, Linux kills this process first
             with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
                 file.write("1000")
         for words in [["train", *JOB, "--output-dir", "out"], ["eval", *JOB[:6], "--eval-dataset", "eval.jsonl"],
@@ -135,7 +136,7 @@ class SettingsOfARun(BadInputTest):
         self.assertFalse(os.path.exists(self.path("out")))
 
     def test_a_saved_gpt_has_its_shape(self):
-        """The config.json of a saved gpt contains its shape."""
+        """The config.json of a saved gpt contains its shape, so flags for the shape are refused."""
         self.train("good", job=GPT)
         self.fails(USAGE, '--ff-dim: applies only to a new model "gpt", but the model "good/model" already has a shape',
                    "eval", "--model", "good/model", "--eval-dataset", "eval.jsonl", "--ff-dim", "64")

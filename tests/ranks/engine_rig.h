@@ -26,6 +26,8 @@ namespace tessera {
 constexpr int kSteps = 2, kMicroBatches = 3, kSequences = 5;  // 2, 3 or 4 ranks get unequal shares of 5 sequences
 constexpr int64_t kVocabulary = 37, kNewTokens = 4;
 constexpr double kLearningRate = 1e-2;
+// The tokens, sequences and targets of one rank in training, evaluation and generation. A sequence in training has at
+// most 31 tokens, so 160 tokens are enough for 5 sequences.
 inline WorkBounds work_of(int num_micro_batches) {
   return {{160, kSequences, 160}, {160, kSequences, 160}, {40, kSequences, 0}, kNewTokens, num_micro_batches};
 }
@@ -79,6 +81,7 @@ inline PackedBatch pack(const std::vector<Sequence>& sequences, size_t begin, si
   return batch;
 }
 
+// A rank's parts of the last `num_micro_batches` global micro-batches of a step.
 inline std::vector<PackedBatch> window_of(int step, int rank, int world_size, int num_micro_batches) {
   std::vector<PackedBatch> window;
   int64_t first = 0;
@@ -161,8 +164,8 @@ class CpuWithCudaStreams final : public CpuDevice {
 };
 #endif
 
-// Whether the plan includes the staging buffers of `device`. For a CPU, the plan assumes that transfers to and from the
-// host need no staging buffers.
+// Whether the plan has the right size for the staging buffers of `device`. For every CPU device, the plan assumes that
+// transfers to and from the host need no staging buffers. CpuWithCudaStreams needs some.
 inline bool plan_knows_staging(const Device& device) {
   return device.kind() == DeviceKind::cuda || device.host_visible();
 }
@@ -284,7 +287,8 @@ class Rig {
     return outcome;
   }
 
-  // Runs the same training as one rank of the test's world. Checks that the ledgers agree with the plan.
+  // Runs the same training on all ranks of the test's world. This process is one rank. Checks that the ledgers agree
+  // with the plan.
   Outcome sharded(const ModelConfig& config, const EngineOptions& options, int num_micro_batches, int ranks_per_node) {
     World& world = test_world();
     const auto device = make_test_device(pool_);
@@ -321,7 +325,7 @@ class Rig {
  private:
   ThreadPool pool_;
   States initial_;       // of the plain run
-  bool pinned_ = false;  // whether the latest sharded run on a GPU used pinned memory; the runs alternate
+  bool pinned_ = false;  // on GPUs: whether the latest sharded run used pinned memory; every second run does
 };
 
 // The maximum relative differences between a run and the plain run of the same precision.
@@ -330,19 +334,20 @@ struct Tolerance {
 };
 
 // If the n terms of an f32 sum are added in another order, the relative change of the sum is about 1e-7 √n. For the few
-// hundred terms of a loss, this is about 2e-6. The limits for the loss and the norm are 50 and 500 times as large.
+// hundred terms of a loss, this is about 2e-6. The limits for the loss and the norm are 50 and 500 times this value.
 // AdamW divides by the size of the gradient. In its first steps, the error of an update is therefore at most the
 // learning rate times the relative error of the gradient. If the terms of a gradient nearly cancel, this relative error
 // is larger, so the bound for parameters is wider. The gradient of the key biases is only rounding error, but AdamW
-// still moves these biases by the learning rate.
+// still moves these biases by the learning rate. Two runs may move a bias in opposite directions, so expect_close()
+// allows a difference of twice the learning rate per step.
 constexpr Tolerance kSinglePrecision{1e-4, 1e-3, 1e-2};
 
-// In 16 bits, another order of additions may round an activation to the neighbouring number. The relative distance of
-// these two numbers is about u = 2^-8 (bf16) or 2^-11 (f16). Gradients that are reduced in 16 bits also differ by about
-// u. The loss and the norm average over many such differences. Small gradients change their sign more often than in
-// f32, and AdamW's updates then change their sign as well. A GPU's attention also rounds values that the CPU keeps in
-// 32 bits. After an update, the loss contains the rounding errors of the forward pass and of the gradients. In f16,
-// relative errors of the loss of up to 1.4 u were measured, so the limit is 2 u.
+// In 16 bits, another order of additions may round an activation to a neighbouring 16-bit number. The relative
+// distance between two neighbours is about u = 2^-8 (bf16) or 2^-11 (f16). Gradients that are reduced in 16 bits also
+// differ by about u. The loss and the norm average over many such differences. Small gradients change their sign more
+// often than in f32, and AdamW's updates then change their sign as well. A GPU's attention also rounds values that the
+// CPU keeps in 32 bits. After an update, the loss contains the rounding errors of the forward pass and of the
+// gradients. In f16, relative errors of the loss of up to 1.4 u were measured, so the limit is 2 u.
 inline Tolerance tolerance_of(const EngineOptions& options) {
   const DType reduced = options.sharding.reduce_dtype.value_or(options.dtype);
   if (options.dtype == DType::f32 && reduced == DType::f32) return kSinglePrecision;

@@ -27,7 +27,7 @@ class EmulatedKernels final : public Kernels {
     scratch_ = device_.allocate(bytes, Category::workspace);
   }
 
-  // ---- calls that move, draw or read elements one by one. `wide_` supports 16-bit types in these calls.
+  // ---- calls without Widened, because `wide_` accepts 16-bit views in them
   void fill(View x, double value) override { wide_->fill(x, value); }
   void convert(View from, View to) override { wide_->convert(from, to); }
   void join(View narrow, View rest, View x) override { wide_->join(narrow, rest, x); }
@@ -45,7 +45,7 @@ class EmulatedKernels final : public Kernels {
   void gather_rows(View x, View rows, View y) override { wide_->gather_rows(x, rows, y); }
   void scatter_rows(View x, View rows, View y) override { wide_->scatter_rows(x, rows, y); }
 
-  // ---- all other calls
+  // ---- all other calls: Widened replaces their 16-bit views
   void add(View x, View sum) override {
     const Widened call(*this, {}, {}, {&sum});  // wide_->add() accepts x of any type
     wide_->add(x, sum);
@@ -187,9 +187,9 @@ class EmulatedKernels final : public Kernels {
  private:
   using Views = std::initializer_list<View*>;
 
-  // Replaces a call's 16-bit views by f32 views in scratch. `updated` are arrays that the call both reads and writes.
-  // Copies the contents of inputs and updated arrays into the f32 views. The f32 views of results are not initialized.
-  // The next call uses the same scratch.
+  // Replaces a call's 16-bit views by f32 views in scratch. The call reads `inputs`, writes `results`, and both reads
+  // and writes `updated`. Copies the contents of `inputs` and `updated` into their f32 views. The f32 views of
+  // `results` are not initialized. The next call uses the same scratch.
   class Widened {
    public:
     Widened(EmulatedKernels& kernels, Views inputs, Views results = {}, Views updated = {}) : wide_(*kernels.wide_) {

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Each thread has a pack: the N elements from element i on. If the array contains the complete pack, the thread calls
-// whole(i). Otherwise it calls single(j) for each element j of the pack that the array contains.
+// Each thread has a pack: N consecutive elements. The first has index i. If the array contains the complete pack, the
+// thread calls whole(i). Otherwise it calls single(j) for each element j of the pack that the array contains.
 template <int N, typename Whole, typename Single>
 __device__ inline void for_packs(int64_t count, const Whole& whole, const Single& single) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
@@ -74,8 +74,8 @@ __global__ void join_kernel(const Narrow<Rest>* __restrict__ narrow, const Rest*
 // other.
 
 constexpr int kSumBlocks = 1024, kSumThreads = 512;  // thread blocks per array, at most; threads per block
-constexpr int64_t kSumElems = 65536;                 // per block, unless an array needs more than kSumBlocks blocks
-constexpr int kSumArrays = 64;                       // arrays per launch, at most
+constexpr int64_t kSumElems = 65536;  // elements per block; more if an array has over kSumBlocks · kSumElems elements
+constexpr int kSumArrays = 64;        // arrays per launch, at most
 
 template <typename T>
 struct SummedArrays {
@@ -299,8 +299,8 @@ void add(const Context& context, View x, View sum) {
   check_launch("add_kernel");
 }
 
-// Sets *sum to zero, and calls launch() for a kernel that adds to *sum. Waits for the kernel, and returns *sum.
-// `kernel` is the name of the kernel for errors.
+// Sets *sum to zero, and calls `launch`, which launches a kernel that adds to *sum. Waits for the kernel, and returns
+// *sum. Errors name the kernel `kernel`.
 template <typename Launch>
 static unsigned long long sum_of(const Context& context, unsigned long long* sum, const char* kernel,
                                  const Launch& launch) {

@@ -1,5 +1,5 @@
 // Attention on Hopper's tensor cores (code for sm_90a). Supports 16-bit types and head dimensions that are multiples of
-// 8, up to 64. These kernels run for calls that attention_tma.h does not support or computes more slowly.
+// 8, up to 64. These kernels run if the kernels of attention_tma.h do not support a call or are probably slower.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

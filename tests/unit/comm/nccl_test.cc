@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kSuccess = 0, kCudaError = 1, kSystemError = 2, kRemoteError = 6;  // ncclResult_t
 
-// Rank 0 of a group of two ranks. The other rank always sends the same text as this one.
+// Rank 0 of a group of two ranks. The other rank always sends the same text as rank 0.
 class HostOfTwo final : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -32,8 +32,9 @@ class HostOfTwo final : public Communicator {
   void broadcast(View, int, Stream&, const char*) override {}
 };
 
-// Loads the stand-in for NCCL and returns its function `name`. The test must call this before the communicator loads
-// NCCL: dlopen("libnccl.so.2") in the communicator then returns the stand-in, because it is already loaded.
+// Loads the stand-in for NCCL and returns its function `name`. The test must call this function before the
+// communicator loads NCCL. dlopen("libnccl.so.2") in the communicator then returns the stand-in, because it is already
+// loaded.
 template <typename Function>
 Function* of_stub(const char* name) {
   static void* const library = dlopen(TESSERA_STUBS "/nccl/libnccl.so.2", RTLD_NOW);
@@ -45,6 +46,7 @@ ManualStream* stream_of_stub = nullptr;
 
 struct Nccl : testing::Test {
   Nccl() { stream_of_stub = &stream; }
+  // Sets what NCCL's calls return, and the error that NCCL reports between calls (tests/stubs/nccl_stub.cc).
   void set(int of_calls, int between_calls) {
     of_stub<void(int, int, void (*)())>("stub_nccl_set")(of_calls, between_calls, [] { stream_of_stub->put(); });
   }
@@ -76,6 +78,8 @@ TEST_F(Nccl, CollectivesThatEndAreFine) {
   EXPECT_EQ(num_aborted(), 0);
 }
 
+// The first started group books 390 MiB for NCCL's kernels, which stay booked. Each started group books 490 MiB
+// (NcclMemory).
 TEST_F(Nccl, StartsWithTheFirstArrayAndBooksItsMemory) {
   set(kSuccess, kSuccess);
   auto world = make_group(1e6), group = world->split(0, 0, 2);

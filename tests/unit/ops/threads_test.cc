@@ -1,4 +1,4 @@
-// Every kernel must compute the same bits with any number of threads.
+// Tests that the CPU's kernels compute the same bits with any number of threads.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -148,6 +148,7 @@ void run_linear(Recorder<T>& run) {
 template <typename T>
 void run_attention(Recorder<T>& run) {
   const int64_t heads = 3, head_dim = 40, channels = heads * head_dim;
+  // The fifth sequence is empty. The sixth has one token.
   std::vector<int32_t> starts{0, 130, 133, 196, 796, 796, 797};
   const int64_t rows = starts.back(), num_sequences = static_cast<int64_t>(starts.size()) - 1;
   std::vector<float> slopes{0.25f, 0.0625f, 0.5f};

@@ -45,7 +45,8 @@ TEST(Resolve, flag_before_environment_before_file_before_default) {
   EXPECT_FALSE(resolved.is_given("batch_size"));
 }
 
-// After resolve(), exactly one of batch_size and batch_tokens is positive.
+// Micro-batches are filled up to batch_size samples or to batch_tokens tokens. After resolve() and
+// check_consistent(), exactly one of the two settings is positive.
 TEST(Resolve, micro_batches_by_samples_or_by_tokens) {
   const auto given = [](const std::string& toml, std::vector<std::pair<const char*, const char*>> flags) {
     SettingSources sources{.flags = {}, .environment = {}, .file = parse_config(toml, "c.toml")};
@@ -139,6 +140,7 @@ TEST(Resolve, printed_settings_read_back_as_the_same) {
 }
 
 TEST(Resolve, json_has_the_settings_of_the_verb_in_order) {
+  // 2^53 + 1: the JSON must not convert it to a double, which would round it.
   const ResolvedSettings resolved = resolve_toml("seed = 9007199254740993", kMachine);
   const auto json = resolved_config_json(resolved);
   std::vector<std::string> names;
