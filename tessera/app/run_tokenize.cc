@@ -98,7 +98,7 @@ int run_tokenizer_train(const Invocation& invocation) {
       texts.push_back(*example.text);
       continue;
     }
-    // In SQuAD's files, the questions of one paragraph are neighbours and have the same context. Adds it only once.
+    // In SQuAD's files, the questions of one paragraph are neighbours and have the same context. Adds the context once.
     if (texts.empty() || &example == &examples.front() || example.context != (&example - 1)->context) {
       texts.push_back(example.context);
     }

@@ -181,8 +181,8 @@ bool is_white_space(char32_t code) {
 
 bool is_word_character(char32_t code) {
   if (code == 0x200C || code == 0x200D) return true;
-  // kOtherWordCharacters comes from Oniguruma's \w, which in Latin-1 also contains superscripts and fractions. They are
-  // not alphabetic, so they are excluded here.
+  // kOtherWordCharacters comes from Oniguruma's \w. Up to 0xFF (Latin-1), it contains only superscripts and fractions.
+  // Rust's \w does not contain them, because they are not alphabetic.
   return (kWordCategories & category_bit(code)) != 0 || (code > 0xFF && contains(kOtherWordCharacters, code));
 }
 

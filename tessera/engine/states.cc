@@ -1,17 +1,18 @@
-// Loading and saving of parameters and optimizer states. Each rank reads and writes only its own part.
+// Loads, initializes and saves parameters and optimizer states. Each rank reads and writes only its own part. One
+// exception: with load_parameters(…, from_rank_0), rank 0 reads all parameters and broadcasts them.
 #include "tessera/engine/engine.h"
 
 namespace tessera {
 
 static constexpr const char* kStatesSubject = "initial parameters";
 
-// Saving through host memory uses parts of this many pieces (ShardOptions::piece_elems). A part is large enough for
-// several threads to write, and small compared with a model.
+// The number of pieces in one part. A piece has ShardOptions::piece_elems elements. An array that the host cannot
+// access is saved part by part. A part is large enough for several threads to write, and small compared with a model.
 static constexpr int64_t kPiecesOfPart = 8;
 
-// Visits the arrays that hold parameters: the kept parameters (trainable and frozen), the masters if they are separate,
-// and the part of f32 masters that 16-bit parameters do not hold (UnitOptimizer::rest()). Calls visit(arrays, unit,
-// range, first): elements `range` of the unit begin at element `first` of its array.
+// Visits the arrays that hold parameters: the kept parameters (trainable and frozen), the masters if they are not the
+// kept parameters, and the part of f32 masters that 16-bit parameters do not hold (UnitOptimizer::rest()). Calls
+// visit(arrays, unit, range, first): elements `range` of the unit begin at element `first` of its array.
 template <typename Visit>
 static void for_each_parameter_array(const EngineContext& context, UnitParameters& parameters,
                                      const UnitOptimizer* optimizer, Visit&& visit) {
@@ -69,8 +70,8 @@ void Engine::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range,
   }
 }
 
-// The reverse of load_array: passes elements to `write`. If they pass through a host buffer, they do so in parts of
-// kPiecesOfPart pieces.
+// The reverse of load_array: passes elements to `write`. If the host cannot access the array, the elements pass through
+// a host buffer in parts of kPiecesOfPart pieces.
 void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write) {
   if (range.size() <= 0) return;
   if (visible(arrays)) {
@@ -227,7 +228,7 @@ void Engine::load_from_rank_0(const ReadParameters& read) {
 void Engine::initialize_parameters(uint64_t seed) {
   finish_update();
   const auto draw = [&](Kernels& ops, const ParameterSpec& spec, ElemRange range, View to) {
-    // The elements of this tensor that are in the range. View `to` covers the range.
+    // `to` covers the elements `range` of the unit. `common`: those of them that belong to this tensor.
     const ElemRange tensor{spec.offset, spec.offset + spec.shape.num_elems()};
     const ElemRange common{std::max(tensor.begin, range.begin), std::min(tensor.end, range.end)};
     if (common.size() <= 0) return;
@@ -248,8 +249,9 @@ void Engine::initialize_parameters(uint64_t seed) {
         break;
     }
   };
-  // Values for arrays on other tiers are also drawn on the device, in the free part of the stack. The host would draw
-  // values that differ from a GPU's in some bits.
+  // The device draws all values, because the host would draw values that differ from a GPU's in some bits. A GPU draws
+  // the values of arrays in host memory or files in the free part of its stack, and then copies them. A CPU device
+  // draws them directly into host memory.
   const bool drawn_in_place = context_.device.host_visible();
   for_each_parameter_array(context_, parameters_, optimizer_.get(),
                            [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {

@@ -13,7 +13,7 @@ namespace {
 
 bool ignores_hangup = false, ignores_interrupt = false;
 
-// Uses the system call, because a sanitizer's own sigaction() is not ready yet.
+// Uses the system call, because a sanitizer's own sigaction() is not ready when note_inherited() runs.
 __attribute__((no_sanitize("address", "undefined", "thread"))) bool is_ignored(int signal) {
   struct {
     void (*handler)(int);
@@ -27,8 +27,8 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) void note_inherit
   ignores_hangup = is_ignored(SIGHUP);
   ignores_interrupt = is_ignored(SIGINT);
 }
-// note_inherited() runs before the constructors of shared libraries. Some constructors install handlers: libfabric,
-// which MPICH loads, handles SIGHUP.
+// note_inherited() runs before the constructors of shared libraries. Some of these constructors install signal
+// handlers: libfabric, which MPICH loads, handles SIGHUP.
 __attribute__((section(".preinit_array"), used)) void (*const kNoteInherited)(int, char**, char**) = note_inherited;
 
 }  // namespace

@@ -50,12 +50,12 @@ class Progress {
   // call. Without `loss`, the line keeps the previous loss. A bar is redrawn at most ten times per second.
   void update(int64_t step, int64_t num_units, std::optional<double> loss = {});
 
-  // Call pause() before other work (an evaluation, a checkpoint), and resume() after it. The time of this work does not
-  // count, and another Progress may use the status line meanwhile.
+  // Call pause() before other work (an evaluation, a checkpoint), and resume() after it. Rates and times exclude this
+  // work. Between the two calls, another Progress may use the console's status line.
   void pause();
   void resume();
 
-  // Prints a final line with the mean rate and the total time:
+  // Prints a final line with the mean rate and the time, both without pauses:
   //   Training 1000/1000, loss 2.345, 73.2 samples/s, in 1:23
   void finish();
 
@@ -71,8 +71,9 @@ class Progress {
 
   double last_update_s_;  // time of the last update() or resume()
   double last_shown_s_;
-  // all_: sums since the start, for the mean rate. recent_: sums whose weight halves every kHalfLife seconds, for the
-  // smoothed rate. A smoothed rate is a ratio of two such sums, so the start does not bias it.
+  // all_: sums since the start, for the final line. recent_: sums for the rate and the time left that are shown during
+  // the loop. In these sums, the weight of a step halves every kHalfLife seconds. A rate is the ratio of two of these
+  // sums, so it is not biased at the start, when both sums are small.
   struct Sums {
     double seconds = 0, steps = 0, units = 0;
   };

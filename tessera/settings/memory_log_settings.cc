@@ -1,4 +1,4 @@
-// Declarations for logs of memory over time, and for the verb that reads them.
+// Declares the settings of --memory-log, and of `tessera memory`, which reads these logs.
 #include <fmt/format.h>
 
 #include <charconv>

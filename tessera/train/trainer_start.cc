@@ -1,4 +1,4 @@
-// The start of a training run: takes the output folder, then loads a checkpoint or a new model.
+// The start of a training run: takes the output folder, then loads a checkpoint or the initial model.
 #include <fmt/format.h>
 
 #include "tessera/base/read_file.h"
@@ -69,7 +69,8 @@ void move_run_aside(const fs::path& folder) {
 
 }  // namespace
 
-// Returns false if the ranks stop. Collective: the first rank takes the folder while the others wait.
+// Returns false if a signal stops the ranks before the folder is free. Collective: the first rank takes the folder
+// while the other ranks wait.
 bool Trainer::take_output_folder() {
   for (bool is_noted = false;;) {
     const auto waiting_for = on_all_ranks(worker_.world(), "the output folder", [&]() -> std::string {

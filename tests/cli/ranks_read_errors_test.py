@@ -30,6 +30,7 @@ class ReadErrors(RanksTest):
                           env=env).end()
 
     def check(self, ranks, every=1):
+        """Tests each case of the two lists of errors. `every`: takes only cases 0, every, 2 · every, … to save time."""
         strategy = "full_shard" if ranks > 1 else "no_shard"
         self.train_ranks("whole", "--strategy", strategy, ranks=ranks, job=JOB)
         shutil.copytree(self.path("whole"), self.path("out"))

@@ -62,9 +62,10 @@ __device__ inline void load_bytes(Barrier* barrier, void* to, const void* from, 
 }
 
 // store_bytes() and add_floats() start the copy of `bytes` contiguous bytes from shared to global memory by the copy
-// engine. `bytes` must be a multiple of 16. store_bytes() overwrites the bytes at `to`. add_floats() adds f32 elements
-// to those at `to`. The threads that wrote the data to shared memory must first publish their writes (publish_tiles()
-// in wgmma.cuh). The thread that starts copies must then call commit_stores() and one of the functions that wait.
+// engine. `bytes` must be a multiple of 16. store_bytes() overwrites the bytes at `to`. add_floats() adds the f32
+// elements at `from` to the elements at `to`. The threads that wrote the data to shared memory must first publish their
+// writes (publish_tiles() in wgmma.cuh). The thread that starts copies must then call commit_stores() and one of the
+// functions that wait.
 __device__ inline void store_bytes(void* to, const void* from, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
                "r"(bytes)

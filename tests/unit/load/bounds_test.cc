@@ -1,5 +1,5 @@
 // Tests bounds_by_tokens(): with --batch-tokens, the upper limits of the tokens, sequences and targets of a
-// micro-batch, and of several micro-batches together.
+// micro-batch, and the upper limits of several micro-batches together.
 #include <gtest/gtest.h>
 
 #include "tessera/base/random.h"
@@ -24,6 +24,7 @@ TEST(BoundsByTokens, OfKnownSamples) {
   // The remaining 3 tokens are half of the third sample, which has 3 targets in 6 tokens. This half counts as 1.5
   // targets. The sum of 5.5 is rounded down.
   EXPECT_EQ(b.num_targets, 5);
+  // The length of a token's sequence, averaged over all tokens: sum of squared lengths / sum of lengths.
   EXPECT_EQ(b.mean_length, (16 + 4 + 36 + 9) / 15);
   const BatchBounds two = bounds_by_tokens(samples, 7, 2);
   EXPECT_EQ(two.num_tokens, 14);
