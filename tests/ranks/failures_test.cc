@@ -1,5 +1,5 @@
-// Tests with ranks that miss a collective, or call a different collective than the other ranks. The tests need at least
-// two ranks.
+// Tests with a rank that misses a collective, calls a different collective than the other ranks, or passes an array of
+// another size. The tests need at least two ranks.
 #include "rank_test.h"
 #include "tessera/comm/mpi/message_collectives.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
