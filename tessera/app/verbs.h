@@ -30,8 +30,8 @@ struct Verb {
   // True for `doctor`: its ranks may have different programs and settings. Other verbs refuse such ranks.
   bool accepts_differences = false;
   bool stops_on_signals = false;  // the first signal does not end the process; the verb sees it and stops
-  // Only for `sweep`: what help texts call the file after the verb. The verb reads this file itself, because it is not
-  // a configuration file. Empty for other verbs.
+  // Only for `sweep`: the word in help texts for the file after the verb. The verb reads this file itself, because the
+  // file is not a configuration file. Empty for other verbs.
   std::string own_file{};
   Groups run_groups = 0;  // settings of the runs that the verb starts; their flags are in Invocation::run_flags
 };

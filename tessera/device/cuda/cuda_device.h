@@ -18,7 +18,7 @@ struct CudaDeviceInfo {
 
 struct CudaInfo {
   bool built = false;                   // this program has the CUDA back end
-  std::string toolkit;                  // version of the build's toolkit, "13.0"
+  std::string toolkit;                  // version of the build's CUDA toolkit, "13.0"
   std::string architectures;            // the GPU architectures of the program's code, "80 90"
   bool has_driver = false;              // the machine has NVIDIA's driver, of any version
   std::string problem;                  // why no device is visible; empty if at least one is visible

@@ -8,7 +8,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kWarps = 4;                          // per block; each warp handles a query or a key
+constexpr int kWarps = 4;                          // per thread block; each warp handles a query or a key
 constexpr int kLanesOfHead = kMaxHeadDim / kWarp;  // elements of a head per lane, at most
 
 template <typename A>
