@@ -1,14 +1,23 @@
 #!/usr/bin/env python3
-"""Compares all sharding strategies: speed, bytes sent, planned and measured memory.
+"""Compares sharding strategies: speed, bytes sent, planned and measured memory.
 
   bench/strategies.py [--tessera build/tessera] [--dataset FILE] [--model 12x512|bloom-560m] [--nproc 2] [--steps 8]
                       [--repeat 3] [--batch-size 8] [--grad-accum 2] [--strategies no_shard full_shard …]
                       [--words "--objective causal_lm …"]
 
-In each of --repeat turns, the baseline (one rank with all threads) and every strategy on --nproc ranks run once. For
+Each of --repeat repetitions runs the baseline once (one rank on all cores), and each strategy once (--nproc ranks). For
 the baseline and each strategy, the output shows the median of the speeds. It also shows the median, minimum and maximum
-of the ratios: the speed in a turn, divided by the speed of the baseline in the same turn. All runs have the same global
-batch: --batch-size samples x --grad-accum micro-batches. Weights are random. The tokenizer is the quickstart's.
+of the ratios. A ratio is the speed of a run, divided by the speed of the baseline in the same repetition. The remaining
+columns are values of the first repetition:
+
+  sent MB/step  bytes that the first rank has sent, divided by the number of steps
+  plan MB       the plan's prediction of the bytes that the first rank sends in a step
+  planned MiB   the plan's prediction of the first rank's peak memory, device and host together
+  ledger MiB    the first rank's peak memory according to its ledgers
+  resident MiB  the highest resident memory of any rank
+
+All runs have the same global batch: --batch-size samples x --grad-accum micro-batches. Weights are random. The
+tokenizer is the quickstart's.
 """
 import argparse
 import json

@@ -33,7 +33,8 @@ std::function<void(const std::string&)> report_of(ExitCode code) {
   return print_error;
 }
 
-// Runs before anything that depends on a setting: ranks with different settings would wait for each other forever.
+// Throws UsageError if the ranks differ in program, verb or settings. Only the number of threads may differ. Must run
+// before anything that depends on a setting: ranks with different settings would wait for each other forever.
 void check_settings_agree(const Invocation& invocation, World& world) {
   const std::string program = read_file("/proc/self/exe", {});
   std::vector<std::pair<std::string, std::string>> facts{
@@ -90,7 +91,7 @@ void report_failure(const Environment& environment, const Failure& failure) {
   std::optional<RankEnvironment> ranks;
   try {
     ranks = detect_ranks(environment);
-  } catch (const Error&) {  // `failure` is this error
+  } catch (const Error&) {  // `failure` already describes this error
   }
   const bool is_rank = ranks && ranks->has_mpi && ranks->size > 1;
   const std::string text = is_rank ? fmt::format("rank {}: {}", ranks->rank, failure.text) : failure.text;
@@ -99,7 +100,8 @@ void report_failure(const Environment& environment, const Failure& failure) {
     StatusBoard::open(launcher->board, ranks->size)->fail(ranks->rank, failure.code, text);
     return;
   }
-  // Rank 0 reports first. When it has ended, mpirun ends the other ranks, usually before they report the same failure.
+  // Rank 0 reports first. When rank 0 has ended, mpirun ends the other ranks, usually before they report the same
+  // failure.
   if (is_rank && ranks->rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
   if (const auto report = report_of(failure.code)) report(text);
 }
@@ -147,7 +149,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     if (!invocation.verb->accepts_differences) check_settings_agree(invocation, *world);
     const int code = invocation.verb->run(invocation);
     ignore_hydras_signal(invocation);
-    world->communicator().barrier("the end of the run");  // has a time limit; MPI_Finalize has none
+    world->communicator().barrier("the end of the run");  // a barrier has a time limit; MPI_Finalize has none
     world->set_exit_code(code);
     return code;
   } catch (...) {

@@ -1,4 +1,4 @@
-// The runs of the sweep that the command line names.
+// Finds the runs of a sweep, and checks their settings.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 namespace tessera {
 
 // Reads the sweep `file` (a file or a folder) and checks the settings of every run as `tessera train` does. `flags`
-// apply to every run. `on_this_machine`: also checks that this machine supports the settings. Throws UsageError.
+// apply to every run. `on_this_machine`: also checks that this build and this machine support the settings. Throws
+// UsageError if `file` is empty, or if the sweep or a setting is invalid.
 std::vector<SweepRun> runs_of_sweep(const std::string& file, const RunFlags& flags, const Environment& environment,
                                     bool on_this_machine);
 

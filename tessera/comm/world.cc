@@ -53,7 +53,8 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
   const auto consider = [&](std::optional<int> rank, std::optional<int> size, const char* source, bool fits) {
     if (rank && (!mpi || (fits && !mpi->has_mpi))) mpi = {*rank, size.value_or(1), source, fits};
   };
-  // SLURM_PROCID is also set in the shell of a batch job. Only a job step has ranks.
+  // SLURM_PROCID is also set in the shell of a batch job, which is not a rank. SLURM_STEP_NUM_TASKS is set only in a
+  // job step.
   const auto tasks = get("SLURM_STEP_NUM_TASKS"), procid = get("SLURM_PROCID");
   const auto pmi = get("PMI_RANK"), pmi_size = get("PMI_SIZE");
   const bool by_slurm = pmi && tasks && pmi == procid && pmi_size == tasks;
@@ -86,7 +87,7 @@ int World::local_size() const {
 
 int World::ranks_per_node() const {
   const int each = local_size();
-  TESSERA_ASSERT(each > 0);  // this rank is one of them
+  TESSERA_ASSERT(each > 0);  // local_size() counts this rank
   for (int r = 0; r < size(); ++r) {
     if (nodes_[static_cast<size_t>(r)] != r / each) return 0;
   }

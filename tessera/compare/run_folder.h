@@ -32,7 +32,7 @@ struct MemorySeries {
 
 struct RunFolder {
   std::string path;                             // as it was found
-  std::string name;                             // the last folders of the path: as few as make all names different
+  std::string name;                             // the end of the path: as few folders as make all names different
   std::string experiment;                       // the label that --experiment gave; empty: none
   Record summary = Record::object();            // summary.json
   std::map<std::string, std::string> settings;  // resolved-config.toml: the values as text; empty if it is missing
@@ -43,11 +43,12 @@ struct RunFolder {
 
 struct RunSet {
   std::vector<RunFolder> runs;        // in the order of the arguments; within a folder by name, 2_gpus before 16_gpus
-  std::vector<std::string> problems;  // one line for each thing that could not be used
+  std::vector<std::string> problems;  // one line for each folder, file or value that could not be used
 };
 
 // Reads the runs in these folders. A folder is a run if it holds a summary.json, metrics.jsonl or resolved-config.toml.
-// Otherwise the folders below it are searched. If the content of a folder is wrong, adds a problem and does not throw.
+// Otherwise the folders below it are searched. If a run has no summary.json, or the content of a folder is wrong, adds
+// a problem and does not throw.
 RunSet read_runs(const std::vector<std::string>& paths);
 
 // Reads settings as Tessera writes them to resolved-config.toml, one per line. Omits lines of another form.

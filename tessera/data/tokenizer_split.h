@@ -1,4 +1,4 @@
-// Splits a text into words. Byte pair encoding never crosses their boundaries.
+// Splits a text into words. Byte pair encoding never merges bytes of different words.
 #pragma once
 
 #include <cstdint>

@@ -15,9 +15,10 @@ namespace tessera {
 Record data_record(const DataUse& use);
 // "train.jsonl: 8 rows as 192 samples, 24,123 tokens; nothing cut or dropped"
 std::string data_line(const DataUse& use, const std::string& path, const Settings& settings);
-// Prints data_line(). For each of the first skipped rows, also prints a warning with its place and fault.
+// Prints data_line(). Then prints a warning for each of the first 5 skipped rows, with the place and the fault of the
+// row, and one warning with the number of further skipped rows.
 void note_data(const DataUse& use, const std::string& path, const Settings& settings, Console& console);
-// If tokenizer.json has keys that are not used, prints them.
+// Prints the keys of tokenizer.json that Tessera does not use. Prints nothing if `keys` is empty.
 void note_unused_keys(const std::vector<std::string>& keys, Console& console);
 
 }  // namespace tessera

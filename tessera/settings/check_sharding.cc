@@ -83,7 +83,7 @@ void check_loss_scale(const ResolvedSettings& resolved) {
 
 void check_sharding(const ResolvedSettings& resolved) {
   if (resolved.groups & kSharding) {
-    if (resolved.settings.fit == 0) check_offload(resolved);  // --fit tries only configurations that pass
+    if (resolved.settings.fit == 0) check_offload(resolved);  // --fit itself checks each offload that it tries
     check_groups(resolved);
   }
   if (resolved.groups & kGradients) check_loss_scale(resolved);

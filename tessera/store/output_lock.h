@@ -12,16 +12,16 @@
 
 namespace tessera {
 
-// Owns an output folder through the owner file ".tessera-lock" in it, which exists while a run works there. The file
-// names host, boot, process and start time. A thread renews the file's modification time (the heartbeat). File locks
-// are not used, because many cluster file systems reject flock() or keep it local to a node. The file system must
-// perform three operations atomically: giving a file a second name (link), creating a new file (O_EXCL) and renaming a
-// file over another.
+// Owns an output folder. While a run works in the folder, the owner file ".tessera-lock" exists there. The file
+// identifies the run by host, boot, process and start time. A thread renews the file's modification time (the
+// heartbeat). File locks are not used, because many cluster file systems reject flock() or keep it local to a node. The
+// file system must perform three operations atomically: giving a file a second name (link), creating a new file
+// (O_EXCL) and renaming a file over another.
 class OutputLock {
  public:
   static constexpr double kStaleAfterS = 180;
   static constexpr const char* kFileName = ".tessera-lock";
-  // A part of the error message if the owner is alive.
+  // The error message of try_take() contains this text if the owner is alive.
   static constexpr const char* kInUse = "is in use by another run";
 
   // Creates the folder if it is missing, but does not take it yet. Other hosts consider this run gone after

@@ -1,4 +1,4 @@
-// A run of a sweep as a child process of this program.
+// Runs a training of a sweep as a child process.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// The requests to stop a sweep. Each request is a signal. A signal that arrives within kSameRequest of the first one
-// repeats the first request, and is not added.
+// The requests to stop a sweep. Each request is a signal. A signal that arrives within kSameRequest (launch/signals.h)
+// after the first request only repeats this request, and is not added.
 struct StopRequests {
   std::vector<int> received;  // in order
 
@@ -27,8 +27,8 @@ struct StopRequests {
 
 // Runs this program with `arguments` as a child process, and waits for its end. Appends its standard output and error
 // to the file `log`. Passes new stop requests to the child; the third request kills the child. Calls `tick` about once
-// per second. Returns the exit code, or 128 + n if signal n killed the child. Throws RunError if the process or the log
-// cannot be created.
+// per second. Returns the child's exit code, or 128 + n if signal n killed the child. Throws RunError if the process or
+// the log cannot be created.
 int run_child(const std::vector<std::string>& arguments, const std::filesystem::path& log, ForwardedSignals& signals,
               StopRequests& stops, const std::function<void()>& tick);
 

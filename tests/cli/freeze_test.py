@@ -33,7 +33,8 @@ class Freeze(TinyJobTest):
         plan = json.loads(self.succeeds("plan", *job, "--freeze", FROZEN, "--json"))
         self.assertEqual(plan["num_trainable_parameters"], trained)
 
-        # A checkpoint also holds the frozen tensors: export makes the same model from it, and a run continues from it.
+        # A checkpoint also holds the frozen tensors. Exporting it therefore gives the saved model. A run that stopped
+        # after 3 steps and continued from its checkpoint gives the same model as a run without a stop.
         self.succeeds("export", "--checkpoint", "out/checkpoint-6", "--model", "first/model", "--output-dir", "exported")
         self.assertEqual(self.tensors("exported"), after)
         self.succeeds("train", *job, "--output-dir", "half", "--freeze", FROZEN, "--max-steps", "3", "--lr-schedule",
@@ -41,6 +42,7 @@ class Freeze(TinyJobTest):
         self.succeeds("train", *job, "--output-dir", "half", "--freeze", FROZEN, "--lr-schedule", "constant")
         self.succeeds("train", *job, "--output-dir", "complete", "--freeze", FROZEN, "--lr-schedule", "constant")
         self.assertEqual(self.tensors("half", "model"), self.tensors("complete", "model"))
+        # A continued run must have the same --freeze.
         for words in ([], ["--freeze", "h.0.*"]):
             self.fails(USAGE, "freeze", "train", *job, "--output-dir", "out", "--max-steps", "9", *words)
 

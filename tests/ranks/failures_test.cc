@@ -1,5 +1,5 @@
-// Tests with ranks that miss a collective, or call a different collective than the other ranks. The tests need at least
-// two ranks.
+// Tests with a rank that misses a collective, calls a different collective than the other ranks, or passes an array of
+// another size. The tests need at least two ranks.
 #include "rank_test.h"
 #include "tessera/comm/mpi/message_collectives.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
@@ -8,7 +8,8 @@ namespace tessera {
 namespace {
 
 // A message may arrive after its collective has failed. The caller may have freed the array of the collective by then,
-// so the message must not be written to this array.
+// so the message must not be written to this array. Here, rank 1 sends the messages of a
+// broadcast itself, and sends the data too late.
 TEST(FailedLane, LeavesMemoryAlone) {
   MPI_Comm messages = MPI_COMM_NULL, host = MPI_COMM_NULL;
   const int rank = test_world().rank(), color = rank < 2 ? 0 : MPI_UNDEFINED;

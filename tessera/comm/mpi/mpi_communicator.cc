@@ -19,9 +19,8 @@ bool all_agree(MPI_Comm comm, bool mine) {
   return result;
 }
 
-// The process that started all ranks of `comm`, directly or through other processes. Ranks of different nodes have no
-// such process. They may find a matching process id by chance. This is harmless, because ranks of different nodes share
-// no pages.
+// The process that started all ranks of `comm`, directly or through other processes. 0 if no such process is found. The
+// ranks must be on one node: on different nodes, the same process id can belong to different processes.
 pid_t find_launcher_of(MPI_Comm comm, int size) {
   constexpr int kLongest = 64;
   std::vector<pid_t> mine = ancestors();
@@ -35,8 +34,9 @@ pid_t find_launcher_of(MPI_Comm comm, int size) {
   return nearest_common(chains);
 }
 
-// Returns two objects in pages that the ranks of `comm` share: one for streams, one for host calls. If any rank cannot
-// share or read memory, all ranks get an empty list.
+// Returns two objects that communicate through memory pages shared by the ranks of `comm`. The first object is for
+// streams, the second is for host calls. If any rank cannot open the pages or read the memory of the other ranks, all
+// ranks get an empty list.
 std::vector<std::unique_ptr<Collectives>> make_direct_collectives(MPI_Comm comm, const GroupInfo& group, View scratch) {
   char name[64] = {};
   const int64_t bytes_of_one = DirectCollectives::shared_bytes(group.size());
@@ -62,6 +62,7 @@ std::vector<std::unique_ptr<Collectives>> make_direct_collectives(MPI_Comm comm,
   return both;
 }
 
+// Returns two objects that send messages. The first object is for streams, the second is for host calls.
 std::vector<std::unique_ptr<Collectives>> make_message_collectives(MPI_Comm comm, const GroupInfo& group,
                                                                    View scratch) {
   std::vector<std::unique_ptr<Collectives>> both;

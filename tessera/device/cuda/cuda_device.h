@@ -18,7 +18,7 @@ struct CudaDeviceInfo {
 
 struct CudaInfo {
   bool built = false;                   // this program has the CUDA back end
-  std::string toolkit;                  // version of the build's toolkit, "13.0"
+  std::string toolkit;                  // version of the build's CUDA toolkit, "13.0"
   std::string architectures;            // the GPU architectures of the program's code, "80 90"
   bool has_driver = false;              // the machine has NVIDIA's driver, of any version
   std::string problem;                  // why no device is visible; empty if at least one is visible
@@ -63,12 +63,12 @@ std::string cuda_pci_address_of(Device& device);
 std::string cuda_uuid_of(Device& device);
 
 // Page-locked host memory: GPUs copy from and to it asynchronously at full speed. A block has the requested size,
-// rounded up to full pages. A block that is given back is kept for the next request of its size. Before a new block is
-// allocated, kept blocks are returned to the system until the used blocks, the new block and the remaining kept blocks
-// together have at most as many bytes as the ledger's peak, or until no block is kept. Freeing a buffer does not wait:
-// copies from and to the buffer must have finished. The device is of kind cpu. `pool` must outlive it. A block stays
-// ordinary memory, with slower copies, if the system refuses to lock it, or if the locked blocks would have more than
-// `most_bytes` bytes in total.
+// rounded up to full pages. When a buffer is freed, the device keeps its block for the next request of the same size.
+// Before the device allocates a new block, it returns kept blocks to the system, the largest first. It stops when all
+// blocks, including the new block, together have at most as many bytes as the ledger's peak, or when no block is kept.
+// Freeing a buffer does not wait: copies from and to the buffer must have finished. The device is of kind cpu. `pool`
+// must outlive the device. A block stays ordinary memory, with slower copies, if the system refuses to lock it, or if
+// the locked blocks would have more than `most_bytes` bytes in total.
 std::unique_ptr<Device> make_pinned_host_device(ThreadPool& pool,
                                                 int64_t most_bytes = std::numeric_limits<int64_t>::max());
 // The reason why a block was not locked. If several blocks were not locked, the reason for the latest of them. Empty if

@@ -14,7 +14,7 @@ void sum_in_blocks(Team& team, int64_t rows, int64_t count, AddBlock&& add_block
   constexpr int64_t kBlockRows = 64, kColumnMultiple = 256;
   TESSERA_ASSERT(count > 0 && count <= Team::scratch_elems<T>());
   T* const sums = team.scratch<T>(0);
-  // Processes blocks in waves. The sums of a wave fit into the scratch.
+  // Processes the blocks in waves of `wave` blocks, because the scratch has room for the sums of only `wave` blocks.
   const int64_t num_blocks = (rows + kBlockRows - 1) / kBlockRows, wave = Team::scratch_elems<T>() / count;
   for (int64_t first = 0; first < num_blocks; first += wave) {
     const int64_t wave_blocks = std::min(wave, num_blocks - first);

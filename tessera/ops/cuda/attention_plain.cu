@@ -8,7 +8,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kWarps = 4;                          // per block; each warp handles a query or a key
+constexpr int kWarps = 4;                          // per thread block; each warp handles a query or a key
 constexpr int kLanesOfHead = kMaxHeadDim / kWarp;  // elements of a head per lane, at most
 
 template <typename A>
@@ -58,8 +58,8 @@ __device__ inline void stage_head(const T* from, int head_dim, A* to) {
   for (int d = static_cast<int>(threadIdx.x) % kWarp; d < head_dim; d += kWarp) to[d] = to_acc(from[d]);
 }
 
-// o = dropout(softmax(q·kᵀ/√D + slope·position))·v for one query, 32 keys at a time, one key per lane, with a running
-// maximum.
+// o = dropout(softmax(q·kᵀ/√D + slope·position of the key))·v. A warp computes one query. It processes 32 keys at a
+// time, one key per lane, and keeps a running maximum of the scores.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarps* kWarp)
     forward_kernel(const T* __restrict__ qkv, Heads heads, Mask mask, Acc<T> scale, T* __restrict__ o,
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int head = static_cast<int>(blockIdx.y), head_dim = heads.head_dim;
   const RowBlock block = find_block(heads.starts, heads.num_sequences, kWarps, static_cast<int>(blockIdx.x));
   const int query = block.index * kWarps + warp;
-  if (!block.found || query >= block.length) return;  // complete warps return; the block has no barriers
+  if (!block.found || query >= block.length) return;  // all lanes of the warp return; no block barrier follows
   const int64_t row = block.begin + query;
   A* const q = shared[warp];
   stage_head(heads.query(qkv, row, head), head_dim, q);
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     }
     const A most = max(maximum, warp_reduce(score, Max()));
     A p = exp(score - most);
-    const A correction = exp(maximum - most);  // 0 the first time
+    const A correction = exp(maximum - most);  // 0 in the first iteration: `maximum` is −∞
     sum = sum * correction + warp_reduce(p, Sum());
     maximum = most;
 #pragma unroll
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   if (log_sum_exp && lane == 0) log_sum_exp[row * heads.num_heads + head] = maximum + log(sum);
 }
 
-// delta[row, head] = Σ_d d_o∘o, one warp per row and head.
+// deltas[row, head] = the sum of d_o∘o over the elements of the head. One warp per row and head.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarp)
     delta_kernel(const T* __restrict__ o, const T* __restrict__ d_o, int64_t channels, int head_dim, int first_head,
@@ -163,8 +163,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) query_gradient_kernel(Backward<
   store_head(result, A(1), head_dim, heads.query(at.d_qkv, row, head));
 }
 
-// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. One warp per key, 32 queries at a time, one query per lane. Adds the gradients
-// from all query heads that share the head of keys and values, one after the other.
+// d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. A warp computes one key. It processes 32 queries at a time, one query per lane.
+// It adds the gradients from all query heads that share the key's head, one query head after the other.
 template <typename T, int N>
 __global__ void __launch_bounds__(kWarps* kWarp) key_gradient_kernel(Backward<T> at, Heads heads, Mask mask) {
   using A = Acc<T>;

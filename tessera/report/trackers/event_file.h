@@ -18,7 +18,7 @@ std::string start_event(int64_t first_step, double wall_s);
 std::string text_event(const std::string& tag, std::string_view markdown, double wall_s);
 std::string scalars_event(const Record& scalars, int64_t step, double wall_s);  // tag → number, or null for NaN
 
-// The bytes that add an event to a file.
+// The complete record of an event. The caller appends it to a file.
 std::string event_bytes(std::string_view event);
 
 class EventFileReader {

@@ -13,9 +13,9 @@ namespace tessera {
 
 class TensorboardTracker : public Tracker {
  public:
-  // `files`: the names of the run's files so far. Removes their content after the first `rows_to_keep` rows (records of
-  // metrics.jsonl). Begins a new file, because a program that watches the folder may not expect that an older file
-  // grows again.
+  // `files`: the names of the event files that the run has written so far. Keeps only their first `rows_to_keep` rows
+  // (a row is a record of metrics.jsonl), and removes the rest. Begins a new file, because a program that watches the
+  // folder may not expect that an older file grows again.
   TensorboardTracker(const std::filesystem::path& folder, std::vector<std::string> files, int64_t rows_to_keep,
                      const Record& config);
 
