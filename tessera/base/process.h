@@ -1,4 +1,4 @@
-// What the system reports about a process of this machine.
+// The state of a process of this machine, the environment variables of this process, and the search for a program.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ std::optional<ProcessState> state_of_process(int pid);
 
 // Environment variables by name.
 using Environment = std::map<std::string, std::string>;
-Environment environment_of_process();
+Environment environment_of_process();  // of this process
 
-// The path of the program `name` in the first folder that contains it. The folders are those in the variable PATH of
-// `environment`. nullopt if no folder contains the program.
+// Searches the folders of the variable PATH in `environment`, in their order, for the program `name`. Returns the path
+// of the first program found, or nullopt if no folder contains it.
 std::optional<std::string> program_in_path(const Environment& environment, const std::string& name);
 
 }  // namespace tessera

@@ -21,12 +21,14 @@ struct RankEnvironment {
   bool has_mpi = false;  // the launcher works with this program's MPI
 };
 
-// Reads the variables in this order: RANK and WORLD_SIZE (torchrun), then OMPI_COMM_WORLD_* (mpirun of Open MPI) or
-// PMI_* (mpirun of MPICH, srun --mpi=pmi2), then PMIX_RANK with SLURM_*, then SLURM_PROCID of a job step. If both kinds
-// of MPI variables are set, the kind of this program's MPI is used. Returns nullopt if none is set. Under salloc, every
-// rank of mpirun sees the same SLURM_PROCID. Therefore mpirun's variables come before SLURM_PROCID. If torchrun's
-// variables contradict MPI's variables, torchrun's variables were set before mpirun or srun started, and are ignored.
-// Throws UsageError if a value is not a valid number.
+// Reads the variables of one launcher, the first in this list that has set its variables: RANK and WORLD_SIZE
+// (torchrun), then OMPI_COMM_WORLD_* (mpirun of Open MPI) or PMI_* (mpirun of MPICH, srun --mpi=pmi2), then PMIX_RANK
+// with SLURM_*, then SLURM_PROCID of a job step with several tasks. Returns nullopt if no launcher has set its
+// variables. Throws UsageError if a value is not a valid number.
+//   - If the variables of several MPI launchers are set, the variables of this program's MPI are used.
+//   - SLURM_PROCID comes last, because under salloc every rank of mpirun sees the same SLURM_PROCID.
+//   - RANK and WORLD_SIZE are ignored if they contradict the variables of mpirun or srun. In this case, they were set
+//     before mpirun or srun started.
 std::optional<RankEnvironment> detect_ranks(const Environment& environment, const MpiFlavour& flavour = mpi_flavour());
 
 // How ranks of one node move data. `automatic` reads the memory of other ranks directly where that is permitted, and
@@ -34,12 +36,14 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
 enum class Transport { automatic, direct, messages };
 
 struct WorldOptions {
-  double timeout_s = 600;  // of each wait for other ranks; when ranks start, form groups or end: a few seconds more
+  // The longest wait for other ranks. When ranks start, form groups or end, the limit is a few seconds longer.
+  double timeout_s = 600;
   Transport transport = Transport::automatic;
-  // The name of the launcher's status board. The launcher reports failures to the user. Empty if there is no launcher.
+  // The name of the launcher's status board (comm/status_board.h), or empty without a launcher. A launcher reports
+  // failures to the user.
   std::string board{};
-  // Reports one error to the user: not all ranks have arrived or ended in time, a rank is gone, or a collective on GPUs
-  // has failed. Used only without a launcher.
+  // Prints an error for the user. It is called only without a launcher, and only for these errors: not all ranks have
+  // arrived or ended in time, a rank is gone, or a collective on GPUs has failed.
   std::function<void(const std::string&)> report{};
 };
 
@@ -53,15 +57,16 @@ class World {
   int local_size() const;
   // For each rank, the number of its node. Nodes are numbered from 0, in the order of the lowest rank on each node.
   const std::vector<int>& nodes() const { return nodes_; }
-  // The number of ranks on each node. 0 if this number differs between nodes, or if the ranks of a node are not
-  // consecutive.
+  // The number of ranks on each node. 0 if nodes have different numbers of ranks, or if the numbers of the ranks on a
+  // node are not consecutive.
   int ranks_per_node() const;
 
-  // The group of all ranks, for host calls only. It needs no device.
+  // The group of all ranks. It has no device, so only the calls on host values are allowed (comm/communicator.h).
   virtual Communicator& communicator() = 0;
-  // Makes a group of all ranks for arrays of this device. Collective. On a CPU device it books
-  // communication_scratch_bytes(size()); on a GPU it uses NCCL. Throws RunError: a GPU without NCCL. The group, and
-  // groups split from it, must be destroyed before the world and the device.
+  // Makes a group of all ranks for arrays of this device. Collective. On a CPU, the group books
+  // communication_scratch_bytes(size()) in the ledger of the device. On a GPU, the group uses NCCL. Throws RunError if
+  // the device is a GPU and NCCL is missing. The group, and all groups split from it, must be destroyed before the
+  // world and the device.
   virtual std::unique_ptr<Communicator> make_communicator(Device& device) = 0;
 
   // The number of ranks of this node that may run on at least one of this rank's cores. Counts this rank too.
@@ -71,8 +76,8 @@ class World {
   virtual void enter_phase(const char* phase) = 0;
   // Sets the exit code that the launcher sees after the normal end.
   virtual void set_exit_code(int code) = 0;
-  // Ends all ranks because this rank has failed. Without a launcher, one of the failing ranks of a node reports the
-  // first failure to the user: it passes one line to `report`.
+  // Ends all ranks because this rank has failed. Without a launcher, one of the failing ranks of each node passes the
+  // first failure on this node to `report`, which prints it for the user.
   [[noreturn]] virtual void fail(ExitCode code, const std::string& error,
                                  const std::function<void(const std::string&)>& report) = 0;
   // Ends all ranks immediately.
@@ -87,9 +92,9 @@ class World {
   std::vector<int> nodes_;
 };
 
-// The world that `ranks` describes. Without `ranks` it is this process alone, and MPI is not started. Only one world
-// may exist at a time; with MPI, only one per process. Throws UsageError if the launcher that started this rank does
-// not work with this build's MPI.
+// Makes the world that `ranks` describes. Without `ranks`, the world is this process alone, and MPI is not started. A
+// process may have only one world at a time. With MPI, it may make only one world. Throws UsageError if the launcher
+// that started this rank does not work with this build's MPI.
 std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks, const WorldOptions& options);
 
 // Whether this build can have more than one rank.

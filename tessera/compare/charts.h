@@ -7,18 +7,18 @@
 
 namespace tessera {
 
-inline constexpr size_t kNumColors = 8;  // classes c0 ... c7 of the page's style
+inline constexpr size_t kNumColors = 8;  // the page's style has the classes c0 to c7
 
 struct Curve {
   std::string name;
   size_t color = 0;
-  std::vector<double> x, y;  // of equal length, x ascending; line_chart() omits points that are not finite
+  std::vector<double> x, y;  // equally long, x ascending; line_chart() omits infinite, NaN and huge values
 };
 
 struct ChartOptions {
   std::string title, x_title;
   bool from_zero = false;  // the y axis begins at 0
-  bool markers = false;    // few points, each with a dot
+  bool markers = false;    // draws a dot at each point; for curves with few points
   bool small = false;      // for pages with many charts
 };
 
@@ -30,12 +30,13 @@ std::string html_escaped(std::string_view text);
 // all points if `most` is below 4.
 void thin(std::vector<double>& x, std::vector<double>& y, size_t most);
 
-// Round numbers within [low, high], about `count` of them: steps of 1, 2 or 5 times a power of ten.
+// The numbers to show on an axis from `low` to `high`: about `count` multiples of a step. The step is 1, 2 or 5 times a
+// power of ten.
 std::vector<double> ticks(double low, double high, int count);
 
 std::string short_number(double value);  // "12", "0.05", "5e-05", "12k", "3.4M"
 
-// A figure element, or an empty text if no curve has a point.
+// An HTML figure element, or an empty text if no curve has a point.
 std::string line_chart(std::vector<Curve> curves, const ChartOptions& options);
 
 }  // namespace tessera

@@ -42,7 +42,7 @@ class Normalizer {
  public:
   explicit Normalizer(const std::vector<NormalizerStep>& steps);
   bool does_nothing() const { return steps_.empty(); }
-  // The normalized text. `inside`: the text continues another text, so nothing is put before it.
+  // Returns the normalized text. `inside`: the text continues another text, so steps of the kind `prepend` are skipped.
   std::string operator()(std::string_view text, bool inside) const;
 
  private:

@@ -50,12 +50,14 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   Plan plan;
   plan.num_parameters = engine.model().num_parameters();
   plan.num_trainable_parameters = engine.model().num_trainable_parameters();
-  sent_by(1);  // with zero1 and zero2, a run's first step gathers no parameters, so it sends less than later steps
+  // The plan does not use the bytes of a run's first step: with zero1 and zero2, this step gathers no parameters, and
+  // therefore sends less than later steps.
+  sent_by(1);
   const int64_t flops_before = engine.ops().flops();
   const Sent one = sent_by(1);
   plan.micro_batch_flops = engine.ops().flops() - flops_before;
-  // A step of two micro-batches needs as much memory as a step of more than two. The third micro-batch and all later
-  // ones each send as many bytes as the second.
+  // Two micro-batches are enough: a step with more of them needs no more memory, and each later micro-batch sends as
+  // many bytes as the second.
   const Sent two = work.micro_batches > 1 ? sent_by(2) : one;
   const auto of_step = [&](int64_t first, int64_t next) {
     int64_t more = 0, all = 0;
@@ -69,7 +71,7 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
     const int64_t length = batch.mean_length > 0 ? batch.mean_length : batch.num_tokens / batch.num_sequences,
                   num_sequences =
                       batch.mean_length > 0 ? std::max<int64_t>(1, batch.num_tokens / length) : batch.num_sequences;
-    const int64_t first_trained = engine.model().first_trained();  // blocks before this unit only run forward
+    const int64_t first_trained = engine.model().first_trained();  // blocks before this unit have no backward pass
     const CheckpointedBlocks checkpointed = engine.checkpointed_blocks();
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
       const int64_t channels = config.attention_channels(), window = config.window_of(layer);

@@ -1,4 +1,4 @@
-// N tokens, C channels.
+// Letters in shapes: N tokens, C channels.
 #include "tessera/model/root.h"
 
 namespace tessera {
@@ -33,14 +33,14 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
   const StackScope scope(f.stack);
   View d_e = d_y;  // [N, C]
   if (embedding_norm_) {
-    const View e = f.push(f.batch.num_tokens, hidden_size_);  // looked up again, because forward does not keep it
+    const View e = f.push(f.batch.num_tokens, hidden_size_);  // gathered again, because forward does not keep it
     f.ops->gather_rows(p[embedding_], f.batch.ids, e);
     d_e = f.push(f.batch.num_tokens, hidden_size_);
     norm_backward(f, d_y, e, p[embedding_norm_weight_], {}, saved[0], {}, d_e, g[embedding_norm_weight_],
                   g[embedding_norm_bias_], {});
   }
   if (!g[embedding_]) return;
-  // A tied head has already written the embedding's gradient.
+  // embedding_backward() adds to the gradient. A tied head has already written its own part there.
   if (!head_ && f.fresh_gradients) f.ops->fill(g[embedding_], 0);
   f.ops->embedding_backward(f.batch.ids, d_e, g[embedding_]);
 }

@@ -55,7 +55,7 @@ void check_replaceable(const fs::path& target, const std::vector<std::string>& m
   if (!marked) refuse("is not an earlier version of this folder (no " + markers.front() + ")");
 }
 
-// The parts of a name with ".tmp-" or ".old-": the path of the target, and the process that chose the name.
+// A name with ".tmp-" or ".old-" contains two facts: the path of the target, and the process that chose the name.
 struct Leftover {
   fs::path target;
   ProcessIdentity writer;
@@ -73,7 +73,8 @@ std::optional<Leftover> parse_leftover(const fs::path& path, std::string_view ki
 
 AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string>& markers) {
   std::error_code error;
-  target_ = fs::weakly_canonical(fs::absolute(target), error);   // so a link to a folder stays a link
+  // If `target` is a link to a folder, commit() replaces this folder, and the link stays.
+  target_ = fs::weakly_canonical(fs::absolute(target), error);
   if (!target_.has_filename()) target_ = target_.parent_path();  // removes a '/' at the end of a new name
   if (error) throw RunError(target, "cannot be reached: " + error.message(), "Check the path");
   if (!target_.has_filename()) throw UsageError(target, "is not a valid folder name", "Choose another name");
@@ -85,7 +86,7 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
 }
 
 AtomicFolder::~AtomicFolder() {
-  std::error_code ignored;  // an exception may be active; the next start removes what is left
+  std::error_code ignored;  // an exception may be active; remove_stale_temporaries() removes the rest later
   if (!committed_) fs::remove_all(temporary_, ignored);
 }
 
@@ -100,7 +101,7 @@ void AtomicFolder::write_text(std::string_view name, std::string_view text) cons
 
 void AtomicFolder::commit() {
   TESSERA_ASSERT(!committed_);
-  // Syncs all files, because a writer may have forgotten it. Syncing a file again costs nothing.
+  // Syncs every file, because its writer may not have done so. A second sync of a file costs almost nothing.
   for (const auto& entry : fs::directory_iterator(temporary_)) File::open_to_read(entry.path()).sync();
   sync_folder(temporary_);
   fs::path old;

@@ -2,7 +2,8 @@
 //
 //   avg_mem_alloc_MB, avg_mem_reserved_MB, avg_mem_total_MB, avg_gpu_util_%, std_gpu_util_%
 //       Means (avg) and standard deviation (std) over ranks and steps. Each rank takes a sample at the end of each
-//       optimizer step.
+//       optimizer step. alloc and reserved: the memory that the rank holds on its device. total: the memory that all
+//       processes use on the rank's GPU.
 //   train/steps_per_second, train/samples_per_second
 //       The speed between two log lines. The time includes evaluations and checkpoints. With the suffix _mean: the
 //       speed from the start of training to the last log line, or to the end of training if steps follow this line.
@@ -25,7 +26,7 @@ class UtilizationFigures {
   void add(int64_t held_bytes, const GpuSample& sample);
   std::string to_text() const;  // for add_text() on another rank
   void add_text(const std::string& text);
-  // Without GPUs, avg_mem_total_MB and the utilization are absent.
+  // Without GPUs, the record has no avg_mem_total_MB and no figures of the utilization.
   Record record() const;
 
  private:
@@ -46,10 +47,11 @@ class SpeedFigures {
 
   // Call it after each step.
   void add(int64_t num_samples);
-  // Call it for each log line, and at the end of training. Returns the figures since the previous call, or since the
-  // start. Empty if no step or no time has passed since then.
+  // Call it for each log line, and at the end of training. Returns the figures since the last call that returned
+  // figures, or since the start. Returns an empty record if no step or no time has passed since then.
   Record log(double now_s);
-  // The mean speed from the start to the last call of log() that returned figures. Empty if no call has returned any.
+  // The mean speed from the start to the last call of log() that returned figures. Returns an empty record if no call
+  // has returned figures.
   Record means() const;
 
  private:

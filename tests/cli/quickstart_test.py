@@ -1,4 +1,4 @@
-"""A short form of the quickstart's job, and the commands that scripts and documents recommend."""
+"""Tests the quickstart's training with two steps, and the commands that scripts and documents recommend."""
 import json
 import os
 import re
@@ -28,11 +28,12 @@ class Quickstart(CliTest):
         self.assertLess(sum(entry.stat().st_size for entry in os.scandir(folder)), 4 * 2 ** 20)
         loss = json.loads(self.succeeds("eval", "--model", folder, "--eval-dataset", "recipes/quickstart/eval.json",
                                         "--eval-size", "8", "--objective", "causal_lm", "--json", cwd=ROOT))["eval_loss"]
-        self.assertLess(loss, 0.75 * 7.62)  # ln 2048 = 7.62 is the loss of an untrained model
+        self.assertLess(loss, 0.75 * 7.62)  # an untrained model with 2048 tokens has a loss of ln 2048 = 7.62
 
 
 class Documents(CliTest):
-    """Commands in scripts and documents use existing verbs and flags, and allowed values."""
+    """Commands in scripts and documents use existing verbs and flags, and allowed values. `tessera config` checks a
+    command and does not run it. Only the commands `tessera config` and `tessera doctor` are run."""
 
     def test_commands(self):
         seen = set()
@@ -48,13 +49,13 @@ class Documents(CliTest):
         self.assertLessEqual({"train", "generate", "plan", "tokenizer"}, seen)
 
     def commands(self, name):
-        """The commands in a file. A command is an indented line, perhaps after a label. A backslash at the end of a
-        line continues the command on the next line."""
+        """The commands in a file. A command is on an indented line, and a label may come before it on this line. If a
+        line ends with a backslash, the command continues on the next line."""
         with open(os.path.join(ROOT, name), encoding="utf-8") as file:
             text = file.read().replace("\\\n", " ")
         for line in text.splitlines():
             found = re.search(r"^(?: {4}|  [a-z ]+  )(?:\$ )?((?:build/)?tessera [a-z].*)$", line)
-            if found and "--deepspeed" not in line:  # the user must provide DeepSpeed's file
+            if found and "--deepspeed" not in line:  # this command needs a file that the user writes
                 yield found[1]
 
 

@@ -1,5 +1,5 @@
-// Reads arbitrary bytes as a configuration file. Either the settings are resolved and checked, or a UsageError explains
-// the refusal. Resolved settings can be printed, and reading the printed text gives the same settings.
+// Reads arbitrary bytes as a configuration file. The file must either give valid settings, or cause a UsageError. Valid
+// settings can be printed, and the printed text gives the same settings when it is read.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,4 +1,4 @@
-// Random words and dropout masks in vector code.
+// Random 32-bit words and dropout masks in vector code.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace tessera::cpu {
 
-// The words of 16 counters: words[16·w + j] is word w of counter (low + j·low_step, high + j·high_step). Runs the
-// rounds of philox() in base/random.h for all lanes together.
+// Computes philox() (base/random.h) for 16 counters together. Counter j is (low + j·low_step, high + j·high_step), and
+// words[16·w + j] is its word w.
 inline void philox16(uint64_t key, uint64_t low, uint64_t low_step, uint64_t high, uint64_t high_step,
                      uint32_t (&words)[64]) {
   uint32_t c0[16], c1[16], c2[16], c3[16];
@@ -40,7 +40,8 @@ inline void philox16(uint64_t key, uint64_t low, uint64_t low_step, uint64_t hig
   std::copy_n(c3, 16, words + 48);
 }
 
-// values[j] becomes values[j] / (1 − rate) if element (row_id, column + j) is kept, otherwise 0.
+// For each j < count, values[j] becomes values[j] / (1 − rate) if the mask keeps element (row_id, column + j), and
+// otherwise 0.
 template <typename T>
 void apply_dropout(const Dropout& dropout, int64_t row_id, uint32_t column, int64_t count, T* values) {
   const uint32_t threshold = dropout_threshold(dropout.rate);

@@ -8,9 +8,9 @@ namespace tessera::cuda {
 namespace {
 
 // Computes `product`, and then calls finish(raw, begin, end). `raw` holds the rows [begin, end) of the product. Usually
-// this is one call for all rows, and `raw` is product.result. The exception: `residual` is the same view as
+// `finish` is called once, for all rows, and `raw` is product.result. The exception: `residual` is the same view as
 // product.result. The product must then not overwrite this view, because `finish` still reads the residual. Therefore
-// the scratch receives the product in pieces, and `finish` is called after each piece.
+// the product is computed in pieces of several rows in context.scratch, and `finish` is called after each piece.
 template <typename Finish>
 void product_then(const Context& context, Products& products, Product product, View residual, const Finish& finish) {
   const View result = product.result;
@@ -44,9 +44,9 @@ LinearEpilogue rows_of(const LinearEpilogue& epilogue, int64_t begin, int64_t en
   return part;
 }
 
-// Adds the epilogue to `product`, so that one kernel computes both. Returns false if the epilogue needs a separate
-// kernel. `product` may then have changed and must not be run. If the function returns true, the caller must still
-// check products.can(product).
+// Adds the bias and the epilogue to `product`, so one kernel computes all of them. Returns false if they need their own
+// kernel. In this case, `product` may have changed and must not be run. If the function returns true, the caller must
+// still check products.can(product).
 bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, View preactivation) {
   if (epilogue.dropout.rate > 0 || epilogue.activation == Activation::relu) return false;
   product.bias = bias;

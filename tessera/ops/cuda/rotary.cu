@@ -1,5 +1,6 @@
-// Rotary positions. A group of lanes handles one head of D elements of one row. A pack is several consecutive elements,
-// which are loaded together. Each lane has pairs of packs: the second pack of a pair is D/2 elements after the first.
+// Rotary positions. A row has several heads of D elements each. A group of lanes (threads of the same warp) handles one
+// head of one row. A pack is one or more consecutive elements that a lane loads together. Each lane has pairs of packs:
+// the second pack of a pair is D/2 elements after the first.
 #include "tessera/ops/cuda/rotary.h"
 
 #include <algorithm>
@@ -12,8 +13,8 @@ namespace tessera::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kAhead = 2;                           // heads that a group of lanes loads before it uses the first
-constexpr int kBackwardBlocks = 2;                  // backward pass: blocks per multiprocessor; two fill its registers
+constexpr int kAhead = 2;                           // heads that a group loads before it uses the first of them
+constexpr int kBackwardBlocks = 2;                  // blocks per multiprocessor in backward; two fill its registers
 constexpr int kAnyPacks = kMaxHeadDim / 2 / kWarp;  // pairs per lane if a pack has one element: enough for any head
 
 // The product of position and frequency is rounded to f32, as in the Python library transformers. The sine and the
@@ -41,14 +42,14 @@ struct Rotary {
   int64_t num_rows;
 };
 
-// A lane's elements of a head: packs at j and at j + D/2.
+// The elements of a head that one lane has: kPacks pairs of packs.
 template <typename T, int N, int kPacks>
 struct Pairs {
   Pack<T, N> first[kPacks], second[kPacks];
 };
 
-// Calls body(p, j) for each pair of packs of this lane. p is the number of the pair, from 0. j is the first element of
-// its first pack.
+// Calls body(p, j) for each pair of packs of this lane. p is the number of the pair, from 0. The first pack of the pair
+// begins at element j of the head, and the second pack at element j + D/2.
 template <int N, int kPacks, typename Body>
 __device__ inline void for_pairs(int lane, int lanes, int half, const Body& body) {
 #pragma unroll
@@ -83,8 +84,8 @@ __device__ inline Acc<T> rstd_of(const Pairs<T, N, kPacks>& x, int lane, const R
   return Acc<T>(1) / sqrt(group_sum(squares, at.lanes) / static_cast<Acc<T>>(at.head_dim) + at.epsilon);
 }
 
-// Rotates queries and keys. With kNorms, applies the norms first. With kBack, rotates in the opposite direction, for
-// the backward pass without norms. If `to` is not the same array as `from`, also copies the values.
+// Rotates the heads of queries and keys. With kNorms, applies the norms first. With kBack, rotates in the opposite
+// direction, for the backward pass without norms. If `to` is not the same array as `from`, copies the heads of values.
 template <typename T, int N, int kPacks, bool kNorms, bool kBack>
 __global__ void __launch_bounds__(kThreads) rotate_kernel(Rotary<T> at) {
   using A = Acc<T>;
@@ -144,9 +145,10 @@ __global__ void __launch_bounds__(kThreads) rotate_kernel(Rotary<T> at) {
   }
 }
 
-// The gradient through the rotation and the norms. g is d_y rotated back, x̂ = x·rstd, and h = g∘weight. Then d_x =
-// rstd·(h − x̂·Σ(h∘x̂)/D). The gradients of the weights are sums of g∘x̂. A block writes these sums first for queries
-// and then for keys. `partial` is [2, gridDim.x, D].
+// The gradient through the rotation and the norms. at.from is d_y, and at.to is d_x. x is a head of `qkv`, g is d_y
+// rotated back, x̂ = x·rstd, and h = g∘weight. Then d_x = rstd·(h − x̂·Σ(h∘x̂)/D). The gradients of the weights are sums
+// of g∘x̂. Each thread block writes its part of these sums to `partial` [2, gridDim.x, D]. Index 0 is for queries, and
+// index 1 is for keys.
 template <typename T, int N, int kPacks>
 __global__ void __launch_bounds__(kThreads)
     rotate_backward_kernel(Rotary<T> at, const T* __restrict__ qkv, Acc<T>* __restrict__ partial) {
@@ -175,7 +177,7 @@ __global__ void __launch_bounds__(kThreads)
       load_pairs(at.from + in, lane, at.lanes, half, next_gradient);
     };
     load_next(first_unit < count);
-    // All groups of a warp must make the same number of turns, because they shuffle together.
+    // All groups of a warp must run the same number of iterations, because they shuffle together.
     for (int64_t unit = first_unit; unit - group < count; unit += all_groups) {
       const bool is_real = unit < count;
       const Pairs<T, N, kPacks> x = next_x, gradient = next_gradient;
@@ -187,7 +189,7 @@ __global__ void __launch_bounds__(kThreads)
         head -= heads;
         ++row;
       }
-      load_next(unit + all_groups < count);  // loads the next head while this head is computed
+      load_next(unit + all_groups < count);  // starts to load the next head before this head is computed
       const A rstd = rstd_of(x, lane, at);
       A first[kPacks][N], second[kPacks][N], sum = 0;
       for_pairs<N, kPacks>(lane, at.lanes, half, [&](int p, int j) {
@@ -243,10 +245,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Sets at.lanes, the number of lanes in a group, and calls body(N, packs) with constants: the elements of a pack, and
-// the pairs of packs per lane. If the heads and the views allow packs of 16 bytes, and a warp covers a head with one
-// pair per lane, then a group has the smallest power of two of lanes that covers a head. Otherwise, a group is a warp,
-// and a pack has one element.
+// Sets at.lanes, the number of lanes in a group. Then calls body(N, packs) with compile-time constants: a pack has N
+// elements, and a lane has `packs` pairs of packs. Each lane has one pair of packs of 16 bytes if the heads and the
+// views allow such packs, and if the pairs of one warp cover a head. The number of lanes is then the smallest power of
+// two that covers a head. Otherwise, a group is a warp, and a pack has one element.
 template <typename T, typename Body>
 void with_lanes(Rotary<T>& at, std::initializer_list<View> views, Body&& body) {
   using std::integral_constant;

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// The planned peaks equal the peaks that the ledgers of an engine on the CPU measure. They are equal to the byte, in
-// every category and phase.
+// An engine on the CPU runs the work that the plan describes. The planned peaks equal the peaks in the ledgers of this
+// engine to the byte, in every category and phase.
 TEST(Plan, EqualsTheLedger) {
   for (const auto& [architecture, dtype, checkpointed_blocks, tied_head] :
        {std::tuple{"bloom", DType::f32, int64_t{0}, true}, std::tuple{"bloom", DType::f32, kAllBlocks, true},
@@ -62,8 +62,8 @@ TEST(Plan, EqualsTheLedger) {
 }
 
 // Each checkpointed block frees the memory of all values that a block keeps for its backward pass, and costs one more
-// forward pass of the block. If all other blocks are checkpointed already, checkpointing the last one frees little or
-// nothing, because the backward pass always holds the values of one block.
+// forward pass of the block. If only one block is not checkpointed, checkpointing this block frees little or nothing,
+// because the backward pass always holds the values of one block.
 TEST(Plan, EachCheckpointedBlockFreesItsValues) {
   for (const char* architecture : {"bloom", "llama"}) {
     for (const int64_t frozen : {0, 2}) {
@@ -79,7 +79,7 @@ TEST(Plan, EachCheckpointedBlockFreesItsValues) {
       const auto bytes = [](const Plan& plan) { return plan.device.peak(Phase::step, Category::activations); };
       const Plan none = plan_with(0), one = plan_with(1), all = plan_with(kAllBlocks);
       const int64_t values = bytes(none) - bytes(one), forward = one.micro_batch_flops - none.micro_batch_flops;
-      EXPECT_GT(values, 64 * 12 * 4 * 4);  // more than four activations [N, C]
+      EXPECT_GT(values, 64 * 12 * 4 * 4);  // four f32 arrays of 64 tokens and 12 channels
       for (int64_t n = 2; n < blocks; ++n) {
         const Plan plan = plan_with(n);
         EXPECT_EQ(bytes(plan), bytes(none) - n * values) << architecture << " " << n;
@@ -95,8 +95,8 @@ TEST(Plan, EachCheckpointedBlockFreesItsValues) {
 }
 
 // Counts the bytes per trained parameter, on one rank with one micro-batch per step: the weight, the gradient and two
-// moments. A 16-bit weight with fp32 states also has a rest: the part of its fp32 master that the 16-bit weight cannot
-// hold.
+// moments. A 16-bit weight with fp32 states takes 2 more bytes, because these bytes and the weight together store the
+// fp32 master.
 TEST(Plan, CountsTheBytesOfAParameter) {
   const ModelConfig config = small_config("bloom", 0);
   const auto bytes_of_a_parameter = [&](DType dtype, bool bf16_states) {
@@ -145,8 +145,9 @@ TEST(Plan, CountsTheOperationsWithFrozenParameters) {
                                         (7 * trained + 2 * only_forward) * C * T * (T + 1));
 }
 
-// Compares the planned number of sent bytes with the formula of each strategy. P is the number of elements of all
-// units, padded for R ranks. The formulas hold for every step except the first step of a run.
+// Checks the planned number of sent bytes: with a formula for most strategies, and by the part within nodes for
+// full_shard and hybrid_shard. P is the number of elements of all units, padded for R ranks. The formulas hold for
+// every step except the first step of a run.
 constexpr int R = 4;
 
 void count_bytes_of_a_step(const ModelConfig& config) {
@@ -176,8 +177,8 @@ void count_bytes_of_a_step(const ModelConfig& config) {
     const Plan hybrid = sent(hybrid_shard, accum, 2);
     EXPECT_LT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent);
     EXPECT_GT(hybrid.step_bytes_sent_within_nodes, hybrid.step_bytes_sent / 2);
-    // With a 16-bit type, half as many bytes are sent. The exception is gradients that are summed over micro-batches
-    // before they are sent: these are sent in fp32.
+    // With a 16-bit type, a rank sends half as many bytes as with fp32. The exception: gradients that are summed over
+    // micro-batches before they are sent. They are sent in fp32.
     EXPECT_EQ(sent(zero2, accum, R, DType::bf16).step_bytes_sent, (accum + 1) * all / 2);
     EXPECT_EQ(sent(no_shard, accum, R, DType::f16).step_bytes_sent, accum == 1 ? all : 2 * all);
   }
@@ -214,8 +215,8 @@ TEST(Plan, HoldsNoMoreUnitsThanMayBeInFlight) {
 }
 
 // In a training step, the head has one row for each of the M tokens with a target. It keeps the gradients of these rows
-// (d_rows) on the activation stack. For each chunk, it also keeps the rows, the normalised rows, their statistics and
-// the logits. Here one chunk contains all rows.
+// (d_rows) on the activation stack. While it computes a chunk, it also keeps the chunk's rows, the normalized rows,
+// their statistics and the logits. Here one chunk contains all rows. An evaluation needs no d_rows and no statistics.
 TEST(Plan, ReportsTheHeadsShare) {
   const ModelConfig config = small_config("bloom", 0);
   const int64_t M = 10, C = config.hidden_size, V = config.vocab_size;

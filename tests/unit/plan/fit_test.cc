@@ -87,8 +87,7 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
 
 // Compares find_fit() with an exhaustive search. A step has 12 samples per rank. The exhaustive search plans every
 // number of checkpointed blocks with every batch size that find_fit() tries: for each power of two, the largest divisor
-// of 12 that does not exceed the power. The memory that each of these configurations needs is then used as a memory
-// limit.
+// of 12 that does not exceed the power. Then the memory of each configuration is used as the limit of one find_fit().
 TEST(Fit, checkpoints_as_few_blocks_as_possible) {
   FitRequest r = request(1, kPlenty);
   r.fixed = {"strategy", "offload"};
@@ -128,12 +127,12 @@ TEST(Fit, fixed_settings_stay) {
   EXPECT_EQ(found.strategy, ShardingStrategy::zero2);
   EXPECT_EQ(found.activation_checkpointing, kAllBlocks);
   EXPECT_EQ(found.batch_size, 4);
-  r.settings.offload = parse_offload("parameters", "");  // zero2 does not shard parameters
+  r.settings.offload = parse_offload("parameters", "");  // zero2 does not shard parameters, so they cannot be offloaded
   r.fixed.insert("offload");
   EXPECT_THROW(find_fit(r), UsageError);
 }
 
-// The search does not change batch_tokens, because another value would cut the samples into other micro-batches.
+// The search does not change batch_tokens, because another value would divide the samples into other micro-batches.
 TEST(Fit, batch_tokens_stay) {
   FitRequest r = request(2, kPlenty);
   r.settings.batch_size = 0;
@@ -197,8 +196,8 @@ TEST(Fit, costs_follow_the_stated_model) {
   // tokens (one sample), and 1 + 1 / 12 for 6144 tokens (12 samples).
   EXPECT_NEAR(cost_of("none", full, 1, false).compute_s / plain.compute_s, 2 / (1 + 1.0 / 12), 1e-3);
   // full_shard gathers and reduces units in every micro-batch, so 12 micro-batches communicate up to 12 times as much
-  // as one. They may communicate less than that, because a unit that is still in memory from the previous micro-batch
-  // is not gathered again.
+  // as one. They may communicate less, because a unit that is still in memory from the previous micro-batch is not
+  // gathered again.
   EXPECT_GT(cost_of("none", full, 1, false).communication_s, 6 * plain.communication_s);
   EXPECT_LE(cost_of("none", full, 1, false).communication_s, 12 * plain.communication_s);
   // Offload of more kinds of state costs more. Offload to files costs most.
@@ -247,7 +246,7 @@ TEST(Fit, offloads_to_files_within_the_disk) {
   r.limits = {.device_bytes = kPlenty, .one_memory = true, .disk_bytes = kPlenty};
   int64_t least = find_fit(r).best->plan.peak_bytes();
   std::optional<Configuration> files;
-  for (;;) {  // each round has less memory
+  for (;;) {  // each search has less memory than the previous configuration needs
     r.limits.device_bytes = least - 1;
     const FitResult result = find_fit(r);
     if (!result.best) break;
@@ -292,13 +291,13 @@ TEST(Advice, of_an_evaluation) {
     last = fit->plan.peak_bytes();
     flags = flags_between(r.settings, fit->settings);
   }
-  EXPECT_GE(found, 4);  // batches of 4, 2 and 1 samples, then the parameters in files
+  EXPECT_GE(found, 4);  // batch sizes of 4, 2 and 1, then also the parameters in files
   EXPECT_NE(command_with({}, flags).find("--offload parameters:file"), std::string::npos) << command_with({}, flags);
   EXPECT_NE(advice(r).find("makes the run fit"), std::string::npos);
 }
 
-// On a GPU, a run may need exactly the free memory of the GPU, but not one byte more. The error contains a command
-// whose run fits.
+// On a GPU, a run may need exactly the free memory of the GPU, but not one byte more. If a run does not fit, its error
+// contains a command for a run that fits.
 TEST(CheckMemory, limits_a_run_to_the_free_memory_of_the_gpu) {
   const PlannedRank rank{.device = DeviceKind::cuda};
   const WorkOf work_of = [](const Settings& s) {
