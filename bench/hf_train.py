@@ -1,6 +1,7 @@
-"""The peer: fine-tunes a model folder with the Hugging Face Trainer on the CPU and writes its measurements as JSON.
+"""Fine-tunes a model with the Hugging Face Trainer on the CPU, and writes the speed and the losses as JSON.
 
-bench/cpu_vs_transformers.py starts this script in its virtual environment.
+bench/cpu_vs_transformers.py compares Tessera with this script. It starts this script with the Python of a virtual
+environment that has torch and transformers.
 """
 import argparse
 import json

@@ -1,4 +1,4 @@
-// tessera doctor: what this machine has, or what differs between the nodes of several ranks.
+// tessera doctor: prints the hardware and the libraries of this machine. With several ranks, compares their nodes.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -22,7 +22,8 @@ std::string fact_text(const std::string& key, const Json& value) {
   return value.dump();
 }
 
-// Adds one line per fact. Facts of an inner object have the label "outer inner"; elements of an array are numbered.
+// Adds one line per fact to `text`. The label of a fact is `prefix` and the fact's key, or its number in an array. In
+// labels, blanks replace the underscores of keys. Names of environment variables (with capital letters) keep them.
 void add_lines(const std::string& prefix, const Json& facts, std::string& text) {
   for (const auto& [key, value] : facts.items()) {
     std::string label = prefix.empty() ? key : prefix + " " + key;

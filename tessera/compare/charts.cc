@@ -14,10 +14,10 @@ namespace tessera {
 namespace {
 
 constexpr double kLeft = 52, kRight = 14, kTop = 12, kBottom = 38;
-constexpr size_t kMostPoints = 240;  // of a curve: one point for two pixels
+constexpr size_t kMostPoints = 240;  // of a curve: about one point for two pixels of a large chart
 
 struct Axis {
-  double low = 0, high = 1, from = 0, to = 1;  // values, and where they are in the picture
+  double low = 0, high = 1, from = 0, to = 1;  // the values `low` and `high` are at `from` and `to` in the picture
   double at(double value) const { return from + (value - low) / (high - low) * (to - from); }
 };
 
@@ -25,7 +25,7 @@ void drop_non_finite(Curve& curve) {
   size_t kept = 0;
   for (size_t i = 0; i < std::min(curve.x.size(), curve.y.size()); ++i) {
     if (!std::isfinite(curve.x[i]) || !std::isfinite(curve.y[i])) continue;
-    if (std::abs(curve.x[i]) > 1e100 || std::abs(curve.y[i]) > 1e100) continue;  // so that differences stay finite
+    if (std::abs(curve.x[i]) > 1e100 || std::abs(curve.y[i]) > 1e100) continue;  // differences must stay finite
     curve.x[kept] = curve.x[i], curve.y[kept] = curve.y[i];
     ++kept;
   }
@@ -45,7 +45,7 @@ void widen(Axis& axis, bool from_zero) {
   if (from_zero) axis.low = std::min(axis.low, 0.0), axis.high = std::max(axis.high, 0.0);
   const double span = axis.high - axis.low;
   const double least = std::max(std::abs(axis.high), 1e-12) * 1e-6;
-  if (span < least) {  // one value
+  if (span < least) {  // all values are about equal
     const double by = std::max(std::abs(axis.high) * 0.05, 1e-12);
     if (!from_zero || axis.low < 0) axis.low -= by;
     axis.high += by;

@@ -58,8 +58,8 @@ class Comparer {
   }
 
  private:
-  // The keys whose values form a row's label. Without keys, the label is the run's experiment, or the run's name if it
-  // has no experiment.
+  // The keys whose values form a row's label. If the result is empty, the label is the run's experiment, or the run's
+  // name if the run has no experiment.
   std::vector<std::string> label_keys() const {
     if (!options_.rows.empty()) return options_.rows;
     const auto& keys = result_.differing;
@@ -193,7 +193,7 @@ class Comparer {
     }
   }
 
-  // The notes about a row: differences from the baseline, and the number of runs.
+  // The notes about a row: how it differs from the baseline, and how many runs it combines.
   std::vector<std::string> notes_of_row(size_t i) const {
     const RunGroup& group = result_.groups[i];
     std::vector<std::string> notes;
@@ -245,8 +245,8 @@ class Comparer {
     add_remarks();
   }
 
-  // Rows with the same values of --rows are not merged. Instead, a note in each of them names the run and the values of
-  // the other settings that differ between these rows.
+  // Several rows can have the same values of the settings in --rows. They stay separate rows. A note in each of them
+  // names its run, and the settings that differ between these rows, with the row's own values.
   void add_differences(size_t i, Cell& label) const {
     std::vector<const RunFolder*> twins;
     for (size_t j = 0; j < result_.groups.size(); ++j) {

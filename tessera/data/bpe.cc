@@ -57,7 +57,8 @@ Bpe::Bpe(BpeAlphabet alphabet, std::span<const BpeMerge> merges)
   }
 }
 
-// A heap entry is the merge's rank and the index of the left symbol. The smallest entry is the next merge.
+// A heap entry has the merge's rank in its upper half, and the index of the left symbol in its lower half. The smallest
+// entry is therefore the next merge: the lowest rank, and the leftmost pair with this rank.
 void Bpe::push_pair(Scratch& scratch, int32_t left) const {
   const auto& symbol = scratch.symbols[static_cast<size_t>(left)];
   const uint64_t* merge = merges_.find(pair_of(symbol.id, scratch.symbols[static_cast<size_t>(symbol.next)].id));
@@ -84,7 +85,8 @@ void Bpe::push_bytes(std::string_view word, Scratch& scratch) const {
 
 // An unknown character has neither an id nor fallback bytes. Its unk_id is appended late: when a character with an id
 // follows, or at the end of the word. Without fuse_unk, it is also appended when another unknown character follows.
-// Fallback bytes of characters in between come before the unk_id, as in BPE::merge_word of Hugging Face's tokenizers.
+// Characters with fallback bytes do not end the wait: their bytes come before the unk_id, although they follow the
+// unknown character in the word. BPE::merge_word of Hugging Face's tokenizers does the same.
 void Bpe::push_characters(std::string_view word, Scratch& scratch) const {
   bool unk_waits = false;
   const auto flush = [&] {
@@ -136,7 +138,7 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& 
     if (left.id < 0 || left.next < 0) continue;
     auto& right = symbols[static_cast<size_t>(left.next)];
     const uint64_t* merge = merges_.find(pair_of(left.id, right.id));
-    if (!merge || (*merge ^ top) >> 32 != 0) continue;  // the pair changed after it was pushed
+    if (!merge || (*merge ^ top) >> 32 != 0) continue;  // a symbol of the pair changed after the pair was pushed
     left.id = static_cast<int32_t>(static_cast<uint32_t>(*merge));
     right.id = -1;
     left.next = right.next;
@@ -169,7 +171,7 @@ uint64_t WordCache::hash(std::string_view word) {
 
 void WordCache::reset(size_t num_buckets) {
   buckets_.assign(num_buckets, {});
-  records_.assign(1, 0);  // index 0 means an empty bucket
+  records_.assign(1, 0);  // records begin at index 1, because index 0 stands for an empty bucket
   size_ = 0;
 }
 

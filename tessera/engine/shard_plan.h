@@ -1,5 +1,5 @@
-// Which rank holds which elements. A strategy is a row of a table. A ShardPlan applies the row to the ranks of a run.
-// This file only calculates: it allocates and moves nothing.
+// Decides which rank holds which elements. A strategy is a row of a table. A ShardPlan applies the row to the ranks of
+// a run. This file only calculates: it allocates and moves nothing.
 //
 // Letters: R ranks of the world, S ranks of a shard group (which divide one copy of the arrays into shards), P elements
 // of a unit, s elements of a rank's shard.
@@ -67,11 +67,11 @@ struct ShardOptions {
   int64_t bucket_bytes = int64_t{25} << 20;  // replicated gradients are reduced in pieces of about this size
   // Large arrays move between tiers in pieces of this size: enough for full speed, and small compared with a unit.
   int64_t piece_elems = int64_t{8} << 20;
-  // Number of blocks whose moments an update in host memory writes late, during the next step (engine/late_moments.h),
-  // if that is possible. Unset: with a GPU, measured times choose the number; otherwise no block.
+  // Number of blocks whose moments an update in host memory writes late, during the next step (engine/late_moments.h).
+  // Unset: on a GPU, measured times set the number; otherwise it is 0. Ignored if no moments may be late.
   std::optional<int64_t> late_blocks;
   std::optional<DType> reduce_dtype;  // type in which gradients are reduced; unset: their own type
-  bool sync_module_states = false;    // only rank 0 reads the initial parameters, and broadcasts them
+  bool sync_module_states = false;    // only rank 0 reads the initial parameters; it sends them to the others
 };
 
 // The type of one micro-batch's gradients after backward, for a computation in `dtype`. It is `dtype`, except when
@@ -91,7 +91,7 @@ struct ElemRange {
 
 // How the trainable or the frozen part of a unit's flat buffer is cut into shards.
 struct UnitShards {
-  int64_t num_elems = 0;     // P: of this part, as in the parameter table
+  int64_t num_elems = 0;     // P: elements of this part, without the padding at the end of the last shards
   int64_t shard_elems = 0;   // s, a multiple of ParameterTable::kAlignment
   int64_t padded_elems = 0;  // S · s
   ElemRange own;             // this rank's range in the padded buffer
@@ -99,7 +99,7 @@ struct UnitShards {
 
 class ShardPlan {
  public:
-  // UsageError: the group size does not divide the number of ranks, or two options exclude each other.
+  // Throws UsageError if the group size does not divide the number of ranks, or if two options exclude each other.
   ShardPlan(ShardOptions options, int world_size, int world_rank, int ranks_per_node);
 
   const ShardOptions& options() const { return options_; }
@@ -117,12 +117,13 @@ class ShardPlan {
   // Whether gradients leave the buffers of backward in every micro-batch, to be reduced or to move to another tier.
   bool reduce_every_micro_batch() const { return reduce_every_micro_batch_; }
   UnitShards cut(int64_t num_elems) const;
-  // The part of a unit that this rank updates: its shard, or all elements with padding.
+  // The part of a unit that this rank updates: its shard, or all elements and the padding if the strategy does not
+  // shard the optimizer.
   ElemRange updated(const UnitShards& unit) const {
     return row_.shard_optimizer ? unit.own : ElemRange{0, unit.padded_elems};
   }
-  // The part of a unit that this rank writes to a checkpoint. Over all ranks, each element of the table is written
-  // once.
+  // The part of a unit that this rank writes to a checkpoint. Exactly one rank writes each element. No rank writes
+  // padding.
   ElemRange saved(const UnitShards& unit) const;
 
  private:

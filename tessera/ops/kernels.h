@@ -1,5 +1,5 @@
-// The operations of the models on views. One object per device. Every call runs in order on the device's compute
-// stream.
+// The operations of the models on views. Each device has one Kernels object. All calls run in order on the device's
+// compute stream.
 //
 // Letters: B sequences, N tokens (all sequences of a micro-batch concatenated, no padding), C channels, I input and O
 // output channels of a linear layer, H heads of queries, K heads of keys and values, D head dimension, W channels of a
@@ -46,10 +46,10 @@ struct Dropout {
   View row_ids;       // [N] i64
 };
 
-// How to draw a token from the softmax of a row of logits. In this order: the logits are divided by the
-// temperature; top_k keeps the tokens with the k greatest logits, and their probabilities are scaled to the sum 1; of
-// these tokens, top_p keeps the most likely ones, until their probabilities sum to p. If a token is as likely as the
-// last token that top_k or top_p keeps, it is kept too.
+// How to draw a token from the softmax of a row of logits. First, the logits are divided by the temperature. Second,
+// the top_k tokens with the greatest logits are kept, and their probabilities are scaled to the sum 1. Third, of these
+// tokens, the most likely ones are kept, until their probabilities sum to at least top_p. A token that is as likely as
+// the last token that a step keeps is kept too.
 struct Sampling {
   double temperature = 1;  // greater than 0
   int64_t top_k = 0;       // 0: all tokens
@@ -82,8 +82,8 @@ struct AttentionShape {
   int64_t row_channels() const { return channels() + 2 * kv_channels(); }  // W: of a row of qkv
 };
 
-// The number of f32 elements of the workspace that attention_backward() needs for activations of type `dtype`. The call
-// may overwrite the workspace. On Hopper, the call sums the queries' gradients in it.
+// The number of f32 elements of the workspace that attention_backward() needs for activations of type `dtype`.
+// attention_backward() may overwrite the workspace. On Hopper, it sums the queries' gradients there.
 inline int64_t attention_workspace_elems(DType dtype, const AttentionShape& shape, int64_t num_tokens) {
   if (size_of(dtype) != 2 || shape.head_dim > 128) return 0;
   return num_tokens * shape.num_heads * (shape.head_dim <= 64 ? 64 : 128);
@@ -111,7 +111,7 @@ struct AdamWStep {
   double gradient_scale = 1;                          // multiplies the gradient when it is read (clipping, loss scale)
   int64_t num_decayed = 0;                            // weight decay applies to elements [0, num_decayed) only
   AdamWWrites writes = AdamWWrites::all;
-  // Stochastic rounding of bf16 states (stochastic_rounding.h).
+  // The random bits that round bf16 states depend on these three values (stochastic_rounding.h).
   uint64_t seed = 0;
   int64_t number = 1;      // of the update; the first update has number 1
   int64_t first_elem = 0;  // element of the model at which the arrays begin
@@ -125,8 +125,8 @@ class Kernels {
   virtual void fill(View x, double value) = 0;
   // Converts each element of `from` to the type of `to`. The shapes are equal. Both types are floating-point types.
   // `to` may also have a rest type (base/dtype.h). A rest is the part of an f32 value that is lost when the value is
-  // rounded to f16 or bf16. If both types are equal, the call copies. In all fill functions, x may have any type that
-  // `to` may have here.
+  // rounded to f16 or bf16. If both types are equal, the call copies. fill(), fill_normal() and fill_uniform() accept
+  // the same types for x as this function accepts for `to`.
   virtual void convert(View from, View to) = 0;
   // Restores f32 values x from their f16 or bf16 values `narrow` and their rests. The shapes are equal.
   virtual void join(View narrow, View rest, View x) = 0;
@@ -134,7 +134,7 @@ class Kernels {
   // values as in the full array. `stream` is a number here, and not a stream of the device.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
-  virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; one type, or x of 16 bits and sum f32
+  virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; equal types, or x of 16 bits and sum f32
   // sum [1] f64 += Σ x² of each array, one array after the other, in f64 and in a fixed order. Separate calls, one per
   // array, give the same bits.
   virtual void add_sums_of_squares(std::span<const View> arrays, View sum) = 0;
@@ -146,7 +146,8 @@ class Kernels {
   // Sets y[rows[i]] = x[i] and all other rows of y to zero. Rows are distinct.
   virtual void scatter_rows(View x /*[M, C]*/, View rows /*[M] i32*/, View y /*[N, C]*/) = 0;
 
-  // ---- layer norm: y = (x − mean) · rstd · weight + bias over C (torch.nn.functional.layer_norm)
+  // ---- layer norm: y = (x − mean) · rstd · weight + bias over C, rstd = 1 / √(variance + epsilon)
+  // (torch.nn.functional.layer_norm)
 
   virtual void layer_norm_forward(View x /*[N, C]*/, View weight /*[C]*/, View bias /*[C]*/, double epsilon,
                                   View y /*[N, C]; may be x*/, View stats /*[N, 2]: mean, rstd; or empty*/) = 0;
@@ -168,12 +169,13 @@ class Kernels {
 
   // ---- rotary positions (Su et al. 2021): queries and keys of head dimension D, as pairs (x_j, x_{j + D/2}), j < D/2
 
-  // Columns [0, D/2) of row i are scale · cos(positions[i] · frequencies[j]), the others scale · sin(…). Rotations have
-  // the type of statistics: f32, or f64 for gradient checks.
+  // The angle of row i and pair j is positions[i] · frequencies[j]. Column j of rotations is scale · cos(angle), and
+  // column j + D/2 is scale · sin(angle). Rotations have the type of statistics: f32, or f64 for gradient checks.
   virtual void rotary_angles(View positions /*[N] i32*/, View frequencies /*[D/2] f32*/, double scale,
                              View rotations /*[N, D]*/) = 0;
-  // y = qkv, where each pair of queries and keys becomes (x_j·cos − x_{j+D/2}·sin, x_{j+D/2}·cos + x_j·sin). The norms,
-  // if any, are applied before this rotation. The layout must be blocked. Without norms, y may be qkv.
+  // Copies qkv to y. In y, each pair (x_j, x_{j+D/2}) of a query or key is rotated: it becomes (x_j·cos −
+  // x_{j+D/2}·sin, x_{j+D/2}·cos + x_j·sin). The norms, if any, are applied before the rotation. The layout must be
+  // blocked. Without norms, y may be qkv.
   virtual void rotate_heads(View qkv /*[N, W]*/, View rotations /*[N, D]*/, const AttentionShape& shape,
                             const HeadNorms& norms, View y /*[N, W]*/) = 0;
   // The gradient through rotate_heads. qkv is the input of rotate_heads. Without norms, qkv and the gradients of the
@@ -197,8 +199,9 @@ class Kernels {
                               const LinearEpilogue& epilogue, View preactivation /*[N, O] or empty*/,
                               View y /*[N, O]*/) = 0;
   // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation). The activation, the dropout and
-  // preactivation [N, I] belong to the layer that made x. The residual [N, I] is a gradient. x gets the output of that
-  // layer again, without its residual: dropout(activation(preactivation)).
+  // preactivation [N, I] belong to the previous layer, whose output was x. The residual [N, I] is a gradient that is
+  // added to d_x. x gets dropout(activation(preactivation)) again: the previous layer's output without the residual
+  // that the previous layer added.
   virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
                                      View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/,
                                      View x /*[N, I], may be preactivation; or empty*/) = 0;
@@ -237,10 +240,11 @@ class Kernels {
   // one-hot) · d_scale. Otherwise their contents are unspecified afterwards.
   virtual void softmax_cross_entropy(View logits /*[M, V]*/, View targets /*[M] i32*/, double d_scale,
                                      View loss /*[1] f64*/) = 0;
-  virtual void argmax_rows(View logits /*[M, V]*/, View ids /*[M] i32*/) = 0;  // the first of equal maxima
-  // Draws one id for each row, with probabilities that are exact to 2^-42 (ops/sampling_numbers.h). draws[i] is a
-  // uniform random 64-bit number. For equal draws, the id depends only on the row's logits: not on other rows, threads
-  // or the device. A NaN is never drawn. If all logits of a row are NaN or −∞, its id is 0. V ≤ kMaxSampledVocabulary.
+  virtual void argmax_rows(View logits /*[M, V]*/, View ids /*[M] i32*/) = 0;  // of equal maxima, the lowest id
+  // Draws one id for each row. ops/sampling_numbers.h describes how probabilities are rounded. draws[i] is a uniform
+  // random 64-bit number. ids[i] depends only on draws[i], `sampling` and the logits of row i, and not on other rows,
+  // the number of threads or the device. A NaN is never drawn. If all logits of a row are NaN or −∞, its id is 0. V is
+  // at most kMaxSampledVocabulary.
   virtual void sample_rows(View logits /*[M, V]*/, View draws /*[M] i64*/, const Sampling& sampling,
                            View ids /*[M] i32*/) = 0;
 

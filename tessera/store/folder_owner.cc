@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// An owner file is written right after its creation. If it stays incomplete, its writer is gone.
+// A process writes its owner file immediately after it has created the file. If the text is still incomplete after this
+// time, the process is gone.
 constexpr double kIncompleteAfterS = 30;
 constexpr double kNsPerS = 1e9;
 
@@ -92,7 +93,7 @@ std::optional<OwnerFile> read_owner_file(const fs::path& path) {
   OwnerFile result;
   result.heartbeat_ns = modified_ns(status);
   result.text.resize(static_cast<size_t>(std::min(status.st_size, kLongest)));
-  // Reads what is available, because the owner may still be writing.
+  // Reads only what is available, and does not wait for the rest: the owner may still be writing.
   const ssize_t got = pread(file->descriptor(), result.text.data(), result.text.size(), 0);
   result.text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   result.owner = FolderOwner::parse(result.text);

@@ -1,4 +1,4 @@
-// --memory-log: samples memory and utilization on a thread of its own, from the start of a rank to the end of the run.
+// --memory-log: a separate thread samples memory and GPU utilization, from the start of a rank to the end of the run.
 #pragma once
 
 #include <atomic>
@@ -17,15 +17,16 @@ namespace tessera {
 
 class MemoryLog {
  public:
-  // Takes the first sample. When a file cannot be written, calls `warn`, possibly from the log's thread, and ends the
-  // log. `now_s`: a monotonic clock.
+  // Creates the files and takes the first sample. Throws RunError if a file cannot be created. If a file cannot be
+  // written later, the log calls `warn`, possibly on its own thread, and takes no more samples. `now_s` returns the
+  // seconds of a monotonic clock.
   MemoryLog(const MemoryLogNames& names, MemorySources sources, double interval_s,
             std::function<void(const std::string&)> warn, std::function<double()> now_s);
 
   // Sets the step that later samples record. May be called at any time, but only by one thread. Costs almost nothing.
   void note_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
 
-  // Takes a last sample, ends the log and returns its statistics, as MemoryLogFiles::statistics() does.
+  // Takes a last sample, ends the log and returns the result of MemoryLogFiles::statistics().
   Record finish();
 
  private:
@@ -41,7 +42,7 @@ class MemoryLog {
 };
 
 // Starts the log that the settings request. Returns null if they request none. Throws RunError if the folder is not
-// writable. `world` may be null. Collective.
+// writable. `world` is null if the run has only one rank. Collective: all ranks must call it.
 std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Worker& worker, const World* world,
                                             Console& console);
 

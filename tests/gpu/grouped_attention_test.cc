@@ -18,7 +18,8 @@ struct Grouped {
   }
 };
 
-// The reference in double. run() computes one query head of one sequence. qkv [N, W] has the layout `blocked`.
+// Computes attention and its gradients in double. run() computes one query head of one sequence. qkv [N, W] has the
+// layout `blocked`.
 struct Reference {
   const Grouped& c;
   const std::vector<double>&qkv, &d_o;
@@ -99,9 +100,9 @@ double largest(const std::vector<double>& values) {
 
 class GroupedAttentionTest : public TypedTest {
  protected:
-  // The kernels to test. `own`: the kernels that Tessera chooses for this GPU. `tma`: the kernels for larger calls on
-  // Hopper. `tma_on_three`: the kernels of `tma` on only three multiprocessors. Each thread block then has several
-  // tasks. `older`: the kernels for GPUs before sm_80.
+  // The kernels to test. `own`: the kernels that Tessera chooses for the call on this GPU. `tma`: the kernels of
+  // attention_tma.h, for Hopper. `tma_on_three`: the same kernels on only three multiprocessors, so each thread block
+  // has several tasks. `older`: the kernels for GPUs before sm_80.
   enum class By { own, tma, tma_on_three, older };
   void check(const Grouped& c, By by) {
     const bool by_tma = by == By::tma || by == By::tma_on_three;
@@ -118,7 +119,7 @@ class GroupedAttentionTest : public TypedTest {
     const OlderGpu older_gpu;
     cuda::Context context = older_gpu.context;
     if (by == By::tma_on_three) context.num_multiprocessors = 3;
-    std::vector<std::vector<std::byte>> first;
+    std::vector<std::vector<std::byte>> first;  // bits of turn 0; turn 1 must give the same bits
     for (int turn = 0; turn < 2; ++turn) {
       for (Tensor* tensor : {&o, &log_sum_exp, &d_qkv}) tensor->reset();  // fills with NaN
       if (by == By::older) {
@@ -143,13 +144,14 @@ class GroupedAttentionTest : public TypedTest {
     EXPECT_EQ(log_sum_exp.bits(), first[1]);
     EXPECT_EQ(d_qkv.bits(), first[2]);
     const Reference reference(c, qkv.expected(), d_o.expected());
-    // As in attention_test.cc, `scores` bounds the error of a score: the roundoff of the arithmetic times the size of
-    // the score. A probability is the exponential of its score, so the absolute error of the score is the relative
-    // error of the probability.
+    // `scores` bounds the error of a score: the roundoff of the arithmetic times a generous bound of the score, which
+    // grows with head_dim. A probability is the exponential of its score, so the absolute error of the score is the
+    // relative error of the probability.
     const double scores = arithmetic_roundoff(dtype()) * (64 + 2 * static_cast<double>(c.head_dim));
     expect_close(log_sum_exp, reference.log_sum_exp, 2 * scores, "log_sum_exp");
     expect_close(o, reference.o, 2 * scores + 4 * roundoff(dtype()), "o");
-    // Gradients of keys and values are sums over all query heads of a group, so `largest` grows with the group.
+    // Gradients of keys and values are sums over all query heads of a group. They and their errors grow with the group,
+    // so the tolerance is relative to the largest gradient.
     expect_close(d_qkv, reference.d_qkv, (8 * scores + 12 * roundoff(dtype())) * largest(reference.d_qkv), "d_qkv");
   }
 };

@@ -1,4 +1,5 @@
-// The collectives of a group that spans nodes, or whose ranks may not read each other's memory. It uses MPI messages.
+// Collectives through MPI messages. They serve groups that span several nodes, and groups whose ranks may not read each
+// other's memory.
 #pragma once
 
 #include <mpi.h>
@@ -9,7 +10,8 @@ namespace tessera {
 
 class MessageCollectives final : public Collectives {
  public:
-  // Takes ownership of the communicator; nobody else may use it. Sums need `scratch`.
+  // Takes ownership of the communicator; nobody else may use it. reduce_scatter() and all_reduce() receive the
+  // terms of their sums in `scratch`.
   MessageCollectives(const GroupInfo& group, MPI_Comm comm, View scratch);
   ~MessageCollectives() override;
 
@@ -20,8 +22,8 @@ class MessageCollectives final : public Collectives {
   std::vector<std::string> exchange(std::string_view text, const char* what) override;
 
  private:
-  // Outstanding messages, and the peer of each. If a call fails, its exception frees memory in which outstanding
-  // messages would still arrive. Therefore the destructor cancels them.
+  // Outstanding messages, and the peer of each message. The destructor cancels them: if a collective throws, the caller
+  // may free the arrays, and a later message must not arrive in freed memory.
   struct Pending {
     std::vector<MPI_Request> requests;
     std::vector<int> peers;
@@ -36,14 +38,14 @@ class MessageCollectives final : public Collectives {
   void receive(Pending& pending, int peer, std::byte* data, int64_t bytes);
   void wait(Pending& pending);
   void check(int mpi_result, int peer);
-  void begin(const Call& call);  // exchanges calls with the peers, and checks that they agree
+  void begin(const Call& call);  // sends `call` to the peers, receives their calls, and checks that all calls agree
   void gather_slices(View mine, View full);
   void reduce(View full, View out);
 
   MPI_Comm comm_;
   View scratch_;
   Call call_{};
-  std::vector<Call> calls_;  // of the peers, by rank
+  std::vector<Call> calls_;  // the current call of each peer, by rank
 };
 
 }  // namespace tessera

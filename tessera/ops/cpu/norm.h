@@ -1,4 +1,4 @@
-// Layer norm over the last dimension.
+// Layer norm over the last dimension. The contracts are in ops/kernels.h.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

@@ -1,4 +1,4 @@
-// Root mean square norm over the last dimension.
+// Root mean square norm over the last dimension. The contracts of the first two functions are in ops/kernels.h.
 #pragma once
 
 #include <cmath>
@@ -30,7 +30,7 @@ inline void rms_scale(const T* x, const T* weight, int64_t channels, T rstd, T* 
 
 // With x̂ = x·rstd and g = d_y∘weight:
 //   d_x = residual + rstd·(g − x̂·Σ(g∘x̂)/C);   d_weight += d_y∘x̂
-// d_x may be d_y or residual. A null residual is zero.
+// d_x may be d_y or residual. If residual is null, its term is left out.
 template <typename T>
 inline void rms_backward(const T* d_y, const T* x, const T* weight, T rstd, const T* residual, int64_t channels, T* d_x,
                          T* d_weight) {

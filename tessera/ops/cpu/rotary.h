@@ -1,4 +1,5 @@
-// Rotary positions, and the norms of heads that Qwen3 applies before the rotation.
+// Rotary positions, and the norms that Qwen3 applies to the heads before the rotation. The contracts are in
+// ops/kernels.h.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

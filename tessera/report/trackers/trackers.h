@@ -17,21 +17,22 @@ struct TrackerOptions {
   std::string output_dir;   // for trackers.json, which names the files to continue
   std::string tracker_dir;  // for the folders tensorboard and wandb; empty: output_dir
   WandbVariables wandb_variables;
-  Record config = Record::object();  // every setting
+  Record config = Record::object();  // every setting of the run
 };
 
-// All trackers of a run. If a tracker cannot write, prints one warning and ends this tracker. The run continues.
+// All trackers of a run. If a tracker cannot write, `note` gets one warning, and this tracker ends. The other trackers
+// and the run continue.
 class Trackers {
  public:
   using Note = std::function<void(const std::string&)>;
-  // `lines`: the records of metrics.jsonl at the start. `runtime_s`: the runtime so far. After construction, each
-  // tracker has exactly one row for each of `lines`: it keeps these rows from an earlier part of the run, removes other
-  // rows, and adds missing rows.
+  // `lines`: the records that metrics.jsonl already holds, from earlier parts of the run. `runtime_s`: the runtime of
+  // these parts. After construction, each tracker has exactly one row for each of `lines`: it keeps the rows that it
+  // wrote for them earlier, removes all later rows, and adds missing rows.
   Trackers(const TrackerOptions& options, const std::vector<Record>& lines, double runtime_s, Note note);
   ~Trackers();  // if finish() was not called, marks the run as failed
   Trackers(const Trackers&) = delete;
 
-  void append(const Record& line, double runtime_s);  // a record of metrics.jsonl
+  void append(const Record& line, double runtime_s);  // `line`: a new record of metrics.jsonl
   void append_system(const Record& values, int64_t step);
   void finish(int exit_code, const Record& summary, double runtime_s);
 
@@ -50,7 +51,8 @@ class Trackers {
   bool finished_ = false;
 };
 
-// Resident memory and threads of this process, and the machine's memory in use, under W&B's names.
+// This process's resident memory and number of threads, and the machine's used and available memory. The keys are W&B's
+// names.
 Record process_values();
 
 }  // namespace tessera

@@ -46,13 +46,12 @@ const Case kCases[] = {
     {{9, 0, 4}, 2, 8},                          // an empty sequence
     {{70, 3, 129}, 6, 16, QkvLayout::blocked, false, 0.2f, 3, 2},
     {{600, 1, 40}, 4, 24, QkvLayout::blocked, false, 0, 3, 1},           // all query heads share one head of keys
-    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // complete blocks of keys precede the window
+    {{700, 20, 0, 3}, 2, 8, QkvLayout::blocked, false, 0.1f, 2, 1, 10},  // late windows begin after a block of keys
     {{1100}, 2, 8, QkvLayout::blocked, true, 0, 3, 2, 600},              // a window longer than a block of keys
     {{65, 200}, 4, 128, QkvLayout::blocked, false, 0, 2, 2, 1},          // each token attends only to itself
     {{65, 130}, 3, 80, QkvLayout::interleaved, true, 0, 2, 0, 130},      // a window as long as the longest sequence
 };
 
-// Returns cases of random sizes.
 std::vector<Case> random_cases() {
   RandomStream random(2024, 5);
   std::vector<Case> cases;
@@ -98,7 +97,7 @@ struct Result {
   std::vector<double> o, log_sum_exp;
 };
 
-// Computes attention by its definition, one query at a time.
+// Computes attention directly from its formula, one query at a time.
 Result reference(const Case& c, const std::vector<double>& qkv, const std::vector<int64_t>& ids) {
   Result result;
   result.o.resize(static_cast<size_t>(c.rows() * c.channels()));
@@ -187,7 +186,7 @@ TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
     const Result expected = reference(c, converted<double>(values), call.ids);
     // With ALiBi, scores reach slope·T ≤ T/2 in a sequence of T tokens. The rounding errors of the scores, at most
     // ε·T/2, become relative errors of the probabilities. o is an average of values ≤ 1, times at most 1 / (1 − dropout
-    // rate).
+    // rate). The tolerance is several times larger. Its part with head_dim covers the errors of the products q·k.
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     const double tolerance = epsilon<T>() * (4 * (c.alibi ? longest : 4) + 2 * static_cast<double>(c.head_dim) + 32);
     expect_close(call.o, expected.o, tolerance, "o");
@@ -227,15 +226,15 @@ TEST(Attention, FloatGradientsFollowDouble) {
     expected.backward(d_o_double);
     const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
     // The longest sequence has T tokens, and a head has D channels. The errors of the forward pass enter sums of up to
-    // T terms, one per query. Each term is proportional to a probability of about 1/T. The gradients of the
-    // probabilities have magnitudes up to √D/3.
+    // T terms, one per query. Each term is proportional to a probability of about 1/T. It is also proportional to the
+    // gradient of this probability: a sum of D products of random values, with a size of about √D/3.
     const double tolerance = 0x1p-24 * (4 * longest + 64) * std::sqrt(static_cast<double>(c.head_dim)) * 4;
     expect_close(call.d_qkv, expected.d_qkv, tolerance, "d_qkv");
   }
 }
 
 TEST(Attention, RepeatsBitForBitWhateverTheThreads) {
-  // With many threads, the backward pass divides long sequences in another way than with few threads.
+  // With many threads, the backward pass divides long sequences into smaller tasks than with few threads.
   for (Case c : {kCases[3], kCases[6], kCases[7], kCases[10], kCases[11], kCases[12]}) {
     const auto values = random_values<float>(c.rows() * c.width(), 1);
     auto d_o = random_values<float>(c.rows() * c.channels(), 2);
@@ -289,6 +288,7 @@ TYPED_TEST(AttentionTest, DecodeEqualsForward) {
     complete.rig->attention_decode(view(last, {num_sequences, width}), complete.shape(), view(cache_starts),
                                    view(lengths), view(keys, {cache_rows, cached}), view(values, {cache_rows, cached}),
                                    view(o, {num_sequences, channels}));
+    // As in ForwardEqualsTheDefinition. 1100 is the length of the longest sequence of all cases.
     const double tolerance = epsilon<T>() * (4 * 1100 + 2 * static_cast<double>(c.head_dim) + 32);
     for (int64_t b = 0; b < num_sequences; ++b) {
       for (int64_t i = 0; i < channels; ++i) {
