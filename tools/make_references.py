@@ -5,7 +5,8 @@
     .venv-references/bin/python tools/make_references.py [NAME ...]
 
 transformers and torch compute everything in fp32 on one CPU thread with deterministic algorithms. In shapes, B is the
-number of sequences, N or T the number of tokens, C the number of channels, and V the size of the vocabulary.
+number of sequences, T the number of tokens of each sequence, N the number of tokens of all sequences together, C the
+number of channels, and V the size of the vocabulary.
 """
 import argparse
 import os
@@ -28,7 +29,7 @@ from transformers import (BloomConfig, BloomForCausalLM, LlamaConfig, LlamaForCa
                           Qwen3ForCausalLM, get_linear_schedule_with_warmup)
 from transformers.trainer_pt_utils import get_parameter_names
 
-IGNORED = -100          # a label without loss
+IGNORED = -100          # the label of a position without loss
 EOS, PAD = 2, 3
 FIRST_ORDINARY_ID = 4   # 0..3 are <unk>, <s>, </s>, <pad>
 STEPS, ACCUMULATION, WARMUP_STEPS = 20, 2, 3
@@ -62,13 +63,14 @@ YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_p
 
 MODELS = {
     "bloom_small": bloom(97, 32, 4, 2),
-    "bloom_odd_heads": bloom(61, 24, 6, 3),       # a number of heads that is not a power of two: other ALiBi slopes
+    "bloom_odd_heads": bloom(61, 24, 6, 3),       # ALiBi slopes for a number of heads that is not a power of two
     "bloom_post_residual": bloom(61, 32, 4, 2, apply_residual_connection_post_layernorm=True),
     "bloom_three_heads": bloom(53, 48, 3, 1),
     "gpt_small": gpt(61, 32, 4, 2, 64),
     "gpt_wide": gpt(61, 24, 2, 2, 80),            # a feed-forward width that is not a multiple of C
     "llama_small": llama_like(LlamaForCausalLM, LlamaConfig, 61, 32, 4, 2, 2, 56, rope=LLAMA3),
-    # Heads of 80 channels, one key head for three query heads, biases everywhere, an untied head.
+    # Attention heads of 80 channels, one key-value head for three query heads, biases in attention and MLP, and an
+    # untied output head.
     "llama_untied": llama_like(LlamaForCausalLM, LlamaConfig, 53, 24, 3, 1, 1, 40, tied=False, head_dim=80,
                                attention_bias=True, mlp_bias=True, hidden_act="gelu_pytorch_tanh"),
     "llama_yarn": llama_like(LlamaForCausalLM, LlamaConfig, 53, 32, 2, 1, 1, 44, rope=YARN,
@@ -97,7 +99,7 @@ class Batch:
 
 
 def make_sequence(generator, vocab, length, prompt_length):
-    """Returns random ids and labels. All tokens after the prompt are targets, except the first token of a sequence."""
+    """Returns random ids and labels. The targets are all tokens after the prompt, but never the first token."""
     ids = torch.randint(FIRST_ORDINARY_ID, vocab, (length,), generator=generator)
     labels = torch.full((length,), IGNORED)
     first = max(prompt_length - 1, 0)
@@ -134,13 +136,13 @@ def initialize(model, generator):
             if p.ndim > 1:
                 p.copy_(values * (0.3 if "embed" in name else 0.2))
             elif name.endswith(f"{final_norm}.weight"):
-                p.copy_(values)  # both signs: otherwise a tied head mostly repeats its input token
+                p.copy_(values)  # of both signs. Otherwise, a model with a tied head mostly repeats its input token
             elif name.endswith("weight"):
                 p.copy_(1.0 + 0.1 * values)
             else:
                 p.copy_(0.1 * values)
         embedding = next(p for name, p in model.named_parameters() if "embed" in name)
-        embedding[EOS] *= 1.7  # larger logits of </s>, of both signs, so that some generations end with it
+        embedding[EOS] *= 1.7  # larger logits of </s> (positive or negative): some generations end with </s>
         if model.lm_head.bias is not None:
             model.lm_head.bias[EOS] += 1.0
 

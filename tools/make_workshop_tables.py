@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the tables of docs/workshop.md from bench/results/workshop/*.json. Needs only Python's standard library.
 
-  tools/make_workshop_tables.py            write them, between the "begin" and "end" comments of the page
+  tools/make_workshop_tables.py            write the tables, between the "begin" and "end" comments of the page
   tools/make_workshop_tables.py --check    exit with 1 if the page is not what this script makes
 
 bench/workshop.py makes the files: plan.json, small.json, gpus.json and peers.json. gpus.json and peers.json are from
@@ -19,11 +19,11 @@ from bench_results import RESULTS, ROOT, short  # noqa: E402
 PAGE = ROOT / "docs" / "workshop.md"
 FILES = RESULTS / "workshop"
 MIB, GB = 2**20, 1e9
-GPU, CPU = "GPU", "CPU, small"  # the place of a measurement
+GPU, CPU = "GPU", "CPU, small"  # where a value was measured: on GPUs, or with a small model on CPUs
 STAGES = "deepspeed/deepspeed-multi-gpu/2_gpus_stages_comparison"
 SINGLE = "deepspeed/deepspeed-single-gpu"
-# The tables where each row is an experiment, and the experiments of their rows. In all other tables, each column has
-# the name of its experiment.
+# For each table where each row is an experiment: the experiments, in the order of the rows. In all other tables, each
+# column of values is an experiment. The column's name is the experiment's name.
 ROWS = {
     "deepspeed-stages-1-gpu": [f"{SINGLE}/cpu_offloading/zero_{n}" for n in (1, 2, 3)],
     "fsdp-bloom-multi-gpu": ["fsdp/bloom/baseline"] + [f"fsdp/bloom/multi_gpu/{n}_gpus" for n in (2, 4, 8)],
@@ -49,12 +49,12 @@ def load_all():
 
 
 def plain(value):
-    """Returns a value of the report without its notes."""
+    """Returns a value of the JSON files without its notes. A value with notes is {"value", "notes"}."""
     return value["value"] if isinstance(value, dict) else value
 
 
 def text_of(value, title):
-    """Returns a value as the column or row with this title shows it."""
+    """Returns a value as text. The title of its column or row decides the format."""
     value = plain(value)
     if value is None:
         return "–"
@@ -80,7 +80,7 @@ def markdown(head, rows):
 
 
 class Tables:
-    """The content of the files."""
+    """The content of the JSON files, and the tables made from it."""
 
     def __init__(self, sources):
         self.plan = {row["experiment"]: row for row in sources["plan"]["plan"]}
@@ -99,7 +99,7 @@ class Tables:
         return place in self.measured and experiment in self.measured[place][1]
 
     def run(self, place, experiment, key, title):
-        """Returns a figure of a run, as text."""
+        """Returns a figure of a run as text, or "–" if the experiment was not run in this place."""
         return text_of(self.measured[place][1][experiment].get(key), title) if self.was_run(place, experiment) else "–"
 
     def planned(self, experiment):
@@ -149,7 +149,7 @@ class Tables:
         return markdown(head, [*cells, plan])
 
     def all_planned(self):
-        """Returns a table of the planned memory of each experiment in full size."""
+        """Returns a table of all experiments in full size: the planned memory, and the memory measured on GPUs."""
         rows = []
         for name, row in self.plan.items():
             rows.append([f"`{name}`", str(row["ranks"]), f"{row['parameters'] / 1e6:.0f} M", self.planned(name),
@@ -172,21 +172,21 @@ class Tables:
         return rows
 
     def slowdown(self, name, other):
-        """Returns the time of a step divided by the time of a step in another experiment."""
+        """Returns the time of a step in the experiment `name`, divided by the time of a step in `other`."""
         if not (self.was_run(GPU, name) and self.was_run(GPU, other)):
             return "–"
         rate, reference = (plain(self.measured[GPU][1][each]["steady_samples_per_second"]) for each in (name, other))
         return f"{reference / rate:.2f}"
 
     def stages(self):
-        """Returns the table of quiz 1."""
+        """Returns the table of the workshop's quiz 1."""
         head = ["GPUs", "stage", "offload", "planned GPU (MiB)", "planned host memory of a rank (MiB)",
                 "GPU memory in use (MiB)", "memory of all processes (MiB)", "samples/s of steps",
                 "time of a step / without offload"]
         return markdown(head, self.stage_rows(SINGLE, 1) + self.stage_rows(STAGES, 2))
 
     def scaling(self, names):
-        """Returns the table of quiz 2 or 3: which values grow with the number of ranks."""
+        """Returns the table of the workshop's quiz 2 or 3. It shows which values grow with the number of ranks."""
         rows = []
         for name in names:
             row, host = self.plan[name], self.plan[name]["host_step_bytes"]

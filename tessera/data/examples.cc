@@ -23,14 +23,15 @@ constexpr const char* kStructureRemedy =
     "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), a JSON array of rows, or one row per line; a row is "
     "{\"context\", \"question\", \"answers\": {\"text\": [...]}} or {\"text\"}";
 
-// Why a row of the file cannot be used. Thrown to stop reading that row.
+// Why a part of the file (a row, a question, a paragraph or an article) cannot be used. The exception ends the reading
+// of this part.
 struct RowFault {
   RowFault(std::string where, std::string fault, std::string advice = "")
       : place(std::move(where)), what(std::move(fault)), remedy(std::move(advice)) {}
   std::string place, what, remedy;
 };
 
-// Describes a value in a message. Does not print the content of objects and arrays, because it may be large.
+// Describes a JSON value for an error message. Omits the content of objects and arrays, because it may be large.
 std::string in_words(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:
@@ -68,7 +69,7 @@ std::string inside(const std::string& where, const std::string& key) {
   return where + (where.ends_with(']') ? "." : ": ") + key;
 }
 
-// The value of a required key, which must have this type.
+// Returns the value of a required key. Throws RowFault if the key is missing or its value has another type.
 const Json& member(const Json& object, const char* key, Json::value_t type, const std::string& where) {
   const auto found = object.find(key);
   if (found == object.end()) throw RowFault(where, fmt::format("key \"{}\" is missing", key), kStructureRemedy);
@@ -84,8 +85,8 @@ const std::string& string_member(const Json& object, const char* key, const std:
 }
 
 struct Answer {
-  const std::string* text;       // in the parsed JSON
-  std::optional<int64_t> start;  // in code points
+  const std::string* text;       // a string of the parsed JSON
+  std::optional<int64_t> start;  // in code points of the context; empty if the file does not give it
 };
 
 std::optional<int64_t> start_of(const Json& value, const std::string& where) {
@@ -272,8 +273,9 @@ class Reader {
     id = found->is_string() ? found->get<std::string>() : found->dump();
   }
 
-  // Limits time and memory. The context is copied for every question, and searched if the answer is misplaced.
-  // Without this limit, a small malicious file could use any amount of time and memory.
+  // Counts the bytes of contexts that are copied (one copy for each question) or searched (for an answer that is not at
+  // answer_start). Throws InputError if there are too many. Without this limit, a small malicious file could use any
+  // amount of time and memory.
   void spend(size_t bytes, const std::string& where) {
     work_ += bytes;
     if (work_ > work_limit_) {
@@ -330,7 +332,8 @@ ExampleRows rows_from_text(std::string_view content, const std::string& where) {
     for (size_t i = 0; i < rows.size(); ++i) reader.add_row(rows[i], fmt::format("{}: [{}]", where, i));
     return reader.take();
   }
-  // If the first line is a complete JSON value and more lines follow, the file is JSONL. Otherwise it is one document.
+  // If the first line is a complete JSON value and more lines follow, the file is JSONL. Otherwise, the file is one
+  // JSON value.
   const size_t line_end = std::min(content.find('\n', begin), content.size());
   const bool one_line = is_blank(content.substr(line_end));
   if (!one_line && Json::accept(content.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -370,7 +373,7 @@ std::vector<Example> load_examples(const std::filesystem::path& path) {
 
 std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, RowOrder order,
                                      const std::string& setting) {
-  // "select" in ASCII. It keeps this stream separate from other draws with the same seed.
+  // The number of this random stream: "select" in ASCII. Other uses of the same seed have other stream numbers.
   constexpr uint64_t kStream = 0x73656C6563740000;
   const int64_t size = std::ssize(examples);
   if (count < -1) {

@@ -1,13 +1,13 @@
-// One training step, phase by phase. N tokens, C channels, L blocks.
+// One training step, phase by phase. A micro-batch has N tokens; the model has C channels and L blocks.
 //
 //   for each micro-batch:  embed → blocks → head and loss, with their backward → blocks backward → embedding backward
-//                          each unit is gathered before its use; its gradients are reduced after its backward
+//                          each unit is gathered before its use, and its gradients are reduced after its backward
 //   gradient norm → clipping → AdamW, unit by unit in forward order
 //
 // The five streams of a rank during a step with one micro-batch. The strategy is full_shard, with parameters, gradients
 // and optimizer states in host memory. Time runs to the right. Unit 0 is the root with a tied head. Units 1 to 3 are
-// blocks, and two gathered blocks fit on the device. An untied head would be unit 4: gathered after g3, computed after
-// F3 and reduced before r3. docs/architecture.md has the same drawing.
+// blocks. At most two blocks are gathered at the same time. An untied head would be unit 4: gathered after g3, computed
+// after F3 and reduced before r3. docs/architecture.md has the same drawing.
 //
 //            | forward             | backward                            | norm | update            | next forward
 //   upload   | b  p0 p1 p2 p3      |             p1                      |      |                   | b  p0 p1 …
@@ -18,19 +18,20 @@
 //
 //   b batch to the device   p this rank's part of a unit to the device   g gather   r reduce
 //   F forward   H head and loss   B backward   E the embedding's backward
-//   q squares of the reduced gradients   n norm and loss of all ranks; the calling thread waits for it
-//   s reduced gradients to the host   a AdamW   m late moments (late_moments.h); in brackets: of the previous step
+//   q squares of the reduced gradients   n norm and loss over all ranks; the calling thread waits for n
+//   s reduced gradients to the host   a AdamW   m late moments (late_moments.h); in brackets: m of the previous step
 //
 // Events, "work → work that waits for it":
 //   b → F   p → g   g → F, B   B, E → r   r → q, s   q → n   n, s → a   a → p of the next step
 //   F, B → b, p      the batch or a gathered unit is overwritten after its last reader
 //   s → B            a unit's gradient buffer is filled again after its gradients have left
-//   a, m → s         the next step's gradients replace those in host memory after AdamW has read them
+//   a, m → s         AdamW has read this step's gradients in host memory before the next step's replace them
 //
 // Without offloading, the streams copy and host have no work: compute adds the reduced gradients to the sums and runs
-// AdamW, and g waits for AdamW. With parameters on the device, there is no p: after each a, copy brings the new
-// parameters to the device, and g waits for this copy. With files, copy also reads and writes the pieces for a. With
-// several micro-batches, host adds the gradients that s brings to the sums, and computes the norm from the sums.
+// AdamW, and g waits for AdamW. If parameters stay on the device, there is no p: after each a, copy brings the
+// new parameters to the device, and g waits for this copy. If arrays are in files, AdamW works on one piece of an array
+// at a time: copy reads the piece before a and writes it after a. With several micro-batches, host adds the gradients
+// of each s to sums in host memory, and computes the norm from these sums.
 #include <cmath>
 #include <vector>
 
@@ -41,10 +42,11 @@ namespace tessera {
 StepResult Engine::train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale) {
   StepResult result = accumulate(window, loss_scale);
 
-  // Phase 4: clip by the global norm. AdamW applies the factor when it reads the gradient, which saves a separate pass.
-  // One exchange sums norm and loss over all ranks before the update, so all ranks make the same decision.
+  // Phase 4: clip by the global norm. AdamW multiplies each gradient by the clipping factor when it reads the gradient,
+  // which saves a separate pass. Before the update, one exchange sums the squares and the loss over all ranks. All
+  // ranks therefore agree on whether to skip the update.
   const double squares = optimizer_->sum_of_squares();
-  const double local_loss = read_f64(loss_.view({1}, DType::f64));  // the norm has waited for all of the step's work
+  const double local_loss = read_f64(loss_.view({1}, DType::f64));  // final, because sum_of_squares() has waited
   const auto sums = context_.ranks.world->sum({squares, local_loss}, "the gradient's norm and the loss");
   result.gradient_norm = std::sqrt(sums[0]) / loss_scale;
   result.loss_sum = sums[1];
@@ -67,7 +69,8 @@ StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, dou
 
 StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_scale) {
   TESSERA_ASSERT(!window.empty() && std::ssize(window) <= work_.micro_batches);
-  // Phase 1: count the targets, tokens and sequences of the step over all ranks. Gradients start at zero.
+  // Phase 1: count the targets, tokens and sequences of the step over all ranks. The sums of gradients and losses start
+  // at zero.
   double local_targets = 0, local_tokens = 0, local_sequences = 0;
   for (const PackedBatch& batch : window) {
     local_targets += batch.num_targets;
@@ -83,8 +86,8 @@ StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_s
   const View loss = loss_.view({1}, DType::f64);
   ops_->fill(loss, 0);
 
-  // Phases 2 and 3: forward and backward of each micro-batch. Backward divides the gradients by the number of targets
-  // of the step over all ranks. The gradients of all micro-batches and ranks then add up to those of the mean loss.
+  // Phases 2 and 3: forward and backward of each micro-batch. Backward multiplies the gradients by `scale`. The sum of
+  // the gradients over all micro-batches and ranks is then loss_scale times the gradient of the step's mean loss.
   const double scale = result.num_targets ? loss_scale / static_cast<double>(result.num_targets) : 0;
   for (const PackedBatch& batch : window) {
     gradients_->begin_micro_batch(&batch == &window.back());
@@ -104,8 +107,8 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const ShardOptions& sharding = context_.plan.options();
   const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch
 
-  // Makes the key of a graph. The key needs no other addresses of the stack, because they follow from the sizes and
-  // from the height of the stack.
+  // Makes the key of a CUDA graph (block_graphs.h). All addresses on the stack that are not in the key follow from the
+  // sizes and from the height of the stack.
   enum class BlockWork : int64_t { forward, backward, first_backward };
   const auto key = [&](BlockWork work, int64_t unit, const ParameterViews& p, const ParameterViews& g, View from,
                        View to) {
@@ -121,13 +124,13 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] is the input of the head
   std::vector<SavedViews> saved(static_cast<size_t>(L));
   SavedViews saved_embedding;
-  // Units before the first trained unit have no backward, so they keep nothing: such blocks alternate between two
-  // activations.
+  // Units before the first trained unit have no backward, so they keep nothing. The blocks among these units write
+  // their outputs alternately to two buffers.
   const int64_t first_trained = model_.first_trained();
   const auto trains_from = [&](int64_t unit) { return unit >= first_trained; };
   const CheckpointedBlocks checkpointed = checkpointed_blocks();
-  // Backward frees the values of each block after their last use. The two gradients of backward (d_y and d_x) are below
-  // all these values on the stack.
+  // Backward frees the values of each block after their last use. The gradients of a block's output (d_y) and of its
+  // input (d_x) are needed longer, so they are below all these values on the stack.
   View d_y, d_x;
   const auto push_gradients = [&] { d_y = f.push(N, C), d_x = f.push(N, C); };
   std::vector<int64_t> height(static_cast<size_t>(L));  // of the stack when a block's backward starts
@@ -153,7 +156,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   }
   if (checkpointed.first == L) push_gradients();  // no block has a backward
 
-  // Phase 3: loss and backward, in reverse order.
+  // Phase 3: loss and backward, from the head to the embedding.
   const int64_t head_unit = model_.head_unit();
   const ParameterViews head = parameters_.acquire(head_unit);
   UnitGradients::Acquired outer = gradients_->acquire(head_unit, computes);
@@ -174,7 +177,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
       block_graphs_.run(key(is_fresh ? BlockWork::first_backward : BlockWork::backward, 1 + i, p, g, d_y, d_x), f,
                         [&, g = g](Frame& frame) {  // clang 14 cannot capture a structured binding
                           const StackScope recomputed(*stack_);
-                          // Checkpointed: run forward again for the saved values. Its output is not needed.
+                          // A checkpointed block runs forward again for its saved values. It needs no output.
                           if (checkpointed.contains(i)) model_.block(i).forward(frame, p, x[n], {}, &saved[n]);
                           model_.block(i).backward(frame, p, g, x[n], saved[n], d_y, d_x);
                         });

@@ -19,8 +19,8 @@ struct Architecture {
   std::vector<std::string> names;
   Root::Names root;
   Head::Parts head;
-  bool unit_variance_embedding;  // standard deviation 1 instead of initializer_range
-  const char* file_prefix;       // of all tensors, except "lm_head.*"
+  bool unit_variance_embedding;  // the random embedding has standard deviation 1 instead of initializer_range
+  const char* file_prefix;       // of the names of tensors in files, except "lm_head.*"
   std::vector<float> (*constants)(const ModelConfig&);
   std::unique_ptr<Block> (*make_block)(const ModelConfig&, int64_t layer, View constants);
 };
@@ -105,7 +105,7 @@ std::string Model::file_name(const std::string& name) const {
 void Model::begin(Frame& f) const {
   if (!config_.is_llama_like() || f.batch.num_tokens == 0) return;
   f.rotations = f.push_stats(f.batch.num_tokens, config_.head_dim());
-  // While decoding, each sequence has one new token. Its position follows the positions in the cache.
+  // While decoding, each sequence has one new token. Its position is the number of the sequence's tokens in the cache.
   const View positions = f.cache && f.cache->decoding ? f.cache->lengths : f.batch.positions;
   f.ops->rotary_angles(positions, constants_, config_.rope.attention_factor, f.rotations);
 }

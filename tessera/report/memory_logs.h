@@ -1,4 +1,5 @@
-// Logs of memory over time. They have the formats that these two commands write (CSV and text).
+// Logs of memory over time. A log of GPU memory has the CSV format of the first command, and a log of CPU memory has
+// the text format of the second command:
 //
 //   nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total --format=csv,nounits
 //   psrecord PID --include-children --log FILE
@@ -27,13 +28,14 @@ std::string gpu_log_line(const GpuLogRow& row);
 
 std::string cpu_log_header();
 struct CpuLogRow {
-  double elapsed_s = 0, cpu_percent = 0, real_mb = 0, virtual_mb = 0;  // MB: 2^20 bytes, as in psrecord
+  // real_mb: resident memory. MB is 2^20 bytes, as in psrecord.
+  double elapsed_s = 0, cpu_percent = 0, real_mb = 0, virtual_mb = 0;
 };
 std::string cpu_log_line(const CpuLogRow& row);
-// The value that a reader of the log gets: `value` rounded to the three decimals of cpu_log_line().
+// Returns `value` as a reader of the log gets it: rounded to three decimals, as cpu_log_line() writes it.
 double as_logged(double value);
 
-// Statistics of a log's text, and the number of rows that could not be read.
+// The statistics of a log, and the number of its rows that could not be parsed.
 struct GpuLogStatistics {
   std::map<int64_t, MemoryStatistics> by_gpu;  // used memory in MiB
   int64_t num_unreadable = 0;
@@ -45,9 +47,8 @@ struct CpuLogStatistics {
 };
 CpuLogStatistics read_cpu_log(std::string_view text);  // skips comments: # and the rest of the line
 
-// What `tessera memory` prints.
 struct MemoryAnalysis {
-  std::string text;
+  std::string text;    // what `tessera memory` prints about the logs
   bool found = false;  // whether at least one log contains a sample
 };
 // Reads gpu_memory_log*.csv in the folder and in its subfolder `memory`, and all CSV files in its subfolder

@@ -19,8 +19,8 @@ struct DTypeEntry {
   unsigned bits;
   std::optional<DType> dtype;
 };
-// Every type of the format, with its size. A header may contain the types without a DType, but Tessera cannot read
-// their tensors.
+// Every type of the format. A header may contain tensors of a type without a DType, but Tessera cannot read such
+// tensors.
 constexpr std::array kDTypeEntries = std::to_array<DTypeEntry>({
     {"F64", 64, DType::f64}, {"F32", 32, DType::f32}, {"F16", 16, DType::f16}, {"BF16", 16, DType::bf16},
     {"I64", 64, DType::i64}, {"I32", 32, DType::i32}, {"U8", 8, DType::u8},    {"I16", 16, {}},
@@ -30,7 +30,7 @@ constexpr std::array kDTypeEntries = std::to_array<DTypeEntry>({
     {"F4", 4, {}},           {"C64", 64, {}},
 });
 
-// Receives the events of the JSON parser and checks each event immediately. It builds no tree of the JSON, so a hostile
+// Receives the events of the JSON parser and checks each event immediately. No tree of the JSON is built, so a hostile
 // header cannot fill the memory.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -145,7 +145,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool metadata_seen_ = false, dtype_seen_ = false, shape_seen_ = false, offsets_seen_ = false;
 };
 
-// Checks one tensor: a known type, two offsets in order, and as many bytes as its shape needs.
+// Checks one tensor: a known type, two offsets in order, and as many bytes as its shape and type need.
 void HeaderReader::finish_tensor() {
   if (!dtype_seen_ || !shape_seen_ || !offsets_seen_) fail_tensor("dtype, shape or data_offsets is missing");
   const auto type = std::find_if(kDTypeEntries.begin(), kDTypeEntries.end(),
@@ -169,7 +169,8 @@ void HeaderReader::finish_tensor() {
   header_.tensors.push_back(std::move(tensor_));
 }
 
-// Checks all tensors together: unique names, and bytes [0, data_bytes) covered exactly once.
+// Checks that names are unique, and that the tensors cover each of the bytes [0, data_bytes) exactly once. Sorts the
+// tensors by their bytes.
 void check_tiling(SafetensorsHeader& header, uint64_t data_bytes, const std::string& where) {
   const std::string remedy = "Copy or convert the file again";
   std::vector<std::string_view> names;
@@ -217,7 +218,7 @@ SafetensorsHeader SafetensorsFile::parse_header(std::span<const std::byte> start
   }
   const std::string_view text(reinterpret_cast<const char*>(start.data()) + 8, length);
   if (text.empty() || text[0] != '{') throw InputError(where, "the safetensors header does not start with {", remedy);
-  // The JSON library treats a zero byte as the end of the text.
+  // The JSON library would ignore everything after a zero byte.
   if (text.find('\0') != text.npos) throw InputError(where, "the safetensors header contains a zero byte", remedy);
 
   SafetensorsHeader header;

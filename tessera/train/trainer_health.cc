@@ -11,12 +11,12 @@
 namespace tessera {
 
 static std::string numbers_of(const StepResult& result) {
-  const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // not "-nan"
+  const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // fmt may print "-nan"
   return fmt::format("the loss is {} and the norm of the gradients {}", text(result.loss()),
                      text(result.gradient_norm));
 }
 
-// Returns advice: settings that make updates smaller or use a wider type.
+// Returns the advice for a run that diverges: make updates smaller, or use a wider type.
 static std::string remedy_of(const Settings& settings) {
   using P = Settings::Precision;
   const char* const wider = settings.precision == P::fp16   ? ", or use --precision bf16 or fp32"
@@ -26,8 +26,8 @@ static std::string remedy_of(const Settings& settings) {
                      settings.lr, wider);
 }
 
-// Checks the result of a step. Counts and reports a skipped update, and ends the run if the limit is reached. All ranks
-// get the same result.
+// Checks the result of a step. Counts and reports a skipped update. Ends the run if too many updates in a row were
+// skipped, or if the overflow is Overflow::exhausted. `result` is the same on all ranks, so all ranks do the same.
 void Trainer::watch_update(const StepResult& result, double loss_scale) {
   TrainHealth& health = state_.health;
   const bool is_finite = std::isfinite(result.loss());
@@ -103,8 +103,8 @@ void Trainer::note_skipped_end() const {
                   updates));
 }
 
-// Ends the run if parameters are not finite. Therefore such parameters are never saved. Call it before any file is
-// replaced. Collective.
+// Ends the run if parameters are NaN or infinite. Call it before parameters are saved, so that no file with good
+// parameters is replaced. Collective.
 void Trainer::check_parameters() {
   const std::optional<int64_t> unit = engine_.find_non_finite_unit();
   if (!unit) return;

@@ -1,5 +1,6 @@
-// A sequence of collectives of a group. Only one thread at a time may use it. A group has two of these objects, one for
-// its streams and one for host calls, so streams and host calls do not wait for each other.
+// Runs the collectives of a group of ranks, one after the other. Only one thread at a time may use a Collectives
+// object. A group has two of these objects: one for calls on streams and one for calls on host values (communicator.h).
+// Streams and host calls therefore do not wait for each other.
 //
 // Letters: R ranks of the group, P elements of a full array. Slice q of a full array is elements [P·q/R, P·(q+1)/R).
 #pragma once
@@ -16,12 +17,12 @@
 
 namespace tessera {
 
-// The participants, and how long they wait for each other.
+// The ranks of the group, and how long they wait for each other.
 struct GroupInfo {
-  int rank = 0;
-  std::vector<int> world_ranks;  // by rank of the group; errors use these numbers
+  int rank = 0;                  // of this process in the group
+  std::vector<int> world_ranks;  // the rank in the world of each rank of the group; errors name world ranks
   double timeout_s = 600;
-  StatusBoard* board = nullptr;  // shows in which collective a rank waits; may be null
+  StatusBoard* board = nullptr;  // shows the collective that this rank waits in; may be null
 
   int size() const { return static_cast<int>(world_ranks.size()); }
 };
@@ -29,14 +30,14 @@ struct GroupInfo {
 enum class Collective : uint32_t { all_gather, reduce_scatter, all_reduce, broadcast, exchange };
 const char* name_of(Collective collective);
 
-// What a rank announces to its peers about its current collective. All fields must agree, except `what`. In an
-// exchange, `bytes` may differ too.
+// What a rank announces to its peers about its current collective. All ranks must announce the same values, except
+// `what`. In an exchange, `bytes` may also differ.
 struct Call {
   Collective collective;
   DType dtype;
   int root;
-  int64_t bytes;  // of the larger array, or of this rank's text
-  char what[52];  // the subject, truncated
+  int64_t bytes;  // of `full` or `x`; in an exchange, of this rank's text
+  char what[52];  // the name of the data, such as "gradients of h.3"; truncated if too long
 
   static Call make(Collective collective, DType dtype, int64_t bytes, const char* what, int root = 0);
   bool agrees_with(const Call& other) const;
@@ -49,15 +50,17 @@ class Collectives {
   virtual ~Collectives() = default;
   const GroupInfo& group() const { return group_; }
 
-  // All of these functions throw CommunicationError. After an error the object is unusable.
+  // On failure, the five functions below throw CommunicationError. The object is then unusable.
 
-  // Slice q of `full` = rank q's `shard`, for every q. `shard` may be this rank's slice of `full`.
+  // Slice q of `full` = rank q's `shard`, for every q. `shard` may be in place: this rank's slice of `full`.
   virtual void all_gather(View shard, View full, const char* what) = 0;
-  // `shard` = this rank's slice of the sum of all ranks' `full`. `shard` may be this rank's slice of its own `full`.
-  // The other slices of `full` stay unchanged.
+  // `shard` = this rank's slice of the sum of all ranks' `full`. `shard` may be in place: this rank's slice of its
+  // own `full`. All other slices of `full` stay unchanged.
   virtual void reduce_scatter(View full, View shard, const char* what) = 0;
+  // x = the sum of all ranks' x.
   virtual void all_reduce(View x, const char* what) = 0;
   virtual void broadcast(View x, int root, const char* what) = 0;
+  // Returns the texts of all ranks, by rank. Their lengths may differ.
   virtual std::vector<std::string> exchange(std::string_view text, const char* what) = 0;
 
  protected:
@@ -73,7 +76,7 @@ class Collectives {
     return flat.rows(slice_begin(full.num_elems(), rank), slice_begin(full.num_elems(), rank + 1));
   }
   StatusBoard::Waiting waiting(const Call& call) const;
-  // Ranks of the group as errors name them: "rank 1", "ranks 1, 3".
+  // Returns the world ranks of these ranks of the group, as text for errors: "rank 1", "ranks 1, 3".
   std::string names_of(const std::vector<int>& ranks) const;
   [[noreturn]] void fail(const Call& call, const std::string& what, const std::string& remedy = "") const;
   [[noreturn]] void fail_waiting(const Call& call, const std::vector<int>& ranks) const;

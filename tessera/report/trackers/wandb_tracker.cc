@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The fields of wandb_internal.proto.
+// The field numbers of the message Record in wandb_internal.proto.
 enum RecordField {
   kNum = 1,
   kHistory = 2,
@@ -33,11 +33,12 @@ enum RecordField {
   kEnvironment = 26,
   kInfo = 200
 };
+// The field numbers of a key and of its value, in the items of the messages inside a Record.
 constexpr int kKey = 1, kNestedKey = 2, kValueJson = 16;
-constexpr const char* kProducer = "0.19.0";  // W&B 0.19.0 and later know all fields that Tessera writes
+constexpr const char* kProducer = "0.19.0";  // the writer's version in the file; it knows all fields used
 constexpr const char* kMinConsumer = "0.10.0";
 
-// JSON as W&B writes it: values that are not finite become the word NaN.
+// Returns JSON as W&B writes it. Null, NaN and infinity become the word NaN.
 std::string value_json(const Record& value) {
   const bool is_finite = !value.is_null() && !(value.is_number_float() && !std::isfinite(value.get<double>()));
   return is_finite ? to_json(value) : "NaN";
@@ -105,7 +106,7 @@ ProtoMessage environment_of(double wall_s) {
       .text(kWriter, "tessera");
 }
 
-// The x axis of all tags is the optimizer's step, as the Trainer defines it.
+// The next two messages make train/global_step the x axis of all tags, as the Hugging Face Trainer does.
 ProtoMessage step_metric() {
   return ProtoMessage().text(1, "train/global_step").message(6, ProtoMessage().integer(3, 1));
 }
@@ -153,10 +154,11 @@ WandbTracker::WandbTracker(const fs::path& parent, const Place& earlier, int64_t
     fs::remove(folder() / (log_name + mark), error);
   }
   fs::remove(parent_ / "latest-run", error);
-  fs::create_directory_symlink(place_.folder_name, parent_ / "latest-run", error);  // a convenience: may fail
+  fs::create_directory_symlink(place_.folder_name, parent_ / "latest-run", error);  // errors are ignored
 }
 
-// Removes everything after the last row to keep: later rows, and the record of the end of the run.
+// Reads the log up to the last row to keep, and restores the counts and the last values from it. Removes everything
+// after this row. If no row is to be kept, empties the file.
 void WandbTracker::keep(int64_t rows_to_keep) {
   const std::string log = read_file(file_->path(), {});
   WandbLogReader reader(log);
@@ -223,7 +225,8 @@ void WandbTracker::finish(int exit_code, const Record& summary, double runtime_s
   };
   put(last_);
   put(summary);
-  // Repeats these values without the prefix "callbacks", because KAUST's workshop uses the names without it.
+  // Repeats the values of the object "callbacks" outside this object, because KAUST's workshop uses their names without
+  // a prefix.
   if (summary.contains("callbacks")) put(summary.at("callbacks"));
   write(kSummary, update);
   write(kExit, ProtoMessage().integer(1, exit_code).integer(2, std::lround(runtime_s)));

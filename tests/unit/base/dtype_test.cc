@@ -25,13 +25,13 @@ TEST(F16, RoundTripThroughF32KeepsEveryValue) {
 TEST(F16, RoundsToNearestTiesToEven) {
   EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 0x1p-11f)), 1.0f);                // halfway, down to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(1.0f + 3 * 0x1p-11f)), 1.0f + 0x1p-9f);  // halfway, up to even
-  EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                   // but 65520 becomes infinity
+  EXPECT_EQ(f16_to_f32(f32_to_f16(65519.0f)), 65504.0f);                   // the largest f16; 65520 becomes infinity
   EXPECT_TRUE(std::isinf(f16_to_f32(f32_to_f16(65520.0f))));
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1p-25f)), 0.0f);  // half of the smallest subnormal, down to even
   EXPECT_EQ(f16_to_f32(f32_to_f16(0x1.8p-25f)), 0x1p-24f);
 }
 
-// Decodes each value from its fields, as IEEE 754 defines them.
+// Compares each value with the value that IEEE 754 defines for its sign, exponent and mantissa.
 TEST(F16, EveryValueMatchesItsFields) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const int exponent = static_cast<int>(bits >> 10 & 0x1f), mantissa = static_cast<int>(bits & 0x3ff);
@@ -47,8 +47,8 @@ TEST(F16, EveryValueMatchesItsFields) {
 }
 
 // Compares the conversion of arrays with the conversion of single values. From D to f32, converts every 16-bit value.
-// From f32 to D, converts floats with every sign, exponent and upper mantissa. D cannot hold the lowest `num_lost` bits
-// of a float. The test gives these bits six values, which cover all cases of rounding.
+// From f32 to D, D cannot hold the lowest `num_lost` bits of a float. These bits get six values, which cover all cases
+// of rounding. The bits above them get every value.
 template <DType D>
 void expect_arrays_convert_as_values(uint32_t num_lost) {
   std::vector<uint16_t> halves;
@@ -97,9 +97,9 @@ TEST(Bf16, ArraysConvertLikeSingleValues) {
 }
 
 // A rest is the part of a float that is lost when the float is rounded to 16 bits. A bf16 and its rest together restore
-// the float. Tests floats of every sign, exponent and upper mantissa, each with six values of the lower 16 bits, as
-// single values and as arrays. One case is not exact: if a float is halfway between two bf16 values and is rounded to
-// the smaller magnitude, the restored float is one f32 ulp smaller in magnitude than the original float.
+// the float. Tests floats with every value of the upper 16 bits, each with six values of the lower 16 bits, as single
+// values and as arrays. One case is not exact: if a float is halfway between two bf16 values and is rounded to the
+// smaller magnitude, the restored float is one f32 ulp smaller in magnitude than the original float.
 TEST(Bf16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   std::vector<uint32_t> expected;
@@ -131,11 +131,11 @@ TEST(Bf16Rest, RestoresTheFloat) {
   }
 }
 
-// Tests floats of every sign, exponent and upper mantissa (10 bits, as in an f16), each with seven values of the lower
-// 13 bits, as single values and as arrays. join() computes each float from its f16 and its rest. The result equals the
-// original float, with two exceptions. Floats below 2^-17 are rounded to multiples of 2^-40. Floats next to the
-// midpoint of two subnormal f16s change by at most 2^-40. If the result is split again, its f16 and its rest are the
-// same as before.
+// Tests floats with every value of the upper 19 bits (sign, exponent, and 10 bits of the mantissa, as in an f16), each
+// with seven values of the lower 13 bits, as single values and as arrays. join() computes each float from its f16 and
+// its rest. If the f16 is finite, the result equals the original float, with two exceptions. Magnitudes below 2^-17 are
+// rounded to multiples of 2^-40. Floats next to the midpoint of two subnormal f16s change by at most 2^-40. If the
+// result is split again, its f16 and its rest are the same as before.
 TEST(F16Rest, RestoresTheFloat) {
   std::vector<float> floats;
   for (uint32_t upper = 0; upper < 1u << 19; ++upper) {
@@ -169,8 +169,8 @@ TEST(F16Rest, RestoresTheFloat) {
     }
     const float one = f32_of_f16(halves[i], rests[i]);
     ASSERT_EQ(std::bit_cast<uint32_t>(one), std::bit_cast<uint32_t>(joined[i])) << i;
-    // Next to the midpoint of two subnormal f16s, the rest would reach ±2^15. It is limited to ±32767, because a rest
-    // of ±2^15 belongs to the neighbouring f16.
+    // Next to the midpoint of two subnormal f16s, the rest would reach ±2^15. It is limited to ±32767. With ±2^15, the
+    // joined float would be the midpoint, which may round to the other f16.
     const bool near_halfway = magnitude < 0x1p-14f && std::abs(x - upper) >= 0x1p-25f - 0x1p-40f;
     if (magnitude >= 0x1p-17f && !near_halfway) {
       ASSERT_EQ(one, x) << i;

@@ -25,8 +25,8 @@ TEST(Schedule, ConstantAndCosine) {
   EXPECT_EQ(schedule_factor({Schedule::cosine, 2, 10}, 2), 1);
 }
 
-// DeepSpeed's WarmupLR and WarmupDecayLR compute min + (max - min) * gamma. At step i of the first W steps, gamma is
-// log(i + 1) / log(max(W, 2)).
+// DeepSpeed's WarmupLR and WarmupDecayLR compute min + (max - min) * gamma. At step i = 0, …, W - 1 of a warm-up of W
+// steps, gamma is log(i + 1) / log(max(W, 2)).
 TEST(Schedule, WarmsUpByLogarithms) {
   const ScheduleOptions options{Schedule::linear, 8, 16, Warmup::log};
   EXPECT_EQ(schedule_factor(options, 0), 0);
@@ -73,7 +73,7 @@ TEST(Updates, AcceptOnlyFiniteNumbers) {
       EXPECT_FALSE(may_update(2.5, wrong, max_norm));
     }
   }
-  // With a gradient norm of 1e30, the squares of the gradients overflow f32, unless clipping makes the gradients small.
+  // The norm after clipping may be at most 1e19, because the squares of larger gradients could overflow f32.
   EXPECT_TRUE(may_update(2.5, 1e30, 1));
   EXPECT_FALSE(may_update(2.5, 1e30, 0));
   EXPECT_FALSE(may_update(2.5, 1e30, 1e25));
@@ -82,13 +82,13 @@ TEST(Updates, AcceptOnlyFiniteNumbers) {
 }
 
 TEST(Divergence, IsALossFarAboveAnUntrainedModels) {
-  constexpr int64_t kVocabulary = 250'880;  // its logarithm, 12.4, is the loss of an untrained model
+  constexpr int64_t kVocabulary = 250'880;  // ln(250880) = 12.4 is the loss of an untrained model; the limit is 124
   EXPECT_FALSE(has_exploded(14, 12.5, kVocabulary));
   EXPECT_FALSE(has_exploded(120, 2.5, kVocabulary));  // a spike of a pretrained model's loss
   EXPECT_TRUE(has_exploded(130, 2.5, kVocabulary));
-  EXPECT_FALSE(has_exploded(4000, 500, kVocabulary));  // the first loss is 500: the initial weights are far too large
+  EXPECT_FALSE(has_exploded(4000, 500, kVocabulary));  // the first loss is 500, so the limit is 5000
   EXPECT_TRUE(has_exploded(2e17, 12.5, kVocabulary));
-  EXPECT_FALSE(has_exploded(NAN, 12.5, kVocabulary));  // a NaN loss is skipped and counted elsewhere
+  EXPECT_FALSE(has_exploded(NAN, 12.5, kVocabulary));  // has_exploded() judges only finite losses
 }
 
 }  // namespace
