@@ -237,7 +237,7 @@ void write_llama_config(const ModelConfig& config, Json& json) {
   if (type.may_have_mlp_bias) set_default("mlp_bias", config.mlp_bias);
   if (!json.contains("rope_parameters")) set_default("rope_theta", config.rope.theta);
   // Without a config.json, the model was chosen by a name such as llama-3.2-1b. Models with such a name
-  // scale rotary positions as llama3 or not at all. They have no sliding window.
+  // have the llama3 scaling of rotary positions or no scaling, and no sliding window.
   TESSERA_ASSERT(!config.original_json.empty() || config.sliding_window == 0);
   if (config.original_json.empty() && config.rope.scaling == Rope::Scaling::llama3) {
     json["rope_scaling"] = {{"rope_type", "llama3"},

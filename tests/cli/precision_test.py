@@ -73,9 +73,10 @@ class Training(PrecisionTest):
         self.assertEqual(answer.strip(), answers[row["id"]].strip())
 
     def test_bf16_states(self):
-        """With bf16 states, a resumed run has the same results as an uninterrupted run. A run whose states have
+        """With bf16 optimizer states, a resumed run has the same results as an uninterrupted run. A run whose states have
         another type than the checkpoint's states must use a new folder. It begins with the checkpoint's states, rounded
-        to bf16 or widened to fp32. A checkpoint with bf16 states has about half the size of a checkpoint with fp32 states."""
+        to bf16 or widened to fp32. A checkpoint with bf16 states has about half the size of a checkpoint with fp32
+        states."""
         words = ["--precision", "bf16", "--max-steps", "8", "--save-strategy", "steps", "--save-steps", "4", "--lr-schedule",
                  "constant"]
         narrow = [*words, "--optimizer-states", "bf16"]
@@ -189,7 +190,7 @@ class LossScale(PrecisionTest):
         self.assertEqual(code, 1)
         self.assertRegex(err, r"\nerror: fp16 loss scale: gradients overflow at the smallest scale, 16777216, in step 2: the loss "
                               r"is \d.* and the norm of the gradients (inf|nan)\. Lower --lr .*, or lower --min-loss-scale\. No ")
-        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # hysteresis tolerates only the first overflow
+        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # DeepSpeed's hysteresis tolerates one overflow
 
     def test_resume(self):
         for rules in ["grad_scaler", "deepspeed"]:
