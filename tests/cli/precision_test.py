@@ -73,10 +73,10 @@ class Training(PrecisionTest):
         self.assertEqual(answer.strip(), answers[row["id"]].strip())
 
     def test_bf16_states(self):
-        """With bf16 optimizer states, a resumed run has the same results as an uninterrupted run. A run whose states have
-        another type than the checkpoint's states must use a new folder. It begins with the checkpoint's states, rounded
-        to bf16 or widened to fp32. A checkpoint with bf16 states has about half the size of a checkpoint with fp32
-        states."""
+        """With bf16 optimizer states, a resumed run has the same results as an uninterrupted run. A run whose states
+        have another type than the checkpoint's states must use a new folder. It begins with the checkpoint's states,
+        rounded to bf16 or widened to fp32. A checkpoint with bf16 states has about half the size of a checkpoint with
+        fp32 states."""
         words = ["--precision", "bf16", "--max-steps", "8", "--save-strategy", "steps", "--save-steps", "4", "--lr-schedule",
                  "constant"]
         narrow = [*words, "--optimizer-states", "bf16"]
