@@ -128,9 +128,9 @@ class RunReader {
     run.experiment = find_text(run.summary, "experiment");
     read_config(folder, run);
     read_metrics(folder, run);
-    // The logs are usually in the run's folder or in its folder "memory". If --memory-log names another folder that
-    // exists, the logs are read only from there. A relative path is resolved from the current folder, so it names the
-    // right folder only if the run was started in the current folder.
+    // The logs are usually in the run's folder or in the folder "memory" below it. If --memory-log names another folder
+    // that exists, the logs are read only from there. A relative path is resolved from the current folder, so it names
+    // the right folder only if the run was started in the current folder.
     std::vector<fs::path> logs{folder / "memory", folder};
     if (const fs::path log = memory_log_folder(run); !log.empty() && fs::is_directory(log, error) &&
                                                      !fs::equivalent(log, logs[0], error) &&
@@ -196,7 +196,8 @@ class RunReader {
     }
   }
 
-  // Adds a record of metrics.jsonl to the run. Returns the number of its losses that are NaN or infinite.
+  // Adds a record of metrics.jsonl to the run, if its kind is "train" or "eval". Returns 1 if the record has a loss
+  // that is NaN or infinite (null in the file), otherwise 0.
   static int64_t add_record(const Record& record, RunFolder& run) {
     const auto number = [&](const char* key) { return find_number(record, key).value_or(kNaN); };
     const auto step = find_number(record, "step");
@@ -221,7 +222,8 @@ class RunReader {
   size_t known_again_ = 0;
 };
 
-// Names each run by the end of its path: the smallest number of folders that makes all names different.
+// Names each run by the last folders of its path. All names have the same number of folders: the smallest number that
+// makes all names different. If kDeepest folders are not enough, the names are the complete paths.
 void name_runs(std::vector<RunFolder>& runs) {
   const auto end_of = [](const std::string& path, size_t num_names) {
     const fs::path whole = fs::path(path).lexically_normal();

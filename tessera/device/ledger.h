@@ -11,10 +11,10 @@ namespace tessera {
 
 enum class Category : uint8_t {
   parameters,     // the part of the parameters that this rank keeps, in the type of the computation
-  master,         // what the optimizer's f32 parameters hold in addition to the kept 16-bit parameters
-                  // (base/dtype.h); also the optimizer's own copy of the parameters, if the optimizer is on another
-                  // tier (device, host or file) than the kept parameters
-  gradients,      // gradients, summed over a step
+  master,         // the rests (base/dtype.h) that the optimizer joins with 16-bit parameters to get f32 parameters;
+                  // also the optimizer's own copy of the parameters, if the optimizer and the parameters above are
+                  // on different tiers (device, host or file)
+  gradients,      // gradients, summed over the micro-batches of a step
   optimizer,      // AdamW's moments
   gathered,       // complete units (such as blocks): their parameters while the computation needs them, and their
                   // gradients before the reduction
@@ -37,13 +37,13 @@ const char* name_of(Phase);
 // A number that one thread changes and other threads may read at any time.
 class WatchedNumber {
  public:
-  WatchedNumber(int64_t value = 0) : value_(value) {}  // NOLINT: a number
+  WatchedNumber(int64_t value = 0) : value_(value) {}  // NOLINT: converts implicitly, as a number does
   WatchedNumber(const WatchedNumber& other) : value_(other) {}
   WatchedNumber& operator=(const WatchedNumber& other) {
     value_.store(other, std::memory_order_relaxed);
     return *this;
   }
-  operator int64_t() const { return value_.load(std::memory_order_relaxed); }  // NOLINT: a number
+  operator int64_t() const { return value_.load(std::memory_order_relaxed); }  // NOLINT: as above
   void add(int64_t change) { value_.store(*this + change, std::memory_order_relaxed); }
 
  private:

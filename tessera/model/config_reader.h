@@ -1,4 +1,4 @@
-// Look-ups in a config.json. Errors name key and value.
+// Reads values from a config.json.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@ namespace tessera {
 
 using Json = nlohmann::ordered_json;
 
-inline constexpr int64_t kMaxDimension = int64_t{1}
-                                         << 24;  // above any size in a model; a product of two sizes fits into 64 bits
+// The upper limit of most sizes. Real models have smaller sizes. The product of two such sizes fits into 64 bits.
+inline constexpr int64_t kMaxDimension = int64_t{1} << 24;
 inline constexpr int64_t kMaxLayers = 100000;
 inline constexpr const char* kOwn = "Use the model's own config.json";
 
@@ -114,7 +114,7 @@ std::vector<int32_t> read_end_ids(const ConfigReader& read, int64_t vocab_size);
 bool is_llama_type(const std::string& model_type);
 // Reads the keys of a model of Llama's family, except token ids and the keys that all architectures share.
 void read_llama_config(const ConfigReader& read, ModelConfig& config);
-// Adds all keys of a config.json of Llama's family that `json` does not have yet.
+// Adds the keys that `json` does not have yet and that a config.json of Llama's family needs.
 void write_llama_config(const ModelConfig& config, Json& json);
 
 }  // namespace tessera

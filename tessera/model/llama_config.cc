@@ -1,5 +1,5 @@
-// config.json of llama, mistral, qwen2 and qwen3. Missing keys have the defaults of transformers. But hidden_size,
-// intermediate_size, num_hidden_layers and num_attention_heads must be given.
+// config.json of llama, mistral, qwen2 and qwen3. A missing key has the default of transformers. Exception:
+// hidden_size, intermediate_size, num_hidden_layers and num_attention_heads must be given.
 #include <algorithm>
 
 #include "tessera/model/config_reader.h"
@@ -9,13 +9,13 @@ namespace {
 
 struct ModelType {
   const char *name, *class_name;
-  bool biases_always;      // queries, keys and values have biases; no key decides it
-  bool may_have_biases;    // the key "attention_bias" is read, and otherwise ignored
+  bool biases_always;      // queries, keys and values have biases, whatever the keys say
+  bool may_have_biases;    // true: the key "attention_bias" is read; false: it is ignored
   bool may_have_mlp_bias;  // the same for the key "mlp_bias"
-  bool head_norms;
+  bool head_norms;         // a norm on each head of queries and keys
   enum class Window { never, always, some_layers } window;
-  int64_t kv_heads;  // default; 0: as many as heads
-  int64_t max_positions;
+  int64_t kv_heads;       // default of num_key_value_heads; 0: the value of num_attention_heads
+  int64_t max_positions;  // default of max_position_embeddings
 };
 
 constexpr ModelType kTypes[] = {
@@ -66,7 +66,7 @@ void read_scaling(const ConfigReader& all, const ConfigReader& parameters, const
   constexpr double kMost = 1e9;
   const double max_positions = static_cast<double>(all.integer({"max_position_embeddings"}, 0, 0, INT32_MAX));
   rope.original_positions = parameters.number({"original_max_position_embeddings"}, max_positions, 1, kMost);
-  // transformers prefers this value, which is outside `parameters`.
+  // If config.json also has this key outside `parameters`, transformers prefers that value.
   rope.original_positions = all.number({"original_max_position_embeddings"}, rope.original_positions, 1, kMost);
   const auto required = [&](const char* key, double low, double high) {
     if (parameters.has(key)) return parameters.number({key}, 0, low, high);
@@ -236,8 +236,8 @@ void write_llama_config(const ModelConfig& config, Json& json) {
   if (type.may_have_biases) set_default("attention_bias", config.o_bias);
   if (type.may_have_mlp_bias) set_default("mlp_bias", config.mlp_bias);
   if (!json.contains("rope_parameters")) set_default("rope_theta", config.rope.theta);
-  // Without a config.json, the model was chosen by a name such as llama-3.2-1b. The rotary positions of these models
-  // have no scaling or the scaling of llama3, and these models have no sliding window.
+  // Without a config.json, the model was chosen by a name such as llama-3.2-1b. Models with such a name
+  // have the llama3 scaling of rotary positions or no scaling, and no sliding window.
   TESSERA_ASSERT(!config.original_json.empty() || config.sliding_window == 0);
   if (config.original_json.empty() && config.rope.scaling == Rope::Scaling::llama3) {
     json["rope_scaling"] = {{"rope_type", "llama3"},

@@ -1,8 +1,9 @@
-// Which elements a dropout keeps: a pure function of (seed, site, row id, column). The mask is therefore the same if a
-// block is recomputed, a batch is sharded, or another device computes it.
+// Which elements a dropout keeps: a pure function of (seed, site, row id, column), see Dropout in ops/kernels.h. The
+// mask is therefore the same if a block is recomputed, a batch is sharded, or another device computes the mask.
 //
-// 64 columns use the four words of 16 Philox counters. 16 neighbouring columns use the same word of 16 neighbouring
-// counters, so vector code needs no shuffles.
+// Philox gives four 32-bit words per counter. Columns 64 n to 64 n + 63 use all words of 16 consecutive counters: the
+// first 16 of these columns use word 0 of the 16 counters, the next 16 columns use word 1, and so on. Vector code
+// therefore needs no shuffles.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace tessera {
 
-// The counter of a column, and the word of that counter.
+// The counter of a column, and the index of the column's word in that counter's output.
 constexpr uint32_t dropout_counter(uint32_t column) {
   return column / 64 * 16 + column % 16;
 }

@@ -16,7 +16,7 @@ using Names = std::vector<std::string>;
 
 constexpr double kMaxCount = 2147483647;  // a count always fits into an int
 constexpr double kMaxSeed = 9.2e18;       // below 2^63
-constexpr Range kCount{0, kMaxCount};     // 0 may have a special meaning; see the help text
+constexpr Range kCount{0, kMaxCount};     // 0 may have a special meaning: see the setting's help
 constexpr Range kPositive{1, kMaxCount};
 constexpr Range kNonNegativeReal{.min = 0};
 constexpr Range kUnitInterval{.min = 0, .max = 1};
@@ -30,8 +30,8 @@ struct Placement {
   Groups brief_for = 0;
 };
 
-// The placement of a setting that new users need. The short help of a verb shows it with one line, if the verb takes
-// one of the groups `verbs`.
+// The placement of a setting that new users need. If a verb takes one of the groups `verbs`, its short help shows the
+// setting with the text `line`.
 inline Placement brief(Group group, const char* line, Groups verbs = kAllGroups) {
   Placement placement(group);
   placement.line = line;
@@ -122,7 +122,7 @@ Setting choice(const char* name, E S::*field, const Placement& place, std::vecto
   return setting;
 }
 
-// Each function is defined in the file with its name.
+// The definition of each function is in the file that has the function's name, for example trainer_settings.cc.
 std::vector<Setting> sharding_settings();
 std::vector<Setting> trainer_settings();
 std::vector<Setting> nettest_settings();

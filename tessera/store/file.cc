@@ -29,7 +29,7 @@ bool is_out_of_room(int error) {
 // open files for a moment must not end a run that takes days.
 class Patience {
  public:
-  // Whether to retry after this errno. Waits before it returns true.
+  // Whether to retry after this errno. Before it returns true, it waits, except after EINTR.
   bool again(int error) {
     if (error == EINTR) return true;
     if (!may_pass(error) || num_pauses_ == std::size(kPausesMs)) return false;
@@ -184,7 +184,7 @@ void File::write_at(const void* data, size_t bytes, uint64_t offset) {
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) throw_write_error(path_, written < 0 ? errno : ENOSPC, expected_bytes_);
     // Only a hint: the system starts to write these bytes to the disk while the next bytes are prepared. sync() waits
-    // for this.
+    // until they are on the disk.
     sync_file_range(descriptor_, static_cast<off_t>(offset), written, SYNC_FILE_RANGE_WRITE);
     next += written;
     bytes -= static_cast<size_t>(written);

@@ -48,7 +48,7 @@ Record UtilizationFigures::record() const {
   Record record = Record::object();
   if (held_.count > 0) {
     record["avg_mem_alloc_MB"] = held_.mean();
-    record["avg_mem_reserved_MB"] = held_.mean();  // equal, because the device has no pool of free memory
+    record["avg_mem_reserved_MB"] = held_.mean();  // the device keeps no free memory in reserve
   }
   if (total_.count > 0) record["avg_mem_total_MB"] = total_.mean();
   if (utilization_.count > 0) {

@@ -69,8 +69,8 @@ static bool fits_fused(const Settings& settings, const Worker& worker, const Mod
   return plan.device.peak_total() <= cuda_memory_of(worker.device()).usable_bytes;
 }
 
-// Whether the micro-batches of a step run as one. Unless the settings forbid it, they do on GPUs with enough memory,
-// because small batches leave most of a GPU idle. Collective.
+// Whether the micro-batches of a step run as one batch. They do on GPUs with enough memory, because small batches leave
+// most of a GPU idle. The settings can forbid it. Collective.
 static bool runs_fused(const Settings& settings, const Worker& worker, const ModelConfig& config, const Dataset& train,
                        const Dataset* eval) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;
@@ -142,7 +142,8 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   if (eval_) eval_every_ = {settings_.eval_strategy, settings_.eval_steps};
   save_every_ = {settings_.save_strategy, settings_.save_steps};
   if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
-  check_ranks_agree(worker_.world(), fingerprint_);  // after this call the output folder exists for all ranks
+  // The lock of rank 0 has created the output folder. After this exchange, the folder exists for all ranks.
+  check_ranks_agree(worker_.world(), fingerprint_);
   within_memory([&] { return check_memory_again(); }, [&] { engine_.prepare(work_); });
   if (settings_.save_async) background_ = std::make_unique<BackgroundCheckpoint>(worker_.host(), worker_.world());
 }
@@ -165,7 +166,7 @@ int Trainer::run() {
   return within_memory([&] { return check_memory_again(); },
                        [&] {
                          resume_or_start();
-                         // Reads the types now, because the files of the initial model may be gone at the end.
+                         // Reads the tensors' types now: at the end, the initial model's files may be gone.
                          if (!state_.loaded_types) {
                            state_.loaded_types = loaded_types_of(engine_.model(), settings_, worker_.world());
                          }
@@ -250,7 +251,7 @@ bool Trainer::stop_asked() {
 int Trainer::stop() {
   if (state_.step > 0) {
     const bool is_extra = last_saved_step_ != state_.step && !due(save_every_);
-    if (is_extra) state_.stop_steps.push_back(state_.step);  // the next checkpoint replaces it
+    if (is_extra) state_.stop_steps.push_back(state_.step);  // the next checkpoint replaces this one
     checkpoint();
     finish_checkpoints();
   }
@@ -328,7 +329,7 @@ void Trainer::append(const char* kind, const Record& values, const Record& timin
   if (trackers_) trackers_->append(line, runtime_s());
 }
 
-// Returns nothing if the ranks stop. Collective.
+// Returns nullopt if a signal stops the ranks during the evaluation. Collective.
 std::optional<EvalOutcome> Trainer::evaluate() {
   worker_.enter(Phase::evaluation);
   EvalOutcome outcome;
@@ -356,7 +357,7 @@ std::optional<EvalOutcome> Trainer::evaluate() {
   return outcome;
 }
 
-// Returns false if the ranks stop. Collective.
+// Returns false if a signal stops the ranks during the evaluation. Collective.
 bool Trainer::evaluate_after_step() {
   progress_->pause();
   const std::optional<EvalOutcome> outcome = evaluate();

@@ -10,13 +10,14 @@ from tiny_job import EVALUATED, JOB, MOST_RANKS, ON_GPU, TinyJobTest, questions,
 
 NOTE, NOTED = "The CPU emulates ", 0 if ON_GPU else 1
 FP16 = EVALUATED + ["--precision", "fp16", "--epochs", "6", "--save-strategy", "steps", "--save-steps", "4"]
-# A loss scale that grows every second step overflows repeatedly, not only at the start.
+# A loss scale that doubles after two steps without overflow overflows repeatedly, not only at the start.
 RESTLESS = ["--initial-scale-power", "24", "--loss-scale-window", "2"]
 
 
 class PrecisionTest(TinyJobTest):
     def copy_until(self, step, whole, output):
-        """Copies the folder of a finished run, and removes what the run wrote after `step`, except the metrics."""
+        """Copies the folder `whole` of a finished run to `output`. Removes from the copy what the run wrote after
+        `step`, except the metrics."""
         shutil.copytree(self.path(whole), self.path(output))
         for later in self.checkpoints(output):
             if later > step:
@@ -27,9 +28,9 @@ class PrecisionTest(TinyJobTest):
 
 class Training(PrecisionTest):
     def test_close_to_single_precision(self):
-        """In the first step, the loss in 16 bits differs from the loss in fp32 by a relative error of at most 4 u. The
-        reason is in tests/unit/engine/halves_test.cc. u is the rounding error of the 16-bit type. Later losses differ
-        more."""
+        """In the first step, the loss in 16 bits has a relative error of at most 4 u compared with the loss in fp32. u
+        is the rounding error of the 16-bit type. tests/unit/engine/halves_test.cc gives the reason. Later losses may
+        differ more, so the test only checks that the loss falls."""
         self.train("fp32", "--epochs", "2")
         single = self.metrics("fp32", "train")
         for name, u in [("bf16", 2**-8), ("fp16", 2**-11), ("bf16 bf16", 2**-8)]:
@@ -72,9 +73,10 @@ class Training(PrecisionTest):
         self.assertEqual(answer.strip(), answers[row["id"]].strip())
 
     def test_bf16_states(self):
-        """A resumed run has the same results as an uninterrupted run. If the run's optimizer states differ in type from
-        the checkpoint's, the run needs a new folder. It begins with the checkpoint's states, rounded to bf16 or widened
-        to fp32. bf16 states halve the size of checkpoints."""
+        """With bf16 optimizer states, a resumed run has the same results as an uninterrupted run. A run whose states
+        have another type than the checkpoint's states must use a new folder. It begins with the checkpoint's states,
+        rounded to bf16 or widened to fp32. A checkpoint with bf16 states has about half the size of a checkpoint with
+        fp32 states."""
         words = ["--precision", "bf16", "--max-steps", "8", "--save-strategy", "steps", "--save-steps", "4", "--lr-schedule",
                  "constant"]
         narrow = [*words, "--optimizer-states", "bf16"]
@@ -165,7 +167,8 @@ class LossScale(PrecisionTest):
                           f"new loss scale is {2 ** (23 - i)} (the loss is {record['loss']} and the norm of the ", err)
             self.assertEqual(record["in_a_row"], 0)  # while the scale can fall, overflows of gradients do not count
         self.assertEqual(err.count(" skipped: "), len(skipped))
-        # The schedule does not count skipped steps. The loss falls.
+        # The learning rate falls by 1/12 of its first value per update, because the run has 12 steps. Skipped steps
+        # are not updates.
         train, updates = self.metrics("out", "train"), 0
         for record in train:
             self.assertAlmostEqual(record["learning_rate"], 1e-2 * (1 - updates / 12), places=12)
@@ -187,7 +190,7 @@ class LossScale(PrecisionTest):
         self.assertEqual(code, 1)
         self.assertRegex(err, r"\nerror: fp16 loss scale: gradients overflow at the smallest scale, 16777216, in step 2: the loss "
                               r"is \d.* and the norm of the gradients (inf|nan)\. Lower --lr .*, or lower --min-loss-scale\. No ")
-        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # hysteresis tolerates only the first overflow
+        self.assertEqual(len(self.metrics("out", "skipped")), 2)  # DeepSpeed's hysteresis tolerates one overflow
 
     def test_resume(self):
         for rules in ["grad_scaler", "deepspeed"]:

@@ -157,10 +157,12 @@ class Stops(SweepTest):
     def test_a_second_signal_ends_the_sweep(self):
         process = self.start_and_wait("sweep", "sweep.toml")
         child = self.json_of("runs/b", ".tessera-lock")["process"]
-        os.kill(child, signal.SIGSTOP)  # the child does not react to signals
+        # A child that is stopped by SIGSTOP does not react to signals. Only the third signal ends the child, because
+        # the sweep then sends SIGKILL. The exit code comes from the last signal.
+        os.kill(child, signal.SIGSTOP)
         for number in signal.SIGTERM, signal.SIGINT, signal.SIGINT:
             process.send_signal(number)
-            time.sleep(0.3)  # signals within 0.1 s count as one request
+            time.sleep(0.3)  # signals within 0.1 s of the first one count as one request
         code, out, err = self.end(process)
         self.assertEqual(code, 128 + signal.SIGINT, out + err)
         self.assertEqual(self.states("sweep.toml", code=0), {"a": "done before", "b": "done", "c": "done"})

@@ -24,8 +24,8 @@ class CliTest(unittest.TestCase):
         return path
 
     def run_tessera(self, *words, env=None, **options):
-        """Returns exit code, standard output, standard error. The program gets the variables of the test and those in
-        `env`, but no TESSERA_ variables of the test."""
+        """Returns exit code, standard output, standard error. The program inherits the environment variables of the
+        test, except TESSERA_ variables. `env` adds variables or replaces their values."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         options.setdefault("cwd", self.folder)
         done = subprocess.run([PROGRAM, *words], env={**clean, **(env or {})}, timeout=RUN_LIMIT_S,

@@ -7,8 +7,8 @@
 namespace tessera::cuda {
 namespace {
 
-// Calls body(products, drops). The type of `products` contains the element type. The constant `drops` says whether the
-// call has dropout.
+// Calls body(products, drops). `products` is a WgmmaProducts of the element type `dtype`. `drops` is std::true_type if
+// the rate of `dropout` is above 0, otherwise std::false_type.
 template <typename Body>
 void with_products(DType dtype, const Dropout& dropout, Body&& body) {
   const auto with_dropout = [&](auto products) {

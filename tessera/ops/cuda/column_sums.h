@@ -7,10 +7,11 @@
 
 namespace tessera::cuda {
 
-// Adds the sum of the rows of x [N, C] to `sums`, in a fixed order. If `second` is empty, `sums` has C elements.
-// Otherwise the first columns, as many as `sums` has elements, are added to `sums`, and the other columns to `second`.
-// `sums` and `second` have the type of x. If x has 16 bits, they may also be f32. If x is f32, they may also be f16 or
-// bf16. All entries of a call have the same types and the same N.
+// Adds the sum of each column of x [N, C] to `sums`, in a fixed order of the rows. If `second` is empty, `sums` has C
+// elements. Otherwise `sums` has S < C elements and gets the sums of the first S columns; `second` gets the sums of the
+// other C − S columns. `sums` and `second` have the type of x. If x has 16 bits, they may also be f32. If x is f32,
+// they may also be f16 or bf16. In one call of add_column_sums(), all `x` have the same type and the same N, and all
+// `sums` and `second` have the same type.
 struct ColumnSums {
   View x, sums, second;
 };
