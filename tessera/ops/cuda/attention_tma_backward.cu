@@ -219,6 +219,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
           d_q.at[n][2] += sum.z;
           d_q.at[n][3] += sum.w;
         }
+        finish_reads();
         arrive(&shared.sums_empty);
       }
       const int query = q0 + warp * 16, column = group * kOwnColumns;

@@ -42,6 +42,13 @@ __device__ inline void wait_for(Barrier* barrier, int parity) {
       : "memory");
 }
 
+// Completes this thread's earlier reads of shared memory. Call it before arriving at a barrier if the copy engine
+// overwrites the data after that barrier. Without it, a thread can arrive before its reads are done: a barrier orders
+// them before later writes of threads, but not before those of the copy engine (PTX ISA: "async proxy").
+__device__ inline void finish_reads() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // Starts the copy of a box of an array [rows, heads, columns] into shared memory. The box begins at (row, head,
 // column), and `map` gives its size (tensor_map.h). The bytes of the box count for the current phase of `barrier`.
 __device__ inline void copy_box(const CUtensorMap& map, Barrier* barrier, void* to, int column, int head, int row) {
