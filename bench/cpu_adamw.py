@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compares the AdamW that Tessera runs on the CPU for offloaded states with torch's and DeepSpeed's AdamW. See
-README.md.
+"""Compares the speed of Tessera's AdamW on the CPU, which updates offloaded states, with the AdamW of torch and of
+DeepSpeed. See bench/README.md.
 
     bench/cpu_adamw.py [--ops-bench build/ops_bench] [--repeat 3]
 
-Needs torch in this Python. Also measures DeepSpeed, if it is installed. DeepSpeed compiles its operator the first time.
+The Python of this script needs torch. The script measures DeepSpeed only if it is installed. The first run with
+DeepSpeed takes longer, because DeepSpeed compiles its operator.
 """
 import argparse
 import os
@@ -18,9 +19,11 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-ELEMS = 1 << 25  # four f32 arrays of 128 MiB, larger than the caches; the arrays of ops_bench grow with the threads
-BYTES = 28  # per parameter: AdamW reads and writes the parameter and both moments, and reads the gradient
-SECONDS = 1.0
+# The number of parameters that torch and DeepSpeed update. Parameters, gradients and two moments are four f32 arrays of
+# 128 MiB each, larger than the caches.
+ELEMS = 1 << 25
+BYTES = 28  # moved per parameter: AdamW reads and writes the parameter and both moments, and reads the gradient
+SECONDS = 1.0  # duration of one measurement
 
 
 def ours(program):

@@ -16,16 +16,18 @@ namespace tessera {
 int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& ranks,
                  const std::vector<std::string>& arguments);
 
-// Runs the part of a verb that uses the other ranks. On GPUs, a failure of `work` ends all ranks here, before
-// destructors run. The destructors would wait for collectives that never finish. `before_end` does the necessary
-// clean-up and must not wait for other ranks.
+// Runs `work`, the part of a verb that communicates with other ranks, and returns its exit code. If `work` throws in a
+// run with several ranks on GPUs, this function ends all ranks. It does so before the destructors of the caller's
+// objects run, because these destructors would wait for collectives that never finish. `before_end` runs before the
+// ranks end. It does the necessary clean-up, and must not wait for other ranks. In other runs, the exception reaches
+// the caller.
 int run_among_ranks(const Invocation& invocation, const std::function<int()>& work,
                     const std::function<void()>& before_end = {});
 
-// Reports a failure outside of a world: the failure of a single process, or of a rank before it meets the other ranks.
+// Reports a failure outside of a World: the failure of a single process, or of a rank before it meets the other ranks.
 // A rank that --nproc started gives its failure to the launcher of --nproc, which reports only one failure. A rank that
-// mpirun or srun started reports its failure itself. If all these ranks have the same failure, usually only rank 0
-// reports it: the other ranks wait first, and mpirun ends them meanwhile.
+// mpirun or srun started reports its failure itself. If all ranks have the same failure, usually only rank 0 reports
+// it: the other ranks first wait for a second, and mpirun ends them when rank 0 has ended.
 void report_failure(const Environment& environment, const Failure& failure);
 
 }  // namespace tessera

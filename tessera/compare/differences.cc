@@ -57,7 +57,8 @@ std::vector<std::string> settings_that_differ(const std::vector<const RunFolder*
 Identity identity_of(const RunFolder& run) {
   Identity identity;
   const std::string model = text_of_key(run, "model"), parameters = count_text(run, "num_parameters");
-  // Without settings, "model" is from summary.json: the folder of the saved model, which is different for every run.
+  // If the settings of the run are not known, text_of_key() takes "model" from summary.json. This value is the folder
+  // of the saved model, which is different for every run.
   identity.model = run.settings.empty() ? "" : base_name(model);
   if (!parameters.empty()) identity.model += (identity.model.empty() ? "" : ", ") + parameters + " parameters";
   identity.data = base_name(text_of_key(run, "dataset"));

@@ -27,7 +27,7 @@ class Tokenizer {
  public:
   // Throws InputError, with path and key, if the file cannot be read or is not such a tokenizer.
   static Tokenizer load(const std::filesystem::path& tokenizer_json);
-  // The same from the text of a tokenizer.json. `where` names it in errors.
+  // Like load(), but takes the text of a tokenizer.json. Errors name the text `where`.
   static Tokenizer from_json_text(std::string_view text, const std::string& where);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -38,7 +38,8 @@ class Tokenizer {
   // counts as one U+FFFD (as with errors="replace" in Python). Throws InputError if a pattern of the file needs too
   // many steps on this text, or if the text is too long.
   std::vector<int32_t> encode(std::string_view text) const;
-  // The same with add_special_tokens=True: with the ids that the file's post_processor puts before and after a text.
+  // Like encode(), but with add_special_tokens=True: includes the ids that the file's post_processor puts before and
+  // after a text.
   std::vector<int32_t> encode_with_special(std::string_view text) const;
   // The ids of a text in a sample. They never contain the ids that a post-processor puts after a text (EOS), because
   // EOS must not come between a prompt and its answer.

@@ -17,7 +17,8 @@ std::string joined(const Tokens& tokens) {
   return text;
 }
 
-// The byte of a token "<0x41>". As in Rust, a plus sign may precede a single digit.
+// The byte of a token "<0x41>"; nullopt for other tokens. "<0x+1>" is the byte 1, as in the library `tokenizers`:
+// Rust's parser of numbers accepts a plus sign.
 std::optional<char> fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   const auto value_of = [](char c) {
@@ -122,7 +123,7 @@ bool Decoder::grows_by_token() const {
       case Kind::byte_level:
         return false;
       case Kind::replace:
-        if (fused) return false;  // its pattern may match across tokens
+        if (fused) return false;  // a match may begin in one token and end in a later one
         break;
       case Kind::byte_fallback:
         if (fused || has_metaspace) return false;

@@ -45,8 +45,9 @@ std::string mpirun_path(const Environment& environment) {
                    fmt::format("Install the mpirun of {}, the library of this build", mpi_flavour().text));
 }
 
-// The rank that died first, or nullopt if it is not known. There are three sources: the launcher saw ranks die
-// (end.lost), mpirun reports a rank, or only one rank has not joined the board.
+// The rank that died first, or nullopt if it is not known. Usually this is end.lost[0]. If several ranks were lost and
+// all waited in collectives, their order is not certain: the function then prefers the lost rank that mpirun reports.
+// If end.lost is empty, it returns the rank that mpirun reports, otherwise the only rank that has not joined the board.
 std::optional<int> dead_rank(const MpirunEnd& end, const StatusBoard& board,
                              const std::optional<ReportedDeath>& report) {
   std::optional<int> reported;
@@ -111,7 +112,8 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board, const std::st
   }
   if (const auto code = board.exit_code(); code && (*code != 0 || end.code == 0)) return {*code};
   if (end.code == 0 && end.wait_error == 0 && !board.is_shared()) return {0};  // only mpirun's exit code is known
-  // A rank ends immediately on a second signal, and on a signal that arrives before it has installed its handlers.
+  // A rank ends immediately on a second signal, and on a signal that arrives before the rank has installed its
+  // handlers. Such an end is not a failure.
   const int signal = signal_of(end, report);
   const bool is_forwarded = std::count(end.forwarded.begin(), end.forwarded.end(), signal) > 0;
   if (signalled && !end.was_killed && (signal == 0 || is_forwarded)) return {128 + end.forwarded.back()};

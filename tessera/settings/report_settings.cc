@@ -1,4 +1,4 @@
-// Declarations for `tessera report`.
+// Declarations of the settings of `tessera report`.
 #include "tessera/settings/setting_declarations.h"
 
 namespace tessera::declaring {

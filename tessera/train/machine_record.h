@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-// {"hosts": ["node1", "node2"], "cpus": ["AMD EPYC 7763"], "gpus": ["NVIDIA H200"]}: the distinct names on all ranks,
-// sorted. Only a run on GPUs has "gpus": the GPUs that its ranks see. Collective.
+// {"hosts": ["node1", "node2"], "cpus": ["AMD EPYC 7763"], "gpus": ["NVIDIA H200"]}: the names of all ranks' nodes, and
+// the models of their processors and GPUs. Each list is sorted and has each name once. Only a run on GPUs has "gpus":
+// the GPUs that its ranks see. Collective: every rank must call the function.
 Record machine_record(Communicator& world, bool on_gpu);
 
 }  // namespace tessera

@@ -15,8 +15,8 @@ MULTI, FSDP, CUSTOM = "deepspeed/deepspeed-multi-gpu/", "fsdp/bloom/", "fsdp/cus
 
 
 def experiments():
-    """{name: (ranks, strategy, offload, --pin-memory, training rows, (batch size, accumulation), layers of gpt)}. For
-    BLOOM, the layers are None."""
+    """Returns {name of an experiment: (ranks, strategy, offload, --pin-memory, training rows,
+    (batch size, accumulation), layers of gpt)}. For BLOOM, the number of layers is None."""
     table = {"deepspeed/baseline": (1, "no_shard", NONE, True, 500, (4, 4), None)}
     strategies = ["no_shard", "zero1", "zero2", "full_shard"]
     offloads = [NONE, STATES, STATES, ALL]
@@ -57,7 +57,7 @@ def recipe(name):
 
 class Workshop(RanksTest):
     def settings_of(self, *words):
-        """{name: value} of `config train`."""
+        """Returns the settings that `config train` shows, as {name: value}."""
         return {name: entry["value"] for name, entry in json.loads(self.succeeds("config", "train", *words, "--json")).items()}
 
     def test_the_recipes_are_the_workshops(self):
@@ -110,7 +110,7 @@ class Workshop(RanksTest):
         self.check_tables()
 
     def check_tables(self):
-        """The report makes all tables. On CPUs, only the cells of GPU utilization are empty."""
+        """Checks that the report makes all tables, and that only the cells of GPU utilization are empty on CPUs."""
         tables = json.loads(self.succeeds("report", "runs/workshop", "--tables", "workshop", "--format", "json"))["tables"]
         self.assertEqual(len(tables), 12)
         for table in tables:

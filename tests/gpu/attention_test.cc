@@ -54,7 +54,8 @@ const Case kCases[] = {
      64},
 };
 
-// The slopes are f32 on the GPU and on the CPU. The CPU's kernels expect f32 even if all other arrays are f64.
+// The slopes of ALiBi, in f32 on the GPU and on the CPU. A Tensor has its values in f64 on the CPU, but the CPU's
+// kernels expect f32 slopes, even if all other arrays are f64.
 struct SlopesOnBoth {
   explicit SlopesOnBoth(const Case& c) : gpu(c.slopes()) {
     for (const double x : gpu.expected()) cpu.push_back(static_cast<float>(x));
@@ -68,8 +69,8 @@ struct SlopesOnBoth {
 
 class AttentionTest : public TypedTest {
  protected:
-  // The kernels to test. `own`: the kernels that Tessera chooses for this GPU. `tma`: the kernels for larger calls on
-  // Hopper. `mma`: the kernels for other GPUs from sm_80 on. `older`: the kernels for GPUs before sm_80.
+  // The kernels to test. `own`: the kernels that Tessera chooses for this GPU and call. `tma`: attention_tma.h, for
+  // Hopper. `mma`: attention_mma.h, for sm_80 or later. `older`: the kernels for GPUs before sm_80.
   enum class By { own, tma, mma, older };
   void check(const Case& c, By by);
 };
@@ -82,6 +83,8 @@ TEST_P(AttentionTest, ForwardAndBackward) {
 TEST_P(AttentionTest, ForwardAndBackwardByMma) {
   if (size_of(dtype()) != 2 || cuda::code_major_for_this_gpu() < 8)
     GTEST_SKIP() << "mma.sync with 16-bit types needs sm_80 or later";
+  // Heads of more than 64 elements: Tessera chooses these kernels for calls with dropout, so ForwardAndBackward tests
+  // them.
   for (const Case& c : kCases) {
     if (c.head_dim % 8 == 0 && c.head_dim <= 64) check(c, By::mma);
   }
@@ -165,6 +168,7 @@ TEST_P(AttentionTest, DecodeContinuesAPrompt) {
                                                 {1, 320, QkvLayout::interleaved}}) {
     SCOPED_TRACE(head_dim);
     const Case c{{5, 1, 130, 700}, heads, head_dim, layout};
+    // The cache has room for `kCapacity` more tokens after each prompt.
     const int64_t N = c.rows(), C = c.channels(), kCapacity = 5;
     std::vector<int32_t> first;
     int32_t rows = 0;

@@ -1,4 +1,4 @@
-// The library cuBLASLt, loaded at its first use. The program therefore also starts without NVIDIA libraries.
+// The library cuBLASLt, loaded at its first use. The program can therefore start on a machine without NVIDIA libraries.
 #pragma once
 
 #include <cublasLt.h>
@@ -23,9 +23,9 @@ struct CublasLt {
   decltype(&::cublasLtGetVersion) version;
 };
 
-// Returns the functions of the library. The first call loads the library, and the library stays loaded. The call loads
-// the major version of the header that Tessera was compiled with. It searches the loader's search path, then the
-// toolkit's usual folder. It throws RunError if the library or one of the functions is missing.
+// Returns the functions of the library. The first call loads the library, and the library stays loaded. The major
+// version of the library is the same as in the header that Tessera was compiled with. The call searches the loader's
+// search path, then the toolkit's usual folder. It throws RunError if the library or one of the functions is missing.
 const CublasLt& cublas_lt();
 
 // Throws an error if `status` is not CUBLAS_STATUS_SUCCESS: OutOfMemoryError if the GPU had no free memory, otherwise

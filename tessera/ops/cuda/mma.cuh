@@ -75,7 +75,7 @@ struct MmaProducts {
   }
 
   // WgmmaProducts (wgmma.cuh) has the same functions. Its products are asynchronous, so it needs wait() and
-  // publish_tiles(). The products here are synchronous, so both functions do nothing.
+  // publish_tiles(). The products here are synchronous, so wait() and publish_tiles() do nothing.
   template <int kPending, typename... Accumulators>
   __device__ static void wait(Accumulators&...) {}
   __device__ static void publish_tiles() {}

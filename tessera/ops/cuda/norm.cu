@@ -63,9 +63,10 @@ struct RmsRow {
   }
 };
 
-// Computes the mean Σx / C (RmsRow: no mean) and then the variance Σ(x − mean)² / C. The second pass over the registers
-// avoids the cancellation of formulas with one pass. Small blocks load the parameters before the sums, so that loads
-// and sums overlap. Larger blocks have too few registers for this.
+// Computes the statistics of each row, and y. LayerRow needs the mean Σx / C, and then the variance Σ(x − mean)² / C.
+// RmsRow needs only Σx² / C. The variance takes a second pass over the registers, because a formula with one pass
+// (Σx² / C − mean²) loses digits by cancellation. Small blocks load the parameters before the sums, so that loads and
+// sums overlap. In larger blocks, a thread has too few registers for this.
 template <template <typename> class Row, typename T, int N, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, Acc<T> epsilon, T* y,
@@ -146,7 +147,8 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   // [blockDim.y, kParameters, C]; used only with several rows per block
   A* const exchange = reinterpret_cast<A*>(dynamic_shared);
-  // Two sets of the warps' sums: a fast warp must not overwrite values that a slow warp still reads.
+  // The turns use two sets of the warps' sums alternately: a fast warp must not overwrite values that a slow warp still
+  // reads.
   __shared__ A shared[2][kSums][kThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warps_of_row = static_cast<int>(blockDim.x) / kWarp,
             first_warp = static_cast<int>(threadIdx.y) * warps_of_row,

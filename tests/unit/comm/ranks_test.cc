@@ -157,7 +157,7 @@ class ImaginedWorld final : public World {
 
 TEST(World, GroupsOfOneNode) {
   const auto ranks_per_node = [](std::vector<int> nodes) {
-    std::set<int> found;  // one element, because all ranks must find the same number
+    std::set<int> found;  // the results of all ranks; one element, because they must agree
     for (int rank = 0; rank < std::ssize(nodes); ++rank) found.insert(ImaginedWorld(rank, nodes).ranks_per_node());
     EXPECT_EQ(found.size(), 1u);
     return *found.begin();

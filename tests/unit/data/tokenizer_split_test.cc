@@ -160,7 +160,7 @@ TEST(Text, NormalFormsComposeAndDecompose) {
 // A quadratic algorithm would need 10^10 steps here.
 TEST(Text, NormalFormsOfManyMarks) {
   constexpr int kCount = 100'000;
-  const std::string above = "\u0301", below = "\u0323";  // of the combining classes 230 and 220
+  const std::string above = "\u0301", below = "\u0323";  // combining classes 230 and 220; the lower class comes first
   std::string mixed, all_above, all_below;
   for (int i = 0; i < kCount; ++i) {
     mixed += above + below;
@@ -169,7 +169,7 @@ TEST(Text, NormalFormsOfManyMarks) {
   }
   for (const NormalForm form : {NormalForm::nfd, NormalForm::nfkd})
     EXPECT_EQ(normalize("a" + mixed + "b", form), "a" + all_below + all_above + "b");
-  // The letter a and the first U+0323 become the one character U+1EA1. The marks U+0301 stay, because Unicode has no
+  // The letter a and the first U+0323 become the single character U+1EA1. The marks U+0301 stay, because Unicode has no
   // character that is composed of a, U+0323 and U+0301.
   for (const NormalForm form : {NormalForm::nfc, NormalForm::nfkc})
     EXPECT_EQ(normalize("a" + mixed + "b", form), "\u1ea1" + all_below.substr(below.size()) + all_above + "b");
