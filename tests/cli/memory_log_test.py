@@ -1,5 +1,5 @@
-"""Tests `--memory-log`. Compares the output of `tessera memory` with gpu_lines() and cpu_lines(), which compute the same
-lines independently."""
+"""Tests `--memory-log`. Compares the output of `tessera memory` with gpu_lines() and cpu_lines(), which compute the
+same lines independently."""
 import errno
 import json
 import os
