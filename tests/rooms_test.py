@@ -28,7 +28,7 @@ MAY_INCLUDE = {
     "sweep": "base store report settings launch",
     "app": "base device ops comm data model optim engine store report compare settings load plan train launch sweep",
 }
-# Patterns of other libraries' headers, and the folders that may include them.
+# Patterns for the start of other libraries' headers, and the folders of tessera/ that may include these headers.
 VENDORS = {
     r"cblas": ["ops/cpu"],
     r"cuda|cublas|cudnn|cub/": ["device/cuda", "ops/cuda", "comm/nccl"],
@@ -64,22 +64,24 @@ def violations():
 
 
 def listed(lists):
-    """Counts the files that a CMakeLists.txt names, as paths relative to its folder."""
+    """Returns how often the file `lists`, a CMakeLists.txt, names each source file and Python test. The names are
+    relative to the folder of `lists`."""
     text = re.sub(r"#.*", "", lists.read_text()).replace("${CMAKE_CURRENT_SOURCE_DIR}/", "")
-    text = re.sub(r"set_source_files_properties\([^)]*\)", "", text)  # options of a file that is listed elsewhere
+    text = re.sub(r"set_source_files_properties\([^)]*\)", "", text)  # sets options, lists no files
     return Counter(re.findall(r"(?<![\w./}-])[\w/]+(?:\.cc|\.cu|_test\.py)\b", text))
 
 
 def unlisted():
-    """Yields a message for each file that is not listed exactly once: source files of a room in the room's
-    CMakeLists.txt, tests in tests/CMakeLists.txt or tests/unit/CMakeLists.txt."""
+    """Yields a message for each file that is not listed exactly once, and for each listed file that does not exist. The
+    CMakeLists.txt of a room must list the room's source files. tests/unit/CMakeLists.txt must list the unit tests, and
+    tests/CMakeLists.txt all other tests."""
     tests = ROOT.parent / "tests"
     groups = [(room / "CMakeLists.txt", [p for p in room.rglob("*") if p.suffix in {".cc", ".cu"}])
               for room in sorted(p for p in ROOT.iterdir() if p.is_dir())]
     unit = list((tests / "unit").glob("*/*.cc"))
     sources = {p for p in tests.rglob("*") if p.suffix in {".cc", ".cu"}}
     groups.append((tests / "unit" / "CMakeLists.txt", unit))
-    # ctest does not run gpu/memory_test.py: tools/gpu_tests.sh does.
+    # No CMakeLists.txt lists gpu/memory_test.py, because tools/gpu_tests.sh runs it.
     scripts = {p for p in tests.rglob("*_test.py") if p.parent.name != "gpu"}
     groups.append((tests / "CMakeLists.txt", sources - set(unit) | scripts))
     for lists, files in groups:

@@ -13,10 +13,10 @@
 
 namespace tessera {
 
-// The number of tokens that a GPU computes for a training micro-batch of `num_tokens`: these tokens and up to a
-// sixteenth more, or up to 31 more if the micro-batch is small. The added tokens form one sequence without loss.
-// Batches of mixed lengths then have few different sizes. Each size needs its own graphs and its own choice of matrix
-// product kernels.
+// The number of tokens that a GPU computes for a training micro-batch of `num_tokens` tokens. A GPU adds up to 31
+// tokens if num_tokens is less than 1024, otherwise up to a sixteenth of num_tokens. The added tokens form one sequence
+// without loss. They reduce the number of different batch sizes. Each size needs its own graphs and its own choice of
+// kernels for matrix products.
 int64_t padded_tokens(int64_t num_tokens);
 
 class BlockGraphs {
@@ -29,8 +29,10 @@ class BlockGraphs {
   BlockGraphs(Stream& compute, bool on);
 
   // Runs `work`, which must depend only on the key. The first time a key is used, the work runs directly. From the
-  // second time on, it runs as a graph, unless this would make more graphs than limit_to() allows. The frame's stack
-  // changes in the same way in both cases. The work may only launch kernels on the compute stream.
+  // second time on, it runs as a graph. Exception: if the key has no graph yet and the limit of limit_to() is reached,
+  // the work runs directly. A graph changes the frame's stack exactly as a direct run does. The work must launch all
+  // its kernels on the compute stream. From the second time on, it must not allocate device memory or wait for the GPU,
+  // because a capture allows neither.
   void run(const Key& key, Frame& frame, const Work& work);
 
   void limit_to(int64_t most_graphs) { most_graphs_ = most_graphs; }
@@ -40,7 +42,7 @@ class BlockGraphs {
  private:
   Stream& compute_;
   const bool on_;
-  std::unique_ptr<Device> nowhere_;  // a counting device: work with its kernels changes only the frame's stack
+  std::unique_ptr<Device> nowhere_;  // a counting device: work that uses its kernels only changes the frame's stack
   std::unique_ptr<Kernels> no_kernels_;
   std::map<Key, std::unique_ptr<StreamGraph>> graphs_;  // null: the work has only run directly so far
   int64_t most_graphs_ = std::numeric_limits<int64_t>::max(), num_graphs_ = 0, num_launches_ = 0;

@@ -1,4 +1,5 @@
-// M rows with loss, m of these rows in one chunk, C channels, V vocabulary.
+// Letters: M rows to process (for losses: the rows with loss), m of these rows in one chunk, C channels, V tokens of
+// the vocabulary.
 #include "tessera/model/head.h"
 
 #include <algorithm>
@@ -28,13 +29,14 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
   if (!parts.bias.empty()) bias_ = table.add(parts.bias, {vocab_size_}, linear(embedding_init.stream + 1), false);
 }
 
-// Returns the number of rows per chunk. Chunks have equal sizes, except the last one. Large chunks consist of full
-// tiles of a matrix product.
+// Returns the number of rows per chunk. Chunks have equal sizes, except the last one. `most` is the number of rows
+// whose logits fit into the frame's limit, but at least 16. On a GPU, large chunks consist of full tiles of a matrix
+// product.
 //
-// More rows can give smaller chunks: `most` rows are one chunk, but one row more makes two chunks of half the size. If
-// the memory of this frame must also be enough for all smaller batches (stands_for_smaller), the function therefore
-// returns the largest chunk of any of these batches. This value never shrinks when `num_rows` or the height of the
-// stack grows.
+// A batch with more rows can have smaller chunks: `most` rows are one chunk, but one row more makes two chunks of about
+// half the size. If the memory of this frame must also be enough for all smaller batches (stands_for_smaller), the
+// function therefore returns the size of the largest chunk that this batch or a smaller batch can have. This size never
+// shrinks when `num_rows` or the height of the stack grows.
 int64_t Head::chunk_rows(const Frame& f, int64_t num_rows) const {
   constexpr int64_t kTileRows = 128;
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));
@@ -66,13 +68,13 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
   const MeasuredScope outer_scope(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
   if (M == 0 && f.fresh_gradients && g[weight_]) f.ops->fill(g[weight_], 0);
-  const View d_rows = f.push(M, C);  // gradient for the rows with loss
+  const View d_rows = f.push(M, C);  // gradients of the rows with loss
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);
     const StackScope scope(f.stack);
     const View x_rows = f.push(m, C), chunk_logits = f.push(m, vocab_size_);
     f.ops->gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
-    View z = x_rows, stats;  // [m, C] the input of the head's product
+    View z = x_rows, stats;  // z [m, C]: the input of the product with the head's weight
     if (norm_) {
       z = f.push(m, C);
       stats = norm_->push_stats(f, m);

@@ -1,5 +1,5 @@
-// The lines that users of the Hugging Face Trainer know and search for, as transformers 4 prints them (Trainer.log,
-// speed_metrics and ProgressCallback). A line is a Python dict with the same order of keys and the same rounding.
+// The lines that users of the Hugging Face Trainer know and search for. A line is a Python dict, with the order of keys
+// and the rounding of transformers 4 (Trainer.log, speed_metrics and ProgressCallback).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct StepMetrics {
   double loss;           // mean of the steps' losses since the previous line; shown to 4 decimals
   double grad_norm;      // before clipping
   double learning_rate;  // of the step that has just finished
-  double epoch;          // with a fraction; here and below, shown to 2 decimals
+  double epoch;          // such as 1.25; in all structs of this file, shown to 2 decimals
 };
 
 struct EvalMetrics {
@@ -46,8 +46,8 @@ Record trainer_record(const EvalMetrics& metrics);
 // {'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …, 'train_loss': …, 'epoch': …}
 Record trainer_record(const TrainMetrics& metrics);
 
-// The values of trainer_record() that depend on the clock, but unrounded: eval_runtime, eval_samples_per_second and
-// eval_steps_per_second, or the same three with the prefix train_.
+// The values of trainer_record() that depend on the clock, without rounding: eval_runtime, eval_samples_per_second and
+// eval_steps_per_second. For TrainMetrics, the prefix is train_ instead of eval_.
 Record timing_record(const EvalMetrics& metrics);
 Record timing_record(const TrainMetrics& metrics);
 
@@ -59,8 +59,8 @@ std::string trainer_line(const Metrics& metrics) {
 // Evaluation Metrics: {'exact_match': …, 'f1': …}
 std::string trainer_line(const AnswerMetrics& metrics);
 
-// The line for a stream. On an interactive terminal, losses and scores have at most 4 decimals, and the line of a step
-// has at most kTerminalColumns columns. On other streams, it is the line of trainer_line(metrics).
+// The line to print on an output stream. On an interactive terminal, losses and scores have at most 4 decimals, and the
+// line of a step has at most kTerminalColumns columns. On other streams, the line is the same as trainer_line(metrics).
 constexpr int kTerminalColumns = 80;
 std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal);
 std::string trainer_line(const EvalMetrics& metrics, const Terminal& terminal);

@@ -48,25 +48,25 @@ struct ResolvedSettings {
   bool is_given(const std::string& name) const;  // false for Tessera's and DeepSpeed's defaults
 };
 
-// The sources of settings. Flags override environment variables, and these override the file.
+// The sources of settings. resolve() says which source overrides which.
 struct SettingSources {
   std::vector<std::pair<const Setting*, std::string>> flags;  // in the given order; the last one wins
   Environment environment;                                    // only TESSERA_* is used
-  std::vector<FileEntry> file;                                // entries of an included file come first
-  int64_t num_ranks = 1;                                      // ranks that were started; --nproc may ask for more
+  std::vector<FileEntry> file;  // an included file's entries come before those of the file that includes it
+  int64_t num_ranks = 1;        // ranks that were started; --nproc may set a higher number
 };
 
 // Resolves the settings of `groups`. The precedence is flag > environment > DeepSpeed's file > configuration file >
 // DeepSpeed's defaults > Tessera's defaults. A configuration file may also contain settings of other verbs, and tables
 // that are named after other verbs of `verb_names`. Such settings and tables are checked and then ignored. The table of
 // `verb` overrides the top level of the file and the table [fsdp]. A file overrides the file that it includes. Throws
-// UsageError if a key is unknown or a value is invalid. An unknown TESSERA_ variable only adds a warning.
+// UsageError if a key is unknown or a value is invalid. Exception: an unknown TESSERA_ variable only adds a warning.
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
 
-// Whether the settings ask for tokens that are drawn at random. They do if --do-sample is given. They also do if
-// --temperature, --top-k or --top-p is given, unless --no-do-sample is given too. Exception: if a temperature of 0 is
-// given, they never do, because each token is then the most likely one.
+// Whether generation draws tokens at random. If do_sample is given, its value is the answer. Otherwise, the answer is
+// true if temperature, top_k or top_p is given. Exception: if a temperature of 0 is given, the answer is always false,
+// because each token is then the most likely one.
 bool asks_for_sampling(const ResolvedSettings& resolved);
 
 // Checks that settings do not contradict each other. Throws UsageError.

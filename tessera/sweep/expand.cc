@@ -23,9 +23,10 @@ constexpr size_t kMostRuns = 10000;
 // A run before its rules (values that are expressions) are evaluated.
 struct Draft {
   const SweepRecipe* recipe;
-  std::string where;  // the place of its [[run]], or the sweep's path
+  std::string where;  // for errors: the place of the run's [[run]], or the sweep's path if it has none
   std::string name_template;
-  std::vector<SweepValue> values;  // each setting once; later sources have replaced earlier ones
+  // One value per setting. Flags override [matrix] and [[run]], which override the sweep's settings.
+  std::vector<SweepValue> values;
   int64_t repeat = 0;
 };
 
@@ -136,7 +137,8 @@ class Expansion {
     if (drafts_.empty()) throw UsageError(sweep_.path, "exclude removes every run", "Remove an exclusion");
   }
 
-  // Adds the combinations of the matrix. Counts them like the digits of a number: the last digit changes fastest.
+  // Adds the combinations of the matrix. `digits` holds the index of one value on each axis. It counts up like the
+  // digits of a number: the last digit changes fastest.
   void add_product(const SweepRecipe& recipe) {
     std::vector<size_t> digits(sweep_.axes.size(), 0);
     for (;;) {
@@ -178,8 +180,8 @@ class Expansion {
     }
   }
 
-  // Calls `work`. Adds the run's place to a UsageError, unless the error already begins with the path of the sweep
-  // or of the recipe.
+  // Returns the result of `work`. If `work` throws a UsageError, adds the run's place to the error, unless the error
+  // already begins with the path of the sweep or of the recipe.
   template <typename F>
   auto at(const Draft& draft, const F& work) const {
     try {

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kDeepest = 100;  // nested parentheses and signs; bounds the recursion
+constexpr int kDeepest = 100;  // the most nested parentheses and minus signs; bounds the recursion
 
 bool begins_name(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
@@ -21,7 +21,7 @@ bool is_digit(char c) {
   return std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
-// A parser by recursive descent that computes the value directly.
+// A recursive descent parser that computes the value while it parses.
 class Evaluator {
  public:
   Evaluator(const std::string& text, const std::function<int64_t(const std::string&)>& value_of,
@@ -63,7 +63,7 @@ class Evaluator {
 
   int64_t divided(int64_t value, int64_t divisor) const {
     if (divisor == 0) fail(fmt::format("divides {} by zero", value));
-    if (divisor == -1) {  // the division of the smallest number overflows
+    if (divisor == -1) {  // -2^63 / -1 overflows
       int64_t negated = 0;
       if (__builtin_sub_overflow(int64_t{0}, value, &negated)) too_large();
       return negated;

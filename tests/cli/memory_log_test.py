@@ -1,4 +1,5 @@
-"""Tests `--memory-log`, and compares the output of `tessera memory` with an independent implementation."""
+"""Tests `--memory-log`. Compares the output of `tessera memory` with gpu_lines() and cpu_lines(), which compute the
+same lines independently."""
 import errno
 import json
 import os
@@ -15,7 +16,7 @@ GPU_HEADER = "timestamp, index, name, memory.used [MiB], memory.total [MiB]\n"
 
 
 def number(text):
-    """The number in a cell, or None if the cell contains no number."""
+    """The number in a cell, or None if the cell is not a number."""
     text = text.strip()
     return float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else None
 

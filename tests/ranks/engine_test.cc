@@ -35,15 +35,15 @@ std::vector<Case> all_cases() {
           options.strategy = strategy;
           options.offload = offload;
           options.gradient_sync = sync;
-          // The values of the other options rotate through the cases.
+          // The values of the other options change from case to case.
           options.backward_prefetch = static_cast<BackwardPrefetch>(turn % 3);
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
-          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // if unset on a GPU, measured times choose it
-          if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // otherwise a unit is one piece
+          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // if unset, a GPU chooses it by measured times
+          if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // by default, a unit is one piece
           options.file_folder = testing::TempDir();
-          const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of the three blocks
+          const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of the model's 3 blocks
           ++turn;
           cases.push_back({options, checkpointed_blocks,
                            std::string(row_of(strategy).name) + " optimizer:" + name_of(offload.optimizer) +
@@ -57,13 +57,14 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// 4 ranks count as two nodes of 2 ranks. Hybrid strategies then both shard the model and replicate it.
+// 4 ranks count as two nodes of 2 ranks. A hybrid strategy then shards the model over the 2 ranks of each node, and
+// each node holds a copy.
 int ranks_per_node() {
   return test_world().size() == 4 ? 2 : test_world().size();
 }
 
-// Every `stride`-th case, starting with case number `first` (counted from 0). If the stride has no common factor with
-// the numbers of offloads, syncs and so on, the cases cover all values of each option.
+// Every `stride`-th case, starting with case number `first` (counted from 0). The strides in this file are not
+// multiples of 2 or 3, because such a stride could select the same GradientSync or the same checkpointing every time.
 std::vector<Case> some_cases(size_t stride, size_t first) {
   const std::vector<Case> all = all_cases();
   std::vector<Case> some;
@@ -72,19 +73,19 @@ std::vector<Case> some_cases(size_t stride, size_t first) {
 }
 
 // Returns all cases on GPUs, and also with four ranks, because only four ranks form two nodes. Otherwise returns a
-// fifth of the cases, and a different fifth for each number of ranks. The program that uses CUDA streams without a GPU
-// always runs only a fifth.
+// fifth of the cases, and a different fifth for each number of ranks. The program that is built with
+// TESSERA_TEST_CUDA_STREAMS (CUDA streams without a GPU) always runs only a fifth.
 std::vector<Case> cases_of_world() {
 #ifdef TESSERA_TEST_CUDA_STREAMS
-  const bool all = false;  // the program without CUDA streams runs all cases
+  const bool all = false;
 #else
   const bool all = test_uses_cuda() || test_world().size() == 4;
 #endif
   return all ? all_cases() : some_cases(5, static_cast<size_t>(test_world().size()));
 }
 
-// Compares each case with the plain run. Two cases must agree bit for bit if both reduce in the same groups, at the
-// same time (per micro-batch or per step), and compute the norm from pieces of the same size.
+// Compares each case with the plain run. Two cases must also agree bit for bit with each other if they reduce in groups
+// of the same size, reduce equally often (per micro-batch or per step), and add up the norm in the same order.
 void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches, bool tied_head = true,
            const char* architecture = "bloom", std::vector<std::string> frozen = {}) {
   Rig rig;
@@ -107,11 +108,13 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     expect_close(plain, outcome, tolerance_of(options));
     if (testing::Test::HasFailure()) return;
     const ShardPlan plan(test.options, test_world().size(), test_world().rank(), ranks_per_node());
-    // NCCL adds more than two numbers in an order that depends on the collective and on the position in a bucket.
+    // NCCL adds more than two numbers in an order that depends on the collective and on the position in a bucket. Cases
+    // without sharded optimizer states are therefore not compared bit for bit.
     if (test_uses_cuda() && test_world().size() > 2 && !plan.shard_optimizer()) continue;
-    // If gradients accumulate outside the device, their norm is computed there too, piece by piece. Otherwise the
-    // device computes it. A CPU device computes the norm of a unit in one piece. The default piece size gives the same
-    // order of additions, because it exceeds the size of every unit here. A GPU adds in its own order; 0 stands for it.
+    // pieces_of_norm identifies the order of additions in the norm. If gradients accumulate in host memory or in a
+    // file, the host computes their norm piece by piece, and the size of a piece determines the order. Otherwise the
+    // device computes the norm. A CPU device takes each unit as one piece. This is the same order as with the default
+    // piece size, which exceeds the size of every unit here. A GPU has its own order, with the value 0.
     const int64_t on_device = test_uses_cuda() ? 0 : ShardOptions().piece_elems;
     const bool beyond = test.options.offload.gradients != Tier::device && num_micro_batches > 1;
     const int64_t pieces_of_norm = beyond ? test.options.piece_elems : on_device;
@@ -156,12 +159,14 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithFrozenParameters) {
   }
   check(some_cases(25, 23), {}, 1, false, "qwen3", {"embed*", "layers.0.*"});
   check(some_cases(25, 24), {}, kMicroBatches, true, "qwen3", {"*[qkv]_proj.*", "*norm.weight"});
-  EngineOptions sixteen_bits;  // nothing is offloaded, so a GPU's engine has no kernels for host memory
+  // On a GPU, this engine has no kernels for host memory, because it offloads nothing. Saving and loading frozen 16-bit
+  // tensors must not need such kernels.
+  EngineOptions sixteen_bits;
   sixteen_bits.dtype = DType::f16;
   check({all_cases()[0]}, sixteen_bits, 1, true, "bloom", {"h.1.*"});
 }
 
-// The order of gathering does not change results. This holds for every tier of the parameters.
+// Combines every order of gathering with four pairs of a strategy and a tier of the parameters.
 TEST(Engine, EveryOrderOfGatheringGivesThePlainRun) {
   std::vector<Case> cases;
   for (const auto& [strategy, tier] :
@@ -190,8 +195,8 @@ TEST(Engine, StepsOfOneMicroBatchGiveThePlainRun) {
   check(some_cases(7, 0), {}, 1);
 }
 
-// Parameters and activations have 16 bits (in one case 32 bits). The masters have 32 bits, or all states are bf16.
-// Gradients are reduced in 16 or 32 bits.
+// Parameters and activations have 16 bits, or 32 bits with gradients that are reduced in 16 bits. The masters have 32
+// bits, or all states are bf16. Gradients are reduced in 16 or 32 bits.
 TEST(Engine, SixteenBitsGiveThePlainRun) {
   struct Types {
     DType dtype;
@@ -258,7 +263,7 @@ TEST(Engine, NonFiniteValuesUpdateNothing) {
     EXPECT_EQ(sound, all_states(*other, *communicator));
     EXPECT_EQ(engine->num_updates(), 2);
 
-    // The last rank loads a non-finite parameter. It affects activations, loss and gradients.
+    // The last rank loads a non-finite parameter, which makes activations, loss or gradients non-finite.
     const int64_t unit = config.num_layers;
     const ParameterSpec& spec = engine->model().unit(unit).table().specs().back();
     const auto element = static_cast<size_t>(spec.offset + spec.shape.num_elems() - 1);
@@ -278,7 +283,7 @@ TEST(Engine, NonFiniteValuesUpdateNothing) {
       for (const auto& [key, values] : all_states(*engine, *communicator)) {
         for (size_t i = 0; i < values.size(); ++i) num_changed += values[i] != sound.at(key)[i];
       }
-      EXPECT_EQ(num_changed, 1);
+      EXPECT_EQ(num_changed, 1);  // the loaded non-finite value
     }
     if (testing::Test::HasFailure()) return;
   }
@@ -296,8 +301,8 @@ TEST(Engine, ARunRepeatsBitForBit) {
   expect_close(rig.plain(config, options, kMicroBatches), first, kSinglePrecision);
 }
 
-// On a GPU, the blocks run as CUDA graphs when a batch has the same size as an earlier batch. Other devices use no
-// graphs.
+// Steps 2 and 3 repeat the batches of steps 0 and 1. On a GPU, the blocks run as CUDA graphs in these repeated batches.
+// Other devices use no graphs.
 TEST(Engine, GraphsChangeNoBit) {
   ThreadPool pool(1);
   World& world = test_world();
@@ -378,9 +383,11 @@ TEST(Engine, TiersChangeNoBit) {
   }
 }
 
-// sync_module_states: only rank 0 reads, all ranks get the same parameters, and the plan includes the transfer.
+// sync_module_states: only rank 0 reads parameters, all ranks get the same values, and the plan includes the memory for
+// their transfer.
 TEST(Engine, RankZeroReadsForAll) {
   constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
+  // Small integers, which every type holds exactly.
   const auto value_of = [](int64_t unit, int64_t i) { return static_cast<float>(unit + i % 100); };
   ThreadPool pool(1);
   World& world = test_world();

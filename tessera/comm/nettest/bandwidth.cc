@@ -56,7 +56,7 @@ std::vector<int64_t> stepped_sizes(int64_t min_bytes, int64_t max_bytes, int64_t
   std::vector<int64_t> sizes;
   for (int64_t bytes = min_bytes; bytes <= max_bytes; bytes *= factor) {
     sizes.push_back(bytes);
-    if (bytes > max_bytes / factor) break;  // the product might overflow
+    if (bytes > max_bytes / factor) break;  // bytes * factor would exceed max_bytes, and might overflow
   }
   return sizes;
 }

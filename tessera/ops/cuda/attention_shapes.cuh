@@ -15,9 +15,9 @@ struct Heads {
   int num_kv_heads, group;            // group: query heads per head of keys and values
   int width;                          // W: elements of a row of qkv
   int head_stride, kv_head_stride;    // elements from a head to the next one, within a row
-  int key_offset, value_offset;       // of head 0 within a row
+  int key_offset, value_offset;       // where the key and the value of head 0 begin within a row
   int window;                         // a query sees at most this many keys; kNoWindow: all up to its own position
-  const float* slopes;                // [H] or null
+  const float* slopes;                // ALiBi slopes of the H heads, or null
   const int32_t* starts;              // [B+1]
   int num_sequences;
 
@@ -72,10 +72,10 @@ struct RowBlock {
   bool found;         // false: no block has the requested number
 };
 
-// Each sequence is divided into blocks of `rows` rows. The blocks of all sequences are numbered together, from 0. Finds
-// block `number`. All lanes of a warp must call it. `starts` is in device memory, so the host does not know the number
-// of blocks. A launch has num_blocks() thread blocks, which are always enough. `found` is false for the excess thread
-// blocks.
+// Finds block `number`. Each sequence is divided into blocks of `rows` rows, and the blocks of all sequences are
+// numbered together, from 0. All lanes of a warp must call this function with the same `number`. `starts` is in device
+// memory, so the host does not know the number of blocks. It therefore launches at least num_blocks() thread blocks,
+// which are always enough. For the excess thread blocks, `found` is false.
 __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int before = 0;
@@ -102,9 +102,9 @@ __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, 
 }
 
 // The same as find_block(), with the blocks in another order: within each group of 32 sequences, blocks with a higher
-// index in their sequence come first. Blocks of queries have more work the higher their index is, because late queries
-// see more keys. For blocks of keys, the first keys have the most work, because more queries see them. Callers then
-// count the index from the end of the sequence.
+// index in their sequence come first. Blocks of queries with a high index have the most work, because late queries see
+// more keys. Blocks of keys with a low index have the most work, because more queries see early keys. Callers with
+// blocks of keys therefore count the index from the end of the sequence.
 __device__ inline RowBlock find_longest_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int first = 0; first < num_sequences; first += kWarp) {
@@ -129,8 +129,8 @@ __device__ inline RowBlock find_longest_block(const int32_t* starts, int num_seq
   return {0, 0, 0, false};
 }
 
-// Returns an upper bound for the number of blocks of `rows` rows, if num_sequences sequences have num_rows rows
-// together.
+// Returns an upper bound for the number of blocks of `rows` rows in `num_sequences` sequences. `num_rows` is the number
+// of rows of all sequences together.
 inline unsigned num_blocks(int64_t num_rows, int rows, int64_t num_sequences) {
   return static_cast<unsigned>(num_rows / rows + num_sequences);
 }

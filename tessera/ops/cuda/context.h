@@ -31,18 +31,19 @@ struct Context {
   }
 };
 
-// Returns the major compute capability that the code for the current GPU was compiled for. It is lower than the GPU's
-// own if the program has only code for older GPUs. Such code does not use features that the older GPUs lack. Throws
+// Returns the major compute capability that the program's code for the current GPU was compiled for. If the program has
+// only code for older GPUs, this is lower than the GPU's own, and the code uses no features of newer GPUs. Throws
 // RunError if the program has no code that the GPU can run.
 int code_major_for_this_gpu();
 
-// Call it after a kernel launch. It throws an error with the kernel's name if the launch failed, for example because
-// the launch requested too much shared memory.
+// Throws an error with the kernel's name if a launch failed, for example because the launch requested too much shared
+// memory. Must be called after each launch.
 inline void check_launch(const char* kernel) {
   check(cudaGetLastError(), kernel);
 }
 
-// A kernel that uses more than 48 KiB of shared memory must request it once per device. Repeated requests cost little.
+// Allows `kernel` to use `bytes` of dynamic shared memory. If a kernel uses more than 48 KiB, this must be called on
+// each device before the first launch. Repeated calls cost little.
 template <typename Kernel>
 void allow_shared(Kernel* kernel, size_t bytes) {
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -64,7 +64,8 @@ const Case kCases[] = {
     {700, 31, 530, Activation::gelu_tanh, 0, true, false, true, 1},
 };
 
-// Inputs of a case in double. The values fit into float, so both types start from the same values.
+// The inputs of a case, as doubles. A float holds each value exactly, so the tests with float and with double have the
+// same inputs.
 struct Inputs {
   explicit Inputs(const Case& c)
       : x(converted<double>(random_values<float>(c.rows * c.in, 1))),
@@ -122,16 +123,17 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     rig->linear_forward(view(x, {c.rows, c.in}), view(weight, {c.out, c.in}), c.bias ? view(bias) : View{}, epilogue,
                         c.preactivation ? view(pre, {c.rows, c.out}) : View{}, view(y, {c.rows, c.out}));
     EXPECT_EQ(rig->flops(), linear_flops(c.rows, c.in, c.out));
-    // Each element is a sum of I = c.in products of magnitude ≤ 1, in any order. Each of the I partial sums has a
-    // rounding error of at most ε·I. With random signs, these errors add up to about ε·I·√I. GELU adds a few ε of
-    // |pre|, and its slope is at most 1.13. The mask multiplies by at most 2.
+    // Each element of pre is a sum of I = c.in products of magnitude ≤ 1, in any order. Each of the I partial sums has
+    // a rounding error of at most ε·I. With random signs, these errors add up to about ε·I·√I. GELU multiplies this
+    // error by its slope, which is at most 1.13, and adds a few ε of |pre|. The mask multiplies by at most 2. The
+    // factor 3 of the tolerance is more than 2 × 1.13.
     const double tolerance =
         3 * epsilon<T>() * (static_cast<double>(c.in) + 16) * std::sqrt(static_cast<double>(c.in)) +
         (sizeof(T) == 4 ? 2e-6 : 1e-14);
     expect_close(y, expected, tolerance, "y");
     if (c.preactivation) {
       expect_close(pre, expected_pre, tolerance, "preactivation");
-      if (!c.residual) {  // y computed again from the kept preactivations has the same bits
+      if (!c.residual) {  // linear_backward_input() computes y again from pre, with the same bits
         std::vector<T> again(y.size()), d_y(static_cast<size_t>(c.rows)), row(static_cast<size_t>(c.out)), d_x = again;
         rig->linear_backward_input(view(d_y, {c.rows, 1}), view(row, {1, c.out}), epilogue, view(pre, {c.rows, c.out}),
                                    view(d_x, {c.rows, c.out}), view(again, {c.rows, c.out}));
@@ -143,7 +145,7 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
 
 TYPED_TEST(LinearTest, BackwardInputEqualsTheDefinition) {
   using T = TypeParam;
-  for (const Case& c : kCases) {  // here, x has `out` columns and y has `in`: d_y [rows, in], weight [in, out]
+  for (const Case& c : kCases) {  // here, x has c.out columns and y has c.in: d_y [rows, in], weight [in, out]
     SCOPED_TRACE(c.out);
     Inputs in(c);
     const auto pre_values = converted<double>(random_values<float>(c.rows * c.out, 8));
@@ -205,8 +207,8 @@ TYPED_TEST(LinearTest, BackwardWeightAddsTheDefinitionOrWritesIt) {
   }
 }
 
-// The backward calls of both layers together compute the gradient of the scalar Σ y∘r, for a fixed r, through
-// activation, dropout and residual.
+// y is the output of two linear layers with an activation, dropout and a residual. r is fixed. The test compares the
+// gradients of the scalar Σ y∘r from the backward calls of both layers with finite differences.
 TEST(Linear, GradientsOfTwoLayersMatchFiniteDifferences) {
   for (Activation activation : {Activation::gelu_tanh, Activation::relu}) {
     const int64_t rows = 7, in = 9, hidden = 70, out = 11;

@@ -1,4 +1,4 @@
-// Tests writing and reading tensors, also with conversions of types and on full disks.
+// Tests the writing and reading of tensors, with conversions between types, damaged files and full disks.
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -79,7 +79,8 @@ TEST(SafetensorsWriter, WritesTheLayoutOfTheFormat) {
 
 TEST(SafetensorsWriter, ChecksumsCoverTheFile) {
   TemporaryFolder folder;
-  auto values = random_floats(1'000'003);  // several buffers; the last one is incomplete
+  // As bf16, these values fill the writer's buffer of 1 MiB once completely and once in part.
+  auto values = random_floats(1'000'003);
   SafetensorsWriter writer(folder / "f", {{"a", DType::bf16, {1'000'003}}, {"b", DType::f32, {3}}});
   writer.write("b", view_of(values.data(), {3}));
   writer.write("a", view_of(values.data(), {1'000'003}));
@@ -93,10 +94,11 @@ TEST(SafetensorsWriter, ChecksumsCoverTheFile) {
   EXPECT_EQ(reached, text.size());
 }
 
-// If a tensor is written in pieces, their sizes do not change the file or its checksums.
+// If a tensor is written in pieces, the sizes of the pieces do not change the file or its checksums.
 TEST(SafetensorsWriter, PiecesMakeUpATensor) {
   TemporaryFolder folder(memory_folder());
-  constexpr int64_t kCount = 20'000'003;  // bf16 converted to f32: two segments, each with its own checksum
+  // The file holds the values as f32, in two segments of at most 64 MiB. Each segment has its own checksum.
+  constexpr int64_t kCount = 20'000'003;
   std::vector<uint16_t> values(kCount);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(0x3f80 + i % 127);
   const View all{reinterpret_cast<std::byte*>(values.data()), DType::bf16, {kCount}};
@@ -129,7 +131,7 @@ TEST(SafetensorsWriter, PiecesMakeUpATensor) {
   for (size_t i = 0; i < back.size(); ++i) ASSERT_EQ(back[i], bf16_to_f32(values[i])) << i;
 }
 
-// `epsilon`: the relative size of half an ulp of the type; 0 if the type holds every f32 exactly.
+// `epsilon`: the largest relative error when an f32 is rounded to a normal number of the type.
 struct Rounding {
   DType dtype;
   double epsilon;
@@ -137,7 +139,7 @@ struct Rounding {
 
 TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
   TemporaryFolder folder;
-  constexpr int64_t kCount = 3'000'001;  // several chunks of every type
+  constexpr int64_t kCount = 3'000'001;  // read in several chunks (of 4 MiB), for every type
   auto values = random_floats(kCount);
   ThreadPool pool(3);
   for (const auto [dtype, epsilon] : {Rounding{DType::f64, 0}, Rounding{DType::f32, 0}, Rounding{DType::f16, 0x1p-11},
@@ -152,12 +154,13 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
     double worst = 0;
     for (size_t i = 0; i < kCount; ++i) {
       const double error = std::abs(double(back[i]) - double(values[i]));
-      if (std::abs(values[i]) > 0x1p-14) worst = std::max(worst, error / std::abs(values[i]));  // f16's normal numbers
+      // Smaller f16 are subnormal.
+      if (std::abs(values[i]) > 0x1p-14) worst = std::max(worst, error / std::abs(values[i]));
     }
     EXPECT_LE(worst, epsilon) << name_of(dtype);
 
-    // A run with 16-bit parameters and f32 masters reads the masters as two arrays: the rounded values, and the rests,
-    // which are what the rounding removed.
+    // A run with 16-bit parameters and f32 masters reads the masters as two arrays: the rounded values, and the rests.
+    // A rest is what the rounding removed from a value.
     for (const DType narrow : {DType::f16, DType::bf16}) {
       std::vector<uint16_t> halves(kCount);
       std::vector<int16_t> rests(kCount);
@@ -170,7 +173,7 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
       }
     }
 
-    std::vector<float> part(2'000'000);  // the part of one rank
+    std::vector<float> part(2'000'000);  // a part of the tensor, as one of several ranks reads it
     file.read_range_into(file.get("x"), 777'777, 2'777'777, view_of(part.data(), {2'000'000}), &pool);
     EXPECT_TRUE(std::equal(part.begin(), part.end(), back.begin() + 777'777)) << name_of(dtype);
   }
@@ -189,7 +192,7 @@ TEST(SafetensorsFile, RefusesNonFiniteValues) {
     const SafetensorsFile file(folder / name);
     std::vector<std::byte> target(10'000 * size_of(read));
     const TensorInfo& info = file.get("h.0.weight");
-    file.read_range_into(info, 0, 7777, {target.data(), read, {7777}});  // this part ends before the bad value
+    file.read_range_into(info, 0, 7777, {target.data(), read, {7777}});  // this range ends before the bad value
     const auto rest = [&] { file.read_range_into(info, 5000, 10'000, {target.data(), read, {5000}}); };
     if (message.empty())
       EXPECT_NO_THROW(rest());
@@ -288,8 +291,8 @@ TEST(SafetensorsFile, ReadPagesLeaveTheResidentSet) {
   EXPECT_LT(resident_file_kib() - before, 8 << 10);  // 8 MiB: two chunks
 }
 
-// Writes a file to `path`, where it does not fit. Expects that no part of the file remains, and that the error message
-// contains the number of bytes that the file needs.
+// Writes a file of slightly more than 4 MiB to `path`, where only 1 MiB fits. Expects that no part of the file remains,
+// and that the error message contains the number of bytes that the file needs (4194304 and the header).
 void expect_disk_full(const std::filesystem::path& path) {
   constexpr int64_t kCount = 1 << 20;
   const std::string message = error_of<RunError>([&] {
