@@ -17,8 +17,9 @@ bool is_long_flag(const std::string& word) {
   return word.size() > 2 && word.starts_with("--");
 }
 
-// Converts the words to the form that CLI11 reads. Names of flags get dashes. `--x=` (an empty value) becomes `--x` and
-// an empty word, because CLI11 would take the word after `--x=` as the value.
+// Converts the words to the form that CLI11 reads. In the names of flags, dashes replace underscores. `--x=` (an empty
+// value) becomes `--x` and an empty word, because CLI11 would take the word after `--x=` as the value. Throws
+// UsageError if a value is missing, or if a boolean has an empty value.
 std::vector<std::string> canonical_words(const std::vector<std::string>& words, Groups groups) {
   std::vector<std::string> result;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -80,15 +81,16 @@ std::string option_names(const Setting& setting) {
 }
 
 // Throws UsageError. `extras`: all words except the known flags, their values and the configuration file. `words`: all
-// words. Reports the first unknown flag, otherwise the first word with a remedy, otherwise the first of `extras`.
+// words. The error names the first unknown flag. If all flags are known, it names the first word that remedy_for_word()
+// has a correction for. If no word has a correction, it names the first of `extras`.
 [[noreturn]] void unknown_word(const std::vector<std::string>& extras, const std::string& config_file,
                                const std::vector<std::string>& words, const Verb& verb, Groups groups,
                                const std::vector<Verb>& verbs) {
   for (const auto& word : extras) {
     if (word.starts_with("-")) unknown_flag(word, verb, groups, verbs);
   }
-  // CLI11 takes the first word without a flag as the configuration file. If this word does not end in ".toml", it may
-  // be a mistake too.
+  // CLI11 takes the first word that is neither a flag nor the value of a flag as the configuration file. If this word
+  // does not end in ".toml", it may be a mistake.
   std::vector<std::string> strays = extras;
   if (!config_file.ends_with(".toml")) strays.insert(strays.begin(), config_file);
   for (const auto& word : strays) {
@@ -101,7 +103,7 @@ std::string option_names(const Setting& setting) {
 }
 
 // Moves the operands of a verb from parsed.config_file and `extras` into parsed.operands. The first word that ends in
-// ".toml" is the configuration file. Flags, and further words that end in ".toml", stay in `extras`.
+// ".toml" is the configuration file. Unknown flags, and further words that end in ".toml", stay in `extras`.
 void take_operands(ParsedFlags& parsed, std::vector<std::string>& extras) {
   std::vector<std::string> others{std::exchange(parsed.config_file, "")}, left;
   others.insert(others.end(), extras.begin(), extras.end());
@@ -134,7 +136,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
     options.emplace_back(setting, option->take_last());
   }
   std::vector<std::string> reversed = canonical_words(words, groups);
-  std::reverse(reversed.begin(), reversed.end());  // CLI11 reads them from the end
+  std::reverse(reversed.begin(), reversed.end());  // CLI11 reads the vector from its end
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {

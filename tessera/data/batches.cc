@@ -105,10 +105,12 @@ std::vector<MicroBatch> BatchPlan::step_by_samples(int64_t step) const {
   return micro_batches;
 }
 
-// Sorts the micro-batches of the step by cost, the most costly first. In each round, each rank gets one of them. The
-// first round begins with rank 0, the second with the last rank, and so on in turn. Ranks that shard compute in
-// lockstep: a round takes as long as its most costly micro-batch, so the micro-batches of a round should have similar
-// costs. Ranks that do not shard wait only at the end of the step, so the total costs of the ranks should be similar.
+// Sorts the micro-batches of the step by cost, the most costly first. Then distributes them in rounds: in each round,
+// each rank gets one micro-batch. In the last round, some ranks may get an empty micro-batch instead. The first round
+// goes from rank 0 to the last rank, the second from the last rank to rank 0, and so on in turn. This order has two
+// reasons. Ranks that shard compute in lockstep: a round takes as long as its most costly micro-batch, so the
+// micro-batches of a round should have similar costs. Ranks that do not shard wait only at the end of the step, so the
+// total costs of the ranks should be similar.
 std::vector<MicroBatch> BatchPlan::step_by_tokens(int64_t step) const {
   const int64_t first = step * micro_batches_of_step(), world = options_.world_size;
   const int64_t count = std::min(micro_batches_of_step(), std::ssize(starts_) - 1 - first);

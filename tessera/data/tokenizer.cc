@@ -101,7 +101,7 @@ void Tokenizer::State::encode_plain(std::string_view text, PiecePlace place, Tok
 }
 
 void Tokenizer::State::encode_word(std::string_view word, TokenizerScratch& scratch, std::vector<int32_t>& ids) const {
-  if (word.size() > kLongestWord) {  // replacements can make a text many times longer
+  if (word.size() > kLongestWord) {  // possible, because replacements can make a text many times longer
     throw InputError("", "a word of " + std::to_string(word.size()) + " bytes (after normalization) is too long",
                      "Split the text into shorter texts");
   }

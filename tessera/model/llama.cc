@@ -1,4 +1,5 @@
-// N tokens, C channels, W channels of a row of qkv, H heads of D channels, F inner channels.
+// N tokens, C channels, F inner channels, heads of D channels. W_… are weights. The formulas omit the biases and the
+// norms of heads, which some models have.
 //   a = norm1(x);  mid = x + W_o · attention(rotate(W_qkv · a));  b = norm2(mid)
 //   y = mid + W_down · (activation(W_gate · b) ∘ W_up · b)
 #include "tessera/model/llama.h"
@@ -67,7 +68,8 @@ HeadNorms LlamaBlock::head_norms(const Views& p) const {
   return {optional(p, query_norm_), optional(p, key_norm_), epsilon_};
 }
 
-// The kernel always sums the gradients of both norms. The sum of a frozen norm goes to the stack and is not used.
+// If the heads have norms, the kernel always sums the gradients of both norms (of queries and of keys). The sum of a
+// frozen norm goes to the stack and is not used.
 View LlamaBlock::head_norm_gradient(Frame& f, const Views& g,
                                     const std::optional<ParameterTable::Handle>& tensor) const {
   return tensor ? or_unwanted(f, g[*tensor], attention_.head_dim, f.dtype) : View{};
@@ -77,7 +79,7 @@ View LlamaBlock::head_norm_gradient(Frame& f, const Views& g,
 // backward needs the rows as they were before the norms.
 void LlamaBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
-  const int64_t W = attention_.row_channels();
+  const int64_t W = attention_.row_channels();  // channels of a row of qkv
   const View rstd1 = norm1_->push_stats(f, N), qkv = f.push(N, W), log_sum_exp = f.push_stats(N, attention_.num_heads),
              o = f.push(N, attention_.channels()), mid = f.push(N, C), rstd2 = norm2_->push_stats(f, N),
              gate_up = f.push(N, 2 * ff_dim_);
@@ -111,10 +113,11 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   const auto& [rstd1, qkv, log_sum_exp, o, mid, rstd2, gate_up, unused] = saved;
   const StackScope outer_scope(f.stack);
   const int64_t N = x.shape[0], C = hidden_size_;
-  const View d_mid = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);  // norms are computed again, not kept
+  // `norm` gets the output of norm2 again, and later the output of norm1, because forward does not save them.
+  const View d_mid = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);
   {
     const StackScope scope(f.stack);
-    const View d_h = f.push(N, ff_dim_), h = d_h, d_gate_up = gate_up;  // the outputs replace the inputs
+    const View d_h = f.push(N, ff_dim_), h = d_h, d_gate_up = gate_up;  // gated_backward overwrites its inputs
     f.ops->linear_backward_input(d_y, p[down_weight_], {}, {}, d_h, {});
     f.ops->gated_backward(d_h, gate_up, activation_, d_gate_up, h);
     weight_gradient(f, d_y, h, g[down_weight_]);

@@ -1,5 +1,5 @@
-// Rotary positions of a model: the frequencies of its channels (Su et al. 2021), and how they are scaled for contexts
-// longer than in pretraining.
+// Rotary positions of a model: the frequencies of its channel pairs (Su et al. 2021), and how the frequencies are
+// scaled for contexts that are longer than in pretraining.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 namespace tessera {
 
 struct Rope {
-  // linear: Chen et al. 2023. llama3: Llama 3.1. yarn: Peng et al. 2023. All as in transformers.
+  // Sources: linear: Chen et al. 2023; llama3: Llama 3.1; yarn: Peng et al. 2023. The formulas of all three are as in
+  // the library transformers. The comments of the members name the scalings that use them.
   enum class Scaling { none, linear, llama3, yarn } scaling = Scaling::none;
   double theta = 10000;
   double factor = 1;                                 // linear, llama3, yarn
   double original_positions = 0;                     // llama3, yarn: the context in pretraining, in tokens
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
-  bool truncates = true;                             // yarn: interpolation begins and ends at whole channel pairs
-  double attention_factor = 1;                       // multiplies sines and cosines
+  bool truncates = true;                             // yarn: rounds the first and last interpolated pair to integers
+  double attention_factor = 1;                       // all: multiplies sines and cosines
 
   bool operator==(const Rope&) const = default;
 };
@@ -25,7 +26,8 @@ struct Rope {
 // transformers.
 std::vector<float> rope_frequencies(const Rope& rope, int64_t head_dim);
 
-// The attention_factor of yarn if a configuration does not give it. mscale or mscale_all_dim = 0: not given.
+// Returns the attention_factor of yarn for a configuration that does not give it. mscale and mscale_all_dim are the
+// configuration's values, or 0 if it does not give them.
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
 
 }  // namespace tessera

@@ -9,9 +9,9 @@ namespace tessera {
 
 namespace {
 
-// The first character of what a rank sends to the others. On success it is "+", and the result of `work` follows. On
-// failure the error message follows, and the first character is "!" for a DamageError. For any other error it is the
-// exit code, counted from the character "0".
+// Each rank sends a text to all ranks. If `work` returns, the text is "+" and the result of `work`. If `work` throws a
+// DamageError, the text is "!" and the error message. For any other error, the text is one character and the error
+// message. The code of this character is the code of "0" plus the exit code.
 constexpr char kSucceeded = '+', kDamage = '!';
 
 std::string outcome_of(const std::function<std::string()>& work) {

@@ -25,10 +25,10 @@ uint64_t tensor_bytes(const PlannedTensor& tensor) {
   return static_cast<uint64_t>(tensor.shape.num_elems()) * size_of(tensor.dtype);
 }
 
-// The tensors of each file.
+// Returns the tensors of each file. The comment of ModelShards::ModelShards states the rules.
 std::vector<std::vector<PlannedTensor>> cut(std::vector<PlannedTensor> tensors, uint64_t max_bytes) {
   std::vector<std::vector<PlannedTensor>> files;
-  size_t open = 0;      // the file that is being filled
+  size_t open = 0;      // if is_open: the index of the file that is being filled
   uint64_t filled = 0;  // bytes of this file's tensors so far
   bool is_open = false;
   for (PlannedTensor& tensor : tensors) {
@@ -129,8 +129,8 @@ File& ShardWriter::open_file(size_t number) {
     return open_.back().second;
   }
   if (open_.size() == kMaxOpenFiles) {
-    // Syncs the file before closing it. If it were opened again later, sync() might not report an error of these
-    // writes.
+    // Syncs the file before closing it. If the file were only closed and later opened again, sync() might not report an
+    // error of the writes before the close.
     open_.front().second.sync();
     open_.erase(open_.begin());
   }

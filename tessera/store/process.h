@@ -1,4 +1,4 @@
-// The process that wrote a lock or a temporary file. Finds out whether it is still alive.
+// Identifies the process that wrote a lock or a temporary file, and finds out whether this process is still alive.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-// A process. The start time distinguishes it from a later process with the same number.
+// A process. The start time distinguishes it from a later process with the same pid.
 struct ProcessIdentity {
   std::string host;
   int pid = 0;
   uint64_t start_time = 0;  // clock ticks since the machine booted
 
   static ProcessIdentity self();
-  // "<host>-<pid>-<start time>", and back; nullopt for any other text.
+  // Returns "<host>-<pid>-<start time>". parse() reads such a text, and returns nullopt for any other text.
   std::string to_string() const;
   static std::optional<ProcessIdentity> parse(std::string_view text);
 

@@ -10,6 +10,7 @@ from tiny_job import JOB
 
 LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 # The last checkpoint contains the final model. Runs that resume from it compute nothing, and save this model.
+# --max-shard-size divides the model into several weight files.
 SAVING = [*JOB, "--max-steps", "2", "--save-strategy", "steps", "--save-steps", "2", "--max-shard-size", "8kB"]
 
 
@@ -36,8 +37,8 @@ class Save(RanksTest):
         for start, saves in [
                 ([], [(2, "no_shard"), (2, "zero1"), (3, "full_shard"), (4, "full_shard", *files),
                       (4, "hybrid_shard", "--ranks-per-node", "2"), (4, "zero2", "--offload", "optimizer")]),
-                # A run with --precision bf16 keeps each fp32 value in two halves. Saving joins the halves. The only
-                # rounding is to the type of the file.
+                # A run with --precision bf16 keeps the fp32 value of each parameter in two halves. Saving joins the
+                # halves and rounds only to the type of the file, so every number of ranks saves the same bits.
                 (["--precision", "bf16"], [(2, "full_shard"), (4, "zero1", "--offload", "optimizer")]),
                 (["--precision", "bf16", "--save-dtype", "fp16"], [(4, "hybrid_shard_zero2", "--ranks-per-node", "2")])]:
             self.begin(*start, "--resume", "none", "--overwrite")
@@ -51,7 +52,7 @@ class Save(RanksTest):
             shutil.rmtree(self.path("unsaved"))
 
     def test_a_rank_that_cannot_write(self):
-        """All ranks end with the error of the rank that failed, and no model exists. The next start saves the model."""
+        """All ranks end with the error of the rank that failed, and leave no model folder. A new start saves it."""
         self.begin()
         for rank, calls, path in [(1, "pwrite", "/model.tmp-"), (0, "pwrite", "/model.tmp-"), (1, "fsync", "/model.tmp-"),
                                   (1, "open_write", "model-00002-of"), (0, "rename", "/out/model")]:

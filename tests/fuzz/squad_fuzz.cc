@@ -30,7 +30,8 @@ void check(const tessera::Example& example) {
     num_tokens += std::ssize(sample.ids);
   }
   TESSERA_ASSERT(num_tokens <= row.num_tokens);
-  // A row without samples has a fault: it has more than 64 tokens (here bytes), even without its context.
+  // A row has no samples exactly if it has a fault: more than max_length tokens, even without its context. Here each
+  // byte is a token.
   TESSERA_ASSERT(row.samples.empty() == !row.fault.what.empty());
   if (!example.text) TESSERA_ASSERT(f1(example.question, example.answers) <= 1.0);
 }

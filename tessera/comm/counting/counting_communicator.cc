@@ -54,7 +54,7 @@ class CountingCommunicator final : public Communicator {
   std::shared_ptr<NcclMemory> nccl_;
   int rank_, size_;
   Buffer scratch_;
-  bool has_moved_ = false;  // whether a collective has moved an array, which starts NCCL
+  bool has_moved_ = false;  // whether nccl_ has booked this group: its first collective on an array starts NCCL
 };
 
 }  // namespace

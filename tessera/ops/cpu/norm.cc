@@ -86,7 +86,7 @@ void layer_norm_backward(Team& team, View d_y, View x, View weight, View bias, V
   TESSERA_ASSERT(!y || (y.shape == x.shape && bias.num_elems() == channels));
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    // The sums of a block: d_weight, then d_bias.
+    // Adds the rows of a block to `sums`: [0, channels) is for d_weight, [channels, 2 · channels) for d_bias.
     const auto add_block = [&](int64_t first, int64_t end, T* sums) {
       for (int64_t row = first; row < end; ++row) {
         const int64_t at = row * channels;

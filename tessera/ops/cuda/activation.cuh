@@ -10,8 +10,8 @@ namespace tessera::cuda {
 // kGeluScale is √(2/π), rounded as in BLOOM.
 inline constexpr double kGeluScale = 0.79788456, kGeluCubic = 0.044715;
 
-// Returns s. With kFast, the hardware's approximate exponential and division compute it. Their relative error is
-// roughly 2^-21. This is accurate enough for 16-bit elements.
+// Returns s. With kFast, uses the hardware's approximate exponential and division. Their errors are far smaller than
+// the rounding of the results to 16-bit elements.
 template <bool kFast, typename A>
 __device__ inline A gelu_sigmoid(A x) {
   const A exponent = A(-2 * kGeluScale) * x * (A(1) + A(kGeluCubic) * x * x);

@@ -1,9 +1,9 @@
 // The formulas are in attention_backward.cuh. A task has 128 keys of a head of keys and values, and goes through all
-// queries that see them. For each block of queries, it computes 5 products: scores, dP, d_v, d_k and its keys' part of
-// d_q. It sums d_v and d_k over the queries in registers. The complete d_q is the sum of the parts of several tasks.
-// They add their parts in an order that is fixed for each head (attention_tma_tasks.cuh). Therefore the result does not
-// depend on which task is faster. All tasks except the last one in this order add to a sum in memory. The last task
-// adds this sum to its part in registers, and writes d_q.
+// queries that see these keys. For each block of queries, it computes 5 products: scores, dP, d_v, d_k and its keys'
+// part of d_q. It sums d_v and d_k over the queries in registers. The complete d_q is the sum of the parts of several
+// tasks. These tasks add their parts in an order that is fixed for each head (attention_tma_tasks.cuh). Therefore the
+// result does not depend on which task is faster. All tasks except the last one in this order add to a sum in memory.
+// The last task adds this sum to its part in registers, and writes d_q.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,7 +24,7 @@ struct Shared {
   HeadTile<T, kQueries, kColumns> q[kStages], d_o[kStages];
   T d_s[2][kTaskRows * kQueries];   // dSᵀ of a block of queries, in the layout SwizzledRows: rows are keys
   float d_q[kQueries * kColumns];   // this task's part of d_q, before it is added to the sums in memory
-  float sums[kQueries * kColumns];  // the sum of the other tasks' parts, if this task is the last
+  float sums[kQueries * kColumns];  // the sum of the other tasks' parts, if this task is the last to add
   float log_sum_exp[kStages][kQueries], deltas[kStages][kQueries];
   Barrier own_full, own_empty, full[kStages], empty[kStages], d_s_full[2], d_s_empty[2], d_q_full[2], d_q_empty,
       sums_full, sums_empty;
@@ -33,8 +33,8 @@ struct Shared {
 
 // The producer's first warp takes tasks. It copies the tiles of each task, and log_sum_exp and delta of the queries.
 // All thread blocks together take the tasks in the order of the tasks' numbers. A task waits only for tasks with
-// smaller numbers. Therefore the unfinished task with the smallest number waits for no other task, even if some thread
-// blocks cannot run yet.
+// smaller numbers. The unfinished task with the smallest number therefore waits for no other task, and the kernel
+// cannot hang, even if some thread blocks cannot run yet.
 template <typename T, int kColumns>
 __device__ inline void copy_tiles(Shared<T, kColumns>& shared, const CUtensorMap& own, const CUtensorMap& queries,
                                   const CUtensorMap& own_d_o, const Arrays<T>& at, const Heads& heads) {
@@ -96,8 +96,8 @@ __device__ inline void for_each_taken_task(Shared<T, kColumns>& shared, const Bo
   }
 }
 
-// For some blocks of queries, a task is the last that adds a part of d_q. For these blocks, the producer's second warp
-// copies the sum of the other tasks' parts to shared memory.
+// If a task is the last of several to add its part of d_q for a block of queries, the producer's second warp copies the
+// sum of the other tasks' parts to shared memory.
 template <typename T, int kColumns>
 __device__ inline void copy_sums(Shared<T, kColumns>& shared, const Arrays<T>& at, const Heads& heads) {
   const bool leads = threadIdx.x % kWarp == 0;
@@ -117,8 +117,8 @@ __device__ inline void copy_sums(Shared<T, kColumns>& shared, const Arrays<T>& a
   });
 }
 
-// The producer's last two warps add the parts of d_q to the sums in memory. They take turns from part to part, because
-// an addition takes longer than the products of a block of queries.
+// The producer's last two warps add the parts of d_q to the sums in memory. Each of the two warps adds every second
+// part, because an addition takes longer than the products of a block of queries.
 template <typename T, int kColumns>
 __device__ inline void add_parts(Shared<T, kColumns>& shared, const Arrays<T>& at, const Heads& heads, int turn) {
   const bool leads = threadIdx.x % kWarp == 0;
@@ -317,9 +317,10 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
 
 constexpr int kDeltaLanes = 16, kDeltaThreads = 256;
 
-// deltas[row, head] = Σ_d d_o∘o for num_heads heads, from first_head on. 16 lanes compute one delta. Each of them reads
-// 8 elements of d_o and of o. The kernel also sets num_counts integers to zero: the counts of tasks, and next_task. A
-// thread sets at most one of them, and 16 threads per delta are always enough.
+// Computes deltas[row, head] = Σ d_o∘o over a head's elements, for num_heads heads, from first_head on. 16 lanes
+// compute one delta. Each lane reads 8 elements of d_o and 8 of o. The kernel also sets the num_counts integers of
+// `counts` to zero: the counts of tasks, and next_task. Each thread sets at most one integer. There are enough threads
+// for this: 16 per delta, and at least as many deltas as integers.
 template <typename T>
 __global__ void __launch_bounds__(kDeltaThreads)
     tma_deltas_kernel(const T* __restrict__ o, const T* __restrict__ d_o, int channels, int head_dim, int first_head,

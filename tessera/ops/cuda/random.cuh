@@ -44,8 +44,8 @@ struct Mask {
     if (!(dropout.rate > 0)) return {};
     return {dropout.row_ids.as<int64_t>(), dropout.seed, dropout.site, dropout_threshold(dropout.rate), dropout.rate};
   }
-  // The four random words of the counter that `column` uses. Words 0 to 3 are for the columns c, c + 16, c + 32 and c +
-  // 48, where c = column / 64 · 64 + column % 16.
+  // The four random words of the counter that `column` uses. Words 0 to 3 are for the columns c, c + 16, c + 32 and
+  // c + 48, where c = column / 64 · 64 + column % 16.
   __device__ Words words(int64_t row, uint32_t column) const {
     return philox_words(seed, static_cast<uint64_t>(row_ids[row]), dropout_counter_high(site, dropout_counter(column)));
   }

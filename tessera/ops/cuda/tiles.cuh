@@ -1,5 +1,5 @@
-// Tiles of 16-bit elements in shared memory, in layouts for tensor cores. Also the registers in which a warp holds its
-// part of a product.
+// Tiles of 16-bit elements in shared memory, in layouts for tensor cores, and the registers that hold a warp's part of
+// a product.
 #pragma once
 
 #include "tessera/ops/cuda/reduce.cuh"
@@ -43,7 +43,7 @@ __device__ inline void copy_word_async(void* to, const void* from, bool real) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(real ? 4 : 0));
 }
-// Puts this thread's copies since the previous call into one group.
+// Puts all copies that this thread has started since its previous call of commit_copies() into one group.
 __device__ inline void commit_copies() {
   if constexpr (kHasMma) asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -64,8 +64,8 @@ struct PaddedRows {
   __device__ static int at(int row, int column) { return row * kStride + column; }
 };
 
-// Rows of 128 bytes. A row has eight pieces of 16 bytes, and the order of the pieces differs from row to row: the
-// "128-byte swizzle" of the PTX ISA. The tile must begin at a multiple of 1,024 bytes.
+// Rows of 128 bytes. A row has eight pieces of 16 bytes. The order of the pieces differs among eight consecutive rows:
+// the "128-byte swizzle" of the PTX ISA. The tile must begin at a multiple of 1,024 bytes.
 struct SwizzledRows {
   static constexpr int kColumns = 64, kStride = 64;
   __device__ static int at(int row, int column) { return row * kStride + (column / 8 ^ row % 8) * 8 + column % 8; }

@@ -1,5 +1,5 @@
-// Tests arguments of Hugging Face's Trainer whose settings have other names in Tessera. For example, fp16 and bf16 set
-// precision.
+// Tests how arguments of Hugging Face's Trainer set Tessera's settings. For example, fp16 and bf16 set precision. Also
+// tests train_size_per_rank, and FSDP's settings in a JSON file.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
