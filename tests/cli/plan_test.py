@@ -121,8 +121,8 @@ class Ledger(PlanTest):
         self.assertEqual(many["step_flops"], 1e6 * plan["step_flops"])
 
     def test_long_rows(self):
-        """Activations grow with the number of tokens in a micro-batch, and not with the square of a sample's length. Only
-        the arithmetic of attention grows with this square."""
+        """Activations grow with the number of tokens in a micro-batch, and not with the square of a sample's length.
+        Only the arithmetic of attention grows with this square."""
         words = ["--model", "llama-3.2-1b", "--device", "cuda", "--precision", "bf16", "--activation-checkpointing", "block"]
 
         def activations(tokens, length):
@@ -342,8 +342,8 @@ class Advice(TinyJobTest):
 @unless_sanitized
 class ResidentMemory(PlanTest):
     """The resident memory that Linux counts differs from the plan by at most 5% of the plan plus a constant. The
-    constant covers what only Linux counts: the program, its libraries (including MPI's), the tokenizer, the data and the
-    stacks of threads. The constant also covers what only the plan counts: allocated pages that a run never touches."""
+    constant covers what only Linux counts: the program, its libraries (including MPI's), the tokenizer, the data and
+    the stacks of threads. It also covers what only the plan counts: allocated pages that a run never touches."""
     CONSTANT = 32 * MIB
 
     def test_is_the_plan(self):
