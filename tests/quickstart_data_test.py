@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the quickstart's bundled data and the program that makes it."""
+"""Checks the quickstart's bundled data and the program that makes it, tools/make_quickstart_data.py.
+
+A world is a set of texts: train, eval, or pretrain (the pretraining text of the tiny model). Each invented word belongs
+to one world only.
+"""
 import importlib.util
 import json
 import re
@@ -16,7 +20,7 @@ RECIPE = ROOT / "recipes" / "quickstart"
 def load_generator():
     spec = importlib.util.spec_from_file_location("make_quickstart_data", ROOT / "tools" / "make_quickstart_data.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module
+    sys.modules[spec.name] = module  # `dataclasses` looks up the module here when it makes a class
     spec.loader.exec_module(module)
     return module
 
@@ -37,8 +41,8 @@ def words(text):
 
 
 def ordinary_words():
-    """Returns the words of the generator that are not invented names, as they are written, and also with a capital first
-    letter."""
+    """Returns the ordinary words of the generator and its templates: all words except the syllables of invented names.
+    Contains each word as it is written, and also with a capital first letter."""
     lines = generator.TEMPLATES.read_text(encoding="utf-8").splitlines()
     syllables = [number for number, line in enumerate(lines) if line.startswith("list syllables")]
     first_after = next(number for number, line in enumerate(lines)
@@ -125,6 +129,7 @@ class Variety(unittest.TestCase):
                 self.assertGreaterEqual(len(fact.back), 2, (kind.name, fact.name))
 
     def test_distractors_vary_in_number(self):
+        """A distractor is a possible wrong answer: a fact of the asked kind about another thing of the passage."""
         writer = generator.Writer(generator.read_templates(generator.TEMPLATES), "eval", 2)
         counts, rivals = set(), 0
         for _ in range(300):

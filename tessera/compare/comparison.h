@@ -1,4 +1,5 @@
-// The comparison of any runs: one row per group of equal runs, one column per figure.
+// A table that compares runs. Each row is a group of equal runs (groups_of()). Each column is a figure, such as the
+// runtime, or a key (FigureOrKey).
 #pragma once
 
 #include <string>
@@ -12,8 +13,10 @@
 namespace tessera {
 
 struct ComparisonOptions {
-  std::vector<std::string> rows{}, columns{};  // empty: the defaults
-  std::string baseline{}, sort{};              // empty: the default baseline, and rows in the order of the runs
+  // The values of --rows, --columns, --baseline and --sort, as the help of `tessera report` describes them. An
+  // empty value means the default.
+  std::vector<std::string> rows{}, columns{};
+  std::string baseline{}, sort{};
   Scaling scaling = Scaling::automatic;
 };
 
@@ -21,16 +24,16 @@ struct Comparison {
   Sheet sheet;
   std::vector<RunGroup> groups;        // in the order of the sheet's rows
   std::vector<std::string> labels;     // the label of each group; all are different
-  std::vector<std::string> differing;  // names of settings that differ, except the seed
+  std::vector<std::string> differing;  // names of settings that differ between groups, except the seed
   size_t baseline = 0;                 // index in `groups`
 };
 
-// Compares the runs. Throws UsageError if a name in the options is neither a figure nor a setting or key of any run.
-// Also throws UsageError if the baseline matches no row or several rows.
+// Compares the runs. Throws UsageError in two cases: a name in `rows`, `columns` or `sort` is not a figure, and no run
+// has a setting or key of this name; or `baseline` matches no row or several rows.
 Comparison compare_runs(const RunSet& set, const ComparisonOptions& options);
 
-// One cell: the median of the group, with the lowest and the highest value and with notes. "-" if there is no value;
-// "n/a" if the runs cannot have one.
+// One cell. For numbers: the median over the runs of the group, with the lowest and the highest value if there are
+// several runs. For texts: all different texts. "-" if the runs have no value; "n/a" if such runs cannot have a value.
 Cell cell_of(const FigureOrKey& column, const RunGroup& group, const RunGroup* baseline, Scaling scaling);
 
 }  // namespace tessera

@@ -14,7 +14,8 @@ namespace tessera {
 
 namespace {
 
-// "\x{41}-\x{5A}\x{61}-\x{7A}". Leaves out surrogates: Oniguruma rejects them, and no valid UTF-8 text contains them.
+// Returns the ranges as the inner part of a character class, for example "\x{41}-\x{5A}\x{61}-\x{7A}". Leaves out
+// surrogates: Oniguruma rejects them, and no valid UTF-8 text contains them.
 std::string code_points(const std::vector<CodeRange>& ranges) {
   std::string text;
   const auto add = [&](uint32_t first, uint32_t last) {
@@ -70,7 +71,7 @@ class Rewriter {
       const auto categories = end == std::string_view::npos ? std::nullopt : categories_of(name);
       if (categories) return replace(end + 1, ranges_of(*categories), caret != (kind == 'P'));
     }
-    copy(kind == 'c' ? 3 : 2);  // \c[ is a control character
+    copy(kind == 'c' ? 3 : 2);  // \c[ is a control character, so its [ opens no class
   }
 
   // Replaces `count` bytes of the pattern with a character class. Oniguruma does not apply (?i) to a property such as
@@ -90,7 +91,7 @@ class Rewriter {
     }
     ++class_depth_;
     copy(rest().starts_with("[^") ? 2 : 1);
-    if (rest().starts_with(']')) copy(1);  // a member, not the end
+    if (rest().starts_with(']')) copy(1);  // a ] in the first place is a member of the class, not its end
   }
 
   void open_group() {
@@ -104,7 +105,7 @@ class Rewriter {
         if (rest()[end] == 'i') ignores_case = turns_on;
       }
       const char after = end < rest().size() ? rest()[end] : '\0';
-      if (after == ')') {  // "(?i)" applies to the rest of the group around it
+      if (after == ')') {  // "(?i)" applies until the end of the group that contains it
         ignores_case_.back() = ignores_case;
         return copy(end + 1);
       }
@@ -117,7 +118,7 @@ class Rewriter {
   std::string_view pattern_;
   size_t at_ = 0;
   int class_depth_ = 0;
-  std::vector<bool> ignores_case_ = {false};  // per group around `at_`, the outermost first
+  std::vector<bool> ignores_case_ = {false};  // for each group that contains `at_`, the outermost first
   std::string out_;
 };
 

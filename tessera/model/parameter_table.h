@@ -13,7 +13,7 @@ namespace tessera {
 struct Initializer {
   enum class Kind { zero, one, normal, uniform } kind = Kind::zero;
   double scale = 0;     // normal: standard deviation; uniform: values from −scale to scale
-  uint64_t stream = 0;  // random stream; parameters with the same stream and kind get the same values
+  uint64_t stream = 0;  // random stream; parameters with the same stream, kind and scale get the same values
 };
 
 struct ParameterSpec {
@@ -23,7 +23,8 @@ struct ParameterSpec {
   Initializer init;
   bool decays = false;    // weight decay applies
   bool trainable = true;  // otherwise frozen: no gradient, no optimizer state, no update
-  // Follows the previous tensor without a gap. Kernels use both as one tensor, so both are trainable or both frozen.
+  // This tensor follows the previous tensor without a gap. Kernels use both tensors as one, so either both are
+  // trainable or both are frozen.
   bool joined = false;
 };
 
@@ -37,15 +38,15 @@ class ParameterTable {
   enum class Gap { aligned, none };
 
   Handle add(std::string name, Shape shape, Initializer init, bool decays, Gap gap = Gap::aligned);
-  // Freezes each tensor if `frozen` returns true for its name. This changes the offsets of tensors. Handles stay valid.
+  // Freezes each tensor whose name makes `frozen` return true. This changes the offsets of tensors. Handles stay valid.
   void freeze(const std::function<bool(const std::string& name)>& frozen);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   int64_t num_elems() const { return num_elems_; }                    // of the flat buffer, including gaps
   int64_t num_trainable() const { return num_trainable_; }            // of the trainable part, including gaps
-  int64_t num_frozen() const { return num_elems_ - num_trainable_; }  // of the frozen part
-  int64_t num_decayed() const { return num_decayed_; }                // trainable with weight decay, including gaps
-  int64_t num_parameters() const;                                     // without gaps
+  int64_t num_frozen() const { return num_elems_ - num_trainable_; }  // of the frozen part, including gaps
+  int64_t num_decayed() const { return num_decayed_; }  // of the tensors that are trainable and decay, including gaps
+  int64_t num_parameters() const;                       // of all tensors, without gaps
   int64_t num_trainable_parameters() const;
 
  private:
@@ -53,7 +54,7 @@ class ParameterTable {
 
   std::vector<ParameterSpec> specs_;
   int64_t num_elems_ = 0, num_trainable_ = 0, num_decayed_ = 0;
-  int64_t end_ = 0;  // end of the last tensor, without the gap after it
+  int64_t end_ = 0;  // end of the tensor that was placed last, without the gap after it
 };
 
 // The parameters of a unit, or their gradients: views of the trainable and the frozen part of the flat buffer.

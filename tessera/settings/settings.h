@@ -62,8 +62,8 @@ struct Settings {
   bool append_eos = true;
   // training
   std::string experiment;
-  // Exactly one of these two is positive. A micro-batch has batch_size samples, or is filled with complete samples up
-  // to batch_tokens tokens.
+  // After resolution, exactly one of these two settings is positive. With batch_size, a micro-batch has this number of
+  // samples. With batch_tokens, it is filled with complete samples up to this number of tokens.
   int64_t batch_size = 4, batch_tokens = 0;
   int64_t grad_accum = 1;
   double epochs = 3.0;
@@ -174,7 +174,7 @@ struct Settings {
   ReportTables tables = ReportTables::comparison;
   Efficiency efficiency = Efficiency::automatic;
 
-  // memory
+  // the verb `memory`
   bool gpu_only = false, cpu_only = false;
 
   // Whether to show progress bars. nullopt if this depends on the terminal.
@@ -212,14 +212,14 @@ enum Group : Groups {
   kPrompt = 1ull << 18,          // a text to use unchanged
   kCheckpoint = 1ull << 19,      // the checkpoint to read
   kRanks = 1ull << 20,           // number of ranks, time limits and restarts
-  kSharding = 1ull << 21,        // what to shard over the ranks, and offload
+  kSharding = 1ull << 21,        // what to shard over the ranks, and what to offload
   kGradients = 1ull << 22,       // reduction of gradients, and the loss scale
   kPlan = 1ull << 23,            // the machine to plan for
   kNettest = 1ull << 24,         // what a network test sends, and the lowest bandwidth that it accepts
   kPreflight = 1ull << 25,       // checks before a run
   kShared = 1ull << 26,          // folders that all nodes share
   kMemoryLog = 1ull << 27,       // logs of memory over time
-  kMemoryAnalysis = 1ull << 28,  // which of those logs to read
+  kMemoryAnalysis = 1ull << 28,  // which logs of --memory-log to read
   kSlurm = 1ull << 29,           // the resources of a job, and the file that asks Slurm for them
   kSweep = 1ull << 30,           // what a sweep does with its runs
   kReport = 1ull << 31,          // contents and format of a report
@@ -243,9 +243,9 @@ using SettingValue = std::variant<bool, int64_t, double, std::string>;
 // The permitted range of a number. Real numbers must also be finite.
 struct Range {
   double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
-  bool open_min = false, open_max = false;  // the range excludes this bound
+  bool open_min = false, open_max = false;  // open_min: the range excludes min; open_max: it excludes max
   bool contains(double x) const { return (open_min ? x > min : x >= min) && (open_max ? x < max : x <= max); }
-  std::string bound_broken_by(double x) const;  // for an x outside the range: "at least 1"
+  std::string bound_broken_by(double x) const;  // "at least 1"; x must be outside the range
 };
 
 // The declaration of one setting.
@@ -256,20 +256,20 @@ struct Setting {
   SettingType type;
   std::string unit{};  // placeholder of the value in help: "TOKENS", "PATH"; empty: boolean or choice
   std::string help;
-  // If a verb takes one of the groups in `brief_for`, its short help shows the setting, with this one line.
+  // If a verb takes one of the groups in `brief_for`, the verb's short help shows the setting, with the line `brief`.
   std::string brief{};
   Groups brief_for = 0;
   Range range{};
   std::vector<std::string> choices{};
-  // The words of other tools for a choice, each with Tessera's word, in lower case with underscores: {"backward_pre",
-  // "pre"}.
+  // The words of other tools for a choice, in lower case with underscores. Each comes with Tessera's word:
+  // {"backward_pre", "pre"}.
   std::vector<std::pair<std::string, std::string>> synonyms{};
   // For a text with a grammar: returns its canonical form. Throws UsageError with the place (second argument).
   std::function<std::string(const std::string&, const std::string&)> canonical{};
-  // A number or a boolean without quotes also counts as text.
+  // For a text: a configuration file may also give a number or a boolean, without quotes. It is converted to text.
   bool takes_scalars = false;
-  // The setting only sets other settings. After resolution, these hold the values that it implies, and the setting
-  // itself is printed only as a comment.
+  // This setting only sets other settings. Resolution gives these other settings their values. A printed configuration
+  // then shows this setting only as a comment.
   bool stands_for_others = false;
   std::function<SettingValue(const Settings&)> get{};
   std::function<void(Settings&, const SettingValue&)> set{};  // the value must have passed checked_value()
@@ -287,8 +287,8 @@ std::vector<const Setting*> settings_of(Groups groups);
 // The setting with this name or alias, or nullptr.
 const Setting* find_setting(std::string_view word);
 
-// The setting of `groups` that has `word` as one of its choices ("fp16": precision), or nullptr. Prefers a setting that
-// the short help of every verb shows.
+// The setting of `groups` that has `word` as one of its choices, or nullptr. For "fp16", this is `precision`. If
+// several settings have this choice, prefers a setting whose `brief_for` is kAllGroups.
 const Setting* find_setting_with_choice(std::string_view word, Groups groups);
 
 // Replaces dashes by underscores. Names are compared in this form. dashed() does the opposite.
@@ -298,7 +298,7 @@ std::string dashed(std::string_view word);
 // Checks a value and converts it to the setting's type. A real setting accepts an integer. A choice may be written with
 // dashes or capitals. Throws UsageError with `where` if the type, the range or the word is wrong.
 SettingValue checked_value(const Setting& setting, const SettingValue& value, const std::string& where);
-// The same for the text of a flag or an environment variable.
+// Parses the text of a flag or an environment variable, and checks it like checked_value().
 SettingValue parse_value(const Setting& setting, std::string_view text, const std::string& where);
 // The value for an error message: control characters are escaped, and a long text is shortened.
 std::string quoted_value(const SettingValue& value);

@@ -20,7 +20,8 @@
 
 namespace tessera {
 
-// One tensor of a file, as the file's header describes it. It can have any dtype and rank of the format.
+// One tensor of a file, as the file's header describes it. It can have any type of the format, and any number of
+// dimensions.
 // SafetensorsFile::get() checks that Tessera can read the tensor.
 struct TensorInfo {
   std::string name;
@@ -30,7 +31,7 @@ struct TensorInfo {
   uint64_t begin = 0, end = 0;  // bytes [begin, end) of the data after the header
 
   int64_t num_elems() const;
-  Shape shape() const;  // asserts rank <= 4
+  Shape shape() const;  // asserts that there are at most 4 dimensions
 };
 
 // A header that passed every check. The tensors cover the data up to the end of the file, without holes or overlaps.
@@ -43,7 +44,7 @@ struct SafetensorsHeader {
 // A safetensors file mapped into memory, read-only.
 class SafetensorsFile {
  public:
-  // InputError: missing, unreadable or not a valid safetensors file.
+  // Throws InputError: the file is missing, unreadable or not a valid safetensors file.
   explicit SafetensorsFile(const std::filesystem::path& path);
   SafetensorsFile(SafetensorsFile&& other) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) = delete;
@@ -57,18 +58,18 @@ class SafetensorsFile {
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   const TensorInfo* find(std::string_view name) const;  // nullptr: no such tensor
-  // Returns a tensor that can be read. Throws InputError: absent, a type that Tessera does not read, or more than 4
-  // dimensions.
+  // Returns a tensor that can be read. Throws InputError if the file has no such tensor, if Tessera does not read the
+  // tensor's type, or if the tensor has more than 4 dimensions.
   const TensorInfo& get(std::string_view name) const;
   // The mapped bytes of a tensor. Their address is not always aligned to the tensor's type.
   const std::byte* data(const TensorInfo& info) const { return mapping_ + header_.data_begin + info.begin; }
 
   // Copies a complete tensor into `target` (same number of elements, host memory). Converts between floating-point
   // types. Runs in parallel if a pool is given. Releases the file's pages right after reading, so the model is not in
-  // memory twice. Throws InputError: the types do not convert, a value is not finite, or the file cannot be read any
-  // more.
+  // memory twice. Throws InputError: the types cannot be converted, a floating-point value is not finite or is
+  // too large for the target's type, or the file can no longer be read.
   void read_into(const TensorInfo& info, const View& target, ThreadPool* pool = nullptr) const;
-  // The same for elements [elem_begin, elem_end) of the flattened tensor, such as a rank's part.
+  // Like read_into(), for elements [elem_begin, elem_end) of the flattened tensor: for example, the part of one rank.
   void read_range_into(const TensorInfo& info, int64_t elem_begin, int64_t elem_end, const View& target,
                        ThreadPool* pool = nullptr) const;
 
@@ -104,12 +105,13 @@ struct SafetensorsLayout {
 // Names must be unique. Adds "format": "pt" to the metadata, because transformers requires it.
 SafetensorsLayout lay_out(std::vector<PlannedTensor> plan, std::map<std::string, std::string> metadata = {});
 
-// Converts `num_elems` elements to the type of the file, in pieces that fit the cache, and calls `use` with each piece
-// in order. `at` is the number of bytes before the piece.
+// Converts `num_elems` elements to the type of the file, in pieces that fit into the cache, and calls `use` with each
+// piece in order. `at` is the number of converted bytes before the piece.
 void for_each_converted(const std::byte* values, DType dtype, DType file_dtype, uint64_t num_elems,
                         const std::function<void(const std::byte* piece, uint64_t bytes, uint64_t at)>& use);
 
-// Writes a safetensors file. The tensors are known in advance; their values come later, in any order.
+// Writes a safetensors file. The constructor gets the names, types and shapes of all tensors. write() then gets their
+// values. The order of the tensors does not matter.
 class SafetensorsWriter {
  public:
   // Creates the file, reserves its space and writes the header (lay_out()). Throws RunError: the file exists, cannot be
@@ -122,11 +124,12 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   // Writes the next elements of a planned tensor from host memory: the complete tensor, or consecutive pieces of it.
-  // `values` have the planned type, or another floating-point type that is converted through buffers of fixed size.
+  // `values` have the planned type, or both types are floating-point types. In the second case, the values are
+  // converted through buffers of fixed size.
   // Large pieces are written in parallel if a pool is given. Throws RunError.
   void write(std::string_view name, const View& values, ThreadPool* pool = nullptr);
-  // Call it when every tensor is written. Waits until the file is on the disk. Returns the segments of the file with
-  // their checksums: one segment for the header, one for each small tensor, and several for each large tensor. The
+  // Call finish() when every tensor is written. Waits until the file is on the disk. Returns the segments of the file
+  // with their checksums: one segment for the header, one for each small tensor, and several for each large tensor. The
   // checksums are computed from the bytes as written. Throws RunError.
   std::vector<FileSegment> finish();
 

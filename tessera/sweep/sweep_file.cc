@@ -29,7 +29,7 @@ std::optional<SettingValue> scalar_of(const toml::node& node) {
   return std::nullopt;
 }
 
-// The keys of a table in the order of the file. toml++ sorts them by name.
+// The entries of a table, in the order of the file. Iteration over a toml::table sorts them by name.
 std::vector<std::pair<const toml::key*, const toml::node*>> in_file_order(const toml::table& table) {
   std::vector<std::pair<const toml::key*, const toml::node*>> entries;
   for (const auto& [key, node] : table) entries.emplace_back(&key, &node);
@@ -43,7 +43,7 @@ std::vector<std::pair<const toml::key*, const toml::node*>> in_file_order(const 
   return entries;
 }
 
-// The deepest folder that contains all paths. The paths are in normal form.
+// The deepest folder that contains all paths. The paths must be normalized (lexically_normal()).
 fs::path shared_folder(const std::vector<std::string>& paths) {
   fs::path shared = fs::path(paths[0]).parent_path();
   const auto contains = [&](const std::string& path) {
@@ -158,7 +158,8 @@ class SweepReader {
     return tables;
   }
 
-  // The path of the recipe `text`. `text` is relative to the folder of the sweep file.
+  // Returns the path of a recipe, and checks that the file exists. `text` is the path relative to the folder of the
+  // sweep file.
   std::string recipe_at(const std::string& text, const std::string& place) const {
     const fs::path recipe = (fs::path(path_).parent_path() / text).lexically_normal();
     std::error_code none;

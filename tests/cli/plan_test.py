@@ -29,8 +29,9 @@ class Ledger(PlanTest):
         return {category: max(phase[category] for phase in ledger.values()) for category in ledger["step"]}
 
     def peaks_of_new(self, ledger):
-        """Like peaks(), for a run that draws its parameters and does not resume. On a GPU, leaves out the phases `load`
-        and `resume`, because the plan then counts host buffers for reading files. This run reads none."""
+        """Like peaks(), for a run that draws its parameters and does not resume. Such a run reads no model and no
+        checkpoint. On a GPU, the plan still counts host buffers for reading them, in the phases `load` and `resume`.
+        These phases are therefore left out."""
         absent = ("load", "resume") if ON_GPU else ()
         return self.peaks({name: phase for name, phase in ledger.items() if name not in absent})
 
@@ -68,7 +69,7 @@ class Ledger(PlanTest):
                 if "--eval-dataset" in words:
                     continue
                 # The run has 4 steps. If the ranks keep complete parameters between steps, the first step gathers no
-                # parameters.
+                # parameters, so it may send less than the plan's step.
                 sent, step = summary["bytes_sent"], plan["step_bytes_sent"]
                 self.assertEqual(sent, 4 * step) if "full_shard" in words else self.assertLessEqual(sent, 4 * step)
                 self.assertGreaterEqual(sent, 3 * step)
@@ -120,7 +121,8 @@ class Ledger(PlanTest):
         self.assertEqual(many["step_flops"], 1e6 * plan["step_flops"])
 
     def test_long_rows(self):
-        """Activations grow with the number of tokens in a micro-batch, and not with the square of a sample's length."""
+        """Activations grow with the number of tokens in a micro-batch, and not with the square of a sample's length.
+        Only the arithmetic of attention grows with this square."""
         words = ["--model", "llama-3.2-1b", "--device", "cuda", "--precision", "bf16", "--activation-checkpointing", "block"]
 
         def activations(tokens, length):
@@ -164,6 +166,7 @@ class Ledger(PlanTest):
             got, peak = pinned("--offload", *offload)
             self.assertEqual(got, peak)
             self.assertEqual(pinned("--offload", *offload, "--no-pin-memory"), (0, peak))
+        # At most nine tenths of the host memory are pinned.
         self.assertEqual(pinned("--offload", "optimizer", "--host-memory", "4GiB")[0], 4 * 2 ** 30 // 10 * 9)
         offload = ["--offload", "optimizer", "--strategy", "full_shard", "--model", "gpt", "--vocab-size", "999"]
         self.assertEqual(self.plan(*offload, "--device", "cpu")["first_rank"]["pinned_bytes"], 0)
@@ -249,7 +252,7 @@ class Fit(PlanTest):
         self.assertFalse(self.plan(*offloaded, "--device-memory", "6GiB")["fits"])
 
     def test_memory_of_the_host_and_the_disk(self):
-        """The plan that --fit chooses also fits into the host memory and the disk, which the ranks of a node share."""
+        """The plan that --fit chooses also fits into the host memory and the disk. The ranks of a node share both."""
         words = ["--device", "cuda", "--model", "bloom-7b1", "--max-length", "256", "--fit", "32GiB"]
         one = self.plan(*words, "--host-memory", "120GiB", "--disk", "1MiB")
         self.assertEqual(one["host_memory_bytes"], 120 * 2 ** 30)
@@ -301,7 +304,8 @@ class Advice(TinyJobTest):
             self.skipTest("needs a mount namespace: " + probe.stdout)
         self.write("config.json", json.dumps({**BLOOM, "hidden_size": 640, "n_layer": 7, "n_head": 10}))
         self.write("train.jsonl", jsonl(questions(8, 1)))
-        # The offload folder must not be in memory, because its files would use the memory that they should free.
+        # The offload folder must not be on a file system in memory, because its files would then use the memory that
+        # they should free.
         disk = tempfile.TemporaryDirectory(dir="/var/tmp")
         self.addCleanup(disk.cleanup)
         self.on_disk = disk.name
@@ -328,7 +332,8 @@ class Advice(TinyJobTest):
         self.assertIn("--eval-batch-size ", self.advised(160_000, "eval", "--model", "first/model", *evaluation))
         self.assertIn("parameters:file", self.advised(110_000, "generate", "--model", self.path("first", "model"),
                                                       "--prompt", "a", "--threads", "1", cwd=self.on_disk))
-        # Offload to files in memory does not free memory, so the advice asks for a folder on a disk.
+        # The test's folder, and therefore "out", is on a file system in memory (/dev/shm). Offload to files
+        # there does not free memory, so the advice asks for a folder on a disk.
         done = self.on_a_small_machine(400_000, *train, "--output-dir", "out")
         self.assertRegex(done.stdout, r"Give an --offload-dir on a disk with \d+ MiB of free space for each rank "
                                       r"\(out/offload has none\), and start the run with: ")
@@ -336,13 +341,13 @@ class Advice(TinyJobTest):
 
 @unless_sanitized
 class ResidentMemory(PlanTest):
-    """The resident memory that the kernel counts differs from the plan by at most 5% plus a constant. The constant
-    covers what only the kernel counts: the program, its libraries (also MPI's), tokenizer, data and the stacks of
-    threads. It also covers what only the plan counts: allocated pages that a run never touches."""
+    """The resident memory that Linux counts differs from the plan by at most 5% of the plan plus a constant. The
+    constant covers what only Linux counts: the program, its libraries (including MPI's), the tokenizer, the data and
+    the stacks of threads. It also covers what only the plan counts: allocated pages that a run never touches."""
     CONSTANT = 32 * MIB
 
     def test_is_the_plan(self):
-        # 35 million parameters: 139 MB, or 556 MB with gradients and moments.
+        # The model has 35 million parameters. In fp32, they take 139 MB, or 556 MB with gradients and moments.
         self.write("config.json", json.dumps({**BLOOM, "hidden_size": 640, "n_layer": 7, "n_head": 10}))
         self.write("train.jsonl", jsonl(questions(8, 1)))
         files = ["optimizer:file", "gradients:file", "parameters:file"]

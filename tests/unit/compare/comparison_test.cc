@@ -89,14 +89,14 @@ TEST_F(ComparisonTest, RowsColumnsSortAndBaseline) {
                                   .sort = "-runtime"};
   const Comparison comparison = compare_runs(read(), options);
   EXPECT_THAT(texts(comparison.sheet.rows[0]), ElementsAre("zero2", "20.00", "0.50", "3", "1048576"));
-  // Two rows have the label zero2. The note names the setting in which they differ.
+  // Two rows have the value zero2 for `strategy`. The note names the setting that differs between them.
   EXPECT_THAT(comparison.sheet.rows[0][0].notes, ElementsAre(HasSubstr("lr")));
   EXPECT_THAT(texts(comparison.sheet.rows[1]), ElementsAre("zero1", "10.00", "1.00", "1", "1048576"));
   EXPECT_THAT(comparison.sheet.remarks, ElementsAre("Baseline: zero1."));
   for (const char* baseline : {"a", "strategy=zero1"}) {
     EXPECT_EQ(compare_runs(read(), {.rows = {"strategy"}, .baseline = baseline}).baseline, 0u);
   }
-  // Two rows have the label zero2, so it does not name a baseline.
+  // Two rows have the value zero2, so "zero2" does not name one baseline.
   EXPECT_THROW(compare_runs(read(), {.rows = {"strategy"}, .baseline = "zero2"}), UsageError);
   EXPECT_THROW(compare_runs(read(), {.baseline = "nothing"}), UsageError);
   EXPECT_THROW(compare_runs(read(), {.columns = {"los"}}), UsageError);
@@ -120,8 +120,8 @@ TEST_F(ComparisonTest, EveryExperimentOfTheWorkshopHasACell) {
     }
   }
   EXPECT_EQ(workshop_tables().size(), 12u);
-  // The workshop has five more experiments, which the tables omit. All five use a single GPU: ZeRO stages 0 to 3
-  // without offload, and pinned memory.
+  // The workshop has 39 experiments. The tables omit five of them, which use a single GPU: ZeRO stages 0 to 3 without
+  // offload, and pinned memory.
   EXPECT_EQ(experiments.size(), 34u);
 }
 
@@ -156,9 +156,9 @@ TEST_F(ComparisonTest, WeakScalingOfTheWorkshopBothWays) {
               {.experiment = name, .runtime_s = 5.0 * n, .ranks = n, .settings = {{"num_layers", std::to_string(n)}}});
   }
   const Sheet sheet = workshop_sheets(read(), Scaling::automatic)[11];
-  EXPECT_EQ(sheet.rows[1][9].text, "50.0");
-  EXPECT_EQ(sheet.rows[1][10].text, "200.0");
-  EXPECT_EQ(sheet.rows[1][6].text, "n/a");  // GPU utilisation does not apply to CPU ranks
+  EXPECT_EQ(sheet.rows[1][9].text, "50.0");    // T1/TN: the runtimes are 10 s and 20 s
+  EXPECT_EQ(sheet.rows[1][10].text, "200.0");  // the workshop's TN/T1
+  EXPECT_EQ(sheet.rows[1][6].text, "n/a");     // GPU utilisation does not apply to CPU ranks
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST(Figures, WeakScalingByLayers) {
   eight.settings["num_layers"] = "12";
   EXPECT_DOUBLE_EQ(derived("efficiency", eight, two), 50);
   eight.settings["num_layers"] = "9";
-  // The runs differ in their total work and in their work per rank.
+  // The runs now differ in their total work and in their work per rank, so neither definition of efficiency applies.
   EXPECT_TRUE(std::isnan(derived("efficiency", eight, two)));
 }
 

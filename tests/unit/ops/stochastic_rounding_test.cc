@@ -21,7 +21,8 @@ TEST(StochasticRounding, HasTheValueAsItsMean) {
   RandomStream random(1, 0);
   for (int i = 0; i < 60; ++i) {
     const auto bits = static_cast<uint32_t>(random.next_below(0x7f000000u)) | (i % 2 ? 0x80000000u : 0u);
-    const float value = std::bit_cast<float>(i < 4 ? bits & 0xffff0000u : bits);  // 4 exact bf16 values
+    // The first 4 values are exact in bf16.
+    const float value = std::bit_cast<float>(i < 4 ? bits & 0xffff0000u : bits);
     const double low = bf16_to_f32(static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16));
     const double unit =
         static_cast<double>(bf16_to_f32(static_cast<uint16_t>((std::bit_cast<uint32_t>(value) >> 16) + 1))) - low;
@@ -187,8 +188,8 @@ TEST(AdamWOfBf16States, HasTheBitsOfTheReference) {
 // Makes 2000 updates of 4096 elements, each by lr = 2^-14. The gradient is constant, so AdamW's direction is 1. Between
 // 1 and 2, bf16 values are 2^-7 apart. This distance is the unit. Rounding to nearest would never move the parameters.
 // With stochastic rounding, their mean moves like f32 parameters. Each rounding adds q(1 − q) units² to the variance of
-// an element, with q = 2^-14 / 2^-7. The standard deviation of the mean of all 4096 elements is 64 times smaller than
-// for one element. The bound is five standard deviations.
+// an element, with q = 2^-14 / 2^-7. The test uses the upper bound q. The standard deviation of the mean of all 4096
+// elements is 64 times smaller than the standard deviation of one element. The bound is five standard deviations.
 TEST(AdamWOfBf16States, DoesNotLoseSmallUpdates) {
   constexpr int64_t kCount = 4096, kUpdates = 2000;
   constexpr double kRate = 0x1p-14, kUnit = 0x1p-7;
