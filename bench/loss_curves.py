@@ -5,9 +5,9 @@
                          [--shape llama-3.2-1b]
 
 Both sides fine-tune the quickstart's model in every precision of --precisions. This takes one or two minutes on a GPU.
-Needs torch and transformers in this Python. With --shape, the model has this shape, random weights, and the
-quickstart's tokenizer.
-Draws the losses into the file of --svg. Prints a table to standard output as Markdown, and progress to standard error.
+With --shape, the model has this shape, random weights, and the quickstart's tokenizer. Draws the losses into the file
+of --svg. Prints a table to standard output as Markdown, and progress to standard error. Needs torch and transformers in
+this Python.
 """
 import argparse
 import json
