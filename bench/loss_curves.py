@@ -4,9 +4,10 @@
     bench/loss_curves.py [--device cuda|cpu] [--tessera build/tessera] [--svg docs/loss_curves.svg] [--results FILE]
                          [--shape llama-3.2-1b]
 
-Both sides fine-tune the quickstart's model in every precision, which takes one or two minutes. Needs torch and
-transformers in this Python. With --shape, the model has this shape, random weights, and the quickstart's tokenizer.
-Draws the losses into the file of --svg. Prints a table to standard output as Markdown, and progress to standard error.
+Both sides fine-tune the quickstart's model in every precision of --precisions. This takes one or two minutes on a GPU.
+With --shape, the model has this shape, random weights, and the quickstart's tokenizer. Draws the losses into the file
+of --svg. Prints a table to standard output as Markdown, and progress to standard error. Needs torch and transformers in
+this Python.
 """
 import argparse
 import json
@@ -75,7 +76,7 @@ def run_tessera(program, device, precision, steps, rows, folder, model):
 
 
 def make_steps(rows, steps, tokenizer, device):
-    """Returns the micro-batches of each step, padded to their longest row."""
+    """Returns a list of micro-batches for each step. The rows of a micro-batch are padded to its longest row."""
     samples = [make_sample(tokenizer, row, "completion", MAX_LENGTH) for row in rows]
     micro_batches = []
     for i in range(0, len(samples), BATCH_SIZE):
@@ -126,7 +127,8 @@ def distances(a, b):
 
 
 def compare(runs):
-    """Adds "difference", the distance of the two losses in each step, to the runs of each precision."""
+    """Checks for each precision that both sides read the same numbers of targets and tokens in each step. Adds
+    "difference" to the runs of the precision: the absolute difference of the two losses in each step."""
     for precision, sides in runs.items():
         ours, theirs = sides["tessera"], sides["transformers"]
         for key in ("num_targets", "num_tokens"):

@@ -12,15 +12,18 @@
 
 namespace tessera {
 
-// The facts about this rank for the comparison: host, node, cores, memory, versions, GPUs, variables.
+// The facts about this rank that rank 0 compares: host, node, cores, memory, versions, GPUs, and the environment
+// variables for communication. `host` is the name of this rank's host, and `node` is the number of its node
+// (World::nodes()).
 Record rank_facts(const Environment& environment, const std::string& host, int node);
 
 // Summarizes the facts of all ranks: hosts, versions, warnings (what differs or looks wrong) and problems (what makes a
-// run impossible). `ranks` and `clocks` have one element per rank. docs/outputs.md lists the keys.
+// run impossible). `ranks` and `clocks` have one element per rank; `folders` has one per checked folder.
+// docs/outputs.md lists the keys of the summary.
 Record cluster_summary(const std::vector<Record>& ranks, const std::vector<ClockOffset>& clocks,
                        const std::vector<SharedFolder>& folders);
 
-// The summary as text for a person, without the last newline.
+// The summary as text for a person, without a newline at the end.
 std::string cluster_text(const Record& summary, const Terminal& terminal);
 
 // Gathers the facts of all ranks, and checks whether they share the folders --output-dir and --shared of rank 0. Rank 0

@@ -25,9 +25,9 @@ struct Range {
 // encoding of `text`. The answer is bytes [answer.begin, answer.end) of `text`.
 //
 // Tokens have no offsets into the text. Therefore the text before the answer and the text after it are also encoded
-// separately. Tokens that the first encoding and `tokens` have in common at the start are before the answer. Tokens
-// that the second encoding and `tokens` have in common at the end are after it. The tokens in between contain the
-// answer. The numbers of tokens before and after the answer give its middle.
+// separately (`before`, `behind`). The tokens that `before` and `tokens` have in common at the start are before the
+// answer. The tokens that `behind` and `tokens` have in common at the end are after the answer. The tokens in between
+// (`hull`) contain the answer. The middle of the answer is computed from the lengths of `before` and `behind`.
 Range window_around(const Ids& tokens, std::string_view text, Range answer, int64_t room, const EncodeFn& encode) {
   const Ids before = encode(TextPlace::inside, text.substr(0, static_cast<size_t>(answer.begin)));
   const Ids behind = encode(TextPlace::inside, text.substr(static_cast<size_t>(answer.end)));
@@ -103,8 +103,8 @@ Sample finish(Ids ids, Ids unshifted_labels, int64_t max_length) {
   return {std::move(ids), std::move(labels)};
 }
 
-// Splits into consecutive pieces of at most max_length tokens. A last piece of one token would have no target.
-// Therefore, if max_length is above 2, the last token of the piece before it moves to the last piece.
+// Splits a text into consecutive pieces of at most max_length tokens. A last piece of one token would have no target.
+// Therefore, if max_length is above 2, the last token of the previous piece moves to this last piece.
 std::vector<Sample> split(const Ids& ids, int64_t max_length) {
   std::vector<Sample> pieces;
   const int64_t size = std::ssize(ids);

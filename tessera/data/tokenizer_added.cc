@@ -74,7 +74,7 @@ const AddedTokenFinder::Pattern* AddedTokenFinder::longest_at(std::string_view t
 }
 
 void AddedTokenFinder::find(std::string_view text, std::vector<Part>& parts) const {
-  size_t done = 0;  // parts cover the text up to here
+  size_t done = 0;  // the parts found so far cover the bytes [0, done)
   for (size_t at = 0; !patterns_.empty() && at < text.size();) {
     size_t end = at + 1;
     const Pattern* pattern = first_bytes_[static_cast<uint8_t>(text[at])] ? longest_at(text, at, end) : nullptr;

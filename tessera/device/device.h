@@ -1,7 +1,7 @@
 // A device owns memory, records it in its ledger, and has streams of work. On a CPU, the compute stream runs its work
-// immediately in the calling thread, and the kernels use the thread pool. Each stream from make_stream() has its own
-// thread. The counting device allocates nothing and runs nothing. An engine on the counting device therefore only
-// counts the memory and the work that a run needs (engine/plan.h).
+// immediately in the calling thread, and the kernels use the thread pool. Each other stream of a CPU device
+// (make_stream()) has its own thread. The counting device allocates nothing and runs nothing. An engine on the counting
+// device therefore only counts the memory and the work that a run needs (engine/plan.h).
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ class Device {
   virtual DeviceKind kind() const = 0;
 
   // Zeroed memory aligned to kAlignment. The ledger records exactly `bytes` bytes. Throws OutOfMemoryError with the
-  // category, the requested bytes and the bytes held.
+  // category, the requested bytes and the bytes that the device already holds.
   Buffer allocate(int64_t bytes, Category category);
 
   // Whether the host can read and write this device's memory.
@@ -90,12 +90,13 @@ class Device {
 
 // The host's memory and cores. `pool` must outlive the device.
 std::unique_ptr<Device> make_cpu_device(ThreadPool& pool);
-// A device that allocates nothing and counts what a device of another kind would hold. Its addresses are distinct and
-// must never be dereferenced. Its copies and streams do nothing.
+// The device that a counting device stands for.
 struct CountedDevice {
-  DeviceKind kind = DeviceKind::cpu;  // the kind that the counting device stands for
-  int num_threads = 1;                // if this kind is cpu: the threads of its pool
+  DeviceKind kind = DeviceKind::cpu;
+  int num_threads = 1;  // if `kind` is cpu: the number of threads of its pool
 };
+// A device that allocates nothing and counts the memory that `counted` would hold. The addresses of its buffers are
+// distinct and must never be dereferenced. Its copies and streams do nothing.
 std::unique_ptr<Device> make_counting_device(CountedDevice counted = {});
 // The device that the counting device `device` stands for.
 const CountedDevice& counted_by(Device& device);

@@ -9,7 +9,7 @@ namespace tessera {
 using S = ShardingStrategy;
 
 static constexpr std::array<StrategyRow, 7> kStrategies = {{
-    //                                         optimizer gradients parameters freed  in nodes
+    // Columns of true and false: shard_optimizer, shard_gradients, shard_parameters, free_after_forward, within_nodes
     {S::no_shard, "no_shard", false, false, false, false, false},
     {S::zero1, "zero1", true, false, false, false, false},
     {S::zero2, "zero2", true, true, false, false, false},
@@ -72,8 +72,8 @@ UnitShards ShardPlan::cut(int64_t num_elems) const {
 }
 
 ElemRange ShardPlan::saved(const UnitShards& unit) const {
-  // The ranks that hold the same shard each write a part of it. Without shards, each rank writes a part of the complete
-  // unit.
+  // If the strategy shards the optimizer, num_replicas() ranks update the same shard, and each of them writes a part of
+  // it. Otherwise each rank updates the complete unit, and writes a part of the unit.
   const ElemRange held = updated(unit).clipped(unit.num_elems);
   const int64_t parts = row_.shard_optimizer ? num_replicas() : world_size_;
   const int64_t part = row_.shard_optimizer ? replica() : world_rank_;

@@ -21,12 +21,13 @@ class RankWatch {
   // Adds the descriptors of all living ranks that have joined the board. A descriptor becomes readable when its process
   // ends.
   void add_to(std::vector<pollfd>& events);
-  // The ranks whose processes have died since the last call. Ranks that ended in an orderly way or reported a failure
-  // do not count. Before Linux 5.3 (without pidfd_open) no descriptors exist, so poll() does not wake up when a rank
-  // dies; the next call of newly_lost() finds that the process is gone.
+  // Returns the ranks whose processes have died since the previous call. Ranks that ended normally or reported a
+  // failure are left out. Linux before 5.3 has no pidfd_open, so no descriptors exist. A rank that dies then does not
+  // wake up poll(), but the next call of newly_lost() finds that its process is gone.
   std::vector<int> newly_lost();
-  // The signal that killed a rank that is gone; 0: none, or unknown (before Linux 6.15). Waits up to 0.5 s until the
-  // parent has reaped the process.
+  // Returns the signal that killed a rank. Call it only for a rank whose process is gone. Returns 0 if no signal killed
+  // the rank, or if the signal is unknown, as on Linux before 6.15. Waits up to 0.5 s until the parent has reaped the
+  // process.
   int signal_of(int rank) const;
 
  private:

@@ -1,20 +1,23 @@
-// Floating-point operations of the products, 2 per multiply-add. Every device and the plan use these functions.
+// Numbers of floating-point operations of matrix products and of attention, 2 per multiply-add. Every device and the
+// plan use these functions.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera {
 
-// [N, I] · [I, O]. Each of the two products of the backward pass needs the same number of operations.
+// The product [N, I] · [I, O] of a linear layer's forward pass. The backward pass has two products, and each of them
+// needs the same number of operations.
 inline int64_t linear_flops(int64_t num_rows, int64_t channels_in, int64_t channels_out) {
   return 2 * num_rows * channels_in * channels_out;
 }
 
-// Causal attention over one sequence: q·kᵀ and p·v each need 2 · channels operations per pair of positions, with
-// channels = H·D of the queries. Query heads that share keys do not need fewer operations. If `window` is not 0, a
-// query sees at most `window` positions.
+// Causal attention over one sequence: q·kᵀ and p·v each need 2 · channels operations per pair of a query and a position
+// that it sees. `channels` is the number of channels of all query heads together. Query heads that share a key head do
+// not need fewer operations. If `window` is not 0, a query sees at most `window` positions.
 inline int64_t attention_forward_flops(int64_t num_tokens, int64_t channels, int64_t window = 0) {
-  // The number of positions that the last query does not see.
+  // The number of positions that the window hides from the last query. From each earlier query, it hides one position
+  // fewer. Therefore 1 + 2 + … + hidden pairs do not count.
   const int64_t hidden = window > 0 && num_tokens > window ? num_tokens - window : 0;
   return 4 * channels * (num_tokens * (num_tokens + 1) / 2 - hidden * (hidden + 1) / 2);
 }

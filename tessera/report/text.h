@@ -16,9 +16,9 @@ std::string_view cut_to_width(std::string_view text, int columns);
 
 std::string format_bytes(int64_t bytes);  // 512 B, 1.50 KiB, 14.2 GiB
 std::string format_count(int64_t count);  // 559,214,592
-// Three digits, or all digits before the decimal point: 0.0123, 7.32, 73.2, 12345.
+// Three significant digits; from 100 on, a whole number: 0.0123, 7.32, 73.2, 12345.
 std::string format_rate(double rate);
-std::string format_clock(double seconds);  // 0:07, 12:34, 1:02:03; negative or not finite: --:--
+std::string format_clock(double seconds);  // 0:07, 12:34, 1:02:03; negative, above 1e9 or not finite: --:--
 
 // Returns text that a shell reads as exactly this argument: unchanged if possible, otherwise in single quotes.
 std::string quoted_for_shell(std::string_view argument);

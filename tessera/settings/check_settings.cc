@@ -16,7 +16,8 @@ bool on_command_line(const ResolvedSettings& resolved, const std::string& name) 
   return origin != resolved.origins.end() && origin->second.kind == Origin::Kind::flag;
 }
 
-// Refuses flags without effect. A file or the environment may contain such settings, because other runs may need them.
+// Refuses flags without effect. Accepts settings without effect from a file or the environment, because other runs may
+// need them.
 void check_effective(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   const auto refuse_if = [&](bool idle, const char* name, const char* what, const char* remedy) {
@@ -70,7 +71,7 @@ void check_micro_batch(const ResolvedSettings& resolved) {
                                  s.batch_tokens, s.max_length, resolved.where("max_length")),
                      fmt::format("Give at least {}, or a smaller --max-length", s.max_length));
   }
-  constexpr double kMostEpochs = 100'000;  // the steps of each epoch are counted before the run
+  constexpr double kMostEpochs = 100'000;  // each epoch's steps are counted before the run, which takes time
   if (s.batch_tokens > 0 && s.max_steps == 0 && s.epochs > kMostEpochs) {
     throw UsageError(
         resolved.where("epochs"),
@@ -122,7 +123,8 @@ bool is_greedy_temperature(const ResolvedSettings& resolved) {
   return resolved.is_given("temperature") && resolved.settings.temperature == 0;
 }
 
-// Refuses contradictions on the command line. A file or the environment may hold settings for other runs.
+// Refuses a sampling flag that contradicts another setting. Accepts contradictions between settings of a file and the
+// environment, because these settings may be for other runs.
 void check_sampling(const ResolvedSettings& resolved) {
   const bool greedy = is_greedy_temperature(resolved);
   for (const char* name : {"do_sample", "temperature", "top_k", "top_p"}) {

@@ -7,7 +7,8 @@ from resume_test import Interrupted
 from tessera_cli import main
 from tiny_job import JOB, USAGE, jsonl, questions, without_timing
 
-# 6 steps per epoch, with an evaluation and a checkpoint after each epoch.
+# 22 questions in batches of 4 are 6 steps per epoch. By default, a run has 3 epochs, with an evaluation and a
+# checkpoint after each epoch. --save-total-limit 0 keeps all checkpoints.
 RUN = JOB + ["--eval-dataset", "eval.jsonl", "--save-total-limit", "0"]
 
 
@@ -107,8 +108,8 @@ class Finished(Continued):
         words = ["--lr", "2e-2", "--overwrite"]
         process = self.start("out", *words, "--epochs", "1000", "--save-strategy", "no", job=RUN)
         self.assertTrue(self.wait_for_lines("out", 1, process))
-        # Waits until the earlier run has moved completely. Before that, num_lines() counts the lines of the earlier
-        # run.
+        # Waits until all files of the earlier run have moved, and the new run has written 3 lines. Before the move,
+        # num_lines() counts the lines of the earlier run.
         earlier, moved = {name.split("/")[0] for name in self.before}, self.path("out", "overwritten-run")
         while not (os.path.isdir(moved) and earlier <= set(os.listdir(moved)) and self.num_lines("out") >= 3):
             self.assertIsNone(process.poll())
@@ -133,7 +134,7 @@ class Elsewhere(Continued):
 
     def test_the_same_settings(self):
         """A new run in another folder computes the steps after the checkpoint again. It copies the records of the steps
-        before the checkpoint from the old run."""
+        up to the checkpoint from the old run."""
         before = self.contents("out")
         err = self.run_train("new", "--resume", "out/checkpoint-6")
         self.assertIn("A new run from out/checkpoint-6 (step 6 of 18)", err)
@@ -201,6 +202,7 @@ class StopCheckpoints(Continued):
         self.assertEqual({len(steps) for steps in seen}, {1})
 
     def test_by_default_two_and_the_best_are_kept(self):
+        # RUN[:-2] leaves out --save-total-limit 0.
         job = [*RUN[:-2], "--epochs", "20", "--lr", "0.1"]
         self.run_train("whole", job=job)
         best = self.json_of("whole", "summary.json")["best_step"]

@@ -1,5 +1,5 @@
-// Reads arbitrary bytes as a model's config.json. Either parsing throws an InputError, or the configuration can be
-// written and read again.
+// Reads arbitrary bytes as a model's config.json, writes the configuration and reads it again. Each of the two reads
+// may throw an InputError. If neither throws, both configurations must have the same values in the compared fields.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

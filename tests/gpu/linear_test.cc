@@ -13,9 +13,9 @@ class LinearTest : public TypedTest {
   static constexpr Size kSizes[] = {{1, 8, 16},     {5, 24, 8},   {64, 64, 192},
                                     {130, 48, 120}, {77, 33, 35}, {700, 256, 64}};
 
-  // A product is a sum of `length` terms in [−1, 1]. Each of its `length` partial sums is about √length and is rounded
-  // once. These rounding errors have random signs, so together they are about √length · √length roundoffs. Then the
-  // result is rounded to its type.
+  // An element of the result is a sum of `length` terms in [−1, 1]. Each of the `length` partial sums is about √length
+  // and is rounded once. These rounding errors have random signs, so together they are about √length · √length = length
+  // roundoffs of the arithmetic. Then the result, at most `largest`, is rounded to its type. The constants are margins.
   double tolerance(int64_t length, double largest) const {
     return arithmetic_roundoff(dtype()) * static_cast<double>(length + 16) * 2 +
            4 * roundoff(dtype()) * std::max(1.0, largest);
@@ -25,8 +25,8 @@ TESSERA_FOR_ALL_TYPES(LinearTest);
 
 struct Variant {
   Activation activation;
-  float rate;
-  bool residual, keeps, bias;
+  float rate;                  // of dropout
+  bool residual, keeps, bias;  // keeps: the forward pass stores the preactivation
 };
 const Variant kVariants[] = {
     {Activation::none, 0, false, false, true},     {Activation::none, 0, false, false, false},
@@ -90,7 +90,7 @@ TEST_P(LinearTest, BackwardInput) {
 TEST_P(LinearTest, BackwardWeight) {
   for (const DType gradient : gradient_types()) {
     for (const auto [N, I, O] : kSizes) {
-      for (const bool has_bias : {false, true}) {
+      for (const bool has_bias : {false, true}) {  // false: overwrites d_weight; true: adds to d_weight and d_bias
         SCOPED_TRACE(::testing::Message() << N << "x" << I << "x" << O << " " << name_of(gradient));
         Tensor d_y = random_tensor(dtype(), {N, O}, 1), x = random_tensor(dtype(), {N, I}, 2),
                d_weight = random_tensor(gradient, {O, I}, 3), d_bias = random_tensor(gradient, {O}, 4);
@@ -106,6 +106,8 @@ TEST_P(LinearTest, BackwardWeight) {
   }
 }
 
+// With tuning, the kernels measure the times of several algorithms and use the fastest one. All results must have the
+// same bits as without tuning.
 TEST_P(LinearTest, MeasuringChangesNoBit) {
   const auto measuring = make_kernels(*rig().gpu);
   for (const auto [N, I, O] : {Size{130, 48, 120}, Size{2048, 1024, 512}, Size{2048, 512, 1024}}) {
@@ -119,8 +121,8 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
     for (int turn = 0; turn < 3; ++turn) {  // turn 0: no measuring; 1: calls measure; 2: calls use the measured choice
       Kernels& k = turn == 0 ? *rig().gpu_kernels : *measuring;
       k.set_tuning(turn > 0);
-      // If only few rows are not zero, algorithms that add in different orders give the same bits. From such an input,
-      // the measurement must not conclude that two algorithms add in the same order.
+      // Only 8 rows of `sparse` are not zero. From such an input, algorithms that add in different orders can give the
+      // same bits. The measurement must not conclude from this that they always give the same bits.
       if (turn == 1 && I > O) k.linear_backward_weight(sparse.gpu(), x.gpu(), true, d_weight.gpu());
       k.linear_forward(x.gpu(), weight.gpu(), bias.gpu(), {Activation::gelu_tanh, {}, {}}, pre.gpu(), y.gpu());
       k.linear_backward_input(d_y.gpu(), weight.gpu(), {}, {}, d_x.gpu(), {});
@@ -137,7 +139,8 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
 
 // With tf32, tensor cores use the first 11 bits of a factor and ignore the other bits. On average, this makes a product
 // smaller by 2^-10 of its value. With factors uniform in [-1, 1], a sum of `length` products is about √length / 3. The
-// largest of thousands of such sums is at most five times as large. The error is therefore below 2^-9 · √length.
+// largest of thousands of such sums is at most five times as large. The error is therefore below 2^-9 · √length. The
+// largest error must also exceed 2^-12. f32 arithmetic would be far more exact, so this shows that tf32 is in use.
 TEST(Tf32, TruncatesOnlyFactors) {
   const auto tf32 = make_kernels(*rig().gpu, true);
   for (const auto [N, I, O] : {std::array<int64_t, 3>{64, 64, 192}, {700, 256, 64}, {130, 48, 120}}) {

@@ -1,9 +1,11 @@
 // Ranks of one node read each other's memory with one copy, and sleep on counters in shared pages.
 //
-// Each rank has a state with a counter, `step`. In a collective, this counter passes up to three steps. `posted`: peers
-// may read the call and the address of its array. `reduced` (all_reduce only): this rank's slice is summed. `finished`:
-// this rank has read all that it needs. A rank leaves a collective when all ranks have finished. From then on it may
-// change its memory and put the next call into its state.
+// Each rank has a state with a counter, `step`. In a collective, this counter passes up to three steps:
+//   - posted: peers may read this rank's call and its array.
+//   - reduced (only in all_reduce): this rank's slice contains the sums, and peers may read them.
+//   - finished: this rank has read everything that it needs from its peers.
+// A rank leaves a collective when all ranks have finished. After that, the rank may change its array and put the next
+// call into its state.
 #include "tessera/comm/mpi/direct_collectives.h"
 
 #include <fmt/format.h>
@@ -22,11 +24,11 @@
 
 namespace tessera {
 
-// In memory that all ranks of the group share. Zero at first.
+// The state of one rank, in memory that all ranks of the group share. Initially, all bytes are 0.
 struct alignas(128) DirectCollectives::RankState {
   std::atomic<uint32_t> step;      // the counter; peers sleep on it
-  std::atomic<uint32_t> sleepers;  // peers that may sleep on `step`
-  std::atomic<uint32_t> left;      // this rank's object has failed or is gone
+  std::atomic<uint32_t> sleepers;  // the number of peers that may sleep on `step`
+  std::atomic<uint32_t> left;      // 1: this rank's DirectCollectives has failed or was destroyed
   pid_t pid;
   // The address of the array of `call`; before the first call, the address of `token_`. In a collective, a peer may
   // read `address` and `call` after this rank has posted them and before the peer itself has finished.
@@ -38,8 +40,8 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 namespace {
 
 constexpr uint32_t kPosted = 1, kReduced = 2, kFinished = 3;  // steps of one collective
-constexpr int kSpins = 200;                                   // a few microseconds; a peer may need this rank's core
-constexpr int64_t kChunkBytes = 256 << 10;                    // read and summed at a time; fits into the L2 cache
+constexpr int kSpins = 200;                 // polls before a rank sleeps; few, because a peer may need its core
+constexpr int64_t kChunkBytes = 256 << 10;  // read from a rank at a time; fits into the L2 cache
 constexpr auto kLookAround = std::chrono::milliseconds(200);  // how often a waiting rank checks that its peer lives
 
 void pause_briefly() {
@@ -138,7 +140,7 @@ void DirectCollectives::wait_for(int peer, uint32_t step) {
   for (;;) {
     const uint32_t seen = theirs.step.load();
     if (has_come(peer, step)) break;
-    // Checks a departed rank once more: it may have reached the step before it left.
+    // If the peer is gone, its step is read once more: the peer may have reached `step` before it left.
     const bool gone = theirs.left.load() || (kill(theirs.pid, 0) != 0 && errno == ESRCH);
     if (gone && has_come(peer, step)) break;
     if (gone) give_up([&] { fail(call, fmt::format("{} has ended or failed", names_of({peer}))); });
@@ -186,7 +188,8 @@ void DirectCollectives::read(int peer, int64_t offset, std::byte* to, int64_t by
   const RankState& theirs = state_of(peer);
   const bool read = read_memory(theirs.pid, theirs.address + static_cast<uint64_t>(offset), to, bytes);
   const int error = errno;
-  // A peer that gives up frees its array, possibly during our read. Any other peer keeps it until we have finished.
+  // A peer that gives up may free its array during this read, so the bytes may be wrong. A peer that does not give up
+  // keeps its array until this rank has finished.
   if (read && !theirs.left.load()) return;
   give_up([&] {
     const bool gone = read || error == ESRCH || theirs.left.load();
@@ -237,8 +240,9 @@ void DirectCollectives::reduce_scatter(View full, View shard, const char* what) 
 
 void DirectCollectives::all_reduce(View x, const char* what) {
   begin(Call::make(Collective::all_reduce, x.dtype, x.bytes(), what), x.data);
-  // The sums may overwrite the input. No peer reads this rank's own slice before this rank's `reduced` step. Only this
-  // rank writes its array, and it writes a peer's slice only after the peer has summed (and therefore read) this slice.
+  // The sums may overwrite the input in x. While this rank sums its own slice of x, no peer reads this slice: peers
+  // read it only after this rank's `reduced` step. This rank overwrites a peer's slice of x only after that peer's
+  // `reduced` step. The peer has then read its slice of all inputs.
   reduce(x, slice(x, group().rank));
   advance(kReduced);
   for (int i = 1; i < group().size(); ++i) {

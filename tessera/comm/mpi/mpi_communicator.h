@@ -9,8 +9,9 @@
 
 namespace tessera {
 
-// A group of the ranks of `comm`. The group duplicates `comm` for its own use. `device` is null if the group serves
-// host calls only. `board` may be null, and must outlive the group. Collective. Throws CommunicationError.
+// Makes the group of all ranks of `comm`. The group uses a duplicate of `comm`. `device` holds the scratch of
+// reductions; it is null if the group serves only calls on host values. `board` shows the collective that this rank
+// waits in. It may be null, and must outlive the group. Collective. Throws CommunicationError.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, Device* device, const WorldOptions& options,
                                                     StatusBoard* board);
 

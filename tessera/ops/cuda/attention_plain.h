@@ -1,5 +1,6 @@
-// Attention for any floating-point type and any head dimension up to kMaxHeadDim. One warp computes one query or one
-// key. These kernels are slow.
+// Attention for any floating-point type and any head dimension up to kMaxHeadDim. In the forward pass and for the
+// gradients of queries, one warp computes one query. For the gradients of keys and values, one warp computes one key.
+// These kernels are slow.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"
@@ -11,12 +12,12 @@ void plain_attention_forward(const Context& context, View qkv, View starts, cons
 void plain_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
                               const AttentionShape& shape, const Dropout& dropout, View d_qkv);
 
-// Computes the deltas that the backward kernels need, for heads [first, end): Σ_d d_o∘o for each row and head. Writes
-// them to the scratch as an array [N, end − first].
+// Computes the deltas that the backward kernels need. The delta of a row and a head is the sum of d_o∘o over the
+// elements of the head. Writes the deltas of the heads [first, end) to the scratch, as an array [N, end − first].
 void attention_deltas(const Context& context, View o, View d_o, const AttentionShape& shape, int first, int end);
 // Returns how many query heads one launch can process: the greatest number, up to num_heads, whose deltas fit into the
-// scratch together. It is a multiple of `group`, the number of query heads per head of keys and values. Each head needs
-// num_rows · element_bytes bytes, and at least one group must fit.
+// scratch together. This number is a multiple of `group`, the number of query heads per head of keys and values. The
+// deltas of one query head take num_rows · element_bytes bytes. The deltas of one group must fit.
 int heads_at_once(int64_t num_rows, int64_t num_heads, int64_t group, int64_t element_bytes);
 
 }  // namespace tessera::cuda

@@ -120,8 +120,8 @@ TEST(OutputLock, AnotherHostOwnsItUntilItsHeartbeatIsStale) {
 
 TEST(OutputLock, AHeartbeatOfAnotherHostRefuses) {
   TemporaryFolder parent;
-  // In the second case, the heartbeat seems to be a day old, because the clock of the other host is behind. Its age
-  // does not count: the folder is in use because the heartbeat changes.
+  // In the second case, the heartbeat seems to be a day old, because the clock of the other host is behind. This
+  // age does not count: the folder is in use because the heartbeat changes.
   for (const double age_s : {0.0, 86400.0}) {
     put_owner(parent.path(), on_another_host(1.2), age_s);
     OutputLock lock(parent.path());
@@ -163,8 +163,8 @@ TEST(OutputLock, ARunThatLostTheFolderMayNotWrite) {
   EXPECT_THAT(error_of<RunError>([&] { lock.check_held(); }), HasSubstr("taken over by another run (process"));
 }
 
-// A run dies at one of its system calls. The next run then takes the folder immediately. The test repeats this for
-// every call.
+// A run takes the folder and is killed at one of its system calls. The next run then takes the folder immediately. The
+// test repeats this for every system call of the run.
 TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder parent(memory_folder());
@@ -189,7 +189,8 @@ TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
   }
 }
 
-// Many runs find at the same time that an owner is gone. Exactly one of them gets the folder.
+// 2 to 7 locks try to take a folder at the same time. Its owner is gone, or it has no owner file. Exactly one of the
+// locks takes the folder.
 TEST(OutputLock, OneOfManyTakesOver) {
   for (uint64_t trial = 0; trial < 40; ++trial) {
     TemporaryFolder parent(memory_folder());
@@ -227,6 +228,7 @@ TEST(OutputLock, UnwritableFolderIsAnError) {
   TemporaryFolder parent;
   put(parent / "file", "");
   EXPECT_THAT(error_of<RunError>([&] { OutputLock lock(parent / "file/a"); }), HasSubstr("Check the path"));
+  // Permissions do not limit root. If root runs this test, it therefore tries to take the folder as another user.
   const bool is_root = geteuid() == 0;
   fs::create_directory(parent / "locked");
   fs::permissions(parent.path(), fs::perms(0755));
