@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Uses transformers (for `gpt`: torch) to load a folder that Tessera saved. Any warning or error is a failure.
+"""Loads a model folder that Tessera saved, and checks it. Uses transformers, or simple_gpt.py for a `gpt` model.
 
     check_saved_model.py FOLDER --ids 5,6,7 [--ids 8,9]     prints [{"ids": [...], "logits": [[...], ...]}, ...]
     check_saved_model.py FOLDER --compare FILE [--atol A]   FILE: safetensors with ids [N], starts [B+1], logits [N, V]
 
-Failures are warnings of any library, a missing or unexpected tensor, a wrong shape, a tokenizer that does not load,
-ids that decode to another text, and logits outside of the tolerance.
+FILE has B sequences with N tokens in total. Sequence b has the tokens starts[b] to starts[b+1] - 1.
+Failures are warnings of any library, a missing or unexpected tensor, a wrong shape, a tokenizer that does not load or
+has more tokens than the model, a text that changes when it is encoded and decoded, and logits outside of the tolerance.
 Exit code 0: no failures. 1: failures.
 """
 import argparse
@@ -73,7 +74,7 @@ def load(folder):
 
 @torch.no_grad()
 def logits_of(model, ids):
-    """[T] ids -> [T, V]."""
+    """Returns the logits [T, V] of a sequence of T token ids."""
     out = model(ids[None].long())
     return (out if isinstance(out, torch.Tensor) else out.logits)[0]
 

@@ -4,10 +4,11 @@
     python3 -m venv .venv-references && .venv-references/bin/pip install -r tools/requirements-references.txt accelerate
     .venv-references/bin/python tools/make_workshop_reference.py
 
-The Hugging Face Trainer runs each job on the bundled rows, with the prompts, labels, padding, collators and arguments
-of the workshop's scripts. Two things differ from the scripts. The rows come in file order, because only the Trainer can
-reproduce the order of its shuffled sampler. Dropout is off. Each job runs in fp32 and in fp64. The difference between
-the two results shows the rounding error of each step. The test derives its tolerance from this error.
+The Hugging Face Trainer runs each job with the prompts, labels, padding, collators and arguments of the workshop's
+scripts. The models are tiny, and the rows are the first rows of recipes/quickstart/train.json. The Trainer takes the
+rows in file order, because Tessera cannot reproduce the order of the Trainer's shuffled sampler. Dropout is off. Each
+job runs in fp32 and in fp64. The difference between the two losses of a step is the rounding error of the fp32 run. The
+test derives its tolerance from this error.
 """
 import json
 import os
@@ -31,7 +32,7 @@ IGNORED = -100
 
 
 def rows(count):
-    """Returns the first `count` of the bundled questions, as (prompt, first answer)."""
+    """Returns the first `count` questions of recipes/quickstart/train.json, as pairs (prompt, first answer)."""
     found = []
     for article in json.loads((QUICKSTART / "train.json").read_text())["data"]:
         for paragraph in article["paragraphs"]:
@@ -61,7 +62,10 @@ def complete_texts(tok, count, length):
 
 
 def separate_labels(tok, count, length):
-    """Returns the samples of the FSDP part: prompts as input, answers alone as labels, both padded to one length."""
+    """Returns the samples of the FSDP part: prompts as input, and only answers as labels.
+
+    Both are padded to `length` tokens.
+    """
     samples = []
     for prompt, answer in rows(count):
         labels = encode(tok, answer, length)["input_ids"]
@@ -80,14 +84,15 @@ def prompts_alone(tok, count, length):
 
 
 def without_left_padding(sample):
-    """Removes the padding on the left. In fp64, transformers' mask for padding overflows in the fp32 softmax."""
+    """Removes the padding on the left, for fp64 runs. In such a run, transformers' mask for padding has fp64 values.
+    They overflow in BLOOM's softmax, because this softmax always computes in fp32."""
     start = sample["attention_mask"].index(1)
     assert all(label == IGNORED for label in sample.get("labels", [])[:start])
     return {key: values[start:] for key, values in sample.items()}
 
 
 class CustomModel(nn.Module):
-    """SimpleGpt with the interface that the Trainer needs. Shifts the labels, and ignores the mask of padding."""
+    """SimpleGpt with the interface that the Trainer needs. Shifts the labels, and ignores attention_mask."""
 
     def __init__(self, gpt):
         super().__init__()
@@ -100,7 +105,7 @@ class CustomModel(nn.Module):
 
 
 class RecordingTrainer(Trainer):
-    """Takes the samples in their order, and records the loss of each micro-batch in full precision."""
+    """Takes the samples in the order of the list, and records the loss of each micro-batch without rounding it."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -123,15 +128,15 @@ def train(model, samples, collator, batch, accumulation, epochs):
             save_strategy="no", logging_strategy="no", disable_tqdm=True, remove_unused_columns=False)
         trainer = RecordingTrainer(model=model, args=arguments, train_dataset=samples, data_collator=collator)
         trainer.train()
-    # The Trainer has divided each of these losses by the number of micro-batches or of targets in the step. Their sum
-    # over a step is therefore the loss of the step.
+    # The Trainer has already divided the loss of each micro-batch by the number of targets in the step, or by the
+    # number of micro-batches in the step. The loss of a step is therefore the sum over its micro-batches.
     losses = trainer.micro_losses
     assert len(losses) % accumulation == 0
     return [sum(losses[i:i + accumulation]) for i in range(0, len(losses), accumulation)]
 
 
 def bloom(dtype):
-    # "eager", because the fp64 run must also compute attention in fp64.
+    # With "eager", the fp64 run computes the products of attention in fp64. The softmax is always in fp32.
     return BloomForCausalLM.from_pretrained(QUICKSTART / "model", dtype=dtype, attn_implementation="eager")
 
 
@@ -143,12 +148,15 @@ def make_custom_model():
     torch.manual_seed(1)
     gpt = SimpleGpt(2048, 16, num_layers=2, num_heads=2, ff_dim=32, max_length=64, dropout=0.0)
     with torch.no_grad():
-        gpt.token_embedding.weight.mul_(0.3)  # the first losses are then near ln(2048)
+        gpt.token_embedding.weight.mul_(0.3)  # the first losses are then near ln(2048); 2048 is the number of tokens
     gpt.bfloat16().save_pretrained(OUT / "gpt")
 
 
 def reference(name, model, prepare, padding_side, make_collator, **job):
-    """prepare(tokenizer, count, length) -> samples; make_collator(tokenizer) -> collator."""
+    """Runs a job in fp32 and in fp64, and writes the losses of both runs to the file NAME.json.
+
+    prepare(tokenizer, count, length) -> samples; make_collator(tokenizer) -> collator.
+    """
     count, length = job.pop("rows"), job.pop("max_length")
     result = {}
     for key, dtype in ("losses", torch.float32), ("losses_fp64", torch.float64):

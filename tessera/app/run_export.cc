@@ -1,4 +1,4 @@
-// tessera export: a Hugging Face model folder from a training checkpoint.
+// tessera export: makes a Hugging Face model folder from a training checkpoint.
 #include <fmt/format.h>
 
 #include "tessera/app/machine.h"
@@ -21,8 +21,8 @@ int run_export(const Invocation& invocation) {
   const auto warn = [&](const std::string& text) { console.note("warning: " + text); };
   const auto alone = make_self_communicator();
   const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool());
-  // Throws if the checkpoint belongs to another model. Without this check, a model whose tensors have the same sizes
-  // would be exported without an error.
+  // from_json() throws if the checkpoint belongs to another model. Without this check, the export would accept a
+  // checkpoint of another model if its arrays have the names and sizes that this model needs.
   const std::string where = (checkpoint.folder() / "trainer_state.json").string();
   const TrainState state = TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config), where);
   config.frozen = frozen_in(TrainState::fingerprint_in(checkpoint.trainer_state(), where));

@@ -26,7 +26,7 @@ fs::path existing_parent(fs::path path) {
   return path;
 }
 
-// The text of the error that `work` throws. Empty if it throws none.
+// The text of the error that `work` throws. Empty if `work` throws nothing.
 std::string error_of(const std::function<void()>& work) {
   try {
     work();
@@ -36,7 +36,7 @@ std::string error_of(const std::function<void()>& work) {
   return "";
 }
 
-// Whether the file has this content. Waits up to 3 s for it, because network file systems may show a new file late.
+// Whether the file has this content. Checks again for up to 3 s, because network file systems may show a new file late.
 bool sees(const fs::path& path, const std::string& content) {
   constexpr int kTries = 30;
   for (int i = 0; i < kTries; ++i) {
@@ -55,7 +55,7 @@ SharedFolder check_shared_folder(Communicator& world, const std::string& folder,
   const int rank = world.rank();
   std::error_code none;
   fs::path asked = fs::absolute(folder, none).lexically_normal();
-  if (!asked.has_filename()) asked = asked.parent_path();  // it ends with a slash
+  if (!asked.has_filename()) asked = asked.parent_path();  // removes a slash at the end
   const auto from_first = [&](const std::string& text) {
     return world.all_gather_text(rank == 0 ? text : "", kWhat)[0];
   };
@@ -81,7 +81,7 @@ SharedFolder check_shared_folder(Communicator& world, const std::string& folder,
       unseen += fmt::format("{}{}", unseen.empty() ? "does not see the files of " : ", ", name_of(r));
     }
   }
-  unseen = from_first(unseen);  // now no rank needs the files
+  unseen = from_first(unseen);  // after this exchange, no rank reads the files
   if (failure.empty() || rank == 0) fs::remove(file_of(rank), none);
   for (int r = 0; r < world.size(); ++r) {
     const std::string& text = failures[static_cast<size_t>(r)];

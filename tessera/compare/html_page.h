@@ -1,5 +1,5 @@
-// Makes one HTML page about runs, for screens and paper. The page uses neither the network nor scripts, and has a light
-// and a dark style.
+// Makes one HTML page about runs, for screens and paper. The page is one file without scripts: it needs no network and
+// no other file. On a screen, its style is light or dark, like the reader's system.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-// `sheets`: tables in addition to the comparison. The page refers to no other file.
+// `sheets`: the workshop's tables, which the page shows after the comparison; may be empty. `version`: Tessera's
+// version, for the footer.
 std::string html_page(const RunSet& set, const Comparison& comparison, const std::vector<Sheet>& sheets,
                       const std::string& version);
 

@@ -9,13 +9,14 @@
 namespace tessera::measures {
 
 Measure absent(std::string note = "");
-// A number of summary.json, times `scale`. If the key exists and is null: NaN with a note. If the key is missing: no
-// value.
+// Returns a number of summary.json, times `scale`. If the key's value is null, returns NaN with a note. If the key is
+// missing, returns a measure without a value.
 Measure of_key(const RunFolder& run, const char* key, double scale = 1);
 
-// Memory. The values are from samples over time (--memory-log) if the run has them. The peaks, and the average of the
-// GPU, can come from other keys of summary.json instead. A note names an unusual source. The samples of a GPU are from
-// the GPU with the highest peak.
+// Memory. If the run has samples of --memory-log, the values come from these samples. GPU values are from the GPU with
+// the highest peak. Without these samples, the two peaks and the average of the GPU come from other keys of
+// summary.json. If the ranks of a run are on CPUs, the functions for the GPU return the sampled memory of the CPU. If a
+// value is not from its usual source, its note names the source.
 Measure gpu_peak(const RunFolder& run);
 Measure gpu_average(const RunFolder& run);
 Measure gpu_mode(const RunFolder& run);
@@ -23,8 +24,9 @@ Measure cpu_peak(const RunFolder& run);
 Measure cpu_average(const RunFolder& run);
 Measure cpu_mode(const RunFolder& run);
 
-// The figures that the callbacks of KAUST's workshop report (train/callback_figures.h). If a run does not have them,
-// returns similar figures with a note. gpu_utilization_peak() is not from the callbacks.
+// The figures that the callbacks of KAUST's workshop report (train/callback_figures.h). If a run does not have these
+// figures, the functions return similar figures with a note. Exception: the callbacks do not report the figure of
+// gpu_utilization_peak().
 Measure callback_samples(const RunFolder& run);
 Measure callback_memory(const RunFolder& run);
 Measure gpu_utilization(const RunFolder& run);

@@ -44,8 +44,8 @@ void refuse_other_models(const Node& model) {
 
 void read_vocabulary(const Node& node, TokenizerJson& result) {
   if (!node.json.is_object()) node.fail("expected an object of tokens and ids", kKindsOfTokenizers);
-  // Tables have one entry for each id up to the largest. An id far beyond the number of tokens would exhaust the
-  // memory.
+  // The tokenizer's tables have one entry for each id from 0 to the largest id. If an id were much larger than the
+  // number of tokens, these tables would exhaust the memory.
   const auto end_of_ids = static_cast<int64_t>(std::min<size_t>(4 * node.json.size() + (1u << 16), INT32_MAX));
   result.vocabulary.reserve(node.json.size());
   std::vector<bool> taken(static_cast<size_t>(end_of_ids));
@@ -119,7 +119,8 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
     document.fail("the key \"model\" is missing", "Give a tokenizer.json of Hugging Face tokenizers");
   TokenizerJson result;
   const Node model = root.at("model");
-  refuse_other_models(model);  // first, because the files of other models also differ in other parts
+  // First, because files of other models also differ in other parts. An error about such a part would hide the cause.
+  refuse_other_models(model);
   read_tokenizer_steps(root, result);
   if (root.has("added_tokens")) {
     const Node list = root.at("added_tokens");

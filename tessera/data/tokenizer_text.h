@@ -10,12 +10,12 @@ namespace tessera {
 bool is_utf8(std::string_view bytes);
 
 // Appends `bytes` to `out`. Replaces every maximal invalid subpart with U+FFFD (Unicode 15, section 3.9, "U+FFFD
-// substitution of maximal subparts"). Equals Python's bytes.decode("utf-8", "replace") and Rust's
-// String::from_utf8_lossy.
+// substitution of maximal subparts"). Python's bytes.decode("utf-8", "replace") and Rust's String::from_utf8_lossy give
+// the same text.
 void append_repaired_utf8(std::string& out, std::string_view bytes);
 
-// Moves `bytes` to the end of `out`, repaired as above. Bytes at the end that may be the beginning of a character stay
-// in `bytes`, because the next bytes may complete it.
+// Moves `bytes` to the end of `out`, and repairs them as append_repaired_utf8() does. If the last bytes may be the
+// beginning of a character, they stay in `bytes`, because later bytes may complete this character.
 void move_repaired_utf8(std::string& out, std::string& bytes);
 
 void append_code_point(std::string& out, char32_t code);
@@ -40,8 +40,8 @@ CodePoint code_point_before(std::string_view text, size_t end);
 
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
 
-// Converts valid UTF-8 to a normal form of Unicode 9, the version of Hugging Face's `tokenizers`. Newer characters stay
-// as they are.
+// Converts valid UTF-8 to a normal form of Unicode 9, the version of Hugging Face's `tokenizers`. Characters that only
+// later versions of Unicode contain stay unchanged.
 std::string normalize(std::string_view text, NormalForm form);
 
 }  // namespace tessera

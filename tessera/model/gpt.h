@@ -1,4 +1,5 @@
-// The block of model type "gpt": torch.nn.TransformerEncoderLayer, post-norm, ReLU, causal, no positions.
+// The block of model type "gpt". It computes the same as torch.nn.TransformerEncoderLayer with ReLU, post-norm (each
+// norm follows a residual sum) and a causal mask. It does not use the positions of tokens.
 #pragma once
 
 #include "tessera/model/config.h"

@@ -29,7 +29,7 @@ std::string text_of_failure(int cause) {
   return std::string("cannot write to it: ") + std::strerror(cause);
 }
 
-// Results are the purpose of the verb, so a failed write is an error.
+// For verbs that only print. If a write fails, the user gets no result, so the failure is an error.
 void write_result(StreamWriter& out, std::string_view text) {
   const int failure = out.write(text);
   if (failure == EPIPE) throw OutputClosedError();

@@ -9,16 +9,18 @@
 
 namespace tessera {
 
-// The translation of FSDP settings to Tessera's.
+// FSDP settings, translated to settings of Tessera.
 struct FsdpMeaning {
-  std::vector<std::pair<const Setting*, SettingValue>> values;  // as checked_value() returns them
-  // The key and why it is ignored: "use_orig_params (no Python modules)". Empty if it is not ignored.
+  std::vector<std::pair<const Setting*, SettingValue>> values;  // values as checked_value() returns them
+  // If the FSDP key is ignored: the key and the reason, "use_orig_params (no Python modules)". Otherwise empty.
   std::string note;
 };
-// Translates one key of the table [fsdp]. The key may begin with "fsdp_". Throws UsageError, which begins with `where`.
+// Translates one key of the table [fsdp] in a TOML file. The key may begin with "fsdp_". Throws UsageError. Its message
+// begins with `where`.
 FsdpMeaning meaning_of_fsdp_key(const std::string& key, const SettingValue& value, const std::string& where);
 
-// The same for the value of the Trainer's option --fsdp, such as "full_shard auto_wrap offload".
+// Translates the value of the Trainer's option --fsdp, such as "full_shard auto_wrap offload". Throws UsageError as
+// meaning_of_fsdp_key() does.
 FsdpMeaning meaning_of_fsdp_option(std::string_view text, const std::string& where);
 
 }  // namespace tessera

@@ -76,7 +76,7 @@ int64_t parse_bytes(std::string_view text, const std::string& where) {
   const std::string unit(trimmed(amount.substr(static_cast<size_t>(end - amount.data()))));
   const int64_t unit_bytes = bytes_of_unit(unit);
   if (unit_bytes == 0) refuse_bytes(text, where, unit);
-  // An amount without fraction or exponent is read as an integer, because a double has only 53 bits.
+  // An amount without fraction or exponent is read as an integer, because a double has a precision of only 53 bits.
   int64_t whole = 0, product = 0;
   const auto digits = std::from_chars(amount.data(), end, whole);
   if (digits.ec == std::errc() && digits.ptr == end && !__builtin_mul_overflow(whole, unit_bytes, &product)) {

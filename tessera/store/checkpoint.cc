@@ -48,8 +48,8 @@ void check_segment(const File& file, const FileSegment& segment) {
   }
 }
 
-// Divides the bytes of all files into one part per rank. If a file begins in this rank's part, checks the size of the
-// file. If a segment begins there, checks its checksum.
+// Divides the bytes of all files into one part per rank. Checks the size of each file that begins in this rank's part,
+// and the checksum of each segment of a file (manifest.h) that begins in this part.
 void check_contents(const fs::path& folder, const Manifest& manifest, const Communicator& world, ThreadPool* pool) {
   uint64_t total_bytes = 0;
   for (const auto& file : manifest.files) total_bytes += file.bytes();
@@ -84,7 +84,7 @@ void remove_old_checkpoints(const fs::path& output_folder, const Rotation& rotat
     const fs::path folder = checkpoint_folder(output_folder, step);
     try {
       for (const auto& file : read_manifest(folder / kManifestName).files) check_size(folder, file);
-    } catch (const Error&) {  // damaged, or unreadable at the moment: neither count nor remove it
+    } catch (const Error&) {  // the checkpoint is damaged, or unreadable at the moment: do not count or remove it
       continue;
     }
     const bool is_replaced = kept > 0 && rotation.replaced_steps.contains(step);
@@ -129,7 +129,8 @@ Checkpoint::Checkpoint(fs::path folder, Manifest manifest)
   for (const ManifestArray& array : manifest_.arrays) {
     for (const ArrayPiece& piece : array.pieces) ranks.insert(piece.rank);
   }
-  for (const int rank : ranks) file(rank_file_name(rank, manifest_.world_size));  // throws if it is not in the manifest
+  // file() throws if the manifest does not list the file.
+  for (const int rank : ranks) file(rank_file_name(rank, manifest_.world_size));
 }
 
 const SafetensorsFile& Checkpoint::file_of(int rank) const {
@@ -196,7 +197,7 @@ std::vector<int64_t> checkpoint_steps(const fs::path& output_folder) {
     const auto end = name.data() + name.size();
     if (std::from_chars(name.data() + kPrefix.size(), end, step).ptr != end || step < 0) continue;
     const fs::path folder = checkpoint_folder(output_folder, step);
-    if (folder.filename() == name && is_folder(folder)) steps.push_back(step);  // not "checkpoint-007"
+    if (folder.filename() == name && is_folder(folder)) steps.push_back(step);  // skips "checkpoint-007"
   }
   std::sort(steps.begin(), steps.end());
   return steps;

@@ -1,9 +1,10 @@
-"""Configurations of other programs: DeepSpeed's JSON file and the options of FSDP."""
+"""Tests settings from the configurations of other programs: DeepSpeed's JSON file and the options of FSDP."""
 import json
 
 from tessera_cli import CliTest, main
 
-# A configuration for one process without sharding. Many values are "auto".
+# A DeepSpeed configuration without sharding (stage 0). Many values are "auto". On one rank, "auto" gives 8 as
+# gradient_accumulation_steps: 24 = 3 x 8.
 AUTO = {
     "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1},
     "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},

@@ -1,13 +1,14 @@
-// Tests arrays with more than 2^31 elements. 131,072 tokens of a large model need such arrays. Most operators run on a
-// large array and again on a copy of its last rows. The results for these rows must be equal, except that products and
-// sums over rows may round differently. Results that an operator overwrites start as NaN. The tests therefore find an
-// operator with 32-bit indices: it would read the wrong rows, or leave NaN in the rows that it should write.
+// Tests operators on arrays with more than 2^31 elements. A large model needs such arrays for a batch of 131,072
+// tokens. Most operators run twice: on a large array, and on a copy of its last rows. Both runs must give the same
+// results for these rows, except that products and sums over rows may round differently. Arrays that an operator
+// overwrites contain NaN before the run. The tests therefore find an operator with 32-bit indices, because it reads the
+// wrong rows, or leaves NaN in rows that it should write.
 #include "gpu_testing.h"
 
 namespace tessera::testing {
 namespace {
 
-constexpr int64_t kTail = 400;  // the number of last rows that are computed again
+constexpr int64_t kTail = 400;  // the number of last rows, or last elements of a flat array, that are computed again
 constexpr int64_t k2G = int64_t{1} << 31;
 
 // Arrays on the GPU that a test frees at its end.
@@ -56,7 +57,7 @@ class LargeArrays : public ::testing::Test {
     convert(bits.data(), x.dtype, values.data(), DType::f64, values.size());
     return values;
   }
-  // Expects that the arrays differ by at most `relative` of the largest element. A NaN fails.
+  // Expects that the arrays differ by at most `relative` times the largest absolute value in `y`. A NaN fails.
   static void expect_same(View x, View y, const char* what, double relative = 0) {
     const auto actual = values(x), expected = values(y);
     double most = 0;
@@ -120,7 +121,7 @@ TEST_F(LargeArrays, Norms) {
 TEST_F(LargeArrays, Gates) {
   needs_gib(40);
   if (IsSkipped()) return;
-  constexpr int64_t F = 14336, N = 131072;  // gate and up of llama-3.1-8b: 3.8e9 elements
+  constexpr int64_t F = 14336, N = 131072;  // with these sizes of llama-3.1-8b, gate_up has 3.8e9 elements
   const View gate_up = random({N, 2 * F}), d_h = random({N, F}), h = result({N, F}), d_gate_up = result({N, 2 * F});
   const View small_gate_up = copy_of_tail(gate_up), small_d_h = copy_of_tail(d_h), small_h = result_of_tail(h),
              small_d_gate_up = result_of_tail(d_gate_up);
@@ -132,8 +133,8 @@ TEST_F(LargeArrays, Gates) {
   expect_same_tail(d_gate_up, small_d_gate_up, "d_gate_up");
 }
 
-// The last sequence consists of the last kTail rows. One other sequence has 4,096 tokens. The remaining sequences have
-// at most 256 tokens and fill the array.
+// The sequences fill the array. The last sequence has kTail tokens, the third sequence has 4,096 tokens, and every
+// other sequence has at most 256 tokens.
 TEST_F(LargeArrays, RotationAndAttention) {
   needs_gib(40);
   if (IsSkipped()) return;
@@ -168,8 +169,9 @@ TEST_F(LargeArrays, RotationAndAttention) {
   expect_same_tail(d_qkv, small_d_qkv, "rotated back");
 }
 
-// cuBLASLt may choose different algorithms for the large array and for its last rows. The products may then differ:
-// their f32 sums are added in different orders and are then rounded to bf16.
+// cuBLASLt may choose different algorithms for the large array and for its last rows. These algorithms may add the
+// terms of a product in different orders. The f32 sums then differ slightly, and may be rounded to different bf16
+// values.
 TEST_F(LargeArrays, Products) {
   needs_gib(20);
   if (IsSkipped()) return;
@@ -180,7 +182,8 @@ TEST_F(LargeArrays, Products) {
   k().linear_forward(x, weight, bias, {}, {}, y);
   k().linear_forward(small_x, weight, bias, {}, {}, small_y);
   expect_same_tail(y, small_y, "y", kSums + 2 * roundoff(DType::bf16));
-  // Only the last rows have gradients that are not zero. A sum over all rows must include these rows.
+  // From here, y and small_y are used as gradients. The gradients of all rows before the last rows are zero. A sum over
+  // all rows must therefore equal the sum over the last rows.
   k().fill(y, 0);
   k().convert(small_y, tail(y));
   const View d_weight = zeros({O, I}), d_bias = zeros({O}), small_d_weight = zeros({O, I}), small_d_bias = zeros({O}),

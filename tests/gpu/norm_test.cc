@@ -5,8 +5,9 @@ namespace {
 
 class NormTest : public TypedTest {
  protected:
-  // Widths of one warp and of several warps, widths that are not a multiple of a vector, and the largest width that a
-  // block supports in this type.
+  // Each shape is {rows, width}. One warp computes a narrow row, and several warps compute a wide row. The width 30 is
+  // not a multiple of kPackOf (ops/cuda/types.cuh), except for f64. The last width is the largest that a block supports
+  // in this type.
   std::vector<Shape> shapes() const {
     return {{1, 8},     {130, 30},    {7, 64},
             {1000, 96}, {37, 1024},   {2500, 1000},
@@ -23,8 +24,8 @@ TEST_P(NormTest, Forward) {
     on_both({&y, &stats_of_rows}, [&](Kernels& k, const Side& at) {
       k.layer_norm_forward(at(x), at(weight), at(bias), 1e-5, at(y), at(stats_of_rows));
     });
-    // rstd is about √3 for rows of uniform values, and at most 1/√1e-5. The rounding errors of a sum of C terms are
-    // together about √C roundoffs.
+    // The rounding errors of a sum of C terms are together about √C roundoffs. The other numbers in the limits are
+    // margins. y is also rounded once to its own type.
     const double error = arithmetic_roundoff(dtype()) * (16 + std::sqrt(static_cast<double>(C)));
     stats_of_rows.expect_close(4 * error * std::max(1.0, stats_of_rows.largest()), "stats");
     y.expect_close(8 * error * std::max(1.0, y.largest()) + roundoff(dtype()) * y.largest(), "y");
@@ -81,7 +82,7 @@ TEST_P(LossTest, CrossEntropy) {
     const int64_t M = shape[0], V = shape[1];
     std::vector<double> values = random_values(M * V, 1);
     for (double& x : values) x *= 10;
-    // Masks three quarters of the last row: their logits are −∞.
+    // Masks the first three quarters of the last row: their logits become −∞.
     for (int64_t i = 0; i < V * 3 / 4; ++i) {
       values[static_cast<size_t>((M - 1) * V + i)] = -std::numeric_limits<double>::infinity();
     }
@@ -95,8 +96,9 @@ TEST_P(LossTest, CrossEntropy) {
         k.softmax_cross_entropy(at(logits), at(targets), scale, at(loss));
       });
       // Logits of a row differ by at most 20. The exponential of such a difference has a relative error of about 20
-      // roundoffs. With 16-bit types, the fast exponential adds about 2^-21. Types other than f64 are summed in f32.
-      // The limits are at least three times as large as these errors.
+      // roundoffs. The roundoff is 2^-53 for f64, and 2^-24 for all other types, because the GPU computes with them in
+      // f32. With 16-bit types, the fast exponential adds about 2^-21. `error` is at least three times as large as the
+      // sum of these errors.
       const double error = dtype() == DType::f64 ? 0x1p-44 : size_of(dtype()) == 2 ? 0x1p-17 : 0x1p-18;
       loss.expect_close(error * static_cast<double>(M) * 4, "loss");
       if (scale == 0) continue;
@@ -110,7 +112,7 @@ TEST_P(LossTest, ArgmaxIsTheFirstOfEqualValues) {
   for (const int64_t V : {1, 9, 1000, 8192, 250880}) {
     constexpr int64_t kRows = 6;
     std::vector<double> values = random_values(kRows * V, 2);
-    for (int64_t at : {V / 3, V / 2, V - 1}) values[static_cast<size_t>(at)] = 3;   // row 0
+    for (int64_t at : {V / 3, V / 2, V - 1}) values[static_cast<size_t>(at)] = 3;   // row 0: equal maxima
     for (int64_t i = 0; i < V; ++i) values[static_cast<size_t>(V + i)] = 0.5;       // row 1: all equal
     for (int64_t i = 0; i < V; ++i) values[static_cast<size_t>(2 * V + i)] = -1e4;  // row 2: far below zero
     Tensor logits(dtype(), {kRows, V}, values), ids(std::vector<int32_t>(kRows, -1));
@@ -119,8 +121,8 @@ TEST_P(LossTest, ArgmaxIsTheFirstOfEqualValues) {
   }
 }
 
-// The CPU draws from the same logits, converted to double. CPU and GPU may differ only in the last bit of an
-// exponential. This almost never changes a token.
+// Expects that the GPU draws the same tokens as the CPU. The CPU gets the same logits, converted to double. CPU and GPU
+// may differ only in the last bit of an exponential. This difference almost never changes a token.
 void expect_tokens_of_the_cpu(DType dtype, std::initializer_list<int64_t> vocabularies) {
   RandomStream random(13, 4);
   for (const int64_t V : vocabularies) {

@@ -1,4 +1,4 @@
-// Selects a template by a view's type.
+// Helpers for templates whose parameter is the type of a view's elements.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace tessera::cpu {
 
-// Calls body(T{}), where T is the CPU kernels' floating-point type for `dtype`.
+// Calls body(T{}). T is float if `dtype` is f32, and double if it is f64. No other type is allowed.
 template <typename Body>
 void with_float_type(DType dtype, Body&& body) {
   TESSERA_ASSERT(dtype == DType::f32 || dtype == DType::f64);
@@ -18,8 +18,9 @@ void with_float_type(DType dtype, Body&& body) {
   }
 }
 
-// Calls body(data, first, count) for elements [begin, end) of a flat view, in order. Elements of type T are passed in
-// place. Elements of other types are widened to T, one piece at a time.
+// Calls body(data, first, count) for elements [begin, end) of a flat view, in order. `data` points to `count` elements
+// of type T. `first` is the index of the first of these elements in the view. If the view has type T, one call gets all
+// elements in place. Otherwise, each call gets one piece of the view, converted to T.
 template <typename T, typename Body>
 void for_pieces_as(View x, int64_t begin, int64_t end, Body&& body) {
   if (x.dtype == dtype_of<T>()) return body(x.as<T>() + begin, begin, end - begin);

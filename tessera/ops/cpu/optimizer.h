@@ -1,4 +1,4 @@
-// AdamW on flat arrays.
+// AdamW on flat arrays. Kernels::adamw() (ops/kernels.h) describes the arguments.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

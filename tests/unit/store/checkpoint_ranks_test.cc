@@ -40,7 +40,7 @@ void write_part(CheckpointPart& part, int rank, int size, float value) {
     std::vector<float> values;
     for (int64_t i = range.begin; i < range.end; ++i) values.push_back(element(range.name, i, value));
     const View view = view_of(values.data(), {range.end - range.begin});
-    const int64_t cut = (range.end - range.begin) / 3;  // two pieces
+    const int64_t cut = (range.end - range.begin) / 3;  // writes the range in two pieces
     part.write(range.name, view.rows(0, cut));
     part.write(range.name, view.rows(cut, range.end - range.begin));
   }
@@ -57,7 +57,7 @@ void save(const fs::path& output, int64_t step, int size, float value) {
 
 void expect_range(const Checkpoint& checkpoint, const ArrayRange& range, float value) {
   const int64_t count = range.end - range.begin;
-  std::vector<double> values(static_cast<size_t>(count + 1), -1);  // f64, but the file is f32; one guard element
+  std::vector<double> values(static_cast<size_t>(count + 1), -1);  // f64: read_range() converts; one guard element
   checkpoint.read_range(range, view_of(values.data(), {count}));
   for (int64_t i = 0; i < count; ++i) {
     ASSERT_EQ(values[static_cast<size_t>(i)], element(range.name, range.begin + i, value)) << range.name << " " << i;
@@ -103,7 +103,8 @@ TEST(CheckpointOfRanks, HoldsOneFilePerRank) {
                                                    "rank-00002-of-00003.safetensors", kState, "manifest.json"));
 }
 
-// Damages each file in turn. One to four ranks must find the damage, and all of them must report the same error.
+// Damages each file in turn: flips one bit. Then one to four ranks open the checkpoint. All ranks must report the same
+// error, which names the damaged file.
 TEST(CheckpointOfRanks, DamageOfAnyFileIsFoundByAllRanks) {
   TemporaryFolder output(memory_folder());
   save(output.path(), 7, 3, 0.5f);
@@ -215,8 +216,8 @@ TEST(WriteCheckpointOfRanks, FailsIfItCannotBePublished) {
   EXPECT_TRUE(fs::is_empty(output.path()));
 }
 
-// Imitates a rank that does not see the folder that rank 0 created: "/far" is inserted before each path that the rank
-// receives. A path follows the "+" of a success (store/all_ranks.cc).
+// Imitates a rank that does not see the folder that rank 0 created: inserts "/far" before each path that the rank
+// receives. The text of a successful rank begins with "+", and rank 0's path follows (store/all_ranks.cc).
 class FarRank final : public ThreadCommunicator {
  public:
   using ThreadCommunicator::ThreadCommunicator;
@@ -269,8 +270,8 @@ TEST(WriteCheckpointOfRanks, HolesOverlapsAndContradictionsAreErrors) {
               HasSubstr("do not agree on array \"a\": 6 elements of f32, or 6 of bf16"));
 }
 
-// Rank 2 ends without a collective call. The communicator reports this to the other two ranks, and the files of their
-// unfinished checkpoint are removed.
+// Rank 2 ends without a collective call. On the other two ranks, the communicator throws an error. They must leave no
+// files of their unfinished checkpoint behind.
 TEST(WriteCheckpointOfRanks, LeavesNothingWhenARankIsGone) {
   TemporaryFolder output(memory_folder());
   save(output.path(), 5, 3, 0.5f);
@@ -286,7 +287,7 @@ TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatWrites) {
   save(output.path(), 5, 3, 0.5f);
   const auto errors = run_ranks<RunError>(3, [&](Communicator& world) {
     write_checkpoint(output.path(), 7, world, [&](CheckpointPart& part) {
-      constexpr int64_t kHuge = int64_t{1} << 42;  // too large: refused before the first byte is written
+      constexpr int64_t kHuge = int64_t{1} << 42;  // 2^44 bytes: refused before `value` is read
       float value = 1;
       if (world.rank() == 1) part.declare({"huge", kHuge, 0, kHuge}, DType::f32);
       if (world.rank() == 1) part.write("huge", view_of(&value, {kHuge}));
@@ -299,8 +300,9 @@ TEST(WriteCheckpointOfRanks, FullDiskIsAnErrorOfTheRankThatWrites) {
   EXPECT_EQ(std::distance(fs::directory_iterator(output.path()), fs::directory_iterator()), 1);
 }
 
-// All ranks die when rank 0 enters one of its system calls. The test repeats this for every seventh call. After each
-// death, the folder holds the complete old state or the complete new state.
+// Kills the process, with all its ranks, when rank 0 enters a system call. Does this for every seventh system call of
+// rank 0. After each kill, checkpoint-2 must have either the complete old contents or the complete new contents.
+// checkpoint-1 must be complete or removed.
 TEST(WriteCheckpointOfRanks, SurvivesDeathAtSystemCalls) {
   for (int n = 0;; n += 7) {
     TemporaryFolder output(memory_folder());
@@ -349,7 +351,7 @@ TEST(LatestCheckpointOfRanks, AllChooseTheSameAndRankZeroWarns) {
                           rotate_checkpoints(output.path(), world, {1, {}, {}});
                         }),
               Each(""));
-  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(10, 11));  // the damaged 11 does not count as newest
+  EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(10, 11));  // 11 is damaged: not counted, not removed
 
   put(output / "checkpoint-10/manifest.json", "");
   EXPECT_THAT(run_ranks<InputError>(2, [&](Communicator& world) { latest(world); }),
