@@ -1,7 +1,7 @@
 """The workshop's custom model ("SimpleGPT") in PyTorch: the reference that Tessera's `gpt` architecture must equal.
 
 Embedding -> L post-norm encoder layers with a causal mask and ReLU -> linear head tied to the embedding, with its own
-bias. No positions, no final norm.
+bias. The model has no positions and no final norm.
 """
 import json
 from pathlib import Path

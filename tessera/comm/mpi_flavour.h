@@ -1,4 +1,5 @@
-// The MPI that this program is linked with, and the differences between the launchers (mpirun) of the known MPIs.
+// The MPI library that this program is linked with (its flavour: family and version), and the differences between the
+// launchers (mpirun) of the known flavours.
 #pragma once
 
 #include <optional>
@@ -14,13 +15,13 @@ struct MpiFlavour {
   enum class Family {
     none,      // this build has no MPI, or an unknown one
     open_mpi,  // ranks find each other through PMIx; the runtime is ORTE up to version 4, then PRRTE
-    mpich,     // and derivatives (Intel MPI, MVAPICH); ranks use PMI, and mpirun is Hydra
+    mpich,     // and derivatives (Intel MPI, MVAPICH); ranks find each other through PMI; mpirun is Hydra
   };
   Family family = Family::none;
   int major = 0;
   std::string text{};  // "Open MPI 5.0.11"
 
-  // Whether the mpirun of one flavour can start ranks of the other.
+  // Whether the mpirun of one of the two flavours can start programs that are linked with the other flavour.
   bool fits(const MpiFlavour& other) const {
     return family == other.family && (family != Family::open_mpi || major == other.major);
   }
@@ -32,11 +33,11 @@ MpiFlavour parse_mpi_flavour(std::string_view version);
 const MpiFlavour& mpi_flavour();
 
 // Options of mpirun for `num_ranks` ranks on one machine. They allow the user root, and more ranks than cores. They
-// bind no rank to a core, because ranks divide the cores among themselves through their numbers of threads.
+// bind no rank to a core. By default, a rank instead starts only as many threads as its share of the cores.
 std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks);
 // Whether this mpirun, with mpirun_options(), ends the other ranks shortly after a rank dies. By default, Hydra (the
-// mpirun of MPICH) kills the other ranks immediately, and nobody can see which rank died first. mpirun_options()
-// prevents this, and Tessera's launcher ends the ranks instead.
+// mpirun of MPICH) kills the other ranks immediately. Then nobody can see which rank died first. mpirun_options()
+// prevents these kills, and Tessera's launcher ends the ranks instead.
 bool mpirun_ends_ranks(const MpiFlavour& flavour);
 // Adds environment variables for mpirun and its ranks. These variables keep the run on this machine, even if a batch
 // system offers more machines. They suppress messages of MPI that Tessera's launcher replaces with its own. For Open

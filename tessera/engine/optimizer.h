@@ -1,5 +1,5 @@
-// The optimizer of a rank: AdamW's states and the master parameters (the values that AdamW updates) of the part that
-// this rank updates, and the update itself. The update takes the units in forward order.
+// The optimizer of a rank. It holds the moments of AdamW and the master parameters (the values that AdamW updates) of
+// the part of the model that this rank updates. It runs the update on the units in forward order.
 #pragma once
 
 #include "tessera/engine/gradients.h"
@@ -15,12 +15,12 @@ class UnitOptimizer {
   UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients);
 
   // Returns the sum of squares of the step's gradients that this rank counts. Over all ranks, each element counts once.
-  // Only the ranks of the first shard group (ShardPlan::replica() is 0) return their sum. Other ranks return 0, or
-  // their sum if it is not finite.
+  // The ranks of the first shard group (ShardPlan::replica() is 0) return their sum. A rank of another group returns 0
+  // if its sum is finite, and otherwise its sum.
   double sum_of_squares();
-  // Runs AdamW's update `number` (from 1) on everything that this rank updates. Offloaded states move in
-  // pieces. Each unit gets an event, and the next forward waits for it. `seed`: for the stochastic rounding of bf16
-  // states.
+  // Runs update number `number` of AdamW, counted from 1, on everything that this rank updates. Offloaded states are
+  // updated in pieces. For each unit, an event marks when its new parameters are complete. The next forward waits for
+  // this event. Gradients are multiplied by `gradient_scale`. `seed` is for the stochastic rounding of bf16 states.
   void update(const AdamWOptions& options, uint64_t seed, int64_t number, double learning_rate, double gradient_scale);
 
   // The arrays of the part that this rank updates, which is range(unit) of each unit. In master(), this part begins at
@@ -37,12 +37,12 @@ class UnitOptimizer {
   const UnitArrays& moment2() const { return v_; }
 
  private:
-  struct PieceBuffers {  // buffers for one piece that passes through host memory
+  struct PieceBuffers {  // buffers in host memory for one piece
     Buffer master, rest, m, v, gradient;
     Event ready, free;
   };
   struct Piece {
-    int64_t unit, first, last;  // elements [first, last) of range(unit)
+    int64_t unit, first, last;  // elements [first, last), counted from the start of range(unit)
     AdamWWrites writes = AdamWWrites::all;
     int64_t size() const { return last - first; }
     bool same_work(const Piece& other) const { return unit == other.unit && writes == other.writes; }
@@ -69,7 +69,7 @@ class UnitOptimizer {
   UnitArrays own_master_;  // empty if the kept parameters are the masters
   UnitArrays rest_;        // the part of f32 masters that 16-bit parameters do not hold; empty if masters are not split
   UnitArrays m_, v_;
-  std::vector<int64_t> first_elems_;         // index of each unit's first trainable element in the model
+  std::vector<int64_t> first_elems_;         // for each unit: number of trainable elements in all earlier units
   std::vector<PieceBuffers> piece_buffers_;  // for offloaded states
   PieceBuffers leaving_;                     // for new parameters on their way from the device to another tier
   // Set if measured times choose the number of blocks with late moments. The host stream uses it until event timed_.

@@ -1,8 +1,10 @@
-// Finds the fastest configuration of a training run that fits into memory. It plans every candidate.
+// Finds the fastest configuration of a training run that fits into memory and on the disk.
 //
 // The candidates are combinations of strategy, offload, number of checkpointed blocks and batch size. grad_accum
-// changes with the batch size: batch_size × grad_accum stays constant, so the results of the run do not change.
-// batch_tokens does not change. A cost model (step_cost()), not a measurement, decides which configuration is faster.
+// changes with the batch size: batch_size × grad_accum stays constant, so the results of the run do not change. If
+// batch_tokens is set, the search changes neither batch_tokens nor batch_size. For each strategy and offload, the
+// search bisects over batch sizes and over numbers of checkpointed blocks. It makes a plan for each configuration that
+// it tries. A cost model (step_cost()), not a measurement, decides which configuration is faster.
 #pragma once
 
 #include <functional>
@@ -33,8 +35,8 @@ struct Excess {
 };
 Excess excess_of(const Plan& plan, const MemoryLimits& limits);
 
-// Seconds of one step on a nominal machine, if the three parts do not overlap. Use these values only to compare
-// configurations.
+// Estimated seconds of one step on a nominal machine, whose speeds are constants (cost_model()). The estimate assumes
+// that the three parts do not overlap. Use these values only to compare configurations.
 struct StepCost {
   double compute_s = 0, communication_s = 0, offload_s = 0;
   double total_s() const { return compute_s + communication_s + offload_s; }
@@ -42,7 +44,7 @@ struct StepCost {
 // `step_tokens` is the number of tokens of a step. It must be the same for all compared configurations.
 StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds& work, const PlannedRank& rank,
                    double step_tokens);
-// The nominal machine for a kind of device, and the formulas of the cost model.
+// The speeds of the nominal machine for a kind of device, and the formulas of the cost model.
 Record cost_model(DeviceKind device);
 
 struct Configuration {
@@ -53,12 +55,12 @@ struct Configuration {
 };
 // {"strategy": …, "offload": …, "activation_checkpointing": …, "batch_size": …, "grad_accum": …}
 Record searched_settings(const Settings& settings);
-// The flags and values that change `from` into `to`: {"--batch-size", "2"}.
+// The flags and values that change `from` into `to`, for example {"--batch-size", "2"}.
 std::vector<std::pair<std::string, std::string>> flags_between(const Settings& from, const Settings& to);
 
 struct FitRequest {
   ModelConfig config;
-  Settings settings;            // the start of the search
+  Settings settings;            // the search starts from these settings
   std::set<std::string> fixed;  // names of settings that the search must not change
   WorkOf work_of;
   PlannedRank rank;
@@ -66,11 +68,11 @@ struct FitRequest {
 };
 struct FitResult {
   std::optional<Configuration> best;
-  // Configurations that do not fit and are faster than `best` (all, if nothing fits), the fastest first. Each
-  // combination of strategy, offload and checkpointing (no blocks or all blocks) appears at most once, with one batch
-  // size.
+  // Configurations that do not fit and are faster than `best` or, if nothing fits, have any speed. The fastest comes
+  // first. Each combination of strategy, offload and number of checkpointed blocks (the fixed number, or none and all)
+  // appears at most once, with the smallest of the tried batch sizes that does not fit.
   std::vector<Configuration> faster;
-  std::optional<Configuration> smallest;  // if nothing fits: the configuration with the least excess
+  std::optional<Configuration> smallest;  // if nothing fits: the one of `faster` with the least excess
 };
 // Whether the settings pass check_sharding() and fit the number of ranks.
 bool is_consistent(const Settings& settings, const PlannedRank& rank);

@@ -9,18 +9,18 @@ namespace tessera {
 
 // The results of `tessera plan`.
 struct PlanReport {
-  Settings settings;  // the planned settings; with --fit the best configuration
+  Settings settings;  // the planned settings; with --fit, those of the best configuration
   PlannedRank rank;
   WorkBounds work;
-  bool fused = false;         // the micro-batches of a step run as one
+  bool fused = false;         // the micro-batches of a step run as one micro-batch
   Plan first;                 // of rank 0
-  std::optional<Plan> other;  // of every other rank, if there is more than one rank
-  MemoryLimits limits;        // of a rank
+  std::optional<Plan> other;  // of each rank except rank 0, if there are several ranks
+  MemoryLimits limits;        // of each rank
   std::optional<FitResult> fit;
   std::optional<DataUse> train_data, eval_data;
 
   bool ranks_differ() const;
-  // Bytes of host memory that a rank with this plan pins, if the system allows so much.
+  // Bytes of host memory that a rank with this plan pins. The system may allow less.
   int64_t pinned_bytes(const Plan& plan) const;
 };
 

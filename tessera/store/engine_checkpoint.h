@@ -8,15 +8,15 @@
 
 namespace tessera {
 
-// The names of a unit's flat parameters in a checkpoint: its trainable and its frozen part.
+// The names that a unit's trainable parameters and its frozen parameters have in a checkpoint.
 std::string parameters_name(const Unit& unit);
 std::string frozen_name(const Unit& unit);
 
 // Declares the ranges that this rank writes: its parts of a training engine's arrays.
 void declare_checkpoint(CheckpointPart& part, const Engine& engine);
-// Declares and writes these ranges.
+// Declares the same ranges and writes them.
 void write_checkpoint_arrays(CheckpointPart& part, Engine& engine);
-// Reads the parameters and, if `with_optimizer`, the moments.
+// Reads this rank's parameters and, if `with_optimizer` is true, its moments into the engine.
 void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool);
 
 }  // namespace tessera

@@ -21,20 +21,22 @@ class TensorSource {
  public:
   // Whether a folder has safetensors weights.
   static bool exists(const std::filesystem::path& folder);
-  // Opens and validates every file. InputError: missing folder or files, only pytorch_model.bin, a wrong index, a
-  // tensor in two files, or a name both with and without the prefix.
+  // Opens and validates every file. Throws InputError if the folder or a file is missing, if the weights are only in
+  // pytorch_model.bin, if the index is wrong, if a tensor is in two files, or if a name occurs both with and without
+  // the prefix.
   explicit TensorSource(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
-  std::vector<std::string> names() const;  // of all tensors, as in the files, sorted
+  std::vector<std::string> names() const;  // of all tensors, as the files spell them, sorted
   bool contains(std::string_view name) const;
-  const std::filesystem::path& file_of(std::string_view name) const;  // InputError: absent
+  // Throws InputError if the folder has no such tensor.
+  const std::filesystem::path& file_of(std::string_view name) const;
   // The type of a tensor. Empty if the folder has no such tensor, or if Tessera does not read its type.
   std::optional<DType> dtype_of(std::string_view name) const;
-  // InputError: absent, or a type that Tessera does not read.
+  // Throws InputError if the folder has no such tensor, or if Tessera does not read its type.
   const TensorInfo& get(std::string_view name) const;
 
-  // Like SafetensorsFile::read_into and read_range_into. Throw InputError.
+  // Like SafetensorsFile::read_into and read_range_into. Also throw InputError if the folder has no such tensor.
   void read_into(std::string_view name, const View& target, ThreadPool* pool = nullptr) const;
   void read_range_into(std::string_view name, int64_t elem_begin, int64_t elem_end, const View& target,
                        ThreadPool* pool = nullptr) const;
@@ -44,7 +46,7 @@ class TensorSource {
   bool are_equal(std::string_view a, std::string_view b, int part, int num_parts, ThreadPool& pool) const;
 
   // A checksum of the names, types and shapes of all tensors, and of up to kSampledElems values in the middle of each
-  // tensor. Throws InputError: a type that Tessera does not read.
+  // tensor. Throws InputError if Tessera does not read the type of a tensor.
   static constexpr int64_t kSampledElems = 1024;
   uint64_t sampled_checksum() const;
 
@@ -56,7 +58,7 @@ class TensorSource {
  private:
   struct Place {
     size_t file;       // index into files_
-    std::string name;  // in that file
+    std::string name;  // as that file spells it
   };
   void add(size_t file, const std::string& name);
   void open_index(const std::filesystem::path& index);

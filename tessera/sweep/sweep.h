@@ -15,11 +15,11 @@ namespace tessera {
 // How a run of a sweep ended.
 enum class SweepState {
   not_started,
-  done_before,  // was already done when this sweep looked at it
+  done_before,  // this sweep found the run already done
   done,
   failed,
-  stopped,  // ended with exit code 75 or by a signal: starting the same sweep again resumes the run
-  in_use,   // another process works in its folder
+  stopped,  // ended with exit code 75, or because a signal stopped the sweep. The same sweep, started again, resumes it
+  in_use,   // another process works in the run's folder
 };
 // "not started", "done before", …
 const char* name_of(SweepState state);
@@ -27,7 +27,7 @@ const char* name_of(SweepState state);
 struct SweepResult {
   SweepState state = SweepState::not_started;
   std::optional<int> exit_code{};
-  double seconds = 0;   // how long the run took in this sweep, without earlier starts
+  double seconds = 0;   // how long the run took in this sweep, without starts by earlier sweeps
   std::string error{};  // the last error in the log, or why the run could not start; empty: none
 };
 
@@ -58,14 +58,14 @@ struct SweepEnd {
 //   0        all runs are done
 //   1        a run failed or is in use
 //   75       a signal stopped the sweep; or runs were stopped, and no run failed or is in use
-//   128 + n  a second signal n ended the current run
+//   128 + n  a second signal, with number n, ended the current run
 SweepEnd run_sweep(const std::vector<SweepRun>& runs, Console& console);
 
-// The results as a table, followed by the errors of failed runs.
+// The results as a table, followed by the errors of the runs that have one.
 std::string sweep_report(const std::vector<SweepRun>& runs, const std::vector<SweepResult>& results,
                          const Terminal& terminal);
-// {"runs": [{"name": …, "output_dir": …, "command": …, "state": …}]}. If `results` is empty, the states come from the
-// folders of the runs.
+// {"runs": [{"name": …, "output_dir": …, "command": …, "state": …}]}. With results, each run also has "exit_code",
+// "seconds", "error" and "log". If `results` is empty, the states come from the folders of the runs.
 Record sweep_record(const std::vector<SweepRun>& runs, const std::vector<SweepResult>& results);
 
 // The command of a run, for a shell.

@@ -30,6 +30,8 @@ class LongTexts(DataUseTest):
     def test_split_truncate_and_skip(self):
         texts = [" ".join(row["context"] for row in questions(n, n)) for n in (1, 4, 9)] + ["short"]
         self.write("texts.jsonl", jsonl([{"text": text} for text in texts]))
+        # A row has one more token than its text: the end-of-sequence token. The first and the last row fit into 32
+        # tokens. The two rows between them do not fit.
         lengths = [self.num_tokens(text) + 1 for text in texts]
         self.assertLess(max(lengths[0], lengths[3]), 32)
         self.assertGreater(min(lengths[1:3]), 33)

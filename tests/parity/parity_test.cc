@@ -1,5 +1,6 @@
 // Compares Tessera in fp32 with transformers and torch: logits, loss, the gradient of every parameter, twenty AdamW
-// updates and greedy generation. tools/make_references.py made the reference files.
+// updates and greedy generation. In lower precisions, compares only the loss, and checks that training reduces it.
+// tools/make_references.py made the reference files.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kEpsilon = 0x1p-24;  // half an ulp of 1 in f32: the rounding error of one operation
+constexpr double kEpsilon = 0x1p-24;  // half an ulp of 1 in f32, the largest relative rounding error of one operation
 
 // The same tests are built as two programs: one for the CPU and one for a GPU.
 #ifdef TESSERA_PARITY_ON_GPU
@@ -72,7 +73,7 @@ class Parity : public testing::TestWithParam<const char*> {
   // Whether element j of a tensor belongs to a bias of attention's keys that has no gradient. In a score q·(k + bias),
   // the bias shifts all scores of the query q by the same amount, and softmax ignores this shift. The gradient is
   // therefore 0, and its computed values are only rounding errors. With rotary positions, the shift depends on the
-  // key's position. The key biases of such models have a gradient, and the result for them is false.
+  // key's position. The key biases of such models have a gradient, so the function returns false for them.
   static bool is_key_bias(const ModelConfig& config, const std::string& name, size_t j) {
     const auto C = static_cast<size_t>(config.hidden_size), D = static_cast<size_t>(config.head_dim());
     if (name.ends_with("query_key_value.bias")) return j / D % 3 == 1;
@@ -132,15 +133,15 @@ TEST_P(Parity, LogitsLossAndGradients) {
       error = std::max(error, std::abs(double{expected[i]} - logits[i]));
     }
     // A logit is the result of about 40 successive roundings (products of up to 128 terms, norms, softmax). A norm may
-    // enlarge the error of a rounding by a small factor.
+    // enlarge an earlier error by a small factor, so the limit is 256 rounding errors instead of 40.
     EXPECT_LE(error, 256 * kEpsilon * largest);
 
     const StepResult result = engine->accumulate_gradients({&batch, 1});
     const double loss = reference_.get<float>("loss")[0];
     EXPECT_NEAR(result.loss(), loss, 256 * kEpsilon * loss);
     EXPECT_NEAR(engine->evaluate(batch).loss_sum, result.loss_sum, 1e-12 * result.loss_sum);
-    // Forward and backward together have twice as many roundings as the logits. A gradient is a sum over up to 48
-    // tokens.
+    // The limit is four times the limit of the logits. Forward and backward together have twice as many roundings as
+    // the logits, and a gradient is a sum over up to 48 tokens.
     expect_near(*engine, "grad", 1024 * kEpsilon, 1024 * kEpsilon, [&](int64_t u) { return engine->gradients(u); });
   }
 }
@@ -164,9 +165,10 @@ TEST_P(Parity, TwentyUpdates) {
     EXPECT_NEAR(result.loss(), loss, 1024 * kEpsilon * loss) << step;
     EXPECT_NEAR(result.gradient_norm, norm, 4096 * kEpsilon * norm) << step;
   }
-  // AdamW divides each gradient by its size. If the terms of a gradient nearly cancel, its rounding error is therefore
-  // a large part of the update. The gradients of the key biases are only rounding errors. Each of the twenty updates
-  // moves these biases by up to 1e-3, the largest rate. Tessera and the reference may move them in opposite directions.
+  // AdamW divides each gradient by the gradient's own size. If the terms of a gradient nearly cancel, its rounding
+  // error is therefore a large part of the update. Elements with is_key_bias() have gradients that are only rounding
+  // errors. Each of the twenty updates moves these elements by up to 1e-3, the largest rate. Tessera and the reference
+  // may move them in opposite directions.
   expect_near(*engine, "final", 1e-4, 20 * 1e-3 * 2, [&](int64_t u) { return engine->parameters(u); });
 }
 
@@ -176,7 +178,7 @@ TEST_P(Parity, GreedyGeneration) {
   for (int i = 0; reference_.has(fmt::format("generate/{}/prompt", i)); ++i) {
     prompts.push_back(reference_.get<int32_t>(fmt::format("generate/{}/prompt", i)));
     expected.push_back(reference_.get<int32_t>(fmt::format("generate/{}/output", i)));
-    if (expected.back().back() == 2) expected.back().pop_back();  // </s>, which generate() does not return
+    if (expected.back().back() == 2) expected.back().pop_back();  // token 2 is </s>, which generate() omits
   }
   ASSERT_GE(prompts.size(), 3u);
   EXPECT_EQ(engine->generate(prompts, {.max_new_tokens = 12, .eos_id = 2}), expected);  // together
@@ -193,7 +195,7 @@ TEST_P(Parity, LowerPrecisions) {
     double roundoff;
   };
   std::vector<Precision> precisions = {{"bf16", DType::bf16, false, 0x1p-8}, {"fp16", DType::f16, false, 0x1p-11}};
-  if (kOnGpu) precisions.push_back({"tf32", DType::f32, true, 0x1p-10});  // truncates factors to 11 bits
+  if (kOnGpu) precisions.push_back({"tf32", DType::f32, true, 0x1p-10});  // truncates factors to 11 significant bits
   for (const auto& [name, dtype, tf32, roundoff] : precisions) {
     EngineOptions options;
     options.dtype = dtype;
@@ -201,7 +203,7 @@ TEST_P(Parity, LowerPrecisions) {
     const auto engine = make_engine(options);
     const PackedBatch batch = reference_.batch("");
     const double loss = reference_.get<float>("loss")[0];
-    // The rounding errors of the logits have either sign and average out over the batch's tokens.
+    // The rounding errors of the logits have either sign, so they partly cancel in the mean over the targets.
     EXPECT_NEAR(engine->evaluate(batch).loss_sum / batch.num_targets, loss, 4 * roundoff * loss) << name;
     const StepResult first = engine->train_step({&batch, 1}, 1e-3, 1024);
     EXPECT_FALSE(first.skipped);

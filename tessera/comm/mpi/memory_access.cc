@@ -13,19 +13,20 @@ namespace tessera {
 namespace {
 
 std::mutex mutex;
-std::vector<pid_t> readers;  // of all objects
+std::vector<pid_t> readers;  // the readers of all MemoryAccess objects
 pid_t named_reader = 0;
 
-// 0: the parent is not visible.
+// Returns 0 if the system hides the parent.
 pid_t parent_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
-  const size_t name_end = line.rfind(") ");  // the name, field 2, may contain blanks and parentheses
+  const size_t name_end = line.rfind(") ");  // the last ") ", because the name (field 2) may contain ") " too
   return name_end == line.npos ? 0 : static_cast<pid_t>(std::atoi(line.c_str() + name_end + 4));
 }
 
-// Names the farthest of the readers, or nobody. The caller holds the mutex.
+// Names the reader that is the farthest ancestor of this process. Without readers, names nobody. The caller holds the
+// mutex.
 void name_reader() {
   pid_t farthest = 0;
   if (!readers.empty()) {
@@ -38,7 +39,8 @@ void name_reader() {
   }
   if (farthest == named_reader) return;
 #ifdef PR_SET_PTRACER
-  prctl(PR_SET_PTRACER, static_cast<unsigned long>(farthest), 0, 0, 0);  // without Yama: fails, and is not needed
+  // Without Yama, this call fails, and no permission is needed.
+  prctl(PR_SET_PTRACER, static_cast<unsigned long>(farthest), 0, 0, 0);
 #endif
   named_reader = farthest;
 }

@@ -1,4 +1,5 @@
-// The declarations repeat the types of NVIDIA's nvml.h (NVML API reference, release 450 and later).
+// Opens NVML at run time, so the build needs no nvml.h. The declarations below repeat the types of this header (NVML
+// API reference, release 450 and later).
 #include "tessera/device/nvml/nvml.h"
 
 #include <dlfcn.h>
@@ -19,11 +20,11 @@ constexpr Result kSuccess = 0;
 struct Memory {  // nvmlMemory_t
   unsigned long long total, free, used;
 };
-struct MemoryV2 {  // nvmlMemory_v2_t: `used` without the driver's reserved memory, as in nvidia-smi
+struct MemoryV2 {  // nvmlMemory_v2_t; `used` excludes the memory that the driver reserves, as in nvidia-smi
   unsigned version;
   unsigned long long total, reserved, free, used;
 };
-struct Process {  // nvmlProcessInfo_t as used by the functions ending in _v2 and _v3
+struct Process {  // nvmlProcessInfo_t of the functions whose names end in _v2 or _v3
   unsigned pid;
   unsigned long long used_bytes;
   unsigned gpu_instance, compute_instance;
@@ -41,7 +42,7 @@ struct Nvml::Functions {
   Result (*shutdown)();
   const char* (*error_text)(Result);
   Result (*gpu_at)(const char*, Gpu*);
-  // Null if the library lacks the function:
+  // Each of the following pointers is null if the library lacks the function.
   Result (*driver_version)(char*, unsigned);
   Result (*version)(char*, unsigned);
   Result (*name)(Gpu, char*, unsigned);

@@ -1,9 +1,9 @@
-// Code shared by the kernels that copy tiles with Hopper's copy engine (TMA). A task computes 128 rows of a sequence
-// for one head: queries (forward) or keys (backward). Each thread block stays on its multiprocessor and computes one
-// task after the other. A thread block has three warpgroups. The first warpgroup, the producer, starts the copies of
-// tiles into shared memory. The other two warpgroups, the consumers, compute 64 rows of the task each. The design
-// follows Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision" (2024),
-// section 3.
+// Code shared by the attention kernels that copy tiles with Hopper's copy engine (TMA). A task computes 128 rows of a
+// sequence for one head. The rows are queries in forward and keys in backward. Each thread block stays on its
+// multiprocessor and computes one task after the other. A thread block has three warpgroups. The first warpgroup, the
+// producer, starts the copies of tiles into shared memory. Each of the other two warpgroups, the consumers, computes 64
+// rows of the task. The design follows Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and
+// Low-precision" (2024), section 3.
 #pragma once
 
 #include "tessera/ops/cuda/attention_scores.cuh"
@@ -25,7 +25,7 @@ struct HeadTile {
   static constexpr int kParts = kColumns / 64;
   T parts[kParts][kRows * 64];
   static constexpr int kBytes = kRows * kColumns * static_cast<int>(sizeof(T));
-  static constexpr uint32_t kPartUnits = kRows * 128 / 16;  // from part to part, in a descriptor's units (wgmma.cuh)
+  static constexpr uint32_t kPartUnits = kRows * 128 / 16;  // size of a part, in units of 16 bytes (wgmma.cuh)
 };
 
 // Starts the copy of rows [row, row + kRows) of a head. `map` must describe boxes of kRows rows.
@@ -36,8 +36,8 @@ __device__ inline void copy_tile(const CUtensorMap& map, Barrier* barrier, HeadT
   for (int part = 0; part < kColumns / 64; ++part) copy_box(map, barrier, to.parts[part], part * 64, head, row);
 }
 
-// A row of qkv consists of heads of queries, of keys and of values. The next functions return the number of all heads
-// in a row, and the index of one head among all heads of the row.
+// A row of qkv consists of heads of queries, of keys and of values. heads_of_row() returns the number of all these
+// heads. The three functions after it return the index of one head among them.
 inline int64_t heads_of_row(const AttentionShape& shape) {
   return shape.row_channels() / shape.head_dim;
 }
@@ -74,8 +74,8 @@ void with_head_tiles(DType dtype, int64_t head_dim, const Body& body) {
 }
 
 // A thread block starts with 168 registers per thread. The producer gives some of its registers back, and keeps
-// kProducer per thread. The consumers take them, and then have kConsumer per thread. If the consumers need more
-// registers than the producer gives back, take() waits forever.
+// kProducer per thread. The consumers take the free registers, and then have kConsumer per thread. If the consumers
+// needed more registers than the producer gives back, take() would wait forever.
 template <int kProducer, int kConsumer>
 struct Registers {
   static_assert(kProducer + kConsumers * kConsumer <= 3 * 168);
@@ -92,15 +92,15 @@ __device__ inline void announce(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// All lanes of a warp must call it. When all of them have called it, the warp arrives once at `barrier`.
+// All lanes of a warp must call release(). The warp then arrives once at `barrier`.
 __device__ inline void release(Barrier* barrier) {
   __syncwarp();
   if (threadIdx.x % kWarp == 0) arrive(barrier);
 }
 
-// Returns the task that the producer announced. Lane 0 reads the task for its warp. Lane 0 is also the lane that later
-// arrives at the barrier after which the producer overwrites the task. If other lanes read, too, compute-sanitizer's
-// racecheck would report a race.
+// Returns the task that the producer announced. Only lane 0 reads it, and sends it to the other lanes of the warp. Lane
+// 0 later arrives at a barrier (release()), and only then does the producer overwrite the task. If other lanes read the
+// task as well, compute-sanitizer's racecheck would report a race, because they do not arrive.
 template <typename Task>
 __device__ inline Task read_task(const Task& announced) {
   constexpr int kWords = sizeof(Task) / sizeof(int);
@@ -114,7 +114,7 @@ __device__ inline Task read_task(const Task& announced) {
   return task;
 }
 
-// Starts c = left·rightᵀ for 64 rows of `left` from `row` on and all kN rows of `right`.
+// Starts c = left·rightᵀ for rows [row, row + 64) of `left` and all kN rows of `right`.
 template <typename T, int kRows, int kN, int kColumns>
 __device__ inline void start_transposed(Accumulator<kN>& c, const HeadTile<T, kRows, kColumns>& left, int row,
                                         const HeadTile<T, kN, kColumns>& right) {
@@ -143,7 +143,7 @@ __device__ inline void start_sum(Accumulator<kColumns>& c, FragmentA (&left)[kRo
   commit_products();
 }
 
-// The same, if the left factor is a tile [64, kRows] in the layout SwizzledRows. kRows must be 64.
+// Starts c += left·right for a left factor in shared memory: a tile [64, kRows] in the layout SwizzledRows.
 template <typename T, int kRows, int kColumns>
 __device__ inline void start_sum(Accumulator<kColumns>& c, const T* left, const HeadTile<T, kRows, kColumns>& right) {
   static_assert(kRows == 64);
@@ -164,9 +164,10 @@ __device__ inline void round_to_left(const Accumulator<kN>& c, FragmentA (&left)
   for (int k = 0; k < kN / 16; ++k) left[k] = as_left<T>(c, k, Same());
 }
 
-// Multiplies a warp's rows [16, kN] by factors, rounds them into `tile`, and stores their first num_rows rows and
-// num_columns columns at `to`. factor(half) is the factor of row 8·half + lane / 4. `tile` is space in shared memory
-// that only this warp uses: parts of 64 columns, `part_stride` elements apart, in the layout SwizzledRows.
+// Multiplies a warp's 16 rows of `c` by factors, rounds the products to type T, and writes them to `tile`. Then stores
+// the first num_rows rows and num_columns columns at `to`. factor(half) is the factor of row 8·half + lane / 4. `tile`
+// is space in shared memory that only this warp uses: parts of 64 columns, `part_stride` elements apart, in the layout
+// SwizzledRows.
 template <typename T, int kN, typename Factor>
 __device__ inline void store_product(const Accumulator<kN>& c, T* tile, int part_stride, T* to, int64_t row_stride,
                                      int num_rows, int num_columns, const Factor& factor) {

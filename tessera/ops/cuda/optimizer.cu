@@ -171,8 +171,8 @@ struct FourNarrow {
 };
 
 // Four threads update a group of 64 elements. Each thread updates 4 neighbouring elements in each quarter of the group.
-// These 16 elements use all words of 4 random counters (stochastic_rounding.h). The last group may be incomplete; it is
-// updated element by element.
+// These 16 elements use all words of 4 random counters (stochastic_rounding.h). If the last group is incomplete,
+// its elements are updated one by one.
 template <typename G>
 __global__ void __launch_bounds__(kThreads) adamw_groups_kernel(NarrowArrays<G> all, AdamWNumbers<float> numbers) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;

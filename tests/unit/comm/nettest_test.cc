@@ -104,6 +104,7 @@ TEST(Pairs, TheSlowUnitIsInTheSlowPairs) {
 }
 
 TEST(Pattern, SumsAreExactForAnyNumberOfRanks) {
+  // Each type represents all integers up to its limit exactly.
   const int limits[] = {1 << 24, 1 << 11, 1 << 8};
   const DType dtypes[] = {DType::f32, DType::f16, DType::bf16};
   for (const int ranks : {1, 2, 3, 4, 64, 255, 256, 257, 700}) {
@@ -119,7 +120,7 @@ TEST(Pattern, SumsAreExactForAnyNumberOfRanks) {
         }
         ASSERT_LE(sum, limits[t]) << ranks;
       }
-      // Every rank contributes to the sums, so a missing rank is noticed.
+      // Every rank contributes to the sums, so the check of the sums notices a missing rank.
       EXPECT_GT(*std::min_element(share.begin(), share.end()), 100) << ranks;
     }
   }
@@ -136,7 +137,7 @@ TEST(Pattern, EveryWrongElementIsCounted) {
       const auto period = round % 2 ? pattern.sums() : pattern.sent(round);
       write_pattern(data.data(), begin, count, element, period);
       EXPECT_EQ(count_wrong(data.data(), begin, count, element, period), 0);
-      EXPECT_GT(count_wrong(data.data(), begin + 1, count, element, period), 0) << count;  // another offset
+      EXPECT_GT(count_wrong(data.data(), begin + 1, count, element, period), 0) << count;  // wrong offset
       std::set<size_t> places;
       for (int i = 0; i < 5; ++i) places.insert(source() % static_cast<size_t>(count));
       for (const size_t place : places) data[place * element + source() % element] ^= std::byte{4};
@@ -153,8 +154,8 @@ TEST(Pattern, SendersDiffer) {
 
 TEST(Clocks, TheShortestRoundTripGivesTheOffset) {
   constexpr int64_t kSecond = 1'000'000'000;
-  // The other clock is 5 s ahead. In the first exchange, the answer was delayed. The second exchange is faster, so its
-  // offset is more accurate.
+  // The other clock is 5 s ahead. In the first exchange, the answer arrives 3 s late. The round trip of the second
+  // exchange takes only 2000 ns, so its offset is more accurate.
   const std::vector<ClockExchange> exchanges{{100, 100 + 5 * kSecond + 10, 100 + 3 * kSecond},
                                              {5000, 5000 + 5 * kSecond + 1000, 7000}};
   const ClockOffset offset = offset_of(exchanges);
