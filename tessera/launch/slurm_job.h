@@ -12,18 +12,18 @@ namespace tessera {
 
 // A job is one training run.
 struct SlurmJob {
-  Settings settings;                   // the resources (group kSlurm)
-  MpiFlavour mpi;                      // of the program
+  Settings settings;                   // the group kSlurm: resources and options of the job
+  MpiFlavour mpi;                      // the MPI that the program uses
   std::string program;                 // the path of the program on the nodes
   std::vector<std::string> arguments;  // "train" and what follows it
   std::string name;
   std::string working_folder;  // absolute; paths in `arguments` are relative to it
   std::string job_folder;      // absolute; the folder of the log. It must exist when the job starts
   std::string job_file;        // the path of the job file, as the user gives it to sbatch
-  std::string written_by;      // the program's version, for a comment
+  std::string written_by;      // the program and its version, for a comment in the job file
 };
 
-// The number of ranks on each node: --ntasks-per-node. If this is 0: --gpus-per-node, or 1 on nodes without GPUs.
+// The number of ranks on each node: --ntasks-per-node, or --gpus-per-node if --ntasks-per-node is 0. At least 1.
 int64_t ranks_on_a_node(const Settings& settings);
 
 // The text of the job file. Throws UsageError if the path of a folder has a character that sbatch cannot read.

@@ -1,4 +1,4 @@
-// N tokens, C channels, F inner channels, H heads; d0 … d3 are dropouts.
+// One block computes y from x. N tokens, C channels, F inner channels. d0 … d3 are dropouts. Biases are omitted.
 //   s1 = x + d1(W_out · attention_d0(W_in · x));  n = norm1(s1);
 //   s2 = n + d3(W_down · d2(relu(W_up · n)));  y = norm2(s2)
 #include "tessera/model/gpt.h"
@@ -23,8 +23,8 @@ GptBlock::GptBlock(const ModelConfig& config, int64_t layer)
   const double fan_c = 1 / std::sqrt(static_cast<double>(C)), fan_f = 1 / std::sqrt(static_cast<double>(F));
   const double xavier = std::sqrt(6.0 / static_cast<double>(C + 3 * C));
   using enum Initializer::Kind;
-  // torch's TransformerEncoder copies its first layer. Random streams therefore do not depend on the layer, and all
-  // layers start with the same values.
+  // All layers start with the same values, because torch's TransformerEncoder copies its first layer. The numbers of
+  // the random streams (16 to 21) therefore do not depend on `layer`.
   const auto add = [&](const char* name, Shape shape, Initializer init, bool decays) {
     return table_.add(prefix + name, shape, init, decays);
   };
@@ -73,16 +73,17 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   const int64_t N = x.shape[0], C = hidden_size_;
   const bool drops = f.training && rate_ > 0;
   const View d_sum = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);
-  const View d_branch = drops ? f.push(N, C) : d_sum;  // gradient for the output of a linear layer, before its dropout
+  const View d_branch = drops ? f.push(N, C) : d_sum;  // gradient of a linear layer's output before dropout
 
   norm_backward(f, d_y, sum2, p[norm2_weight_], {}, stats2, {}, d_sum, g[norm2_weight_], g[norm2_bias_], {});
   if (drops) f.ops->dropout_backward(d_sum, dropout(f, 3), d_branch);
   {
     const StackScope scope(f.stack);
     const LinearEpilogue relu{Activation::relu, dropout(f, 2), {}};
-    const View d_up = f.push(N, ff_dim_), inner = up;  // the input of linear2, in place
+    const View d_up = f.push(N, ff_dim_), inner = up;  // the input of linear2; overwrites `up`
     f.ops->linear_backward_input(d_branch, p[down_weight_], relu, up, d_up, inner);
-    bias_gradients(f, {{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}});  // while they are in the cache
+    // Both gradients are still in the cache.
+    bias_gradients(f, {{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}});
     weight_gradient(f, d_branch, inner, g[down_weight_]);
     f.ops->linear_backward_input(d_up, p[up_weight_], {Activation::none, {}, d_sum}, {}, d_norm, {});
     norm_backward(f, d_norm, sum1, p[norm1_weight_], p[norm1_bias_], stats1, {}, d_sum, g[norm1_weight_],

@@ -23,7 +23,7 @@ class Model {
   // Units in forward order: unit 0 is the root, unit 1 + i is block i. An untied head is the last unit.
   int64_t num_units() const { return 1 + num_blocks() + (head_ ? 1 : 0); }
   const Unit& unit(int64_t u) const;
-  int64_t head_unit() const { return head_ ? 1 + num_blocks() : 0; }  // holds the head's tensors
+  int64_t head_unit() const { return head_ ? 1 + num_blocks() : 0; }  // the unit with the head's tensors
   bool is_block(int64_t u) const { return u > 0 && u <= num_blocks(); }
   int64_t num_parameters() const;
   int64_t num_trainable_parameters() const;

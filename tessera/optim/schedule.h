@@ -1,5 +1,6 @@
-// Learning-rate schedules: transformers' get_*_schedule_with_warmup functions, and DeepSpeed's WarmupLR (constant) and
-// WarmupDecayLR (linear). The argument `step` is the number that DeepSpeed calls last_batch_iteration.
+// Learning-rate schedules. They have the values of transformers' functions get_*_schedule_with_warmup. `constant` also
+// stands for DeepSpeed's WarmupLR, and `linear` for its WarmupDecayLR. The argument `step` is the number that DeepSpeed
+// calls last_batch_iteration.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 namespace tessera {
 
 enum class Schedule { linear, constant, cosine };
-// How the rate rises during a warm-up of W steps. At step s < W, the factor of schedule_factor() is s / W (linear) or
+// How the rate rises during a warm-up of W steps. At step s < W, schedule_factor() is s / W (linear) or
 // log(s + 1) / log(max(W, 2)) (log). `log` is the default of DeepSpeed's WarmupLR.
 enum class Warmup { linear, log };
 

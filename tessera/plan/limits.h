@@ -15,7 +15,7 @@ namespace tessera {
 struct MemoryLimits {
   int64_t device_bytes = std::numeric_limits<int64_t>::max();
   int64_t host_bytes = std::numeric_limits<int64_t>::max();
-  bool one_memory = false;  // device and host share one memory: their sum is limited by device_bytes
+  bool one_memory = false;  // device and host share one memory: device_bytes limits the sum of both
   int64_t disk_bytes = std::numeric_limits<int64_t>::max();  // for arrays offloaded to files
 };
 
@@ -36,9 +36,10 @@ constexpr int64_t pinnable_bytes(int64_t host_bytes) {
   return host_bytes / 10 * 9;
 }
 
-// The limits for a plan: --fit or --device-memory, --host-memory and --disk. The ranks of a node share --host-memory
-// and --disk. Limits that are not given are those of this machine. Exception: if no limit is given, a plan for GPUs on
-// a machine without GPUs has no known limits.
+// The limits for a plan. --fit, or --device-memory without --fit, limits the device memory of a rank. The ranks of a
+// node share --host-memory and --disk. A limit that the settings do not give is the limit of this machine. For a plan
+// for GPUs on a machine without GPUs, the device memory is not known unless the settings give it. If the settings also
+// give no other limit, no limit is known.
 MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank);
 
 }  // namespace tessera

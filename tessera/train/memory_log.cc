@@ -23,7 +23,7 @@ namespace {
 // Facts about a rank that the other ranks need.
 struct RankFacts {
   int pid = 0;
-  std::string gpu;  // PCI address; empty: none
+  std::string gpu;  // PCI address of the rank's GPU; empty: the rank uses no GPU
 
   std::string to_text() const { return fmt::format("{} {}", pid, gpu); }
   static RankFacts of_text(const std::string& text) {

@@ -34,19 +34,19 @@ struct TrainHealth {
   // count.
   int64_t skipped_in_a_row = 0;
   std::optional<double> first_loss;  // the first finite loss
-  // Step of the last sound checkpoint; -1: none. A checkpoint is sound if a later step updated the parameters, or was
-  // skipped only because of the search for the loss scale.
+  // Step of the last sound checkpoint; -1: none. A checkpoint is sound if a step after it updated the parameters, or if
+  // such a step was skipped only because of the search for the loss scale.
   int64_t sound_checkpoint = -1;
 };
 
 struct TrainState {
-  int64_t step = 0;        // steps done, including steps with a skipped update
-  double total_loss = 0;   // sum of the steps' losses; like all sums of losses below, without NaN and infinity
-  int64_t loss_steps = 0;  // the number of steps in total_loss
-  double logged_loss = 0;  // sum of the losses since the previous logged line
-  int64_t logged_steps = 0;
-  double row_loss = 0;  // sum of the losses since the previous row of the table
-  int64_t row_steps = 0;
+  int64_t step = 0;          // steps done, including steps with a skipped update
+  double total_loss = 0;     // sum of the losses of all steps. The three sums of losses leave out NaN and infinity
+  int64_t loss_steps = 0;    // the number of losses in total_loss
+  double logged_loss = 0;    // sum of the losses since the previous logged line
+  int64_t logged_steps = 0;  // the number of losses in logged_loss
+  double row_loss = 0;       // sum of the losses since the previous row of the table
+  int64_t row_steps = 0;     // the number of losses in row_loss
   int64_t num_samples = 0, num_tokens = 0, num_targets = 0;
   EvalOutcome before;  // the evaluation before the first step (--eval-before)
   bool evaluated_before = false;
@@ -61,13 +61,14 @@ struct TrainState {
   std::optional<bool> fused_micro_batches;   // whether the micro-batches of a step ran as one
   int64_t metrics_bytes = 0;                 // size of metrics.jsonl when the checkpoint was made
   double runtime_s = 0;                      // runtime up to the checkpoint, including earlier starts of the run
-  // Time and work for the throughput. They exclude evaluations, checkpoints, and the first step after each start of the
-  // run, because this step also allocates memory and fills caches.
+  // Time and work of steps, for the throughput. Evaluations and checkpoints do not count. The first step after each
+  // start of the run does not count either, because it also allocates memory and fills caches.
   double steady_s = 0;
   int64_t steady_samples = 0, steady_tokens = 0;
-  std::vector<int64_t> stop_steps;          // steps of checkpoints that exist only because a signal stopped the run
-  std::string origin;                       // the checkpoint in another folder that the run began from; empty: none
-  std::optional<LoadedTypes> loaded_types;  // of the initial model's tensors; empty in checkpoints of older versions
+  std::vector<int64_t> stop_steps;  // steps of checkpoints that exist only because a signal stopped the run
+  std::string origin;               // the checkpoint in another folder that the run began from; empty: none
+  // The types of the initial model's tensors. Empty in checkpoints of older versions.
+  std::optional<LoadedTypes> loaded_types;
 
   std::string to_json(const Record& fingerprint) const;
   // Reads the text of to_json(). Throws InputError if a key is missing or has another type. `where`: the file, for the

@@ -1,6 +1,6 @@
-// Replaces the functions of CUDA's runtime that a CudaStream calls. Needs no GPU. A stream is a thread, which makes
-// each copy after a random delay. The build renames the functions, for example to stub_cudaSetDevice
-// (tests/CMakeLists.txt). A program can therefore link this file and CUDA's runtime.
+// Replaces the functions of CUDA's runtime that a CudaStream calls, so tests need no GPU. A stream is a thread. It
+// makes each copy after a random delay. The build renames the functions, for example to stub_cudaSetDevice
+// (tests/CMakeLists.txt). A program can therefore link both this file and CUDA's runtime.
 #include <cuda_runtime_api.h>
 
 #include <chrono>

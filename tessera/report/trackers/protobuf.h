@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Integers as bytes, with the lowest byte first.
+// Append the lowest `bytes` bytes of an integer, and read an integer of at most 8 bytes. The lowest byte comes first.
 void append_little_endian(std::string& text, uint64_t value, int bytes);
 uint64_t little_endian(std::string_view bytes);
 
@@ -48,7 +48,7 @@ class ProtoReader {
   bool is_damaged_ = false;
 };
 
-// The first field with this number, or nothing.
+// Returns the first field of the message with this number, or nothing.
 std::optional<ProtoField> find_field(std::string_view message, int number);
 
 }  // namespace tessera

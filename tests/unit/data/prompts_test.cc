@@ -180,7 +180,7 @@ TEST(Prompts, TheAnswerStandsInTheMiddleOfTheWindow) {
   const std::string text = decode_pairs(sample.ids);
   const auto before = static_cast<int64_t>(text.find(" w100") - text.find("Context:") - 8);
   const auto behind = static_cast<int64_t>(text.find(" Answer:") - text.find("w101") - 4);
-  EXPECT_LE(std::abs(before - behind), 6);  // the difference in bytes; a word and its space have 5 bytes
+  EXPECT_LE(std::abs(before - behind), 6);  // bytes: about one word, which has 5 bytes with its space
 }
 
 TEST(Prompts, ContextThatJustFitsIsComplete) {
@@ -286,7 +286,7 @@ TEST(LongTexts, SplitTruncateAndSkip) {
   using ::testing::ElementsAre;
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 3).samples), ElementsAre("aa bb", " cc d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 8).samples), ElementsAre("aa bb cc dd</s>"));
-  // The end token alone would be a sample without a target. So the token before it also moves to the last sample.
+  // The end token alone would be a sample without a target. The last sample therefore also has the token before it.
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 7).samples), ElementsAre("aa bb cc d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::split, 2).samples), ElementsAre("aa b", "b c", "c d", "d</s>"));
   EXPECT_THAT(texts_of(row_of(LongTexts::truncate, 7).samples), ElementsAre("aa bb cc dd"));

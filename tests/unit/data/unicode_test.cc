@@ -1,6 +1,6 @@
 // Tests the character classes and normal forms of all code points. Each result is a long text that must equal the
-// result of Hugging Face's `tokenizers`. tools/compare_tokenizers.py wrote the number of bytes and the FNV-1a hash of
-// each of the library's results to sweeps.json.
+// result of Hugging Face's library `tokenizers`. The file sweeps.json does not contain the library's results, only the
+// number of bytes and the FNV-1a hash of each result. tools/compare_tokenizers.py wrote this file.
 #include "tessera/data/unicode.h"
 
 #include <gmock/gmock.h>
@@ -71,8 +71,8 @@ std::string in_ranges(const std::vector<CodeRange>& ranges) {
   return text;
 }
 
-// Returns the normal form of every code point alone, and of every code point between two combining marks: one of the
-// highest combining class (240, U+0345) before it, and one of the lowest class above 0 (1, U+0334) after it.
+// Returns the normal form of every code point alone, and of every code point between two combining marks: a mark of
+// the highest combining class (240, U+0345) before it, and a mark of the lowest class above 0 (1, U+0334) after it.
 std::string all_forms(NormalForm form) {
   std::string text;
   for (char32_t code = 0; code < 0x110000; ++code) {
@@ -145,8 +145,8 @@ TEST(Pattern, PutsClassesIntoClassesAndKeepsTheirCase) {
 }
 
 // Makes patterns from random parts. Some parts are categories of characters, such as \d or \p{L}. make_regex_matcher()
-// replaces each category by the ranges of its code points. Oniguruma must accept the result if and only if it accepts
-// the pattern with [x] in place of each category.
+// replaces each category by the ranges of its code points. The library Oniguruma must accept the result if and only
+// if it accepts the pattern with [x] in place of each category.
 TEST(Pattern, RandomPatternsStayValid) {
   static constexpr std::string_view kBits[] = {"\\d", "\\W",  "\\p{L}", "\\P{Lu}", "[",         "[^", "]",
                                                "(",   "(?i:", "(?i)",   ")",       "a",         "-",  "&&",

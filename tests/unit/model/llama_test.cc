@@ -12,7 +12,8 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Returns a small valid configuration with `changes`. A value of json's type `discarded` removes its key.
+// Returns a small valid configuration with `changes`. If a value of `changes` has json's type `discarded`, its key is
+// removed from the configuration.
 std::string config_text(const std::string& type, const json& changes = json::object()) {
   json config{{"model_type", type},     {"vocab_size", 11},         {"hidden_size", 12},
               {"num_hidden_layers", 3}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},

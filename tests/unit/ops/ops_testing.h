@@ -61,6 +61,7 @@ void expect_close(const std::vector<T>& actual, const std::vector<double>& expec
   }
 }
 
+// The largest relative error of one rounding to nearest.
 template <typename T>
 constexpr double epsilon() {
   return std::is_same_v<T, float> ? 0x1p-24 : 0x1p-53;
@@ -74,8 +75,9 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
 
 // Compares `samples` random elements of d_x with central differences. `value` computes a scalar function f of x. With
 // step h = 1e-5, a central difference has an error of h²·|f'''|/6, about 2e-11·|f'''|, plus the rounding error of f
-// divided by h. f sums about n terms of magnitude ≤ 1, where n is the number of elements of x. Each of the n partial
-// sums is about √n, and the rounding errors of all partial sums add up to about ε·n.
+// divided by h. The tests use functions that sum about n terms of magnitude ≤ 1, where n is the number of elements of
+// x. Signs are random, so each partial sum is at most about √n. The rounding errors of the n partial sums also have
+// random signs, so they add up to about √n · ε·√n = ε·n.
 inline void expect_gradient(std::vector<double>& x, const std::vector<double>& d_x,
                             const std::function<double()>& value, const char* what, int samples = 40) {
   constexpr double kStep = 1e-5;
@@ -95,8 +97,8 @@ inline void expect_gradient(std::vector<double>& x, const std::vector<double>& d
   }
 }
 
-// Returns `count` row ids for dropout. They are the row numbers 0, 1, 2, …, scaled and shifted, so that ids and numbers
-// differ.
+// Returns `count` row ids for dropout: the row numbers 0, 1, 2, …, scaled and shifted. No id therefore equals the
+// number of its row.
 inline std::vector<int64_t> row_ids(int64_t count) {
   std::vector<int64_t> ids(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = 1000003 * i + (int64_t{1} << 33);

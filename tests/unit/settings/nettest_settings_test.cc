@@ -57,7 +57,7 @@ void check(const std::string& toml, Groups groups = kNettest | kPreflight) {
 TEST(NettestSettings, ContradictionsAreRefused) {
   check("sizes = \"8K\"\n");
   check("min_bytes = \"8K\"\nmax_bytes = \"1M\"\nstep_factor = 4\n");
-  check("preflight_min_busbw = 5.0\n");  // accepted without a preflight, because the file may also serve other runs
+  check("preflight_min_busbw = 5.0\n");  // accepted without `preflight`: other runs that use this file may set it
   EXPECT_THROW(check("sizes = \"8K\"\nmax_bytes = \"1M\"\n"), UsageError);
   EXPECT_THROW(check("min_bytes = \"2M\"\nmax_bytes = \"1M\"\n"), UsageError);
   EXPECT_THROW(check("step_factor = 1\n"), UsageError);
