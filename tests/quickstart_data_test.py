@@ -129,7 +129,9 @@ class Variety(unittest.TestCase):
                 self.assertGreaterEqual(len(fact.back), 2, (kind.name, fact.name))
 
     def test_distractors_vary_in_number(self):
-        """A distractor is a possible wrong answer: a fact of the asked kind about another thing of the passage."""
+        """If a question asks for a fact about one thing, a distractor is a fact of the same kind about another thing of
+        the passage: a possible wrong answer. Checks that passages have 2, 3 or 4 things, and that most passages have two
+        facts of the same kind."""
         writer = generator.Writer(generator.read_templates(generator.TEMPLATES), "eval", 2)
         counts, rivals = set(), 0
         for _ in range(300):

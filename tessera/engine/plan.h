@@ -28,7 +28,8 @@ struct Plan {
   std::array<int64_t, kNumPhases> head_bytes{};  // peak bytes of the head on the activation stack, by phase
 
   int64_t num_parameters = 0, num_trainable_parameters = 0;
-  // Of forward and backward. The work of attention follows from BatchBounds::mean_length.
+  // The operations of forward and backward for one micro-batch. This includes attention: its work is computed from
+  // BatchBounds::mean_length.
   int64_t micro_batch_flops = 0;
   int64_t step_bytes_sent = 0;               // by this rank in one step, over all micro-batches
   int64_t step_bytes_sent_within_nodes = 0;  // the part sent in groups whose ranks are all on one node

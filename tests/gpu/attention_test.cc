@@ -69,8 +69,9 @@ struct SlopesOnBoth {
 
 class AttentionTest : public TypedTest {
  protected:
-  // The kernels to test. `own`: the kernels that Tessera chooses for this GPU and call. `tma`: attention_tma.h, for
-  // Hopper. `mma`: attention_mma.h, for sm_80 or later. `older`: the kernels for GPUs before sm_80.
+  // The kernels to test. `own`: the kernels that Tessera itself chooses, from the GPU and the arguments of the call.
+  // `tma`: attention_tma.h, for Hopper. `mma`: attention_mma.h, for sm_80 or later. `older`: the kernels for GPUs before
+  // sm_80.
   enum class By { own, tma, mma, older };
   void check(const Case& c, By by);
 };
@@ -146,9 +147,9 @@ void AttentionTest::check(const Case& c, By by) {
       arithmetic_roundoff(dtype()) * (8 * (c.alibi ? c.longest() : 4) + 2 * static_cast<double>(c.head_dim) + 32);
   log_sum_exp.expect_close(scores * 2, "log_sum_exp");
   o.expect_close(2 * scores + 4 * roundoff(dtype()) * std::max(1.0, o.largest()), "o");
-  // Probabilities, gradients of scores, and the o in delta = Σ d_o∘o are rounded to the type. The terms of a sum, and
-  // their errors, have both signs. The error of a sum is therefore at most a small multiple of the relative error of
-  // one term, times the largest result.
+  // Probabilities, gradients of scores, and the o in delta = Σ d_o∘o are rounded to the type. Some terms of a
+  // sum are positive and some are negative, and so are their errors, so both partly cancel. The error of a sum, divided
+  // by the largest result, is therefore at most a small multiple of the relative error of one term.
   const double largest = std::max(1.0, d_qkv.largest());
   d_qkv.expect_close((8 * scores + 12 * roundoff(dtype())) * largest, "d_qkv");
 

@@ -1,9 +1,11 @@
 // Tests the CPU's kernels with bf16 and f16. The result of each kernel is compared with its result in double precision.
 // Both calls get the same inputs, which are already rounded to 16 bits.
 //
-// A result may differ by one rounding to its type: u·|exact|, with u = 2^-8 (bf16), 2^-11 (f16) or 2^-24 (f32). f32
-// arithmetic adds 2^-24 per term of a sum, with terms of about 1. This also covers the rounding of an f16 below 2^-14,
-// which is at most 2^-25. The sizes are B sequences, N tokens, C channels, I input and O output channels, H heads, and
+// A result may differ by one rounding to its type: u·|exact|, with u = 2^-8 (bf16), 2^-11 (f16) or 2^-24 (f32). The
+// tolerance also has 2^-24 for each term of a sum, because sums are in f32 and the terms are about 1. The rounding of
+// an f16 number below 2^-14 may change it by up to 2^-25, which can be more than u·|exact|. The 2^-24 covers this too.
+//
+// The sizes are B sequences, N tokens, C channels, I input and O output channels, H heads, and
 // V tokens in the vocabulary.
 #include <array>
 
