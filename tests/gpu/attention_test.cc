@@ -70,8 +70,8 @@ struct SlopesOnBoth {
 class AttentionTest : public TypedTest {
  protected:
   // The kernels to test. `own`: the kernels that Tessera itself chooses, from the GPU and the arguments of the call.
-  // `tma`: attention_tma.h, for Hopper. `mma`: attention_mma.h, for sm_80 or later. `older`: the kernels for GPUs before
-  // sm_80.
+  // `tma`: attention_tma.h, for Hopper. `mma`: attention_mma.h, for sm_80 or later. `older`: the kernels for GPUs
+  // before sm_80.
   enum class By { own, tma, mma, older };
   void check(const Case& c, By by);
 };
