@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Compares Tessera with a compiled PyTorch loop on one GPU, for models shaped like Llama and Qwen. Builds nothing.
+"""Compares Tessera with a PyTorch loop on one GPU, for models with the shapes of Llama and Qwen. Build Tessera first.
 
   bench/llama_table.py OUT.json [--tessera build/tessera] [--peer modern.py] [--only WORD[,WORD]] [--repeat 2] [--budget 540]
 
-Weights are random. The data are random words from a fixed seed; every token has a loss. Rates count the steps after the
-warm-up. Tessera's memory is the peak of its ledger without the CUDA context; the peer's memory is the peak of PyTorch's
-allocator. --peer names a script that prints a line "PEER {json}" with tokens_s, peak_MiB and mfu. This script must
-accept the options --size, --bs, --seq, --steps, --warm, --compile, --liger and --autocast. Without --peer, only Tessera
-runs. For generation, llama_table.py itself runs transformers as the peer.
+Weights are random. The data are random words from a fixed seed. In training, every token has a loss, and the rate does
+not count the warm-up steps. Tessera's memory is the peak of its ledger without the CUDA context. In the row 8b-offload,
+it is the highest used memory of the GPU in nvidia-smi. The peer's memory is the peak of PyTorch's allocator.
+
+--peer names a script that prints a line "PEER {json}" with tokens_s, peak_MiB and mfu. This script must accept the
+options --size, --bs, --seq, --steps, --warm, --compile, --liger and --autocast. Without --peer, only Tessera runs. In
+the row 1b-generation, --peer turns on the peer, but llama_table.py runs transformers instead of the script.
 """
 import argparse
 import json
@@ -22,7 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PEAK_TFLOPS = 989
-# layers, hidden size, feed-forward size, heads, heads of keys and values, head size, vocabulary, tied head, type
+# name: layers, hidden size, feed-forward size, heads, heads of keys and values, head size, vocabulary size, whether the
+# head is tied, model type
 SHAPES = {
     "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256, True, "llama"),
     "llama-3.2-3b": (28, 3072, 8192, 24, 8, 128, 128256, True, "llama"),
@@ -33,7 +36,8 @@ SHAPES = {
 PEER_SIZES = {"llama-3.2-1b": "llama3.2-1b", "llama-3.2-3b": "llama3.2-3b", "llama-3.1-8b": "llama3.1-8b"}
 OFFLOADED = ["--strategy", "zero3", "--offload", "optimizer,gradients,parameters", "--pin-memory",
              "--activation-checkpointing", "block"]
-# name: model, batch, tokens per row, warm-up steps, all steps, options, options of the peer (None: no peer)
+# name: model, samples per step, tokens per sample, warm-up steps, steps including warm-up, Tessera's options,
+# the peer's options (None: no peer)
 ROWS = {
     "1b-512": ("llama-3.2-1b", 8, 512, 10, 40, [], ["--autocast", "--compile"]),
     "1b-2048": ("llama-3.2-1b", 8, 2048, 5, 17, [], ["--compile", "--liger"]),
@@ -58,7 +62,7 @@ def config_of(name):
 
 
 def flops_per_token(name, length):
-    """FLOPs of training per token: six for each weight of a product, plus the FLOPs of causal attention."""
+    """FLOPs of training per token: six for each weight of a matrix product, plus the FLOPs of causal attention."""
     layers, width, inner, heads, kv_heads, head_dim, vocabulary, _, _ = SHAPES[name]
     block = width * head_dim * (2 * heads + 2 * kv_heads) + 3 * width * inner
     return 6 * (layers * block + vocabulary * width) + 6 * layers * heads * head_dim * length
@@ -105,7 +109,7 @@ class Bench:
              "--precision", "bf16", "--max-steps", str(steps), "--epochs", "1000", "--logging-steps", str(warm), "--lr", "1e-5",
              "--save-strategy", "no", "--eval-strategy", "no", "--save-dtype", "bf16", "--resume",
              "none", "--overwrite", "--device", self.args.device, "--output-dir", str(out), "--json", *options])
-        if options:  # a run with options is stopped after its steps: saving its model would need much host memory
+        if options:  # such a run is killed after `steps` steps, because saving its model would need much host memory
             command[command.index("--max-steps") + 1] = str(1000 * steps)
             return self.rate(name, batch, length, warm, *self.steps_of_endless(command, out, steps))
         summary = json.loads(self.run(command))
@@ -117,14 +121,14 @@ class Bench:
 
     @staticmethod
     def steps(out):
-        """Returns {step: seconds since the first step} of the run so far."""
+        """Returns {step: seconds since the first step began} for the steps that the run has logged so far."""
         times = {}
         try:
             for line in (out / "metrics.jsonl").read_text().splitlines():
                 record = json.loads(line)
                 if record["kind"] == "train":
                     times[record["step"]] = record["timing"]["runtime_s"]
-        except (OSError, ValueError):  # no file yet, or half a line
+        except (OSError, ValueError):  # the file does not exist yet, or its last line is incomplete
             pass
         return times
 

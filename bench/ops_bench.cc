@@ -1,10 +1,12 @@
-// Measures the CPU kernels at the shapes of small and medium BLOOMs and Llamas: the best and the median of many calls,
-// as GFLOP/s, or as GB/s of the arrays that must be read and written. Products are compared with OpenBLAS on the same
-// number of threads. Lines of Llama's operators end with the shortest possible time on this machine. It is the time for
-// the operations at the speed of BLAS, or for copying as many bytes, whichever is longer.
+// Measures the CPU kernels with the shapes of small and medium BLOOM and Llama models. Each line has the median time of
+// many calls, the best rate and the median rate. A rate is in GFLOP/s, in GB/s of the data that a call must read and
+// write, or in 10^9 random numbers per second. Matrix products are compared with BLAS; OpenBLAS uses the same number of
+// threads. The line of a Llama operator ends with a lower bound of the time, and with the median time divided by this
+// bound. The bound is the larger of two times: the operations of a call at the speed of BLAS, and a copy that moves as
+// many bytes as a call.
 //   ops_bench [filter] [seconds per line]
-// Shapes are N tokens × C channels. 800 × 1024: four SQuAD prompts in bloom-560m. 2048 × 512: four full rows of a small
-// model. 800 × 2048: four prompts in Llama 3.2 1B.
+// Shapes are N tokens × C channels. 800 × 1024: four SQuAD prompts in bloom-560m. 2048 × 512: four samples of 512
+// tokens in a small model. 800 × 2048: four prompts in Llama 3.2 1B.
 #include <cblas.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -32,12 +34,13 @@ class Bench {
                "best rate", "median");
   }
 
-  // `work`: the operations or bytes of a call, in units of 10^9.
+  // `work`: the operations, bytes or random numbers of a call, in units of 10^9.
   void line(const std::string& name, double work, const char* unit, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return;
     fmt::print("{}\n", measured(name, work, unit, seconds_of(call, seconds_)));
   }
-  // Measures a call that needs both `flops` and `bytes`, and also prints the shortest possible time.
+  // `flops`: the operations of a call. `bytes`: the data that it must read and write. Also prints the lower bound that
+  // the head of this file describes.
   void line(const std::string& name, double flops, double bytes, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return;
     const double computing_s = flops / flops_per_s(), copying_s = copy_s(bytes),
@@ -49,7 +52,7 @@ class Bench {
                times[times.size() / 2] / floor_s);
   }
 
-  // Random numbers from N(0, 1), kept until the next call of clear().
+  // Returns an array of random numbers from N(0, 1). The array exists until the next call of clear().
   View floats(Shape shape) {
     const View view = array(shape, DType::f32);
     kernels_->fill_normal(view, 0, 1, buffers_.size(), 0, 0);
@@ -98,8 +101,8 @@ class Bench {
   }
   // Operations per second of BLAS for a product of 1024 x 1024 x 1024.
   double flops_per_s();
-  // The shortest time of a copy that reads and writes `bytes` in total. The arrays of the copy fit into the same caches
-  // as the arrays of the measured call.
+  // The shortest measured time of a copy that reads bytes / 2 and writes bytes / 2. Its arrays have `bytes` in total,
+  // because the speed of a copy depends on the caches that its arrays fit into.
   double copy_s(double bytes) {
     const size_t kept = buffers_.size();
     const auto count = std::max<int64_t>(1, static_cast<int64_t>(bytes / 8));
@@ -215,8 +218,8 @@ void rowwise(Bench& bench, int64_t rows, int64_t channels) {
   bench.clear();
 }
 
-// Measures the operators of Llama's family between the products: the norm of rows, rotary positions without and with
-// the norms of heads, and the gated feed-forward layer of `ff_dim` channels.
+// Measures the operators that Llama-like models run between their matrix products: RMS norm, rotary positions without
+// and with the norms of heads, and the gated activation of `ff_dim` channels.
 void llama_rowwise(Bench& bench, int64_t rows, int64_t channels, int64_t ff_dim, const AttentionShape& shape) {
   Kernels& kernels = bench.kernels();
   const auto bytes = [&](int64_t elems) { return 4.0 * static_cast<double>(rows * elems); };
@@ -239,7 +242,7 @@ void llama_rowwise(Bench& bench, int64_t rows, int64_t channels, int64_t ff_dim,
     const View d_query = bench.floats({D}), d_key = bench.floats({D});
     const HeadNorms norms{bench.floats({D}), bench.floats({D}), 1e-6};
     const std::string name = fmt::format("{} x {}, heads of {}", rows, width, D);
-    // Without norms, rotation is in place, and the values (v) are neither read nor written.
+    // `turned` is the number of channels of q and k. Without norms, the rotation is in place and does not touch v.
     bench.line("rotary " + name, 0, bytes(2 * turned), [&] { kernels.rotate_heads(qkv, rotations, shape, {}, qkv); });
     bench.line("rotary backward " + name, 0, bytes(2 * turned),
                [&] { kernels.rotate_heads_backward(y, {}, rotations, shape, {}, y, {}, {}); });
@@ -258,7 +261,8 @@ void llama_rowwise(Bench& bench, int64_t rows, int64_t channels, int64_t ff_dim,
   bench.clear();
 }
 
-// Measures attention with grouped heads, and with a sliding window if shape.window is not 0.
+// Measures attention with fewer heads of keys and values than heads of queries. If shape.window is not 0, attention has
+// a sliding window.
 void grouped_attention(Bench& bench, int64_t sequences, int64_t length, const AttentionShape& shape) {
   Kernels& kernels = bench.kernels();
   const int64_t rows = sequences * length, channels = shape.channels(), width = shape.row_channels();
@@ -368,5 +372,5 @@ int main(int argc, char** argv) {
   head(bench, 64, 32000, 512);
   head(bench, 16, 250880, 1024);
   head(bench, 1, 250880, 1024);
-  flat(bench, (int64_t{1} << 24) * std::clamp(bench.num_threads(), 2, 16));  // exceeds the caches of all cores
+  flat(bench, (int64_t{1} << 24) * std::clamp(bench.num_threads(), 2, 16));  // larger than all caches together
 }

@@ -22,8 +22,8 @@ from wandb.proto import wandb_internal_pb2
 from wandb.sdk.internal.datastore import DataStore
 
 FIXTURE = Path(__file__).resolve().parents[1] / "tests" / "unit" / "report" / "trackers_fixture.json"
-# For each W&B log of the fixture, the sizes of its records in bytes. W&B divides a log into blocks of 32 KiB. Many of
-# these records end near the end of a block.
+# For each W&B log of the fixture, the sizes of its records in bytes. W&B divides a log into blocks of 32 KiB, and
+# splits a record that does not fit into its block. To test this, many of the records end near the end of a block.
 LOGS = [[0], [1, 2, 3], [32747], [32754], [32747, 5], [32748, 5], [32753, 0, 9], [70000, 3], [32768 * 2],
         [65508, 65508], [100, 32640, 7, 7, 7], [32746 - k for k in range(8)]]
 

@@ -4,7 +4,8 @@
   tools/make_readme_plot.py            write the picture
   tools/make_readme_plot.py --check    exit with 1 if the picture is not what this script draws
 
-The picture has its own background, in a light and in a dark version. The picture is therefore readable on every page.
+The picture has its own background, and its colors follow the light or dark mode of the reader. It is therefore readable
+on every page.
 """
 import argparse
 import sys
@@ -39,7 +40,11 @@ def bar(x, y, length, style):
 
 
 def row(y, comparison, speed_scale):
-    """Returns two bars for speed and two for memory. Their lengths are relative to the peer's values."""
+    """Returns the SVG elements of one comparison: its texts, two bars for speed and two bars for memory.
+
+    A bar has the length `value / the peer's value * unit`, so the peer's bars have the same length in all rows. For
+    speed, the unit is `speed_scale`, in pixels.
+    """
     c, speed_x, memory_x = comparison, MARGIN + LABEL_WIDTH, MARGIN + LABEL_WIDTH + PANEL_WIDTH + GAP
     lower, ours, theirs = y + BAR + 2, y + BAR - 3, y + 2 * BAR - 1
     speed = c.speed_ratio * speed_scale

@@ -1,6 +1,6 @@
-// Watches collectives that run on a device. No thread of this program waits inside such a collective, so a watch is
-// needed to notice its failure. If a collective does not end, or its library reports a failure, the watch names the
-// collective in the error and ends the run.
+// Watches collectives that run on a device. The device waits inside such a collective, but no thread of this program
+// does. Therefore only a watch can notice that the collective fails. If a collective does not end in time, or its
+// library reports a failure, the watch ends the run with an error that names the collective.
 #pragma once
 
 #include <atomic>
@@ -26,26 +26,27 @@ class PendingCollectives {
   using Clock = std::chrono::steady_clock;
 
   // Call begin() before the library's function that queues a collective on the stream, and called() when this function
-  // has returned. The watch needs both, because the function itself may wait for other ranks. `collective` and `what`
-  // must live as long as the program. The stream must not be capturing.
+  // has returned. The watch needs both calls, because the function itself may wait for other ranks. The texts
+  // `collective` ("all_gather") and `what` ("parameters of h.3") must live as long as the program. The stream must not
+  // be capturing a graph.
   void begin(const char* collective, const char* what, Stream& stream);
   void called(Stream& stream);
 
   struct Running {
-    std::string call;  // "all_gather of parameters of h.3"
-    Clock::duration time;
+    std::string call;      // "all_gather of parameters of h.3"
+    Clock::duration time;  // since the watch first saw the collective running
   };
   struct Entry {
     const char* collective;
     const char* what;
     const Stream* stream;
-    Event before;
-    std::optional<Event> after;              // empty until the call returns
-    std::optional<Clock::time_point> since;  // when the watch first saw it running
+    Event before;                            // the end of the earlier work of the stream
+    std::optional<Event> after;              // the end of the collective; empty until called()
+    std::optional<Clock::time_point> since;  // when the watch first saw the collective running
   };
-  // Moves the entries that are done to `done`. Returns the running collective that was queued first, and the time since
-  // the watch first saw it running. A collective is running if all earlier work of its stream is done, but the
-  // collective is not. Returns nullopt if no collective is running.
+  // Moves the entries that are done to `done`. Returns the running collective that was queued first, or nullopt if no
+  // collective is running. A collective is running if all earlier work of its stream is done and the collective itself
+  // is not done.
   std::optional<Running> look(Clock::time_point now, std::vector<Entry>& done);
 
  private:
@@ -53,10 +54,10 @@ class PendingCollectives {
 };
 
 struct WatchOptions {
-  int rank = 0;                  // in the world; errors name it
+  int rank = 0;                  // of this process in the world; errors name this rank
   double timeout_s = 600;        // a collective that runs longer has failed
-  StatusBoard* board = nullptr;  // shows in which collective the rank waits; outlives the watch
-  // Ends the run with this error. Called on any thread.
+  StatusBoard* board = nullptr;  // shows in which collective the rank waits; must outlive the watch
+  // Ends the run with this error. The watch calls it on threads of its own.
   std::function<void(const CommunicationError&)> fail;
 };
 
@@ -74,10 +75,11 @@ class CollectiveWatch {
 
  private:
   void work();
-  // Empty if nothing is wrong.
+  // Checks the library and all pending collectives once. Returns nullopt if nothing is wrong.
   std::optional<CommunicationError> look();
   // Runs when look() has not returned within the time limit. The computing thread is then in a call that waits for the
-  // device, such as a memory allocation, and holds locks that look() needs. The device waits for a collective.
+  // device, such as a memory allocation, and holds locks that look() needs. The device waits for a collective. The
+  // error names the collective that was begun last. Does nothing if no collective is pending.
   void unanswered();
   std::string last_call() const;
   CommunicationError timed_out(const std::string& call) const;
@@ -89,8 +91,8 @@ class CollectiveWatch {
   bool ended_ = false;
   PendingCollectives pending_;
   std::atomic<int64_t> num_pending_ = 0;
-  std::atomic<const char*> last_collective_ = "", last_what_ = "";  // the latest collective begun
-  // Used by the watch's thread only:
+  std::atomic<const char*> last_collective_ = "", last_what_ = "";  // of the collective begun last
+  // Only the watch's thread uses waiting_in_ and waiting_: the running collective, and its entry on the board.
   std::string waiting_in_;
   std::optional<StatusBoard::Waiting> waiting_;
   std::thread thread_;

@@ -15,7 +15,8 @@
 namespace tessera {
 namespace {
 
-// A text that one thread writes while others read. A reader may see parts of an old and a new text. This is harmless.
+// A text that one thread writes while other threads and processes read it. A reader may see a mixture of the old and
+// the new text. This is harmless, because the texts appear only in messages.
 template <size_t kWords>
 struct SharedText {
   std::array<std::atomic<uint64_t>, kWords> words;
@@ -62,13 +63,13 @@ const char* text_of(const std::optional<ProcessState>& process) {
 
 struct StatusBoard::Header {
   std::atomic<uint32_t> reported;
-  std::atomic<uint32_t> num_failures;  // so far; it numbers the failures in their order
+  std::atomic<uint32_t> num_failures;  // reported so far
 };
 
 struct alignas(64) StatusBoard::RankStatus {
   std::atomic<int32_t> pid;
   std::atomic<State> state;
-  std::atomic<uint32_t> order;  // of its failure among all failures, from 0
+  std::atomic<uint32_t> order;  // of the rank's failure among all failures, from 0
   std::atomic<int32_t> code;
   std::atomic<uint64_t> start_time;  // of the process
   std::atomic<uint32_t> found_lost;
@@ -98,7 +99,7 @@ StatusBoard::Header& StatusBoard::header() const {
   return reinterpret_cast<Header&>(status_of(-1));
 }
 
-// The place before the place of rank 0 belongs to the header.
+// Rank -1 stands for the header, which uses the place before rank 0.
 StatusBoard::RankStatus& StatusBoard::status_of(int rank) const {
   std::byte* data = pages_.data();
   if (!data) {
@@ -231,7 +232,7 @@ std::string StatusBoard::waiting() const {
 
 std::string StatusBoard::account(const Failure& failure) const {
   std::string text = failure.error;
-  if (failure.code == ExitCode::kUsage) return text;  // independent of the phase
+  if (failure.code == ExitCode::kUsage) return text;  // the phase does not matter for a usage error
   const auto add = [&](const std::string& sentence) {
     if (sentence.empty()) return;
     text += fmt::format("{}{}", text.ends_with('.') ? " " : ". ", sentence);

@@ -1,5 +1,5 @@
-// Sizes of models with known names. Sources: the config.json files of bigscience/bloom-*, meta-llama/Llama-3.*,
-// Qwen/Qwen2.5-*, Qwen/Qwen3-* and mistralai/Mistral-7B-v0.3.
+// The sizes of the models that users may name. Sources: the config.json files of bigscience/bloom-*,
+// meta-llama/Llama-3.*, Qwen/Qwen2.5-*, Qwen/Qwen3-* and mistralai/Mistral-7B-v0.3.
 #include <array>
 
 #include "tessera/model/config.h"
@@ -20,7 +20,7 @@ struct LlamaShape {
   const char *name, *architecture;
   int64_t vocab_size, hidden_size, num_layers, num_heads, num_kv_heads, head_dim, ff_dim, max_positions;
   double epsilon, theta;
-  double llama3_factor;  // of llama3 scaling; 0: none
+  double llama3_factor;  // factor of the llama3 scaling of rotary positions; 0: no scaling
   bool tied_head;
   int32_t bos_token_id, eos_token_id;
 };

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// Optimal string alignment distance. Keeps only three rows of the table: the current row, the row before it, and for
-// swaps the row before that.
+// Optimal string alignment distance. The table has one row for each prefix of a, and one column for each prefix of b.
+// Only three rows are kept: the current row, the previous row (`last`), and for swaps the row before `last`.
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<int> before_last, last(b.size() + 1), current(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = static_cast<int>(j);
@@ -27,7 +27,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string closest_word(std::string_view word, const std::vector<std::string>& candidates) {
-  constexpr size_t kLongestWord = 64;  // longer than every setting; bounds the time for hostile input
+  constexpr size_t kLongestWord = 64;  // longer than the name of every setting; limits the time for hostile input
   if (word.empty() || word.size() > kLongestWord) return "";
   std::string best;
   int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;

@@ -1,4 +1,5 @@
-"""Models, tokenizers and checkpoints that are missing, damaged or contradictory, and questions that are not valid."""
+"""Tests the errors for models, tokenizers and checkpoints that are missing, damaged or contradictory, and for questions
+that are not valid."""
 import json
 import os
 import shutil
@@ -54,6 +55,7 @@ class Models(BadInputTest):
             ({"transformer.zzz": ("F32", [1], bytes(4))}, "bad: 1 tensor is not of this model (transformer.zzz)"),
             ({name: (dtype, shape[::-1], data)}, "(h.0.mlp.dense_4h_to_h.weight: [64, 16] instead of [16, 64])"),
             ({name: ("I32", shape, data)}, f'bad/model.safetensors: tensor "{name}" has type I32, but f32 is needed'),
+            # The tensor is in the file twice: with and without the prefix "transformer."
             ({"h.0.mlp.dense_4h_to_h.weight": (dtype, shape, data)}, "h.0.mlp.dense_4h_to_h.weight"),
         ]:
             with self.subTest(message=message):
@@ -63,6 +65,7 @@ class Models(BadInputTest):
                 self.broken(message, damage)
 
     def test_a_head_of_its_own(self):
+        """config.json ties the head to the embedding, so lm_head.weight is accepted only if it equals the embedding."""
         name = "transformer.word_embeddings.weight"
         dtype, shape, data = read_tensors(self.path("good", "model", "model.safetensors"))[name]
         other = data[:-4] + struct.pack("<f", struct.unpack("<f", data[-4:])[0] + 1)
@@ -89,6 +92,7 @@ class Models(BadInputTest):
                 self.fails(USAGE, "--output-dir: the trained model would replace ", "train", *JOB, "--output-dir", "good",
                            *words)
         self.assertEqual(self.read("good", "model", "model.safetensors"), before)
+        # The output folder may be inside "good": this run writes its model to good/more/model.
         self.train("good/more", "--model", "good/model", "--init", "pretrained", "--tokenizer", "good/model", job=JOB)
 
     def test_files(self):

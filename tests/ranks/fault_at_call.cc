@@ -1,16 +1,16 @@
-// A library for LD_PRELOAD. It counts chosen calls of a process. It makes some of them fail or transfer fewer bytes, or
-// sends a signal to the process before them.
+// A library for LD_PRELOAD. It counts chosen calls of a process. Some of these calls get a fault: the call fails, it
+// transfers fewer bytes, or the process gets a signal before the call. Environment variables choose the calls:
 //
 //   FAULT_CALLS  the calls to count, separated by blanks. For reading: open_read, read, pread, fstat, stat, opendir,
 //                readdir. For writing: open_write, write, pwrite, fsync, ftruncate, mkdir, rename. Others: flock,
 //                process_vm_readv
-//   FAULT_PATH   counts only calls on files with this text in their absolute path; empty: all files except the standard
-//                streams. process_vm_readv has no path and always counts
-//   FAULT_RANK   the rank whose calls count; empty: all processes
+//   FAULT_PATH   counts only calls on files with this text in their absolute path; empty: calls on all files. Standard
+//                streams never count. process_vm_readv has no path and always counts
+//   FAULT_RANK   counts only the calls of this rank; empty: of all processes
 //   FAULT_CALL   the number of the first call with a fault, counted from 1; empty: no fault
 //   FAULT_TIMES  how many consecutive counted calls have the fault (default 1)
 //   FAULT_KIND   "error N": the call fails with errno N; "signal N": the process gets signal N before the call;
-//                "short": the call transfers half of the bytes
+//                "short": the call (read, pread, write, pwrite) transfers only the first half of its bytes
 //   FAULT_COUNT  the path of a file: when the process ends, it writes the number of counted calls to this file
 #include <dirent.h>
 #include <dlfcn.h>
@@ -84,8 +84,8 @@ bool is_meant(std::nullptr_t) {
 std::atomic<long> num_calls{0};
 enum class Fault { none, error, half };
 
-// Counts a call and returns its fault. For Fault::error, it sets errno. If the fault is a signal, it raises the signal
-// and returns Fault::none.
+// Counts a call and returns its fault. Before it returns Fault::error, it sets errno. If the fault is a signal, it
+// raises the signal and then returns Fault::none.
 Fault next_fault() {
   static const long first = std::atol(variable("FAULT_CALL")), times = std::max(1L, std::atol(variable("FAULT_TIMES")));
   static const char* const kind = variable("FAULT_KIND");

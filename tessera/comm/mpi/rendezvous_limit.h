@@ -1,4 +1,4 @@
-// The time limit of MPI's own collectives, which start and end worlds and groups.
+// A time limit for the calls of MPI that wait for other ranks: they start MPI, make groups of ranks, and end MPI.
 #pragma once
 
 #include "tessera/comm/status_board.h"
@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-// Exists while the ranks wait for each other. If this takes longer than --comm-timeout plus a few seconds, this rank
-// reports which ranks are missing and ends. Then all ranks end.
+// Create this object before such a call and destroy it after the call. If it exists longer than --comm-timeout plus a
+// few seconds, this rank reports the ranks that it knows to be missing, and ends. Then all ranks end.
 class RendezvousLimit {
  public:
   // `what` completes the message "not all ranks have …": "arrived" or "ended". `board` may be null. The board and the
-  // options must outlive the object.
+  // options must outlive this object.
   RendezvousLimit(const char* what, int rank, const WorldOptions& options, StatusBoard* board);
 
  private:

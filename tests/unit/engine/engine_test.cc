@@ -10,8 +10,8 @@
 namespace tessera {
 namespace {
 
-// Compares gradients with central differences in double precision, through the complete model. Covers every kind of
-// block, with and without dropout.
+// Compares gradients of the complete model with central differences of the loss in double precision. Covers every kind
+// of block, some of them with dropout.
 TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
   for (const ModelConfig& config : {small_config("bloom"), small_config("bloom", 0.2), small_config("bloom", 0.2, true),
                                     small_config("gpt"), small_config("gpt", 0.2), untied(small_config("bloom", 0.2)),
@@ -41,8 +41,9 @@ TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
           x = kept - h;
           const double below = loss();
           x = kept;
-          // If the derivatives of the loss are about 1, the difference has a truncation error of about h² and a
-          // rounding error of about 1e-16 / h. With this seed, no input of a ReLU is close to 0.
+          // If the derivatives of the loss are about 1, the quotient has a truncation error of about h² = 1e-10 and a
+          // rounding error of about 1e-16 / h = 1e-11. The tolerance of 1e-7 leaves room for larger derivatives. With
+          // this seed, no input of a ReLU is so close to 0 that changing a parameter by h changes its sign.
           EXPECT_NEAR(gradients[static_cast<size_t>(u)][static_cast<size_t>(j)], (above - below) / (2 * h), 1e-7)
               << config.architecture << " dropout " << config.hidden_dropout << " " << spec.name << " [" << k << "]";
         }
@@ -188,7 +189,8 @@ TEST_F(EngineTest, SampledTextsDoNotDependOnOtherPrompts) {
   }
 }
 
-// Freezes random tensors. The gradients of the other tensors keep their bits, and the frozen tensors do not change.
+// Freezes random tensors. The gradients of all other tensors have the same bits as without frozen tensors. Training
+// does not change the frozen tensors.
 TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
   RandomStream random(17, 0);
   for (int turn = 0; turn < 40; ++turn) {
@@ -199,8 +201,8 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     options.checkpointed_blocks = turn / 8 % 3;
     options.max_grad_norm = 0.5;
     const auto plain = make(config, options);
-    // The tensors are numbered from 0. A tensor trains if its number modulo 5 equals `part`. Each remaining tensor
-    // trains with a probability of 1/3. Joined tensors share one number and one choice.
+    // The tensors of the model are numbered from 0. A tensor trains if its number modulo 5 equals `part`. Each of the
+    // remaining tensors trains with a probability of 1/3. Joined tensors share one number and one choice.
     const uint64_t part = random.next_below(5);
     uint64_t number = 0;
     bool freezes = false;
