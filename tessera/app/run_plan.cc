@@ -20,27 +20,20 @@ namespace tessera {
 namespace {
 
 // An upper bound of the work, for a plan without --dataset. It assumes that every sample has --max-length tokens, and
-// that every token is a target.
+// that every token is a target. With --batch-tokens, the bound for the number of sequences instead assumes samples of
+// one token.
 WorkBounds largest_work(const Settings& settings) {
   WorkBounds work;
-  const auto tokens_of = [&](const char* name, int64_t batch_size) {
-    if (batch_size <= kMaxPlannedTokens / settings.max_length) return batch_size * settings.max_length;
-    throw UsageError(find_setting(name)->flag(),
-                     fmt::format("{} samples of {} tokens are too many: a micro-batch of a plan has at most {} tokens",
-                                 batch_size, settings.max_length, kMaxPlannedTokens),
-                     "Use a smaller --max-length, or give the --dataset");
-  };
-  // With --batch-tokens, the bound for the number of sequences instead assumes samples of one token.
   if (settings.batch_tokens > 0) {
     const int64_t tokens = settings.batch_tokens;
     work.training = {tokens, std::min(tokens, kMaxBatchSequences), tokens, settings.max_length};
   } else {
-    const int64_t tokens = tokens_of("batch_size", settings.batch_size);
+    const int64_t tokens = settings.batch_size * settings.max_length;
     work.training = {tokens, settings.batch_size, tokens};
   }
   work.micro_batches = settings.grad_accum;
   if (settings.eval_dataset.empty()) return work;
-  const int64_t eval_tokens = tokens_of("eval_batch_size", settings.eval_batch_size);
+  const int64_t eval_tokens = settings.eval_batch_size * settings.max_length;
   work.evaluation = {eval_tokens, settings.eval_batch_size, eval_tokens};
   if (settings.eval_generation) {
     work.generation = {eval_tokens, settings.eval_batch_size, 0};
@@ -99,21 +92,25 @@ std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
 }
 
 // A run may fuse the micro-batches of a step: it then computes them as one large micro-batch. If this run does so,
-// returns the settings with the large micro-batch, otherwise nullopt. Fusing needs a GPU whose memory is known and
-// large enough.
-std::optional<Settings> fused(const Settings& settings, const ModelConfig& config, const WorkOf& work_of,
-                              const PlannedRank& rank, const MemoryLimits& limits) {
+// returns its work, otherwise nullopt. Fusing needs a GPU whose memory is known and large enough.
+std::optional<WorkBounds> fused_work(const Settings& settings, const ModelConfig& config, const PlannedData& data,
+                                     const PlannedRank& rank, const MemoryLimits& limits) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};
-  const bool by_tokens = settings.batch_tokens > 0;
-  const int64_t most = by_tokens ? kMaxPlannedTokens / settings.batch_tokens
-                                 : kMaxPlannedTokens / settings.max_length / settings.batch_size;
-  if (limits.device_bytes == MemoryLimits{}.device_bytes) return {};
-  if (rank.device != DeviceKind::cuda || settings.grad_accum > most) return {};
-  Settings one = settings;
-  (by_tokens ? one.batch_tokens : one.batch_size) *= one.grad_accum;
-  one.grad_accum = 1;
-  if (plan_training(config, one, work_of(one), rank).device.peak_total() > limits.device_bytes) return {};
-  return one;
+  if (rank.device != DeviceKind::cuda || limits.device_bytes == MemoryLimits{}.device_bytes) return {};
+  WorkBounds work;
+  if (data.train) {
+    work = training_work(settings, *data.train, data.eval ? &*data.eval : nullptr, true);
+  } else {
+    Settings one = settings;
+    int64_t& size = settings.batch_tokens > 0 ? one.batch_tokens : one.batch_size;
+    if (size > kMaxBatchTokens / settings.grad_accum) return {};
+    size *= settings.grad_accum;
+    one.grad_accum = 1;
+    work = largest_work(one);
+  }
+  if (!is_supported(work.training, config)) return {};
+  if (plan_training(config, settings, work, rank).device.peak_total() > limits.device_bytes) return {};
+  return work;
 }
 
 [[noreturn]] void nothing_fits(const FitResult& fit, const MemoryLimits& limits) {
@@ -154,8 +151,8 @@ int run_plan(const Invocation& invocation) {
     report.settings = report.fit->best->settings;
   }
   report.work = work_of(report.settings);
-  if (const auto one = fused(report.settings, config, work_of, report.rank, report.limits)) {
-    report.work = work_of(*one);
+  if (const auto work = fused_work(report.settings, config, data, report.rank, report.limits)) {
+    report.work = *work;
     report.fused = true;
   }
   report.first = plan_training(config, report.settings, report.work, report.rank);

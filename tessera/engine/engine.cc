@@ -91,16 +91,22 @@ ParameterViews Engine::parameters(int64_t unit) const {
   return {&model_.unit(unit).table(), parameters_.kept().view(unit), frozen.empty() ? View{} : frozen.view(unit)};
 }
 
+static int64_t max_tokens_of(const ModelConfig& config) {
+  return max_batch_tokens(config.num_heads / config.kv_heads());
+}
+
+bool is_supported(const BatchBounds& bounds, const ModelConfig& config) {
+  return bounds.num_tokens <= max_tokens_of(config) && bounds.num_sequences <= kMaxBatchSequences;
+}
+
 static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
-  const int64_t most_tokens = max_batch_tokens(config.num_heads / config.kv_heads());
   const auto check = [&](const BatchBounds& bounds, const char* flag) {
-    const bool fits = bounds.num_tokens <= most_tokens && bounds.num_sequences <= kMaxBatchSequences;
-    if (fits) return;
+    if (is_supported(bounds, config)) return;
     throw UsageError(flag,
                      fmt::format("a batch can have up to {} sequences with {} tokens in total, but the maximum is {} "
                                  "sequences and {} tokens",
-                                 bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, most_tokens),
-                     "Use smaller batches");
+                                 bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, max_tokens_of(config)),
+                     "Use smaller batches, or a smaller --max-length");
   };
   check(work.training, "--batch-size or --batch-tokens");
   check(work.evaluation, "--eval-batch-size");

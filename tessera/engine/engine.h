@@ -56,6 +56,8 @@ struct BatchBounds {
   // sequences have the same length.
   int64_t mean_length = 0;
 };
+// Returns true if the kernels support micro-batches up to these bounds (the limits are in ops/kernels.h).
+bool is_supported(const BatchBounds& bounds, const ModelConfig& config);
 
 // Upper bounds of the work that a run will give to the engine. If num_tokens of training, evaluation or generation is
 // 0, the run has no work of this kind.

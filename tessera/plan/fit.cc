@@ -76,22 +76,27 @@ std::vector<int64_t> checkpointings(const FitRequest& request) {
 }
 
 // The batch sizes to try, in ascending order. Each size divides batch_size × grad_accum. For each power of two P, the
-// list has the largest divisor from P/2 + 1 to P, if one exists. batch_size itself is always included.
+// list has the largest divisor from P/2 + 1 to P, if one exists. The list also has batch_size itself. Sizes above the
+// limits of the kernels are left out.
 std::vector<int64_t> batch_sizes(const FitRequest& request) {
   const Settings& s = request.settings;
   const bool by_tokens = s.batch_tokens > 0;  // another number of tokens would change the results
   if (by_tokens || request.fixed.contains("batch_size") || request.fixed.contains("grad_accum")) return {s.batch_size};
   constexpr int64_t kMost = 1024;
   const auto divides = [&](int64_t size) { return s.batch_size % size * s.grad_accum % size == 0; };
-  std::vector<int64_t> sizes{1};
-  for (int64_t bound = 2; bound <= std::min(kMost, kMaxPlannedTokens / s.max_length); bound *= 2) {
+  std::set<int64_t> sizes{1};
+  const auto add = [&](int64_t size) {
+    Settings with_size = s;
+    with_size.batch_size = size;
+    if (is_supported(request.work_of(with_size).training, request.config)) sizes.insert(size);
+  };
+  for (int64_t bound = 2; bound <= kMost; bound *= 2) {
     int64_t size = bound;
     while (!divides(size)) --size;
-    if (size > bound / 2) sizes.push_back(size);
+    if (size > bound / 2) add(size);
   }
-  if (!std::count(sizes.begin(), sizes.end(), s.batch_size)) sizes.push_back(s.batch_size);
-  std::sort(sizes.begin(), sizes.end());
-  return sizes;
+  add(s.batch_size);
+  return {sizes.begin(), sizes.end()};
 }
 
 // The configuration with the largest batch size that fits, and the configuration with the next larger batch size, which
@@ -101,10 +106,10 @@ struct Row {
   std::optional<Configuration> fitting, too_large;
 };
 
-Row search_batch_size(const FitRequest& request, Settings settings, double step_tokens) {
+Row search_batch_size(const FitRequest& request, const std::vector<int64_t>& sizes, Settings settings,
+                      double step_tokens) {
   Row row;
   const int64_t product = settings.batch_size * settings.grad_accum;
-  const std::vector<int64_t> sizes = batch_sizes(request);
   for (size_t begin = 0, end = sizes.size(); begin < end;) {
     // Try the largest size first, because it often fits. Then bisect.
     const size_t i = row.too_large || row.fitting ? (begin + end) / 2 : end - 1;
@@ -288,6 +293,7 @@ std::vector<std::pair<std::string, std::string>> flags_between(const Settings& f
 FitResult find_fit(const FitRequest& request) {
   const double step_tokens =
       static_cast<double>(request.work_of(request.settings).training.num_tokens * request.settings.grad_accum);
+  const std::vector<int64_t> sizes = batch_sizes(request);
   std::vector<Configuration> too_large;
   FitResult result;
   const auto best_s = [&] {
@@ -309,14 +315,14 @@ FitResult find_fit(const FitRequest& request) {
       std::vector<int64_t> fitting_sizes;  // for each of checkpointings(): the largest batch size that fits, or 0
       for (const int64_t checkpointing : checkpointings(request)) {
         settings.activation_checkpointing = checkpointing;
-        Row row = search_batch_size(request, settings, step_tokens);
+        Row row = search_batch_size(request, sizes, settings, step_tokens);
         fitting_sizes.push_back(row.fitting ? row.fitting->settings.batch_size : 0);
         take_if_faster(std::move(row.fitting));
         if (row.too_large) too_large.push_back(std::move(*row.too_large));
       }
       if (fitting_sizes.size() == 1) continue;
       const int64_t product = settings.batch_size * settings.grad_accum;
-      for (const int64_t size : batch_sizes(request)) {
+      for (const int64_t size : sizes) {
         if (size <= fitting_sizes.front() || size > fitting_sizes.back()) continue;
         settings.batch_size = size;
         settings.grad_accum = product / size;

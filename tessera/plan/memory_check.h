@@ -12,9 +12,6 @@ namespace tessera {
 // Returns the bounds of the engine's work in a run with these settings.
 using WorkOf = std::function<WorkBounds(const Settings&)>;
 
-// The maximum number of tokens in a batch.
-inline constexpr int64_t kMaxPlannedTokens = kMaxBatchTokens;
-
 // Returns the engine's plan for one rank of a training run. With --save-async, the plan also includes the copy of the
 // checkpoint in host memory.
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,

@@ -75,9 +75,8 @@ static bool runs_fused(const Settings& settings, const Worker& worker, const Mod
                        const Dataset* eval) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;
   if (worker.device().kind() != DeviceKind::cuda) return false;
-  const BatchBounds window = training_work(settings, train, eval, true).training;
-  const bool fits = window.num_tokens <= max_batch_tokens(config.num_heads / config.kv_heads()) &&
-                    window.num_sequences <= kMaxBatchSequences && fits_fused(settings, worker, config, train, eval);
+  const bool fits = is_supported(training_work(settings, train, eval, true).training, config) &&
+                    fits_fused(settings, worker, config, train, eval);
   return worker.world().sum({static_cast<double>(fits)}, "memory of micro-batches")[0] == worker.num_ranks();
 }
 

@@ -121,7 +121,7 @@ class SettingsOfARun(BadInputTest):
                       ["generate", *JOB[:6], "--prompt", "a"]]:
             with self.subTest(verb=words[0]):
                 self.fails(OUT_OF_MEMORY, "memory: the run needs ", *words, "--model", "bloom-176b", preexec_fn=first_to_die)
-        self.fails(USAGE, "--batch-size: 2147483647 samples of 512 tokens are too many: ", "plan", "--model",
+        self.fails(USAGE, "a batch can have up to 2147483647 sequences with 1099511627264 tokens in total, but ", "plan", "--model",
                    "bloom-560m", "--batch-size", "2147483647")
         self.assertGreater(json.loads(self.succeeds("plan", "--model", "bloom-176b", "--json"))["peak_bytes"], 2 ** 41)
 

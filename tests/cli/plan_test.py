@@ -202,6 +202,17 @@ class Ledger(PlanTest):
                 self.assertTrue(re.search(row, out, re.M), (row, out))
 
 
+class Fused(PlanTest):
+    def test_only_within_the_limits_of_the_kernels(self):
+        """With four query heads per head of keys and values, a micro-batch may have at most 3 * 2^19 tokens. A run does
+        not fuse micro-batches that have more tokens together."""
+        for grad_accum, fused in [(2, True), (24, True), (25, False), (2147483647, False)]:
+            plan = self.plan("--device", "cuda", "--model", "llama-3.2-1b", "--device-memory", "1000TiB", "--max-length",
+                             "2048", "--batch-size", "32", "--grad-accum", str(grad_accum))
+            self.assertEqual(plan["fused_micro_batches"], fused)
+            self.assertEqual(plan["micro_batch_tokens"], 32 * 2048 * (grad_accum if fused else 1))
+
+
 class Fit(PlanTest):
     WORDS = ["--device", "cuda", "--model", "bloom-560m", "--nproc", "4", "--grad-accum", "2", "--max-length", "256"]
 

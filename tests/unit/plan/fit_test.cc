@@ -52,6 +52,19 @@ TEST(Fit, takes_the_fastest_if_all_fit) {
   EXPECT_EQ(result.best->settings.grad_accum, 1);
 }
 
+// If four query heads share a head of keys and values, a micro-batch may have 3 · 2^19 tokens: 3,072 samples of
+// work_of(). The given size of 4,096 samples exceeds this limit, so the search must choose another one.
+TEST(Fit, leaves_out_batch_sizes_above_the_limit_of_the_kernels) {
+  FitRequest r = request(1, kPlenty);
+  r.config.num_kv_heads = 1;
+  r.settings.batch_size = 4096;
+  r.settings.grad_accum = 1;
+  const FitResult result = find_fit(r);
+  ASSERT_TRUE(result.best);
+  EXPECT_EQ(result.best->settings.batch_size, 1024);  // the largest size that the search tries
+  EXPECT_EQ(result.best->settings.grad_accum, 4);
+}
+
 // Gives the search less and less memory, until no configuration fits. The best configuration of each search fits, and
 // it is not faster than the best one of the previous search. The faster configurations that the search reports do not
 // fit.
