@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests that need GPUs, on an existing build: kernels, parity with transformers, precisions, memory, resume,
-# failures of ranks, and small models under the sanitizer. Collectives and the engine run with 1, 2 and 4 ranks. If the
-# machine has fewer GPUs than ranks, several ranks use one GPU.
-#   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]      WORD: a part of a printed name
+# failures of ranks, and small models under compute-sanitizer. Collectives and the engine run with 1, 2 and 4 ranks. If
+# the machine has fewer GPUs than ranks, several ranks use one GPU. --only: runs only tests whose name contains WORD.
+#   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,7 +26,8 @@ mpirun="mpirun --allow-run-as-root --oversubscribe --bind-to none"
 
 failed=() output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-# check NAME SECONDS COMMAND...: prints one line on success, and the end of the command's output on failure.
+# check NAME SECONDS COMMAND...: runs the command for at most SECONDS, and prints one line with the result. If the
+# command fails, also prints the end of its output.
 check() {
   local name=$1 limit=$2 begin=$SECONDS code
   shift 2
@@ -97,22 +98,22 @@ sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanit
 if [ $sanitize = no ] || [ -z "$sanitizer" ]; then
   skip "memcheck and racecheck" "$([ $sanitize = no ] && echo "disabled by --no-sanitizer" || echo "compute-sanitizer is not installed")"
 else
-  # sanitize TOOL OPTIONS PROGRAM...: PROGRAM is a file in the tests' folder.
+  # sanitize TOOL OPTIONS PROGRAM [ARGUMENT...]: runs PROGRAM (a file in $tests) under a tool of compute-sanitizer.
   sanitize() {
     local tool=$1 options=$2 program=$3
     shift 3
     check "$tool of $program" 1500 "$sanitizer" --tool "$tool" $options --error-exitcode 9 --print-limit 20 \
       "$tests/$program" "$@"
   }
-  # Some tests make CUDA calls fail on purpose.
+  # Some tests make CUDA calls fail on purpose. Therefore memcheck does not report failed calls.
   sanitize memcheck "--report-api-errors no" gpu_ops
   sanitize memcheck "--report-api-errors no" gpu_parity
   # About twenty runs of the engine: with and without graphs, offloaded to the host and to files.
   engine=(ranks_engine --world=1 --device=cuda)
   sanitize memcheck "--report-api-errors no" "${engine[@]}" --gtest_filter='*Repeats*:*Graphs*:*RankZero*'
   # racecheck makes tests hundreds of times slower, mostly in cuBLASLt's kernels. If these kernels are excluded,
-  # racecheck (13.0) ends with an internal error. Therefore racecheck runs fewer tests of matrix products. It also
-  # leaves out large arrays: other tests run the same kernels on smaller ones.
+  # racecheck (13.0) ends with an internal error. Therefore fewer tests of matrix products run under racecheck. Tests
+  # with large arrays are also left out, because other tests run the same kernels on smaller arrays.
   sanitize racecheck "" gpu_ops --gtest_filter='-*Measuring*:*Tf32*:*Large*:*LongSequences*'
   sanitize racecheck "" gpu_parity --gtest_filter='*small*-*TwentyUpdates*'
   sanitize racecheck "" "${engine[@]}" --gtest_filter='*Repeats*:*RankZero*'

@@ -75,8 +75,8 @@ def separate_labels(tok, count, length):
 
 
 def prompts_alone(tok, count, length):
-    """Returns the samples of the custom model. Its scripts remove the labels. The collator then uses the input as
-    labels."""
+    """Returns the samples of the custom model: only prompts. The workshop's scripts for this model remove the labels.
+    The collator then uses the input as labels."""
     samples = [encode(tok, prompt, length) for prompt, _ in rows(count)]
     # The custom model's attention also reads padding, so only rows without padding can be compared.
     assert all(all(sample["attention_mask"]) for sample in samples), "a row has padding: reduce the length"
@@ -148,7 +148,7 @@ def make_custom_model():
     torch.manual_seed(1)
     gpt = SimpleGpt(2048, 16, num_layers=2, num_heads=2, ff_dim=32, max_length=64, dropout=0.0)
     with torch.no_grad():
-        gpt.token_embedding.weight.mul_(0.3)  # the first losses are then near ln(2048); 2048 is the number of tokens
+        gpt.token_embedding.weight.mul_(0.3)  # the first losses are then near ln(vocabulary size)
     gpt.bfloat16().save_pretrained(OUT / "gpt")
 
 

@@ -66,8 +66,8 @@ struct Failure {
 // Describes the exception being handled. Call it in a catch block.
 Failure current_failure();
 
-// Makes text from a file safe for messages: control characters become '?'. A text longer than `longest_bytes` bytes is
-// cut at a character boundary and ends with "…".
+// Returns `text` in a form that is safe for messages: each control character becomes '?'. A text longer than
+// `longest_bytes` bytes is cut to at most this length, at a character boundary. Then "…" is appended.
 std::string printable(std::string_view text, size_t longest_bytes = 100);
 
 // Reports a programming error: prints the file, the line and the condition, and aborts. TESSERA_ASSERT works in every

@@ -15,11 +15,11 @@ struct MpiFlavour {
   enum class Family {
     none,      // this build has no MPI, or an unknown one
     open_mpi,  // ranks find each other through PMIx; the runtime is ORTE up to version 4, then PRRTE
-    mpich,     // and derivatives (Intel MPI, MVAPICH); ranks find each other through PMI; mpirun is Hydra
+    mpich,     // MPICH, Intel MPI or MVAPICH; ranks find each other through PMI; mpirun is Hydra
   };
   Family family = Family::none;
   int major = 0;
-  std::string text{};  // "Open MPI 5.0.11"
+  std::string text{};  // for example "Open MPI 5.0.11"
 
   // Whether the mpirun of one of the two flavours can start programs that are linked with the other flavour.
   bool fits(const MpiFlavour& other) const {
@@ -33,11 +33,12 @@ MpiFlavour parse_mpi_flavour(std::string_view version);
 const MpiFlavour& mpi_flavour();
 
 // Options of mpirun for `num_ranks` ranks on one machine. They allow the user root, and more ranks than cores. They
-// bind no rank to a core. By default, a rank instead starts only as many threads as its share of the cores.
+// bind no rank to a core. Binding is not necessary, because by default a rank has as many threads as its share of the
+// cores.
 std::vector<std::string> mpirun_options(const MpiFlavour& flavour, int num_ranks);
-// Whether this mpirun, with mpirun_options(), ends the other ranks shortly after a rank dies. By default, Hydra (the
-// mpirun of MPICH) kills the other ranks immediately. Then nobody can see which rank died first. mpirun_options()
-// prevents these kills, and Tessera's launcher ends the ranks instead.
+// Whether the mpirun of `flavour`, with mpirun_options(), ends the other ranks shortly after a rank dies. By default,
+// Hydra (the mpirun of MPICH) kills the other ranks immediately. Then nobody can see which rank died first.
+// mpirun_options() prevents these kills, and Tessera's launcher ends the ranks instead.
 bool mpirun_ends_ranks(const MpiFlavour& flavour);
 // Adds environment variables for mpirun and its ranks. These variables keep the run on this machine, even if a batch
 // system offers more machines. They suppress messages of MPI that Tessera's launcher replaces with its own. For Open

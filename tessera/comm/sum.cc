@@ -7,7 +7,8 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // elements summed at a time; they fit into the L1 cache
 
-// Works block by block: `out` is written only after the same block of all inputs has been read.
+// Works block by block. `out` may be one of the inputs, because a block of `out` is written only after the same block
+// of all inputs has been read.
 template <typename T>
 void sum_of(const std::vector<const std::byte*>& inputs, std::byte* out, int64_t num_elems) {
   T sum[kBlock];

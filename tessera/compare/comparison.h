@@ -1,5 +1,5 @@
-// A table that compares runs. Each row is a group of equal runs (groups_of()). Each column is a figure, such as the
-// runtime, or a key (FigureOrKey).
+// A table that compares runs. Each row is a group of equal runs (groups_of()). The columns after the row's label show
+// figures, such as the runtime, or keys (FigureOrKey).
 #pragma once
 
 #include <string>
@@ -28,12 +28,14 @@ struct Comparison {
   size_t baseline = 0;                 // index in `groups`
 };
 
-// Compares the runs. Throws UsageError in two cases: a name in `rows`, `columns` or `sort` is not a figure, and no run
-// has a setting or key of this name; or `baseline` matches no row or several rows.
+// Compares the runs. Throws UsageError if a name in `rows`, `columns` or `sort` is neither a figure nor a key of any
+// run. Also throws UsageError if `baseline` matches no row or several rows.
 Comparison compare_runs(const RunSet& set, const ComparisonOptions& options);
 
-// One cell. For numbers: the median over the runs of the group, with the lowest and the highest value if there are
-// several runs. For texts: all different texts. "-" if the runs have no value; "n/a" if such runs cannot have a value.
+// The cell of `group` in `column`. If several runs of the group have a number, the cell shows the median, the lowest
+// and the highest number. (A figure that is derived from the group and `baseline` has only one number.) If the values
+// of a key are texts, the cell shows each different text once. "-" means that the runs have no value. "n/a" means that
+// such runs cannot have a value, for example GPU use on CPU ranks.
 Cell cell_of(const FigureOrKey& column, const RunGroup& group, const RunGroup* baseline, Scaling scaling);
 
 }  // namespace tessera

@@ -53,7 +53,8 @@ struct FittedPrompt {
   bool fits = true;
 };
 
-// Under Truncation::context, cuts the prompt to max_length - tail tokens, because `tail` tokens follow it.
+// Under Truncation::context, cuts a longer prompt to max_length - tail tokens, because `tail` tokens follow it. Under
+// Truncation::right, cuts nothing: the caller cuts the complete sample.
 FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options, int64_t tail) {
   const int64_t room = options.max_length - tail;
   FittedPrompt prompt;

@@ -1,18 +1,19 @@
-// Moves reduced gradients from a slot to the accumulators. A slot has a second buffer, the wire, if the type of the
-// reduction differs from the slot's type. The wire holds the gradients in the type of the reduction.
+// Moves reduced gradients from a slot to the accumulators (gradients.h). If the ranks reduce in another type than the
+// type that backward writes, a slot has a buffer for gradients in the type of the reduction: the wire.
 //
 // The table shows the work for each place of the accumulators. Outside the device, the work also depends on their type.
-// If the accumulators are the buffers of backward, gradients are reduced only after the last micro-batch of a step.
+// "Pieces" have at most piece_elems() elements. If the accumulators are the buffers of backward, gradients are reduced
+// only after the last micro-batch of a step.
 //
 //   accumulators              first micro-batch of the step        later micro-batches
 //   the buffers of backward   after the last micro-batch: convert the wire back, if any
 //   device                    convert; nothing if the slot holds   add
-//                             the accumulators (gradients.h) and
-//                             there is no wire
+//                             the accumulators and there is no
+//                             wire
 //   host, type of the slot    copy                                 the CPU adds pieces
 //   host, another type        the CPU converts pieces              the CPU adds pieces
-//   file, type of the slot    write pieces                         read, the CPU adds, write
-//   file, another type        the CPU converts, write              read, the CPU adds, write
+//   file, type of the slot    write pieces                         read, the CPU adds, write pieces
+//   file, another type        the CPU converts, write pieces       read, the CPU adds, write pieces
 //
 // If there is a wire, its gradients are converted back into the slot before they leave the device.
 #include "tessera/engine/gradients.h"

@@ -27,8 +27,8 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) void note_inherit
   ignores_hangup = is_ignored(SIGHUP);
   ignores_interrupt = is_ignored(SIGINT);
 }
-// note_inherited() runs before the constructors of shared libraries. Some of these constructors install signal
-// handlers: libfabric, which MPICH loads, handles SIGHUP.
+// note_inherited() runs before the constructors of shared libraries, because some of these constructors install signal
+// handlers. For example, libfabric, which MPICH loads, installs a handler for SIGHUP.
 __attribute__((section(".preinit_array"), used)) void (*const kNoteInherited)(int, char**, char**) = note_inherited;
 
 }  // namespace

@@ -19,9 +19,9 @@ class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // Adds one row, with as many cells as columns. A cell is one line.
+  // Adds one row, with as many cells as columns. A cell must not contain a newline.
   Table& row(std::vector<std::string> cells);
-  // Adds a line between the previous row and the next one.
+  // Adds a horizontal rule between the previous row and the next one.
   Table& rule();
 
   // Returns the table, without a newline at the end. Frames use Unicode if the terminal supports it, else ASCII.

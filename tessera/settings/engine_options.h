@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// Whether a run uses GPUs: --device is cuda, or it is auto and the machine has a GPU.
+// Whether a run uses GPUs: --device is cuda, or --device is auto and this program finds a GPU that it can use.
 bool uses_cuda(const Settings& settings);
 
 // Whether a run on a GPU pins the host memory of offloaded data.

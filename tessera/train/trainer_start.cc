@@ -43,7 +43,7 @@ bool began_from(const std::string& origin, const std::string& resume) {
   return !origin.empty() && (origin == asked || fs::path(origin).parent_path() == asked);
 }
 
-// Moves a run's results and checkpoints into a separate folder inside `folder`. A user can move them back by hand.
+// Moves the results, checkpoints and logs of the run in `folder` to a new subfolder. A user can move them back by hand.
 void move_run_aside(const fs::path& folder) {
   const std::vector<int64_t> steps = checkpoint_steps(folder);
   if (steps.empty() && !has_results(folder)) return;
@@ -173,8 +173,8 @@ void Trainer::restore(const Checkpoint& checkpoint, TrainState state) {
   state_.fused_micro_batches = fused_;
 }
 
-// Continues the run in the output folder. Newer checkpoints get the suffix `newer_are`, because they refer to records
-// beyond the new end of metrics.jsonl. Collective.
+// Continues the run in the output folder. Checkpoints that are newer than `checkpoint` get the suffix `newer_are`,
+// because they refer to records beyond the new end of metrics.jsonl. Collective.
 void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::vector<Change>& changes,
                      const char* newer_are) {
   const fs::path name = checkpoint_folder(settings_.output_dir, state.step);
@@ -214,7 +214,7 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
   state_.origin = full_path(checkpoint.folder()).string();
   state_.best_metric.reset();  // the best checkpoint is not in this folder
   state_.best_step = 0;
-  state_.health.sound_checkpoint = -1;  // the sound checkpoint is not in this folder either
+  state_.health.sound_checkpoint = -1;  // nor is the last sound checkpoint (see TrainHealth)
   state_.stop_steps.clear();
   make_way();
   if (worker_.is_first()) {

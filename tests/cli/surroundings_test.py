@@ -111,6 +111,8 @@ class LostStreams(SurroundingsTest):
         self.assert_complete("out")
 
     def test_a_lost_terminal_without_a_signal(self):
+        """The closed terminal is not the run's controlling terminal. The run therefore gets no SIGHUP, and continues to
+        its end."""
         controller, terminal = pty.openpty()
         process = self.start("out", stdout=terminal, stderr=terminal)
         os.close(terminal)

@@ -25,7 +25,7 @@ ncclDataType_t type_of(DType dtype) {
       return ncclBfloat16;
     case DType::f16_rest:
     case DType::bf16_rest:
-      return ncclFloat16;  // 16 bits per element. NCCL only copies them, so any 16-bit type works
+      return ncclFloat16;  // rests have 16 bits. NCCL only copies them, so any 16-bit type works
     case DType::i64:
       return ncclInt64;
     case DType::i32:
@@ -36,7 +36,8 @@ ncclDataType_t type_of(DType dtype) {
   return ncclUint8;
 }
 
-// Additional time for the start of NCCL, because NCCL then loads its kernels and finds connections.
+// Added to the time limit of collectives to get the limit for NCCL's start. The start takes longer, because NCCL loads
+// its kernels and finds connections.
 constexpr double kStartSlack_s = 30;
 
 class NcclCommunicator final : public Communicator {

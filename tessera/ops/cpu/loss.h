@@ -1,4 +1,4 @@
-// The loss of the model's head, and argmax over the vocabulary.
+// The loss of the model's head, and argmax over the vocabulary. The contracts are in ops/kernels.h.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

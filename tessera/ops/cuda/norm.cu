@@ -1,5 +1,5 @@
-// Layer norm and root mean square norm. A row is in the registers of one warp, or of several warps of one block. Each
-// row is therefore read from global memory only once.
+// Layer norm and root mean square norm. The contracts are in ops/kernels.h. A row is in the registers of one warp, or
+// of several warps of one thread block. Each kernel therefore reads a row from global memory only once.
 #include "tessera/ops/cuda/norm.h"
 
 #include <algorithm>
@@ -10,10 +10,11 @@
 namespace tessera::cuda {
 namespace {
 
-// LayerRow and RmsRow contain the statistics of a row and the formulas of their norm. In these formulas, x̂ is the
-// normalized row, and g = d_y∘weight. The forward pass stores `kStats` statistics per row, and the backward pass reads
-// them. d_x needs `kSums` sums over the row. add() adds the terms of one channel to these sums and to d_weight. d_x()
-// takes the sums divided by C (`means`). A norm has `kParameters` parameters per channel.
+// LayerRow and RmsRow contain the statistics of a row and the formulas of their norm. In these formulas, C is the
+// number of channels, x̂ is the normalized row, and g = d_y∘weight. The forward pass stores `kStats` statistics for each
+// row, and the backward pass reads them. d_x needs `kSums` sums over the row. add() adds the terms of one channel to
+// these sums and to d_weight. d_x() takes the sums divided by C (`means`). A norm has `kParameters` parameters per
+// channel.
 
 // x̂ = (x − mean)·rstd;   y = x̂∘weight + bias;   d_x = rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C)
 template <typename A>
@@ -65,8 +66,8 @@ struct RmsRow {
 
 // Computes the statistics of each row, and y. LayerRow needs the mean Σx / C, and then the variance Σ(x − mean)² / C.
 // RmsRow needs only Σx² / C. The variance takes a second pass over the registers, because a formula with one pass
-// (Σx² / C − mean²) loses digits by cancellation. Small blocks load the parameters before the sums, so that loads and
-// sums overlap. In larger blocks, a thread has too few registers for this.
+// (Σx² / C − mean²) loses digits by cancellation. Small blocks load the parameters before they compute the sums, so
+// that loads and sums overlap. In larger blocks, a thread has too few registers for this.
 template <template <typename> class Row, typename T, int N, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, Acc<T> epsilon, T* y,
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(kThreads)
   constexpr bool kEarly = kThreads <= kSmallBlock;
   __shared__ A shared[2][kMaxWarps];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  // All threads of a warp belong to one row, so they return together. All warps of a row also return together, because
-  // a row of several warps has its own block. Therefore no barrier below waits for a thread that has returned.
+  // No barrier below waits for a thread that has returned: a row of several warps has its own block, so either all
+  // threads of this block return or none. For rows of one warp, block_reduce() has no barrier.
   if (row >= num_rows) return;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   Pack<T, N> packs[kForwardPacks], weights[kForwardPacks], biases[kForwardPacks] = {};
@@ -134,9 +135,10 @@ struct BackwardRow {
 };
 
 // Computes d_x, which includes the residual, and sums over rows: Σ d_y∘x̂ for the weight, and Σ d_y for the bias. A
-// block processes blockDim.y rows at a time. These rows are gridDim.x apart. Meanwhile it loads its next rows. It
-// writes its sums to partial [gridDim.x, kParameters, C]. A thread has few channels, so its sums take few registers,
-// and many warps fit on a multiprocessor. If y is not null, y gets the norm's output again.
+// block processes blockDim.y rows at a time, and meanwhile loads its next rows. The rows that it processes at the same
+// time are gridDim.x apart. The block writes its sums to partial [gridDim.x, kParameters, C]. A thread has few
+// channels, so its sums take few registers, and many warps fit on a multiprocessor. If y is not null, the kernel also
+// recomputes the norm's output and writes it to y.
 template <template <typename> class Row, typename T, int N, int kPacks, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_backward_kernel(const T* d_y, const T* x, const T* __restrict__ weight, const T* __restrict__ bias,
@@ -147,8 +149,8 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   // [blockDim.y, kParameters, C]; used only with several rows per block
   A* const exchange = reinterpret_cast<A*>(dynamic_shared);
-  // The turns use two sets of the warps' sums alternately: a fast warp must not overwrite values that a slow warp still
-  // reads.
+  // The sums of the warps. The turns of the loop below use two sets alternately, because a fast warp must not overwrite
+  // sums that a slow warp still reads.
   __shared__ A shared[2][kSums][kThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warps_of_row = static_cast<int>(blockDim.x) / kWarp,
             first_warp = static_cast<int>(threadIdx.y) * warps_of_row,
