@@ -20,7 +20,7 @@ constexpr uint32_t dropout_word_index(uint32_t column) {
   return column % 64 / 16;
 }
 
-// The upper half of the 128-bit counter.
+// The upper half of Philox's 128-bit counter. `counter` is from dropout_counter(). The lower half is the row id.
 constexpr uint64_t dropout_counter_high(uint32_t site, uint32_t counter) {
   return static_cast<uint64_t>(site) << 32 | counter;
 }

@@ -70,7 +70,7 @@ static bool fits_fused(const Settings& settings, const Worker& worker, const Mod
 }
 
 // Whether the micro-batches of a step run as one batch. They do on GPUs with enough memory, because small batches leave
-// most of a GPU idle. The settings can forbid it. Collective.
+// most of a GPU idle. --fuse-micro-batches off prevents this. Collective.
 static bool runs_fused(const Settings& settings, const Worker& worker, const ModelConfig& config, const Dataset& train,
                        const Dataset* eval) {
   if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return false;

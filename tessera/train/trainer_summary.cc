@@ -41,7 +41,7 @@ double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
   return 0;
 }
 
-// The maximum over the ranks. Collective.
+// The maximum of `bytes` over the ranks. Collective.
 int64_t Trainer::most_of_ranks(int64_t bytes) const {
   int64_t most = 0;
   for (const std::string& text : worker_.world().all_gather_text(std::to_string(bytes), "memory")) {
@@ -118,7 +118,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record.update(timing_record(metrics));
   record.update(state_.eval_timing);
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
-  const bool steady = state_.steady_s > 0;  // false: no start of the run made more than one step
+  const bool steady = state_.steady_s > 0;  // false: the run made at most one step after each of its starts
   record["train_samples_per_second_steady"] =
       steady ? rate(state_.steady_samples, state_.steady_s) : rate(state_.num_samples, metrics.runtime_s);
   record["train_tokens_per_second_steady"] =

@@ -22,8 +22,8 @@ class Owner(Continued):
                           str(TIMEOUT_S)]
 
     def on_host(self, name):
-        """Returns words to put before a command. With these words, the command runs as on another host: its host name
-        is `name`, and it has no network."""
+        """Returns words to put before a command. With these words, the command runs as on another host: the host name
+        is `name`, and the command has no network."""
         words = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-u", "-n", "sh", "-c",
                  f'hostname {name} && exec "$@"', "sh"]
         tried = subprocess.run([*words, "true"], stderr=subprocess.DEVNULL, check=False) if shutil.which("unshare") else None
@@ -60,9 +60,9 @@ class Owner(Continued):
         code, err = self.end(self.start_on(self.on_host("node-b")))
         self.assertEqual(code, USAGE, err)
         self.assertIn(f"error: out: is in use by another run (process {first.pid} on node-a)", err)
-        # The first run is killed, as if its node were lost. It leaves an incomplete checkpoint. The job starts again on
-        # another node. It waits until the last heartbeat of the first run is older than --owner-timeout. Then it
-        # removes the incomplete checkpoint and continues the run.
+        # The first run is killed, as if its node were lost. The test adds an incomplete checkpoint of this run. The job
+        # starts again on another node. The second run waits until the last heartbeat of the first run is older than
+        # --owner-timeout. Then it removes the incomplete checkpoint and continues the training.
         first.kill()
         first.wait()
         leftover = self.path("out", f"checkpoint-99.tmp-node-a-{first.pid}-{self.owner()['start_time']}")

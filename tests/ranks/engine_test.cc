@@ -40,8 +40,8 @@ std::vector<Case> all_cases() {
           options.forward_prefetch = turn / 3 % 2;
           options.max_units_in_flight = 1 + turn % 4;
           options.bucket_bytes = turn % 2 ? 1000 : 100000;
-          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // if unset, a GPU chooses it by measured times
-          if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // by default, a unit is one piece
+          if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // unset: on a GPU, measured times set it
+          if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // unset: a unit is one piece
           options.file_folder = testing::TempDir();
           const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of the model's 3 blocks
           ++turn;
@@ -108,8 +108,9 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     expect_close(plain, outcome, tolerance_of(options));
     if (testing::Test::HasFailure()) return;
     const ShardPlan plan(test.options, test_world().size(), test_world().rank(), ranks_per_node());
-    // NCCL adds more than two numbers in an order that depends on the collective and on the position in a bucket. Cases
-    // without sharded optimizer states are therefore not compared bit for bit.
+    // NCCL adds more than two numbers in an order that depends on the collective and on the position in a bucket.
+    // no_shard is the only strategy that reduces in buckets, and the only one without sharded optimizer states. With
+    // more than two GPUs, its cases are therefore not compared bit for bit.
     if (test_uses_cuda() && test_world().size() > 2 && !plan.shard_optimizer()) continue;
     // pieces_of_norm identifies the order of additions in the norm. If gradients accumulate in host memory or in a
     // file, the host computes their norm piece by piece, and the size of a piece determines the order. Otherwise the
@@ -166,7 +167,8 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithFrozenParameters) {
   check({all_cases()[0]}, sixteen_bits, 1, true, "bloom", {"h.1.*"});
 }
 
-// Combines every order of gathering with four pairs of a strategy and a tier of the parameters.
+// Combines every order of gathering with four pairs of a strategy and a tier. The tier holds parameters and optimizer
+// states.
 TEST(Engine, EveryOrderOfGatheringGivesThePlainRun) {
   std::vector<Case> cases;
   for (const auto& [strategy, tier] :
@@ -195,8 +197,8 @@ TEST(Engine, StepsOfOneMicroBatchGiveThePlainRun) {
   check(some_cases(7, 0), {}, 1);
 }
 
-// Parameters and activations have 16 bits, or 32 bits with gradients that are reduced in 16 bits. The masters have 32
-// bits, or all states are bf16. Gradients are reduced in 16 or 32 bits.
+// In each run, parameters and activations have 16 bits, or gradients are reduced in 16 bits, or both. With 16-bit
+// parameters, the optimizer has f32 masters and f32 moments, or (bf16_states) no masters and bf16 moments.
 TEST(Engine, SixteenBitsGiveThePlainRun) {
   struct Types {
     DType dtype;
@@ -223,8 +225,8 @@ TEST(Engine, SixteenBitsGiveThePlainRun) {
   }
 }
 
-// NaN and infinity on any rank must not reach parameters or moments. All ranks skip the same updates, and the next step
-// is not affected.
+// If the loss or the gradients of any rank contain NaN or infinity, all ranks skip the update: parameters and moments
+// do not change, and the next step gives the same bits as without the skipped step.
 TEST(Engine, NonFiniteValuesUpdateNothing) {
   ThreadPool pool(1);
   World& world = test_world();

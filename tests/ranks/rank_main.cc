@@ -18,7 +18,7 @@ int run(int size) {
     std::fprintf(stderr, "the world has %d ranks, not %d\n", world->size(), size);
     world->abort(ExitCode::kRunFailed);
   }
-  if (world->rank() > 0) {  // rank 0 prints the normal report; the others print only their failures
+  if (world->rank() > 0) {  // rank 0 prints the normal report; the other ranks print only failures
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
     struct Failures : testing::EmptyTestEventListener {
