@@ -27,7 +27,7 @@ class PendingCollectives {
 
   // Call begin() before the library's function that queues a collective on the stream, and called() when this function
   // has returned. The watch needs both, because the function itself may wait for other ranks. `collective` and `what`
-  // must live as long as the program. The stream must not be capturing.
+  // must live as long as the program. The stream must not be capturing a CUDA graph.
   void begin(const char* collective, const char* what, Stream& stream);
   void called(Stream& stream);
 
@@ -56,14 +56,14 @@ struct WatchOptions {
   int rank = 0;                  // in the world; errors name it
   double timeout_s = 600;        // a collective that runs longer has failed
   StatusBoard* board = nullptr;  // shows in which collective the rank waits; outlives the watch
-  // Ends the run with this error. Called on any thread.
+  // Ends the run with this error. The watch calls it on one of its own threads.
   std::function<void(const CommunicationError&)> fail;
 };
 
 class CollectiveWatch {
  public:
   // `library_error` returns the failure that the collectives' library reports, or an empty text. The watch's thread
-  // calls it before it queries the streams' events.
+  // calls this function before each query of the streams' events.
   CollectiveWatch(const WatchOptions& options, std::function<std::string()> library_error);
   ~CollectiveWatch();  // ends the thread; running collectives are no longer watched
   CollectiveWatch(const CollectiveWatch&) = delete;
@@ -74,10 +74,11 @@ class CollectiveWatch {
 
  private:
   void work();
-  // Empty if nothing is wrong.
+  // Returns the error that ends the run, or nullopt if nothing is wrong.
   std::optional<CommunicationError> look();
-  // Runs when look() has not returned within the time limit. The computing thread is then in a call that waits for the
-  // device, such as a memory allocation, and holds locks that look() needs. The device waits for a collective.
+  // Runs if look() does not return within the time limit. This happens if the device waits for a collective while the
+  // computing thread waits for the device (for example in a memory allocation) and holds locks that look() needs. If a
+  // collective is pending, ends the run with an error that names the collective begun last.
   void unanswered();
   std::string last_call() const;
   CommunicationError timed_out(const std::string& call) const;
