@@ -6,8 +6,8 @@
   bench/workshop.py gpus OUT.json --program build/tessera --data FILE [--most-ranks 2]
       runs the experiments that need at most --most-ranks GPUs (default: 1), in full size
   bench/workshop.py peers OUT.json --program build/tessera --data FILE --peers FOLDER
-      measures speed and memory in the experiments that use one GPU and not the custom model; runs each of them for a few
-      steps, first with Tessera and then with the Trainer or DeepSpeed
+      measures speed and memory in the experiments that use one GPU and not the custom model; runs each of them for a
+      few steps, first with Tessera and then with the Trainer or DeepSpeed
   bench/workshop.py plan OUT.json --program build/tessera --data FILE
       plans the memory of all 39 experiments in full size; needs no GPU
 
