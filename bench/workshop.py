@@ -6,14 +6,14 @@
   bench/workshop.py gpus OUT.json --program build/tessera --data FILE [--most-ranks 2]
       runs the experiments that need at most --most-ranks GPUs (default: 1), in full size
   bench/workshop.py peers OUT.json --program build/tessera --data FILE --peers FOLDER
-      measures speed and memory of the experiments on one GPU, except those with the custom model: with Tessera, and
-      with the Trainer or DeepSpeed
+      measures speed and memory in the experiments that use one GPU and not the custom model; runs each of them for a
+      few steps, first with Tessera and then with the Trainer or DeepSpeed
   bench/workshop.py plan OUT.json --program build/tessera --data FILE
       plans the memory of all 39 experiments in full size; needs no GPU
 
-Except for plan, --only chooses the experiments whose names contain one of its words. The runs of small and gpus stay in
-the folder of --runs (default: runs/workshop). If an experiment has a complete run there, it does not run again. This
-script needs only Python's standard library. The Trainer and DeepSpeed need their own packages.
+--only WORD,... chooses the experiments whose names contain one of the words. plan ignores --only. The runs of small and
+gpus stay in the folder of --runs (default: runs/workshop). If an experiment has a complete run there, it does not run
+again. This script needs only Python's standard library. The Trainer and DeepSpeed need their own packages.
 """
 import argparse
 import json
@@ -145,7 +145,7 @@ def gpus(args):
 
 
 def short_run(args, name):
-    """Returns the summary of a run of 24 steps. Removes its folder, so that report() does not find it."""
+    """Returns the summary of a run of 24 steps. Removes the run's folder, so that no later report includes this run."""
     with tempfile.TemporaryDirectory(prefix="peers-", dir=args.runs) as folder:
         done = run([args.program, "train", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda",
                     "--max-steps", "24", "--save-strategy", "no", "--eval-strategy", "no", "--no-eval-generation",
@@ -212,7 +212,7 @@ def plan(args):
     planned = []
     for name in experiments():
         words = [args.program, "plan", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda", "--json",
-                "--device-memory", "80GiB",  # as on the workshop's A100, where a step's micro-batches fit as one
+                "--device-memory", "80GiB",  # the workshop's A100: enough to compute a step's micro-batches as one
                 "--train-size", "0"]  # all rows of the file, because the memory depends on the longest ones
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
         if done.returncode:

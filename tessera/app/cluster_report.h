@@ -12,14 +12,13 @@
 
 namespace tessera {
 
-// The facts about this rank that rank 0 compares: host, node, cores, memory, versions, GPUs, and the environment
-// variables for communication. `host` is the name of this rank's host, and `node` is the number of its node
-// (World::nodes()).
+// The facts about this rank for the summary: host, node, cores, memory, versions, GPUs, and the environment variables
+// for communication. `host` is the name of this rank's host, and `node` is the number of its node (World::nodes()).
 Record rank_facts(const Environment& environment, const std::string& host, int node);
 
 // Summarizes the facts of all ranks: hosts, versions, warnings (what differs or looks wrong) and problems (what makes a
-// run impossible). `ranks` and `clocks` have one element per rank; `folders` has one per checked folder.
-// docs/outputs.md lists the keys of the summary.
+// run impossible). `ranks` has the rank_facts() of each rank, and `clocks` has one element per rank. `folders`
+// has one element per checked folder. docs/outputs.md lists the keys of the summary.
 Record cluster_summary(const std::vector<Record>& ranks, const std::vector<ClockOffset>& clocks,
                        const std::vector<SharedFolder>& folders);
 

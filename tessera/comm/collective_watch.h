@@ -64,7 +64,7 @@ struct WatchOptions {
 class CollectiveWatch {
  public:
   // `library_error` returns the failure that the collectives' library reports, or an empty text. The watch's thread
-  // calls it before it queries the streams' events.
+  // calls this function before each query of the streams' events.
   CollectiveWatch(const WatchOptions& options, std::function<std::string()> library_error);
   ~CollectiveWatch();  // ends the thread; running collectives are no longer watched
   CollectiveWatch(const CollectiveWatch&) = delete;

@@ -26,7 +26,7 @@ class Communicator {
 
   // ---- Calls on a stream of the device. The stream's events show when the collectives are done. The calls return
   // immediately, with two exceptions on a GPU: each call waits until earlier work of the stream has been passed to
-  // CUDA, and the first call of a group waits for all ranks. `what` names the collective's subject in errors
+  // CUDA, and the first call of a group waits for all its ranks. `what` names the collective's subject in errors
   // ("parameters of h.3"). This text must live as long as the program. On CPUs, the stream throws CommunicationError if
   // a collective fails or a rank does not arrive within the time limit. The error names the calling rank, the
   // collective, its subject and the missing ranks. On GPUs, the watch of the group (collective_watch.h) ends the run.
@@ -44,18 +44,18 @@ class Communicator {
 
   // Every rank's text, by rank. Texts may differ in length.
   virtual std::vector<std::string> all_gather_text(std::string_view text, const char* what) = 0;
-  // Σ over the ranks of each value, in the order of ranks.
+  // For each value, its sum over the ranks, added in the order of ranks.
   virtual std::vector<double> sum(std::vector<double> values, const char* what) = 0;
   virtual void barrier(const char* what) = 0;
 
-  // The ranks that pass the same color form a group of `size` ranks. This rank becomes rank `rank` of the group.
+  // The ranks that pass the same color form a group of `size` ranks. This rank becomes rank `rank` of that group.
   // Collective.
   virtual std::unique_ptr<Communicator> split(int color, int rank, int size) = 0;
   // A second group of the same ranks, for host calls that run concurrently with the host calls of this group.
   // Collective.
   virtual std::unique_ptr<Communicator> duplicate_for_host() { return split(0, rank(), size()); }
 
-  // Bytes of views that this rank has sent to others since construction. Work on streams counts when it is queued.
+  // Bytes of views that this rank has sent to other ranks since construction. Work on streams counts when it is queued.
   int64_t bytes_sent() const { return bytes_sent_; }
 
  protected:

@@ -17,15 +17,17 @@ namespace tessera {
 // What the environment says about a process that was started as one of several ranks.
 struct RankEnvironment {
   int rank = 0, size = 1;
-  std::string source;    // "torchrun", "mpirun", "srun --mpi=pmix", "srun --mpi=pmi2", "srun"
-  bool has_mpi = false;  // the launcher works with this program's MPI
+  // The starter, which is the program that started the ranks: "torchrun", "mpirun", "srun --mpi=pmix",
+  // "srun --mpi=pmi2" or "srun".
+  std::string source;
+  bool has_mpi = false;  // the starter works with this program's MPI
 };
 
-// Reads the variables of one launcher, the first in this list that has set its variables: RANK and WORLD_SIZE
+// Reads the variables of one starter, the first in this list that has set its variables: RANK and WORLD_SIZE
 // (torchrun), then OMPI_COMM_WORLD_* (mpirun of Open MPI) or PMI_* (mpirun of MPICH, srun --mpi=pmi2), then PMIX_RANK
-// with SLURM_*, then SLURM_PROCID of a job step with several tasks. Returns nullopt if no launcher has set its
-// variables. Throws UsageError if a value is not a valid number.
-//   - If the variables of several MPI launchers are set, the variables of this program's MPI are used.
+// with SLURM_* (srun --mpi=pmix), then SLURM_PROCID of a job step with several tasks (srun). Returns nullopt if no
+// starter has set its variables. Throws UsageError if a value is not a valid number.
+//   - If the variables of several kinds of MPI are set, the variables of this program's MPI are used.
 //   - SLURM_PROCID comes last, because under salloc every rank of mpirun sees the same SLURM_PROCID.
 //   - RANK and WORLD_SIZE are ignored if they contradict the variables of mpirun or srun. In this case, they were set
 //     before mpirun or srun started.
@@ -39,8 +41,8 @@ struct WorldOptions {
   // The longest wait for other ranks. When ranks start, form groups or end, the limit is a few seconds longer.
   double timeout_s = 600;
   Transport transport = Transport::automatic;
-  // The name of the launcher's status board (comm/status_board.h), or empty without a launcher. A launcher reports
-  // failures to the user.
+  // The name of the status board (comm/status_board.h) of the launcher (`tessera --nproc`). Empty without a launcher,
+  // for example under mpirun or srun. If there is a launcher, it reports failures to the user.
   std::string board{};
   // Prints an error for the user. It is called only without a launcher, and only for these errors: not all ranks have
   // arrived or ended in time, a rank is gone, or a collective on GPUs has failed.
@@ -77,7 +79,7 @@ class World {
   // Sets the exit code that the launcher sees after the normal end.
   virtual void set_exit_code(int code) = 0;
   // Ends all ranks because this rank has failed. Without a launcher, one of the failing ranks of each node passes the
-  // first failure on this node to `report`, which prints it for the user.
+  // first failure on its node to `report`, which prints it for the user.
   [[noreturn]] virtual void fail(ExitCode code, const std::string& error,
                                  const std::function<void(const std::string&)>& report) = 0;
   // Ends all ranks immediately.
@@ -93,8 +95,8 @@ class World {
 };
 
 // Makes the world that `ranks` describes. Without `ranks`, the world is this process alone, and MPI is not started. A
-// process may have only one world at a time. With MPI, it may make only one world. Throws UsageError if the launcher
-// that started this rank does not work with this build's MPI.
+// process may have only one world at a time. With MPI, it may make only one world in total. Throws UsageError if there
+// are several ranks and their starter does not work with this build's MPI.
 std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks, const WorldOptions& options);
 
 // Whether this build can have more than one rank.

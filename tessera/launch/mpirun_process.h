@@ -1,4 +1,5 @@
-// One run of mpirun, from its start to its end. During the run, the launcher forwards signals to the ranks.
+// One run of mpirun, from its start to its end. During the run, this process (the launcher) forwards signals to the
+// ranks.
 #pragma once
 
 #include <csignal>
@@ -14,8 +15,8 @@
 namespace tessera {
 
 // Receives SIGCHLD and the signals to forward (SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2). While the object exists,
-// these signals are blocked, and the object reads them from a descriptor. Exception: if parent_ignores() a signal, the
-// object does not change how the process treats this signal.
+// these signals are blocked, and the object reads them from a descriptor. Exception: if parent_ignores()
+// (launch/surroundings.h) returns true for a signal, the object does not change how the process treats this signal.
 class ForwardedSignals {
  public:
   ForwardedSignals();
@@ -40,11 +41,13 @@ struct MpirunEnd {
   std::vector<int> lost;    // ranks that died without an orderly end or a reported error; lost[0] probably died first
   int signal_of_lost = 0;   // the signal that killed lost[0]; 0: unknown
   std::string noise;        // output of mpirun, and of ranks until they use the launcher's streams
-  std::vector<int> forwarded;  // the signals to forward, in order of arrival
+  // The signals that arrived, in order, except SIGCHLD and signals that belong to the first one (kSameRequest).
+  std::vector<int> forwarded;
 };
 
-// Runs this program with `arguments` as `num_ranks` ranks on this machine and waits until they end. The variable
-// kLauncherVariable gives the ranks the names of `board` and of the socket of `streams`.
+// Runs this program with `arguments` as `num_ranks` ranks on this machine and waits until they end. The environment
+// variable kLauncherVariable (comm/launcher_link.h) gives the ranks the names of `board` and of the socket in
+// `streams`.
 MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector<std::string>& arguments,
                      const Environment& environment, const StatusBoard& board, StreamSocket& streams,
                      ForwardedSignals& signals);

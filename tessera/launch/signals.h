@@ -1,6 +1,6 @@
 // SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask a run to save and end. A second signal, with number n, ends the run
-// immediately with exit code 128 + n, except within kSameRequest. SIGINT and SIGHUP have no effect if the parent
-// ignores them (launch/surroundings.h).
+// immediately with exit code 128 + n, except if it arrives within kSameRequest after the first signal. SIGINT and
+// SIGHUP have no effect if the parent ignores them (launch/surroundings.h).
 #pragma once
 
 #include <chrono>

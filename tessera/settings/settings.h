@@ -236,8 +236,8 @@ const char* title_of(Group group);
 
 enum class SettingType { boolean, integer, real, bytes, text, choice };
 
-// The value of a setting when it is not stored in the struct Settings. A choice is stored as its word, and an amount of
-// bytes as canonical text.
+// The value of any setting, as in a configuration file. A choice is its word, and a number of bytes is the text that
+// bytes_text() returns.
 using SettingValue = std::variant<bool, int64_t, double, std::string>;
 
 // The permitted range of a number. Real numbers must also be finite.
@@ -245,7 +245,7 @@ struct Range {
   double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
   bool open_min = false, open_max = false;  // open_min: the range excludes min; open_max: it excludes max
   bool contains(double x) const { return (open_min ? x > min : x >= min) && (open_max ? x < max : x <= max); }
-  std::string bound_broken_by(double x) const;  // "at least 1"; x must be outside the range
+  std::string bound_broken_by(double x) const;  // "at least 1": the bound that x breaks; x must be outside the range
 };
 
 // The declaration of one setting.
@@ -264,7 +264,8 @@ struct Setting {
   // The words of other tools for a choice, in lower case with underscores. Each comes with Tessera's word:
   // {"backward_pre", "pre"}.
   std::vector<std::pair<std::string, std::string>> synonyms{};
-  // For a text with a grammar: returns its canonical form. Throws UsageError with the place (second argument).
+  // For a text with a prescribed syntax, such as "none|block|N": returns the text in canonical form. Throws UsageError
+  // with the place (second argument) if the text does not follow the syntax.
   std::function<std::string(const std::string&, const std::string&)> canonical{};
   // For a text: a configuration file may also give a number or a boolean, without quotes. It is converted to text.
   bool takes_scalars = false;
@@ -296,7 +297,8 @@ std::string underscored(std::string_view word);
 std::string dashed(std::string_view word);
 
 // Checks a value and converts it to the setting's type. A real setting accepts an integer. A choice may be written with
-// dashes or capitals. Throws UsageError with `where` if the type, the range or the word is wrong.
+// dashes or capitals. Throws UsageError with `where` if the value has the wrong type or syntax, is out of
+// range, or is not one of the choices.
 SettingValue checked_value(const Setting& setting, const SettingValue& value, const std::string& where);
 // Parses the text of a flag or an environment variable, and checks it like checked_value().
 SettingValue parse_value(const Setting& setting, std::string_view text, const std::string& where);

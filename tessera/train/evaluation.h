@@ -31,9 +31,9 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
 
 // Continues all prompts. In each step, every rank continues at most `batch_size` prompts. After each step, calls `take`
 // on all ranks with the tokens that all ranks generated in this step, in the order of the prompts. `first` is the index
-// of the step's first prompt. Rank 0 continues this prompt. Sets options.first_number in each step. The random numbers
-// for a prompt therefore depend only on its index, and the texts do not depend on the number of ranks or the batch
-// size. Returns false if `stop` returned true. Collective.
+// of the step's first prompt. Rank 0 continues this prompt. In each step, sets options.first_number to the index of
+// this rank's first prompt. The random numbers for a prompt therefore depend on its index, but not on the number of
+// ranks or the batch size. Returns false if `stop` returned true. Collective.
 using TakeTexts = std::function<void(int64_t first, const std::vector<std::vector<int32_t>>& texts)>;
 bool generate_all(Engine& engine, Communicator& world, std::span<const std::vector<int32_t>> prompts,
                   int64_t batch_size, GenerationOptions options, const TakeTexts& take, const StopNow& stop = {});

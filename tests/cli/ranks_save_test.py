@@ -52,7 +52,7 @@ class Save(RanksTest):
             shutil.rmtree(self.path("unsaved"))
 
     def test_a_rank_that_cannot_write(self):
-        """All ranks end with the error of the rank that failed, and leave no model folder. A new start saves it."""
+        """All ranks end with the error of the failing rank, and leave no model folder. A new run saves the model."""
         self.begin()
         for rank, calls, path in [(1, "pwrite", "/model.tmp-"), (0, "pwrite", "/model.tmp-"), (1, "fsync", "/model.tmp-"),
                                   (1, "open_write", "model-00002-of"), (0, "rename", "/out/model")]:
