@@ -11,7 +11,8 @@ namespace tessera {
 namespace {
 
 // The runs that fill the cells of one experiment, and notes about these runs. If the experiment has runs that differ in
-// settings, data, machine or version, only the first group of equal runs fills the cells. A note names the other runs.
+// settings, data, machine or version, only the first group of equal runs (groups_of()) fills the cells. A note names
+// the other runs.
 struct Found {
   RunGroup group;
   std::vector<std::string> notes;

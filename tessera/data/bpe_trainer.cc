@@ -123,11 +123,13 @@ class Learner {
 
   std::vector<Word> words_;
   std::unordered_map<Pair, PairUse> uses_;
-  std::priority_queue<Candidate> heap_;  // has every pair, with its current count or a larger one
-  std::vector<Pair> risen_;              // pairs whose count rose in the current merge
+  // For each pair, the heap has an entry with the current count or a larger count. It may also have outdated entries.
+  std::priority_queue<Candidate> heap_;
+  std::vector<Pair> risen_;  // pairs whose count rose in the current merge
 };
 
-// The distinct words of the texts, as byte ids and with their counts, in the order of their first occurrence.
+// Returns the distinct words of the texts, in the order of their first occurrence. A word has one id for each of its
+// bytes, and its count is the number of its occurrences.
 std::vector<Word> count_words(std::span<const std::string_view> texts, const std::array<int32_t, 256>& byte_ids) {
   const Splitter splitter(make_matcher(kBloomPattern, kLabel), SplitBehavior::isolated, false);
   std::unordered_map<std::string, size_t> known;

@@ -1,10 +1,10 @@
 // Which blocks are checkpointed. A checkpointed block keeps only its input, and runs forward again in backward.
 //
-// The N checkpointed blocks are the first N blocks that have a backward. Backward starts at the last block. When a
-// checkpointed block computes its values again, backward has already freed the values of all later blocks. Each
-// checkpointed block therefore lowers the peak by the size of all its values. If the last blocks were checkpointed, the
-// peak would be higher by one block: the last block would compute its values again while the earlier blocks still keep
-// theirs.
+// With --activation-checkpointing N, the first N blocks that have a backward are checkpointed. Backward starts at the
+// last block. When a checkpointed block computes its values again, backward has already freed the values of all later
+// blocks. The peak of memory therefore contains values of L − N of the L blocks that have a backward, or of one block
+// if all L blocks are checkpointed. If the last N blocks were checkpointed, the peak would contain the values of one
+// more block: the last block would compute its values again while the first L − N blocks still keep their values.
 #pragma once
 
 #include <cstdint>

@@ -29,14 +29,14 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
   if (!parts.bias.empty()) bias_ = table.add(parts.bias, {vocab_size_}, linear(embedding_init.stream + 1), false);
 }
 
-// Returns the number of rows per chunk. Chunks have equal sizes, except the last one. `most` is the number of rows
-// whose logits fit into the frame's limit, but at least 16. On a GPU, large chunks consist of full tiles of a matrix
-// product.
+// Returns the number of rows per chunk. All chunks have this size, except the last one, which may be smaller. `most` is
+// the number of rows whose logits fit into the frame's limit, but at least 16. If `most` is 128 or more on a GPU, the
+// size of a chunk is rounded up to full tiles of a matrix product, with 128 rows each.
 //
-// A batch with more rows can have smaller chunks: `most` rows are one chunk, but one row more makes two chunks of about
-// half the size. If the memory of this frame must also be enough for all smaller batches (stands_for_smaller), the
-// function therefore returns the size of the largest chunk that this batch or a smaller batch can have. This size never
-// shrinks when `num_rows` or the height of the stack grows.
+// A batch with more rows can have smaller chunks: `most` rows are one chunk, but `most` + 1 rows are two chunks of
+// about half the size. If the memory of this frame must also be enough for all smaller batches (stands_for_smaller),
+// the function therefore returns the size of the largest chunk that this batch or a smaller batch can have. This size
+// never shrinks when `num_rows` or the height of the stack grows.
 int64_t Head::chunk_rows(const Frame& f, int64_t num_rows) const {
   constexpr int64_t kTileRows = 128;
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));

@@ -102,7 +102,7 @@ void read_scaling(const ConfigReader& all, const ConfigReader& parameters, const
 }
 
 void read_rope(const ConfigReader& read, Rope& rope) {
-  // Newer versions of transformers write "rope_parameters", older ones "rope_theta" and "rope_scaling".
+  // Newer versions of transformers write "rope_parameters". Older versions write "rope_theta" and "rope_scaling".
   constexpr double kMostTheta = 1e12;
   rope.theta = read.number({"rope_theta"}, rope.theta, 1.0001, kMostTheta);
   const char* key = read.value("rope_scaling") ? "rope_scaling" : "rope_parameters";
@@ -236,8 +236,8 @@ void write_llama_config(const ModelConfig& config, Json& json) {
   if (type.may_have_biases) set_default("attention_bias", config.o_bias);
   if (type.may_have_mlp_bias) set_default("mlp_bias", config.mlp_bias);
   if (!json.contains("rope_parameters")) set_default("rope_theta", config.rope.theta);
-  // Without a config.json, the model was chosen by a name such as llama-3.2-1b. Models with such a name
-  // have the llama3 scaling of rotary positions or no scaling, and no sliding window.
+  // Without a config.json, the model was chosen by a name such as llama-3.2-1b. Models with such a name have no sliding
+  // window. Their rotary positions have the llama3 scaling or no scaling.
   TESSERA_ASSERT(!config.original_json.empty() || config.sliding_window == 0);
   if (config.original_json.empty() && config.rope.scaling == Rope::Scaling::llama3) {
     json["rope_scaling"] = {{"rope_type", "llama3"},

@@ -17,7 +17,7 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   if (dtype() == DType::f32) sum_types = {DType::f32, DType::f16, DType::bf16};
   // Together, these sizes cover all cases of the kernel:
   // - A thread loads one element or several elements at a time.
-  // - The columns are divided among one thread block or several.
+  // - One thread block sums all columns, or several thread blocks share the columns.
   // - A thread block sums kColumns or kWideColumns columns.
   // - The rows are summed in one part or in several parts.
   for (const auto& [N, C] :
@@ -49,9 +49,9 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
   }
 }
 
-// One call for two arrays gives the same bits as one call per array under two conditions. In all these calls, threads
-// must load equally many elements at a time, and thread blocks must sum equally many columns. This is true for each
-// pair of arrays here.
+// One call for two arrays gives the same bits as one call per array under two conditions. In all three calls, a thread
+// must load the same number of elements at a time, and a thread block must sum the same number of columns. Both
+// conditions are true for each pair of arrays here.
 TEST_P(ColumnSumsTest, OfSeveralArraysTogether) {
   Kernels& k = *rig().gpu_kernels;
   for (const int64_t N : {700, 5000}) {

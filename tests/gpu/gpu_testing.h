@@ -1,8 +1,8 @@
 // Helpers for the tests on a GPU: a GPU and a CPU device, arrays on both devices, and calls that run on both devices so
 // that their results can be compared.
 //
-// Inputs are first rounded to the GPU's type. The CPU's kernels then get the rounded values in double. The comparison
-// therefore measures only the GPU's arithmetic.
+// Inputs are first rounded to the type of the array on the GPU. The CPU's kernels then get the rounded values in
+// double. The comparison therefore measures only the rounding errors of the GPU's kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ inline std::vector<double> random_values(int64_t count, uint64_t seed) {
   return values;
 }
 
-// An array on the GPU in one type and on the CPU in double. Integers keep their own type on the CPU.
+// An array on both devices: in type `dtype` on the GPU, and in double on the CPU. Integers have the same type on both.
 class Tensor {
  public:
   // Rounds `values` to `dtype`. Without `values`, all elements are NaN. This is for results, which a kernel must

@@ -178,7 +178,7 @@ TEST_F(LargeArrays, Products) {
   constexpr int64_t O = 28672, I = 64, N = k2G / O + 1000;
   const View x = random({N, I}), weight = random({O, I}), bias = random({O}), y = result({N, O});
   const View small_x = copy_of_tail(x), small_y = result_of_tail(y);
-  constexpr double kSums = 1e-3;
+  constexpr double kSums = 1e-3;  // tolerance for f32 sums in different orders, relative to the largest element
   k().linear_forward(x, weight, bias, {}, {}, y);
   k().linear_forward(small_x, weight, bias, {}, {}, small_y);
   expect_same_tail(y, small_y, "y", kSums + 2 * roundoff(DType::bf16));

@@ -8,7 +8,7 @@ namespace tessera {
 // of ranks.
 std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldOptions& options);
 
-// The version text of the loaded library. Works also before MPI is started.
+// The version text of the loaded library. May be called before MPI is started.
 std::string mpi_library_version();
 
 }  // namespace tessera

@@ -42,9 +42,9 @@ __device__ inline void wait_for(Barrier* barrier, int parity) {
       : "memory");
 }
 
-// Completes this thread's earlier reads of shared memory. Call it before arriving at a barrier if the copy engine
-// overwrites the data after that barrier. Without it, a thread can arrive before its reads are done: a barrier orders
-// them before later writes of threads, but not before those of the copy engine (PTX ISA: "async proxy").
+// Orders this thread's earlier reads of shared memory before later writes by the copy engine. A barrier alone orders
+// the reads only before later writes by threads (PTX ISA: "async proxy"). A thread must therefore call finish_reads()
+// before it arrives at a barrier if the copy engine overwrites the read data after this barrier.
 __device__ inline void finish_reads() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

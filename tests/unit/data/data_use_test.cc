@@ -103,7 +103,8 @@ TEST(DataUse, UsedCutAndDroppedTokensAddUp) {
         const bool cut = options.long_texts == LongTexts::truncate && row.samples.size() == 1;
         ASSERT_TRUE(cut || joined == tokens);
         ASSERT_TRUE(std::equal(joined.begin(), joined.end(), tokens.begin()));
-        for (const Sample& sample : row.samples) {  // a sample of one token would have no target
+        // A sample of one token has no target. It may occur only if max_length is 2 or the text has one token.
+        for (const Sample& sample : row.samples) {
           ASSERT_TRUE(options.max_length == 2 || tokens.size() == 1 || sample.ids.size() > 1);
         }
       }
