@@ -50,13 +50,14 @@ void take_train(std::vector<std::string>& words) {
 void check_run_of_job(const ResolvedSettings& run, const Settings& slurm) {
   const Settings& s = run.settings;
   if (s.max_restarts > 0) {
-    throw UsageError(run.where("max_restarts"), "needs --nproc, but Slurm starts the ranks", "Leave it out");
+    throw UsageError(run.where("max_restarts"), "needs --nproc, but Slurm starts the ranks",
+                     "Remove the setting max_restarts");
   }
   if (slurm.requeue && s.resume != "auto") {
     throw UsageError(
         run.where("resume"),
         fmt::format("{} would begin the run again each time the job is queued again", quoted_value(s.resume)),
-        "Leave it out, or add --no-requeue before the command");
+        "Remove the setting resume, or add --no-requeue before the command");
   }
 }
 
@@ -109,8 +110,10 @@ Settings resources_of_job(const ResolvedSettings& slurm, const ResolvedSettings&
   const int64_t ranks = run.settings.nproc;
   if (ranks == 0 || (slurm.is_given("nodes") && ranks == ranks_of(s))) return s;
   if (slurm.is_given("nodes")) {
-    throw UsageError(run.where("nproc"), fmt::format("{} contradicts the {} ranks of the job", ranks, ranks_of(s)),
-                     "Leave it out. --nodes and --ntasks-per-node give the ranks");
+    throw UsageError(
+        run.where("nproc"),
+        fmt::format("{} contradicts the {} rank{} of the job", ranks, ranks_of(s), ranks_of(s) == 1 ? "" : "s"),
+        "Remove the setting nproc. --nodes and --ntasks-per-node give the number of ranks");
   }
   int64_t most = run.settings.ranks_per_node > 0 ? run.settings.ranks_per_node : ranks;
   if (s.gpus_per_node > 0) most = std::min(most, s.gpus_per_node);

@@ -138,7 +138,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     throw UsageError(invocation.resolved.where("nproc"),
                      fmt::format("{} contradicts the {} rank{} that {} has started", settings.nproc, world->size(),
                                  world->size() == 1 ? "" : "s", ranks->source),
-                     "Leave it out");
+                     "Remove the setting nproc");
   };
   if (world->size() == 1) {
     if (!is_alone) check_number();

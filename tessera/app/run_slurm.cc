@@ -117,8 +117,9 @@ int submit_or_print(const std::string& text, const std::vector<std::string>& wor
   if (code == 0) return code;
   const std::string again = fmt::format("{} {}", words[0], quoted_for_shell(words[1]));
   throw RunError(again, fmt::format("ended with exit code {}", code),
-                 words[0] == "sbatch" ? "Submit later with the same command"
-                                      : "Delete queued jobs from the list in the script, and run it again");
+                 words[0] == "sbatch"
+                     ? "Submit later with the same command"
+                     : "In the list in the script, delete the jobs that are already queued. Then run the script again");
 }
 
 int one_job(const Invocation& invocation) {

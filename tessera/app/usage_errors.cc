@@ -163,7 +163,7 @@ void unknown_verb(const std::vector<std::string>& words, const std::vector<Verb>
     if (remedy.empty()) remedy = did_you_mean(word, names);
   }
   if (!remedy.empty()) remedy += " ";
-  throw UsageError(word, "unknown verb", remedy + fmt::format("One of: {}", joined(names, ", ")));
+  throw UsageError(word, "unknown verb", remedy + fmt::format("Use one of: {}", joined(names, ", ")));
 }
 
 void unknown_flag(const std::string& flag, const Verb& verb, Groups groups, const std::vector<Verb>& verbs) {

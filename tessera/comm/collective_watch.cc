@@ -111,7 +111,7 @@ std::string CollectiveWatch::last_call() const {
 CommunicationError CollectiveWatch::timed_out(const std::string& call) const {
   return {fmt::format("rank {}", options_.rank),
           fmt::format("{}: waited {} s for the other ranks of its group", call, options_.timeout_s),
-          "If they are only slow, give a longer --comm-timeout"};
+          "If the other ranks are only slow, give a longer --comm-timeout"};
 }
 
 void CollectiveWatch::work() {

@@ -20,8 +20,8 @@ std::optional<int> number(const Environment& environment, const char* name) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw UsageError(name, fmt::format("\"{}\" is not a rank or a number of ranks", text),
-                     "Unset it, or start the ranks with mpirun");
+    throw UsageError(name, fmt::format("must be a rank or a number of ranks, got \"{}\"", text),
+                     "Unset this variable, or start the ranks with mpirun");
   }
   return value;
 }
@@ -160,7 +160,7 @@ void check_agreement(Communicator& communicator, const std::vector<std::pair<std
                        name.empty() ? fmt::format("is missing on rank 0, but {} on rank {}", other_value, rank)
                                     : fmt::format("is {} on rank 0, but {} on rank {}", value,
                                                   name == other_name ? other_value : "missing", rank),
-                       "All ranks need the same program, settings and data");
+                       "Start all ranks with the same program, settings and data");
     }
   }
 }

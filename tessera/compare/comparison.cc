@@ -122,7 +122,7 @@ class Comparer {
       }
     }
     throw UsageError("--baseline", fmt::format("unknown run or row \"{}\"", printable(options_.baseline)),
-                     fmt::format("One of: {}", join_words(result_.labels)));
+                     fmt::format("Use one of: {}", join_words(result_.labels)));
   }
 
   size_t default_baseline() const {

@@ -98,7 +98,7 @@ std::string command(const SlurmJob& job) {
 std::string requeueing(const Settings& s) {
   if (!s.requeue) return "";
   return fmt::format(R"(
-# Exit code 75: a signal stopped the run, and it saved. After any other code the job ends.
+# Exit code 75: a signal stopped the run, and the run saved a checkpoint. With any other exit code, the job ends.
 if [ "$code" -eq 75 ]; then
   if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {0} ]; then
     echo "job $SLURM_JOB_ID: the run has saved; the job is queued again"
@@ -147,10 +147,11 @@ std::string slurm_job_text(const SlurmJob& job) {
       "# Written by {}. Submit it: sbatch {}\n"
       "# Stop the run and save: {}\n",
       job.written_by, quoted_for_shell(job.job_file),
-      s.requeue ? "scancel --signal=USR1 JOB (the job is queued again), or scancel JOB (it is not)" : "scancel JOB");
+      s.requeue ? "scancel --signal=USR1 JOB (the job is queued again), or scancel JOB (it is not queued again)"
+                : "scancel JOB");
   text += resources(job) + option(fmt::format("output={}", folder_for_sbatch(job.job_folder, true, "/slurm-%j.log")));
   text += ending(s) + "\n" + modules(s) + "set -euo pipefail\n\n";
-  text += "# The ranks end together. Slurm must not kill the others when the first one ends with exit code 75.\n";
+  text += "# The ranks end together. Slurm must not kill the other ranks when the first rank ends with exit code 75.\n";
   return text + "code=0\n" + command(job) + " || code=$?\n" + requeueing(s) + "exit \"$code\"\n";
 }
 
@@ -159,7 +160,7 @@ void check_no_secrets(const std::vector<std::string>& words, const Environment& 
     const std::string name = secret_in(word, environment);
     if (name.empty()) continue;
     throw UsageError(
-        name, "a job file must not hold a secret, but an argument does",
+        name, "a job file must not contain a secret, but an argument contains one",
         fmt::format("Leave the argument out, and set the variable {} in the shell. sbatch passes it to the job", name));
   }
 }

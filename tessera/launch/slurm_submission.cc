@@ -19,11 +19,11 @@ std::string slurm_submission_text(const SlurmSubmission& submission) {
   const bool waits = submission.max_jobs > 0 && static_cast<uint64_t>(submission.max_jobs) < count;
   std::string text = fmt::format("#!/bin/bash\n# Written by {}. Start it: bash {}\n", submission.written_by,
                                  quoted_for_shell(submission.script));
-  text += waits
-              ? fmt::format(
-                    "# {} jobs, at most {} at once. A job waits for the end of another job, even if that job fails.\n",
-                    count, submission.max_jobs)
-              : fmt::format("# {} jobs. No job waits for another job.\n", count);
+  text += waits ? fmt::format(
+                      "# {} jobs, at most {} at once. From job {} on, each job waits for the end of an earlier job, "
+                      "even if that job fails.\n",
+                      count, submission.max_jobs, submission.max_jobs + 1)
+                : fmt::format("# {} job{}. No job waits for another job.\n", count, count == 1 ? "" : "s");
   text += fmt::format("set -euo pipefail\ncd {}\n\nfiles=(\n", quoted_for_shell(submission.working_folder));
   for (const std::string& file : submission.job_files) text += "  " + quoted_for_shell(file) + "\n";
   text += ")\njobs=()\nfor file in \"${files[@]}\"; do\n  words=(--parsable)\n";
@@ -33,7 +33,7 @@ std::string slurm_submission_text(const SlurmSubmission& submission) {
                     submission.max_jobs);
   }
   return text + R"(  if ! job=$(sbatch "${words[@]}" "$file"); then
-    echo "error: sbatch refused $file. Jobs that are already queued: ${#jobs[@]}. Before you run this script again, delete their job files from its list" >&2
+    echo "error: sbatch refused $file. Jobs that are already queued: ${#jobs[@]} (from the beginning of the list). Before you run this script again, delete them from the list" >&2
     exit 1
   fi
   jobs+=("${job%%;*}") # a cluster's name may follow

@@ -47,7 +47,7 @@ void check_training(const ResolvedSettings& resolved) {
   if (s.warmup_steps > 0 && s.warmup_ratio > 0) {
     throw UsageError(resolved.where("warmup_ratio"),
                      fmt::format("{} contradicts warmup_steps {}", s.warmup_ratio, s.warmup_steps),
-                     "Give one of the two");
+                     "Give only one of the two");
   }
   if (s.optimizer_states == S::OptimizerStates::bf16 && s.precision != S::Precision::bf16) {
     const SettingValue precision = find_setting("precision")->get(s);
@@ -75,7 +75,9 @@ void check_micro_batch(const ResolvedSettings& resolved) {
   if (s.batch_tokens > 0 && s.max_steps == 0 && s.epochs > kMostEpochs) {
     throw UsageError(
         resolved.where("epochs"),
-        fmt::format("{} are too many with batch_tokens, because the steps of each epoch must be counted", s.epochs),
+        fmt::format(
+            "{} epochs are too many with batch_tokens, because the steps of each epoch are counted before the run",
+            s.epochs),
         fmt::format("Give at most {}, or --max-steps", kMostEpochs));
   }
 }
@@ -217,7 +219,7 @@ void check_consistent(const ResolvedSettings& resolved) {
   }
   if (s.fit > 0 && s.device_memory > 0) {
     throw UsageError(resolved.where("device_memory"), "contradicts fit",
-                     "Both set the memory of a rank: give only one");
+                     "Give only one of the two: both set the memory per rank");
   }
 }
 

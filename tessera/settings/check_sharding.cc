@@ -29,11 +29,11 @@ void check_offload(const ResolvedSettings& resolved) {
                      "Give --offload optimizer,gradients");
   }
   if (s.offload.optimizer != Tier::device && !strategy.shard_optimizer && resolved.num_ranks > 1) {
-    throw UsageError(
-        resolved.where("offload"),
-        fmt::format("the strategy \"{}\" would keep a complete copy of the optimizer states on each of {} ranks",
-                    word_of(resolved, "strategy"), resolved.num_ranks),
-        "Give --strategy zero1, zero2, zero3, or a sharding strategy of FSDP");
+    throw UsageError(resolved.where("offload"),
+                     fmt::format("with {} ranks, the optimizer states can be offloaded only if they are sharded, but "
+                                 "the strategy \"{}\" does not shard them",
+                                 resolved.num_ranks, word_of(resolved, "strategy")),
+                     "Give --strategy zero1, zero2, zero3, or a sharding strategy of FSDP");
   }
   if (s.offload.uses(Tier::file) && s.offload_dir.empty()) {
     throw UsageError(resolved.where("offload"),

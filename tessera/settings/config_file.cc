@@ -133,13 +133,14 @@ std::vector<FileEntry> read_config_file(const std::string& path) {
     std::error_code none;
     const fs::path identity = fs::weakly_canonical(file, none);
     if (std::ranges::find(chain, identity) != chain.end()) {
-      throw UsageError(includer + ": include", fmt::format("{} includes itself through this file", file),
+      throw UsageError(includer + ": include",
+                       fmt::format("{} already includes this file, directly or through other files", file),
                        "Remove one of the include lines");
     }
     chain.push_back(identity);
     std::vector<FileEntry> entries = parse_config(read_config_text(file, remedy), file);
     includer = file;
-    remedy = fmt::format("{} includes it. The path is relative to the folder of that file", file);
+    remedy = fmt::format("{0} includes this file. The path after include is relative to the folder of {0}", file);
     file = take_include(entries);
     all.insert(all.begin(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
   }

@@ -30,8 +30,8 @@ class Reader {
     read_zero();
     read_reduction();
     if (!file_.ignored().empty()) {
-      layer_.notes.push_back(
-          file_.where("these keys are ignored, because Tessera has no use for them: " + joined(file_.ignored(), ", ")));
+      layer_.notes.push_back(file_.where("these keys are ignored, because they have no effect in Tessera: " +
+                                         joined(file_.ignored(), ", ")));
     }
     return std::move(layer_);
   }
@@ -72,7 +72,7 @@ class Reader {
     if (!file_.has("optimizer")) return;
     const std::string type = file_.word("optimizer.type").value_or("AdamW");
     if (lower(type) != "adam" && lower(type) != "adamw") {
-      refuse("optimizer.type", fmt::format("{} is not supported", quoted_value(type)), "One of: AdamW, Adam");
+      refuse("optimizer.type", fmt::format("{} is not supported", quoted_value(type)), "Use one of: AdamW, Adam");
     }
     const std::string p = "optimizer.params.";
     if (!file_.boolean(p + "adam_w_mode").value_or(true)) {
@@ -146,7 +146,7 @@ class Reader {
   void read_precision() {
     const auto fp16 = file_.boolean("fp16.enabled"), bf16 = file_.boolean("bf16.enabled");
     if (fp16.value_or(false) && bf16.value_or(false)) {
-      refuse("fp16.enabled", "true contradicts bf16.enabled true", "Enable one of the two");
+      refuse("fp16.enabled", "true contradicts bf16.enabled true", "Enable only one of the two");
     }
     if (fp16.value_or(false)) set("precision", "fp16", "fp16.enabled");
     if (bf16.value_or(false)) set("precision", "bf16", "bf16.enabled");
@@ -180,9 +180,9 @@ class Reader {
 
   [[noreturn]] void contradicts_precision(const std::string& path) const {
     refuse(path,
-           fmt::format("false contradicts precision {} ({})",
+           fmt::format("is false, but the precision is {} ({})",
                        toml_text(find_setting("precision")->get(others_.settings)), others_.where("precision")),
-           "Write \"auto\" to use this precision");
+           "Write \"auto\" here to keep this precision");
   }
 
   void read_zero() {
@@ -209,7 +209,7 @@ class Reader {
     if (device == "none") return Tier::device;
     if (device == "cpu") return Tier::host;
     if (device == "nvme") return Tier::file;
-    refuse(section + ".device", fmt::format("unknown value {}", quoted_value(device)), "One of: none, cpu, nvme");
+    refuse(section + ".device", fmt::format("unknown value {}", quoted_value(device)), "Use one of: none, cpu, nvme");
   }
 
   void read_offload(int64_t stage) {
@@ -221,10 +221,12 @@ class Reader {
     if (offload.optimizer != Tier::device) offload.gradients = Tier::host;
     offload.parameters = tier(parameters);
     if (offload.optimizer != Tier::device && stage == 0) {
-      refuse(optimizer, "needs stage 1, 2 or 3, but zero_optimization.stage is 0", "");
+      refuse(optimizer, "needs stage 1, 2 or 3, but zero_optimization.stage is 0",
+             "Write one of these stages, or remove this section");
     }
     if (offload.parameters != Tier::device && stage != 3) {
-      refuse(parameters, fmt::format("needs stage 3, but zero_optimization.stage is {}", stage), "");
+      refuse(parameters, fmt::format("needs stage 3, but zero_optimization.stage is {}", stage),
+             "Write stage 3, or remove this section");
     }
     set("offload", offload_text(offload), offload.optimizer != Tier::device ? optimizer : parameters);
 
@@ -282,9 +284,9 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
   if (s.batch_tokens > 0) {
     throw UsageError(
         where,
-        fmt::format("{} contradicts {} {}: steps that are filled by tokens differ in their numbers of samples", total,
+        fmt::format("{} contradicts {} {}: with batch_tokens, the number of samples differs from step to step", total,
                     resolved.where("batch_tokens"), s.batch_tokens),
-        "Remove it or write \"auto\", or give --batch-size");
+        "Remove this key or write \"auto\", or give --batch-size");
   }
   const bool has_accumulation = resolved.is_given("grad_accum");
   // If batch_size is given, it is the size of a micro-batch. Otherwise, if train_micro_batch_size_per_gpu is "auto" and

@@ -65,7 +65,8 @@ constexpr Key kKeys[] = {
     {"fp16.min_loss_scale", Fate::used},
     {"fp16.auto_cast", Fate::ignored, "inputs are integer ids"},
     {"fp16.fused_mode", Fate::ignored, "one fused kernel"},
-    {"fp16.consecutive_hysteresis", Fate::refused, "Remove it: the loss scale follows DeepSpeed's default rules"},
+    {"fp16.consecutive_hysteresis", Fate::refused,
+     "Remove it: Tessera restores the hysteresis only when the loss scale doubles"},
     {"fp16.fp16_master_weights_and_grads", Fate::refused, "Remove it: master weights are fp32"},
     {"bf16", Fate::section},
     {"bf16.enabled", Fate::used},
@@ -115,7 +116,7 @@ constexpr Key kKeys[] = {
     {"zero_optimization.ignore_unused_parameters", Fate::ignored, "no parameter is unused"},
     {"zero_optimization.legacy_stage1", Fate::ignored, "only one kind of stage 1"},
     {"zero_optimization.memory_efficient_linear", Fate::ignored, "always efficient"},
-    {"zero_optimization.override_module_apply", Fate::ignored, "no Python modules"},
+    {"zero_optimization.override_module_apply", Fate::ignored, "Tessera has no Python modules"},
     {"zero_optimization.pipeline_loading_checkpoint", Fate::ignored, "always unit by unit"},
     {"zero_optimization.log_trace_cache_warnings", Fate::ignored, "the order is fixed"},
     {"zero_optimization.enable_sanity_checks", Fate::ignored, "always on"},
@@ -215,7 +216,7 @@ bool is_off(const json& value) {
 std::string shown(const json& value) {
   if (value.is_string()) return quoted_value(value.get<std::string>());
   if (value.is_object()) return "an object";
-  if (value.is_array()) return "an array";
+  if (value.is_array()) return fmt::format("an array of {} element{}", value.size(), value.size() == 1 ? "" : "s");
   return value.dump();
 }
 
@@ -264,7 +265,9 @@ void DeepSpeedFile::check_keys(const json& object, const std::string& prefix) {
         break;
       case Fate::section:
         if (value.is_null()) break;
-        if (!value.is_object()) wrong_type(path, value, "an object");
+        if (!value.is_object()) {
+          throw UsageError(where(path), "must be an object, got " + shown(value), "Write an object in braces: {...}");
+        }
         check_keys(value, path + ".");
         break;
       case Fate::ignored:
@@ -343,8 +346,11 @@ std::optional<std::string> DeepSpeedFile::word(const std::string& path) const {
 std::optional<std::pair<double, double>> DeepSpeedFile::pair(const std::string& path) const {
   const json* node = value(path);
   if (!node) return std::nullopt;
-  if (!node->is_array() || node->size() != 2 || !(*node)[0].is_number() || !(*node)[1].is_number()) {
-    wrong_type(path, *node, "an array of two numbers");
+  if (!node->is_array() || node->size() != 2) wrong_type(path, *node, "an array of two numbers");
+  for (const json& element : *node) {
+    if (element.is_number()) continue;
+    throw UsageError(where(path), "must be an array of two numbers, but an element is " + shown(element),
+                     element.is_string() ? "Write the number without quotes" : "");
   }
   return std::pair((*node)[0].get<double>(), (*node)[1].get<double>());
 }

@@ -28,7 +28,7 @@ std::string word(const SettingValue& value, const std::string& where) {
 std::string one_of(const std::vector<std::string>& words, const SettingValue& value, const std::string& where) {
   std::string text = lower(word(value, where));
   if (std::find(words.begin(), words.end(), text) != words.end()) return text;
-  throw UsageError(where, "unknown value " + quoted_value(value), "One of: " + joined(words, ", "));
+  throw UsageError(where, "unknown value " + quoted_value(value), "Use one of: " + joined(words, ", "));
 }
 
 // Returns the name of a strategy. `value` is this name, or the number that accelerate gives to the strategy.
@@ -119,7 +119,7 @@ bool explain(const std::string& key, const SettingValue& value, const std::strin
     if (!boolean(value, where)) ignored("always limited; see max_units_in_flight");
   } else if (key == "use_orig_params") {
     boolean(value, where);
-    ignored("no Python modules");
+    ignored("Tessera has no Python modules");
   } else if (key == "cpu_ram_efficient_loading") {
     if (boolean(value, where)) ignored("no rank reads more than it needs");
   } else if (key == "transformer_layer_cls_to_wrap") {
@@ -138,7 +138,7 @@ bool explain(const std::string& key, const SettingValue& value, const std::strin
     dtype_word(value, where);
     ignored("the models have no buffers");
   } else if (key == "mixed_precision_policy.enabled") {
-    if (!boolean(value, where)) ignored("param_dtype decides");
+    if (!boolean(value, where)) ignored("param_dtype selects the precision");
   } else if (key == "offload_to_cpu" || key == "state_dict_config.offload_to_cpu") {
     if (boolean(value, where)) ignored("checkpoints are written from host memory piece by piece");
   } else if (key == "rank0_only" || key == "state_dict_config.rank0_only") {
@@ -146,7 +146,7 @@ bool explain(const std::string& key, const SettingValue& value, const std::strin
   } else if (key == "device_id") {
     ignored("each rank takes its own GPU");
   } else if (key == "version") {
-    ignored("only one version");
+    ignored("all versions have the same effect");
   } else {
     return false;
   }

@@ -12,7 +12,8 @@ namespace tessera {
 // FSDP settings, translated to settings of Tessera.
 struct FsdpMeaning {
   std::vector<std::pair<const Setting*, SettingValue>> values;  // values as checked_value() returns them
-  // If the FSDP key is ignored: the key and the reason, "use_orig_params (no Python modules)". Otherwise empty.
+  // If the FSDP key is ignored: the key and the reason, "use_orig_params (Tessera has no Python modules)". Otherwise
+  // empty.
   std::string note;
 };
 // Translates one key of the table [fsdp] in a TOML file. The key may begin with "fsdp_". Throws UsageError. Its message

@@ -175,7 +175,8 @@ std::vector<std::string> parse_collectives(std::string_view text, const std::str
 void check_nettest(const ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   if (!s.sizes.empty() && (s.min_bytes > 0 || s.max_bytes > 0)) {
-    throw UsageError(resolved.where("sizes"), "contradicts min_bytes and max_bytes",
+    const char* others = s.min_bytes == 0 ? "max_bytes" : s.max_bytes == 0 ? "min_bytes" : "min_bytes and max_bytes";
+    throw UsageError(resolved.where("sizes"), fmt::format("contradicts {}", others),
                      "Give either --sizes, or --min-bytes and --max-bytes");
   }
   if (s.max_bytes > 0 && s.min_bytes > s.max_bytes) {

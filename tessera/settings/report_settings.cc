@@ -5,11 +5,10 @@ namespace tessera::declaring {
 
 std::vector<Setting> report_settings() {
   return {
-      choice(
-          "tables", &S::tables, kReport,
-          {{"comparison", S::ReportTables::comparison}, {"workshop", S::ReportTables::workshop}},
-          "comparison: one table of all runs; workshop: the workshop's twelve tables. The label --experiment decides "
-          "a run's place in them"),
+      choice("tables", &S::tables, kReport,
+             {{"comparison", S::ReportTables::comparison}, {"workshop", S::ReportTables::workshop}},
+             "comparison: one table of all runs; workshop: the twelve tables of docs/workshop.md. There, the label "
+             "--experiment of a run selects the cells that the run fills"),
       text("rows", &S::rows, kReport, "KEY[,KEY...]",
            "Settings or keys of summary.json that name the rows; empty: the settings that differ, or the runs' labels"),
       text("columns", &S::columns, kReport, "NAME[,NAME...]",
@@ -19,7 +18,8 @@ std::vector<Setting> report_settings() {
            "The reference for speed-up, efficiency and saved memory: a run, an experiment or a row; empty: the "
            "experiment named baseline, otherwise the run with the fewest ranks"),
       text("sort", &S::sort, kReport, "[-]NAME",
-           "Sort the rows by this figure or setting; with -, the highest first; empty: in the order of the folders"),
+           "Sort the rows by this figure or setting, the lowest first; with - before the name, the highest first; "
+           "empty: the order of the folders"),
       choice(
           "efficiency", &S::efficiency, kReport,
           {{"auto", S::Efficiency::automatic},

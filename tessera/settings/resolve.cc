@@ -72,8 +72,8 @@ class FileLayer {
     }
     if (!without_effect_.empty()) {
       resolved_.warnings.push_back(
-          fmt::format("{}: [{}]: these keys are ignored, because Tessera has no use for them: {}", entries.front().file,
-                      fsdp_table_, joined(without_effect_, ", ")));
+          fmt::format("{}: [{}]: these keys are ignored, because they have no effect in Tessera: {}",
+                      entries.front().file, fsdp_table_, joined(without_effect_, ", ")));
     }
   }
 
@@ -244,7 +244,7 @@ ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std
   const Settings& s = resolved.settings;
   if (!s.fsdp.empty() && !s.deepspeed.empty()) {
     throw UsageError(resolved.where("fsdp"), fmt::format("contradicts {} {}", resolved.where("deepspeed"), s.deepspeed),
-                     "Give one of the two");
+                     "Give only one of the two");
   }
   if (s.deepspeed.empty()) return resolved;
   const std::string name = s.deepspeed;

@@ -82,7 +82,7 @@ inline Setting real(const char* name, double S::*field, const Placement& place, 
   return setting;
 }
 
-// An amount of bytes. Its SettingValue is the text that bytes_text() returns.
+// A number of bytes. Its SettingValue is the text that bytes_text() returns.
 inline Setting bytes(const char* name, int64_t S::*field, const Placement& place, Range range, const char* help) {
   return {
       .name = name,

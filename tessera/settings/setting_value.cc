@@ -50,7 +50,7 @@ std::string remedy_for_text(const Setting& setting, const std::string& text, con
       wanted = "a number";
       break;
     case SettingType::bytes:
-      wanted = "an amount of bytes, for example \"32GiB\" or a whole number";
+      wanted = "a number of bytes, for example 34359738368 or \"32GiB\"";
       break;
     case SettingType::text:
       wanted = "a text in quotes";
@@ -81,7 +81,7 @@ std::string checked_choice(const Setting& setting, const std::string& word, cons
   }
   std::string remedy = did_you_mean(canonical, setting.choices);
   if (!remedy.empty()) remedy += " ";
-  remedy += fmt::format("One of: {}", joined(setting.choices, ", "));
+  remedy += fmt::format("{}{}", setting.choices.size() == 1 ? "Use " : "Use one of: ", joined(setting.choices, ", "));
   throw UsageError(where, "unknown value " + quoted_value(word), remedy);
 }
 

@@ -43,19 +43,20 @@ int64_t bytes_of_unit(std::string_view unit) {
 }
 
 [[noreturn]] void refuse_bytes(std::string_view text, const std::string& where, const std::string& unit) {
-  std::string remedy = "Write a number with a unit, for example 32GiB or 500MB, or a number of bytes";
+  std::string remedy =
+      "Write a number with a unit, for example 32GiB or 500MB, or a whole number of bytes without a unit";
   if (unit.size() == 1 && std::string_view("kmgt").find(lower(unit)[0]) != std::string_view::npos) {
     const std::string letter(1, static_cast<char>(lower(unit)[0] - 'a' + 'A'));
     remedy = fmt::format("Write {0}iB (powers of 1024) or {0}B (powers of 1000)", letter);
   }
-  throw UsageError(where, fmt::format("must be an amount of bytes, got {}", quoted_value(std::string(text))), remedy);
+  throw UsageError(where, fmt::format("must be a number of bytes, got {}", quoted_value(std::string(text))), remedy);
 }
 
 Tier parse_tier(const std::string& word, const std::string& item, const std::string& where) {
   if (word == "host" || word == "cpu") return Tier::host;
   if (word == "file" || word == "nvme") return Tier::file;
   throw UsageError(where, fmt::format("unknown tier in {}", quoted_value(item)),
-                   "One of: host (also cpu), file (also nvme)");
+                   "Use one of: host (also cpu), file (also nvme)");
 }
 
 }  // namespace

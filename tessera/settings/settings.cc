@@ -56,9 +56,9 @@ std::vector<Setting> data_settings() {
               {"random", RowOrder::random},
               {"first", RowOrder::first},
               {"datasets", RowOrder::datasets}},
-             "Which rows --train-size and --eval-size take. random: drawn by --seed; first: the first ones; datasets: "
-             "as Hugging Face datasets' shuffle(seed).select(range(N)); auto: random, but with --no-shuffle the first "
-             "training rows"),
+             "Which rows --train-size and --eval-size take. random: rows drawn with --seed; first: the first rows; "
+             "datasets: the rows that shuffle(seed).select(range(N)) of Hugging Face datasets takes; auto: random, but "
+             "with --no-shuffle the first rows of the training data"),
       boolean("shuffle", &S::shuffle, kTrainData, "Draw a new order of the samples for every epoch"),
       text("eval_dataset", &S::eval_dataset, brief(kEvalData, "questions to evaluate on"), "PATH",
            "Evaluation data, in the same formats as the training data"),
@@ -230,9 +230,9 @@ std::vector<Setting> generation_settings() {
               {"per_device_eval_batch_size"}),
       boolean("eval_generation", &S::eval_generation, brief(kScoring, "generate answers for exact match and F1"),
               "Also generate answers and report exact match and F1", {"predict_with_generate"}),
-      choice(
-          "scoring", &S::scoring, kScoring, {{"official", Scoring::official}, {"workshop", Scoring::workshop}},
-          "official: SQuAD's rules over all reference answers; workshop: the rules of a workshop over the first one"),
+      choice("scoring", &S::scoring, kScoring, {{"official", Scoring::official}, {"workshop", Scoring::workshop}},
+             "Rules for exact match and F1. official: SQuAD's rules, with the best score over all reference answers; "
+             "workshop: the rules of the workshop of docs/workshop.md, with the first reference answer only"),
       integer("max_new_tokens", &S::max_new_tokens, brief(kGeneration, "longest generated text", kQuestion), "TOKENS",
               {1, 1 << 20}, "Maximum number of tokens to generate per answer or text"),
       boolean("do_sample", &S::do_sample, brief(kSampling, "draw tokens at random, not the likeliest"),

@@ -36,8 +36,8 @@ Setting offload() {
       .type = SettingType::text,
       .unit = "WHAT[:WHERE],...",
       .help =
-          "Data to keep off the device between uses: none, or a list of optimizer, gradients, parameters, each with "
-          ":host (also :cpu, the default) or :file (also :nvme)",
+          "Data to keep off the device between uses: none, or a list of optimizer, gradients, parameters. :host (or "
+          ":cpu) after a word means host memory, the default; :file (or :nvme) means files in --offload-dir",
       .get = [](const S& s) { return SettingValue(offload_text(s.offload)); },
       .set = [](S& s, const SettingValue& value) { s.offload = parse_offload(std::get<std::string>(value), ""); }};
   setting.canonical = [](const std::string& text, const std::string& where) {
@@ -61,8 +61,8 @@ std::vector<Setting> placement_settings() {
       with_synonyms(
           choice("backward_prefetch", &S::backward_prefetch, kSharding,
                  {{"pre", BackwardPrefetch::pre}, {"post", BackwardPrefetch::post}, {"none", BackwardPrefetch::none}},
-                 "When the backward pass gathers the next unit. pre: before it computes the current unit's "
-                 "gradients; post: after these; none: when it needs the unit"),
+                 "When the backward pass gathers the next unit. pre: before it computes the gradients of the current "
+                 "unit; post: after it has computed them; none: when the computation needs the next unit"),
           {{"backward_pre", "pre"}, {"backward_post", "post"}, {"no_prefetch", "none"}}),
       boolean("forward_prefetch", &S::forward_prefetch, kSharding,
               "Gather the next unit of the forward pass while the current unit computes"),
@@ -98,10 +98,12 @@ std::vector<Setting> gradient_settings() {
       integer("initial_scale_power", &S::initial_scale_power, kGradients, "N", {0, 127},
               "The initial loss scale is 2 to the power N"),
       integer("loss_scale_window", &S::loss_scale_window, kGradients, "STEPS", kCount,
-              "Steps without overflow until the loss scale doubles; 0: 2000 for grad_scaler, 1000 for deepspeed",
+              "Number of steps without overflow until the loss scale doubles; 0: 2000 with --loss-scale-rules "
+              "grad_scaler, 1000 with deepspeed",
               {"growth_interval"}),
       integer("loss_scale_hysteresis", &S::loss_scale_hysteresis, kGradients, "N", kCount,
-              "Overflows until the loss scale is halved, with --loss-scale-rules deepspeed; 0: 2"),
+              "Number of overflows until the loss scale is halved, with --loss-scale-rules deepspeed; 0: the default "
+              "of DeepSpeed, 2"),
       real("min_loss_scale", &S::min_loss_scale, kGradients, "X", {.min = 0, .open_min = true},
            "Lowest loss scale, with --loss-scale-rules deepspeed"),
   };

@@ -31,9 +31,9 @@ std::string checked_memory(const std::string& text, const std::string& where) {
   const std::string unit = text.substr(digits);
   const bool is_unit = unit.empty() || unit == "K" || unit == "M" || unit == "G" || unit == "T";
   if (!text.empty() && (digits == 0 || !is_unit)) {
-    throw UsageError(where,
-                     fmt::format("must be a whole number, perhaps with K, M, G or T, got {}", quoted_value(text)),
-                     "Write for example 64G. 0 asks for all memory of the nodes");
+    throw UsageError(
+        where, fmt::format("must be a whole number, optionally followed by K, M, G or T, got {}", quoted_value(text)),
+        "Write for example 64G. 0 asks for all memory of the nodes");
   }
   return text;
 }
@@ -79,7 +79,7 @@ std::vector<Setting> slurm_settings() {
       text("container", &S::container, kSlurm, "IMAGE",
            "Image that holds the program tessera; the job runs it with apptainer exec. Empty: run this program itself"),
       boolean("requeue", &S::requeue, kSlurm,
-              "Queue the job again when the run was stopped by a signal and has saved (exit code 75)"),
+              "If a signal stopped the run and the run saved a checkpoint (exit code 75), queue the job again"),
       integer("max_requeues", &S::max_requeues, kSlurm, "N", {1, 100000},
               "Maximum number of times that the job queues itself again"),
       integer(

@@ -56,10 +56,12 @@ std::vector<Setting> tracker_settings() {
   tracker.canonical = [](const std::string& text, const std::string& where) {
     return tracker_text(parse_trackers(text, where));
   };
-  return {tracker, text("tracker_dir", &S::tracker_dir, kOptimization, "PATH",
-                        "Folder for the folders tensorboard and wandb of --tracker. Each run needs its own; empty: "
-                        "--output-dir. For W&B, the variable WANDB_DIR takes precedence",
-                        {"logging_dir"})};
+  return {
+      tracker,
+      text("tracker_dir", &S::tracker_dir, kOptimization, "PATH",
+           "Folder where --tracker creates the folders tensorboard and wandb. Each run needs its own folder; empty: "
+           "--output-dir. For W&B, the variable WANDB_DIR takes precedence",
+           {"logging_dir"})};
 }
 
 }  // namespace declaring

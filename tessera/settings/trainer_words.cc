@@ -37,7 +37,7 @@ void apply_precision(ResolvedSettings& resolved) {
   const bool fp16 = is_given(resolved, "fp16") && s.fp16, bf16 = is_given(resolved, "bf16") && s.bf16;
   if (fp16 && bf16 && kind_of("fp16") == kind_of("bf16")) {
     throw UsageError(resolved.where("fp16"), fmt::format("true contradicts {} true", resolved.where("bf16")),
-                     "Give one of the two");
+                     "Give only one of the two");
   }
   const Setting& precision = setting_named("precision");
   for (const auto& [name, is_on] : {std::pair{"fp16", s.fp16}, std::pair{"bf16", s.bf16}}) {
@@ -111,8 +111,8 @@ void apply_fsdp_file(ResolvedSettings& resolved) {
     for (const auto& [inner, inner_value] : value.items()) apply(key + "." + inner, inner_value);
   }
   if (ignored.empty()) return;
-  resolved.warnings.push_back(
-      fmt::format("{}: these keys are ignored, because Tessera has no use for them: {}", name, joined(ignored, ", ")));
+  resolved.warnings.push_back(fmt::format("{}: these keys are ignored, because they have no effect in Tessera: {}",
+                                          name, joined(ignored, ", ")));
 }
 
 }  // namespace
@@ -126,7 +126,7 @@ void set_implied(ResolvedSettings& resolved, const std::string& by, const Settin
     throw UsageError(resolved.where(by),
                      fmt::format("{} contradicts {} {}", quoted_value(find_setting(by)->get(resolved.settings)),
                                  resolved.where(setting.name), toml_text(setting.get(resolved.settings))),
-                     "Give one of the two");
+                     "Give only one of the two");
   }
   setting.set(resolved.settings, value);
   current->second = origin;

@@ -170,7 +170,7 @@ class Expansion {
     for (const SweepValue& value : flags_) put(draft.values, value);
     const bool sets_seed = std::ranges::any_of(own, [](const auto& value) { return value.setting->name == "seed"; });
     if (sweep_.repeats > 1 && sets_seed) {
-      throw UsageError(where, "sets seed, but repeats sets the seeds too", "Give one of the two");
+      throw UsageError(where, "sets seed, but repeats sets the seeds too", "Give only one of the two");
     }
     for (draft.repeat = 0; draft.repeat < sweep_.repeats; ++draft.repeat) {
       if (drafts_.size() == kMostRuns) {

@@ -73,7 +73,7 @@ class SweepReader {
   SweepFile read(const toml::table& root) {
     for (const auto& [key, node] : in_file_order(root)) read_top(*key, *node);
     if (!base_.empty() && sweep_.lists_recipes) {
-      throw UsageError(path_, "has both base and recipes", "Give one of the two");
+      throw UsageError(path_, "has both base and recipes", "Give only one of the two");
     }
     if (!base_.empty()) sweep_.recipes = {{base_, fs::path(base_).stem().string()}};
     if (sweep_.recipes.empty()) sweep_.recipes = {{"", ""}};
@@ -129,7 +129,7 @@ class SweepReader {
     const std::string remedy = did_you_mean(underscored(name), {"base", "recipes", "name", "output_dir", "repeats",
                                                                 "settings", "matrix", "run", "exclude"});
     throw UsageError(place, "unknown key of a sweep",
-                     remedy.empty() ? "One of: base, recipes, name, output_dir, repeats, [settings], [matrix], "
+                     remedy.empty() ? "Use one of: base, recipes, name, output_dir, repeats, [settings], [matrix], "
                                       "[[run]], exclude"
                                     : remedy);
   }

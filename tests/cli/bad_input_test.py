@@ -79,7 +79,7 @@ class SettingsOfARun(BadInputTest):
             (["--batch-size", "0"], "--batch-size: must be at least 1, got 0"),
             (["--lr", "-1"], "--lr: must be at least 0, got -1.0"),
             (["--epochs", "1e300"], "--epochs: must be at most 1000000000"),
-            (["--objective", "completon"], '--objective: unknown value "completon". Did you mean "completion"? One of: '),
+            (["--objective", "completon"], '--objective: unknown value "completon". Did you mean "completion"? Use one of'),
             (["--bach-size", "3"], '--bach-size: unknown flag. Did you mean "--batch-size"?'),
             (["--load-best-model-at-end", "--save-strategy", "no"], "--load-best-model-at-end: needs a checkpoint"),
         ]:

@@ -27,7 +27,7 @@ class DeepSpeed(CliTest):
         self.write("c.toml", "deepspeed = \"ds.json\"\nlr = 1e-3\nmax_grad_norm = 7\n")
         code, out, err = self.run_tessera("config", "train", "c.toml", "--weight-decay", "0.3")
         self.assertEqual(code, 0, err)
-        self.assertEqual(err, "warning: ds.json: these keys are ignored, because Tessera has no use for them: "
+        self.assertEqual(err, "warning: ds.json: these keys are ignored, because they have no effect in Tessera: "
                               "zero_optimization.allgather_bucket_size (gathered unit by unit), "
                               "zero_optimization.overlap_comm (always overlapped)\n")
         for line in (r"# deepspeed = \"ds\.json\" +# c\.toml:1", r"lr = 0\.001 +# c\.toml:2",
@@ -102,8 +102,8 @@ class Fsdp(CliTest):
         self.write("c.toml", "[fsdp]\nsharding_strategy = \"NO_SHARD\"\nbackward_prefetch = \"BACKWARD_POST\"\n"
                              "transformer_layer_cls_to_wrap = [\"BloomBlock\"]\nuse_orig_params = true\n")
         code, out, err = self.run_tessera("config", "train", "c.toml")
-        self.assertEqual((code, err), (0, "warning: c.toml: [fsdp]: these keys are ignored, because Tessera has no use for them: "
-                                          "use_orig_params (no Python modules)\n"))
+        self.assertEqual((code, err), (0, "warning: c.toml: [fsdp]: these keys are ignored, because they have no "
+                                          "effect in Tessera: use_orig_params (Tessera has no Python modules)\n"))
         self.assertRegex(out, r"(?m)^strategy = \"no_shard\" +# c\.toml:2$")
         self.assertRegex(out, r"(?m)^backward_prefetch = \"post\" +# c\.toml:3$")
 

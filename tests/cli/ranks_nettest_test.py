@@ -116,8 +116,8 @@ class Nettest(CliTest):
         two = [*SMALL[:-2], "--nproc", "2"]
         self.fails(USAGE, '--collective: unknown collective "alltoall". Write all, or a list of: all_reduce,', *two,
                    "--collective", "all_reduce,alltoall")
-        self.fails(USAGE, "--sizes: must be an amount of bytes", *two, "--sizes", "8Q")
-        self.fails(USAGE, "--sizes: contradicts min_bytes and max_bytes", *two, "--sizes", "8K", "--max-bytes", "1M")
+        self.fails(USAGE, "--sizes: must be a number of bytes", *two, "--sizes", "8Q")
+        self.fails(USAGE, "--sizes: contradicts max_bytes", *two, "--sizes", "8K", "--max-bytes", "1M")
         self.fails(USAGE, "--min-bytes: 2MiB is greater than max_bytes 1MiB", *two, "--min-bytes", "2M", "--max-bytes", "1M")
         self.fails(OUT_OF_MEMORY, "--sizes: the buffer for the messages needs 900 TiB", *two, "--sizes", "900T")
         code, _, err = self.run_tessera(*two, "--sizes", "900T", "--workshop-exit-codes")

@@ -121,8 +121,8 @@ class Report(TinyJobTest):
     def test_wrong_usage(self):
         self.fails(USAGE, "RUN...: is required by report", "report")
         self.fails(USAGE, '--columns: "los" is not a figure', "report", "runs", "--columns", "los")
-        self.fails(USAGE, '--baseline: unknown run or row "three". One of: deepspeed/one, deepspeed/two', "report", "runs",
-                   "--baseline", "three")
+        self.fails(USAGE, '--baseline: unknown run or row "three". Use one of: deepspeed/one, deepspeed/two',
+                   "report", "runs", "--baseline", "three")
         self.fails(USAGE, "--rows: does nothing with the workshop's tables", "report", "runs", "--tables", "workshop",
                    "--rows", "lr")
         code, _, err = self.run_tessera("report", "runs", "--output", "no/where.csv")

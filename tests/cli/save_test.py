@@ -78,9 +78,9 @@ class Shards(SaveTest):
             self.assertEqual(self.tensors_of("exported"), self.tensors_of("out/model"))
 
     def test_limits_that_are_none(self):
-        for limit, message in [("0", "at least 1, got"), ("-5", "must be"), ("5XB", "must be an amount of bytes, got \"5XB\""),
+        for limit, message in [("0", "at least 1, got"), ("-5", "must be"), ("5XB", "must be a number of bytes, got \"5XB\""),
                                ("5G", "Write GiB (powers of 1024) or GB (powers of 1000)"), ("1.5", "not a whole number of bytes"),
-                               ("", "must be an amount of bytes"), ("9EB", "must be an amount of bytes")]:
+                               ("", "must be a number of bytes"), ("9EB", "must be a number of bytes")]:
             self.fails(USAGE, message, "train", *SAVING, "--output-dir", "out", "--max-shard-size=" + limit)
         self.assertFalse(os.path.exists(self.path("out")))
 

@@ -46,8 +46,8 @@ class Flags(CliTest):
             self.succeeds("config", "train", "--save-steps", "2", "--save-strategy", strategy)
 
     def test_micro_batches_by_samples_or_by_tokens(self):
-        self.fails(2, "--batch-tokens: 600 contradicts --batch-size 2. Give one of the two", "config", "train", "--batch-tokens",
-                   "600", "--batch-size", "2")
+        self.fails(2, "--batch-tokens: 600 contradicts --batch-size 2. Give only one of the two",
+                   "config", "train", "--batch-tokens", "600", "--batch-size", "2")
         self.fails(2, "--batch-tokens: a micro-batch of 511 tokens has no room for a sample of max_length 512 (--max-length). "
                    "Give at least 512, or a smaller --max-length", "config", "train", "--batch-tokens", "511")
         self.fails(2, "--batch-tokens: must be at most 4194304, got 4194305", "config", "train", "--batch-tokens", "4194305")
@@ -77,8 +77,10 @@ class Flags(CliTest):
                                 "none")
             self.assertRegex(out, rf'(?m)^precision = "{precision}" ')
             self.assertRegex(out, r'(?m)^activation_checkpointing = "block" +# flag --gradient-checkpointing$')
-        self.fails(2, "--fp16: true contradicts --bf16 true. Give one of the two", "config", "train", "--fp16", "--bf16")
-        self.fails(2, '--gradient-checkpointing: true contradicts --activation-checkpointing "3". Give one of the two', "config",
+        self.fails(2, "--fp16: true contradicts --bf16 true. Give only one of the two",
+                   "config", "train", "--fp16", "--bf16")
+        self.fails(2, '--gradient-checkpointing: true contradicts --activation-checkpointing "3". '
+                      'Give only one of the two', "config",
                    "train", "--gradient-checkpointing", "--activation-checkpointing", "3")
         for words, trackers in (["tensorboard", "wandb"], "tensorboard,wandb"), (["all"], "tensorboard,wandb"), (["wandb"], "wandb"):
             out = self.succeeds("config", "train", "--report-to", ",".join(words))
@@ -134,9 +136,9 @@ class Flags(CliTest):
                 self.fails(2, message, "config", *words)
 
     def test_choices(self):
-        self.fails(2, '--strategy: unknown value "full-shart". Did you mean "full_shard"? One of: no_shard, ',
+        self.fails(2, '--strategy: unknown value "full-shart". Did you mean "full_shard"? Use one of: no_shard, ',
                    "config", "--strategy", "full-shart")
-        self.fails(2, "One of: fp32, tf32, fp16, bf16", "config", "--precision", "int3")
+        self.fails(2, "Use one of: fp32, tf32, fp16, bf16", "config", "--precision", "int3")
 
     def test_settings_against_each_other(self):
         for words, message in [

@@ -228,10 +228,10 @@ class Sweeps(SlurmTest):
         code, out, err = self.run_tessera("slurm", "--submit", "sweep", "sweep.toml",
                                           env={**self.env, "REFUSED": "runs/s/n4/job.sbatch"})
         self.assertEqual((code, out.splitlines()), (1, ["101 runs/s/n1/job.sbatch", "102 runs/s/n2/job.sbatch"]))
-        self.assertIn("error: sbatch refused runs/s/n4/job.sbatch. Jobs that are already queued: 2. Before "
-                      "you run this script again, delete their job files from its list\n", err)
-        self.assertIn("error: bash runs/s/submit.sh: ended with exit code 1. Delete queued jobs from the list in the script, and "
-                      "run it again\n", err)
+        self.assertIn("error: sbatch refused runs/s/n4/job.sbatch. Jobs that are already queued: 2 (from the "
+                      "beginning of the list). Before you run this script again, delete them from the list\n", err)
+        self.assertIn("error: bash runs/s/submit.sh: ended with exit code 1. In the list in the script, "
+                      "delete the jobs that are already queued. Then run the script again\n", err)
 
     def test_one_run_is_submitted(self):
         self.succeeds("slurm", "--submit", *RUN, env=self.env)
@@ -286,7 +286,7 @@ class Refusals(SlurmTest):
         for time in "4:", "-1", "1-", "a", "1:2:3:4", "0", "1-2-3", "2.5h":
             self.refuses(f'--time: is not a time limit of sbatch: "{time}". Write minutes (90)', f"--time={time}")
         self.refuses("--signal-before: 300 s is not less than the time limit of the job, 300 s", "--time", "5")
-        self.refuses('--mem: must be a whole number, perhaps with K, M, G or T, got "64 GB"', "--mem", "64 GB")
+        self.refuses('--mem: must be a whole number, optionally followed by K, M, G or T, got "64 GB"', "--mem", "64 GB")
         self.refuses('--partition: must have no blanks, quotes, $, # or \\, got "a b"', "--partition", "a b")
         self.refuses("--nodes: must be at least 1, got 0", "--nodes", "0")
 
@@ -304,7 +304,7 @@ class Refusals(SlurmTest):
                             ([*RUN, "--tokenizer", "hf_" + "Ab1" * 9], "HF_TOKEN")]:
             code, out, err = self.run_tessera("slurm", "--job-file", "-", *words, env={"WANDB_API_KEY": key})
             self.assertEqual((code, out), (2, ""))
-            self.assertIn(f"{name}: a job file must not hold a secret", err)
+            self.assertIn(f"{name}: a job file must not contain a secret, but an argument contains one", err)
             self.assertNotIn(key, err)
         self.assertNotIn(key, "\n".join(self.job(env={"WANDB_API_KEY": key})))
 

@@ -92,9 +92,9 @@ class Help(CliTest):
 
 class Verbs(CliTest):
     def test_unknown(self):
-        self.fails(2, 'trian: unknown verb. Did you mean "train"? One of: train, eval, ', "trian", "--model", "a")
+        self.fails(2, 'trian: unknown verb. Did you mean "train"? Use one of: train, eval, ', "trian", "--model", "a")
         self.fails(2, 'tokenizr train: unknown verb. Did you mean "tokenizer train"?', "tokenizr", "train")
-        self.fails(2, "finetune: unknown verb. One of: train, eval, ", "finetune")
+        self.fails(2, "finetune: unknown verb. Use one of: train, eval, ", "finetune")
         self.fails(2, "--model: comes before the verb. Usage: tessera <verb>", "--model", "a", "train")
 
     def test_missing_settings_are_reported_at_once(self):
@@ -178,10 +178,10 @@ class Values(CliTest):
             (["--comm-timeout", "10m"], '--comm-timeout: must be a number, got "10m". Write the number of SECONDS without'),
             (["--warmup-ratio", "10%"], '--warmup-ratio: must be a number, got "10%". Write a fraction, as in 0.1'),
             (["--lr", "1e-4x"], '--lr: must be a number, got "1e-4x". Write the number without a unit'),
-            (["--fit", "32X"], '--fit: must be an amount of bytes, got "32X". Write a number with a unit, for example 32GiB'),
-            (["--fit", "32G"], '--fit: must be an amount of bytes, got "32G". Write GiB (powers of 1024) or GB'),
+            (["--fit", "32X"], '--fit: must be a number of bytes, got "32X". Write a number with a unit, for example 32GiB'),
+            (["--fit", "32G"], '--fit: must be a number of bytes, got "32G". Write GiB (powers of 1024) or GB'),
             (["--lr="], '--lr: must be a number, got ""'),
-            (["--precision="], '--precision: unknown value "". One of: fp32, '),
+            (["--precision="], '--precision: unknown value "". Use one of: fp32, '),
         ]:
             with self.subTest(words=words):
                 self.fails(2, message, "config", *words)

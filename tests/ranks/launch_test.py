@@ -87,10 +87,10 @@ class Launch(unittest.TestCase):
         code, _, err = self.run_program("say", "--nproc", "2", before=MPIRUN, stdin=subprocess.DEVNULL)
         self.assertEqual(code, 2)
         self.assertEqual(err.count("error: "), 1, err)
-        self.assertIn("--nproc: 2 contradicts the 3 ranks that mpirun has started. Leave it out", err)
+        self.assertIn("--nproc: 2 contradicts the 3 ranks that mpirun has started. Remove the setting nproc", err)
         code, _, err = self.run_program("say", "--nproc", "2", before=[*mpirun.MPIRUN, "-n", "1"])
         self.assertEqual(code, 2)
-        self.assertIn("--nproc: 2 contradicts the 1 rank that mpirun has started. Leave it out", err)
+        self.assertIn("--nproc: 2 contradicts the 1 rank that mpirun has started. Remove the setting nproc", err)
 
     def test_torchrun_and_srun_without_mpi_get_the_remedy(self):
         pmi = "pmix" if mpirun.IS_OPEN_MPI else "pmi2"

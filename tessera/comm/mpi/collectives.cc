@@ -65,8 +65,8 @@ void Collectives::fail_disagreeing(const Call& call, int peer, const Call& their
     const std::string root = c.collective == Collective::broadcast ? fmt::format(" from root {}", c.root) : "";
     return fmt::format("{} bytes of {}{}", c.bytes, tessera::name_of(c.dtype), root);
   };
-  fail(call, fmt::format("has {} here, but {} is in {} with {}", data(call), names_of({peer}), theirs.to_string(),
-                         data(theirs)));
+  fail(call, fmt::format("this rank passes {}, but {} is in {} and passes {}", data(call), names_of({peer}),
+                         theirs.to_string(), data(theirs)));
 }
 
 }  // namespace tessera

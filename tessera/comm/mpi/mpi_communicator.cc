@@ -140,8 +140,9 @@ class MpiCommunicator final : public Communicator {
       if (texts[r].size() != bytes) {
         throw CommunicationError(
             fmt::format("rank {}", host_collectives_->group().world_ranks[static_cast<size_t>(rank())]),
-            fmt::format("sum of {}: has {} values here, but {} on rank {}", what, values.size(),
-                        texts[r].size() / sizeof(double), host_collectives_->group().world_ranks[r]));
+            fmt::format("sum of {}: this rank passes {} value{}, but rank {} passes {}", what, values.size(),
+                        values.size() == 1 ? "" : "s", host_collectives_->group().world_ranks[r],
+                        texts[r].size() / sizeof(double)));
       }
     }
     std::vector<double> input(values.size());

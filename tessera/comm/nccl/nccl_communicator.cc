@@ -100,7 +100,7 @@ class NcclCommunicator final : public Communicator {
     ncclUniqueId id;
     std::string text;
     if (rank() == 0) {
-      check(nccl_.get_unique_id(&id), "start", "the group");
+      check(nccl_.get_unique_id(&id), "start", "the NCCL group");
       text.assign(id.internal, sizeof id.internal);
     }
     const auto texts = host_->all_gather_text(text, "NCCL's group");
@@ -109,7 +109,7 @@ class NcclCommunicator final : public Communicator {
     ncclComm_t comm = nullptr;
     {
       const TimeLimit limit = limit_of("start", kStartSlack_s);
-      check(nccl_.comm_init_rank(&comm, size(), id, rank(), &config), "start", "the group");
+      check(nccl_.comm_init_rank(&comm, size(), id, rank(), &config), "start", "the NCCL group");
     }
     comm_ = comm;
     memory_->begin_group();
@@ -147,7 +147,8 @@ class NcclCommunicator final : public Communicator {
   TimeLimit limit_of(const char* call, double slack_s) const {
     const double limit_s = watch_options_.timeout_s + slack_s;
     return TimeLimit(limit_s, [this, call, limit_s] {
-      watch_options_.fail(failed(call, "the group", fmt::format("waited {} s for the other ranks in NCCL", limit_s)));
+      watch_options_.fail(
+          failed(call, "the NCCL group", fmt::format("waited {} s for the other ranks in NCCL", limit_s)));
     });
   }
   // Runs on the thread of watch_. The CUDA calls of this function must not create a context on another GPU, and must

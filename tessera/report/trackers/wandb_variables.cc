@@ -52,7 +52,7 @@ WandbVariables wandb_variables(const Environment& environment) {
   if (!known.empty() && known != "offline" && known != "online" && known != "disabled" && known != "dryrun" &&
       known != "run" && known != "shared") {
     throw UsageError("WANDB_MODE", fmt::format("unknown value \"{}\"", printable(mode)),
-                     "One of: offline, online, disabled");
+                     "Use one of: offline, online, disabled");
   }
   const std::string off = lower_case(value_of("WANDB_DISABLED"));
   variables.is_disabled = known == "disabled" || off == "true" || off == "1" || off == "yes" || off == "on";

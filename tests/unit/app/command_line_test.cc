@@ -112,9 +112,9 @@ TEST(CommandLine, verbs_of_two_words) {
     run_command_line({"tokenizer", "trian"}, {}, verbs);
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "tokenizer trian: unknown verb. Did you mean \"tokenizer train\"? One of: train, tokenize, tokenizer train");
+    EXPECT_STREQ(error.what(),
+                 "tokenizer trian: unknown verb. Did you mean \"tokenizer train\"? Use one of: train, tokenize, "
+                 "tokenizer train");
   }
 }
 

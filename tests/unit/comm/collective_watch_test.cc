@@ -93,8 +93,8 @@ TEST_F(Watch, ACollectiveThatDoesNotEndIsReported) {
   stream.put();
   watch.called(stream);
   EXPECT_EQ(failure.get_future().get(),
-            "rank 1: reduce_scatter of gradients of h.3: waited 0.01 s for the other ranks of its group. If they are "
-            "only slow, give a longer --comm-timeout");
+            "rank 1: reduce_scatter of gradients of h.3: waited 0.01 s for the other ranks of its group. If the other "
+            "ranks are only slow, give a longer --comm-timeout");
   EXPECT_EQ(board->waiting(), "Rank 1 waited in reduce_scatter of gradients of h.3.");
 }
 
@@ -104,8 +104,8 @@ TEST_F(Watch, TheWatchDoesNotWaitForADeviceThatDoesNotAnswer) {
                         [answered = answer.get_future().share()] { return answered.wait(), std::string(); });
   watch.begin("all_reduce", "gradients of h.3", stream);
   EXPECT_EQ(failure.get_future().get(),
-            "rank 1: all_reduce of gradients of h.3: waited 0.01 s for the other ranks of its group. If they are only "
-            "slow, give a longer --comm-timeout");
+            "rank 1: all_reduce of gradients of h.3: waited 0.01 s for the other ranks of its group. If the other "
+            "ranks are only slow, give a longer --comm-timeout");
   answer.set_value();
 }
 

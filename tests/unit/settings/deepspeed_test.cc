@@ -110,7 +110,7 @@ TEST_F(DeepSpeed, ignored_keys_are_reported_once) {
   const ResolvedSettings r = resolved(kAllAuto);
   ASSERT_EQ(r.warnings.size(), 1u);
   const std::string note = without_folder(r.warnings[0]);
-  EXPECT_TRUE(note.starts_with("ds.json: these keys are ignored, because Tessera has no use for them: ")) << note;
+  EXPECT_TRUE(note.starts_with("ds.json: these keys are ignored, because they have no effect in Tessera: ")) << note;
   for (const char* key :
        {"steps_per_print (see logging_steps)", "zero_optimization.overlap_comm (always overlapped)",
         "zero_optimization.stage3_prefetch_bucket_size (gathered unit by unit)", "wall_clock_breakdown ("}) {
@@ -266,9 +266,15 @@ TEST_F(DeepSpeed, a_text_is_not_a_number) {
   EXPECT_EQ(error(R"({"fp16": {"enabled": 1}})"), "ds.json: fp16.enabled: must be true or false, got 1");
   EXPECT_EQ(error(R"({"fp16": {"enabled": false, "hysteresis": true}})"),
             "ds.json: fp16.hysteresis: must be a whole number, got true");
-  EXPECT_EQ(error(R"({"zero_optimization": true})"), "ds.json: zero_optimization: must be an object, got true");
+  EXPECT_EQ(error(R"({"zero_optimization": true})"),
+            "ds.json: zero_optimization: must be an object, got true. Write an object in braces: {...}");
   EXPECT_EQ(error(R"({"optimizer": {"params": {"betas": [0.9]}}})"),
-            "ds.json: optimizer.params.betas: must be an array of two numbers, got an array");
+            "ds.json: optimizer.params.betas: must be an array of two numbers, got an array of 1 element");
+  EXPECT_EQ(error(R"({"optimizer": {"params": {"betas": [0.9, "0.99"]}}})"),
+            "ds.json: optimizer.params.betas: must be an array of two numbers, but an element is \"0.99\". Write the "
+            "number without quotes");
+  EXPECT_EQ(error(R"({"zero_optimization": "auto"})"),
+            "ds.json: zero_optimization: must be an object, got \"auto\". Write an object in braces: {...}");
   EXPECT_EQ(error(R"({"optimizer": {"params": {"lr": -1}}})"),
             "ds.json: optimizer.params.lr: must be at least 0, got -1.0");
   EXPECT_EQ(error(R"({"train_micro_batch_size_per_gpu": 18446744073709551615})"),
@@ -296,17 +302,19 @@ TEST_F(DeepSpeed, not_json) {
 
 TEST_F(DeepSpeed, contradictions_within_the_file) {
   EXPECT_EQ(error(R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})"),
-            "ds.json: fp16.enabled: true contradicts bf16.enabled true. Enable one of the two");
+            "ds.json: fp16.enabled: true contradicts bf16.enabled true. Enable only one of the two");
   EXPECT_EQ(error(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"),
-            "ds.json: zero_optimization.offload_param: needs stage 3, but zero_optimization.stage is 2");
+            "ds.json: zero_optimization.offload_param: needs stage 3, but zero_optimization.stage is 2. Write stage 3, "
+            "or remove this section");
   EXPECT_EQ(error(R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})"),
-            "ds.json: zero_optimization.offload_optimizer: needs stage 1, 2 or 3, but zero_optimization.stage is 0");
+            "ds.json: zero_optimization.offload_optimizer: needs stage 1, 2 or 3, but zero_optimization.stage is 0. "
+            "Write one of these stages, or remove this section");
   EXPECT_EQ(error(R"({"zero_optimization": {"offload_param": {"device": "none"}}})"), "");
   EXPECT_NE(error(R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme"}}})")
                 .find("needs a folder for its files"),
             std::string::npos);
   EXPECT_EQ(error(R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "disk"}}})"),
-            "ds.json: zero_optimization.offload_optimizer.device: unknown value \"disk\". One of: none, cpu, nvme");
+            "ds.json: zero_optimization.offload_optimizer.device: unknown value \"disk\". Use one of: none, cpu, nvme");
   EXPECT_EQ(error(R"({"zero_optimization": {"stage": 4}})"),
             "ds.json: zero_optimization.stage: must be 0, 1, 2 or 3, got 4");
   EXPECT_EQ(error(R"({"optimizer": {"params": {"lr": 0.1}}, "scheduler": {"type": "WarmupLR", "params":
@@ -321,10 +329,10 @@ TEST_F(DeepSpeed, contradictions_within_the_file) {
 
 TEST_F(DeepSpeed, contradictions_with_other_settings) {
   EXPECT_EQ(error(R"({"fp16": {"enabled": false}})", "precision = \"fp16\""),
-            "ds.json: fp16.enabled: false contradicts precision \"fp16\" (c.toml:1: precision). Write \"auto\" to use "
-            "this precision");
+            "ds.json: fp16.enabled: is false, but the precision is \"fp16\" (c.toml:1: precision). Write \"auto\" here "
+            "to keep this precision");
   EXPECT_EQ(error(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})", "warmup_ratio = 0.1"),
-            "c.toml:1: warmup_ratio: 0.1 contradicts warmup_steps 5. Give one of the two");
+            "c.toml:1: warmup_ratio: 0.1 contradicts warmup_steps 5. Give only one of the two");
   EXPECT_EQ(error(R"({"fp16": {"enabled": true, "hysteresis": 2}})", "loss_scale_rules = \"grad_scaler\""),
             "ds.json: fp16.hysteresis: 2 applies only to DeepSpeed's rules, but loss_scale_rules is \"grad_scaler\". "
             "Give --loss-scale-rules deepspeed, or remove this setting");

@@ -38,11 +38,10 @@ TEST(Fsdp, words_of_accelerate) {
   EXPECT_TRUE(s.sync_module_states);
   EXPECT_EQ(s.activation_checkpointing, kAllBlocks);
   EXPECT_EQ(r.origins.at("strategy").to_string(), "c:2");
-  EXPECT_EQ(
-      r.warnings,
-      std::vector<std::string>{
-          "c: [fsdp]: these keys are ignored, because Tessera has no use for them: cpu_ram_efficient_loading (no rank "
-          "reads more than it needs), use_orig_params (no Python modules)"});
+  EXPECT_EQ(r.warnings,
+            std::vector<std::string>{"c: [fsdp]: these keys are ignored, because they have no effect in Tessera: "
+                                     "cpu_ram_efficient_loading (no rank reads more than it needs), "
+                                     "use_orig_params (Tessera has no Python modules)"});
 }
 
 TEST(Fsdp, words_of_the_trainer_and_of_pytorch) {
@@ -71,7 +70,7 @@ TEST(Fsdp, tables_of_verbs_go_before_it) {
 
 TEST(Fsdp, what_is_wrong) {
   EXPECT_EQ(error("[fsdp]\nsharding_strategy = \"FULL\""),
-            "c:2: fsdp.sharding_strategy: unknown value \"full\". One of: full_shard, shard_grad_op, no_shard, "
+            "c:2: fsdp.sharding_strategy: unknown value \"full\". Use one of: full_shard, shard_grad_op, no_shard, "
             "hybrid_shard, hybrid_shard_zero2");
   EXPECT_NE(error("[fsdp]\nsharding_strategy = 6").find("must be 1 to 5"), std::string::npos);
   EXPECT_EQ(error("[fsdp]\nshardingstrategy = 1"),
@@ -99,7 +98,7 @@ TEST(FsdpOption, of_the_trainer) {
   EXPECT_EQ(resolved("fsdp = \"full_shard\"", {{"strategy", "zero2"}}).settings.strategy, ShardingStrategy::zero2);
   EXPECT_EQ(resolved("strategy = \"zero2\"", {{"fsdp", "full_shard"}}).settings.strategy, ShardingStrategy::full_shard);
   EXPECT_EQ(error("", {{"fsdp", "full_shard"}, {"strategy", "zero2"}}),
-            "--fsdp: \"full_shard\" contradicts --strategy \"zero2\". Give one of the two");
+            "--fsdp: \"full_shard\" contradicts --strategy \"zero2\". Give only one of the two");
   EXPECT_EQ(error("", {{"fsdp", "full_shard shard_grad_op"}}),
             "--fsdp: contains both full_shard and shard_grad_op. Give one strategy");
   EXPECT_EQ(error("", {{"fsdp", "offload"}}).substr(0, 39), "--fsdp: \"offload\" contains no strategy.");

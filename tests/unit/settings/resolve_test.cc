@@ -71,7 +71,7 @@ TEST(Resolve, micro_batches_by_samples_or_by_tokens) {
   EXPECT_EQ(sizes(resolve_toml(resolved_config_text(r))), P(0, 600));
   EXPECT_EQ(sizes(resolve_toml(resolved_config_text(given("", {})))), P(4, 0));
   EXPECT_EQ(error_of("batch_tokens = 600\nbatch_size = 2"),
-            "c.toml:1: batch_tokens: 600 contradicts c.toml:2: batch_size 2. Give one of the two");
+            "c.toml:1: batch_tokens: 600 contradicts c.toml:2: batch_size 2. Give only one of the two");
   EXPECT_EQ(
       error_of("batch_size = 0"),
       "c.toml:1: batch_size: must be at least 1, got 0. Give --batch-size, or fill micro-batches by --batch-tokens");

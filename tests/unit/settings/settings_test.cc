@@ -82,9 +82,10 @@ TEST(Settings, are_found_by_any_spelling) {
 TEST(SettingValue, choices_take_dashes_and_capitals) {
   EXPECT_EQ(parse_value(*find_setting("strategy"), "FULL-SHARD", ""), SettingValue("full_shard"));
   EXPECT_EQ(parse_value(*find_setting("objective"), "causal-lm", ""), SettingValue("causal_lm"));
-  EXPECT_EQ(error_of("objective", "completon"),
-            "here: unknown value \"completon\". Did you mean \"completion\"? One of: completion, causal_lm, separate, "
-            "prompt");
+  EXPECT_EQ(
+      error_of("objective", "completon"),
+      "here: unknown value \"completon\". Did you mean \"completion\"? Use one of: completion, causal_lm, separate, "
+      "prompt");
 }
 
 TEST(SettingValue, whole_numbers_are_reals_but_not_the_other_way) {

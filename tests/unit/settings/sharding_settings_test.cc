@@ -53,16 +53,16 @@ TEST(Bytes, units_and_canonical_text) {
 
 TEST(Bytes, invalid_amounts) {
   EXPECT_EQ(error_of("fit", "32G"),
-            "here: must be an amount of bytes, got \"32G\". Write GiB (powers of 1024) or GB (powers of 1000)");
+            "here: must be a number of bytes, got \"32G\". Write GiB (powers of 1024) or GB (powers of 1000)");
   for (const char* text : {"", "GiB", "x", "-1", "-1GiB", "nan", "inf", "0x10", "1 2", "1GiBs", "1..5GiB"}) {
-    EXPECT_NE(error_of("fit", text).find("must be an amount of bytes"), std::string::npos) << text;
+    EXPECT_NE(error_of("fit", text).find("must be a number of bytes"), std::string::npos) << text;
   }
   EXPECT_EQ(error_of("fit", "0.3B"), "here: \"0.3B\" is not a whole number of bytes");
   EXPECT_EQ(error_of("fit", "9223372036854775808"), "here: \"9223372036854775808\" is too large");
   EXPECT_EQ(error_of("fit", "1e300TiB"), "here: \"1e300TiB\" is too large");
   EXPECT_EQ(error_of("fit", int64_t{-1}), "here: must be at least 0, got -1");
   EXPECT_EQ(error_of("reduce_bucket_size", "0MiB"), "here: must be at least 1, got \"0MiB\"");
-  EXPECT_EQ(error_of("fit", 1.5), "here: must be an amount of bytes, for example \"32GiB\" or a whole number, got 1.5");
+  EXPECT_EQ(error_of("fit", 1.5), "here: must be a number of bytes, for example 34359738368 or \"32GiB\", got 1.5");
 }
 
 TEST(OffloadWords, read_and_print) {
@@ -74,7 +74,7 @@ TEST(OffloadWords, read_and_print) {
             "here: cannot offload \"optimiser\". Did you mean \"optimizer\"? Write none, or a comma-separated list of "
             "optimizer, gradients, parameters");
   EXPECT_EQ(error_of("offload", "optimizer:disk"),
-            "here: unknown tier in \"optimizer:disk\". One of: host (also cpu), file (also nvme)");
+            "here: unknown tier in \"optimizer:disk\". Use one of: host (also cpu), file (also nvme)");
   EXPECT_EQ(error_of("offload", "optimizer,optimizer:file"), "here: contains optimizer twice. Remove one of the two");
   for (const char* text : {"", ",", "optimizer,", "none,optimizer", "optimizer:", ":host", "optimizer:host:file"}) {
     EXPECT_NE(error_of("offload", text), "") << text;
@@ -96,8 +96,8 @@ TEST(ShardingConsistency, offload) {
   EXPECT_EQ(contradiction("offload = \"optimizer\"\nstrategy = \"zero1\"", 2), "");
   EXPECT_EQ(
       contradiction("offload = \"optimizer\"", 2),
-      "c:1: offload: the strategy \"no_shard\" would keep a complete copy of the optimizer states on each of 2 ranks. "
-      "Give --strategy zero1, zero2, zero3, or a sharding strategy of FSDP");
+      "c:1: offload: with 2 ranks, the optimizer states can be offloaded only if they are sharded, but the strategy "
+      "\"no_shard\" does not shard them. Give --strategy zero1, zero2, zero3, or a sharding strategy of FSDP");
   EXPECT_EQ(
       contradiction("offload = \"optimizer,parameters\"\nstrategy = \"zero2\""),
       "c:1: offload: only sharded parameters can be offloaded, but the strategy \"zero2\" does not shard them. Give "

@@ -46,9 +46,9 @@ TEST(TrainerWords, precision) {
   EXPECT_EQ(precision("fp16 = false\n[fsdp_config]\nmixed_precision = {param_dtype = \"float16\"}"),
             S::Precision::fp16);
   EXPECT_EQ(resolved("", {{"bf16", "true"}}).origins.at("precision").to_string(), "flag --bf16");
-  EXPECT_EQ(error("fp16 = true\nbf16 = true"), "c:1: fp16: true contradicts c:2: bf16 true. Give one of the two");
+  EXPECT_EQ(error("fp16 = true\nbf16 = true"), "c:1: fp16: true contradicts c:2: bf16 true. Give only one of the two");
   EXPECT_EQ(error("fp16 = true\nprecision = \"bf16\""),
-            "c:1: fp16: true contradicts c:2: precision \"bf16\". Give one of the two");
+            "c:1: fp16: true contradicts c:2: precision \"bf16\". Give only one of the two");
 }
 
 TEST(TrainerWords, others) {
@@ -57,7 +57,7 @@ TEST(TrainerWords, others) {
                 .settings.activation_checkpointing,
             0);
   EXPECT_EQ(resolved("optim = \"adamw_torch_fused\"").settings.optim, "adamw_torch");
-  EXPECT_EQ(error("optim = \"adafactor\""), "c:1: optim: unknown value \"adafactor\". One of: adamw_torch");
+  EXPECT_EQ(error("optim = \"adafactor\""), "c:1: optim: unknown value \"adafactor\". Use adamw_torch");
   EXPECT_EQ(error("report_to = \"none\""), "");
   EXPECT_NE(error("report_to = \"mlflow\"").find("c:1: report_to"), std::string::npos);
   EXPECT_EQ(resolved("max_train_samples = 3\nmodel_name_or_path = \"m\"").settings.train_size, 3);
@@ -81,7 +81,7 @@ TEST(TrainSizePerRank, sets_the_total) {
   EXPECT_EQ(resolved("train_size_per_rank = 500\nnproc = 4", {{"train_size", "32"}}).settings.train_size, 32);
   EXPECT_EQ(resolved("train_size = 9", {{"train_size_per_rank", "2"}, {"nproc", "3"}}).settings.train_size, 6);
   EXPECT_EQ(error("train_size = 9\ntrain_size_per_rank = 2"),
-            "c:2: train_size_per_rank: 2 contradicts c:1: train_size 9. Give one of the two");
+            "c:2: train_size_per_rank: 2 contradicts c:1: train_size 9. Give only one of the two");
   EXPECT_NE(error("train_size_per_rank = 2147483647\nnproc = 4").find("must be at most"), std::string::npos);
 }
 
