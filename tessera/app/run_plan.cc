@@ -25,10 +25,11 @@ WorkBounds largest_work(const Settings& settings) {
   WorkBounds work;
   const auto tokens_of = [&](const char* name, int64_t batch_size) {
     if (batch_size <= kMaxPlannedTokens / settings.max_length) return batch_size * settings.max_length;
-    throw UsageError(find_setting(name)->flag(),
-                     fmt::format("{} samples of {} tokens are too many: a micro-batch of a plan has at most {} tokens",
-                                 batch_size, settings.max_length, kMaxPlannedTokens),
-                     "Use a smaller --max-length, or give the --dataset");
+    throw UsageError(
+        find_setting(name)->flag(),
+        fmt::format("{} samples of {} tokens are too many: a micro-batch of a plan has at most {} tokens", batch_size,
+                    settings.max_length, kMaxPlannedTokens),
+        fmt::format("Use a smaller {} or --max-length, or give the --dataset", find_setting(name)->flag()));
   };
   // With --batch-tokens, the bound for the number of sequences instead assumes samples of one token.
   if (settings.batch_tokens > 0) {
@@ -123,14 +124,15 @@ std::optional<Settings> fused(const Settings& settings, const ModelConfig& confi
   const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
   throw OutOfMemoryError(
       "--fit",
-      fmt::format("nothing fits into {}: the smallest configuration, {}, needs {}{}, but a rank may have {}{}",
+      fmt::format("no configuration fits into {}: the smallest one, {}, needs {}{}, but the limit of a rank is {}{}",
                   format_bytes(limits.device_bytes), to_json(searched_settings(least.settings)),
                   format_bytes(e.limit_bytes + e.bytes), largest, format_bytes(e.limit_bytes),
                   disk                       ? " on the disk"
                   : e.of == Excess::Of::host ? " on the host"
                                              : ""),
-      "Use more ranks, a smaller --max-length or a smaller model, or leave out flags: --fit does not change "
-      "settings that are given as flags; --host-memory and --disk plan for another machine");
+      "Use more ranks, a smaller --max-length or a smaller model, or leave out flags such as --batch-size and "
+      "--offload: --fit does not change the settings of flags. To plan for another machine, give --host-memory and "
+      "--disk");
 }
 
 }  // namespace
