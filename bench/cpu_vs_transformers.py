@@ -216,7 +216,7 @@ def parse_arguments():
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--peer-padding", nargs="+", choices=["max_length", "longest"], default=["max_length"])
-    parser.add_argument("--only-peer", action="store_true", help="leave Tessera out")
+    parser.add_argument("--only-peer", action="store_true", help="run only the peer, without Tessera")
     parser.add_argument("--memory-limit-gib", type=float,
                         help="stop a run that uses more GiB of memory than this (default: 95%% of the machine's memory)")
     parser.add_argument("--tessera", type=Path, default=ROOT / "build/tessera")

@@ -380,7 +380,7 @@ def mfu(row):
 
 def print_table(rows, facts):
     by_key = {row.key: row for row in rows}
-    print("| job | GPUs | samples/s | runs | MFU | peer | its samples/s | ledger MiB | peer MiB | SM MHz | W | outcome |")
+    print("| job | GPUs | samples/s | runs | MFU | peer | peer samples/s | ledger MiB | peer MiB | SM MHz | W | outcome |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         rates = [run["rate"] for run in row.runs]
@@ -421,7 +421,7 @@ def arguments():
     parser.add_argument("--tessera", type=Path, default=ROOT / "build" / "tessera")
     parser.add_argument("--dataset", type=Path, help="XQuAD English (xquad.en.json)")
     parser.add_argument("--budget", type=float, default=440, metavar="SECONDS",
-                        help="start only runs that end within this time")
+                        help="start a run only if its expected end is within this time from the start of the script")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", default="", metavar="WORD[,WORD]",
                         help="run only rows whose keys contain one of the words: fp16, bf16-8, zero, …")
@@ -457,7 +457,7 @@ def main():
     facts += ["After: " + "; ".join(clocks()),
               "Libraries: " + ", ".join(f"{name} {cuda.get(name)}" for name in ("driver", "cuda", "nccl", "cublaslt"))]
     if args.try_out:
-        facts.append("This was a test run with a tiny model on the CPU: do not use the values above.")
+        facts.append("The values above only test this script, with a tiny model on the CPU. They are not measurements.")
     print_table(rows, facts)
     if args.results:
         args.results.write_text(json.dumps({row.key: row.runs or row.problem for row in rows}, indent=1))

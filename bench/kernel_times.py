@@ -39,7 +39,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--steps", type=int, default=20,
-                        help="number of steps to use: the last ones, except the very last")
+                        help="number of steps to use, before the last two steps of the file")
     args = parser.parse_args()
     rows = []
     for line in args.file.read_text().splitlines():
@@ -47,7 +47,7 @@ def main():
         rows.append((int(begin), int(time), name))
     steps = steps_of(rows)
     if len(steps) < 3:
-        parser.exit(1, f"{args.file}: {len(steps)} steps with an update on the GPU are too few. Train for more steps\n")
+        parser.exit(1, f"{args.file}: found {len(steps)} updates on the GPU, but at least 3 are needed. Train for more steps\n")
     num_steps = min(args.steps, len(steps) - 2)
     first, last = steps[-num_steps - 2], steps[-2]
     names = sorted({name for _, _, name in rows[first:last]})

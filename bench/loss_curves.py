@@ -140,7 +140,7 @@ def compare(runs):
 def print_table(runs):
     exact = runs.get("fp32")
     print("| precision | last loss, Tessera | last loss, transformers | largest difference | at step | mean difference "
-          "| Tessera from transformers' fp32 | transformers from its fp32 |")
+          "| Tessera, difference from transformers in fp32 | transformers, difference from its own fp32 |")
     print("|---|---|---|---|---|---|---|---|")
     for precision, sides in runs.items():
         ours, theirs, difference = sides["tessera"], sides["transformers"], sides["difference"]

@@ -246,7 +246,8 @@ def main():
     parser.add_argument("--peer-limit", type=int, default=180, help="seconds for one run of a peer")
     parser.add_argument("--most-ranks", type=int, default=1,
                         help="for gpus: run only experiments with at most this many ranks")
-    parser.add_argument("--only", default="", help="WORD,...: only experiments whose names contain one of the words")
+    parser.add_argument("--only", default="", metavar="WORD,...",
+                        help="run only experiments whose names contain one of the words")
     parser.add_argument("--runs", type=Path, default=Path("runs/workshop"))
     parser.add_argument("--interval", default="0.5", help="seconds between two samples of the memory logs")
     parser.add_argument("--commit", default="", help="the version of Tessera, if this folder is not a git checkout")

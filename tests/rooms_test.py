@@ -94,7 +94,7 @@ def unlisted():
             elif name not in on_disk:
                 yield f"{place}: {name} is listed, but the file does not exist"
             elif counts[name] > 1:
-                yield f"{place}: {name} is listed {counts[name]} times"
+                yield f"{place}: {name} is listed {counts[name]} times. Keep one"
 
 
 if __name__ == "__main__":

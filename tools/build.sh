@@ -16,7 +16,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   command -v apt-get >/dev/null || { echo "error: this system has no apt-get. Install the equivalents of these packages: ${missing[*]}" >&2; exit 1; }
   as_root=""
   if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || { echo "error: run as root, or install these: apt-get install ${missing[*]}" >&2; exit 1; }
+    command -v sudo >/dev/null || { echo "error: packages are missing, and sudo is not installed. Run as root: apt-get install ${missing[*]}" >&2; exit 1; }
     as_root=sudo
   fi
   echo "Installing ${#missing[@]} packages: ${missing[*]}"

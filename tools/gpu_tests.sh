@@ -85,13 +85,13 @@ if [ "$gpus" -ge 2 ]; then
     cli "failing ranks: $test" 600 cli/ranks_failures_test.py "$test"
   done
 else
-  skip "failing ranks" "they need 2 GPUs"
+  skip "failing ranks" "needs at least 2 GPUs"
 fi
 if [ "$gpus" -ge 4 ]; then
   cli ranks 600 cli/ranks_test.py
   cli "checkpoints of ranks" 600 cli/ranks_checkpoints_test.py
 else
-  skip "ranks and their checkpoints" "they need 4 GPUs"
+  skip "ranks and their checkpoints" "needs at least 4 GPUs"
 fi
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)

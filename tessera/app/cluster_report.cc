@@ -159,7 +159,9 @@ void check_gpus(const Record& hosts, Record& warnings) {
             fmt::format("{}: {} {}: {}", name, text_or(gpu, "name", "GPU"), text_or(gpu, "pci_address", ""), what));
       };
       if (gpu.contains("problem")) warn(text_or(gpu, "problem", ""));
-      if (gpu.contains("slowed_by")) warn(fmt::format("is slowed down by {}", text_or(gpu, "slowed_by", "")));
+      if (gpu.contains("slowed_by")) {
+        warn(fmt::format("the clocks are reduced because of {}", text_or(gpu, "slowed_by", "")));
+      }
       if (const auto errors = gpu.value("uncorrected_errors", int64_t{0}); errors > 0) {
         warn(fmt::format("{} uncorrected memory errors (ECC) since the driver was loaded", errors));
       }

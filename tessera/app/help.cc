@@ -190,7 +190,8 @@ std::string program_help(const std::vector<Verb>& verbs) {
          "default.\n\n"
          "Exit codes: 0 done; 1 failure at run time; 2 wrong usage or configuration;\n"
          "3 bad input file; 4 out of memory; 5 communication failed; 75 stopped by a\n"
-         "signal and saved, start again; 128+n ended by a second signal n.";
+         "signal: run the same command again to continue; 128+n ended at once by a\n"
+         "second signal, whose number is n.";
 }
 
 std::string family_help(const std::string& word, const std::vector<Verb>& verbs) {
@@ -236,7 +237,8 @@ std::string full_help(const Verb& verb, const Verb& subject, Groups groups) {
     last_group = setting->group;
     text += setting_help(*setting);
   }
-  return text + other_sources(verb) + (verb.own_file.empty() ? " " : "\n") + "Dashes and underscores are the same.";
+  return text + other_sources(verb) + (verb.own_file.empty() ? " " : "\n") +
+         "A setting's name may have dashes or underscores.";
 }
 
 }  // namespace tessera

@@ -46,11 +46,11 @@ NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const s
             .remedy = "Do not train on these nodes. Run tessera nettest --pairs to find the faulty node"};
   }
   if (busbw >= min_busbw) return {};
-  return {
-      .code = ExitCode::kCommunication,
-      .too_slow = true,
-      .error = fmt::format("the bus bandwidth {:.4g} GB/s is below {} {}", busbw, limit_flag, python_repr(min_busbw)),
-      .remedy = "Run tessera nettest --pairs to find the slow node"};
+  return {.code = ExitCode::kCommunication,
+          .too_slow = true,
+          .error = fmt::format("the bus bandwidth {:.4g} GB/s is below {} {} GB/s", busbw, limit_flag,
+                               python_repr(min_busbw)),
+          .remedy = "Run tessera nettest --pairs to find the slow node"};
 }
 
 std::string net_header(const NetRanks& ranks, const NetTest& test) {

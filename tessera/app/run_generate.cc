@@ -168,7 +168,7 @@ int run_generate(const Invocation& invocation) {
                             .seed = static_cast<uint64_t>(settings.seed)};
   if (options.sampling && config.vocab_size > kMaxSampledVocabulary) {
     throw UsageError("--do-sample",
-                     fmt::format("the vocabulary of the model has {} tokens; the limit for random draws is {}",
+                     fmt::format("the vocabulary of the model has {} tokens, but random draws support at most {}",
                                  config.vocab_size, kMaxSampledVocabulary),
                      "Leave out --do-sample, --temperature, --top-k and --top-p");
   }

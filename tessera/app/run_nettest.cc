@@ -97,10 +97,11 @@ class NetRun {
     if (sizes_.empty() && min > 0) sizes_ = stepped_sizes(min, max, settings_.step_factor);
     if (sizes_.empty()) {
       sizes_ = {fitting_size(preset, memory.bytes)};
-      const char* why = ranks_.on_gpus ? "memory is short" : "these are CPU ranks";
+      const char* why = ranks_.on_gpus ? "the usable GPU memory is too small" : "the ranks run on CPUs";
       if (sizes_[0] < int64_t{4} << 30) {
         console_.note(
-            fmt::format("Messages of {} instead of 4 GiB, because {}. See --sizes", format_bytes(sizes_[0]), why));
+            fmt::format("The messages have {} instead of 4 GiB, because {}. Give --sizes to choose other sizes",
+                        format_bytes(sizes_[0]), why));
       }
     }
     int64_t most = 0;

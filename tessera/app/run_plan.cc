@@ -120,14 +120,15 @@ std::optional<WorkBounds> fused_work(const Settings& settings, const ModelConfig
   const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
   throw OutOfMemoryError(
       "--fit",
-      fmt::format("nothing fits into {}: the smallest configuration, {}, needs {}{}, but a rank may have {}{}",
+      fmt::format("no configuration fits into {}: the smallest one, {}, needs {}{}, but the limit of a rank is {}{}",
                   format_bytes(limits.device_bytes), to_json(searched_settings(least.settings)),
                   format_bytes(e.limit_bytes + e.bytes), largest, format_bytes(e.limit_bytes),
                   disk                       ? " on the disk"
                   : e.of == Excess::Of::host ? " on the host"
                                              : ""),
-      "Use more ranks, a smaller --max-length or a smaller model, or leave out flags: --fit does not change "
-      "settings that are given as flags; --host-memory and --disk plan for another machine");
+      "Use more ranks, a smaller --max-length or a smaller model, or leave out flags such as --batch-size and "
+      "--offload: --fit does not change the settings of flags. To plan for another machine, give --host-memory and "
+      "--disk");
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ int run_report(const Invocation& invocation) {
   if (workshop && settings.html.empty()) {
     for (const char* name : {"rows", "columns", "baseline", "sort"}) {
       if (invocation.resolved.is_given(name)) {
-        throw UsageError(invocation.resolved.where(name), "does nothing with the workshop's tables",
+        throw UsageError(invocation.resolved.where(name), "has no effect on the workshop's tables",
                          "Leave it out, or add --html FILE: it applies only to that page");
       }
     }

@@ -207,7 +207,7 @@ void check_target(const ResolvedSettings& resolved, const std::string& setting, 
   std::error_code error;
   if (path.empty() || !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error)) return;
   throw UsageError(resolved.where(setting), fmt::format("\"{}\" is not a regular file", printable(path)),
-                   "Name a new file, or one to replace");
+                   "Give the name of a new file, or of a regular file to replace");
 }
 
 void check_required(const Verb& verb, const ResolvedSettings& resolved) {

@@ -117,8 +117,8 @@ class Comparer {
         for (const size_t i : found) names.push_back(first(result_.groups[i]).name);
         throw UsageError(
             "--baseline",
-            fmt::format("\"{}\" fits {} rows: {}", printable(options_.baseline), found.size(), join_words(names)),
-            "Name one run");
+            fmt::format("\"{}\" matches {} rows: {}", printable(options_.baseline), found.size(), join_words(names)),
+            "Give the name of one of these runs");
       }
     }
     throw UsageError("--baseline", fmt::format("unknown run or row \"{}\"", printable(options_.baseline)),
@@ -256,7 +256,8 @@ class Comparer {
     if (twins.size() < 2) return;
     std::vector<std::string> keys = settings_that_differ(twins);
     std::erase(keys, "seed");
-    label.notes.push_back(fmt::format("This row is {}{}{}", first(result_.groups[i]).name, keys.empty() ? "" : ": ",
+    label.notes.push_back(fmt::format("This row shows the run {}{}{}", first(result_.groups[i]).name,
+                                      keys.empty() ? "" : " with ",
                                       keys.empty() ? "" : label_of(first(result_.groups[i]), keys)));
   }
 

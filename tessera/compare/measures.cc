@@ -180,9 +180,7 @@ Measure efficiency(const RunGroup& group, const RunGroup& base, Scaling scaling)
   if (scaling == Scaling::automatic) {
     const auto found = scaling_of(*group.runs[0], *n, *base.runs[0], *n1);
     if (!found) {
-      return absent(
-          "This run has neither the work of the baseline nor its work per rank. Choose --efficiency strong "
-          "or weak");
+      return absent("The work differs from the baseline's, in total and per rank. Give --efficiency strong or weak");
     }
     scaling = *found;
     const bool several = *n != *n1;

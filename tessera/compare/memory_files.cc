@@ -137,8 +137,9 @@ std::vector<MemorySeries> read_memory_logs(const std::vector<fs::path>& folders,
       } else if (MemorySeries series = parse_cpu_memory_log(text, *cpu_node); !series.mib.empty()) {
         all.push_back(std::move(series));
       }
-    } catch (const InputError&) {
-      report(file, "cannot be read");
+    } catch (const InputError& error) {
+      const std::string why = error.what(), place = file.string() + ": ";
+      report(file, why.starts_with(place) ? why.substr(place.size()) : why);
     }
   }
   return all;

@@ -322,7 +322,7 @@ std::string curves_section(const std::vector<Cluster>& clusters) {
     html += (clusters.size() > 1 ? "<div class=\"charts small\">\n" : "<div class=\"charts\">\n") + charts + "</div>\n";
   }
   if (html.empty()) return "";
-  return section("curves", "Training curves", clusters.size() > 1 ? "Each group has colours and axes of its own." : "",
+  return section("curves", "Training curves", clusters.size() > 1 ? "Each group has its own colors and axes." : "",
                  html);
 }
 
@@ -349,7 +349,7 @@ std::string memory_section(const std::vector<Cluster>& clusters) {
         (clusters.size() > 1 ? "<div class=\"charts small\">\n" : "<div class=\"charts\">\n") + charts + "</div>\n";
   }
   html += over_time.empty()
-              ? "<p class=\"hint\">No run has memory samples over time. Runs with --memory-log have them.</p>\n"
+              ? "<p class=\"hint\">No run recorded its memory over time. To record it, train with --memory-log.</p>\n"
               : "<h3>Over time</h3>\n" + over_time;
   return bars.empty() && over_time.empty() ? "" : section("memory", "Memory", "", html);
 }

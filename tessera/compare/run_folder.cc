@@ -69,7 +69,7 @@ class RunReader {
     const size_t before = set_.runs.size() + set_.problems.size() + known_again_;
     add_folder(path, 0);
     if (set_.runs.size() + set_.problems.size() + known_again_ == before) {
-      report(path, "holds no run: no summary.json in it or below it");
+      report(path, "contains no run: neither this folder nor a folder below it has a summary.json");
     }
   }
 

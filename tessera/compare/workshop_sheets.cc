@@ -31,8 +31,9 @@ Found find_experiment(const RunSet& set, const std::string& name) {
     for (size_t i = 1; i < groups.size(); ++i) {
       for (const RunFolder* run : groups[i].runs) others.push_back(run->path);
     }
-    found.notes.push_back(fmt::format("Shown: {}. Not shown, because settings, data, machine or version differ: {}",
-                                      groups[0].runs[0]->path, join_words(others)));
+    found.notes.push_back(fmt::format(
+        "The values are from {}. These runs differ in settings, data, machine or version, and are not shown: {}",
+        groups[0].runs[0]->path, join_words(others)));
   }
   if (found.group.runs.size() > 1) {
     found.notes.push_back(

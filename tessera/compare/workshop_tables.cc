@@ -142,9 +142,10 @@ std::vector<WorkshopTable> fsdp_bloom_tables() {
                    {"Peak Memory Allocated (MB)", "gpu_peak", "", "tessera memory FOLDER"},
                    {"Peak GPU Utilization (%)", "gpu_utilization_peak", "", "summary.json: gpu.utilization_percent"}},
        .baseline = "fsdp/bloom/baseline",
-       .remarks = {"The workshop asks for the eval loss of epoch 5, but its run has 3 epochs. This is the loss of the "
-                   "last epoch.",
-                   kUnits}},
+       .remarks =
+           {"The workshop asks for the eval loss of epoch 5, but its experiment has only 3 epochs. The table shows "
+            "the eval loss of the last epoch.",
+            kUnits}},
       {.name = "fsdp-bloom-multi-gpu",
        .title = "FSDP: BLOOM on the GPUs of a node",
        .figures_are_rows = false,
@@ -162,7 +163,8 @@ std::vector<WorkshopTable> fsdp_bloom_tables() {
        .figures = bloom_columns(),
        .baseline = "fsdp/bloom/multi_gpu/2_gpus",
        .remarks =
-           {"A node has 2 GPUs, so the single node is the run on 2 GPUs. Scale factors are relative to its values.",
+           {"A node has 2 GPUs, so the single node is the run on 2 GPUs. Scale factors are the row's value divided by "
+            "the value of this run.",
             kUnits}},
   };
 }

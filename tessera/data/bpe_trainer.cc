@@ -205,8 +205,10 @@ void check(const BpeTrainerOptions& options) {
   }
   std::unordered_set<std::string> seen;
   for (const auto& token : options.special_tokens) {
-    if (token.empty() || !is_utf8(token) || !seen.insert(token).second) {
-      throw UsageError("special_tokens", "a token is empty, is not UTF-8, or occurs twice: " + quoted_token(token));
+    if (token.empty()) throw UsageError("special_tokens", "a token is empty");
+    if (!is_utf8(token)) throw UsageError("special_tokens", "the token " + quoted_token(token) + " is not UTF-8");
+    if (!seen.insert(token).second) {
+      throw UsageError("special_tokens", "the token " + quoted_token(token) + " occurs twice");
     }
   }
 }

@@ -194,7 +194,7 @@ class Reader {
       for (const auto& item : row.items()) {
         if (keys.size() < 80) keys += (keys.empty() ? "\"" : ", \"") + printable(item.key()) + "\"";
       }
-      throw RowFault(where, keys.empty() ? "the row has no key" : "the row has none of the known keys, but " + keys,
+      throw RowFault(where, keys.empty() ? "the row has no key" : "the row has no known key. Its keys: " + keys,
                      kStructureRemedy);
     }
     Example example;

@@ -27,8 +27,8 @@ static PromptRow prompt_row(const nlohmann::json& row, const std::string& place)
   };
   PromptRow prompt;
   prompt.example.place = place;
-  if (!row.contains("prompt") && !row.contains("question")) refuse("the row has no \"prompt\" and no \"question\"");
-  if (row.contains("prompt") && row.contains("question")) refuse("the row has a \"prompt\" and a \"question\"");
+  if (!row.contains("prompt") && !row.contains("question")) refuse("the row has neither \"prompt\" nor \"question\"");
+  if (row.contains("prompt") && row.contains("question")) refuse("the row has both \"prompt\" and \"question\"");
   if (row.contains("prompt")) {
     prompt.example.text = text_of("prompt");
   } else {

@@ -85,8 +85,8 @@ FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const Pr
 
 std::string too_long(const FittedPrompt& prompt, const Example& example, const PromptOptions& options, bool answer) {
   return fmt::format(
-      "a maximum length of {} tokens is too small for an example whose question{} take{} {} tokens even without its "
-      "context (id \"{}\", \"{:.60}\")",
+      "a maximum length of {} tokens is too small: the question{} take{} {} tokens even without the context (id "
+      "\"{}\", \"{:.60}\")",
       options.max_length, answer ? " and answer" : "", answer ? "" : "s", prompt.num_least, example.id,
       example.question);
 }

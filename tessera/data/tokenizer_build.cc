@@ -94,10 +94,11 @@ void Tokenizer::State::add_tokens(const std::vector<AddedToken>& list, const std
     const std::string form = token->normalized ? normalizer(token->content, false) : token->content;
     if (form.empty()) {
       throw InputError(where + ": added_tokens",
-                       "the token " + quoted_token(token->content) + " is empty when normalized", "Remove it");
+                       "the normalizer changes the token " + quoted_token(token->content) + " into an empty text",
+                       "Remove the token, or set its \"normalized\" to false");
     }
     if (!(token->normalized ? normalized_added : raw_added).add(form, *token, id)) {
-      throw InputError(where + ": added_tokens", "two tokens are spelled " + quoted_token(form) + " when normalized",
+      throw InputError(where + ": added_tokens", "two tokens are both " + quoted_token(form) + " after normalization",
                        "Remove one of them");
     }
     set_token(id, form);

@@ -30,7 +30,7 @@ void refuse_other_models(const Node& model) {
   }
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (model.has(affix) && !model.at(affix).text().empty()) {
-      model.at(affix).fail("tokens have the affix " + quoted_token(model.at(affix).text()), kKindsOfTokenizers);
+      model.at(affix).fail("is " + quoted_token(model.at(affix).text()) + ", but must be empty", kKindsOfTokenizers);
     }
   }
   if (model.has("dropout")) {

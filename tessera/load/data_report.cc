@@ -68,8 +68,9 @@ void note_data(const DataUse& use, const std::string& path, const Settings& sett
 
 void note_unused_keys(const std::vector<std::string>& keys, Console& console) {
   if (keys.empty()) return;
-  console.note(fmt::format("tokenizer.json: \"{}\" {} not used: --max-length cuts rows, and nothing is padded",
-                           joined(keys, "\" and \""), keys.size() == 1 ? "is" : "are"));
+  console.note(fmt::format(
+      "tokenizer.json: Tessera ignores \"{}\". --max-length limits the length of rows, and rows are not padded",
+      joined(keys, "\" and \"")));
 }
 
 }  // namespace tessera

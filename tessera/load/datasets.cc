@@ -99,7 +99,9 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
     return std::any_of(sample.labels.begin(), sample.labels.end(), [](int32_t label) { return label != kNoTarget; });
   });
   if (!has_targets) {
-    throw InputError(path, fmt::format("none of the {} samples carries loss", dataset.samples.size()),
+    throw InputError(path,
+                     fmt::format("no token of the {} sample{} has a loss", dataset.samples.size(),
+                                 dataset.samples.size() == 1 ? "" : "s"),
                      "Increase --max-length, or give --truncation context to keep the answers");
   }
   if (with_prompts) {
@@ -107,7 +109,7 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
       if (!example.text) continue;
       throw UsageError("--eval-generation",
                        fmt::format("{} contains plain texts, which have no answers to score", path),
-                       "Remove it, or evaluate on questions");
+                       "Remove --eval-generation, or give an --eval-dataset with questions");
     }
     dataset.prompts.resize(dataset.examples.size());
     pool.for_ranges(static_cast<int64_t>(dataset.examples.size()), 16, [&](int64_t begin, int64_t end) {
@@ -124,7 +126,7 @@ void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new
   if (config.max_positions == 0 || prompt_tokens + new_tokens <= config.max_positions) return;
   throw UsageError(
       "--max-new-tokens",
-      fmt::format("a prompt of {} tokens{} and {} new tokens exceed the context of the model, {} tokens", prompt_tokens,
+      fmt::format("a prompt of {} tokens{} and {} new tokens exceed the model's context of {} tokens", prompt_tokens,
                   place.empty() ? "" : " (" + place + ")", new_tokens, config.max_positions),
       "Give fewer new tokens, or a shorter prompt");
 }

@@ -258,8 +258,8 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   Tokenizer tokenizer = Tokenizer::load(path);
   if (tokenizer.vocab_size() > config.vocab_size) {
     throw InputError(path.string(),
-                     fmt::format("has ids up to {}, beyond the model's vocabulary of {}", tokenizer.vocab_size() - 1,
-                                 config.vocab_size),
+                     fmt::format("has token ids up to {}, but the model's vocabulary has only {} tokens",
+                                 tokenizer.vocab_size() - 1, config.vocab_size),
                      "Use the tokenizer of the model");
   }
   settle_end(config, settings, tokenizer, path);
@@ -290,8 +290,9 @@ std::optional<Sampling> sampling_of(const ResolvedSettings& resolved, const Gene
                           .top_k = given_or("top_k", s.top_k, file.top_k),
                           .top_p = given_or("top_p", s.top_p, file.top_p)};
   if (sampling.temperature > 0) return sampling;
-  throw UsageError(path, "\"temperature\" is 0, which takes the most likely token, but tokens must be drawn at random",
-                   "Give --temperature");
+  throw UsageError(path,
+                   "\"temperature\" is 0, so each token would be the most likely one, but random draws are requested",
+                   "Give --temperature with a value above 0");
 }
 
 ReadAhead read_weights_ahead(const Settings& settings, const World* world) {

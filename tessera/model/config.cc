@@ -64,7 +64,7 @@ std::vector<int32_t> read_end_ids(const ConfigReader& read, int64_t vocab_size) 
 
 ModelConfig parse_model_config(std::string_view text, const std::string& where) {
   const Json json = parse_json<Json>(text, where, kOwn);
-  if (!json.is_object()) throw InputError(where, "not a JSON object", kOwn);
+  if (!json.is_object()) throw InputError(where, "is not a JSON object", kOwn);
   const ConfigReader read(json, where);
   ModelConfig config;
   config.original_json = text;

@@ -23,7 +23,7 @@ inline constexpr const char* kOwn = "Use the model's own config.json";
 inline std::string in_words(const Json& value) {
   if (value.is_structured()) return std::string("an ") + value.type_name();
   const std::string text = value.dump();
-  return text.size() <= 80 ? text : fmt::format("a text of {} bytes", text.size());
+  return text.size() <= 80 ? text : fmt::format("a string of {} bytes", text.size());
 }
 
 // Reads typed values from one JSON object. If a function takes several keys, they are alternatives: the first key that
@@ -72,7 +72,7 @@ class ConfigReader {
     const char* key = nullptr;
     const Json* value = find({name}, key);
     if (!value) return fallback;
-    if (!value->is_string()) throw InputError(where_, fmt::format("\"{}\" is {}, not a text", key, in_words(*value)));
+    if (!value->is_string()) throw InputError(where_, fmt::format("\"{}\" is {}, not a string", key, in_words(*value)));
     return value->get<std::string>();
   }
 

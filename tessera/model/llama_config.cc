@@ -58,7 +58,7 @@ Activation read_activation(const ConfigReader& read) {
   if (name == "silu" || name == "swish") return Activation::silu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::gelu_tanh;
   throw InputError(read.where(), fmt::format("\"hidden_act\" is {}", in_words(Json(name))),
-                   "Tessera supports \"silu\" and \"gelu_pytorch_tanh\"");
+                   "Tessera supports \"silu\" (or \"swish\") and \"gelu_pytorch_tanh\" (or \"gelu_new\")");
 }
 
 // Reads the scaling of rotary positions. `parameters` is the object "rope_parameters" or "rope_scaling".

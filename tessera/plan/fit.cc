@@ -339,7 +339,8 @@ FitResult find_fit(const FitRequest& request) {
     result.smallest = *std::min_element(too_large.begin(), too_large.end(), by_excess);
   }
   if (!result.best && !result.smallest) {
-    throw UsageError("--fit", "the other settings exclude every configuration", "Remove --offload or --strategy");
+    throw UsageError("--fit", "the settings that are given permit no combination of strategy and offload",
+                     "Leave out --offload or --strategy, and --fit chooses it");
   }
   for (Configuration& c : too_large) {
     if (!result.best || by_cost(c, *result.best)) result.faster.push_back(std::move(c));

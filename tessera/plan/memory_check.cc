@@ -42,9 +42,9 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
   TESSERA_ASSERT(gpu == (rank.device == DeviceKind::cuda));
   const MemoryLimits limits = limits_here(settings, local.count, gpu_bytes);
   const auto refuse = [&](const std::string& needed, int64_t has_bytes, const char* of) {
-    throw OutOfMemoryError("memory",
-                           fmt::format("the run needs {}, but {} has {}", needed, of, format_bytes(has_bytes)),
-                           advice({config, settings, {}, work_of, rank, limits}));
+    throw OutOfMemoryError(
+        "memory", fmt::format("the run needs {}, but {} has {} of usable memory", needed, of, format_bytes(has_bytes)),
+        advice({config, settings, {}, work_of, rank, limits}));
   };
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
   if (gpu) {
@@ -54,9 +54,10 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
   if (!usable_bytes) return;
   const auto bytes_of = [&](const Plan& plan) { return gpu ? plan.host.peak_total() : plan.peak_bytes(); };
   const int64_t of_first = bytes_of(local.with_first ? first : other), of_others = bytes_of(other);
-  if (of_first + (local.count - 1) * of_others <= *usable_bytes) return;
+  const int64_t needed = of_first + (local.count - 1) * of_others;
+  if (needed <= *usable_bytes) return;
   refuse(local.count == 1 ? format_bytes(of_first)
-                          : fmt::format("{} for each of {} local ranks", format_bytes(of_first), local.count),
+                          : fmt::format("{} for its {} ranks on this machine", format_bytes(needed), local.count),
          *usable_bytes, "this machine");
 }
 

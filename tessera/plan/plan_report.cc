@@ -256,8 +256,8 @@ void print_plan(const PlanReport& r, Console& console) {
       gpu && r.settings.grad_accum > 1 && r.settings.fuse_micro_batches != Settings::FuseMicroBatches::off;
   if (may_fuse && r.limits.device_bytes == MemoryLimits{}.device_bytes) {
     console.print(
-        "fusing   a GPU with enough memory runs a step's micro-batches as one; give --device-memory, so that the plan "
-        "knows the memory of the GPU");
+        "fusing   with enough GPU memory, the micro-batches of a step run as one. To plan for this, give "
+        "--device-memory");
   }
   if (world > 1) {
     console.print(fmt::format("sent     {} by each rank per step", format_bytes(r.first.step_bytes_sent)));
@@ -270,7 +270,7 @@ void print_plan(const PlanReport& r, Console& console) {
   if (excess.limit_bytes == MemoryLimits{}.device_bytes) return;
   const bool both = r.limits.one_memory && excess.of == Excess::Of::device;
   const char* what = both ? "device and host together" : name_of(excess.of);
-  console.print(fmt::format("{}  needs {}, a rank may have {} ({}){}", excess.fits() ? "fits   " : "exceeds",
+  console.print(fmt::format("{}  a rank needs {}, and the limit is {} ({}){}", excess.fits() ? "fits   " : "exceeds",
                             format_bytes(excess.bytes + excess.limit_bytes), format_bytes(excess.limit_bytes), what,
                             excess.fits() ? "" : ": " + account_of(excess)));
 }

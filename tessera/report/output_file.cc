@@ -89,7 +89,7 @@ void OutputFile::sync() {
 
 void OutputFile::fail(const char* doing) const {
   const int cause = errno;
-  throw RunError(path_, fmt::format("cannot {} it: {}", doing, std::strerror(cause)), remedy_of(cause));
+  throw RunError(path_, fmt::format("cannot {} the file: {}", doing, std::strerror(cause)), remedy_of(cause));
 }
 
 }  // namespace tessera

@@ -43,7 +43,8 @@ void remove_or_throw(const fs::path& path) {
 void check_replaceable(const fs::path& target, const std::vector<std::string>& markers) {
   if (!fs::exists(target)) return;
   const auto refuse = [&](const std::string& why) {
-    throw UsageError(target, "exists and " + why + ", so it is not replaced", "Choose another name or move it away");
+    throw UsageError(target, "exists and " + why + ", so it is not replaced",
+                     "Choose another name, or move the existing one away");
   };
   if (!fs::is_directory(target)) refuse("is not a folder");
   bool marked = fs::is_empty(target);
@@ -52,7 +53,7 @@ void check_replaceable(const fs::path& target, const std::vector<std::string>& m
     if (!entry.is_regular_file()) refuse(fmt::format("contains \"{}\", which is not a regular file", printable(name)));
     marked = marked || std::find(markers.begin(), markers.end(), name) != markers.end();
   }
-  if (!marked) refuse("is not an earlier version of this folder (no " + markers.front() + ")");
+  if (!marked) refuse("contains no file of an earlier version, such as " + markers.front());
 }
 
 // A name with ".tmp-" or ".old-" contains two facts: the path of the target, and the process that chose the name.
@@ -76,8 +77,14 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
   // If `target` is a link to a folder, commit() replaces this folder, and the link stays.
   target_ = fs::weakly_canonical(fs::absolute(target), error);
   if (!target_.has_filename()) target_ = target_.parent_path();  // removes a '/' at the end of a new name
-  if (error) throw RunError(target, "cannot be reached: " + error.message(), "Check the path");
-  if (!target_.has_filename()) throw UsageError(target, "is not a valid folder name", "Choose another name");
+  if (error) {
+    throw RunError(target, "cannot be resolved to a full path: " + error.message(),
+                   "Check the path and the permissions of its folders");
+  }
+  if (!target_.has_filename()) {
+    throw UsageError(target, "has no name at its end",
+                     "Give a path that ends with the name of a folder, such as runs/first");
+  }
   create_folders(target_.parent_path());
   check_replaceable(target_, markers);
   const fs::path temporary = name_beside(target_, kTemporary);

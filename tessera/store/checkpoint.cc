@@ -36,7 +36,10 @@ void check_segment(const File& file, const FileSegment& segment) {
   constexpr uint64_t kStep = 1 << 20;
   std::vector<std::byte> buffer(std::min(kStep, segment.end - segment.begin));
   Checksum checksum;
-  if (file.size() < segment.end) throw DamageError(file.path(), "is shorter than what was written", kDamaged);
+  if (file.size() < segment.end) {
+    throw DamageError(file.path(), fmt::format("has {} bytes, but at least {} were written", file.size(), segment.end),
+                      kDamaged);
+  }
   for (uint64_t at = segment.begin; at < segment.end; at += kStep) {
     const size_t bytes = std::min(kStep, segment.end - at);
     file.read_at(buffer.data(), bytes, at);
@@ -222,7 +225,7 @@ std::optional<Checkpoint> latest_checkpoint(const fs::path& output_folder, Commu
     }
   }
   throw InputError(output_folder, "has checkpoints, but every one of them is damaged",
-                   "Restore one from a copy, or give --resume none to start again from the beginning");
+                   "Restore one from a copy, or train again from the beginning with --resume none");
 }
 
 Checkpoint find_checkpoint(const fs::path& path, Communicator& world,

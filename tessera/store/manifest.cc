@@ -96,7 +96,7 @@ std::string fault_of(const ManifestArray& array, int world_size) {
     reached = piece.end;
   }
   if (reached == array.total_elems) return "";
-  return fmt::format("array \"{}\": {} of its {} elements are present", printable(array.name), reached,
+  return fmt::format("array \"{}\": its pieces have {} of its {} elements", printable(array.name), reached,
                      array.total_elems);
 }
 

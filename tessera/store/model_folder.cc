@@ -237,7 +237,7 @@ void TensorSource::check_tensors(const std::vector<std::pair<std::string, Shape>
   if (what.empty()) return;
   what.resize(what.size() - 2);
   throw InputError(folder_, what,
-                   "The model's config.json does not match its tensors, or the model is of another kind");
+                   "The model's config.json does not match its tensors: copy or download all files of the model again");
 }
 
 }  // namespace tessera

@@ -30,7 +30,7 @@ namespace {
 
 [[noreturn]] void throw_in_use(const fs::path& folder, const FolderOwner& owner) {
   throw UsageError(folder, fmt::format("{} ({})", OutputLock::kInUse, owner.shown()),
-                   "Wait for it, stop it, or choose another output folder");
+                   "Wait until that run ends, stop it, or choose another output folder");
 }
 
 int open_to_write(const fs::path& path, int flags) {

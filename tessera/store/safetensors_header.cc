@@ -128,7 +128,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     fail(fmt::format("is wrong at tensor \"{}\": {}", printable(tensor_.name), what));
   }
   [[noreturn]] void unexpected(const std::string& what) const {
-    fail(fmt::format("has {} after the key \"{}\", where it is not valid", what, printable(key_)));
+    fail(fmt::format("has an invalid value after the key \"{}\": {}", printable(key_), what));
   }
   void once(bool& seen) const {
     if (seen) fail_tensor(fmt::format("the key \"{}\" occurs twice", key_));
@@ -211,10 +211,12 @@ SafetensorsHeader SafetensorsFile::parse_header(std::span<const std::byte> start
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<uint64_t>(start[static_cast<size_t>(i)]);
   if (length > kLongestHeader || length > file_size - 8 || length > start.size() - 8) {
-    throw InputError(where,
-                     fmt::format("gives its header a length of {} bytes, but the file has {} bytes and the limit is {}",
-                                 length, file_size, kLongestHeader),
-                     remedy);
+    throw InputError(
+        where,
+        fmt::format(
+            "starts with a header length of {} bytes, but the file has {} bytes, and the limit of a header is {}",
+            length, file_size, kLongestHeader),
+        remedy);
   }
   const std::string_view text(reinterpret_cast<const char*>(start.data()) + 8, length);
   if (text.empty() || text[0] != '{') throw InputError(where, "the safetensors header does not start with {", remedy);

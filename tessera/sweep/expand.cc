@@ -134,7 +134,10 @@ class Expansion {
       const SweepRecipe& recipe = entry.recipe.path.empty() ? sweep_.recipes[0] : entry.recipe;
       add(recipe, entry.where, entry.name, entry.values);
     }
-    if (drafts_.empty()) throw UsageError(sweep_.path, "exclude removes every run", "Remove an exclusion");
+    if (drafts_.empty()) {
+      throw UsageError(sweep_.path, "exclude removes every run of the matrix",
+                       "Remove a table of exclude, or add values to [matrix]");
+    }
   }
 
   // Adds the combinations of the matrix. `digits` holds the index of one value on each axis. It counts up like the
@@ -170,7 +173,7 @@ class Expansion {
     for (const SweepValue& value : flags_) put(draft.values, value);
     const bool sets_seed = std::ranges::any_of(own, [](const auto& value) { return value.setting->name == "seed"; });
     if (sweep_.repeats > 1 && sets_seed) {
-      throw UsageError(where, "sets seed, but repeats sets the seeds too", "Give only one of the two");
+      throw UsageError(where, "sets seed, but repeats also sets the seed of each run", "Remove seed or repeats");
     }
     for (draft.repeat = 0; draft.repeat < sweep_.repeats; ++draft.repeat) {
       if (drafts_.size() == kMostRuns) {

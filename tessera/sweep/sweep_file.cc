@@ -130,13 +130,13 @@ class SweepReader {
                                                                 "settings", "matrix", "run", "exclude"});
     throw UsageError(place, "unknown key of a sweep",
                      remedy.empty() ? "Use one of: base, recipes, name, output_dir, repeats, [settings], [matrix], "
-                                      "[[run]], exclude"
+                                      "[[run]], [[exclude]]"
                                     : remedy);
   }
 
   std::string text_of(const toml::node& node, const std::string& place) const {
     const auto* text = node.as_string();
-    if (!text || text->get().empty()) throw UsageError(place, "must be a text that is not empty");
+    if (!text || text->get().empty()) throw UsageError(place, "must be a text in quotes, and not empty");
     return text->get();
   }
 
@@ -237,9 +237,9 @@ class SweepReader {
   // A table may contain a setting only once, under any of its names.
   template <typename T>
   static void refuse_second(const std::vector<T>& values, const Setting& setting, const std::string& place) {
-    if (std::ranges::any_of(values, [&](const T& value) { return value.setting == &setting; })) {
-      throw UsageError(place, "is given twice");
-    }
+    const auto first = std::ranges::find(values, &setting, &T::setting);
+    if (first == values.end()) return;
+    throw UsageError(place, "is given twice: the first place is " + first->where, "Remove one of the two");
   }
 
   void read_matrix(const toml::table& table) {

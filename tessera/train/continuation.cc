@@ -109,7 +109,8 @@ std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t
   }
   text += ". The finished steps keep their learning rates. ";
   if (decays)
-    text += fmt::format("From here the rate falls towards step {} instead of {}. ", after.num_steps, before.num_steps);
+    text += fmt::format("From here on, the rate decays until step {} instead of step {}. ", after.num_steps,
+                        before.num_steps);
   return text + fmt::format("The rate of step {} is {}, but with {} steps it would be {}", step + 1, rate(after),
                             steps_then, rate(before));
 }

@@ -21,6 +21,9 @@ Record eval_record(const EvalOutcome& outcome) {
   return record;
 }
 
+constexpr const char* kOtherVersion =
+    "Another version of Tessera wrote this checkpoint: resume with that version, or use --resume none";
+
 // Reads typed values from a record that to_json() wrote. Throws InputError if a key is missing or has another type.
 // This can happen even if the checksum of the file is correct, because another version of Tessera may have written it.
 class RecordReader {
@@ -73,9 +76,7 @@ class RecordReader {
   const Record& checked(const char* key, Test&& is_of_its_type) const {
     const auto value = record_.find(key);
     if (value == record_.end() || !is_of_its_type(*value)) {
-      throw InputError(
-          where_, fmt::format("the key \"{}\" is missing or of another type", key),
-          "Another version of Tessera wrote this checkpoint: resume with that version, or use --resume none");
+      throw InputError(where_, fmt::format("the key \"{}\" is missing or of another type", key), kOtherVersion);
     }
     return *value;
   }
@@ -166,7 +167,7 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
   state.evaluated_before = read.get<bool>("evaluated_before");
   state.before = read.outcome("before");
   for (const Record& row : read.list("rows")) {
-    if (!row.is_object()) throw InputError(where, "\"rows\" contains a value that is not a record");
+    if (!row.is_object()) throw InputError(where, "\"rows\" contains a value that is not an object", kOtherVersion);
     const RecordReader row_reader(row, where);
     state.rows.push_back(
         {row_reader.get<double>("epoch"), row_reader.get<double>("train_loss"), row_reader.outcome("eval")});

@@ -258,8 +258,8 @@ int Trainer::stop() {
   if (trackers_) {
     trackers_->finish(static_cast<int>(ExitCode::kSavedAfterSignal), Record::object(), runtime_s());
   }
-  const std::string when =
-      state_.step > 0 ? fmt::format("after step {}; saved", state_.step) : "before the run had anything to save";
+  const std::string when = state_.step > 0 ? fmt::format("after step {}. A checkpoint is saved", state_.step)
+                                           : "before the run had anything to save";
   console_.note(fmt::format("Stopped by signal {} {}. Start the same command again to continue.", stop_signal_, when));
   return static_cast<int>(ExitCode::kSavedAfterSignal);
 }

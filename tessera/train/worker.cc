@@ -61,7 +61,7 @@ std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*
     if (sign.empty()) sign = fmt::format("{} is {}", name, list);
   }
   if (sign.empty()) return "";
-  std::string note = fmt::format("No GPU is used, although {}: {}", sign, info.problem);
+  std::string note = fmt::format("No GPU is used, although {}. Reason: {}", sign, info.problem);
   if (!info.built || info.has_driver) return note;
   return note + ". In a container, start it with --nv (Apptainer) or --gpus all (Docker)";
 }

@@ -44,15 +44,15 @@ class Datasets(BadInputTest):
         self.refuses(USAGE, "--eval-size: 8 examples are requested, but the data set has 7", "--eval-dataset",
                      "eval.jsonl", "--eval-size", "8")
         self.refuses(INPUT, "train.jsonl: none of its 22 rows can be used: train.jsonl:", "--max-length", "10")
-        self.refuses(INPUT, ": a maximum length of 10 tokens is too small for an example whose question and answer take",
+        self.refuses(INPUT, ": a maximum length of 10 tokens is too small: the question and answer take",
                      "--max-length", "10")
-        self.refuses(INPUT, "train.jsonl: none of the 22 samples carries loss. Increase --max-length, or give --truncation",
+        self.refuses(INPUT, "train.jsonl: no token of the 22 samples has a loss. Increase --max-length, or give --truncation",
                      "--max-length", "10", "--truncation", "right")
 
     def test_texts_have_no_answers(self):
         self.write("texts.jsonl", '{"text": "hello there"}\n')
         words = ["--eval-dataset", "texts.jsonl", "--objective", "causal_lm"]
-        message = "--eval-generation: texts.jsonl contains plain texts, which have no answers to score. Remove it"
+        message = "--eval-generation: texts.jsonl contains plain texts, which have no answers to score. Remove --eval-generation"
         self.refuses(USAGE, message, *words, "--eval-generation")
         self.train("out", *words, job=JOB)
         self.fails(USAGE, message, "eval", "--model", "out/model", *words, "--eval-generation", "--output-dir", "measured")

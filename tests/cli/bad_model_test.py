@@ -121,11 +121,11 @@ class Models(BadInputTest):
             (b"", "has 0 bytes, too few for a safetensors file"),
             (whole[:-10], "The file is truncated: copy or download it again"),
             (whole + b"x", "bytes of data, but its header describes"),
-            (struct.pack("<Q", 2 ** 63) + whole[8:], "gives its header a length of 9223372036854775808 bytes, but the file has"),
+            (struct.pack("<Q", 2 ** 63) + whole[8:], "starts with a header length of 9223372036854775808 bytes, but the file has"),
             (b"\x10" + bytes(7) + b"hello world 1234", "the safetensors header does not start with {"),
             (file({"a": two, "b": {**two, "data_offsets": [4, 12]}}, bytes(12)), 'overlap before tensor "b"'),
             (file({"a": two}, b""), "has 0 bytes of data, but its header describes 8"),
-            (file({"a": {**two, "shape": [-2]}}), 'has the number -2 after the key "shape", where it is not valid'),
+            (file({"a": {**two, "shape": [-2]}}), 'has an invalid value after the key "shape": the number -2'),
             (file({"a": {**two, "shape": [2 ** 40, 2 ** 40]}}), 'wrong at tensor "a": its shape overflows'),
             (file({"a": {**two, "data_offsets": [8, 0]}}), 'tensor "a"'),
             (struct.pack("<Q", 50000) + b'{"a":' * 10000, "bad/model.safetensors: "),
@@ -153,7 +153,7 @@ class Models(BadInputTest):
             (["model", "type"], "Unigram", 'model: the tokenizer is of type "Unigram". ' + kinds),
             (["pre_tokenizer"], {"type": "Whitespace"}, 'the pre-tokenizer is of type "Whitespace". ' + kinds),
             (["model"], None, 'the key "model" is missing'),
-            (["model", "vocab", "zz"], 4000, "beyond the model's vocabulary of 400. Use the tokenizer of the model"),
+            (["model", "vocab", "zz"], 4000, "but the model's vocabulary has only 400 tokens. Use the tokenizer of the model"),
             (["model", "vocab", "zz"], 10 ** 9, 'model.vocab["zz"]: the id 1000000000 is not in'),
             (["model", "vocab", "zz"], -4, 'model.vocab["zz"]: the id -4 is not in'),
             (["model", "merges"], ["q q"], 'the merge of "q" and "q" needs the token "qq", which is not in the vocabulary'),
@@ -163,7 +163,7 @@ class Models(BadInputTest):
                 self.broken(message, lambda: change(path, value))
         self.broken("bad/tokenizer.json:1:2: not valid JSON", lambda: self.write("bad/tokenizer.json", "{"))
         self.write_json("small.json", {**BLOOM, "vocab_size": 300})
-        self.refuses(INPUT, "beyond the model's vocabulary of 300", "--model", "small.json")
+        self.refuses(INPUT, "but the model's vocabulary has only 300 tokens", "--model", "small.json")
         self.refuses(INPUT, "nowhere: no such file. Give the tokenizer.json of a model folder", "--tokenizer", "nowhere")
         shutil.copytree(self.path("good", "model"), self.path("mute"))
         os.remove(self.path("mute", "tokenizer.json"))

@@ -34,8 +34,9 @@ class Longer(Continued):
         before = self.rates("out")
         err = self.run_train("out", "--max-steps", "8")
         self.assertIn("Resuming from out/checkpoint-4 (step 4 of 8)", err)
-        self.assertIn("The run has 8 steps now instead of 4. The finished steps keep their learning rates. From here the "
-                      "rate falls towards step 8 instead of 4. The rate of step 5 is 0.005, but with 4 steps it would be 0",
+        self.assertIn("The run has 8 steps now instead of 4. The finished steps keep their learning rates. From here on, "
+                      "the rate decays until step 8 instead of step 4. The rate of step 5 is 0.005, but with 4 steps it "
+                      "would be 0",
                       err)
         self.run_train("whole", "--max-steps", "8")
         self.assertEqual(self.rates("out"), before + self.rates("whole")[4:])

@@ -108,7 +108,7 @@ class BadRows(DataUseTest):
                    "--max-bad-rows", "0")
         self.write("mixed.jsonl", jsonl([*self.good[:1], *[self.LONG] * 5]))
         self.fails(INPUT, "mixed.jsonl: 5 of its 6 rows cannot be used, and --max-bad-rows is 0.1: mixed.jsonl:", *words)
-        self.fails(INPUT, ": a maximum length of 512 tokens is too small for an example whose question and answer take", *words,
+        self.fails(INPUT, ": a maximum length of 512 tokens is too small: the question and answer take", *words,
                    "--bad-rows", "stop")
         self.write("mixed.jsonl", jsonl([self.LONG]))
         self.fails(INPUT, "mixed.jsonl: its only row cannot be used: mixed.jsonl: a maximum length of 512 tokens is too small",
@@ -152,7 +152,8 @@ class Tokenizers(DataUseTest):
         tokenizer["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
         tokenizer["padding"] = {"strategy": {"Fixed": 5}, "direction": "Left"}
         self.write("tok/tokenizer.json", json.dumps(tokenizer))
-        message = 'tokenizer.json: "truncation" and "padding" are not used: --max-length cuts rows, and nothing is padded'
+        message = ('tokenizer.json: Tessera ignores "truncation" and "padding". --max-length limits the length of rows, and '
+                   "rows are not padded")
         for words in [["tokenize", "--tokenizer", "tok", "--prompt", "a"], ["plan", *JOB],
                       ["train", *JOB, "--max-steps", "1", "--output-dir", "out"],
                       ["eval", "--model", "out/model", "--eval-dataset", "eval.jsonl"],

@@ -116,8 +116,8 @@ class GenerationConfig(GenerateTest):
         self.configure(temperature=0, eos_token_id=2)
         self.assertEqual(self.result(*prompt)["ids"], greedy)
         self.succeeds(*self.generate, *prompt, "--do-sample", "--temperature", "1")
-        self.fails(USAGE, 'out/model/generation_config.json: "temperature" is 0, which takes the most likely token, but '
-                   "tokens must be drawn at random. Give --temperature", *self.generate, *prompt, "--do-sample")
+        self.fails(USAGE, 'out/model/generation_config.json: "temperature" is 0, so each token would be the most likely '
+                   "one, but random draws are requested. Give --temperature", *self.generate, *prompt, "--do-sample")
 
     def test_every_end_id_ends_a_text(self):
         words = ["--prompt", "Where does", *SAMPLED]

@@ -57,7 +57,7 @@ class Llama(TinyJobTest):
             ({"model_type": "mixtral"}, 'config.json: "model_type" is "mixtral". Tessera supports "bloom", "gpt", "llama"'),
             ({"num_experts": 8}, 'config.json: "num_experts" is 8. Tessera supports only dense models'),
             ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, '"rope_type" is "dynamic". Tessera supports "default"'),
-            ({"hidden_act": "relu"}, '"hidden_act" is "relu". Tessera supports "silu" and "gelu_pytorch_tanh"'),
+            ({"hidden_act": "relu"}, '"hidden_act" is "relu". Tessera supports "silu" (or "swish") and "gelu_pytorch_tanh" (or'),
             ({"num_key_value_heads": 3}, "num_attention_heads 4 is not a multiple of num_key_value_heads 3"),
         ]:
             with self.subTest(change=change):

@@ -255,7 +255,7 @@ class Fit(PlanTest):
         plan = self.plan(*words, "--fit", "12GiB")
         self.assertEqual(plan["offload"], "none")
         self.assertEqual(plan["memory_bytes"], 12 * 2 ** 30)
-        self.fails(4, "--fit: nothing fits into 6.00 GiB", "plan", *words, "--fit", "6GiB", "--disk", "1MiB")
+        self.fails(4, "--fit: no configuration fits into 6.00 GiB", "plan", *words, "--fit", "6GiB", "--disk", "1MiB")
         files = self.plan(*words, "--fit", "6GiB", "--disk", "20GiB")
         self.assertIn("optimizer:file", files["offload"])
         self.assertLessEqual(files["peak_bytes"], 6 * 2 ** 30)
@@ -280,15 +280,15 @@ class Fit(PlanTest):
         # Each of four ranks gets a quarter of the host memory and of the disk.
         four = self.plan(*words, "--nproc", "4", "--host-memory", "480GiB", "--disk", "4MiB")
         self.assertEqual((four["host_memory_bytes"], four["disk_bytes"]), (120 * 2 ** 30, 2 ** 20))
-        self.fails(4, "--fit: nothing fits into 32.0 GiB: the smallest configuration, ", "plan", *words, "--host-memory", "24GiB", "--disk",
-                   "1MiB")
+        self.fails(4, "--fit: no configuration fits into 32.0 GiB: the smallest one, ", "plan", *words, "--host-memory", "24GiB",
+                   "--disk", "1MiB")
         out = self.succeeds("plan", *words, "--host-memory", "24GiB", "--disk", "200GiB")
         self.assertRegex(out, r"(?m)^files    .* GiB per rank, on the disk of offload$")
 
     def test_nothing_fits(self):
-        self.fails(4, "--fit: nothing fits into 100 MiB: the smallest configuration, ", "plan", *self.WORDS, "--fit", "100MiB")
-        self.fails(2, "--fit: the other settings exclude every configuration", "plan", *self.WORDS, "--fit", "1GiB",
-                   "--strategy", "no_shard", "--offload", "optimizer")
+        self.fails(4, "--fit: no configuration fits into 100 MiB: the smallest one, ", "plan", *self.WORDS, "--fit", "100MiB")
+        self.fails(2, "--fit: the settings that are given permit no combination of strategy and offload", "plan", *self.WORDS,
+                   "--fit", "1GiB", "--strategy", "no_shard", "--offload", "optimizer")
         self.fails(2, "--device-memory: contradicts fit", "plan", *self.WORDS, "--fit", "1GiB", "--device-memory", "1GiB")
 
 

@@ -246,7 +246,7 @@ class Offload(Checkpoints):
         code, _, err = self.run_tessera("train", *JOB, "--output-dir", "out", *self.WORDS, "files",
                                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
         self.assertEqual(code, RUN_FAILED, err)
-        self.assert_one_error(err, "files: the file of offloaded arrays cannot be stored: File too large.*--offload-dir")
+        self.assert_one_error(err, "files: the file of offloaded arrays cannot be created: File too large.*--offload-dir")
         self.assertEqual(os.listdir(self.path("files")), [])
 
     def test_nothing_is_left_behind(self):

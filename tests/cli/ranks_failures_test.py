@@ -212,7 +212,7 @@ class Signalled(RanksTest):
                 self.assertTrue(run.signal(rank, number))
                 code, err = run.end()
                 self.assertEqual(code, SAVED_AFTER_SIGNAL, err)
-                self.assertRegex(err, rf"Stopped by signal {int(number)} after step \d+; saved\.")
+                self.assertRegex(err, rf"Stopped by signal {int(number)} after step \d+\. A checkpoint is saved\.")
                 self.assertNotIn("error", err)
                 self.assert_tidy("out")
                 lines = self.num_lines("out") + 20

@@ -90,7 +90,7 @@ class Nettest(CliTest):
             code, out, err = self.run_tessera(*words, "1e6", *more)
             self.assertEqual(code, expected, err)
             self.assertEqual(len(rows_of(out)), 2)  # prints the table although the bandwidth is too low
-            self.assertRegex(err, r"^error: nettest: the bus bandwidth \S+ GB/s is below --min-busbw 1000000.0. Run ")
+            self.assertRegex(err, r"^error: nettest: the bus bandwidth \S+ GB/s is below --min-busbw 1000000.0 GB/s. Run ")
             self.assertEqual(err.count("\n"), 1)
         self.succeeds(*words, "1e-9", "--workshop-exit-codes")
 
@@ -148,7 +148,7 @@ class Preflight(TinyJobTest):
                                         "--preflight-min-busbw", "1e6")
         self.assertEqual(code, COMMUNICATION_FAILED, err)
         self.assertRegex(err, r"error: rank \d: --preflight nettest: the bus bandwidth \S+ GB/s is below "
-                              r"--preflight-min-busbw 1000000.0. Run tessera nettest --pairs")
+                              r"--preflight-min-busbw 1000000.0 GB/s. Run tessera nettest --pairs")
         self.assertFalse(os.path.exists(self.path("out")))
 
     def test_of_one_rank_is_skipped(self):

@@ -107,7 +107,7 @@ class Report(TinyJobTest):
     def test_what_cannot_be_used(self):
         self.fails(INPUT, "none: no such folder", "report", "none")
         os.makedirs(self.path("empty"))
-        self.fails(INPUT, "empty: holds no run", "report", "empty")
+        self.fails(INPUT, "empty: contains no run", "report", "empty")
         os.remove(self.path("runs/two/summary.json"))
         self.fails(INPUT, "runs/two: has no summary.json: the run has not ended", "report", "runs/two")
         with open(self.path("runs/one/metrics.jsonl"), "a", encoding="utf-8") as file:
@@ -123,7 +123,7 @@ class Report(TinyJobTest):
         self.fails(USAGE, '--columns: "los" is not a figure', "report", "runs", "--columns", "los")
         self.fails(USAGE, '--baseline: unknown run or row "three". Use one of: deepspeed/one, deepspeed/two',
                    "report", "runs", "--baseline", "three")
-        self.fails(USAGE, "--rows: does nothing with the workshop's tables", "report", "runs", "--tables", "workshop",
+        self.fails(USAGE, "--rows: has no effect on the workshop's tables", "report", "runs", "--tables", "workshop",
                    "--rows", "lr")
         code, _, err = self.run_tessera("report", "runs", "--output", "no/where.csv")
         self.assertEqual((code, err.count("\n")), (1, 1))

@@ -111,7 +111,8 @@ class Stopped(Interrupted):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=RUN_LIMIT_S)
         step = self.checkpoints("out")[-1]
-        self.assertIn(f"Stopped by signal 15 after step {step}; saved. Start the same command again to continue.",
+        self.assertIn(f"Stopped by signal 15 after step {step}. A checkpoint is saved. Start the same command again "
+                      "to continue.",
                       err.decode())
         self.assertFalse(os.path.exists(self.path("out", "model")))
         _, _, err = self.run_tessera("train", *LONG, "--output-dir", "out")

@@ -138,7 +138,7 @@ class TwoHosts(unittest.TestCase):
         self.cluster.run("scancel", number)
         fields = self.cluster.wait_for_state(number, ["CANCELLED", "FAILED", "COMPLETED"], 60)
         self.assertEqual((fields["JobState"], fields["Restarts"]), ("CANCELLED", "0"))
-        self.assertRegex(self.log("cancelled", number), r"Stopped by signal 15 after step \d+; saved")
+        self.assertRegex(self.log("cancelled", number), r"Stopped by signal 15 after step \d+\. A checkpoint is saved")
         self.assertTrue(self.checkpoints("cancelled"))
 
     def test_a_lost_node_queues_the_job_again(self):

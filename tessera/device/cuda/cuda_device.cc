@@ -23,7 +23,7 @@ static const char* remedy_for(cudaError_t error) {
     case cudaErrorNoKernelImageForDevice:
       return "Build with -DTESSERA_CUDA_ARCHITECTURES for this GPU; `tessera doctor` shows the current ones";
     default:
-      return "If this repeats, run under compute-sanitizer and report what it prints";
+      return "If the error occurs again, run the same command under compute-sanitizer and report its output";
   }
 }
 
@@ -145,7 +145,7 @@ class PinnedHostDevice final : public CpuDevice {
     kept_bytes_ += bytes;
   }
   const char* remedy() const override {
-    return "The machine has no memory left: offload to files (--offload ...:file), or use more machines";
+    return "Offload to files instead of host memory, as in --offload optimizer:file, or use more machines";
   }
 
   // Locks a new block. Leaves the block unlocked if the system refuses, or if more than most_bytes_ bytes would be

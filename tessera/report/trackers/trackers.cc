@@ -46,7 +46,7 @@ void write_places(const fs::path& folder, const Record& places) {
   }
   std::error_code error;
   fs::rename(temporary, folder / kPlaces, error);
-  if (error) throw RunError((folder / kPlaces).string(), "cannot write it: " + error.message());
+  if (error) throw RunError((folder / kPlaces).string(), "cannot replace the file: " + error.message());
 }
 
 std::vector<std::string> event_files_in(const Record& places) {
@@ -83,9 +83,14 @@ void add_missing(Tracker& tracker, const std::vector<Record>& lines, double runt
   }
 }
 
+std::string effect_of_failure(const char* tracker) {
+  return fmt::format("the tracker {} stops", tracker);
+}
+
 }  // namespace
 
-void Trackers::guard(const char* name, const std::function<void()>& work, const std::function<void()>& give_up) {
+void Trackers::guard(const std::string& effect, const std::function<void()>& work,
+                     const std::function<void()>& give_up) {
   std::string why;
   try {
     return work();
@@ -94,21 +99,21 @@ void Trackers::guard(const char* name, const std::function<void()>& work, const 
   } catch (const std::exception& error) {
     why = error.what();
   }
-  note_(fmt::format("warning: the tracker {} stops, and the run continues: {}", name, why));
+  note_(fmt::format("warning: {}, and the run continues: {}", effect, why));
   give_up();
 }
 
 void Trackers::each(const std::function<void(Tracker&)>& work) {
   for (Named& named : trackers_) {
     guard(
-        named.name, [&] { work(*named.tracker); }, [&] { named.tracker.reset(); });
+        effect_of_failure(named.name), [&] { work(*named.tracker); }, [&] { named.tracker.reset(); });
   }
   std::erase_if(trackers_, [](const Named& named) { return !named.tracker; });
 }
 
 void Trackers::start(const char* name, const std::function<std::unique_ptr<Tracker>()>& make) {
   guard(
-      name,
+      effect_of_failure(name),
       [&] {
         trackers_.push_back({name, make()});
       },
@@ -122,7 +127,7 @@ Trackers::Trackers(const TrackerOptions& options, const std::vector<Record>& lin
   const auto num_lines = static_cast<int64_t>(lines.size());
   Record places;
   guard(
-      "trackers.json", [&] { places = read_places(output); }, [] {});
+      "the trackers begin new files", [&] { places = read_places(output); }, [] {});
   if (!places.is_object()) places = Record::object();
   places["schema"] = 1;
   if (options.tensorboard) {

@@ -37,7 +37,7 @@ class Trackers {
   void finish(int exit_code, const Record& summary, double runtime_s);
 
  private:
-  void guard(const char* name, const std::function<void()>& work, const std::function<void()>& give_up);
+  void guard(const std::string& effect, const std::function<void()>& work, const std::function<void()>& give_up);
   void each(const std::function<void(Tracker&)>& work);
   void start(const char* name, const std::function<std::unique_ptr<Tracker>()>& make);
 

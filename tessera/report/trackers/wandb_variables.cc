@@ -23,8 +23,9 @@ void check_run_id(const std::string& id) {
            c == '.';
   });
   if (is_plain && id.size() <= kLongestRunId && !id.starts_with('.')) return;
-  throw UsageError("WANDB_RUN_ID", fmt::format("\"{}\" is not an id of a run", printable(id)),
-                   fmt::format("Use at most {} of: letters, digits, -, _ and .", kLongestRunId));
+  throw UsageError(
+      "WANDB_RUN_ID", fmt::format("\"{}\" is not a valid run id", printable(id)),
+      fmt::format("Use at most {} letters, digits, -, _ and . (not . as the first character)", kLongestRunId));
 }
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -52,7 +53,7 @@ WandbVariables wandb_variables(const Environment& environment) {
   if (!known.empty() && known != "offline" && known != "online" && known != "disabled" && known != "dryrun" &&
       known != "run" && known != "shared") {
     throw UsageError("WANDB_MODE", fmt::format("unknown value \"{}\"", printable(mode)),
-                     "Use one of: offline, online, disabled");
+                     "Use one of: offline, online, disabled, dryrun, run, shared");
   }
   const std::string off = lower_case(value_of("WANDB_DISABLED"));
   variables.is_disabled = known == "disabled" || off == "true" || off == "1" || off == "yes" || off == "on";

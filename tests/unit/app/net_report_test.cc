@@ -143,7 +143,7 @@ TEST(ClusterReport, GpusThatAreMissingOrTooFewAreNamed) {
   ranks[2]["gpus"][0]["uncorrected_errors"] = 2;
   const Record sick = cluster_summary(ranks, std::vector<ClockOffset>(4), {})["warnings"];
   EXPECT_EQ(sick, Record({"b: H200 0: 2 uncorrected memory errors (ECC) since the driver was loaded",
-                          "b: H200 1: is slowed down by power brake"}));
+                          "b: H200 1: the clocks are reduced because of power brake"}));
   ranks = four_ranks();
   for (Record& rank : ranks) rank["gpus"].erase(1);
   EXPECT_THAT(cluster_summary(ranks, std::vector<ClockOffset>(4), {})["warnings"].dump(),

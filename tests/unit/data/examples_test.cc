@@ -141,7 +141,7 @@ TEST(Examples, TruncatedAtEveryByte) {
 
 TEST(Examples, WrongKeysAndTypesNameTheirPlace) {
   EXPECT_THAT(refusal("{\"data\": 5}"), HasSubstr("f.json: \"data\" must be an array, found 5"));
-  EXPECT_THAT(refusal("{\"rows\": []}"), HasSubstr("none of the known keys, but \"rows\""));
+  EXPECT_THAT(refusal("{\"rows\": []}"), HasSubstr("no known key. Its keys: \"rows\""));
   EXPECT_THAT(refusal("[1]"), HasSubstr("f.json: [0]: expected an object, found 1"));
   EXPECT_THAT(refusal("{\"text\": 1}"), HasSubstr("\"text\" must be a string, found 1"));
   EXPECT_THAT(refusal("{}"), HasSubstr("the row has no key"));
@@ -186,7 +186,7 @@ TEST(Examples, BadRowsAreSeparatedFromValidRows) {
   EXPECT_EQ(lines.examples[1].place, "f.jsonl:5");
   ASSERT_EQ(lines.bad.size(), 3u);
   EXPECT_EQ(lines.bad[0].place, "f.jsonl:2");
-  EXPECT_THAT(lines.bad[0].what, HasSubstr("none of the known keys, but \"txt\""));
+  EXPECT_THAT(lines.bad[0].what, HasSubstr("no known key. Its keys: \"txt\""));
   EXPECT_EQ(lines.bad[1].place, "f.jsonl:4");
   EXPECT_THAT(lines.bad[1].what, HasSubstr("does not occur"));
   EXPECT_EQ(lines.bad[2].place, "f.jsonl:6");

@@ -68,8 +68,8 @@ TEST(PromptFile, RefusesOtherLines) {
   refused(" \n\n", "p.jsonl: the file has no prompt");
   refused("{\"prompt\": \"a\"}\n{\"prompt\": 5}",
           "p.jsonl:2: \"prompt\" is not a string. Give one JSON object per line");
-  refused("{\"text\": \"a\"}", "p.jsonl:1: the row has no \"prompt\" and no \"question\"");
-  refused("{\"prompt\": \"a\", \"question\": \"b\"}", "p.jsonl:1: the row has a \"prompt\" and a \"question\"");
+  refused("{\"text\": \"a\"}", "p.jsonl:1: the row has neither \"prompt\" nor \"question\"");
+  refused("{\"prompt\": \"a\", \"question\": \"b\"}", "p.jsonl:1: the row has both \"prompt\" and \"question\"");
   refused("{\"question\": \"b\"}", "p.jsonl:1: key \"context\" is missing");
   refused("[{\"prompt\": \"a\"}]", "p.jsonl:1: the line is an array, not an object");
   refused("\"a\"", "p.jsonl:1: the line is a string, not an object");

@@ -135,7 +135,7 @@ TEST_F(MetricsLogTest, RefusesToResumeAFileThatIsNotTheCheckpoints) {
 
 TEST_F(MetricsLogTest, UnwritablePlacesAreRunErrors) {
   EXPECT_EQ(message_of<RunError>([&] { MetricsLog::create(folder_ + "/none/metrics.jsonl"); }),
-            folder_ + "/none/metrics.jsonl: cannot open it: No such file or directory. Create the folder first");
+            folder_ + "/none/metrics.jsonl: cannot open the file: No such file or directory. Create the folder first");
 }
 
 // A limit on the file size imitates a disk that fills up in the middle of a record.
@@ -156,7 +156,8 @@ TEST_F(MetricsLogTest, FullDiskKeepsThePreviousRecord) {
 
   EXPECT_EQ(
       error,
-      path_ + ": cannot write it: File too large. Free some space on the disk, then resume from the last checkpoint");
+      path_ +
+          ": cannot write the file: File too large. Free some space on the disk, then resume from the last checkpoint");
   EXPECT_EQ(after_error, before);
   log.append("train", 2, 1.0, {{"loss", 0.5}});  // with free space again, the log continues
   EXPECT_EQ(records(path_).size(), 2u);

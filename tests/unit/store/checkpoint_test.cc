@@ -136,7 +136,7 @@ TEST(Manifest, InvalidContentIsAnError) {
   EXPECT_THAT(pieces({{0, 0, 4}, {2, 4, 6}}), HasSubstr("a piece of rank 2, but the ranks are 0 to 1"));
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 5, 6}}), HasSubstr("rank 1 holds elements 5 to 6, but element 4 must"));
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 3, 6}}), HasSubstr("rank 1 holds elements 3 to 6, but element 4 must"));
-  EXPECT_THAT(pieces({{0, 0, 4}}), HasSubstr("4 of its 6 elements are present"));
+  EXPECT_THAT(pieces({{0, 0, 4}}), HasSubstr("its pieces have 4 of its 6 elements"));
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 4, 4}, {1, 4, 6}}), HasSubstr("rank 1 holds elements 4 to 4"));
 }
 

@@ -46,9 +46,9 @@ TEST(SafetensorsHeader, RefusesBadLengths) {
   EXPECT_THAT(refusal(""), HasSubstr("0 bytes"));
   EXPECT_THAT(refusal("1234567"), HasSubstr("7 bytes"));
   const std::string good = safetensors_bytes("{}", 0);
-  EXPECT_THAT(refusal(good.substr(0, 9)), HasSubstr("header a length of 2"));
-  EXPECT_THAT(refusal("\x01\xe1\xf5\x05" + std::string(100, '\0')), HasSubstr("header a length of 100000001"));
-  EXPECT_THAT(refusal(std::string(8, '\xff') + "{}"), HasSubstr("header a length of 18446744073709551615"));
+  EXPECT_THAT(refusal(good.substr(0, 9)), HasSubstr("header length of 2 bytes"));
+  EXPECT_THAT(refusal("\x01\xe1\xf5\x05" + std::string(100, '\0')), HasSubstr("header length of 100000001"));
+  EXPECT_THAT(refusal(std::string(8, '\xff') + "{}"), HasSubstr("header length of 18446744073709551615"));
   EXPECT_THAT(refusal(std::string(8, '\0')), HasSubstr("does not start with {"));
 }
 

@@ -153,7 +153,7 @@ TEST_F(Sweep, names_folders_and_repeats) {
   const RunFlags folder = {{find_setting("output_dir"), "elsewhere"}};
   EXPECT_EQ(expanded("[matrix]\nlr = [1, 2]\n", folder)[0].output_dir, "elsewhere/lr=1.0");
   EXPECT_EQ(expanded("[matrix]\ndataset = [\"a/b c.json\", \"d\"]\n")[0].name, "dataset=a-b-c.json");
-  EXPECT_THAT(error_of("repeats = 2\n[matrix]\nseed = [1, 2]\n"), HasSubstr("repeats sets the seeds too"));
+  EXPECT_THAT(error_of("repeats = 2\n[matrix]\nseed = [1, 2]\n"), HasSubstr("repeats also sets the seed of each run"));
   EXPECT_THAT(error_of("name = \"{nproc\"\n"), HasSubstr("unmatched brace"));
   EXPECT_THAT(error_of("name = \"{ranks}\"\n"), HasSubstr("{ranks} is not a setting"));
   EXPECT_THAT(error_of("name = \"../x\"\n"), HasSubstr("the name of a run is"));

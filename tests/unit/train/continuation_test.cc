@@ -101,8 +101,8 @@ TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {
   s.lr = 1;
   EXPECT_EQ(
       note_of_length(s, 4, 8, 4, 4),
-      "The run has 8 steps now instead of 4. The finished steps keep their learning rates. From here the rate falls "
-      "towards step 8 instead of 4. The rate of step 5 is 0.5, but with 4 steps it would be 0");
+      "The run has 8 steps now instead of 4. The finished steps keep their learning rates. From here on, the rate "
+      "decays until step 8 instead of step 4. The rate of step 5 is 0.5, but with 4 steps it would be 0");
   s.lr_decay_steps = 100;
   EXPECT_THAT(note_of_length(s, 4, 8, 4, 4), HasSubstr("does not depend"));
   s.lr_decay_steps = 0;

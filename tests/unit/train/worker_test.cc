@@ -41,14 +41,14 @@ TEST(Worker, ReportsWhyThereIsNoGpu) {
   EXPECT_EQ(note(), "");
   variables["SLURM_JOB_GPUS"] = "0,1";
   EXPECT_EQ(note(),
-            "No GPU is used, although SLURM_JOB_GPUS is 0,1: no NVIDIA driver is loaded. In a container, start "
+            "No GPU is used, although SLURM_JOB_GPUS is 0,1. Reason: no NVIDIA driver is loaded. In a container, start "
             "it with --nv (Apptainer) or --gpus all (Docker)");
   variables["CUDA_VISIBLE_DEVICES"] = "";
   EXPECT_EQ(note(), "");
   variables.clear();
   info.has_driver = true;
   info.problem = "the driver supports CUDA 11.8, but this program was built with 13.0";
-  EXPECT_EQ(note(), "No GPU is used, although this machine has a driver: " + info.problem);
+  EXPECT_EQ(note(), "No GPU is used, although this machine has a driver. Reason: " + info.problem);
   info.devices.emplace_back();
   EXPECT_EQ(note(), "");
 }
