@@ -25,14 +25,14 @@ int make_file(const std::string& folder, int64_t bytes) {
   std::filesystem::create_directories(folder, ignored);
   std::string path = folder + "/tessera-offload-XXXXXX";
   const int file = mkostemp(path.data(), O_CLOEXEC);
-  if (file < 0) fail(folder, "stored");
+  if (file < 0) fail(folder, "created");
   unlink(path.c_str());
   errno = bytes > 0 ? posix_fallocate(file, 0, bytes) : 0;  // the new bytes read as zeros
   if (errno != 0) {
     const int kept = errno;
     close(file);
     errno = kept;
-    fail(folder, "stored");
+    fail(folder, "created");
   }
   return file;
 }

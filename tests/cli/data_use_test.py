@@ -88,7 +88,7 @@ class BadRows(DataUseTest):
         self.assertIn("mixed.jsonl: 22 rows as 22 samples, ", err)
         self.assertIn("2 bad rows skipped", err)
         self.assertIn('warning: skipped: mixed.jsonl:6: the answer "zzz" does not occur in the context', err)
-        self.assertRegex(err, r'warning: skipped: mixed.jsonl:24: a maximum length of 512 tokens is too small .*\(id "long"')
+        self.assertRegex(err, r'warning: skipped: mixed.jsonl:24: a maximum length of 512 tokens is too small: .*\(id "long"')
         use = self.json_of("out", "summary.json")["train_data"]
         self.assertEqual((use["rows_malformed"], use["rows_too_long"], use["rows_used"]), (1, 1, 22))
         self.assertEqual([place.split(": ")[0] for place in use["skipped"]], ["mixed.jsonl:24", "mixed.jsonl:6"])

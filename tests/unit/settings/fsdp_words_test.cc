@@ -102,7 +102,7 @@ TEST(FsdpOption, of_the_trainer) {
   EXPECT_EQ(error("", {{"fsdp", "full_shard shard_grad_op"}}),
             "--fsdp: contains both full_shard and shard_grad_op. Give one strategy");
   EXPECT_EQ(error("", {{"fsdp", "offload"}}).substr(0, 39), "--fsdp: \"offload\" contains no strategy.");
-  EXPECT_EQ(error("", {{"fsdp", "fullshard"}}).substr(0, 41), "--fsdp: unknown value \"fullshard\". One of");
+  EXPECT_EQ(error("", {{"fsdp", "fullshard"}}).substr(0, 45), "--fsdp: unknown value \"fullshard\". Use one of");
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST(AtomicFolder, RefusesToReplaceOtherThings) {
   EXPECT_THAT(refusal("home"), HasSubstr("\"projects\", which is not a regular file"));
   fs::create_directory(parent / "letters");
   put(parent / "letters/dear.txt", "");
-  EXPECT_THAT(refusal("letters"), HasSubstr("no config.json"));
+  EXPECT_THAT(refusal("letters"), HasSubstr("such as config.json"));
   fs::create_directory(parent / "empty");
   EXPECT_EQ(refusal("empty"), "");
   EXPECT_EQ(num_entries(parent.path()), 4);
