@@ -10,12 +10,12 @@ namespace tessera {
 
 namespace {
 
-// Waking a sleeping thread takes tens of microseconds, as long as a small operator. Threads therefore spin for about
-// this time before they sleep.
+// Waking a sleeping thread takes tens of microseconds, as long as a small operator runs. Threads therefore spin for
+// about this time before they sleep.
 constexpr int kSpins = 4000;
 
-// The fields of gate_ (thread_pool.h). The lowest 16 bits: the number of workers inside the loop. The next bit: whether
-// the gate is open. The upper bits: the number of the loop.
+// The bit fields of gate_ (thread_pool.h). The lowest 16 bits are the number of workers inside the current loop. The
+// next bit is set while workers may enter this loop. The upper bits are the number of this loop.
 constexpr uint64_t kInside = 0xFFFF, kOpen = kInside + 1, kNextLoop = 2 * kOpen;
 
 uint64_t loop_of(uint64_t gate) {
@@ -86,11 +86,11 @@ void ThreadPool::work() {
     seen = loop_of(gate);
     if (gate & kOpen) {
       take_tasks();
-      if ((gate_.fetch_sub(1) & (kOpen | kInside)) == 1) {  // closed, and nobody is inside: the caller may wait
+      if ((gate_.fetch_sub(1) & (kOpen | kInside)) == 1) {  // closed, and this worker was the last inside: wake run()
         std::lock_guard lock(mutex_);
         done_.notify_one();
       }
-    } else if (stop_) {  // read after gate_: the destructor sets stop_ before it changes gate_ for the last time
+    } else if (stop_) {  // must be read after gate_, because the destructor sets stop_ before it changes gate_
       return;
     }
   }

@@ -1,4 +1,4 @@
-// The sources of a run's figures, and the figures derived from a run and a baseline. Memory is in MiB.
+// Returns the figures of a run, and compares groups of runs with a baseline. Memory is in MiB.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ Measure absent(std::string note = "");
 Measure of_key(const RunFolder& run, const char* key, double scale = 1);
 
 // Memory. If the run has samples of --memory-log, the values come from these samples. GPU values are from the GPU with
-// the highest peak. Without these samples, the two peaks and the average of the GPU come from other keys of
-// summary.json. If the ranks of a run are on CPUs, the functions for the GPU return the sampled memory of the CPU. If a
-// value is not from its usual source, its note names the source.
+// the highest peak. If the ranks of a run are on CPUs, the functions for the GPU return the sampled memory of the CPU.
+// Without samples, gpu_peak(), gpu_average() and cpu_peak() use other keys of summary.json. If a value is not from its
+// usual source, its note names the source.
 Measure gpu_peak(const RunFolder& run);
 Measure gpu_average(const RunFolder& run);
 Measure gpu_mode(const RunFolder& run);

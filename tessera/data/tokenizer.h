@@ -25,7 +25,7 @@ enum class TextPlace : uint8_t {
 // Several threads may call all const members at the same time.
 class Tokenizer {
  public:
-  // Throws InputError, with path and key, if the file cannot be read or is not such a tokenizer.
+  // Throws InputError, with path and key, if the file cannot be read, or is not a supported BPE tokenizer.
   static Tokenizer load(const std::filesystem::path& tokenizer_json);
   // Like load(), but takes the text of a tokenizer.json. Errors name the text `where`.
   static Tokenizer from_json_text(std::string_view text, const std::string& where);
@@ -34,9 +34,9 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // The ids of a text, as the library gives them with add_special_tokens=False. Each maximal invalid UTF-8 subpart
-  // counts as one U+FFFD (as with errors="replace" in Python). Throws InputError if a pattern of the file needs too
-  // many steps on this text, or if the text is too long.
+  // The ids of a text, as the library gives them with add_special_tokens=False. Bytes that are not valid UTF-8 become
+  // U+FFFD as with errors="replace" in Python. Throws InputError if a regular expression of the file needs too many
+  // steps on this text, or if the text is too long.
   std::vector<int32_t> encode(std::string_view text) const;
   // Like encode(), but with add_special_tokens=True: includes the ids that the file's post_processor puts before and
   // after a text.

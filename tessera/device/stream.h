@@ -31,7 +31,7 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-// Recorded work of a stream. Each launch() puts all of this work on the same stream again, as one unit.
+// Recorded work of a stream. Each launch() puts all of this work on that stream, in one call of the back end.
 class StreamGraph {
  public:
   virtual ~StreamGraph() = default;

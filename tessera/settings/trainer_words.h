@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// Applies those settings of the Trainer that were given. The values that they set have the precedence of the source
-// that gave them. Throws UsageError if one of them contradicts another setting of the same precedence, or has a value
-// without a meaning in Tessera.
+// Applies those settings of the Trainer that were given. Each value that such a setting implies has the same precedence
+// as this setting. Throws UsageError if a setting of the Trainer contradicts another setting of the same precedence, or
+// has a value without a meaning in Tessera.
 void apply_trainer_words(ResolvedSettings& resolved);
 
 // Sets `setting` to `value`, which the given setting `by` implies. If `setting` has a higher precedence than `by`, or

@@ -79,7 +79,7 @@ void Trainer::watch_loss(double loss) {
                             state_.step, loss, *first, remedy_of(settings_)));
 }
 
-// Ends the run with an error that names the checkpoint to continue from. Collective.
+// Ends the run with an error. The error names the last sound checkpoint (TrainHealth) if there is one. Collective.
 void Trainer::end_diverged(const std::string& where, const std::string& what, const std::string& remedy) {
   if (background_) background_->wait();
   const int64_t step = state_.health.sound_checkpoint;

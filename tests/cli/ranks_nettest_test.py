@@ -175,7 +175,7 @@ class Doctor(CliTest):
         report = json.loads(self.succeeds(*words, "--json", env={"UCX_TLS": "tcp"}))
         self.assertEqual((report["ranks"], report["problems"], report["environment"]["UCX_TLS"]), (2, [], "tcp"))
         self.assertEqual(report["hosts"][0]["ranks"], [0, 1])
-        # The page has only the keys environment.VARIABLE and hosts[].gpus, for any variables and GPUs.
+        # The page describes every variable under one key, environment.VARIABLE, and every GPU under hosts[].gpus.
         report["environment"], report["hosts"][0]["gpus"] = {"VARIABLE": 1}, 1
         self.assertEqual(keys_of(report), keys_on_page("doctor --json of several ranks"))
         self.assertEqual([folder["shared"] for folder in report["folders"]], [True, True])

@@ -1,4 +1,4 @@
-"""Help texts, and errors of the command line. The errors say what to write instead."""
+"""Tests the help texts, and the errors for wrong command lines. These errors say how to correct the command."""
 import json
 import os
 import re

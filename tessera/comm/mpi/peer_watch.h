@@ -15,8 +15,8 @@ namespace tessera {
 // A thread that looks for lost ranks of this node. A rank is lost if its process is gone, and the rank has neither
 // ended normally nor reported a failure. The thread polls only the next rank of this node, so each rank is watched by
 // one other rank. When a rank dies, mpirun sends SIGTERM to all other ranks. If this process has no handler for
-// SIGTERM, the watch delays the end of the process until the thread has looked at all ranks of this node. Only one
-// watch may exist in a process at a time.
+// SIGTERM, the watch delays the end of the process until the thread has looked for a lost rank among all other ranks
+// of this node. Only one watch may exist in a process at a time.
 class PeerWatch {
  public:
   // All ranks of this node must have joined the board, which must outlive the watch. At most one of the two functions
@@ -35,7 +35,8 @@ class PeerWatch {
   const StatusBoard& board_;
   const std::function<void(int)> lost_;
   const std::function<void()> terminate_;
-  std::vector<int> peers_;  // the other ranks of this node; the next rank first, after the highest rank the lowest
+  // The other ranks of this node, in ascending order from the next rank on. After the highest rank comes the lowest.
+  std::vector<int> peers_;
   bool puts_off_termination_;
   std::mutex mutex_;
   std::condition_variable end_;

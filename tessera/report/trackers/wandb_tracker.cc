@@ -33,9 +33,11 @@ enum RecordField {
   kEnvironment = 26,
   kInfo = 200
 };
-// The field numbers of a key and of its value, in the items of the messages inside a Record.
+// The field numbers of an item, which has a key and a value. The messages inside a Record contain such items. The key
+// is in kNestedKey if the item belongs to the history or the summary, else in kKey.
 constexpr int kKey = 1, kNestedKey = 2, kValueJson = 16;
-constexpr const char* kProducer = "0.19.0";  // the writer's version in the file; it knows all fields used
+// The version of W&B that the file names as its writer. This version knows all fields that Tessera writes.
+constexpr const char* kProducer = "0.19.0";
 constexpr const char* kMinConsumer = "0.10.0";
 
 // Returns JSON as W&B writes it. Null, NaN and infinity become the word NaN.
@@ -157,8 +159,8 @@ WandbTracker::WandbTracker(const fs::path& parent, const Place& earlier, int64_t
   fs::create_directory_symlink(place_.folder_name, parent_ / "latest-run", error);  // errors are ignored
 }
 
-// Reads the log up to the last row to keep, and restores the counts and the last values from it. Removes everything
-// after this row. If no row is to be kept, empties the file.
+// Reads the log up to the last row to keep, and restores num_rows_, num_records_ and last_ from it. Removes everything
+// after the last row to keep. If there is no such row, empties the file.
 void WandbTracker::keep(int64_t rows_to_keep) {
   const std::string log = read_file(file_->path(), {});
   WandbLogReader reader(log);

@@ -47,8 +47,8 @@ TEST(F16, EveryValueMatchesItsFields) {
 }
 
 // Compares the conversion of arrays with the conversion of single values. From D to f32, converts every 16-bit value.
-// From f32 to D, D cannot hold the lowest `num_lost` bits of a float. These bits get six values, which cover all cases
-// of rounding. The bits above them get every value.
+// From f32 to D, converts floats with every value of the upper bits. D cannot hold the lowest `num_lost` bits of a
+// float. For each value of the upper bits, the lowest bits get six values, which cover all cases of rounding.
 template <DType D>
 void expect_arrays_convert_as_values(uint32_t num_lost) {
   std::vector<uint16_t> halves;

@@ -100,7 +100,7 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
 
 // Compares find_fit() with an exhaustive search. A step has 12 samples per rank. The exhaustive search plans every
 // number of checkpointed blocks with every batch size that find_fit() tries: for each power of two, the largest divisor
-// of 12 that does not exceed the power. Then the memory of each configuration is used as the limit of one find_fit().
+// of 12 that does not exceed the power. Then the memory of each configuration is the limit of one call of find_fit().
 TEST(Fit, checkpoints_as_few_blocks_as_possible) {
   FitRequest r = request(1, kPlenty);
   r.fixed = {"strategy", "offload"};
