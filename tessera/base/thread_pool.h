@@ -26,7 +26,7 @@ class ThreadPool {
   // tasks are done. The caller runs tasks, too. run() does not wait for a worker that has not entered the loop yet, for
   // example because another program uses its core. If a task throws, tasks that have not started are skipped. When the
   // running tasks have ended, run() throws the first exception again. A task must not call run() of the same pool.
-  // Several threads may call run() at the same time. Their loops run one after another.
+  // Several threads may call run() at the same time. Loops that use the workers run one after another.
   void run(int64_t count, const std::function<void(int64_t)>& task);
 
   // Splits [0, count) into contiguous ranges of nearly equal length, and calls task(begin, end) for each. The number of
