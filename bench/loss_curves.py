@@ -44,7 +44,7 @@ def log(text):
 
 
 def make_model(shape, folder, device):
-    """Saves a model with random weights from a fixed seed in fp32. Returns the folder."""
+    """Saves an fp32 model with random weights from a fixed seed, and the quickstart's tokenizer. Returns the folder."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config_of(shape)), encoding="utf-8")
     torch.manual_seed(0)
@@ -87,8 +87,8 @@ def make_steps(rows, steps, tokenizer, device):
 
 
 def run_transformers(device, precision, steps, folder):
-    """Runs the Trainer's computation as a plain loop. In 16 bits, uses autocast with fp32 weights. Returns a dictionary
-    with the same keys as run_tessera() does."""
+    """Runs the Trainer's computation as a plain loop. For bf16 and fp16, uses autocast with fp32 weights. Returns a
+    dictionary with the same keys as the result of run_tessera()."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).train()
     matrices, others = [[p for p in model.parameters() if (p.ndim > 1) == of] for of in (True, False)]

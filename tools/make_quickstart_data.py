@@ -104,7 +104,8 @@ class Kind:
 
 
 def read_templates(path):
-    """Returns (kinds of things, {name: choices of words}). A kind of thing has kinds of facts and their sentences."""
+    """Returns (kinds of things, {name of a list: its parts}). A part is a list of choices, and a value of the list has
+    one choice of each part. A kind of thing contains its kinds of facts, and these contain their sentences."""
     kinds, lists = [], {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         word, _, rest = line.strip().partition(" ")
@@ -185,7 +186,8 @@ class Thing:
     facts: list = field(default_factory=list)
 
     def fill(self, template, value="", how="name"):
-        """Returns the template with its subject as a name, a pronoun or "the noun"."""
+        """Fills in the template. `how`: the sentence refers to the thing by its name, its pronoun, or "the" and its
+        noun."""
         noun = f"the {self.kind.noun}"
         subject = {"name": self.name, "pronoun": self.pronoun, "noun": noun}[how]
         possessive = {"it": "its", "she": "her", "he": "his"}[self.pronoun] if how == "pronoun" else f"{subject}'s"
@@ -216,10 +218,11 @@ class Writer:
         self.names = Names(lists, world, self.dice)
 
     def _fresh(self, taken, draw, is_name):
-        """Draws values until one shares no word with the values in `taken`. Small words and units may be the same.
+        """Draws values until one has no word in `taken`. Ignores small words and units. Adds the words of this value to
+        `taken`, and returns the value.
 
-        If is_name, draws names until no word of the name begins with the same three letters as a word of an earlier
-        name. Each question therefore has only one answer.
+        If is_name, uses only the first three letters of each word, so that names also differ in their first letters.
+        Each question therefore has only one answer.
         """
         while True:
             value = draw()
@@ -230,8 +233,8 @@ class Writer:
                 return value
 
     def things(self, short=False):
-        """Returns things of one kind with facts of the same few kinds. In a question about one thing, the facts of the
-        other things are possible wrong answers. If `short`, the facts are of one or two kinds."""
+        """Returns things of one kind with facts of the same few kinds. For a question about one thing, the values of
+        the other things are therefore plausible wrong answers. If `short`, the facts are of one or two kinds."""
         dice, taken = self.dice, {}
         kind = dice.pick(self.kinds)
         count = dice.pick([2, 2, 2, 3, 3, 4])
@@ -316,8 +319,8 @@ class Writer:
         return self._talk(sentences, facts[: dice.between(2, 3)])
 
     def _talk(self, sentences, facts):
-        """Returns sentences with questions before, between and after them. Each answer comes after the
-        sentence with its fact."""
+        """Returns sentences with questions before, between and after them. Each answer comes after the sentence with
+        its fact."""
         dice, parts, done = self.dice, [], 0
         for fact in facts:
             start = done if dice.chance(0.6) else dice.between(done, len(sentences))

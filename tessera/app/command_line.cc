@@ -19,8 +19,8 @@ namespace tessera {
 
 namespace {
 
-// Moves a request for help to the end, as --help. The request (help, --help, -h) may be before a verb, directly after a
-// verb, or after the first word of a two-word verb ("tokenizer help").
+// Moves a request for help to the end of `words`, and writes it as --help. The request (help, --help, -h) may be before
+// a verb, directly after a verb, or after the first word of a two-word verb ("tokenizer help").
 std::vector<std::string> with_help_last(std::vector<std::string> words, const std::vector<Verb>& verbs) {
   const auto asks = [](const std::string& word) { return word == "help" || word == "--help" || word == "-h"; };
   bool is_help = false;
@@ -39,8 +39,9 @@ std::vector<std::string> with_help_last(std::vector<std::string> words, const st
   return words;
 }
 
-// Returns the help of the program if `words` request it or are empty. Returns the help of all verbs whose names begin
-// with words[0] if `words` request this help. Otherwise returns an empty text.
+// Returns the help of the program if `words` are empty or request this help. If `words` are --help after the first word
+// of a two-word verb ("tokenizer --help"), returns the help of all two-word verbs with this first word. Otherwise
+// returns an empty text.
 std::string general_help(const std::vector<std::string>& words, const std::vector<Verb>& verbs) {
   if (words.empty() || words[0] == "--help" || (words.size() == 2 && words[0] == "all" && words[1] == "--help")) {
     return program_help(verbs);
@@ -89,11 +90,11 @@ std::vector<std::string> take_command(std::vector<std::string>& words, Groups gr
   for (; begin < words.size() && words[begin].starts_with("-"); ++begin) {
     const std::string& word = words[begin];
     const Setting* setting = word.starts_with("--") ? find_setting(std::string_view(word).substr(2)) : nullptr;
-    if (setting && setting->group & groups && setting->type != SettingType::boolean) ++begin;  // its value
+    if (setting && setting->group & groups && setting->type != SettingType::boolean) ++begin;  // skips the flag's value
   }
   begin = std::min(begin, words.size());
   const auto is_help = [](const std::string& word) { return word == "--help" || word == "-h" || word == "--help=all"; };
-  if (std::ranges::any_of(words, is_help)) {  // a request for the help of this verb
+  if (std::ranges::any_of(words, is_help)) {
     const bool all =
         std::ranges::find(words, "all") != words.end() || std::ranges::find(words, "--help=all") != words.end();
     words = {"--help"};
@@ -154,7 +155,8 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   if (!verb) unknown_verb(words, verbs);
   const Verb* subject = verb->about_verb ? take_verb(words, verbs) : verb;
   if (!subject) subject = verb;
-  // `config train` takes the settings of `train`. In addition, `config` always takes the settings for printing.
+  // `config train` takes the settings of `train`. In addition, `config` always takes kPresentation, the settings
+  // for the format of its output.
   const Groups groups = subject == verb ? verb->groups : subject->groups | kPresentation;
 
   const std::vector<std::string> command =

@@ -11,10 +11,10 @@ namespace tessera {
 // Returns whether `word` is the first word of a two-word verb: "tokenizer" of "tokenizer train".
 bool begins_a_verb(const std::string& word, const std::vector<Verb>& verbs);
 
-// Throws UsageError: `words` do not begin with a verb.
+// Throws the UsageError for `words` that do not begin with a verb. `words` must not be empty.
 [[noreturn]] void unknown_verb(const std::vector<std::string>& words, const std::vector<Verb>& verbs);
 
-// Throws UsageError: `flag` is not a flag of `verb`. The settings of `groups` are the flags that `verb` has.
+// Throws the UsageError for a `flag` that `verb` does not accept. `verb` accepts the settings of `groups` as flags.
 [[noreturn]] void unknown_flag(const std::string& flag, const Verb& verb, Groups groups,
                                const std::vector<Verb>& verbs);
 
@@ -23,11 +23,10 @@ bool begins_a_verb(const std::string& word, const std::vector<Verb>& verbs);
 std::string remedy_for_word(const std::string& word, const std::vector<std::string>& words, Groups groups,
                             const std::vector<Verb>& verbs);
 
-// `path` is the value of `setting`. It must be empty, a path that does not exist, or a regular file. Otherwise throws
-// UsageError.
+// Throws UsageError if `path`, the value of `setting`, exists and is not a regular file.
 void check_target(const ResolvedSettings& resolved, const std::string& setting, const std::string& path);
 
-// Throws UsageError if settings that the verb requires are missing. The error names all of them.
+// Throws UsageError if settings that the verb requires are missing. The error names all missing settings.
 void check_required(const Verb& verb, const ResolvedSettings& resolved);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Reads complete external files.
+// Reads a complete file into memory.
 #pragma once
 
 #include <cstdint>

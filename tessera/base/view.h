@@ -1,4 +1,4 @@
-// Shapes and views. A view is a borrowed, contiguous, row-major array in any memory. It never owns memory.
+// Shapes and views. A view is a borrowed, contiguous, row-major array in host or device memory. It never owns memory.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// The sizes of up to four dimensions. The index of the first dimension varies slowest.
+// The sizes of up to four dimensions. In memory, the index of the first dimension varies slowest.
 class Shape {
  public:
   Shape() = default;
@@ -36,7 +36,7 @@ class Shape {
   int rank_ = 0;
 };
 
-// Borrowed memory of one device. Views on the counting device (device.h) have addresses without memory: never
+// Borrowed memory of one device. On the counting device (device.h), no memory belongs to the address of a view: never
 // dereference such an address.
 struct View {
   std::byte* data = nullptr;
@@ -53,16 +53,16 @@ struct View {
     TESSERA_ASSERT(dtype_of<T>() == dtype);
     return reinterpret_cast<T*>(data);
   }
-  // The rows [begin, end) of the first dimension.
+  // The part with the indices [begin, end) in the first dimension.
   View rows(int64_t begin, int64_t end) const;
-  // The same elements in another shape of equal size.
+  // The same elements in another shape with the same number of elements.
   View reshaped(Shape other) const {
     TESSERA_ASSERT(other.num_elems() == shape.num_elems());
     return {data, dtype, other};
   }
 };
 
-// A view of ordinary host memory.
+// A view of an array in host memory.
 template <typename T>
 View view_of(T* data, Shape shape) {
   return {reinterpret_cast<std::byte*>(data), dtype_of<T>(), shape};

@@ -53,8 +53,8 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
   const auto consider = [&](std::optional<int> rank, std::optional<int> size, const char* source, bool fits) {
     if (rank && (!mpi || (fits && !mpi->has_mpi))) mpi = {*rank, size.value_or(1), source, fits};
   };
-  // SLURM_PROCID is also set in the shell of a batch job, which is not a rank. SLURM_STEP_NUM_TASKS is set only in a
-  // job step.
+  // A process of a job step is a rank. The shell of a batch job is not a rank, although SLURM_PROCID is set in it, too.
+  // SLURM_STEP_NUM_TASKS is set only in a job step.
   const auto tasks = get("SLURM_STEP_NUM_TASKS"), procid = get("SLURM_PROCID");
   const auto pmi = get("PMI_RANK"), pmi_size = get("PMI_SIZE");
   const bool by_slurm = pmi && tasks && pmi == procid && pmi_size == tasks;
@@ -62,7 +62,7 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
   if (pmi_size) consider(pmi, pmi_size, by_slurm ? "srun --mpi=pmi2" : "mpirun", flavour.family != Family::open_mpi);
   const int num_tasks = tasks.value_or(get("SLURM_NTASKS").value_or(1));
   consider(get("PMIX_RANK"), num_tasks, "srun --mpi=pmix", true);
-  // If only one of RANK and WORLD_SIZE is set, it may belong to another program.
+  // If only one of RANK and WORLD_SIZE is set, it may belong to another program, and is ignored.
   const bool has_both = environment.contains("RANK") && environment.contains("WORLD_SIZE");
   const auto rank = has_both ? get("RANK") : std::nullopt, size = has_both ? get("WORLD_SIZE") : std::nullopt;
   // If mpirun's or srun's values differ from RANK and WORLD_SIZE, these two variables were set before mpirun or srun
@@ -127,7 +127,7 @@ std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks,
 }
 
 void check_agreement(Communicator& communicator, const std::vector<std::pair<std::string, std::string>>& facts) {
-  // Lengths precede names and values, so any text can be parsed.
+  // The text has the lengths of each name and value before them, so names and values may contain any characters.
   std::string text;
   for (const auto& [name, value] : facts) text += fmt::format("{} {} {}{}", name.size(), value.size(), name, value);
   const std::vector<std::string> texts = communicator.all_gather_text(text, "settings to compare");

@@ -1,4 +1,5 @@
-// Added tokens: they are cut out of a text before it is split into words.
+// Added tokens: fixed texts, such as "</s>", that become one token each. They are cut out of a text before the rest of
+// the text is split into words.
 #pragma once
 
 #include <array>
@@ -16,16 +17,16 @@ struct AddedToken {
   bool single_word = false;  // matches only if no word character is adjacent
   bool lstrip = false;       // a match includes the white space on its left
   bool rstrip = false;       // a match includes the white space on its right
-  bool normalized = false;   // its normalized form is searched in the normalized text
+  bool normalized = false;   // the normalized text is searched for the normalized form of the token
   bool special = false;      // decoding can skip it
 };
 
 // Finds added tokens in texts, from left to right. If several tokens match at the same position, takes the longest one.
 class AddedTokenFinder {
  public:
-  // A part of a text: one added token, or the text before, between or after added tokens (id −1).
+  // A part of a text: one added token, or a piece that contains no added token (id −1).
   struct Part {
-    size_t begin, end;  // bytes
+    size_t begin, end;  // offsets in bytes
     int32_t id;
   };
 
@@ -41,7 +42,7 @@ class AddedTokenFinder {
     int32_t id;
     bool single_word, lstrip, rstrip;
   };
-  // The longest pattern that starts at text[at], or nullptr. Sets `end` to the offset after it, if one is found.
+  // The longest pattern that starts at text[at], or nullptr. If a pattern is found, sets `end` to the offset after it.
   const Pattern* longest_at(std::string_view text, size_t at, size_t& end) const;
 
   std::vector<Pattern> patterns_;

@@ -1,5 +1,6 @@
 // The thread of a stream takes pieces of work from a queue. An event is reached when all pieces that were queued before
-// record() are done. After a piece has thrown, no event is reached, and synchronize() throws the same exception.
+// record() are done. If a piece throws, the thread skips all later pieces. From then on, reached() is false for every
+// event of the stream, and synchronize() throws the exception of that piece.
 #include <condition_variable>
 #include <cstring>
 #include <deque>

@@ -141,8 +141,9 @@ void Engine::prepare_with_stack(const WorkBounds& work, int64_t stack_bytes) {
 }
 
 // Measures the bytes of stack and of kernel scratch that the work needs, with a rehearsal on one rank without sharding.
-// Any number of ranks and any strategy need the same bytes, if backward writes gradients of the same type. reduce_dtype
-// and the number of micro-batches determine this type, so they are set below.
+// Any number of ranks and any strategy need the same bytes, if backward writes gradients of the same type. The
+// rehearsal therefore has the reduce_dtype of the run. If the run reduces the gradients of every micro-batch, they have
+// the same type as in a step with one micro-batch, so the rehearsal is prepared for one.
 Engine::Needs Engine::needs_of(const WorkBounds& work) const {
   const auto device = make_counting_device({.kind = kind_of_work(context_.device)}), host = make_counting_device();
   const auto alone = make_self_communicator();
@@ -278,8 +279,8 @@ double Engine::read_f64(View scalar) {
   return value;
 }
 
-// Embeds the frame's tokens and runs the blocks, alternating between two activations. Keeps nothing for backward.
-// A rank without tokens only gathers parameters together with the other ranks.
+// Embeds the frame's tokens and runs the blocks. Each block reads one of two buffers for activations and writes the
+// other one. Keeps nothing for backward. A rank without tokens only gathers parameters together with the other ranks.
 View Engine::run_blocks(Frame& f, int64_t num_tokens) {
   const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
   model_.begin(f);

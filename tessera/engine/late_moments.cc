@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-// An evaluation between two updates makes one window much longer than the time of a step. Therefore the shorter of the
-// last two windows counts.
+// An evaluation between two updates makes one window much longer than the time of a step. Therefore begin() uses the
+// shorter of the last two windows.
 int64_t LateMoments::begin(double now) {
   late_elems_ = 0;
   if (ended_ < 0) return 0;

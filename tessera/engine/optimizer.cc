@@ -70,8 +70,8 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   return all;
 }
 
-// Adds up the squares of the units in the order of backward, with the root last, because the root's gradients arrive
-// last. With one micro-batch per step, the device adds up the squares, whatever the tier of the gradients. The result
+// Adds up the squares of the gradients in the order of backward. The root is last, because its gradients arrive last.
+// With one micro-batch per step, the device adds up the squares, whatever the tier of the gradients. The result
 // therefore has the same bits with every tier.
 double UnitOptimizer::sum_of_squares() {
   // If every rank has all gradients, each rank still counts only its own part. The sum over all ranks then has the same
@@ -93,7 +93,8 @@ double UnitOptimizer::sum_of_squares() {
         context_.streams.compute->wait(gradients_.complete(u, part.end));
         arrays.push_back(gradients_.sum(u, part.begin, part.end));
       }
-      if (u > 1) continue;  // one call for all units except the root, then one for the root, which may arrive later
+      // One call for all units except the root, then one for the root, whose gradients may arrive later.
+      if (u > 1) continue;
       context_.ops.add_sums_of_squares(arrays, sum);
       arrays.clear();
     }
@@ -207,7 +208,7 @@ bool UnitOptimizer::may_be_late() const {
 // The number of blocks with late moments. It does not change the bits of the result.
 int64_t UnitOptimizer::num_late_blocks() {
   if (late_moments_) {
-    timed_.synchronize();  // the update waits for this event anyway
+    timed_.synchronize();  // no extra wait: the host stream runs the update only after this event
     return late_moments_->begin(now_s());
   }
   return may_be_late() ? std::min(context_.plan.options().late_blocks.value_or(0), context_.model.num_blocks()) : 0;

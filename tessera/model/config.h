@@ -26,7 +26,7 @@ struct ModelConfig {
   double hidden_dropout = 0, attention_dropout = 0;
   bool tied_head = true;  // the key tie_word_embeddings; if true, the head's weight is the embedding
   // Token ids; −1: not given. Without eos_token_id, the tokenizer decides which token ends a text.
-  int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3, eos_token_id = -1;  // BLOOM's, except eos
+  int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3, eos_token_id = -1;  // BLOOM's ids, except eos
   std::vector<int32_t> more_end_ids;  // like eos_token_id, these tokens end a generated text
   // Shell patterns (* ? [...]) for the names of tensors that training does not change. Not in config.json.
   std::vector<std::string> frozen;
@@ -54,20 +54,21 @@ struct ModelConfig {
   bool is_llama_like() const { return architecture != "bloom" && architecture != "gpt"; }
 };
 
-// Reads a config.json. `where` names it in errors. Throws InputError, with key and value, if the text is not JSON, if a
-// value is missing or invalid, or if the model type or a setting is not supported.
+// Reads a config.json. `where` names the file in errors. Throws InputError, with key and value, if the text is not
+// JSON, if a value is missing or invalid, or if the model type or a setting is not supported.
 ModelConfig parse_model_config(std::string_view text, const std::string& where);
 ModelConfig read_model_config(const std::filesystem::path& path);
 
-// Shapes with known names, such as bloom-560m and llama-3.2-1b (known_models.cc). find_known_model() returns false and
-// leaves `config` unchanged if the name is not known.
+// Models that Tessera knows by name, such as bloom-560m and llama-3.2-1b (known_models.cc). find_known_model() sets
+// `config` to the configuration of the model `name`. If the name is not known, it returns false and leaves `config`
+// unchanged.
 std::vector<std::string> known_model_names();
 bool find_known_model(std::string_view name, ModelConfig& config);
 
 // Describes the first value that is invalid or contradicts another value. Returns "" if all values are valid.
 std::string fault_of(const ModelConfig& config);
 
-// The config.json to save with weights of `dtype`.
+// The text of the config.json to save with weights of type `dtype`.
 std::string model_config_json(const ModelConfig& config, DType dtype);
 
 }  // namespace tessera

@@ -18,8 +18,8 @@ class Norm {
   // y may be the same view as x. stats may be empty.
   void forward(Frame& frame, const ParameterViews& p, View x, View y, View stats) const;
   // d_x = residual + gradient through the norm. residual may be empty or the same view as d_x, and d_x may be the same
-  // view as d_y. backward adds the gradients of weight and bias to `g`. If y is not empty, backward computes
-  // the output of forward again and writes it to y.
+  // view as d_y. backward adds the gradients of weight and bias to `g`. If y is not empty, backward computes the output
+  // of forward again and writes it to y.
   void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View d_y, View x, View stats,
                 View residual, View d_x, View y) const;
 

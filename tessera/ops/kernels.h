@@ -48,8 +48,8 @@ struct Dropout {
 
 // How to draw a token from the softmax of a row of logits. First, the logits are divided by the temperature. Second,
 // the top_k tokens with the greatest logits are kept, and their probabilities are scaled to the sum 1. Third, of these
-// tokens, the most likely ones are kept, until their probabilities sum to at least top_p. A token that is as likely as
-// the last token that a step keeps is kept too.
+// tokens, the most likely ones are kept, until their probabilities sum to at least top_p. If a token is as
+// likely as the least likely token that the second or third step keeps, that step keeps it too.
 struct Sampling {
   double temperature = 1;  // greater than 0
   int64_t top_k = 0;       // 0: all tokens
@@ -74,7 +74,7 @@ struct AttentionShape {
   QkvLayout layout = QkvLayout::interleaved;
   View alibi_slopes;         // [H] f32 on the device, or empty for no position bias
   int64_t num_kv_heads = 0;  // K, divides H; 0: as many as num_heads
-  int64_t window = 0;        // a query sees at most this many keys, its own included; 0: all up to its own
+  int64_t window = 0;        // a query sees at most this many keys, its own included; 0: all keys up to its own
 
   int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }
   int64_t channels() const { return num_heads * head_dim; }                // H·D: of the queries, and of the result
@@ -114,7 +114,7 @@ struct AdamWStep {
   // The random bits that round bf16 states depend on these three values (stochastic_rounding.h).
   uint64_t seed = 0;
   int64_t number = 1;      // of the update; the first update has number 1
-  int64_t first_elem = 0;  // element of the model at which the arrays begin
+  int64_t first_elem = 0;  // index of the arrays' first element among the trainable elements of the model
 };
 
 class Kernels {
@@ -199,9 +199,8 @@ class Kernels {
                               const LinearEpilogue& epilogue, View preactivation /*[N, O] or empty*/,
                               View y /*[N, O]*/) = 0;
   // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation). The activation, the dropout and
-  // preactivation [N, I] belong to the previous layer, whose output was x. The residual [N, I] is a gradient that is
-  // added to d_x. x gets dropout(activation(preactivation)) again: the previous layer's output without the residual
-  // that the previous layer added.
+  // preactivation [N, I] belong to the previous layer, not to this one. The residual [N, I] is a gradient that is added
+  // to d_x. x gets dropout(activation(preactivation)) again: the output of the previous layer, without a residual.
   virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
                                      View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/,
                                      View x /*[N, I], may be preactivation; or empty*/) = 0;
@@ -229,8 +228,8 @@ class Kernels {
   virtual void store_keys_values(View qkv /*[N, W]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
                                  View cache_starts /*[B] i32*/, View keys /*[rows, K·D]*/,
                                  View values /*[rows, K·D]*/) = 0;
-  // One new token per sequence: stores its key and value at position lengths[b], then attends over lengths[b] + 1
-  // positions.
+  // One new token per sequence: stores its key and value at position lengths[b], then computes its attention over the
+  // positions 0 … lengths[b] or, with a window, over the last shape.window of these positions.
   virtual void attention_decode(View qkv /*[B, W]*/, const AttentionShape& shape, View cache_starts /*[B] i32*/,
                                 View lengths /*[B] i32*/, View keys /*[rows, K·D]*/, View values /*[rows, K·D]*/,
                                 View o /*[B, H·D]*/) = 0;
@@ -254,8 +253,9 @@ class Kernels {
   // parameters may also be stored in two arrays: `parameters` has their f16 or bf16 values, and `rest` has the part of
   // each f32 that these values do not hold (base/dtype.h). If only moments are written, the call does not access
   // parameters, and they may be empty. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for
-  // NaN. Moments and parameters may also be bf16, without a rest. The update computes in f32, and computes new
-  // parameters from new moments that are not yet rounded. Results are rounded stochastically when they are stored.
+  // NaN. As an exception, moments and parameters may all be bf16, without a rest. The update then computes in f32, and
+  // computes new parameters from new moments that are not yet rounded. It rounds the results stochastically when it
+  // stores them.
   virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
                      View v /*[P]*/, const AdamWStep& step) = 0;
   // Whether adamw() accepts every value of AdamWStep::writes.

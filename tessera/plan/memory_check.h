@@ -26,10 +26,10 @@ struct LocalRanks {
 // Bytes of a GPU that this process can use now: free bytes plus bytes that `device` already holds. nullopt for a CPU.
 std::optional<int64_t> usable_gpu_bytes(Device& device);
 
-// Plans the work, and compares the needs of all ranks on this machine with the available memory, including the limit of
-// the control group (cgroup). On GPUs, also compares the needs of the rank `rank.rank` with `gpu_bytes`. If the run
-// does not fit, throws OutOfMemoryError with the needed and the available bytes, and with the command of a run that
-// fits.
+// Plans the work, and compares the host memory that all ranks on this machine need with the memory of the machine, or
+// with the limit of the control group (cgroup) if that is lower. On GPUs, also compares the GPU memory that the rank
+// `rank.rank` needs with `gpu_bytes`. If the run does not fit, throws OutOfMemoryError with the needed and the
+// available bytes, and with the command of a run that fits.
 void check_memory(const ModelConfig& config, const Settings& settings, const WorkOf& work_of, const PlannedRank& rank,
                   LocalRanks local, std::optional<int64_t> gpu_bytes);
 
@@ -39,13 +39,14 @@ void check_disk(const ModelConfig& config, const Settings& settings, const WorkO
                 LocalRanks local);
 
 // Advice for a run that ran out of memory although its plan fits: the fastest run that needs at most 90 % of the
-// planned memory. On a GPU, only the planned GPU memory is reduced to 90 %.
+// planned memory. On a GPU, the 90 % apply only to the GPU memory, not to the host memory.
 std::string advice_for_less(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,
                             const PlannedRank& rank, LocalRanks local, std::optional<int64_t> gpu_bytes);
 
-// Runs `work`, which fits into memory according to its plan. If `work` runs out of memory, calls `check` and throws
-// OutOfMemoryError. If `check` throws OutOfMemoryError (with advice for the memory that is left), the new error has
-// this text and adds the failed allocation. If `check` returns a text, this text is the advice in the new error.
+// Runs `work`, which fits into memory according to its plan, and returns its result. If `work` runs out of memory,
+// calls `check` and then throws a new OutOfMemoryError. If `check` throws OutOfMemoryError (with advice for the memory
+// that is left), the new error has the text of this second error and also names the failed allocation. If `check`
+// returns, the new error describes the failed allocation and has the returned text as its advice.
 template <typename Work>
 auto within_memory(const std::function<std::string()>& check, const Work& work) -> decltype(work()) {
   try {

@@ -155,8 +155,8 @@ class Reader {
     if (fp16 && !*fp16 && precision == Settings::Precision::fp16) contradicts_precision("fp16.enabled");
     if (bf16 && !*bf16 && precision == Settings::Precision::bf16) contradicts_precision("bf16.enabled");
     if (!file_.has("fp16")) return;
-    // Reads the section fp16 with every precision, to report wrong values. Keeps the values only if the precision is
-    // fp16.
+    // Reads the section fp16 even if the precision is not fp16, to report wrong values. In that case, discards
+    // the values.
     DeepSpeedLayer kept = layer_;
     set_if("loss_scale", file_.real("fp16.loss_scale"), "fp16.loss_scale");
     set_if("initial_scale_power", file_.whole("fp16.initial_scale_power"), "fp16.initial_scale_power");
@@ -293,7 +293,7 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
   // grad_accum is not given, the size is the default of batch_size. In all other cases, the size is computed below.
   const bool has_micro = resolved.is_given("batch_size") || (layer.micro_batch_is_auto && !has_accumulation);
   // A step has micro x accumulation x ranks samples. If micro or accumulation is not known, it is 1 here and is
-  // computed below. If neither is known, only batch_size is computed, and grad_accum stays 1, as in DeepSpeed.
+  // computed below. If neither is known, only batch_size is computed, and grad_accum is 1, as in DeepSpeed.
   const int64_t micro = has_micro ? s.batch_size : 1;
   const int64_t accumulation = has_accumulation ? s.grad_accum : 1;
   const auto contradiction = [&](bool is_multiple) {

@@ -108,8 +108,8 @@ class FileLayer {
     }
   }
 
-  // Throws UsageError if a table of the file has the setting already, also if under an alias. [fsdp] and [fsdp_config]
-  // count as the top level.
+  // Throws UsageError if another line of the same file and the same table sets the same setting, under its name or an
+  // alias. `table` is empty for the top level. [fsdp] and [fsdp_config] count as the top level.
   void check_first(const std::string& table, const Setting& setting, const FileEntry& entry, const std::string& where) {
     const auto [earlier, is_new] = lines_.insert({{table, setting.name}, entry.line});
     if (!is_new)

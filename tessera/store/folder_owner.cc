@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A process writes its owner file immediately after it has created the file. If the text is still incomplete after this
-// time, the process is gone.
+// A process writes its owner file immediately after it has created the file. If the text is still incomplete after
+// kIncompleteAfterS, the process is considered gone.
 constexpr double kIncompleteAfterS = 30;
 constexpr double kNsPerS = 1e9;
 

@@ -16,7 +16,7 @@ enum class RunState {
 
 // Reads the files of the run in `folder`. If no process works in the folder, the run is `done` if metrics.jsonl ends
 // with a summary, summary.json exists, and resolved-config.toml has the settings `resolved`. Settings that do not
-// affect a result (timeouts, presentation) may differ. If files are incomplete or unreadable, the run is `open`, and
+// affect a result, such as timeouts, may differ. If files are incomplete or unreadable, the run is `open`, and
 // `tessera train` reports what is wrong with the files.
 RunState state_of_run(const std::filesystem::path& folder, const ResolvedSettings& resolved);
 

@@ -15,7 +15,7 @@ namespace tessera {
 // resumes from this checkpoint.
 enum class MayChange {
   never,            // the key determines the model, the samples, their order or the metrics
-  in_a_new_folder,  // only in a new run in another folder that starts from the checkpoint
+  in_a_new_folder,  // only if a new run, in another folder, starts from the checkpoint
   in_any_case,      // the key determines only the length of the run
 };
 
@@ -34,8 +34,8 @@ std::vector<Change> changes_between(const Record& then, const Record& now);
 // If `in_a_new_folder` is false, returns the changes that forbid a continuation in the checkpoint's folder. If it is
 // true, returns the changes that forbid a new run in another folder that starts from the checkpoint.
 std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder);
-// "was made with lr = 0.01, and this run has 0.02; with seed = 42, …", where the subject is the checkpoint. Lists the
-// first three changes, and gives only the number of the remaining changes.
+// The end of a sentence whose subject is the checkpoint: "was made with lr = 0.01, and this run has 0.02; with …".
+// Lists the first three changes, and gives only the number of the remaining changes.
 std::string listed(const std::vector<Change>& changes);
 
 // The number of steps of a run: `max_steps` or, if `max_steps` is 0, the steps of `epochs` epochs.

@@ -1,4 +1,5 @@
-"""Runs with non-finite losses, gradients or parameters neither use nor save such values, and report all of them."""
+"""Runs that diverge. If losses, gradients or parameters are NaN or infinite, a run neither uses nor saves them, and
+reports why."""
 import math
 import os
 import shutil
@@ -106,7 +107,8 @@ class Skipped(DivergenceTest):
         itself overflows."""
         last, err = self.ends("fixed", "--precision", "fp16", "--loss-scale", "16777216")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is \d.*, or use --precision bf16 or fp32")
-        # The largest fp16 number is 65504. The residual stream adds both biases, so it overflows.
+        # Each of the two blocks adds a bias of 60000 to the residual stream. The sum exceeds 65504, the largest fp16
+        # number.
         words = self.model_of("big", **{f"transformer__h__{i}__mlp__dense_4h_to_h__bias": (3, 60000) for i in (0, 1)})
         last, err = self.ends("loss", *words, "--precision", "fp16")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is (nan|inf)")

@@ -1,5 +1,6 @@
-"""Calls that fail while a run of one or several ranks opens its checkpoint. The run repeats a call if its error may be
-temporary. If the error remains, or cannot be temporary, the run ends. It never treats the checkpoint as damaged."""
+"""File operations that fail while a run of one or several ranks opens its checkpoint. The run repeats a call if its
+error may be temporary. If the error remains, or cannot be temporary, the run ends. It never treats the checkpoint as
+damaged."""
 import errno
 import os
 import shutil
@@ -30,7 +31,8 @@ class ReadErrors(RanksTest):
                           env=env).end()
 
     def check(self, ranks, every=1):
-        """Tests each case of the two lists of errors. `every`: takes only cases 0, every, 2 · every, … to save time."""
+        """Tests the two lists of errors below. `every`: tests only cases 0, every, 2 · every, … of each list, to save
+        time."""
         strategy = "full_shard" if ranks > 1 else "no_shard"
         self.train_ranks("whole", "--strategy", strategy, ranks=ranks, job=JOB)
         shutil.copytree(self.path("whole"), self.path("out"))

@@ -14,8 +14,8 @@ namespace tessera::cuda {
 // stream's own thread has not recorded the event in CUDA yet.
 class CudaStream final : public Stream {
  public:
-  // in_caller: the stream has no own thread. The caller waits and runs host code. The compute stream works this way,
-  // because the kernels keep its cudaStream_t and launch on it directly.
+  // in_caller: the stream has no thread of its own. The caller waits and runs host code. The compute stream works this
+  // way, because the kernels keep its cudaStream_t and launch on it directly.
   enum class Waits { in_caller, in_own_thread };
 
   CudaStream(int ordinal, Waits waits);
@@ -28,7 +28,7 @@ class CudaStream final : public Stream {
   void run(std::function<void()> work) override;
   void copy(View from, View to) override;
   std::unique_ptr<StreamGraph> capture(const std::function<void()>& work) override;
-  // Waits until all earlier work of the stream has been passed to CUDA.
+  // Returns the cudaStream_t. First waits until all earlier work of the stream has been passed to CUDA.
   void* native() const override;
 
  private:

@@ -9,8 +9,8 @@
 
 namespace tessera::cpu {
 
-// Computes philox() (base/random.h) for 16 counters together. Counter j is (low + j·low_step, high + j·high_step), and
-// words[16·w + j] is its word w.
+// Computes philox() (base/random.h) for 16 counters together. Counter j has the lower half low + j·low_step and the
+// upper half high + j·high_step. words[16·w + j] receives word w of the four words for counter j.
 inline void philox16(uint64_t key, uint64_t low, uint64_t low_step, uint64_t high, uint64_t high_step,
                      uint32_t (&words)[64]) {
   uint32_t c0[16], c1[16], c2[16], c3[16];

@@ -10,8 +10,8 @@ namespace tessera::cpu {
 
 namespace {
 
-// y = one head x [D], rotated by the angles (direction 1) or rotated back (direction −1). `rotation` [D] is a
-// row of rotary_angles(): the cosines, then the sines. half = D/2. y may be x.
+// y = one head x [D], rotated by the angles (direction 1) or rotated back (direction −1). `rotation` [D] is a row of
+// rotary_angles(): the cosines, then the sines. half = D/2. y may be x.
 template <typename T>
 void rotate(const T* x, const T* rotation, int64_t half, T direction, T* y) {
   const T *cosines = rotation, *sines = rotation + half;
@@ -91,8 +91,9 @@ void rotate_heads_backward(Team& team, View d_y, View qkv, View rotations, const
   const int64_t d = shape.head_dim, width = shape.row_channels(), rotated = shape.channels() + shape.kv_channels();
   with_float_type(d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    // `sums` [2D]: adds the gradient of the queries' norm weight to the first D elements, and the gradient of the keys'
-    // norm weight to the last D elements. Without norms, `sums` is not used.
+    // Computes rows [begin, end) of d_qkv. Adds the gradient of the queries' norm weight to the first D elements of
+    // `sums` [2D], and the gradient of the keys' norm weight to the last D elements. Without norms, does not use
+    // `sums`.
     const auto rows_backward = [&](int64_t begin, int64_t end, T* sums) {
       for (int64_t row = begin; row < end; ++row) {
         const T *from = d_y.as<T>() + row * width, *rotation = rotations.as<T>() + row * d;

@@ -6,15 +6,16 @@
 namespace tessera::cpu {
 
 // Sums gradients of parameters (`count` elements) over rows. First sums each block of kBlockRows rows, then adds these
-// sums in the order of the blocks. The result does not depend on which thread took which block. add_block(first_row,
-// end_row, sums) adds the rows of a block to `sums`, and add_to_result(begin, end, sums) adds elements [begin, end) of
-// `sums` to the gradients.
+// sums to the gradients in the order of the blocks. The result does not depend on which thread processes which block.
+// add_block(first_row, end_row, sums) adds the rows of a block to `sums`, and add_to_result(begin, end, sums) adds
+// elements [begin, end) of `sums` to the gradients.
 template <typename T, typename AddBlock, typename AddToResult>
 void sum_in_blocks(Team& team, int64_t rows, int64_t count, AddBlock&& add_block, AddToResult&& add_to_result) {
   constexpr int64_t kBlockRows = 64, kColumnMultiple = 256;
   TESSERA_ASSERT(count > 0 && count <= Team::scratch_elems<T>());
   T* const sums = team.scratch<T>(0);
-  // Processes the blocks in waves of `wave` blocks, because the scratch has room for the sums of only `wave` blocks.
+  // Processes the blocks in waves of `wave` blocks, because the scratch of thread 0 has room for the sums of only
+  // `wave` blocks.
   const int64_t num_blocks = (rows + kBlockRows - 1) / kBlockRows, wave = Team::scratch_elems<T>() / count;
   for (int64_t first = 0; first < num_blocks; first += wave) {
     const int64_t wave_blocks = std::min(wave, num_blocks - first);

@@ -8,10 +8,10 @@
 //   Each task goes through the queries that see its keys, in ascending order. A task with earlier keys begins with
 //   earlier queries. It therefore reaches each block of queries later than the tasks with later keys, which add before
 //   it. All tasks of a head run at about the same time, so only a few heads have sums in use.
-// - "First keys first", for the last eighth of all heads. With the order "last keys first", the longest tasks of a head
-//   start last, so some multiprocessors would be idle at the end of the launch. With "first keys first", the tasks with
-//   the first keys start first and add first. They are the longest tasks, because the most queries see the first keys.
-//   Each task goes through its queries in descending order.
+// - "First keys first", for the last eighth of the heads of keys and values. With the order "last keys first", the
+//   longest tasks of a head start last, so some multiprocessors would be idle at the end of the launch. With "first
+//   keys first", the tasks with the first keys start first and add first. They are the longest tasks, because the most
+//   queries see the first keys. Each task goes through its queries in descending order.
 #pragma once
 
 #include "tessera/ops/cuda/attention_tma.cuh"

@@ -1,7 +1,8 @@
-// Kernels for generation. store_kernel copies the keys and values of given tokens to the cache. decode_kernel stores
-// the key and value of one new token per sequence. It and combine_kernel compute the attention of these tokens. Reading
-// the cache limits the speed of decode_kernel. The keys of a sequence are divided into splits. A block of decode_kernel
-// handles one split of one sequence, for some of the heads. combine_kernel combines the results of all splits.
+// Kernels for generation. store_kernel copies the keys and values of given tokens to the cache. decode_kernel handles
+// one new token per sequence: it stores the token's key and value, and computes the token's attention. Reading the
+// cache limits the speed of decode_kernel. To read with many blocks of threads at the same time, decode_kernel divides
+// the keys of a sequence into splits. Each block handles one split of one sequence, for some of the heads. If a
+// sequence has several splits, combine_kernel combines their results.
 #include <algorithm>
 #include <limits>
 
@@ -20,11 +21,11 @@ constexpr int kMaxSplits = 64;  // maximum number of splits per sequence
 template <typename T>
 struct Cache {
   T *keys, *values;                 // [num_rows, K·D]
-  const int32_t *starts, *lengths;  // [B] first row and number of cached tokens; lengths: null in store_kernel
+  const int32_t *starts, *lengths;  // [B] first row and number of cached tokens; store_kernel: lengths is null
   int64_t num_rows;
 };
 
-// One block per row of qkv. It copies the keys and values of all heads in this row to the cache.
+// Each block of threads copies the keys and values of all heads in one row of qkv to the cache.
 template <typename T>
 __global__ void store_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache) {
   const RowBlock block = find_block(heads.starts, heads.num_sequences, 1, static_cast<int>(blockIdx.x));
@@ -74,7 +75,8 @@ struct Partial {
 // A group of kLanes lanes handles up to kMembers query heads that share a head of keys and values. The group reads the
 // cache once for all these query heads. A head is divided into packs of N elements. Lane i has packs i, i + kLanes, ….
 // The groups of a block handle neighbouring heads, so together they read contiguous pieces of the cache's rows. With
-// one split, the kernel writes o. With several splits, it writes o, maximum and sum of each split to `partials`.
+// one split, the kernel writes the result to `o`. With several splits, it writes the Partial of each split to
+// `partials`: first o, then maximum and sum.
 template <typename T, int N, int kLanes, int kPacks, int kMembers>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(const T* __restrict__ qkv, Heads heads, Cache<T> cache, Acc<T> scale, T* __restrict__ o,
@@ -210,8 +212,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Calls body(N, lanes, packs) with constants: the elements of a pack, the lanes of a group, and the packs of a head per
-// lane. If a warp can hold a head in one pack of 16 bytes per lane, a group has the fewest lanes that suffice: 8 (only
-// 16-bit types), 16 (not f64) or 32. For other heads, a group is a warp, and packs have one element.
+// lane. If a head consists of complete packs of 16 bytes, at most one for each lane of a warp, a group has the fewest
+// lanes that suffice: 8 (only 16-bit types), 16 (not f64) or 32. For other heads, a group is a warp, and packs have one
+// element.
 template <typename T, typename Body>
 void with_group(int head_dim, Body&& body) {
   constexpr int N = kPackOf<T>;
@@ -283,7 +286,7 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
         const int64_t across = (parts * lanes + kThreads - 1) / kThreads;
         // The number of splits is the lowest of three values, but at least 1 and at most kMaxSplits. `wanted` gives
         // each multiprocessor about 8 blocks, so that it always reads the cache. `room` is the number of splits whose
-        // results fit into the scratch. `useful` gives a split at least kMinKeys keys (see its definition).
+        // results fit into the scratch. `useful` is the largest number of splits that kMinKeys permits.
         const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
                       room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
         const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;

@@ -36,7 +36,7 @@ TEST(RandomStream, DrawsBelowABoundEvenly) {
   RandomStream random(3, 0);
   std::array<int, 7> counts{};
   for (int i = 0; i < 70000; ++i) ++counts[random.next_below(7)];
-  // The standard deviation of a count is 93: sqrt(70000 · 1/7 · 6/7).
+  // The tolerance is about five standard deviations of a count: sqrt(70000 · 1/7 · 6/7) = 93.
   for (const int count : counts) EXPECT_NEAR(count, 10000, 500);
 }
 
