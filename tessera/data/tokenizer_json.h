@@ -1,4 +1,4 @@
-// The content of a tokenizer.json, for tokenizers that Tessera can run: BPE, byte-level or of SentencePiece's style.
+// The content of a tokenizer.json. Tessera can run BPE tokenizers, either byte-level or of SentencePiece's style.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Generation with a cache of keys and values. First, the model reads the prompts and chooses the next token of each
-// sequence. Each turn then appends the chosen tokens, removes the sequences that have ended from the batch, and chooses
-// the next tokens. All ranks run the same number of turns, because gathering
-// parameters is collective.
+// sequence. Each turn then appends the chosen tokens to the outputs, except end tokens. It removes the sequences that
+// have ended from the batch, and chooses the next tokens of the remaining sequences. All ranks run the same number of
+// turns, because gathering parameters is collective.
 #include <algorithm>
 #include <numeric>
 

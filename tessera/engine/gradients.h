@@ -2,8 +2,8 @@
 //
 // If gradients stay in the buffers of backward until the last micro-batch (ShardPlan::reduce_every_micro_batch() is
 // false), these buffers are the accumulators (direct()). Otherwise a slot holds a unit's gradients of one micro-batch,
-// and the ranks reduce the slot. Each rank then adds its own part (the part that it updates) to the accumulators. These
-// may be on any tier: the device, host memory or a file.
+// and the ranks reduce the slot. Each rank then adds its own part (the part that it updates) to its accumulators,
+// which may be on any tier: the device, host memory or a file.
 //
 // Frozen parameters have no gradients. A unit with only frozen parameters takes no slot and is not reduced.
 //

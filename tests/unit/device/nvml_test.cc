@@ -9,8 +9,11 @@
 namespace tessera {
 namespace {
 
+// tests/stubs/nvml_stub.cc replaces NVIDIA's library. It has one GPU, at this address, and returns the values that the
+// tests expect.
 constexpr const char* kAddress = "0000:1B:00.0";
 
+// The path of a variant of the stub: "" (complete), "_old", "_lost" or "_no_driver".
 std::string stub(const std::string& variant) {
   return std::string(TESSERA_STUBS) + "/nvml" + variant + "/libnvidia-ml.so.1";
 }
