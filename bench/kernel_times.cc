@@ -1,8 +1,9 @@
-// A library that records when kernels, copies and fills run on the GPU. If CUDA_INJECTION64_PATH names this library,
-// the CUDA driver loads it into a program that uses CUDA. The library gets the times from CUPTI. When the program ends,
-// the library writes a file with one line per kernel, copy or fill: begin and duration in ns, stream, name.
-// KERNEL_TIMES is the name of this file. Under Open MPI, the rank's number is appended to the name. kernel_times.py
-// makes a table of such a file.
+// A library that records when kernels, copies and fills run on the GPU. If the environment variable
+// CUDA_INJECTION64_PATH names this library, the CUDA driver loads it into a program that uses CUDA. The library gets
+// the times from CUPTI (CUDA's profiling interface). When the program ends, the library writes a file with one line per
+// kernel, copy or fill: begin and duration in ns, stream, name. The environment variable KERNEL_TIMES names this file.
+// Under Open MPI, the library appends the rank's number to the file's name. kernel_times.py makes a table of such a
+// file.
 #include <cupti.h>
 
 #include <algorithm>

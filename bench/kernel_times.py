@@ -9,21 +9,21 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-UPDATE = "adamw_kernel"  # a step begins at the first of these kernels in an update
+UPDATE = "adamw_kernel"  # in the names of AdamW's kernels; a step begins at the first AdamW kernel of an update
 COLLECTIVE = "nccl"
-BETWEEN_UPDATES_NS = 1_000_000  # if two AdamW kernels are further apart than this, they belong to different steps
+BETWEEN_UPDATES_NS = 1_000_000  # if more time passes between two AdamW kernels, they belong to different updates
 
 
 def steps_of(rows):
-    """Returns, for each step, the index in `rows` of its first AdamW kernel. A row has the begin, the time and the name
-    of a kernel."""
+    """Returns, for each step, the index in `rows` of its first AdamW kernel. A row has the begin, the duration and the
+    name of a kernel, a copy or a fill."""
     updates = [i for i, (_, _, name) in enumerate(rows) if UPDATE in name]
     return [i for k, i in enumerate(updates)
             if k == 0 or rows[i][0] - sum(rows[updates[k - 1]][:2]) > BETWEEN_UPDATES_NS]
 
 
 def covered(rows):
-    """Returns how long at least one kernel of `rows` runs, in ns. The rows must be sorted by begin."""
+    """Returns for how many ns at least one of `rows` runs. The rows must be sorted by begin."""
     covered, end = 0, 0
     for begin, time, _ in rows:
         covered += max(0, begin + time - max(begin, end))

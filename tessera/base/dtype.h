@@ -97,10 +97,10 @@ inline uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 // The bf16_rest of an f32 is an integer: the 32 bits of the f32, minus the 16 bits of its bf16 shifted left by 16.
-// f32_of_bf16() shifts the bf16 again and adds the rest. This gives the original f32, or a NaN for a NaN. One
-// exception: if an f32 is halfway between two bf16 and rounds toward zero (ties to even), the rest would be 2^15, which
-// does not fit into an int16. bf16_rest_of() then returns 2^15 − 1. The joined f32 is one ulp closer to zero than the
-// original, but rounds to the same bf16.
+// f32_of_bf16() joins both: it shifts the bf16 in the same way and adds the rest. The joined f32 is the original, or a
+// NaN for a NaN. One exception: if an f32 is halfway between two bf16 and rounds toward zero (ties to even), the rest
+// would be 2^15, which does not fit into an int16. bf16_rest_of() then returns 2^15 − 1. In this case, the joined f32
+// is one ulp closer to zero than the original, but rounds to the same bf16.
 inline int16_t bf16_rest_of(float value) {
   const uint32_t upper = static_cast<uint32_t>(f32_to_bf16(value)) << 16;
   const auto rest = static_cast<int32_t>(std::bit_cast<uint32_t>(value) - upper);
@@ -137,7 +137,7 @@ inline uint16_t f32_to_f16(float value) {
   return static_cast<uint16_t>(sign | detail::chosen(magnitude < 0x477ff000u, finite, infinite));
 }
 // The f16_rest of an f32 is the f32 minus its f16, as a number of units. One unit is 2^-16 of the distance from this
-// f16 to the f16 with the next greater magnitude. f32_of_f16() adds the f16 and rest · unit.
+// f16 to the f16 with the next greater magnitude. f32_of_f16() joins both: it returns f16 + rest · unit.
 // The rest is limited to ±(2^15 − 1) units, because 2^15 units are half of the distance to the next f16. The joined f32
 // therefore rounds to the same f16, and splitting it again gives the same f16 and the same rest.
 // If the magnitude is at least 2^-17 and the f16 is finite, the joined f32 equals the original. One exception: if the

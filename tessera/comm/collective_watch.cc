@@ -71,7 +71,7 @@ void CollectiveWatch::called(Stream& stream) {
 std::optional<CommunicationError> CollectiveWatch::look() {
   const std::string error = library_error_();
   std::optional<PendingCollectives::Running> running;
-  std::vector<PendingCollectives::Entry> done;  // outside the block below: its events are destroyed without the lock
+  std::vector<PendingCollectives::Entry> done;  // outlives the lock, so its events are destroyed without the lock
   {
     const std::lock_guard lock(mutex_);
     running = pending_.look(PendingCollectives::Clock::now(), done);

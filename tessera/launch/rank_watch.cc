@@ -12,7 +12,7 @@ namespace {
 
 int open_process([[maybe_unused]] int pid) {
 #ifdef SYS_pidfd_open
-  return static_cast<int>(syscall(SYS_pidfd_open, pid, 0));  // closed on exec
+  return static_cast<int>(syscall(SYS_pidfd_open, pid, 0));  // the kernel closes the descriptor on exec
 #else
   return -1;
 #endif
@@ -62,7 +62,8 @@ std::vector<int> RankWatch::newly_lost() {
     if (rank.has_gone || !rank.is_open) continue;
     if (rank.descriptor >= 0 ? !has_ended(rank.descriptor) : board_.is_there(number)) continue;
     rank.has_gone = true;
-    if (!board_.has_ended(number)) lost.push_back(number);  // a dead process cannot change the board any more
+    // This answer of the board is final, because a dead process cannot change the board.
+    if (!board_.has_ended(number)) lost.push_back(number);
   }
   return lost;
 }

@@ -45,7 +45,7 @@ MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank) {
   std::optional<int64_t> gpu_bytes;
   if (cuda) {
     const CudaInfo info = cuda_info();
-    // Without a GPU here, the plan is for another machine. If the settings give no limit either, no limit is known.
+    // Without a GPU here, the plan is for another machine. If the settings also give no limit, no limit is known.
     if (info.devices.empty() && given == 0 && host == 0 && settings.disk == 0) return {};
     gpu_bytes = info.devices.empty() ? MemoryLimits{}.device_bytes : info.devices[0].memory_bytes;
   }

@@ -23,9 +23,9 @@ constexpr size_t kMostRuns = 10000;
 // A run before its rules (values that are expressions) are evaluated.
 struct Draft {
   const SweepRecipe* recipe;
-  std::string where;  // for errors: the place of the run's [[run]], or the sweep's path if it has none
+  std::string where;  // for errors: the place of the run's [[run]]; without a [[run]], the sweep's path
   std::string name_template;
-  // One value per setting. Flags override [matrix] and [[run]], which override the sweep's settings.
+  // One value per setting: from a flag, otherwise from [matrix] or [[run]], otherwise from the sweep's [settings].
   std::vector<SweepValue> values;
   int64_t repeat = 0;
 };
@@ -49,7 +49,7 @@ std::string plain_text(const SettingValue& value) {
   return toml_text(value);
 }
 
-// Appends the flag that gives `setting` this value to the words of a command line.
+// Appends to `words` the flag that gives `setting` this value.
 void add_flag(const Setting& setting, const SettingValue& value, std::vector<std::string>& words) {
   if (const auto* flag = std::get_if<bool>(&value)) {
     words.push_back(*flag ? setting.flag() : "--no-" + dashed(setting.name));
@@ -140,8 +140,9 @@ class Expansion {
     }
   }
 
-  // Adds the combinations of the matrix. `digits` holds the index of one value on each axis. It counts up like the
-  // digits of a number: the last digit changes fastest.
+  // Adds a run for each combination of the matrix that is not excluded. `digits` has one index for each setting of
+  // [matrix]: the place of a value in the setting's list. The indices count up like the digits of a number: the last
+  // one changes fastest.
   void add_product(const SweepRecipe& recipe) {
     std::vector<size_t> digits(sweep_.axes.size(), 0);
     for (;;) {
@@ -197,7 +198,8 @@ class Expansion {
     }
   }
 
-  // Evaluates the rules of a run and sets the seed of a repeat. Keeps the result in values_.
+  // Evaluates the rules of a run. If the sweep repeats its runs, also sets the run's seed. Appends the values to
+  // values_.
   void finish_values(const Draft& draft) {
     std::vector<SweepValue> values = draft.values;
     const ResolvedSettings resolved = at(draft, [&] { return train_.resolve(words_of(draft.recipe->path, values)); });
@@ -225,7 +227,7 @@ class Expansion {
     values_.push_back(std::move(values));
   }
 
-  // The value of the setting `name`, for the rule `asking`.
+  // The value of the setting `name`, which the rule `asking` uses.
   static int64_t number(const std::string& name, const SweepValue& asking, std::vector<SweepValue>& values,
                         const ResolvedSettings& resolved, const std::function<void(SweepValue&)>& settle) {
     const Setting* setting = find_setting(name);

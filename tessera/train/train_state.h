@@ -41,7 +41,7 @@ struct TrainHealth {
 
 struct TrainState {
   int64_t step = 0;          // steps done, including steps with a skipped update
-  double total_loss = 0;     // sum of the losses of all steps. The three sums of losses leave out NaN and infinity
+  double total_loss = 0;     // sum of the losses of all steps. All sums of losses here leave out NaN and infinity
   int64_t loss_steps = 0;    // the number of losses in total_loss
   double logged_loss = 0;    // sum of the losses since the previous logged line
   int64_t logged_steps = 0;  // the number of losses in logged_loss
@@ -58,7 +58,7 @@ struct TrainState {
   int64_t evaluated_step = -1;               // the step of the last evaluation
   Record eval_timing = Record::object();     // times and rates of the last evaluation
   std::optional<LossScaleState> loss_scale;  // fp16 only
-  std::optional<bool> fused_micro_batches;   // whether the micro-batches of a step ran as one
+  std::optional<bool> fused_micro_batches;   // whether the micro-batches of a step ran as one batch
   int64_t metrics_bytes = 0;                 // size of metrics.jsonl when the checkpoint was made
   double runtime_s = 0;                      // runtime up to the checkpoint, including earlier starts of the run
   // Time and work of steps, for the throughput. Evaluations and checkpoints do not count. The first step after each

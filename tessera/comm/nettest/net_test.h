@@ -13,7 +13,7 @@ namespace tessera {
 
 struct NetTest {
   NetCollective collective = NetCollective::all_reduce;
-  int64_t bytes = 0;  // as the user requests; see message_of()
+  int64_t bytes = 0;  // the size that the user requests; see message_of()
   DType dtype = DType::f32;
   int64_t warmup = 20, iterations = 50;
   uint64_t seed = 0;
@@ -24,8 +24,8 @@ struct NetTest {
 struct NetResult {
   NetCollective collective = NetCollective::all_reduce;
   NetMessage message;
-  int64_t iterations = 0;       // that were measured
-  double seconds = 0;           // of one call: the mean over the iterations and the ranks
+  int64_t iterations = 0;       // number of measured calls
+  double seconds = 0;           // time of one call: the mean over the iterations and the ranks
   double algbw = 0, busbw = 0;  // GB/s
   int64_t wrong = 0;            // wrong elements on all ranks, in the checks before and after the measurement
 };
@@ -33,9 +33,9 @@ struct NetResult {
 // The bytes of the buffer that run_net_test() needs on each rank for this test.
 int64_t net_buffer_bytes(const NetTest& test, int num_ranks);
 
-// Runs one test. The collective works in place, in the same way as the engine calls collectives. `buffer` is on
-// `device` and has at least net_buffer_bytes(). One more call before the measurement and one after it are
-// checked: every element of every rank's result. All ranks get the same result. Throws CommunicationError. Collective.
+// Runs one test. The collective works in place, like the engine's collectives. `buffer` is on `device` and has at least
+// net_buffer_bytes(). Before and after the measurement, makes one more call and checks every element that each rank
+// receives. All ranks get the same NetResult. Throws CommunicationError. Collective.
 NetResult run_net_test(Communicator& group, Device& device, Buffer& buffer, const NetTest& test);
 
 // The mean of the bus bandwidths, as nccl-tests prints it. 0 without results.
@@ -48,8 +48,8 @@ struct NetPairResult {
 };
 
 // Runs the test once for each pair of units, in rounds. The pairs of a round share no unit and run at the same time.
-// All ranks of the two units form one group for the test. `units` has one number for each rank: its unit, from 0 (the
-// rank's node, or the rank itself). The result is the same on all ranks, ordered by `first`, then by `second`.
+// All ranks of the two units form one group for the test. units[r] is the unit of rank r, numbered from 0: its
+// node, or the rank itself. The result is the same on all ranks, ordered by `first`, then by `second`.
 // Collective.
 std::vector<NetPairResult> run_pair_tests(Communicator& world, Device& device, Buffer& buffer, const NetTest& test,
                                           const std::vector<int>& units);

@@ -14,16 +14,17 @@
 
 namespace tessera::cpu {
 
-// While an object of this class exists, its thread treats denormal operands and results as 0. Such small values do not
-// matter here, and each would cost a hundred cycles.
+// While an object of this class exists, the thread that created it treats denormal operands and results as 0. Such
+// small values do not matter in kernels, and each would cost a hundred cycles. Has no effect without SSE2.
 class FlushDenormals {
  public:
   FlushDenormals(const FlushDenormals&) = delete;
   FlushDenormals& operator=(const FlushDenormals&) = delete;
 #if defined(__SSE2__)
+  // 0x8040: the bits "denormals are zero" (operands) and "flush to zero" (results).
   FlushDenormals() : kept_(_mm_getcsr()) {
     _mm_setcsr(kept_ | 0x8040u);
-  }  // denormals are zero, flush to zero
+  }
   ~FlushDenormals() {
     _mm_setcsr(kept_);
   }

@@ -71,8 +71,8 @@ TEST(BatchPlan, SlicesGoByRank) {
 }
 
 // Every sample occurs once per epoch. Every rank has the same number of steps and micro-batches. The k-th micro-batch
-// of a rank has at most one sample more or less than the k-th micro-batch of rank 0. The cases include numbers of
-// samples that do and do not divide evenly among the ranks and micro-batches.
+// of a rank has at most one sample more or less than the k-th micro-batch of rank 0. In some cases, the
+// samples divide evenly among the ranks and micro-batches. In other cases, they do not.
 TEST(BatchPlan, EverySampleExactlyOnceOverAllRanks) {
   for (const int64_t num_samples : {1, 2, 7, 16, 33}) {
     for (const int64_t batch_size : {1, 3}) {
@@ -146,7 +146,7 @@ TEST(BatchPlan, ByTokensCutsTheOrderWhereASampleDoesNotFit) {
       .num_samples = 7, .grad_accum = 3, .shuffle = false, .batch_tokens = 8, .lengths = lengths};
   const BatchPlan plan(options, 0);
   // A micro-batch has at most 8 tokens, so the samples are cut into micro-batches with the lengths {3, 4}, {2}, {8} and
-  // {1, 1, 6}. The first step has the first three micro-batches. In a step, the micro-batch with the most tokens comes
+  // {1, 1, 6}. A step has at most three micro-batches. In a step, the micro-batch with the most tokens comes
   // first, because the default cost of a sample is its length.
   EXPECT_EQ(plan.num_steps(), 2);
   EXPECT_THAT(step_of(plan, 0), ElementsAre(ElementsAre(3), ElementsAre(0, 1), ElementsAre(2)));
@@ -371,7 +371,7 @@ TEST(EpochSteps, ByTokensFollowsThePlans) {
     ASSERT_EQ(steps.epochs_after(step), static_cast<double>(kEpochs));
     num_different += numbers.size() > 1;
   }
-  EXPECT_GT(num_different, 20);  // enough jobs have epochs with different numbers of steps
+  EXPECT_GT(num_different, 20);  // otherwise too few jobs have epochs with different numbers of steps
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Returns the output of the packages of TensorBoard and W&B, which tools/check_trackers.py recorded.
+// What tools/check_trackers.py recorded of files that the packages of TensorBoard and W&B wrote: sizes and checksums of
+// W&B logs, and the bytes of a TensorBoard event.
 const Record& fixture() {
   static const Record value = Record::parse(read_file(TESSERA_TEST_DIR "/unit/report/trackers_fixture.json", {}));
   return value;
@@ -42,10 +43,10 @@ std::string log_of(const std::vector<std::string>& records) {
   return log;
 }
 
-// A reader of complete W&B logs. It shares only the checksum with WandbLogReader. A log consists of blocks of 32768
-// bytes, and the first block begins with a head of 7 bytes. A block consists of chunks, which have a header of 7 bytes.
-// Zeros fill the block after its last chunk. A chunk is a complete record (type 1), or the first part (2), a middle
-// part (3) or the last part (4) of a record.
+// A second reader of complete W&B logs, to check the logs that Tessera writes. It shares only the checksum with
+// WandbLogReader. A log consists of blocks of 32768 bytes. The first 7 bytes of the log are its head. A block consists
+// of chunks, and each chunk begins with a header of 7 bytes. Zeros fill the block after its last chunk. A chunk is a
+// complete record (type 1), or the first part (2), a middle part (3) or the last part (4) of a record.
 std::vector<std::string> records_in_blocks(const std::string& log) {
   std::vector<std::string> records;
   bool open = false;
