@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, std::vector<int>>> groups_by(const std::vecto
   return groups;
 }
 
-// "580.1 on node1 (ranks 0-3); 570.2 on node2 (ranks 4-7)". Empty if all ranks have the same value.
+// For example "580.1 on node1 (ranks 0-3); 570.2 on node2 (ranks 4-7)". Empty if all ranks have the same value.
 std::string difference(const std::vector<std::string>& values, const std::vector<Record>& ranks) {
   std::string text;
   for (const auto& [value, members] : groups_by(values)) {
@@ -66,7 +66,7 @@ std::vector<std::string> values_of(const std::vector<Record>& ranks, const std::
 struct VersionRow {
   const char* key;
   const char* name;
-  bool is_problem;
+  bool is_problem;  // a difference is a problem (doctor fails), not only a warning
   const char* meaning;
 };
 constexpr VersionRow kVersions[] = {

@@ -99,7 +99,7 @@ std::string help_command(const Verb& verb, const Verb& subject) {
   return (&subject == &verb ? verb.name : verb.name + " " + subject.name) + " --help";
 }
 
-// Shows the choices in the line of the flag if they fit there, otherwise at the end of the text.
+// Shows the choices of a setting in the line of the flag if they fit there, otherwise after the help text.
 std::string setting_help(const Setting& setting) {
   std::string text = setting.help, head = "  " + setting.flag();
   if (setting.type == SettingType::boolean) {

@@ -95,8 +95,8 @@ std::string cuda_version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// Calls the functions of the driver (cuda.h). Their signatures are repeated here, because a build without CUDA does not
-// have this header. The types CUresult and CUdevice are int.
+// Returns facts about the GPUs that the driver finds. The function types below repeat cuda.h, because a build without
+// CUDA does not have this header. CUdevice is int, and CUresult is an enum of the same size.
 Json gpus_of(const Library& driver) {
   Json gpus = Json::array();
   auto* init = driver.find<int(unsigned)>("cuInit");

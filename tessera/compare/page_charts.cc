@@ -1,4 +1,4 @@
-// The page's sections with charts and bars.
+// The sections with charts and bars of the page that `tessera report --html` makes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -88,9 +88,9 @@ std::string charts_of(const Cluster& cluster, bool small) {
   return html;
 }
 
-// Returns two charts of memory over time. For each run, the first chart shows the GPU that reached the highest value,
-// and the second chart shows the processes of the node that reached the highest value. If the page has only one run,
-// the first chart shows up to kNumColors of its GPUs.
+// Returns two charts of memory over time. For each run, the first chart shows the GPU with the highest peak. The second
+// chart shows the CPU memory of the node with the highest peak. If the page has only one run, the first chart shows up
+// to kNumColors of its GPUs.
 std::string memory_charts_of(const Cluster& cluster, bool one_run, bool small) {
   std::vector<Curve> gpu, cpu;
   size_t color = 0;
@@ -194,8 +194,9 @@ std::string memory_bars(const std::vector<Cluster>& clusters) {
   return html + "</div>\n";
 }
 
-// Returns a bar as HTML for each run, and a legend. values_of(run) are the values of the bar's parts, and `names` are
-// the names of the parts. A run without values has no bar. The longest bar has the full width.
+// Returns a bar as HTML for each run, and a legend. values_of(run) returns the values of the bar's parts, `names` are
+// the names of these parts, and text_of() formats a value. A run without values has no bar. The longest bar has the
+// full width.
 std::string stacked_bars(const std::vector<Cluster>& clusters, const std::vector<std::string>& names,
                          std::vector<double> (*values_of)(const RunFolder&), std::string (*text_of)(double)) {
   double longest = 0;
@@ -245,12 +246,12 @@ std::vector<double> seconds_by_phase(const RunFolder& run) {
   if (!runtime || *runtime <= 0) return {};
   double eval = 0, answers = 0;
   for (const EvalPoint& point : run.evals) {
-    if (point.step == 0) continue;  // an evaluation before the first step is a part of the start (the last value)
+    if (point.step == 0) continue;  // an evaluation before the first step counts as start (the last value)
     if (point.runtime_s > 0) eval += point.runtime_s;
     if (point.answers_runtime_s > 0) answers += point.answers_runtime_s;
   }
-  // metrics.jsonl and summary.json may contradict each other, for example after a change by hand. Therefore, each phase
-  // is limited to the part of the runtime that the phases before it leave.
+  // metrics.jsonl and summary.json may contradict each other, for example after a change by hand. Therefore, each value
+  // below is limited to the part of the runtime that the values computed before it leave.
   eval = std::min(eval, *runtime);
   answers = std::min(answers, *runtime - eval);
   const double left = *runtime - eval - answers;

@@ -19,7 +19,8 @@ struct Address {
   sockaddr_un data{};
   socklen_t length = 0;
 
-  // Puts `name` into the abstract namespace: a zero byte precedes it in the address. The socket then needs no file.
+  // Puts `name` into the abstract namespace of Unix sockets: in the address, a zero byte precedes the name. The socket
+  // then needs no file.
   explicit Address(const std::string& name) {
     data.sun_family = AF_UNIX;
     const size_t count = std::min(name.size(), sizeof data.sun_path - 1);
@@ -31,7 +32,7 @@ struct Address {
 
 constexpr int kNumStreams = 2;
 
-// A message of one byte, with the streams' descriptors as ancillary data.
+// A message of one byte, with the descriptors of standard output and standard error as ancillary data.
 struct Message {
   char byte = 0;
   iovec part{&byte, 1};

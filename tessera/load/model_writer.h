@@ -25,9 +25,9 @@ inline constexpr std::array kSavedTypes{DType::f32, DType::bf16, DType::f16};
 // checkpoint contains these types, because a resumed run must save in the same types even if the files no longer exist.
 using LoadedTypes = std::map<std::string, DType>;
 
-// Reads the types from the files of --model. The type of a tensor is f32 if a saved model cannot have its type (f64),
-// if the tensor is in no file, or if the weights are random (--init random). Only rank 0 reads the files; other ranks
-// need no access to them. Throws InputError. Collective.
+// Reads the types from the files of --model. Returns f32 for a tensor in three cases: the file has a type that is not
+// in kSavedTypes (f64), no file has the tensor, or the weights are random (--init random). Only rank 0 reads the files;
+// other ranks need no access to them. Throws InputError. Collective.
 LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world);
 
 // All ranks write the folder together. Each rank writes only its own elements, so no rank needs the complete model.
@@ -46,8 +46,8 @@ class ModelWriter {
   //
   // `write_part` calls its argument with this rank's elements, and must not communicate. The calls of all ranks
   // together must contain each element exactly once. If a rank fails, every rank throws the same error, and an existing
-  // folder stays unchanged. Throws UsageError, InputError or RunError: RunError also if an element is not finite in the
-  // type of the file. Collective.
+  // folder stays unchanged. Throws UsageError, InputError or RunError. An element that is not finite in the type of the
+  // file is also a RunError. Collective.
   void write(const std::filesystem::path& folder, const std::function<void(const Write&)>& write_part) const;
 
  private:
@@ -61,7 +61,7 @@ class ModelWriter {
   const Settings& settings_;
   Communicator& world_;
   ThreadPool& pool_;
-  const std::vector<DType> dtypes_;  // of the tensors, in the order of the units and of their tables
+  const std::vector<DType> dtypes_;  // the type of each tensor: unit by unit, in the order of the unit's table
   const ModelShards shards_;
 };
 

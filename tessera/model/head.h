@@ -14,10 +14,11 @@ namespace tessera {
 
 class Head {
  public:
-  struct Parts {  // names of the tensors; empty: the architecture has no such tensor
-    std::string final_norm = {};
+  // What the head of an architecture consists of. An empty name means that the architecture has no such tensor.
+  struct Parts {
+    std::string final_norm = {};  // the names of the norm's tensors, without ".weight" and ".bias"
     Norm::Kind norm = Norm::Kind::layer;
-    std::string weight = {};  // of a head that is not tied
+    std::string weight = {};  // only used if the head is not tied
     std::string bias = {};
     bool like_linear = false;  // initialize an untied weight like torch.nn.Linear's, not like the embedding
   };
@@ -26,10 +27,11 @@ class Head {
   Head(const ModelConfig& config, const Parts& parts, ParameterTable& table, const Initializer& embedding_init,
        std::optional<ParameterTable::Handle> tied);
 
-  // In all functions below, p and g are the parameters and gradients of the unit that holds the head's tensors.
+  // In all functions below, p and g are the parameters and gradients of the unit that holds the head's tensors. N is
+  // the number of tokens in the batch, C the number of channels, and V the size of the vocabulary.
 
-  // Adds the summed cross-entropy of the batch's targets to loss [1] f64, from x [N, C]. Processes only rows with loss,
-  // in chunks. The logits [N, V] never exist at once.
+  // Computes the cross-entropy of the batch's targets from x [N, C], and adds its sum to loss [1] f64. Processes only
+  // rows with loss, in chunks, so the memory never holds all logits [N, V] at once.
   void loss(Frame& frame, const ParameterViews& p, View x, View loss) const;
   // Adds to loss as loss() does. Also computes d_x [N, C], and adds the gradients of the parameters to g. d_x and these
   // gradients are the derivatives of `scale` times the loss.

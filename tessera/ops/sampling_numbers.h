@@ -29,7 +29,7 @@ constexpr uint32_t sampling_distance(double logit, double largest, double temper
   return units < static_cast<double>(kNeverDrawn) ? static_cast<uint32_t>(units) : kNeverDrawn;
 }
 
-// `share` is exp(−distance · kDistanceUnit).
+// `share` is exp(−d · kDistanceUnit), where d is the result of sampling_distance().
 constexpr uint64_t sampling_weight(double share) {
   // lround is not constexpr.
   return static_cast<uint64_t>(share * (1 / kWeightUnit) + 0.5);  // NOLINT(bugprone-incorrect-roundings)
@@ -52,9 +52,10 @@ constexpr uint64_t sampling_point(uint64_t draw, uint64_t total) {
   return (draw >> 32) * (total >> 32) + (a >> 32) + (b >> 32) + (middle >> 32);
 }
 
-// A search for a distance finds its 31 bits in three groups (digits), the highest bits first. Each value of a digit has
-// one bucket of tokens. A bucket of the first digit covers a range of distances of width 1/64. This is narrow, so
-// tokens spread over many buckets.
+// top_k and top_p keep all tokens up to some distance. A search finds the 31 bits of this distance in three groups
+// (digits), the highest bits first. For each digit, the search sorts tokens into buckets, one for each value of the
+// digit. A bucket of the first digit covers a range of distances of width 1/64. This is narrow, so tokens spread over
+// many buckets, and on a GPU few threads add to the same bucket at the same time.
 struct SamplingDigit {
   int shift, bits;
 };

@@ -22,8 +22,8 @@ int64_t parse_bytes(std::string_view text, const std::string& where);
 // that gives a whole number. If none does, the text is the number of bytes: "1001".
 std::string bytes_text(int64_t bytes);
 
-// Reads the size of a message, as parse_bytes() does. As in nccl-tests, a letter alone is a power of 1024: "8K", "4G".
-// The size must be at least one byte.
+// Reads the size of a message, as parse_bytes() does. Also reads the units K, M, G and T, which are powers of 1024 as
+// in nccl-tests: "8K", "4G". The size must be at least one byte.
 int64_t parse_message_size(std::string_view text, const std::string& where);
 // Reads a comma-separated list of message sizes. An empty text is an empty list.
 std::vector<int64_t> parse_message_sizes(std::string_view text, const std::string& where);
@@ -36,8 +36,8 @@ const std::vector<std::string>& all_collectives();
 // UsageError.
 std::vector<std::string> parse_collectives(std::string_view text, const std::string& where);
 
-// Reads "none", or a comma-separated list of "optimizer", "gradients" and "parameters". Each may end with ":host" (the
-// default; also ":cpu") or ":file" (also ":nvme"). Throws UsageError with `where`.
+// Reads "none", or a comma-separated list of "optimizer", "gradients" and "parameters". Each word may end with a
+// tier: ":host" or ":cpu" for host memory (the default), ":file" or ":nvme" for files. Throws UsageError with `where`.
 Offload parse_offload(std::string_view text, const std::string& where);
 // The canonical text: "none", "optimizer:file,parameters:host".
 std::string offload_text(const Offload& offload);

@@ -15,7 +15,7 @@ namespace tessera {
 struct TrackerOptions {
   bool tensorboard = false, wandb = false;
   std::string output_dir;   // for trackers.json, which names the files to continue
-  std::string tracker_dir;  // for the folders tensorboard and wandb; empty: output_dir
+  std::string tracker_dir;  // for the folders tensorboard and, if WANDB_DIR is not set, wandb; empty: output_dir
   WandbVariables wandb_variables;
   Record config = Record::object();  // every setting of the run
 };

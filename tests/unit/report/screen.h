@@ -13,7 +13,7 @@ namespace tessera {
 class Screen {
  public:
   // Handles \n, \r and the sequence that erases to the end of the line. Drops colours. Counts each byte as one column,
-  // also in characters of several bytes. This is enough, because a status line always starts at the first column.
+  // even in characters of several bytes. This is enough, because a status line always starts at the first column.
   void write(std::string_view text) {
     raw_ += text;
     for (size_t i = 0; i < text.size(); ++i) {
