@@ -1,4 +1,4 @@
-// What a network test prints, in the layout of nccl-tests, and the exit codes that it gives.
+// What a network test prints, in the layout of nccl-tests, and its exit codes.
 #pragma once
 
 #include <string>

@@ -23,7 +23,7 @@ bool is_continuation(uint8_t byte) {
 
 struct Sequence {
   size_t num_bytes;  // at least 1
-  bool valid;        // if false, one U+FFFD replaces these bytes (in Unicode, a maximal subpart)
+  bool valid;        // if false, one U+FFFD replaces these bytes (Unicode calls them a maximal subpart)
 };
 
 // The sequence that starts at bytes[at]. The bounds of the second byte exclude overlong forms, surrogates, and code
@@ -69,7 +69,7 @@ int options_of(NormalForm form) {
 // Decomposes each code point, sorts adjacent combining marks by their combining class, and composes again if the form
 // requires it. utf8proc_map() gives the same result, but sorts in quadratic time.
 void append_normal_form(std::string& out, std::string_view text, NormalForm form) {
-  constexpr utf8proc_ssize_t kMostParts = 32;  // a code point has at most 18 parts
+  constexpr utf8proc_ssize_t kMostParts = 32;  // a code point decomposes into at most 18 parts
   const auto options = static_cast<utf8proc_option_t>(options_of(form));
   std::vector<utf8proc_int32_t> points;
   points.reserve(text.size() + kMostParts);

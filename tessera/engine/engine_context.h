@@ -45,7 +45,7 @@ struct EngineContext {
   const Model& model;
   DType dtype;  // type of the computation
   Streams streams;
-  std::vector<UnitShards> units, frozen_units;  // cuts of the trainable and the frozen part of each unit
+  std::vector<UnitShards> units, frozen_units;  // how the trainable and the frozen part of each unit are cut
   bool bf16_states = false;                     // see EngineOptions
   int64_t file_bytes = 0;                       // bytes of arrays on Tier::file
 
@@ -53,8 +53,8 @@ struct EngineContext {
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
   // The type of gradients accumulated over micro-batches.
   DType sum_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-  // The type of master parameters and moments. If it is wider than the type of the computation, each master is split
-  // into two arrays (UnitOptimizer::rest()).
+  // The type of master parameters and moments. If this type is wider than the type of the computation, two arrays
+  // together hold the master parameters (UnitOptimizer::rest()).
   DType state_dtype() const { return bf16_states ? DType::bf16 : sum_dtype(); }
   int64_t num_units() const { return model.num_units(); }
   // The outer units are the units that are not blocks: the root, and an untied head. Their sizes differ from the

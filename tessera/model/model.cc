@@ -20,7 +20,7 @@ struct Architecture {
   Root::Names root;
   Head::Parts head;
   bool unit_variance_embedding;  // the random embedding has standard deviation 1 instead of initializer_range
-  const char* file_prefix;       // of the names of tensors in files, except "lm_head.*"
+  const char* file_prefix;       // begins the names of tensors in files, except "lm_head.*"
   std::vector<float> (*constants)(const ModelConfig&);
   std::unique_ptr<Block> (*make_block)(const ModelConfig&, int64_t layer, View constants);
 };

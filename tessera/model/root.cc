@@ -40,7 +40,8 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
                   g[embedding_norm_bias_], {});
   }
   if (!g[embedding_]) return;
-  // embedding_backward() adds to the gradient. A tied head has already written its own part there.
+  // embedding_backward() adds to the gradient. A tied head (head_) has already written its own part there. If there
+  // is no tied head, a gradient that holds no sums yet must first be set to 0.
   if (!head_ && f.fresh_gradients) f.ops->fill(g[embedding_], 0);
   f.ops->embedding_backward(f.batch.ids, d_e, g[embedding_]);
 }

@@ -23,8 +23,8 @@ class BackgroundCheckpoint {
   // has its own communicator, a duplicate of `world`. Therefore the constructor is collective. `host` must outlive this
   // object.
   BackgroundCheckpoint(Device& host, Communicator& world);
-  // Waits for the save in progress and drops its error. To get this error, call wait() first, unless the run has
-  // already failed.
+  // Waits for the save in progress and drops its error. A run that has not failed must call wait() first, which throws
+  // this error.
   ~BackgroundCheckpoint() = default;
   BackgroundCheckpoint(const BackgroundCheckpoint&) = delete;
   BackgroundCheckpoint& operator=(const BackgroundCheckpoint&) = delete;

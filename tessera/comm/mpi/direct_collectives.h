@@ -9,7 +9,7 @@ namespace tessera {
 
 class DirectCollectives final : public Collectives {
  public:
-  // The bytes of shared pages that a group of `size` ranks needs, if each rank has one object.
+  // The bytes of shared pages that a group of `size` ranks needs, if each rank has one DirectCollectives object.
   static int64_t shared_bytes(int size);
   // Uses shared_bytes() bytes of the pages, starting at byte `offset`. Only the collectives that sum need `scratch`.
   // While the object exists, descendants of `reader` may read this process's memory (MemoryAccess).
@@ -17,7 +17,8 @@ class DirectCollectives final : public Collectives {
                     pid_t reader);
   ~DirectCollectives() override;
   // Whether this rank can read the memory of all other ranks. Call it after all ranks have constructed their objects
-  // and before any rank starts a collective, because the first collective replaces the address of token_.
+  // and before any rank starts a collective: a rank's first collective replaces the address of token_ in the shared
+  // pages with the address of its array.
   bool can_read_peers();
 
   void all_gather(View shard, View full, const char* what) override;

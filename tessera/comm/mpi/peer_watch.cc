@@ -25,8 +25,8 @@ void note_termination(int) {
 PeerWatch::PeerWatch(const StatusBoard& board, int rank, std::function<void(int)> lost, std::function<void()> terminate)
     : board_(board), lost_(std::move(lost)), terminate_(std::move(terminate)) {
   for (int i = 1; i < board.size(); ++i) {
-    // Only ranks of this node join the board. The watch leaves out other ranks, and ranks whose processes this process
-    // cannot see.
+    // is_there() is false for ranks of other nodes, because only ranks of this node join the board. It is also false
+    // for ranks whose processes this process cannot see.
     const int peer = (rank + i) % board.size();
     if (board.is_there(peer)) peers_.push_back(peer);
   }

@@ -1,5 +1,5 @@
-// Gated feed-forward layers: h = activation(gate) ∘ up. The class Kernels (ops/kernels.h) gives the shapes of the
-// views.
+// Gated feed-forward layers: h = activation(gate) ∘ up, element by element. The class Kernels (ops/kernels.h) gives the
+// shapes of the views.
 #pragma once
 
 #include "tessera/ops/cpu/team.h"

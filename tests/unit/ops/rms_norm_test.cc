@@ -61,7 +61,8 @@ TEST(RmsNorm, GradientsMatchFiniteDifferences) {
     expect_gradient(x, d_x, value, "x");
     expect_gradient(weight, d_weight_alone, value, "weight");
     // rms_norm_backward overwrites d_x with the gradient, plus the residual if the call has one. d_x may be the array
-    // of the residual (next call) or of d_y (the call after it). Each call adds to d_weight, three times in total.
+    // of the residual (next call) or of d_y (the call after it). Each call adds to d_weight: three calls,
+    // with the call above.
     value();
     auto in_place = residual;
     rig->rms_norm_backward(view(r, shape), view(x, shape), view(weight), view(rstd, {rows, 1}), view(in_place, shape),

@@ -185,11 +185,13 @@ TEST(AdamWOfBf16States, HasTheBitsOfTheReference) {
   }
 }
 
-// Makes 2000 updates of 4096 elements, each by lr = 2^-14. The gradient is constant, so AdamW's direction is 1. Between
-// 1 and 2, bf16 values are 2^-7 apart. This distance is the unit. Rounding to nearest would never move the parameters.
-// With stochastic rounding, their mean moves like f32 parameters. Each rounding adds q(1 − q) units² to the variance of
-// an element, with q = 2^-14 / 2^-7. The test uses the upper bound q. The standard deviation of the mean of all 4096
-// elements is 64 times smaller than the standard deviation of one element. The bound is five standard deviations.
+// Makes 2000 updates of 4096 elements. The gradient is constant, so AdamW's direction is 1. Before it rounds, each
+// update subtracts lr = 2^-14 from each element. Between 1 and 2, bf16 values are 2^-7 apart. This distance is the
+// unit. Rounding to nearest would never move the elements. With stochastic rounding, their mean moves like f32
+// parameters. Each rounding adds q(1 − q) units² to the variance of an element, with q = 2^-14 / 2^-7. The test uses q
+// as an upper bound of q(1 − q). The standard deviation of the mean of all 4096 elements is 64 times smaller than the
+// standard deviation of one element. The bound is five standard deviations of the mean, plus 1 % of the movement (see
+// below).
 TEST(AdamWOfBf16States, DoesNotLoseSmallUpdates) {
   constexpr int64_t kCount = 4096, kUpdates = 2000;
   constexpr double kRate = 0x1p-14, kUnit = 0x1p-7;
