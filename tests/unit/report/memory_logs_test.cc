@@ -97,8 +97,9 @@ TEST(MemoryLogs, OfTheHostAreTheThirdColumn) {
 }
 
 TEST(MemoryLogs, ReadersTakeAnyBytes) {
+  using namespace std::string_literals;
   std::mt19937 random(11);
-  const std::string alphabet = "0123456789.,-# \t\r\nenaif[]/:\xff\x00";
+  const std::string alphabet = "0123456789.,-# \t\r\nenaif[]/:\xff\x00"s;
   for (int round = 0; round < 3000; ++round) {
     std::string text;
     const size_t length = random() % 200;
