@@ -1,5 +1,6 @@
-"""Converts rows to samples as the training scripts of the workshop do: a prompt, the first answer, masked labels."""
-IGNORED = -100
+"""Makes samples from rows that have a question, a context and answers. The prompt of a sample has the same form as
+in the workshop's scripts (recipes/workshop/README.md)."""
+IGNORED = -100  # the label of a token that has no loss
 
 
 def prompt_of(row):
@@ -17,7 +18,7 @@ def make_sample(tokenizer, row, objective, max_length):
 
 
 def pad_batch(samples, width, pad_id):
-    """Returns lists of length `width`, padded on the right. Padding has no loss."""
+    """Pads the lists of each sample on the right to the length `width`. Padding has no loss."""
     def pad(row, value):
         return row + [value] * (width - len(row))
     return {"input_ids": [pad(s["input_ids"], pad_id) for s in samples],

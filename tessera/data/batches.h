@@ -38,7 +38,8 @@ struct BatchOptions {
   // batch_size then has no effect. No sample may have more than batch_tokens tokens.
   int64_t batch_tokens = 0;
   int64_t max_batch_samples = std::numeric_limits<int64_t>::max();
-  std::span<const int64_t> lengths{};  // [num_samples] tokens of each sample, for batch_tokens; must outlive the plan
+  // [num_samples] tokens of each sample, for batch_tokens. Must outlive the BatchPlan and the EpochSteps.
+  std::span<const int64_t> lengths{};
   // The cost of computing a sample of `length` tokens. With batch_tokens, the plan balances the costs of the ranks. The
   // unit does not matter, because the plan only adds and compares costs.
   std::function<int64_t(int64_t length)> cost = [](int64_t length) { return length; };
@@ -92,8 +93,8 @@ class BatchPlan {
 };
 
 // Numbers the steps from 0 across all epochs. With batches by samples, or without shuffling, all epochs have the same
-// number of steps. Otherwise, this number depends on the order of the samples. The steps of an epoch are then counted
-// when they are first needed.
+// number of steps. Otherwise, the number of steps of an epoch depends on the order of its samples, and is counted when
+// it is first needed.
 class EpochSteps {
  public:
   explicit EpochSteps(BatchOptions options);
@@ -102,7 +103,7 @@ class EpochSteps {
     int64_t epoch, step;  // step within the epoch
   };
   Place place_of(int64_t step) const;
-  // The number of epochs that `step` steps complete. Its fraction is the completed part of the current epoch.
+  // The number of epochs in the first `step` steps. In the middle of the second epoch, this number is 1.5.
   double epochs_after(int64_t step) const;
   // The number of steps in `epochs` epochs. For a fraction of an epoch, the steps are rounded up.
   int64_t steps_of(double epochs) const;
@@ -114,7 +115,7 @@ class EpochSteps {
 
   BatchOptions options_;
   int64_t steps_per_epoch_ = 0;        // 0: the number differs between epochs
-  mutable std::vector<int64_t> ends_;  // end_of() of the epochs counted so far: 0, 1, …
+  mutable std::vector<int64_t> ends_;  // element e is end_of(e), for the epochs that were counted so far
 };
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// Makes a script that submits the job files of a sweep, and runs this script.
+// Makes a script that submits the job files of a sweep. run_and_wait() runs this script with bash, or runs sbatch for a
+// single job file.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A unit's parameters: one flat buffer, and a table with the position of each tensor in it.
+// A unit's parameters: one flat buffer, and a table with the position of each tensor in this buffer.
 #pragma once
 
 #include <functional>
@@ -28,9 +28,10 @@ struct ParameterSpec {
   bool joined = false;
 };
 
-// Trainable tensors come first: tensors with weight decay, then tensors without it. Frozen tensors come last. The
-// trainable part of a flat buffer, and any shard of it, then has at most one boundary between decay and no decay. Every
-// tensor starts at a multiple of kAlignment elements, except joined tensors. The gaps stay zero.
+// In the flat buffer, trainable tensors with weight decay come first, then trainable tensors without weight decay, then
+// frozen tensors. The trainable part, and any shard of it, therefore has at most one boundary between tensors with and
+// without weight decay. Every tensor starts at a multiple of kAlignment elements, except joined tensors. The gaps stay
+// zero.
 class ParameterTable {
  public:
   static constexpr int64_t kAlignment = 64;

@@ -16,12 +16,12 @@ namespace {
 
 using S = Settings;
 
-// The rates of one rank. Only their ratios matter, because the search only compares times. The ratios of all CPUs are
-// similar, and so are the ratios of all GPUs.
+// The rates of one rank. Only the ratios between these rates matter, because the search only compares times. These
+// ratios are similar on all CPUs, and they are similar on all GPUs.
 struct NominalMachine {
   double flops_per_s;
   double half_speed_tokens;           // a micro-batch with this number of tokens runs at half speed
-  double within_node, between_nodes;  // bytes/s sent
+  double within_node, between_nodes;  // bytes/s that a rank sends
   double host, file;                  // bytes/s between device and host memory; bytes/s to and from files
   double update;                      // bytes/s that AdamW reads and writes on the host
 };
@@ -68,8 +68,8 @@ std::vector<Offload> offloads(const FitRequest& request) {
   return all;
 }
 
-// The numbers of checkpointed blocks for which search_batch_size() finds the largest batch size: no blocks and all
-// blocks. fewest_checkpointed() tries the numbers between them.
+// The numbers of checkpointed blocks for which find_fit() searches the largest batch size: the fixed number, or none
+// and all. fewest_checkpointed() tries the numbers between none and all.
 std::vector<int64_t> checkpointings(const FitRequest& request) {
   if (request.fixed.contains("activation_checkpointing")) return {request.settings.activation_checkpointing};
   return {0, kAllBlocks};
@@ -99,9 +99,9 @@ std::vector<int64_t> batch_sizes(const FitRequest& request) {
   return {sizes.begin(), sizes.end()};
 }
 
-// The configuration with the largest batch size that fits, and the configuration with the next larger batch size, which
-// does not fit. The search can bisect, because memory grows with the batch size. Smaller sizes are of no interest,
-// because speed grows with the batch size too.
+// The result of search_batch_size(): the configuration with the largest batch size that fits, and the configuration
+// with the next larger batch size, which does not fit. The search can bisect, because memory grows with the batch size.
+// Smaller sizes are of no interest, because speed grows with the batch size too.
 struct Row {
   std::optional<Configuration> fitting, too_large;
 };
@@ -138,7 +138,7 @@ std::optional<Configuration> fewest_checkpointed(const FitRequest& request, Sett
     settings.activation_checkpointing = blocks;
     Configuration c = plan_configuration(request, settings, step_tokens);
     if (c.cost.total_s() >= limit_s) {
-      end = blocks;  // more blocks are slower still
+      end = blocks;  // more checkpointed blocks take even more time
     } else if (c.excess.fits()) {
       end = blocks;
       found = std::move(c);
@@ -230,8 +230,7 @@ StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds&
   const double updated = shards.shard_optimizer() ? trained / S : trained, kept = shards.shard_parameters() ? P / S : P;
   const auto size = static_cast<double>(size_of(options.dtype)), accum = static_cast<double>(settings.grad_accum);
   const auto gradient_size = static_cast<double>(size_of(gradient_dtype(options.dtype, o.reduce_dtype)));
-  const double sum_size =
-      accum > 1 ? sizeof(float) : gradient_size;  // bytes of an element of the gradients summed over a step
+  const double sum_size = accum > 1 ? sizeof(float) : gradient_size;  // bytes of one element of a step's gradient sum
   double host_bytes = 0, file_bytes = 0, host_updates = 0;
   const auto moved = [&](Tier tier, double bytes) {
     if (tier != Tier::device) host_bytes += bytes;
@@ -312,7 +311,8 @@ FitResult find_fit(const FitRequest& request) {
                                     offload.parameters == Tier::device;
       if (same_as_no_shard && !request.fixed.contains("strategy")) continue;
       if (!is_consistent(settings, request.rank)) continue;
-      std::vector<int64_t> fitting_sizes;  // for each of checkpointings(): the largest batch size that fits, or 0
+      // For each of checkpointings(): the largest batch size that fits, or 0 if none fits.
+      std::vector<int64_t> fitting_sizes;
       for (const int64_t checkpointing : checkpointings(request)) {
         settings.activation_checkpointing = checkpointing;
         Row row = search_batch_size(request, sizes, settings, step_tokens);

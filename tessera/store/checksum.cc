@@ -1,7 +1,7 @@
 #include "tessera/store/checksum.h"
 
 #include <fmt/format.h>
-#define XXH_STATIC_LINKING_ONLY  // defines XXH3_state_t, for a member
+#define XXH_STATIC_LINKING_ONLY  // xxhash.h then defines XXH3_state_t, which State needs
 #include <xxhash.h>
 
 namespace tessera {

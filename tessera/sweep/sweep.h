@@ -18,7 +18,7 @@ enum class SweepState {
   done_before,  // this sweep found the run already done
   done,
   failed,
-  stopped,  // ended with exit code 75, or because a signal stopped the sweep. The same sweep, started again, resumes it
+  stopped,  // exit code 75, or killed while a signal stopped the sweep. If you repeat the sweep, it resumes the run
   in_use,   // another process works in the run's folder
 };
 // "not started", "done before", …
@@ -31,7 +31,8 @@ struct SweepResult {
   std::string error{};  // the last error in the log, or why the run could not start; empty: none
 };
 
-// The log of a run: standard output and error of all its starts. Each start begins with the line "$ tessera …".
+// The path of a run's log. The log has the standard output and error of all starts of the run. Each start begins with
+// the line "$ tessera …".
 std::string log_of(const SweepRun& run);
 
 // What the sweep shows while it runs.
@@ -44,20 +45,21 @@ struct SweepProgress {
 // "Sweep 3/12 (1 failed), nproc=2 0:12, 4:10 left" in at most `columns` columns.
 std::string progress_text(const SweepProgress& progress, int columns);
 
-// Estimates the seconds that `num_left` runs still take, including the current run. Assumes that each run takes the
-// mean of `finished_s`. `run_s`: the time that the current run has already taken. Returns nothing if no run has
-// finished.
+// Estimates the seconds until the end of the last `num_left` runs. This number includes the current run. `finished_s`:
+// the seconds of each finished run. The estimate assumes that each run takes the mean of these times. `run_s`: the
+// seconds that the current run has already taken. Returns nothing if no run has finished.
 std::optional<double> estimated_left_s(const std::vector<double>& finished_s, size_t num_left, double run_s);
 
 struct SweepEnd {
   std::vector<SweepResult> results;
   int exit_code = 0;
 };
-// Starts every run that is not done, in order, and continues after a failure. A stop signal goes to the current run,
-// and no other run starts. Returns one result for each run, and the exit code of the sweep:
+// Starts every run that is neither done nor in use, in order, and continues after a failure. If this process gets a
+// stop signal, it passes the signal to the current run and starts no further run. Returns one result for each run, and
+// the exit code of the sweep:
 //   0        all runs are done
-//   1        a run failed or is in use
-//   75       a signal stopped the sweep; or runs were stopped, and no run failed or is in use
+//   1        a run failed or is in use, and no signal stopped the sweep
+//   75       a signal stopped the sweep; or a run ended with exit code 75, and no run failed or is in use
 //   128 + n  a second signal, with number n, ended the current run
 SweepEnd run_sweep(const std::vector<SweepRun>& runs, Console& console);
 

@@ -1,5 +1,5 @@
-"""Ranks hold in memory and send exactly as many bytes as `tessera plan` predicts. A configuration that `plan --fit`
-chooses fits into memory."""
+"""Compares `tessera plan` with training runs: the bytes that ranks hold in memory, and the bytes that they send. Checks
+that the configuration that `plan --fit` chooses fits into memory."""
 import json
 import os
 import re
@@ -76,6 +76,8 @@ class Ledger(PlanTest):
 
     @unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
     def test_knows_what_the_first_rank_reads_for_all(self):
+        """With --sync-module-states, rank 0 reads the parameters and sends them to the other ranks. The plan includes
+        the staging buffers for this."""
         self.train("first", "--max-steps", "1", job=JOB)
         words = ["--model", "first/model", "--init", "pretrained", "--nproc", "2", "--strategy", "full_shard", "--max-steps",
                  "2", "--sync-module-states"]
@@ -97,7 +99,8 @@ class Ledger(PlanTest):
         step = plan["first_rank"]["device"]["step"]
         # Each rank has 1/512 of each of the 71 units, padded to a multiple of 64 elements. The root unit has its own
         # slots: buffers for its complete parameters and gradients. These slots contain the rank's parts of the root, so
-        # these parts do not count as parameters or gradients.
+        # these parts do not count as parameters or gradients. The root has an embedding of 250880 rows, and 4 rows for
+        # the weights and biases of two norms. In each array of a unit, a rank has fewer than 64 elements of padding.
         shard, root = 4 * plan["num_parameters"] / 512, 4 * (250880 + 4) * 14336 / 512
         for category, least in [("parameters", shard - root), ("gradients", shard - root), ("optimizer", 2 * shard)]:
             self.assertGreaterEqual(step[category], least)
@@ -109,6 +112,8 @@ class Ledger(PlanTest):
         # its forward and its backward pass, unless they are still in memory. At the start of the backward pass, the
         # root and the last units of the forward pass are still in memory. At the start of the next micro-batch, the
         # first units are still in memory.
+        # `two`: the bytes that a rank sends for a second micro-batch. `whole`: the bytes that it sends to gather or to
+        # reduce all units once.
         several = self.plan(*words, "--grad-accum", "2")
         two = several["step_bytes_sent"] - plan["step_bytes_sent"]
         whole = 4 * plan["num_parameters"] * 511 // 512
@@ -148,7 +153,7 @@ class Ledger(PlanTest):
         for precision in ["bf16", "fp16"]:
             halved = self.plan(*words, "--precision", precision)["first_rank"]["device"]["step"]
             self.assertEqual(2 * halved["parameters"], fp32["first_rank"]["device"]["step"]["parameters"])
-            # `master` counts the 16 bits of each fp32 master that its 16-bit parameter does not hold.
+            # A 16-bit parameter holds 16 bits of its fp32 master. `master` counts the other 16 bits.
             self.assertEqual(halved["master"], halved["parameters"])
         self.assertEqual((fp32["memory_bytes"], fp32["fits"]), (80 * 2 ** 30, True))
         self.assertFalse(self.plan(*words[:-1], "1GiB")["fits"])
@@ -294,7 +299,7 @@ class Fit(PlanTest):
 
 @unless_sanitized
 class Advice(TinyJobTest):
-    """If a run does not fit into the memory of this machine, its error advises a command that fits."""
+    """If a run does not fit into the memory of this machine, its error shows the command of a run that fits."""
 
     def on_a_small_machine(self, kib, *words, shell=None, cwd=None):
         """Runs a command in its own mount namespace. The command's /proc/meminfo says that the machine has `kib` KiB of

@@ -1,4 +1,4 @@
-"""The verb `report`."""
+"""Tests the verb `report`."""
 import csv
 import html.parser
 import io
@@ -9,7 +9,7 @@ import re
 from tessera_cli import main
 from tiny_job import INPUT, JOB, USAGE, TinyJobTest
 
-VOID = {"meta", "br", "wbr", "hr", "img", "input", "link"}
+VOID = {"meta", "br", "wbr", "hr", "img", "input", "link"}  # elements without an end tag
 
 
 class Balanced(html.parser.HTMLParser):

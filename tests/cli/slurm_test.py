@@ -44,7 +44,7 @@ class SlurmTest(TinyJobTest):
         self.assertFalse(os.path.exists(self.path("out")))
 
     def submit(self, **env):
-        """Runs out/job.sbatch as Slurm does. Returns the exit code, the output and the calls of other programs."""
+        """Runs out/job.sbatch as Slurm does. Returns the exit code, the output and the calls of scontrol and module."""
         if os.path.exists(self.path("calls")):
             os.unlink(self.path("calls"))
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "SLURM_"))}
@@ -139,7 +139,8 @@ class Jobs(SlurmTest):
         self.assertEqual(self.submit(CODE="75")[::2], (75, []))
 
     def test_a_job_trains_in_its_folder(self):
-        """The program gets exactly the words of the command, even words with blanks and quotes."""
+        """A job gives the same results as the same training without Slurm. The program gets exactly the words of the
+        command, even words with blanks and quotes."""
         name = "it's $HOME; a \"name\""
         os.rename(self.path("train.jsonl"), self.path(name))
         run = [word if word != "train.jsonl" else name for word in JOB]

@@ -1,6 +1,7 @@
 // Permits other processes to read this process's memory, on systems that require a permission. Yama, a Linux security
-// module, lets only the ancestors of a process read its memory. The process can name one more reader (prctl
-// PR_SET_PTRACER). The descendants of this reader may then read as well.
+// module, lets only the ancestors of a process read its memory. The process can also name one reader (prctl
+// PR_SET_PTRACER). This reader and all its descendants may then read the memory. The ranks of a node name a common
+// ancestor. Each rank is its descendant, so each rank may read the memory of every other rank.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +15,7 @@ namespace tessera {
 // ancestor, or after 64 processes.
 std::vector<pid_t> ancestors();
 
-// Each chain is the list of ancestors() of one process. Returns the nearest ancestor that all these processes have in
+// Each chain is the result of ancestors() in one process. Returns the nearest ancestor that all these processes have in
 // common, or 0 if they have none.
 pid_t nearest_common(std::span<const std::vector<pid_t>> chains);
 

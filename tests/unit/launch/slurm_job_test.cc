@@ -27,6 +27,8 @@ TEST(SlurmJob, folders_as_sbatch_reads_them) {
   const std::string plain = slurm_job_text(job_in("/data"));
   EXPECT_THAT(plain, HasSubstr("#SBATCH --chdir=/data\n"));
   EXPECT_THAT(plain, HasSubstr("#SBATCH --output=/data/runs/slurm-%j.log\n"));
+  // In --output, sbatch replaces %j with the number of the job. A % in the name of the folder must therefore be written
+  // as %%.
   const std::string odd = slurm_job_text(job_in("/my data/50%j#1"));
   EXPECT_THAT(odd, HasSubstr("#SBATCH --chdir=\"/my data/50%j#1\"\n"));
   EXPECT_THAT(odd, HasSubstr("#SBATCH --output=\"/my data/50%%j#1/runs/slurm-%j.log\"\n"));

@@ -38,6 +38,7 @@ TEST(MemoryStatistics, EqualTheSortedValues) {
     std::vector<double> values(1 + random() % 30);
     MemoryStatistics statistics;
     for (double& value : values) {
+      // There are only 6 different values, so a round may have several modes. The sums of these values are exact.
       value = static_cast<double>(random() % 6) / 4;
       statistics.add(value);
     }
@@ -71,6 +72,8 @@ TEST(MemoryStatistics, BecomeARecordWithFewModes) {
 }
 
 TEST(MemoryLogs, AreReadByGpu) {
+  // Three rows are unreadable: the first has no number for the used memory, the second has only four columns, and the
+  // third has no number for the index.
   const std::string text = std::string(kGpuLogHeader) +
                            "2025/01/31 10:00:00.000, 1, A, 7, 9\r\n"
                            "2025/01/31 10:00:00.000, 0, A, 5, 9\r\n\r\n"
@@ -88,6 +91,7 @@ TEST(MemoryLogs, AreReadByGpu) {
 }
 
 TEST(MemoryLogs, OfTheHostAreTheThirdColumn) {
+  // Two rows are unreadable: the first has no third column before the comment, and the second has no number there.
   const std::string text = cpu_log_header() + cpu_log_line({0, 0, 10.5, 99}) + cpu_log_line({5, 99, 20.5, 99}) +
                            "1 2 # 3\n1 2 many 4\n\t10 0 30 99 # a comment\n# the end";
   const CpuLogStatistics log = read_cpu_log(text);

@@ -21,6 +21,7 @@ TEST(UtilizationFigures, AreMeansOverRanksAndSteps) {
   UtilizationFigures all;
   std::vector<double> utilization;
   double held = 0, used = 0;
+  // The ranks have different numbers of steps, so the mean over all samples is not the mean of the ranks' means.
   for (int rank = 0; rank < 3; ++rank) {
     UtilizationFigures mine;
     for (int step = 0; step < 5 + rank; ++step) {
