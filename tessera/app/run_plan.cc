@@ -30,7 +30,7 @@ WorkBounds largest_work(const Settings& settings) {
                                  batch_size, settings.max_length, kMaxPlannedTokens),
                      "Use a smaller --max-length, or give the --dataset");
   };
-  // With --batch-tokens, the bound for the number of sequences instead assumes samples of one token.
+  // With --batch-tokens, a batch has the most sequences if every sample has only one token.
   if (settings.batch_tokens > 0) {
     const int64_t tokens = settings.batch_tokens;
     work.training = {tokens, std::min(tokens, kMaxBatchSequences), tokens, settings.max_length};
@@ -49,7 +49,8 @@ WorkBounds largest_work(const Settings& settings) {
   return work;
 }
 
-// A plan without data assumes samples of --max-length tokens. Throws UsageError if the context of the model is shorter.
+// A plan without data assumes samples of --max-length tokens. Throws UsageError if the context of the model is
+// shorter than --max-length.
 void check_planned_length(const Settings& settings, const ModelConfig& config) {
   if (config.max_positions == 0 || settings.max_length <= config.max_positions) return;
   throw UsageError("--max-length",
