@@ -56,7 +56,7 @@ def llama_like(model, config, vocab, channels, heads, kv_heads, layers, ff_dim, 
         bos_token_id=1, eos_token_id=EOS, pad_token_id=PAD, attn_implementation="eager", **more))
 
 
-# original_max_position_embeddings is small, so sequences of up to 17 tokens test all cases of these RoPE scalings.
+# original_max_position_embeddings is small, so these RoPE scalings change most frequencies of the models' small heads.
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
@@ -99,7 +99,8 @@ class Batch:
 
 
 def make_sequence(generator, vocab, length, prompt_length):
-    """Returns random ids and labels. The targets are all tokens after the prompt, but never the first token."""
+    """Returns random ids and labels. The targets are all tokens after the prompt. If there is no prompt, the first token
+    is not a target."""
     ids = torch.randint(FIRST_ORDINARY_ID, vocab, (length,), generator=generator)
     labels = torch.full((length,), IGNORED)
     first = max(prompt_length - 1, 0)
@@ -142,7 +143,7 @@ def initialize(model, generator):
             else:
                 p.copy_(0.1 * values)
         embedding = next(p for name, p in model.named_parameters() if "embed" in name)
-        embedding[EOS] *= 1.7  # larger logits of </s> (positive or negative): some generations end with </s>
+        embedding[EOS] *= 1.7  # </s> gets logits of larger magnitude, so some generations end with </s>
         if model.lm_head.bias is not None:
             model.lm_head.bias[EOS] += 1.0
 
@@ -165,7 +166,7 @@ def loss_sum(model, batch):
 
 
 def check_padded_run(model, batch, logits, loss):
-    """Checks that padding on the left or on the right, as the Trainer adds it, gives the same logits and loss."""
+    """Checks that padding on the left or on the right, as the Trainer adds it, does not change logits and loss."""
     width = max(len(row) for row in batch.ids)
     for left in (False, True):
         ids = torch.full((len(batch.ids), width), PAD)
@@ -242,7 +243,7 @@ def generate(model, generator, vocab):
 
 
 def check_generate(model, chosen):
-    """Checks that transformers' own generate(), on the prompts as one left-padded batch, gives the same tokens."""
+    """Checks that transformers' generate() gives the same tokens for all prompts as one left-padded batch."""
     width = max(len(prompt) for prompt, _ in chosen)
     ids = torch.stack([nn.functional.pad(p, (width - len(p), 0), value=PAD) for p, _ in chosen])
     mask = torch.stack([nn.functional.pad(torch.ones_like(p), (width - len(p), 0)) for p, _ in chosen])

@@ -42,7 +42,8 @@ WorkBounds largest_work(const Settings& settings) {
   return work;
 }
 
-// A plan without data assumes samples of --max-length tokens. Throws UsageError if the context of the model is shorter.
+// A plan without data assumes samples of --max-length tokens. Throws UsageError if the context of the model is
+// shorter than --max-length.
 void check_planned_length(const Settings& settings, const ModelConfig& config) {
   if (config.max_positions == 0 || settings.max_length <= config.max_positions) return;
   throw UsageError("--max-length",

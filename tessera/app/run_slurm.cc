@@ -97,7 +97,8 @@ void write_files(const std::vector<NewFile>& files, bool replace) {
   }
 }
 
-// Prints each warning once. Omits the warnings in `own`, because run_command_line() has printed them.
+// Prints each warning of `commands` once. Omits the warnings in `own`, the settings of tessera slurm, because
+// run_command_line() has printed them.
 void print_warnings(const std::vector<JobCommand>& commands, const ResolvedSettings& own, Console& console) {
   std::set<std::string> printed(own.warnings.begin(), own.warnings.end());
   for (const JobCommand& command : commands) {
@@ -107,7 +108,7 @@ void print_warnings(const std::vector<JobCommand>& commands, const ResolvedSetti
   }
 }
 
-// Runs `words`, the command that submits. Without `submits`, prints `text` and the command instead.
+// Runs `words`, the command that submits the job or jobs. Without `submits`, prints `text` and the command instead.
 int submit_or_print(const std::string& text, const std::vector<std::string>& words, bool submits, Console& console) {
   if (!submits) {
     console.print(fmt::format("{}{} {}", text, words[0], quoted_for_shell(words[1])));

@@ -12,7 +12,7 @@ inline constexpr size_t kNumColors = 8;  // the page's style has the classes c0 
 struct Curve {
   std::string name;
   size_t color = 0;
-  std::vector<double> x, y;  // equally long, x ascending; line_chart() omits infinite, NaN and huge values
+  std::vector<double> x, y;  // equally long, x ascending; line_chart() omits points with NaN, infinite or huge values
 };
 
 struct ChartOptions {
@@ -25,8 +25,8 @@ struct ChartOptions {
 // Text for HTML: escapes & < > " ', and replaces invalid UTF-8 and control characters.
 std::string html_escaped(std::string_view text);
 
-// Keeps at most `most` points of a curve. Always keeps the first and the last point. Divides the points between them
-// into stretches of about equal numbers of points, and keeps the lowest and the highest point of each stretch. Keeps
+// Keeps at most `most` points of a curve. Always keeps the first and the last point. Divides all other points into
+// stretches with about the same number of points, and keeps the lowest and the highest point of each stretch. Keeps
 // all points if `most` is below 4.
 void thin(std::vector<double>& x, std::vector<double>& y, size_t most);
 

@@ -21,8 +21,7 @@ struct Example {
   std::vector<std::string> answers;  // at least one; training uses the first one
   int64_t answer_start = -1;         // byte offset of answers[0] in context; -1 if not answerable
   bool answerable = false;
-  // Set only for a row {"text": ...}. The fields above, except place and id, then keep their
-  // initial values.
+  // Set only for a row {"text": ...}. All other fields except place and id then have their initial values.
   std::optional<std::string> text;
 };
 
@@ -53,11 +52,11 @@ struct ExampleRows {
 // searched. To limit memory and time, throws InputError if the copied and searched bytes are in total more than 1 GiB
 // and more than 64 times the size of the file.
 ExampleRows load_rows(const std::filesystem::path& path);
-// The same, but every row must be good. Throws InputError for the first bad row, with its line (JSONL) or its key
-// (data[3].paragraphs[0].qas[2]).
+// Like load_rows(), but every row must be good. Throws InputError for the first bad row, with its line (JSONL) or its
+// key (data[3].paragraphs[0].qas[2]).
 std::vector<Example> load_examples(const std::filesystem::path& path);
 
-// The same two functions for the content of a file. `where` replaces the path of the file in errors.
+// Like load_rows() and load_examples(), for the content of a file. `where` replaces the path of the file in errors.
 ExampleRows rows_from_text(std::string_view content, const std::string& where);
 std::vector<Example> examples_from_text(std::string_view content, const std::string& where);
 

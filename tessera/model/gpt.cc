@@ -1,4 +1,5 @@
-// One block computes y from x. N tokens, C channels, F inner channels. d0 … d3 are dropouts. Biases are omitted.
+// One block computes y from x. N tokens, C channels, F inner channels. d0 … d3 are dropouts. attention_d0 applies d0 to
+// the attention probabilities. The formulas omit the biases.
 //   s1 = x + d1(W_out · attention_d0(W_in · x));  n = norm1(s1);
 //   s2 = n + d3(W_down · d2(relu(W_up · n)));  y = norm2(s2)
 #include "tessera/model/gpt.h"
@@ -73,16 +74,16 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   const int64_t N = x.shape[0], C = hidden_size_;
   const bool drops = f.training && rate_ > 0;
   const View d_sum = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);
-  const View d_branch = drops ? f.push(N, C) : d_sum;  // gradient of a linear layer's output before dropout
+  const View d_branch = drops ? f.push(N, C) : d_sum;  // gradient of the argument of d3, later of d1
 
   norm_backward(f, d_y, sum2, p[norm2_weight_], {}, stats2, {}, d_sum, g[norm2_weight_], g[norm2_bias_], {});
   if (drops) f.ops->dropout_backward(d_sum, dropout(f, 3), d_branch);
   {
     const StackScope scope(f.stack);
     const LinearEpilogue relu{Activation::relu, dropout(f, 2), {}};
-    const View d_up = f.push(N, ff_dim_), inner = up;  // the input of linear2; overwrites `up`
+    const View d_up = f.push(N, ff_dim_), inner = up;  // the input of W_down, computed again; overwrites `up`
     f.ops->linear_backward_input(d_branch, p[down_weight_], relu, up, d_up, inner);
-    // Both gradients are still in the cache.
+    // Called here, because d_branch and d_up are still in the cache.
     bias_gradients(f, {{d_branch, g[down_bias_]}, {d_up, g[up_bias_]}});
     weight_gradient(f, d_branch, inner, g[down_weight_]);
     f.ops->linear_backward_input(d_up, p[up_weight_], {Activation::none, {}, d_sum}, {}, d_norm, {});

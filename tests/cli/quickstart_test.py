@@ -28,12 +28,14 @@ class Quickstart(CliTest):
         self.assertLess(sum(entry.stat().st_size for entry in os.scandir(folder)), 4 * 2 ** 20)
         loss = json.loads(self.succeeds("eval", "--model", folder, "--eval-dataset", "recipes/quickstart/eval.json",
                                         "--eval-size", "8", "--objective", "causal_lm", "--json", cwd=ROOT))["eval_loss"]
-        self.assertLess(loss, 0.75 * 7.62)  # an untrained model with 2048 tokens has a loss of ln 2048 = 7.62
+        # The vocabulary has 2048 tokens, so the loss of an untrained model is ln 2048 = 7.62.
+        self.assertLess(loss, 0.75 * 7.62)
 
 
 class Documents(CliTest):
-    """Commands in scripts and documents use existing verbs and flags, and allowed values. `tessera config` checks a
-    command and does not run it. Only the commands `tessera config` and `tessera doctor` are run."""
+    """Commands in scripts and documents use existing verbs and flags, and allowed values. The test writes `config`
+    before the verb: `tessera config train …` only checks the command `tessera train …`. The test does not change
+    commands with the verbs `config` and `doctor`, and so runs them."""
 
     def test_commands(self):
         seen = set()

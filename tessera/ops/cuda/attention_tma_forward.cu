@@ -26,8 +26,8 @@ struct Shared {
 
 // s holds products q·k of kKeys keys from k0 on. Replaces them by exp(score − maximum). `maximum` is the row's greatest
 // score so far. Sets `correction` to the factor that adapts each row's earlier results to the new maximum. For a
-// task, the kernel calls this function for the blocks of keys in descending order. The first of these blocks contains
-// each row's own position, so the maximum of every row is finite from the first call on.
+// task, the kernel calls this function for the blocks of keys in descending order. For each row, the first of
+// these blocks contains the query's own position, so the row's maximum is finite from the first call on.
 template <bool kBiased>
 __device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores, int first_row, int k0, int window,
                                      Softmax& softmax, float (&correction)[2]) {
@@ -71,9 +71,9 @@ __device__ inline void softmax_block(Accumulator<kKeys>& s, const Scores& scores
   }
 }
 
-// Calls body(block, head) for the tasks of this thread block. All lanes of a warp must call it. Longer tasks come
-// first. In each round, a thread block gets at most one task. Every second round assigns the tasks in reverse order.
-// Therefore all thread blocks get about the same work.
+// Calls body(block, head) for the tasks of this thread block. All lanes of a warp must call for_each_task(). The tasks
+// are divided among the thread blocks in rounds, longer tasks first. In each round, a thread block gets at most one
+// task. Every second round assigns the tasks in reverse order. Therefore all thread blocks get about the same work.
 template <typename Body>
 __device__ inline void for_each_task(const Heads& heads, int num_blocks, const Body& body) {
   const int grid = static_cast<int>(gridDim.x), own = static_cast<int>(blockIdx.x),
@@ -89,7 +89,7 @@ template <typename T, int kColumns>
 __device__ inline void produce(Shared<T, kColumns>& shared, const CUtensorMap& map, const Heads& heads,
                                int num_blocks) {
   const bool leads = threadIdx.x == 0;
-  int count = 0, tasks = 0;  // count: blocks of keys so far; tasks: tasks so far
+  int count = 0, tasks = 0;  // blocks of keys so far, and tasks so far
   for_each_task(heads, num_blocks, [&](const RowBlock& block, int head) {
     const int q0 = block.index * kTaskRows, kv_head = head / heads.group;
     for (int k0 = q0; k0 >= heads.first_block(q0, kKeys); k0 -= kKeys, ++count) {
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
 bool tma_attention_forward_can(const Context& context, View qkv, View starts, const AttentionShape& shape,
                                const Dropout& dropout) {
   // For heads of up to 64 elements, the kernels of attention_wgmma.h are faster in two cases: with position biases
-  // (ALiBi), and if a call has too few tasks.
+  // (ALiBi), and if fills_multiprocessors() returns false, because the tasks are too few or the sequences too short.
   return supports_tma(context, qkv, shape, dropout) &&
          (shape.head_dim > 64 || (!shape.alibi_slopes && fills_multiprocessors(context, qkv, starts, shape.num_heads)));
 }

@@ -17,8 +17,8 @@ void add(Record& tags, const std::string& tag, const Record& value) {
   }
 }
 
-// The tag of a key of a record of kind `kind`. The tags eval/… and train/… follow rewrite_logs() of the Hugging Face
-// Trainer.
+// Returns the tag for one key of a record. `kind` is the record's kind. The tags eval/… and train/… follow
+// rewrite_logs() of the Hugging Face Trainer.
 std::string tag_of(const std::string& kind, const std::string& key) {
   if (key.find('/') != key.npos) return key;  // the key is a tag already
   if (key.starts_with("eval_")) return "eval/" + key.substr(5);

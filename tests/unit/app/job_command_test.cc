@@ -17,8 +17,9 @@ ResolvedSettings with(std::map<std::string, int64_t> values, Groups groups) {
   return resolve(sources, groups, "", {});
 }
 
-// Random settings. ranks_per_node and gpus_per_node are not set if `local` and `gpus` are 0. Every node of a job has
-// the same number of ranks, so a job is refused if `most`, the ranks on a node, does not divide `ranks`.
+// Uses random settings. `local` is --ranks-per-node and `gpus` is --gpus-per-node; 0 means that the flag is not given.
+// `most` is the expected number of ranks on a node. It is the same for all nodes of a job, so a job is refused if
+// `ranks` is not a multiple of `most`.
 TEST(JobCommand, nodes_and_ranks_on_a_node_fit_the_run) {
   std::mt19937 random(5);
   int refused = 0, accepted = 0;

@@ -154,7 +154,7 @@ TEST(SafetensorsFile, ConvertsAmongFloatingPointTypes) {
     double worst = 0;
     for (size_t i = 0; i < kCount; ++i) {
       const double error = std::abs(double(back[i]) - double(values[i]));
-      // Smaller f16 are subnormal.
+      // Smaller values are subnormal in f16, so their relative errors may be larger than `epsilon`.
       if (std::abs(values[i]) > 0x1p-14) worst = std::max(worst, error / std::abs(values[i]));
     }
     EXPECT_LE(worst, epsilon) << name_of(dtype);
