@@ -149,7 +149,7 @@ TEST_F(ProgressTest, PausesDoNotCountAsTime) {
 // of 1 s multiplies the weights of all earlier steps by q = 2^(-1/15), and a step of 1/3 s by r = 2^(-1/45). The sums
 // of the weights are geometric series:
 //
-//   steps / seconds = (0.5 / (1 - q) + 0.5 / (1 - r)) / (0.5 / (1 - q) + 0.5 / (1 - r) / 3) = 1.9924
+//   steps / seconds = (0.5 / (1 - q) + 0.5 / (1 - r)) / (0.5 / (1 - q) + 0.5 / (1 - r) / 3) = 1.9923
 TEST_F(ProgressTest, RateForgetsTheOldRateByHalves) {
   ProgressOptions settings = options(2000);
   // Only the last step prints a line: it ends after 1015 s, and the previous step after 1014.7 s.
