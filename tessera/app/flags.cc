@@ -80,9 +80,9 @@ std::string option_names(const Setting& setting) {
   return text;
 }
 
-// Throws UsageError. `extras`: all words except the known flags, their values and the configuration file. `words`: all
-// words. The error names the first unknown flag. If all flags are known, it names the first word that remedy_for_word()
-// has a correction for. If no word has a correction, it names the first of `extras`.
+// Throws UsageError. `extras`: all words except the known flags, their values, the configuration file and the operands.
+// `words`: all words. The error names the first unknown flag. If all flags are known, it names the first word that
+// remedy_for_word() has a correction for. If no word has a correction, it names the first of `extras`.
 [[noreturn]] void unknown_word(const std::vector<std::string>& extras, const std::string& config_file,
                                const std::vector<std::string>& words, const Verb& verb, Groups groups,
                                const std::vector<Verb>& verbs) {

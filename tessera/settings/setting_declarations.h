@@ -24,7 +24,7 @@ constexpr Range kBelowOne{.min = 0, .max = 1, .open_max = true};
 
 // Where help texts show a setting: under a group, and perhaps in the short help.
 struct Placement {
-  Placement(Group its_group) : group(its_group) {}  // NOLINT: most declarations give only a group
+  Placement(Group its_group) : group(its_group) {}  // NOLINT: implicit, because most declarations give only a group
   Group group;
   const char* line = "";
   Groups brief_for = 0;

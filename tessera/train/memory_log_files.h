@@ -61,7 +61,7 @@ class MemoryLogFiles {
   MemorySources sources_;
   const std::string host_;
   std::optional<OutputFile> gpu_, cpu_, ledger_;
-  std::map<unsigned, MemoryStatistics> gpu_mib_;  // by index
+  std::map<unsigned, MemoryStatistics> gpu_mib_;  // key: the index of the GPU on its node
   MemoryStatistics real_mb_;
 };
 

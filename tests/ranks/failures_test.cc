@@ -8,8 +8,8 @@ namespace tessera {
 namespace {
 
 // A message may arrive after its collective has failed. The caller may have freed the array of the collective by then,
-// so the message must not be written to this array. Here, rank 1 sends the messages of a
-// broadcast itself, and sends the data too late.
+// so the message must not be written to this array. In this test, rank 1 sends the messages of a broadcast without
+// MessageCollectives. It sends the data after the broadcast of rank 0 has timed out.
 TEST(FailedLane, LeavesMemoryAlone) {
   MPI_Comm messages = MPI_COMM_NULL, host = MPI_COMM_NULL;
   const int rank = test_world().rank(), color = rank < 2 ? 0 : MPI_UNDEFINED;

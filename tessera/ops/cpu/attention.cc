@@ -15,7 +15,7 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kLanes = 16;                 // a multiple of the elements in a vector register, for f32 and f64
+constexpr int64_t kLanes = 16;                 // a multiple of the number of f32 or f64 in a vector register
 constexpr int64_t kQueries = 64;               // rows of a block of scores
 constexpr int64_t kKeys = 512;                 // columns of a block of scores, at most
 constexpr int64_t kGroup = 512;                // queries that share a packed block of keys
@@ -25,7 +25,8 @@ static_assert(kKeys <= kMaxPackedDepth && kKeys % kQueries == 0 && kGroup % kQue
 
 // The number of keys of a block: at most kKeys, fewer for wide heads. It is a multiple of kQueries, so each block of
 // keys begins where a block of queries begins. A block of queries is multiplied only with blocks of keys that do not
-// begin later. Without a window, each of these queries therefore sees at least one key of each of these blocks.
+// begin later. Without a window, every query of the block therefore sees at least one key in each of these blocks of
+// keys.
 int64_t keys_of_block(int64_t head_dim) {
   return std::min(kKeys,
                   kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
@@ -53,7 +54,7 @@ struct Head {
   int64_t head_dim;
   int64_t index;           // of the head
   int64_t window;          // a query sees at most this many keys; 0: no limit
-  T scale, slope;          // 1/√D, ALiBi
+  T scale, slope;          // 1/√D, and the head's slope of ALiBi
   const Dropout* dropout;  // null for none
   const int64_t* row_ids;
 
@@ -147,8 +148,8 @@ struct Softmax {
 };
 
 // s holds q·kᵀ of a block. Computes the scores S, and replaces s by dropout(exp(S − maximum)), where `maximum` is each
-// query's running maximum. o holds the sums over earlier keys. The call rescales these sums to the new maximum.
-// is_first: this is the first block with a key that the first of these queries sees.
+// query's running maximum. o holds the sums of dropout(exp(S − maximum))·v over the keys of earlier blocks. The call
+// rescales these sums to the new maximum. is_first: this is the first block with a key that query q0 sees.
 template <typename T>
 void softmax_block(const Head<T>& head, int64_t q0, int64_t num_queries, int64_t k0, int64_t num_keys, bool is_first,
                    T* s, Softmax<T>* softmax, T* o, int64_t o_stride) {
@@ -213,7 +214,7 @@ struct HeadGradients {
   const T* log_sum_exp;  // stride H
   T *d_q, *d_k, *d_v;    // stride W
   int64_t channels, num_heads;
-  bool first_of_group;  // no other head has added to d_k and d_v yet
+  bool first_of_group;  // no other query head has written d_k and d_v yet
 };
 
 // Keys and values of a block, packed for its products.
@@ -272,8 +273,8 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
     const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
     score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
     if (wanted != Gradients::of_queries) {
-      // No earlier block of queries sees the keys from q0 on. If the query head is the first of its group, the products
-      // overwrite the gradients of these keys. In all other cases, the products are added.
+      // No earlier block of queries sees the keys from q0 on. If this query head is also the first of those that share
+      // these keys, the products overwrite the gradients of the keys. In all other cases, the products are added.
       const int64_t old_keys = at.first_of_group ? std::min(num_keys, q0 - k0) : num_keys;
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t from, int64_t to, Result how) {

@@ -81,6 +81,7 @@ class EmulatedKernels final : public Kernels {
     call.round();
   }
 
+  // Has no 16-bit views: rotations are f32 or f64.
   void rotary_angles(View positions, View frequencies, double scale, View rotations) override {
     wide_->rotary_angles(positions, frequencies, scale, rotations);
   }
@@ -173,7 +174,7 @@ class EmulatedKernels final : public Kernels {
   void softmax_cross_entropy(View logits, View targets, double d_scale, View loss) override {
     const Widened call(*this, {}, {}, {&logits});
     wide_->softmax_cross_entropy(logits, targets, d_scale, loss);
-    if (d_scale != 0) call.round();
+    if (d_scale != 0) call.round();  // otherwise the contents of `logits` are unspecified afterwards
   }
   void argmax_rows(View logits, View ids) override {
     const Widened call(*this, {&logits});

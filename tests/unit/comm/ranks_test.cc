@@ -157,7 +157,7 @@ class ImaginedWorld final : public World {
 
 TEST(World, GroupsOfOneNode) {
   const auto ranks_per_node = [](std::vector<int> nodes) {
-    std::set<int> found;  // the results of all ranks; one element, because they must agree
+    std::set<int> found;  // the values of all ranks; all ranks must have the same value
     for (int rank = 0; rank < std::ssize(nodes); ++rank) found.insert(ImaginedWorld(rank, nodes).ranks_per_node());
     EXPECT_EQ(found.size(), 1u);
     return *found.begin();
@@ -193,6 +193,7 @@ TEST(World, RanksWithoutMpiGetTheRemedy) {
 }
 
 TEST(SumInOrder, IsTheOrderOfTheInputs) {
+  // In f32, (1e8 - 1e8) + 1 is 1. But 1e8 + 1 is rounded to 1e8, so (1e8 + 1) - 1e8 is 0.
   const std::vector<float> a = {1e8f}, b = {-1e8f}, c = {1.0f};
   const auto bytes = [](const std::vector<float>& v) { return reinterpret_cast<const std::byte*>(v.data()); };
   float out = 0;

@@ -102,7 +102,7 @@ TEST_F(ProgressTest, BarStaysBelowOtherOutputAndEndsAsALine) {
 TEST_F(ProgressTest, RedrawsAtMostTenTimesASecond) {
   Progress progress(terminal_, options(1000));
   for (int step = 1; step <= 1000; ++step) {
-    now_s_ += 0.015625;  // 64 steps per second, for 15.6 s. The bar is redrawn every 7 steps (0.109 s)
+    now_s_ += 0.015625;  // 64 steps per second. At least 0.1 s must pass between redraws: 7 steps (0.109 s)
     progress.update(step, 1);
   }
   EXPECT_EQ(count_redraws(), 1u + 1000 / 7);
@@ -145,13 +145,15 @@ TEST_F(ProgressTest, PausesDoNotCountAsTime) {
 
 // The progress weights each step, and the weight halves every 15 s. In this test, steps take 1 s, and then 1/3 s during
 // the last 15 s. The old rate of 1 step per second therefore has half of the weight, and the new rate of 3 has the
-// other half. In continuous time, the mean is 2 steps per second. With single steps, it is slightly lower. A step
+// other half. In continuous time, the mean is 2 steps per second. With single steps, the mean is slightly lower. A step
 // of 1 s multiplies the weights of all earlier steps by q = 2^(-1/15), and a step of 1/3 s by r = 2^(-1/45). The sums
 // of the weights are geometric series:
-// steps / seconds = (0.5 / (1 - q) + 0.5 / (1 - r)) / (0.5 / (1 - q) + 0.5 / (1 - r) / 3) = 1.9924.
+//
+//   steps / seconds = (0.5 / (1 - q) + 0.5 / (1 - r)) / (0.5 / (1 - q) + 0.5 / (1 - r) / 3) = 1.9923
 TEST_F(ProgressTest, RateForgetsTheOldRateByHalves) {
   ProgressOptions settings = options(2000);
-  settings.every_s = 1014.9;  // only the last step prints a line: it ends after 1015 s, the step before after 1014.7 s
+  // Only the last step prints a line: it ends after 1015 s, and the previous step after 1014.7 s.
+  settings.every_s = 1014.9;
   Progress progress(file_, settings);
   for (int step = 1; step <= 1045; ++step) {
     now_s_ += step <= 1000 ? 1.0 : 1.0 / 3;
