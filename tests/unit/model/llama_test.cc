@@ -166,6 +166,10 @@ TEST(Rope, FrequenciesOfTransformers) {
   const auto near = [](double x) { return testing::FloatNear(static_cast<float>(x), static_cast<float>(x * 1e-6)); };
   EXPECT_THAT(rope_frequencies(rope, 8), testing::ElementsAreArray({near(0.576056361), near(0.02643428),
                                                                     near(0.00559017016), near(0.00118217699)}));
+  // With 64 positions, the first wavelength, 2π, is short: below a quarter of the positions. Its frequency stays 1.
+  rope.original_positions = 64;
+  EXPECT_THAT(rope_frequencies(rope, 8),
+              testing::ElementsAreArray({near(1), near(0.0976166327), near(0.00559017016), near(0.00118217699)}));
   rope = {};
   rope.theta = 500;
   rope.scaling = Rope::Scaling::yarn;
