@@ -22,15 +22,16 @@ Measure of_key(const RunFolder& run, const char* key, double scale) {
   return absent();
 }
 
-// Returns `first`. Exception: if only `other` has a value, returns `other`. If `other` has no note yet, it then gets
-// `note`, which says that the value is not from the usual source. If `note` is empty, both sources are usual.
+// Returns `first` if it has a value, or if neither has one. Otherwise returns `other`. If `other` has no note, it gets
+// `note`, which says that the value is not from the usual source. `note` is empty if both sources are usual.
 static Measure either(Measure first, Measure other, const char* note) {
   if (!first.values.empty() || other.values.empty()) return first;
   if (other.note.empty()) other.note = note;
   return other;
 }
 
-// Sampled memory of the GPU with the highest peak, from "memory_log": {"gpu": [{"peak_mib": ...}]}.
+// Returns the values `key` of the GPU with the highest sampled peak. summary.json has one record for each GPU:
+// "memory_log": {"gpu": [{"peak_mib": ...}]}.
 static Measure sampled_gpu_memory(const RunFolder& run, const char* key) {
   const Record* most = nullptr;
   double highest = -1;

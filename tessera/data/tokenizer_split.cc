@@ -88,8 +88,8 @@ class RegexMatcher : public Matcher {
  private:
   static constexpr size_t kLongestPattern = 4096;
 
-  // A reasonable pattern retries a few times per byte. These limits grow with the text's size, and stop patterns with
-  // polynomial or exponential cost.
+  // With a reasonable pattern, Oniguruma goes back ("retries") a few times per byte of the text. The limits grow with
+  // the text's size, and stop patterns with polynomial or exponential cost.
   static void set_limits(OnigMatchParam* param, size_t num_bytes) {
     const unsigned long steps = 100'000 + 16 * num_bytes;
     onig_initialize_match_param(param);
@@ -104,9 +104,9 @@ class RegexMatcher : public Matcher {
 };
 
 // Every match is an optional space and a maximal run of characters that are not delimiters. The 39 delimiters are the
-// 25 white-space characters, ! ( ) , . ? | and the 7 characters in is_delimiter(). (In the pattern, ( ) and | are
-// inside a character class, so Oniguruma reads them as members of this class. The members of the nested class also
-// belong to the outer class.)
+// 25 white-space characters, ! ( ) , . ? | and the 7 characters in is_delimiter(). (In kBloomPattern, ( ) and | are
+// inside a character class, so Oniguruma reads them as members of this class. The members of the nested class
+// [.,!?...] also belong to the outer class.)
 class BloomMatcher : public Matcher {
  public:
   BloomMatcher() {

@@ -17,7 +17,7 @@ UnitParameters::UnitParameters(EngineContext& context)
   const Tier tier = context.plan.options().offload.parameters;
   const bool gathers = context.plan.shard_parameters() && context.plan.shard_group_size() > 1;
   direct_ = tier == Tier::device && !gathers;
-  // Each outer unit (engine_context.h) has its own slot. The part that this rank keeps of the unit can therefore stay
+  // Each outer unit (engine_context.h) has its own slot. The part of the unit that this rank keeps can therefore stay
   // in the slot and needs no other memory.
   std::vector<View> in_slots(context.units.size()), frozen_in_slots = in_slots;
   if (tier == Tier::device && gathers) {
@@ -135,8 +135,8 @@ void UnitParameters::gather_part(const UnitArrays& kept, int64_t unit, const Uni
   }
 }
 
-// Copies the part that this rank keeps of a unit to `own`, a view in a slot. Copies directly from host memory. From a
-// file, copies in pieces through the staging buffer.
+// Copies this rank's part of a unit (kept_range()) to `own`, a view in a slot. If the part is in host memory, copies it
+// directly. If it is in a file, copies it in pieces through the staging buffer.
 void UnitParameters::bring_own_part(const UnitArrays& kept, int64_t unit, View own) {
   Stream& comm = *context_.streams.comm;
   Stream& upload = *context_.streams.upload;

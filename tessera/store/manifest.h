@@ -1,5 +1,5 @@
-// manifest.json of a checkpoint: its files with checksums, the manifest's own checksum, and which rank wrote which part
-// of each array.
+// manifest.json of a checkpoint. It lists the checkpoint's files with their checksums, and which rank wrote which part
+// of each array. It also contains its own checksum.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ std::string rank_file_name(int rank, int world_size);
 
 std::string manifest_text(const Manifest& manifest);
 // Parses a complete manifest, or one rank's part. In a rank's part, the pieces of an array need not cover the complete
-// array. `where` names the text in errors. Throws DamageError if the text is damaged, and InputError if it has another
-// schema version.
+// array. `where` names the text in errors. Throws DamageError if the text is damaged, and InputError if this version of
+// Tessera does not read the text's schema version.
 Manifest parse_manifest(const std::string& text, const std::string& where);
 // Combines the parts of all ranks into the manifest. Throws RunError if the pieces of an array leave a hole or
 // overlap, or if the ranks disagree on the size or the type of an array.

@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-// The bytes that each call asks for. Linux may load only its read-ahead size per call: 128 KiB by default.
+// The number of bytes that each call of posix_fadvise() asks for. Linux may load only its read-ahead size per
+// call, which is 128 KiB by default.
 static constexpr off_t kPieceBytes = off_t{128} << 10;
 
 static void bring(const std::filesystem::path& file, const std::stop_token& stop) {

@@ -30,11 +30,11 @@ void Trainer::checkpoint() {
   if (progress_) progress_->resume();
 }
 
-// Keeps the newest checkpoints, as many as --save-total-limit allows, and removes older ones. A checkpoint that is
-// still being written does not count. Also keeps the checkpoint of the best model. If steps were
-// skipped since the last update, also keeps the last checkpoint that is known to be sound: the parameters in newer
-// checkpoints are finite, but may be too large for the computation. Checkpoints that exist only because a signal
-// stopped the run are removed when a newer checkpoint is complete.
+// Removes old checkpoints. Keeps the newest ones, as many as --save-total-limit allows. A checkpoint that is still
+// being written does not count toward this limit. Always keeps the checkpoint of the best model. If steps were skipped
+// since the last update, also keeps the last sound checkpoint (TrainHealth), because the parameters in newer
+// checkpoints may be too large for the computation, although they are finite. A checkpoint that exists only because a
+// signal stopped the run is removed when a newer checkpoint is complete.
 void Trainer::rotate() {
   Rotation rotation{static_cast<int>(settings_.save_total_limit), {}, {}};
   if (state_.health.skipped_in_a_row > 0) rotation.protected_steps.insert(state_.health.sound_checkpoint);

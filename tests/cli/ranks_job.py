@@ -16,8 +16,8 @@ from mpirun import MPIRUN  # noqa: E402,F401
 from tessera_cli import PROGRAM, RUN_LIMIT_S
 from tiny_job import EVALUATED, ON_GPU, TinyJobTest
 
-# Many steps, evaluations and checkpoints in one or two seconds. A step has at most 12 samples, for every number of
-# ranks.
+# A run with many steps, evaluations and checkpoints, which takes one or two seconds. A step has at most 12 samples, for
+# every number of ranks.
 LONG = EVALUATED + ["--epochs", "100", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
                     "--eval-strategy", "steps", "--eval-steps", "25", "--eval-before", "--eval-batch-size", "1"]
 # A step has about 600 tokens. A sum over them changes by at most this fraction if the order of additions changes.

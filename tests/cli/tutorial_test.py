@@ -1,8 +1,9 @@
-"""Runs every command of README.md and docs/tutorial.md, in order and in one folder for each document.
+"""Runs every command of README.md and docs/tutorial.md in order. All commands of a document run in one folder. If the
+program has no MPI, the test skips `tessera train` with --nproc.
 
 A command must exit with 0, or with the code in its comment ("# exits with N"). Each line of a transcript must occur in
 the output, but its numbers may differ. A line "…" stands for omitted lines. At the end of a line, "…" stands for the
-rest of this line.
+rest of this line. Exception: `tessera generate` may print any text.
 
 The test changes three kinds of commands in README.md. For `./quickstart`, it runs only the script's `tessera train`
 command, with few steps and rows. For `tessera train`, it sets few steps and rows. Instead of `curl`, it copies bundled
@@ -18,7 +19,7 @@ from tessera_cli import PROGRAM, RUN_LIMIT_S, CliTest, main, unless_sanitized
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 MODEL = os.path.join("recipes", "quickstart", "model")
-# Settings for `tessera train` in README.md, which would take too long in a test.
+# Settings for `tessera train` in README.md. Without them, the training would take too long for a test.
 SMALL = {"TESSERA_MAX_STEPS": "2", "TESSERA_TRAIN_SIZE": "16", "TESSERA_EVAL_SIZE": "4"}
 
 

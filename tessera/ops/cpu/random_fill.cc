@@ -1,5 +1,5 @@
-// Counter-based draws into arrays: element i is drawn from Philox counter i / 4, no matter which thread or shard fills
-// it.
+// Fills arrays with random numbers. Element i of an array comes from Philox counter i / 4 (base/random.h), so its value
+// does not depend on the thread or the shard that fills it.
 #include <numbers>
 
 #include "tessera/ops/cpu/dispatch.h"
@@ -11,7 +11,7 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kBlockElems = 64;  // 16 counters give these elements, 4 each
+constexpr int64_t kBlockElems = 64;  // 16 counters give 4 elements each
 
 // 64 draws in [0, 1) from words in the order of philox16.
 struct Uniform {
@@ -56,7 +56,8 @@ void fill_random(Team& team, View x, double offset, double scale, uint64_t seed,
         float draws[kBlockElems];
         philox16(seed, static_cast<uint64_t>(block) / 4, 1, stream, 0, words);
         Draw()(words, draws);
-        // Always computes all 64 draws of a block. An element then does not depend on where its shard begins.
+        // Computes all 64 elements of a block, even if the shard begins or ends in the block. The value of an element
+        // then does not depend on the borders of shards.
         T values[kBlockElems];
         for (int64_t j = 0; j < kBlockElems; ++j) values[j] = static_cast<T>(offset) + static_cast<T>(scale) * draws[j];
         tessera::convert(values + (elem - block), dtype_of<T>(), x.data + (elem - first_elem) * elem_bytes, x.dtype,

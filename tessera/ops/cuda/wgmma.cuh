@@ -12,9 +12,9 @@ namespace tessera::cuda {
 // wgmma covers 16 elements of this dimension, so the descriptor must advance from one wgmma to the next:
 // - If the inner dimension runs along the rows of the tile, the next 16 elements are 32 bytes further in each row
 //   (kStepInRow). The hardware swizzles the resulting address.
-// - If the inner dimension runs across the rows, the next 16 elements are the next 16 rows (kStepOfRows). Only in this
-//   case, a product wider than 64 columns uses `next_columns`: the distance from 64 columns to the next 64, in units of
-//   16 bytes.
+// - If the inner dimension runs across the rows, the next 16 elements are the next 16 rows (kStepOfRows). If the
+//   product also has more than 64 columns, `next_columns` is the distance from 64 columns of the tile to the next 64,
+//   in units of 16 bytes. In all other cases, `next_columns` is not used.
 __device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_columns = 1) {
   constexpr uint64_t kRowGroup = 1024 / 16, kSwizzle128 = 1;
   return (shared_address(tile) & 0x3ffff) >> 4 | next_columns << 16 | kRowGroup << 32 | kSwizzle128 << 62;
@@ -22,7 +22,7 @@ __device__ inline uint64_t tile_descriptor(const void* tile, uint64_t next_colum
 inline constexpr uint32_t kStepInRow = 32 / 16, kStepOfRows = 16 * 128 / 16;
 
 // One wgmma instruction. BEFORE is assembly code that runs before it. The operands %0, %1, ... are the registers of the
-// accumulator C. FACTORS is the rest of the instruction, and closes a brace that BEFORE opens. The operands of
+// accumulator C. FACTORS is the rest of the instruction. If BEFORE opens a brace, FACTORS closes it. The operands of
 // FACTORS are the macro's last arguments.
 #define TESSERA_FOUR(C, n) "+f"(C.at[n][0]), "+f"(C.at[n][1]), "+f"(C.at[n][2]), "+f"(C.at[n][3])
 #define TESSERA_WGMMA_32(C, BEFORE, TYPES, FACTORS, ...)                                                  \
@@ -142,8 +142,8 @@ __device__ inline void wait_for_products(Accumulators&... c) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
   (keep(c), ...);
 }
-// Makes the data that this thread wrote to shared memory visible to wgmma and the copy engine. A barrier must follow
-// before other threads start products or copies that read this data.
+// Makes the data that this thread wrote to shared memory visible to wgmma and the copy engine (TMA). A barrier must
+// follow before other threads start products or copies that read this data.
 __device__ inline void publish_tiles() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

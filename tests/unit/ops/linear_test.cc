@@ -207,8 +207,8 @@ TYPED_TEST(LinearTest, BackwardWeightAddsTheDefinitionOrWritesIt) {
   }
 }
 
-// y is the output of two linear layers with an activation, dropout and a residual. r is fixed. The test compares the
-// gradients of the scalar Σ y∘r from the backward calls of both layers with finite differences.
+// y is the output of two linear layers with an activation, dropout and a residual. r is fixed. The backward calls of
+// both layers compute the gradients of the scalar Σ y∘r. The test compares these gradients with finite differences.
 TEST(Linear, GradientsOfTwoLayersMatchFiniteDifferences) {
   for (Activation activation : {Activation::gelu_tanh, Activation::relu}) {
     const int64_t rows = 7, in = 9, hidden = 70, out = 11;
