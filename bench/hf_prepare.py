@@ -1,8 +1,7 @@
 """Makes the inputs of a benchmark: a tokenizer, a model folder with random weights, and training rows.
 
-bench/cpu_vs_transformers.py starts this script with the Python of the benchmark. Tessera and transformers then train on
-the same inputs. If the folder already has the tokenizer or the model, the script keeps it. It always writes the rows
-again.
+bench/cpu_vs_transformers.py starts this script. Tessera and transformers then train on the same inputs. If the folder
+already has the tokenizer or the model, the script does not make it again. The script always writes the rows again.
 """
 import argparse
 import itertools
@@ -48,7 +47,7 @@ def make_tokenizer(folder, rows):
 
 
 def make_model(folder, config, tokenizer):
-    """Saves a model whose random fp32 weights come from transformers. `config` has its model_type and its sizes."""
+    """Saves a model whose random fp32 weights come from transformers. `config`: the model's type and sizes."""
     torch.manual_seed(SEED)
     config = AutoConfig.for_model(**config, bos_token_id=1, eos_token_id=2, pad_token_id=3)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -57,15 +56,15 @@ def make_model(folder, config, tokenizer):
 
 
 def completion_rows(rows, count):
-    """Returns `count` of the rows, in an order that a fixed seed gives. Repeats rows if `rows` has fewer."""
+    """Returns `count` of the rows, in an order from a fixed seed. Repeats rows if `rows` has fewer than `count`."""
     order = random.Random(SEED).sample(range(len(rows)), len(rows))
     return [rows[order[i % len(rows)]] for i in range(count)]
 
 
 def dense_rows(rows, count, tokenizer):
-    """Returns `count` rows whose prompts have more than MAX_LENGTH tokens. Cut to MAX_LENGTH tokens, these prompts have
-    the same length and need no padding. To make a prompt long enough, adds contexts of randomly chosen rows to its
-    context."""
+    """Returns `count` rows whose prompts have more than MAX_LENGTH tokens. Cut to MAX_LENGTH tokens, these prompts
+    all have the same length and need no padding. If the prompt of a row is too short, the function appends contexts of
+    randomly chosen rows to the context of the row."""
     chosen = completion_rows(rows, count)
     more = itertools.cycle(completion_rows(rows, 8 * count)[::-1])
     dense = []

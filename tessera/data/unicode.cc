@@ -181,8 +181,8 @@ bool is_white_space(char32_t code) {
 
 bool is_word_character(char32_t code) {
   if (code == 0x200C || code == 0x200D) return true;
-  // kOtherWordCharacters comes from Oniguruma's \w. Up to 0xFF (Latin-1), it contains only superscripts and fractions.
-  // Rust's \w does not contain them, because they are not alphabetic.
+  // The table kOtherWordCharacters comes from Oniguruma's \w. Its entries up to 0xFF are superscripts and fractions.
+  // Rust's \w does not match these entries, because they are not alphabetic.
   return (kWordCategories & category_bit(code)) != 0 || (code > 0xFF && contains(kOtherWordCharacters, code));
 }
 
@@ -190,7 +190,7 @@ bool is_newly_normalized(char32_t code) {
   static const std::vector<bool> table = [] {
     std::vector<bool> newer(kNumCodes);
     for (char32_t c = 0; c < kNumCodes; ++c) {
-      // kNewlyNormalized contains only assigned code points, so the unassigned ones are added here.
+      // kNewlyNormalized contains only assigned code points, so the unassigned code points are added here.
       newer[c] = category_table()[c] == Category::cn || contains(kNewlyNormalized, c);
     }
     return newer;

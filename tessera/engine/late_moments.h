@@ -23,10 +23,10 @@ class LateMoments {
 
   // Starts an update and returns the number of blocks whose moments it defers. The first update defers no block, and
   // the second update defers one block. Each later update defers the largest number of blocks whose moments the
-  // host can write in the time kShare · window at the last measured rate, but at least one block. The window is the
-  // shorter of the last two times from update_ended() to begin().
+  // host can write in the time kShare · window at the last measured rate, but at least one block. A window is the time
+  // from update_ended() to the next begin(). The shorter of the last two windows counts.
   int64_t begin(double now);
-  // Call it when the immediate part of the update is done.
+  // Call it when the update has done everything except the deferred moments.
   void update_ended(double now) { ended_ = now; }
   // Call it when the deferred moments are written.
   void moments_ended(double now);
@@ -37,7 +37,7 @@ class LateMoments {
   std::vector<int64_t> elems_;
   int64_t late_elems_ = 0;  // elements of the blocks that the last update deferred
   double rate_ = 0;         // deferred elements written per second
-  double ended_ = -1;       // end of the last update's immediate part; negative: none yet
+  double ended_ = -1;       // time of the last update_ended(); negative before the first call
   double last_window_ = std::numeric_limits<double>::infinity();
 };
 

@@ -32,7 +32,7 @@ std::string folder_for_sbatch(const std::string& folder, bool patterns, const st
   return text.find_first_of(" #") == std::string::npos ? text : "\"" + text + "\"";
 }
 
-// One option of sbatch, with a comment for the reader.
+// A line with one option of sbatch, and a comment for the reader of the job file.
 std::string option(const std::string& text, const std::string& comment = "") {
   return comment.empty() ? fmt::format("#SBATCH --{}\n", text) : fmt::format("#SBATCH --{:<34} # {}\n", text, comment);
 }

@@ -3,8 +3,8 @@
 
 // Avoids two errors of toml++ 3.3 and 3.4, which a TOML file can trigger. First, toml++ asserts that a table's name
 // starts with a valid character, but the name in "[=]" does not. The code after the assertion reports this as an error
-// anyway, so all assertions of toml++ are disabled here. Second, toml++ marks a case as unreachable, but this case
-// occurs: a non-ASCII character that is not white space, such as é. The check for white space then returns false.
+// anyway, so all assertions of toml++ are disabled here. Second, the check for white space in toml++ marks a case
+// as unreachable, but characters such as é reach it. With the macro below, the check then returns false.
 #define TOML_ASSERT(expression) static_assert(true)
 #if __has_include(<toml++/impl/preprocessor.hpp>)  // 3.4
 #include <toml++/impl/preprocessor.hpp>
@@ -27,8 +27,8 @@
 
 namespace tessera {
 
-// Parses a TOML text. Throws UsageError if the text has more than 16 KiB or is not TOML. The error contains `name`, the
-// name of the file, and the line of a syntax error. Defined in config_file.cc.
+// Parses a TOML text. Throws UsageError if the text has more than 16 KiB or is not TOML. `name` is the name
+// of the file, for the error. If the text is not TOML, the error also contains the line. Defined in config_file.cc.
 toml::table parse_toml(std::string_view text, const std::string& name);
 
 }  // namespace tessera

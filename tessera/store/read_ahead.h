@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// Makes the system load files into its page cache, one after the other, in a thread. Stops when all are loaded or when
-// this object is destroyed. Only a hint: it throws nothing. If a file cannot be loaded, a later read reports the error.
+// A thread asks the operating system to load the files into the page cache, one after the other. The thread ends after
+// the last file, or when this object is destroyed. If a file cannot be loaded, the thread reports no error and
+// continues. A later read of this file reports the error.
 class ReadAhead {
  public:
   ReadAhead() = default;

@@ -1,4 +1,5 @@
-"""Runs whose output folder contains an earlier run: they continue it, leave it unchanged, or replace it on request."""
+"""Tests runs whose output folder contains an earlier run. Such a run continues the earlier run, leaves it unchanged, or
+replaces it on request. Also tests new runs that start from a checkpoint of another folder."""
 import os
 import shutil
 import signal

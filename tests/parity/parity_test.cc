@@ -141,7 +141,7 @@ TEST_P(Parity, LogitsLossAndGradients) {
     EXPECT_NEAR(result.loss(), loss, 256 * kEpsilon * loss);
     EXPECT_NEAR(engine->evaluate(batch).loss_sum, result.loss_sum, 1e-12 * result.loss_sum);
     // The limit is four times the limit of the logits. Forward and backward together have twice as many roundings as
-    // the logits, and a gradient is a sum over up to 48 tokens.
+    // forward alone, and a gradient is a sum over up to 48 tokens.
     expect_near(*engine, "grad", 1024 * kEpsilon, 1024 * kEpsilon, [&](int64_t u) { return engine->gradients(u); });
   }
 }
@@ -165,10 +165,10 @@ TEST_P(Parity, TwentyUpdates) {
     EXPECT_NEAR(result.loss(), loss, 1024 * kEpsilon * loss) << step;
     EXPECT_NEAR(result.gradient_norm, norm, 4096 * kEpsilon * norm) << step;
   }
-  // AdamW divides each gradient by the gradient's own size. If the terms of a gradient nearly cancel, its rounding
-  // error is therefore a large part of the update. Elements with is_key_bias() have gradients that are only rounding
-  // errors. Each of the twenty updates moves these elements by up to 1e-3, the largest rate. Tessera and the reference
-  // may move them in opposite directions.
+  // A gradient is a sum over tokens. If the terms of this sum nearly cancel, the rounding error is large compared with
+  // the gradient. AdamW divides each gradient by the gradient's own size, so the error is a large part of the update.
+  // Elements with is_key_bias() have gradients that are only rounding errors. Each of the twenty updates moves these
+  // elements by up to 1e-3, the largest rate. Tessera and the reference may move them in opposite directions.
   expect_near(*engine, "final", 1e-4, 20 * 1e-3 * 2, [&](int64_t u) { return engine->parameters(u); });
 }
 

@@ -211,6 +211,7 @@ TEST(RotateCheckpoints, ReplacedOnesAreRemovedWhenANewerOneIsComplete) {
   // Of the replaced checkpoints 2, 3 and 5, only 3 is removed: 2 is protected, and 5 is the newest checkpoint.
   rotate_checkpoints(output.path(), *alone, {0, {2}, {2, 3, 5}});
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(1, 2, 4, 5));
+  // Without its manifest, checkpoint 5 is not complete. Checkpoint 4 is then the newest complete checkpoint and stays.
   fs::remove(output / "checkpoint-5/manifest.json");
   rotate_checkpoints(output.path(), *alone, {1, {}, {4}});
   EXPECT_THAT(checkpoint_steps(output.path()), ElementsAre(4, 5));
@@ -250,9 +251,9 @@ TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
   EXPECT_THAT(warnings, IsEmpty());
 }
 
-// The process makes two saves and one rotation, and dies at one of their system calls. The test repeats this for every
-// system call. After each death, all checkpoints in the folder are complete: each save and the rotation has had its
-// complete effect or none.
+// A child process makes two saves and one rotation, and is killed at one of its system calls. The test repeats this for
+// every system call. After each kill, all checkpoints in the folder are complete. Each save and the rotation had either
+// its complete effect or no effect.
 TEST(WriteCheckpoint, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder output(memory_folder());
@@ -271,6 +272,7 @@ TEST(WriteCheckpoint, SurvivesDeathAtAnySystemCall) {
       values.push_back(value_of(Checkpoint::open_verified(output / ("checkpoint-" + std::to_string(step)))));
     const auto num_entries = std::distance(fs::directory_iterator(output.path()), fs::directory_iterator());
     EXPECT_EQ(static_cast<size_t>(num_entries), steps.size()) << n;
+    // The values of the checkpoints after no operation, after the first save, after both saves, and after the rotation.
     const std::vector<std::vector<float>> possible{{1, 2}, {1, 3}, {1, 3, 4}, {3, 4}};
     EXPECT_THAT(possible, testing::Contains(values)) << n;
     if (outcome == KillOutcome::finished) {

@@ -113,7 +113,8 @@ TEST_F(Sweep, rules_use_the_settings_of_the_run) {
   EXPECT_EQ(small[1].resolved.settings.train_size, 32);
   EXPECT_EQ(small[1].resolved.settings.batch_size, 8);
   EXPECT_EQ(small[1].resolved.settings.grad_accum, 14);
-  EXPECT_EQ(expanded("[settings]\ntrain_size = \"7 * nproc\"\n")[0].resolved.settings.train_size, 7);  // 1 rank
+  // By default, nproc is 1.
+  EXPECT_EQ(expanded("[settings]\ntrain_size = \"7 * nproc\"\n")[0].resolved.settings.train_size, 7);
 }
 
 TEST_F(Sweep, errors_of_rules) {
