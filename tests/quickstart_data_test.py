@@ -41,8 +41,8 @@ def words(text):
 
 
 def ordinary_words():
-    """Returns the ordinary words of the generator and its templates: all words except the syllables of invented names.
-    Contains each word as it is written, and also with a capital first letter."""
+    """Returns the ordinary words of the texts: the words of the templates, except the syllables of invented names, and
+    the words of the generator's lists. The result has each word as it is written, and also capitalized."""
     lines = generator.TEMPLATES.read_text(encoding="utf-8").splitlines()
     syllables = [number for number, line in enumerate(lines) if line.startswith("list syllables")]
     first_after = next(number for number, line in enumerate(lines)

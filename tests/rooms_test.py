@@ -28,7 +28,8 @@ MAY_INCLUDE = {
     "sweep": "base store report settings launch",
     "app": "base device ops comm data model optim engine store report compare settings load plan train launch sweep",
 }
-# Patterns for the start of other libraries' headers, and the folders of tessera/ that may include these headers.
+# {pattern: folders of tessera/}. Only these folders may include other libraries' headers whose names begin with the
+# pattern.
 VENDORS = {
     r"cblas": ["ops/cpu"],
     r"cuda|cublas|cudnn|cub/": ["device/cuda", "ops/cuda", "comm/nccl"],
@@ -67,14 +68,15 @@ def listed(lists):
     """Returns how often the file `lists`, a CMakeLists.txt, names each source file and Python test. The names are
     relative to the folder of `lists`."""
     text = re.sub(r"#.*", "", lists.read_text()).replace("${CMAKE_CURRENT_SOURCE_DIR}/", "")
-    text = re.sub(r"set_source_files_properties\([^)]*\)", "", text)  # sets options, lists no files
+    text = re.sub(r"set_source_files_properties\([^)]*\)", "", text)  # lists no files
     return Counter(re.findall(r"(?<![\w./}-])[\w/]+(?:\.cc|\.cu|_test\.py)\b", text))
 
 
 def unlisted():
     """Yields a message for each file that is not listed exactly once, and for each listed file that does not exist. The
-    CMakeLists.txt of a room must list the room's source files. tests/unit/CMakeLists.txt must list the unit tests, and
-    tests/CMakeLists.txt all other tests."""
+    CMakeLists.txt of a room must list the room's source files. tests/unit/CMakeLists.txt must list the .cc files of
+    the folders tests/unit/ROOM, without their subfolders. tests/CMakeLists.txt must list the other source files of
+    tests/, and the Python tests."""
     tests = ROOT.parent / "tests"
     groups = [(room / "CMakeLists.txt", [p for p in room.rglob("*") if p.suffix in {".cc", ".cu"}])
               for room in sorted(p for p in ROOT.iterdir() if p.is_dir())]

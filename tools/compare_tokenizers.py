@@ -4,11 +4,12 @@
   tools/compare_tokenizers.py write-references
       writes tests/unit/data/tokenizer_references from the texts in this script.
   tools/compare_tokenizers.py compare --program build/tests/unit_data squad1.json [squad2.json ...]
-      trains tokenizers like the tokenizers of BLOOM, GPT-2, Llama 2 and 3, Mistral, Gemma and Qwen 2 on contexts,
-      questions and answers of SQuAD files. PROGRAM then encodes and decodes these texts, random Unicode and invalid
-      UTF-8 with Tessera, and compares the ids and texts with the library's ids and texts. Prints the encoding speed of
-      Tessera and of the library on the contexts, with one thread each. Also compares the vocabularies that Tessera and
-      the library learn from the SQuAD texts.
+      trains tokenizers with the library. Tokenizers like the tokenizers of BLOOM, GPT-2, Llama 2 and 3, Mistral, Gemma
+      and Qwen 2 learn from contexts, questions and answers of SQuAD files. Tokenizers with further options learn from
+      the texts in this script. For each tokenizer, PROGRAM encodes and decodes the SQuAD texts, random Unicode and
+      invalid UTF-8 with Tessera, and compares the ids and texts with the library's ids and texts. The script prints
+      the encoding speed of Tessera and of the library on the contexts, with one thread each. It also compares the
+      vocabularies that Tessera and the library learn from the SQuAD texts.
 
 If this interpreter lacks the library, the script installs it into a virtual environment (--venv), which it creates
 if necessary.
@@ -122,7 +123,7 @@ def shapes(texts, vocab_size):
         processors.TemplateProcessing(single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A $B",
                                       special_tokens=[("<|begin_of_text|>", llama3.token_to_id("<|begin_of_text|>"))])])
     value = json.loads(to_json(llama3, ignore_merges=True))
-    value["model"]["merges"] = value["model"]["merges"][::2]  # some words are then found only with ignore_merges
+    value["model"]["merges"] = value["model"]["merges"][::2]  # some words are then one token only with ignore_merges
     kept = {a + b for a, b in value["model"]["merges"]}
     value["model"]["merges"] = [m for m in value["model"]["merges"]
                                 if all(len(part) == 1 or part in kept for part in m)]
@@ -196,8 +197,8 @@ def sentence_pieces(texts, vocab_size):
         "metaspace": with_frame(train_pieces(texts, vocab_size, normalizers.NFKC(), pre_tokenizers.Metaspace(),
                                              decoders.Metaspace()), after="</s>"),
     }
-    # This tokenizer has merges that join the end of a word with the "▁" of the next word. Its added tokens are
-    # normalized.
+    # The tokenizer "crossing" has merges that join the end of a word with the "▁" of the next word. Its added tokens
+    # have the flag "normalized".
     crossing = json.loads(json.dumps(kinds["llama2"]))
     vocab = crossing["model"]["vocab"]
     for pair in (["e", "▁t"], ["s", "▁a"], ["▁", "▁"], [".", "▁"]):
@@ -207,8 +208,8 @@ def sentence_pieces(texts, vocab_size):
     for token in crossing["added_tokens"]:
         token["normalized"] = True
     kinds["crossing"] = crossing
-    # These vocabularies have no tokens for the bytes above 0xC3. A character with such bytes becomes the unknown token,
-    # unless the vocabulary has a token for the character.
+    # The tokenizers "few_bytes" and "few_bytes_fused" have no tokens for the bytes above 0xC3. A character with such
+    # bytes becomes the unknown token, unless the vocabulary has a token for the character.
     for fuse in (False, True):
         value = json.loads(json.dumps(kinds["mistral"]))
         vocab = [t for t in value["model"]["vocab"] if not (t.startswith("<0x") and int(t[3:5], 16) > 0xC3)]

@@ -11,13 +11,13 @@ struct Rope {
   // Sources: linear: Chen et al. 2023; llama3: Llama 3.1; yarn: Peng et al. 2023. The formulas of all three are as in
   // the library transformers. The comments of the members name the scalings that use them.
   enum class Scaling { none, linear, llama3, yarn } scaling = Scaling::none;
-  double theta = 10000;
+  double theta = 10000;                              // all: pair j has the unscaled frequency theta^(−2j/head_dim)
   double factor = 1;                                 // linear, llama3, yarn
   double original_positions = 0;                     // llama3, yarn: the context in pretraining, in tokens
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
-  bool truncates = true;                             // yarn: rounds the first and last interpolated pair to integers
-  double attention_factor = 1;                       // all: multiplies sines and cosines
+  bool truncates = true;                             // yarn: rounds the indices of the first and last interpolated pair
+  double attention_factor = 1;                       // yarn: multiplies sines and cosines
 
   bool operator==(const Rope&) const = default;
 };

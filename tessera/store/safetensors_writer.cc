@@ -12,12 +12,12 @@ namespace tessera {
 
 namespace {
 
-// The size of a piece that is converted, hashed and written. Small enough for the processor's cache to hold the piece
+// The size of a piece that is converted, hashed and written. The piece is small enough to stay in the processor's cache
 // during these three operations.
 constexpr uint64_t kBufferBytes = 1 << 20;
-// The size of a segment. Threads write segments in parallel, and later check them in parallel. A segment is small
-// enough for several threads to share a tensor. It is large enough to keep the manifest, which lists all segments,
-// short.
+// The size of a segment. Threads write segments in parallel, and later check their checksums in parallel. A segment is
+// small enough for several threads to write a tensor together. It is large enough to keep the list of segments in
+// the manifest short.
 constexpr uint64_t kSegmentBytes = 64 << 20;
 
 std::string dtype_name(DType dtype) {

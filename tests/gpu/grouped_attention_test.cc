@@ -1,4 +1,5 @@
-// Attention with grouped heads and windows, compared with an independent reference in double.
+// Attention with grouped heads and windows, compared with an independent reference in double. Grouped: several query
+// heads use the same head of keys and values. Window: a query sees only this many keys, up to its own position.
 #include <limits>
 
 #include "attention_testing.h"
@@ -101,8 +102,8 @@ double largest(const std::vector<double>& values) {
 class GroupedAttentionTest : public TypedTest {
  protected:
   // The kernels to test. `own`: the kernels that Tessera chooses for the call on this GPU. `tma`: the kernels of
-  // attention_tma.h, for Hopper. `tma_on_three`: the same kernels on only three multiprocessors, so each thread block
-  // has several tasks. `older`: the kernels for GPUs before sm_80.
+  // attention_tma.h, for Hopper. `tma_on_three`: the same kernels on only three multiprocessors, so a thread block
+  // can have several tasks (attention_tma.cuh). `older`: the kernels for GPUs before sm_80.
   enum class By { own, tma, tma_on_three, older };
   void check(const Grouped& c, By by) {
     const bool by_tma = by == By::tma || by == By::tma_on_three;
@@ -187,7 +188,8 @@ TEST_P(GroupedAttentionTest, RandomShapes) {
 }
 
 // On few multiprocessors, a thread block soon needs the next sum of gradients of queries. It must not load this sum
-// while some threads still read the previous one. Without finish_reads() in the kernel, one run in ten differed.
+// while some of its threads still read the previous one. Without finish_reads() in the kernel, up to one call in ten
+// gave different bits.
 TEST_P(GroupedAttentionTest, BackwardRepeatsOnFewMultiprocessors) {
   if (size_of(dtype()) != 2 || !is_hopper()) GTEST_SKIP() << "only the kernels for Hopper load sums";
   const Grouped cases[] = {{{305}, 2, 2, 96, 163}, {{138, 305, 114, 52}, 2, 2, 128, 163}, {{104, 163, 224}, 2, 1, 72}};

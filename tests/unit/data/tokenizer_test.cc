@@ -298,7 +298,7 @@ TEST(Tokenizer, DamagedFilesAreRefusedOrWork) {
     std::ifstream file(path);
     const Json valid = Json::parse(file);
     Json flat = valid;
-    flat["model"].erase("vocab");  // otherwise nearly every random value would be in vocab or merges
+    flat["model"].erase("vocab");  // otherwise nearly every replaced value would be in vocab or merges
     flat["model"].erase("merges");
     flat = flat.flatten();
     for (int i = 0; i < 3; ++i) {

@@ -74,8 +74,8 @@ struct Draw {
   }
 };
 
-// Writes a draw into a folder with `num_ranks` threads, one per rank. Each rank writes one range of each tensor, in two
-// pieces. It writes the second piece first, because the order of writes must not matter.
+// Writes the tensors of a Draw into a folder, with `num_ranks` threads, one per rank. Each rank writes one range of
+// each tensor, in two pieces. It writes the second piece first, because the order of writes must not matter.
 void write_folder(const Draw& draw, const fs::path& folder, int num_ranks) {
   const ModelShards shards(draw.tensors, draw.max_bytes);
   shards.create_files(folder);
