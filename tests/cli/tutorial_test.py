@@ -124,7 +124,7 @@ class Documents(CliTest):
         train = next(command for command, _ in commands("README.md") if command.startswith("tessera train"))
         self.assertIn("--precision bf16 --batch-size 16 ", train)
         without_gpu = re.search(r"Without a GPU, leave out `--precision bf16` and use\s+`([^`]*)`", text)[1]
-        several = re.search(r"On several GPUs, add `([^`]*)`", text)[1]
+        several = re.search(r"On 4 GPUs, add `([^`]*)`", text)[1]
         for words in [train.replace("--precision bf16 --batch-size 16 ", without_gpu + " "), f"{train} {several}"]:
             self.succeeds("config", *shlex.split(words.replace("\\\n", " "))[1:])
 

@@ -32,7 +32,7 @@ class HostOfTwo final : public Communicator {
   void broadcast(View, int, Stream&, const char*) override {}
 };
 
-// Loads the stand-in for NCCL and returns its function `name`. The test must call this function before the
+// Loads the stand-in for NCCL and returns its function `name`. A test must call of_stub() before the
 // communicator loads NCCL. dlopen("libnccl.so.2") in the communicator then returns the stand-in, because it is already
 // loaded.
 template <typename Function>

@@ -32,9 +32,9 @@ TYPED_TEST(GatedTest, ForwardEqualsTheDefinition) {
         for (int64_t j = 0; j < F; ++j) {
           const auto gate = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + j)]),
                      up = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + F + j)]);
-          // exp and the reciprocal each have an error of at most 2 ulp. These errors are proportional to the result.
-          // gelu also rounds the argument of its exponential. A large argument has a large error, but changes the
-          // result little. 64·ε·|up| is more than the error of the result.
+          // exp and the reciprocal each have an error of at most 2 ulp. These errors are proportional to the result:
+          // 16·ε·|expected| covers them. gelu also rounds the argument of its exponential. The rounding error of a
+          // large argument is large, but it changes the result little: 64·ε·|up| covers this change.
           const double expected = exact(activation, gate) * up;
           ASSERT_NEAR(h[static_cast<size_t>(n * F + j)], expected,
                       epsilon<T>() * (16 * std::abs(expected) + 64 * std::abs(up)));
