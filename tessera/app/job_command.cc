@@ -82,7 +82,7 @@ void add_environment(JobCommand& command) {
   }
 }
 
-// Adds a setting to the flags, unless a flag, a variable or the recipe of the run gives it.
+// Adds a setting to the flags, unless a flag, an environment variable or the recipe of the run gives it.
 void add_default(ParsedFlags& flags, const ResolvedSettings& run, const char* name, const std::string& value) {
   const Setting* setting = find_setting(name);
   if (!setting || !(setting->group & run.groups) || run.is_given(name)) return;

@@ -1,4 +1,4 @@
-// A time limit for calls that have none of their own, such as the start of MPI.
+// A time limit for calls that have no time limit of their own, such as the start of MPI.
 #pragma once
 
 #include <condition_variable>

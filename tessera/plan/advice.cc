@@ -29,8 +29,9 @@ bool knows_complete_command(const FitRequest& request) {
   return request.rank.world_size == 1 || find_launcher(environment_of_process()).has_value();
 }
 
-// Returns the first configuration for evaluation or generation that fits. Varies the tier of the parameters only. Only
-// training has gradients and optimizer states.
+// For evaluation or generation. Returns the first configuration that fits, or nullopt. Tries every tier of the
+// parameters, two strategies, and smaller batches. Ignores offload of gradients and optimizer states, because only
+// training has them.
 std::optional<Configuration> find_forward_fit(const FitRequest& request) {
   using enum Tier;
   for (const Tier tier : {device, host, file}) {

@@ -25,8 +25,8 @@ class Console {
  public:
   // What to do if standard output cannot be written.
   enum class LostOutput {
-    ends_the_verb,  // the verb only prints: throws OutputClosedError if the reader is gone, else RunError
-    is_noted,       // results are in files: prints one warning on standard error and continues
+    ends_the_verb,  // for verbs that only print: throws OutputClosedError if the reader is gone, otherwise RunError
+    is_noted,       // for verbs with results in files: prints one warning on standard error and continues
   };
   struct Output {
     Terminal terminal;

@@ -146,9 +146,9 @@ void SafetensorsFile::read_chunk(const TensorInfo& info, int64_t elem_begin, int
   const auto first_page = reinterpret_cast<uintptr_t>(source) / page * page;
   const size_t span = reinterpret_cast<uintptr_t>(source) + static_cast<size_t>(num_elems) * elem_bytes - first_page;
   void* const pages = reinterpret_cast<void*>(first_page);
-  // Mapping all pages in one call is faster than one page fault per page. If the file shrank or the disk fails, this
-  // call also returns an error, but a page fault would raise SIGBUS. Linux before 5.14 returns EINVAL: each page is
-  // then mapped by a page fault.
+  // Mapping all pages in one call is faster than one page fault per page. It is also safer: if the file shrank or the
+  // disk fails, this call returns an error, whereas a page fault raises SIGBUS. Linux before 5.14 does not know
+  // MADV_POPULATE_READ and returns EINVAL. Each page is then mapped by a page fault when it is first read.
   if (madvise(pages, span, MADV_POPULATE_READ) != 0 && errno != EINVAL) {
     throw InputError(path_, fmt::format("tensor \"{}\" cannot be read: {}", printable(info.name), std::strerror(errno)),
                      "Check the disk, and that nothing changes the file while it is read");

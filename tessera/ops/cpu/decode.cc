@@ -22,8 +22,8 @@ void store(const T* qkv_row, const AttentionShape& shape, int64_t kv_head, T* ke
 }
 
 // o [D] = softmax(q·kᵀ/√D + slope·position)·v over cached positions [begin, length), with a running maximum over blocks
-// of kKeys keys. `keys` and `values` point to this head at position 0 of the sequence. `stride`: the elements from one
-// position to the next.
+// of kKeys keys. `keys` and `values` point to this head at position 0 of the sequence. `stride`: the number of
+// elements from one position to the next.
 template <typename T>
 void decode_head(const T* q, const T* keys, const T* values, int64_t begin, int64_t length, int64_t stride,
                  int64_t head_dim, T slope, T* scores, T* o) {

@@ -78,8 +78,8 @@ TEST_F(Nccl, CollectivesThatEndAreFine) {
   EXPECT_EQ(num_aborted(), 0);
 }
 
-// The first started group books 390 MiB for NCCL's kernels, which stay booked. Each started group books 490 MiB
-// (NcclMemory).
+// A group starts NCCL at its first collective on an array. Each group that has started NCCL books 490 MiB until its
+// end. The first of these groups also books 390 MiB for NCCL's kernels. These bytes stay booked (NcclMemory).
 TEST_F(Nccl, StartsWithTheFirstArrayAndBooksItsMemory) {
   set(kSuccess, kSuccess);
   auto world = make_group(1e6), group = world->split(0, 0, 2);

@@ -44,11 +44,11 @@ TEST(SharedPages, CannotBeOpenedAfterTheirCreatorHasReleasedThem) {
 TEST(SharedPages, OtherFilesAreNotMistakenForThem) {
   const SharedPages made = SharedPages::create(kBytes);
   EXPECT_FALSE(SharedPages::open(made.name(), int64_t{1} << 30)) << "the pages are smaller than 1 GiB";
-  // A name ends with the token of its pages. A name with another token must not open them.
+  // A name ends with a random number, which identifies the pages. A name with another number must not open them.
   std::string other = made.name();
   other.back() = other.back() == '0' ? '1' : '0';
   EXPECT_FALSE(SharedPages::open(other, kBytes));
-  // This name has the descriptor of an open file that is not shared pages.
+  // This name contains the descriptor of an open file that is not shared pages.
   const int file = ::open("/proc/self/exe", O_RDONLY);
   EXPECT_FALSE(SharedPages::open(fmt::format("tessera-{}-{}-{}", getpid(), file, "0123456789abcdef"), kBytes));
   close(file);

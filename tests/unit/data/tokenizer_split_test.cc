@@ -160,7 +160,8 @@ TEST(Text, NormalFormsComposeAndDecompose) {
 // A quadratic algorithm would need 10^10 steps here.
 TEST(Text, NormalFormsOfManyMarks) {
   constexpr int kCount = 100'000;
-  const std::string above = "\u0301", below = "\u0323";  // combining classes 230 and 220; the lower class comes first
+  // The combining classes of these two marks are 230 and 220. Normal forms put the marks of the lower class first.
+  const std::string above = "\u0301", below = "\u0323";
   std::string mixed, all_above, all_below;
   for (int i = 0; i < kCount; ++i) {
     mixed += above + below;

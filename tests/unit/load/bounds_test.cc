@@ -20,15 +20,15 @@ TEST(BoundsByTokens, OfKnownSamples) {
   const BatchBounds b = bounds_by_tokens(samples, 7);
   EXPECT_EQ(b.num_tokens, 7);
   EXPECT_EQ(b.num_sequences, 2);  // the two shortest samples have 2 + 3 tokens; a third one does not fit
-  // The samples with the most targets per token come first. The first sample takes 4 of the 7 tokens and has 4 targets.
-  // The remaining 3 tokens are half of the third sample, which has 3 targets in 6 tokens. This half counts as 1.5
-  // targets. The sum of 5.5 is rounded down.
+  // bounds_by_tokens() first takes the samples with the most targets per token. The first sample takes 4 of the 7
+  // tokens and has 4 targets. The remaining 3 tokens are half of the third sample, which has 3 targets in 6 tokens.
+  // This half counts as 1.5 targets. The sum of 5.5 is rounded down.
   EXPECT_EQ(b.num_targets, 5);
   // The length of a token's sequence, averaged over all tokens: sum of squared lengths / sum of lengths.
   EXPECT_EQ(b.mean_length, (16 + 4 + 36 + 9) / 15);
   const BatchBounds two = bounds_by_tokens(samples, 7, 2);
   EXPECT_EQ(two.num_tokens, 14);
-  EXPECT_EQ(two.num_sequences, 3);
+  EXPECT_EQ(two.num_sequences, 3);  // the three shortest samples have 2 + 3 + 4 tokens; all four have 15
   const BatchBounds all = bounds_by_tokens(samples, 1000);
   EXPECT_EQ(all.num_tokens, 15);
   EXPECT_EQ(all.num_sequences, 4);

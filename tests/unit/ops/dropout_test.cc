@@ -40,8 +40,8 @@ TEST(Dropout, KeepsTheRightShareEverywhere) {
       ++total, ++by_row[i / 512], ++by_column[i % 512];
       neighbours += i + 1 < kept.size() && kept[i + 1] != 0;
     }
-    // `neighbours` counts pairs of adjacent elements that are both kept. All tolerances are at least five standard
-    // deviations of these counts, if the draws are independent.
+    // `neighbours` counts pairs of adjacent elements that are both kept. Each tolerance is at least five standard
+    // deviations of the count that it limits, if the draws are independent.
     const double p = 1 - static_cast<double>(rate), n = 512 * 512;
     EXPECT_NEAR(static_cast<double>(total), n * p, 6 * std::sqrt(n * p * (1 - p)));
     EXPECT_NEAR(static_cast<double>(neighbours), n * p * p, 6 * std::sqrt(n * p * p));
@@ -63,7 +63,7 @@ TEST(Dropout, FollowsTheRowIdNotTheRow) {
   }
 }
 
-// Two independent masks at rate 0.5 agree in half of their 4,096 elements, with a standard deviation of 32.
+// On average, two independent masks at rate 0.5 agree in half of their 4,096 elements. The standard deviation is 32.
 TEST(Dropout, SeedAndSiteChangeTheMask) {
   Rig rig;
   auto ids = row_ids(16);
