@@ -75,7 +75,7 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
   std::error_code error;
   // If `target` is a link to a folder, commit() replaces this folder, and the link stays.
   target_ = fs::weakly_canonical(fs::absolute(target), error);
-  if (!target_.has_filename()) target_ = target_.parent_path();  // removes a '/' at the end of a new name
+  if (!target_.has_filename()) target_ = target_.parent_path();  // a path that does not exist may still end with '/'
   if (error) throw RunError(target, "cannot be reached: " + error.message(), "Check the path");
   if (!target_.has_filename()) throw UsageError(target, "is not a valid folder name", "Choose another name");
   create_folders(target_.parent_path());
@@ -86,7 +86,8 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
 }
 
 AtomicFolder::~AtomicFolder() {
-  std::error_code ignored;  // an exception may be active; remove_stale_temporaries() removes the rest later
+  // Ignores an error, because an exception may be active. remove_stale_temporaries() later removes what is left.
+  std::error_code ignored;
   if (!committed_) fs::remove_all(temporary_, ignored);
 }
 
