@@ -85,8 +85,9 @@ void Bpe::push_bytes(std::string_view word, Scratch& scratch) const {
 
 // An unknown character has neither an id nor fallback bytes. Its unk_id is appended late: when a character with an id
 // follows, or at the end of the word. Without fuse_unk, it is also appended when another unknown character follows.
-// Characters with fallback bytes do not end the wait: their bytes come before the unk_id, although they follow the
-// unknown character in the word. BPE::merge_word of Hugging Face's tokenizers does the same.
+// A following character with fallback bytes has no such effect: its bytes are appended before the unk_id,
+// although the character comes after the unknown character in the word. BPE::merge_word of Hugging Face's tokenizers
+// does the same.
 void Bpe::push_characters(std::string_view word, Scratch& scratch) const {
   bool unk_waits = false;
   const auto flush = [&] {

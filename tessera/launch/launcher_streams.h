@@ -1,6 +1,6 @@
-// Lets ranks write directly to the launcher's standard output and error. The launcher passes the descriptors to its
-// ranks through a socket. Otherwise the output of the ranks would go through the pipes of mpirun. These pipes mix and
-// delay lines, and are not terminals.
+// Lets ranks write directly to the launcher's standard output and error. The launcher passes the descriptors of these
+// streams to its ranks through a socket. Otherwise, the output of the ranks would go through the pipes of mpirun. These
+// pipes mix and delay lines, and are not terminals.
 #pragma once
 
 #include <string>

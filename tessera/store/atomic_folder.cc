@@ -93,7 +93,8 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
 }
 
 AtomicFolder::~AtomicFolder() {
-  std::error_code ignored;  // an exception may be active; remove_stale_temporaries() removes the rest later
+  // Ignores an error, because an exception may be active. remove_stale_temporaries() later removes what is left.
+  std::error_code ignored;
   if (!committed_) fs::remove_all(temporary_, ignored);
 }
 

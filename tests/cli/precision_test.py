@@ -10,7 +10,8 @@ from tiny_job import EVALUATED, JOB, MOST_RANKS, ON_GPU, TinyJobTest, questions,
 
 NOTE, NOTED = "The CPU emulates ", 0 if ON_GPU else 1
 FP16 = EVALUATED + ["--precision", "fp16", "--epochs", "6", "--save-strategy", "steps", "--save-steps", "4"]
-# A loss scale that doubles after two steps without overflow overflows repeatedly, not only at the start.
+# With this window, the loss scale doubles again soon after each overflow. Gradients therefore overflow repeatedly, not
+# only at the start.
 RESTLESS = ["--initial-scale-power", "24", "--loss-scale-window", "2"]
 
 
@@ -58,7 +59,7 @@ class Training(PrecisionTest):
 
     def test_the_saved_model_is_the_master(self):
         """The saved model has the fp32 masters of the parameters. eval rounds them to bf16 as the training run does, so
-        it gets the same metrics. generate gives the same answers as eval."""
+        it gets the same metrics. generate gives the same answer to a question as eval."""
         self.train("out", "--precision", "bf16", "--epochs", "2")
         words = ["--model", "out/model", "--precision", "bf16", "--max-new-tokens", "5"]
         code, out, err = self.run_tessera("eval", *words, "--eval-dataset", "eval.jsonl", "--eval-generation", "--json",
@@ -128,7 +129,7 @@ class Training(PrecisionTest):
                     self.assert_same_results(whole, "out")
                     shutil.rmtree(self.path("out"))
             # The run from the fp32 file and the run from the 16-bit file begin with the same rounded parameters. In the
-            # run from the fp32 file, the masters keep all bits of the file, so its later losses differ.
+            # run from the fp32 file, the masters keep all bits of the file, so the later losses of the two runs differ.
             losses = [[record["loss"] for record in self.metrics(f"{precision}-{dtype}", "train")]
                       for dtype in ["fp32", precision]]
             self.assertEqual(losses[0][0], losses[1][0])
@@ -137,7 +138,8 @@ class Training(PrecisionTest):
 
     @unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
     def test_ranks(self):
-        """Two ranks fine-tune and resume with sharded parameters: on the device, in host memory and in files."""
+        """Two ranks fine-tune with sharded parameters on the device. The run is resumed once with parameters in host
+        memory, and once with parameters in files. The resumed runs have the same results as the uninterrupted run."""
         self.train("first", "--epochs", "4")
         for precision, states in [("bf16", []), ("fp16", []), ("bf16", ["--optimizer-states", "bf16", "--overwrite"])]:
             words = ["--model", "first/model", "--init", "pretrained", "--precision", precision, *states, "--nproc", "2",
@@ -198,7 +200,7 @@ class LossScale(PrecisionTest):
                 words = RESTLESS + ["--loss-scale-rules", rules]
                 self.train("whole", *words, "--resume", "none", "--overwrite", job=FP16)
                 skips = [record["step"] for record in self.metrics("whole", "skipped")]
-                self.assertGreater(skips[-1], 16)
+                self.assertGreater(skips[-1], 16)  # a run that resumes at step 16 also skips a step
                 for step in (8, 16):
                     self.copy_until(step, "whole", "out")
                     self.train("out", *words, job=FP16)
@@ -210,7 +212,7 @@ class LossScale(PrecisionTest):
 
     @unittest.skipIf(MOST_RANKS < 2, "needs two ranks")
     def test_ranks(self):
-        """If one rank overflows, all ranks skip the step. Only rank 0 reports."""
+        """If the gradients of any rank overflow, all ranks skip the step. Only rank 0 reports the skipped step."""
         words = [*JOB, "--precision", "fp16", "--initial-scale-power", "24", "--max-steps", "12", "--nproc", "2",
                  "--strategy", "full_shard", "--reduce-dtype", "fp16", "--output-dir", "out"]
         code, _, err = self.run_tessera("train", *words)

@@ -84,8 +84,8 @@ TEST_P(AttentionTest, ForwardAndBackward) {
 TEST_P(AttentionTest, ForwardAndBackwardByMma) {
   if (size_of(dtype()) != 2 || cuda::code_major_for_this_gpu() < 8)
     GTEST_SKIP() << "mma.sync with 16-bit types needs sm_80 or later";
-  // Heads of more than 64 elements: Tessera chooses these kernels for calls with dropout, so ForwardAndBackward tests
-  // them.
+  // Heads of more than 64 elements need no test here: Tessera chooses these kernels if such a call has dropout, so
+  // ForwardAndBackward tests them.
   for (const Case& c : kCases) {
     if (c.head_dim % 8 == 0 && c.head_dim <= 64) check(c, By::mma);
   }

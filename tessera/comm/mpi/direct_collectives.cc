@@ -1,4 +1,4 @@
-// Ranks of one node read each other's memory with one copy, and sleep on counters in shared pages.
+// Ranks of one node copy data directly from each other's memory, and sleep on counters in shared pages.
 //
 // Each rank has a state with a counter, `step`. In a collective, this counter passes up to three steps:
 //   - posted: peers may read this rank's call and its array.
@@ -40,8 +40,9 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 namespace {
 
 constexpr uint32_t kPosted = 1, kReduced = 2, kFinished = 3;  // steps of one collective
-constexpr int kSpins = 200;                 // polls before a rank sleeps; few, because a peer may need its core
-constexpr int64_t kChunkBytes = 256 << 10;  // read from a rank at a time; fits into the L2 cache
+constexpr int kSpins = 200;  // polls before a rank sleeps; few, because a peer may need its core
+// The most bytes that reduce() reads from a rank before it adds them. A chunk fits into the L2 cache.
+constexpr int64_t kChunkBytes = 256 << 10;
 constexpr auto kLookAround = std::chrono::milliseconds(200);  // how often a waiting rank checks that its peer lives
 
 void pause_briefly() {
@@ -140,7 +141,7 @@ void DirectCollectives::wait_for(int peer, uint32_t step) {
   for (;;) {
     const uint32_t seen = theirs.step.load();
     if (has_come(peer, step)) break;
-    // If the peer is gone, its step is read once more: the peer may have reached `step` before it left.
+    // If the peer is gone, reads its counter once more, because the peer may have reached `step` before it left.
     const bool gone = theirs.left.load() || (kill(theirs.pid, 0) != 0 && errno == ESRCH);
     if (gone && has_come(peer, step)) break;
     if (gone) give_up([&] { fail(call, fmt::format("{} has ended or failed", names_of({peer}))); });
@@ -240,9 +241,9 @@ void DirectCollectives::reduce_scatter(View full, View shard, const char* what) 
 
 void DirectCollectives::all_reduce(View x, const char* what) {
   begin(Call::make(Collective::all_reduce, x.dtype, x.bytes(), what), x.data);
-  // The sums may overwrite the input in x. While this rank sums its own slice of x, no peer reads this slice: peers
-  // read it only after this rank's `reduced` step. This rank overwrites a peer's slice of x only after that peer's
-  // `reduced` step. The peer has then read its slice of all inputs.
+  // The result may overwrite the input in x, because no rank reads an overwritten part as input. Peers read this rank's
+  // slice of this x only after this rank's `reduced` step, when the slice contains the sums. This rank overwrites a
+  // peer's slice of x only after that peer's `reduced` step, when the peer has read its slice of every rank's input.
   reduce(x, slice(x, group().rank));
   advance(kReduced);
   for (int i = 1; i < group().size(); ++i) {

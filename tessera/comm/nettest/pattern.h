@@ -12,7 +12,8 @@ namespace tessera {
 
 class NetPattern {
  public:
-  // Values repeat after this number of elements. It is a prime, so data at a wrong place is noticed.
+  // Values repeat after this number of elements. The number is a prime: if data is shifted by a usual number of
+  // elements, such as a power of two, the values differ from the expected values.
   static constexpr int64_t kPeriod = 8191;
 
   // `dtype`: f32, bf16 or f16.

@@ -23,9 +23,10 @@ struct CublasLt {
   decltype(&::cublasLtGetVersion) version;
 };
 
-// Returns the functions of the library. The first call loads the library, and the library stays loaded. The major
-// version of the library is the same as in the header that Tessera was compiled with. The call searches the loader's
-// search path, then the toolkit's usual folder. It throws RunError if the library or one of the functions is missing.
+// Returns the functions of the library. The first call loads the library, which then stays loaded. The library must
+// have the major version of the header that Tessera was compiled with. The first call searches for this version in the
+// loader's search path, then in /usr/local/cuda/lib64. Throws RunError if the library or one of the functions is
+// missing.
 const CublasLt& cublas_lt();
 
 // Throws an error if `status` is not CUBLAS_STATUS_SUCCESS: OutOfMemoryError if the GPU had no free memory, otherwise

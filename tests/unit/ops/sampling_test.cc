@@ -14,7 +14,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Returns the probability of each token, computed in the same order as in transformers: temperature, top_k, a softmax
-// for top_p, and the final softmax. Tokens that are as likely as the last kept token are kept too.
+// for top_p, and the final softmax. If top_k or top_p keeps a token, it also keeps all tokens with the same logit.
 std::vector<double> distribution(const std::vector<double>& logits, const Sampling& sampling) {
   const size_t V = logits.size();
   std::vector<double> scores(V);
@@ -103,8 +103,8 @@ TYPED_TEST(SamplingTest, InvertsTheCumulativeDistribution) {
       for (size_t i = 0; i < id; ++i) before += p[i];
       const double at = static_cast<double>(static_cast<uint64_t>(draws[static_cast<size_t>(row)])) * 0x1p-64;
       // The kernel rounds each distance (ops/sampling_numbers.h) down to a multiple of 2^-26, and never draws a token
-      // with a distance of 32 or more. Its probabilities therefore differ from the reference by about 2^-26. kError is
-      // four times as large.
+      // with a distance of 32 or more. The kernel's probabilities therefore differ from the reference by about 2^-26.
+      // kError is four times as large.
       constexpr double kError = 0x1p-24;
       ASSERT_GT(p[id], 0) << turn << " row " << row << " id " << id << " of " << V << ": T " << sampling.temperature
                           << " top_k " << sampling.top_k << " top_p " << sampling.top_p;
@@ -114,8 +114,8 @@ TYPED_TEST(SamplingTest, InvertsTheCumulativeDistribution) {
   }
 }
 
-// With one seed, draws 600 texts of 100 tokens. A chi-squared test compares how often each token was drawn with the
-// reference. Its bound is 4.5 standard deviations above the mean.
+// With one seed, draws 600 texts of 100 tokens. A chi-squared test compares the counts of the drawn tokens with the
+// reference. The bound of this test is 4.5 standard deviations above the mean.
 TEST(Sampling, CountsFollowTheDistribution) {
   RandomStream random(11, 2);
   for (const Sampling& sampling :
@@ -162,7 +162,7 @@ TEST(Sampling, CountsFollowTheDistribution) {
 
 TEST(Sampling, OfUnusualLogits) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
-  // Returns the ids that are drawn for 64 random numbers at equal distances.
+  // Returns the ids that are drawn for 64 evenly spaced random numbers.
   const auto ids_of = [](std::vector<float> row, const Sampling& sampling) {
     std::vector<bool> seen(row.size());
     Rig rig;
