@@ -30,13 +30,13 @@ struct TokenizerStep {
 // Added tokens divide a text into pieces. This is the place of such a piece.
 enum class PiecePlace : uint8_t {
   beginning,   // at the beginning of the complete text
-  continuing,  // at the beginning of a text that continues another one
+  continuing,  // at the beginning of a text that continues another text
   elsewhere,
 };
 
 inline constexpr std::string_view kMetaspace = "\u2581";
 
-// Working memory of encode(). The tokenizer keeps these objects for later calls, so that they can use the word cache.
+// Working memory of encode(). The tokenizer keeps these objects, so later calls can use the word cache.
 struct TokenizerScratch {
   WordCache cache;
   Bpe::Scratch bpe;
@@ -85,7 +85,7 @@ struct Tokenizer::State {
   std::vector<bool> present;        // id -> whether a token has this id
   std::vector<bool> special;        // id -> whether skip_special omits it
   std::optional<Bpe> bpe;           // set by the constructor
-  const bool ignore_merges;         // true: a word of the vocabulary is one token, even if merges give others
+  const bool ignore_merges;         // true: a word in the vocabulary is one token, even if merges give several tokens
   bool cuts_at_metaspace = false;   // words may be cut before a "▁" that does not directly follow another "▁"
   mutable ScratchPool scratches;
 

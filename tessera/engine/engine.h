@@ -4,7 +4,8 @@
 //
 // With more than one rank, every public call that computes is collective: all ranks must make the same calls.
 //
-// Letters: B sequences, N tokens, C channels, L blocks, M tokens with a target, P elements of a unit.
+// Letters in engine.cc and states.cc: B sequences, N tokens, C channels, L blocks, V tokens in the vocabulary,
+// P trainable elements of a unit.
 #pragma once
 
 #include <functional>
@@ -24,7 +25,7 @@ namespace tessera {
 struct EngineOptions {
   DType dtype = DType::f32;         // type of the computation; f64 in gradient checks
   bool tf32 = false;                // f32 products on a GPU may round their factors to tf32
-  int64_t checkpointed_blocks = 0;  // their number, or kAllBlocks (checkpointed_blocks.h)
+  int64_t checkpointed_blocks = 0;  // number of blocks, or kAllBlocks (checkpointed_blocks.h)
   AdamWOptions adamw;
   // AdamW's two moments are bf16, and the parameters have no f32 masters: AdamW updates the bf16 parameters themselves.
   // It rounds moments and parameters stochastically (ops/stochastic_rounding.h). Only for a computation in bf16.
@@ -34,8 +35,9 @@ struct EngineOptions {
   bool cuda_graphs = true;   // on a GPU, launch blocks as CUDA graphs; this does not change any bit of the results
   // The head computes logits in chunks of tokens, one chunk at a time. This value limits the size of a chunk's logits.
   // With the default, the matrix products of a chunk run at nearly full speed, and a chunk is small compared with a
-  // model. On a GPU, chunks can be larger than this value (Head::chunk_rows). The reason: the backward of each chunk
-  // reads and writes the complete gradient of the head's weight, and on a GPU this takes a larger share of the time.
+  // model. On a GPU, the logits of a chunk can be larger than this value (Head::chunk_rows). The reason: the backward
+  // of each chunk reads and writes the complete gradient of the head's weight, and on a GPU this takes a larger share
+  // of the time.
   int64_t head_chunk_bytes = 128 << 20;
   ShardOptions sharding;
 };
@@ -64,12 +66,12 @@ bool is_supported(const BatchBounds& bounds, const ModelConfig& config);
 struct WorkBounds {
   BatchBounds training, evaluation, generation;  // generation: the prompts that are read together
   int64_t max_new_tokens = 0;                    // per prompt
-  int64_t micro_batches = 1;                     // of this rank in a training step
+  int64_t micro_batches = 1;                     // per training step, on this rank
 };
 
 struct GenerationOptions {
   int64_t max_new_tokens = 0;
-  int32_t eos_id = -1;                 // ends a text. ModelConfig::more_end_ids do so too. −1: only more_end_ids
+  int32_t eos_id = -1;                 // ends a text, like ModelConfig::more_end_ids. −1: only more_end_ids
   std::optional<Sampling> sampling{};  // empty: the most likely token (greedy)
   // The seed of the random draws. A generated token depends on the seed, the number of its prompt, its position and the
   // logits. It does not depend on other prompts or ranks.
@@ -79,7 +81,7 @@ struct GenerationOptions {
   std::function<void(size_t prompt, int32_t id)> on_token{};
 };
 
-struct StepResult {     // all values are over all ranks
+struct StepResult {     // each value covers all ranks
   double loss_sum = 0;  // sum of the losses of the step's targets
   int64_t num_targets = 0, num_tokens = 0, num_sequences = 0;
   double gradient_norm = 0;  // norm of the gradient of the mean loss, before clipping
@@ -105,8 +107,8 @@ inline int64_t num_elems_of(StateKind kind, const ParameterTable& table) {
 
 class Engine {
  public:
-  // Allocates the parameters with unspecified contents. UsageError: the sharding does not fit the world, or the model
-  // has fewer blocks than checkpointed_blocks.
+  // Allocates the parameters with unspecified contents. Throws UsageError if the sharding does not fit the world, or if
+  // the model has fewer blocks than checkpointed_blocks.
   Engine(EnginePlace place, ModelConfig config, EngineOptions options);
   ~Engine();  // waits for an update that is still running
 
@@ -132,8 +134,8 @@ class Engine {
   // Peak bytes of the head on the activation stack since the previous call of this function.
   int64_t take_head_peak_bytes() { return stack_->take_measured_peak_bytes(); }
 
-  // Allocates what the work needs: activations and, for training, gradients and optimizer states (zeroed). UsageError:
-  // a batch has more tokens or sequences than the kernels accept.
+  // Allocates what the work needs: activations and, for training, gradients and optimizer states (zeroed). Throws
+  // UsageError if a batch has more tokens or sequences than the kernels accept.
   void prepare(const WorkBounds& work);
 
   // ---- parameters and states (states.cc)
@@ -181,10 +183,10 @@ class Engine {
   // ---- work
 
   // Runs one training step. `window` contains this rank's micro-batches of the step. All ranks pass the same number of
-  // micro-batches. Computes the gradients of the loss, which is the mean over the valid targets in the windows of all
-  // ranks. Then clips the gradients and runs AdamW's update. Updates are numbered from 1: after the first update,
+  // micro-batches. Computes the gradients of the loss, which is the mean over the targets in the windows of all ranks.
+  // Then clips the gradients and runs AdamW's update. Updates are numbered from 1: after the first update,
   // num_updates() is 1. Backward multiplies the loss by `loss_scale`, which is 1 except in f16. All ranks use the same
-  // loss and the same gradient norm. If one of these is not finite, or the norm after clipping is too large
+  // loss and the same gradient norm. If the loss or the norm is not finite, or the norm after clipping is too large
   // (may_update()), no rank updates anything.
   StepResult train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale = 1);
   // Accumulates the gradients of loss_scale times the mean loss, without clipping and update.
@@ -205,10 +207,12 @@ class Engine {
   int64_t num_updates() const { return num_updates_; }
   void set_num_updates(int64_t n) { num_updates_ = n; }  // on resume
 
-  // ---- for tests with one rank and without offloading: flat buffers
+  // ---- for tests with one rank and without offloading
 
   ParameterViews parameters(int64_t unit) const;
   ParameterViews gradients(int64_t unit) const { return gradients_->whole(unit); }
+
+  // ---- for the plan
 
   // Runs the largest work of each kind once. The training step has `num_micro_batches`. Only for the counting device,
   // where token ids do not matter.
@@ -260,8 +264,8 @@ class Engine {
                   const std::function<void(ElemRange, View)>& read);
   using Write = std::function<void(ElemRange range, View from)>;
   void save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write);
-  // Calls `write` with elements `range` of a unit's parameters, as save_states() does. This rank must keep these
-  // elements.
+  // Calls `write` with elements `range` of a unit's trainable parameters. When training, these are the masters. This
+  // rank must keep these elements.
   void save_range(int64_t unit, ElemRange range, const Write& write);
   void save_frozen(int64_t unit, ElemRange range, const Write& write);
   void join_masters(int64_t unit, int64_t first, View masters);

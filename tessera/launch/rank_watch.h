@@ -1,6 +1,6 @@
-// Finds the rank that dies first. The parent of the ranks is mpirun, not the launcher. Therefore the launcher holds a
-// descriptor of each rank's process (pidfd_open), which reports the end of the process before mpirun ends the other
-// ranks.
+// Finds the rank that dies first. The launcher cannot wait() for the ranks, because their parent is mpirun. Therefore
+// the launcher holds a descriptor (pidfd_open) for the process of each rank. A descriptor shows the end of its
+// process before mpirun ends the other ranks.
 #pragma once
 
 #include <poll.h>
@@ -22,12 +22,12 @@ class RankWatch {
   // ends.
   void add_to(std::vector<pollfd>& events);
   // Returns the ranks whose processes have died since the previous call. Ranks that ended normally or reported a
-  // failure are left out. Linux before 5.3 has no pidfd_open, so no descriptors exist. A rank that dies then does not
-  // wake up poll(), but the next call of newly_lost() finds that its process is gone.
+  // failure are left out. Linux before 5.3 has no pidfd_open, so no descriptors exist. There, the death of a rank
+  // does not wake up poll(), but the next call of newly_lost() finds that the process is gone.
   std::vector<int> newly_lost();
-  // Returns the signal that killed a rank. Call it only for a rank whose process is gone. Returns 0 if no signal killed
-  // the rank, or if the signal is unknown, as on Linux before 6.15. Waits up to 0.5 s until the parent has reaped the
-  // process.
+  // Returns the signal that killed a rank. Call signal_of() only for a rank whose process is gone. Returns 0 if no
+  // signal killed the rank, or if the signal is unknown, as on Linux before 6.15. Waits up to 0.5 s until mpirun has
+  // reaped the process.
   int signal_of(int rank) const;
 
  private:

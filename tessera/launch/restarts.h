@@ -1,4 +1,5 @@
-// Restarts for `--max-restarts`: what counts as progress, and how long the launcher waits.
+// Restarts for `--max-restarts`: what counts as progress, how long the launcher waits before a restart, and the
+// arguments of a restart.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace tessera {
 
-// The checkpoints of an output folder: their steps, and when each was completed.
+// The complete checkpoints of an output folder: step -> modification time of the checkpoint's folder.
 using Checkpoints = std::map<int64_t, std::filesystem::file_time_type>;
 Checkpoints checkpoints_in(const std::string& output_dir);  // empty if the folder cannot be read
 // Whether a run completed a checkpoint between two states of its output folder.

@@ -23,10 +23,11 @@ struct Dataset {
 enum class DatasetUse { training, evaluation };
 
 // Reads --dataset or --eval-dataset, selects --train-size or --eval-size of its rows, and encodes them on the threads
-// of the pool. config.eos_token_id is the end-of-sequence token. Malformed rows are skipped before the selection. Rows
-// that are too long are skipped after the selection. Throws UsageError if a setting does not suit the data, or if a
-// sample is longer than the model's context or than kMaxDropoutKeys. Throws InputError if the file is not valid, if too
-// many rows are bad, or if no sample has a token with loss.
+// of the pool. config.eos_token_id is the end-of-sequence token. A row is bad if it is malformed, or if it is too long
+// even without its context. With --bad-rows skip, malformed rows are skipped before the selection, and rows that are
+// too long are skipped after it. Throws UsageError if a setting does not suit the data, or if a sample is longer than
+// the model's context or than kMaxDropoutKeys. Throws InputError if the file is not valid, if it has more bad rows than
+// the settings allow, or if no sample has a token with loss.
 Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
                      bool with_prompts, ThreadPool& pool);
 
@@ -37,8 +38,8 @@ void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new
 // Upper bounds of the tokens, sequences and targets in any `batch_size` samples or prompts.
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);
 BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size);
-// Upper bounds of the total tokens, sequences and targets in any `num_batches` batches. The samples of a batch are
-// complete, and have at most `batch_tokens` tokens together.
+// Upper bounds of the total tokens, sequences and targets in any `num_batches` batches. A batch consists of
+// complete samples, which have at most `batch_tokens` tokens in total.
 BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_tokens, int64_t num_batches = 1);
 
 // The data set of --eval-dataset, with prompts if --eval-generation is set. nullopt without --eval-dataset.

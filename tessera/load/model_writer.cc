@@ -57,7 +57,7 @@ DType main_type(const std::vector<PlannedTensor>& tensors) {
   return std::max_element(counts.begin(), counts.end(), [](auto& a, auto& b) { return a.second < b.second; })->first;
 }
 
-// Throws if the saved type is too narrow for an element. The elements themselves are finite, because a run ends
+// Throws if an element is too large for the saved type. The elements themselves are finite, because a run ends
 // before it saves NaN or infinity.
 void check_saved_range(const fs::path& folder, const ParameterSpec& spec, DType dtype, View part, int64_t first) {
   const int64_t found = find_non_finite(part, dtype);
@@ -86,7 +86,7 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
   return to_pretty_json(record) + "\n";
 }
 
-// The files next to the weights.
+// Writes all files except the weights and their index.
 void write_companions(const AtomicFolder& target, const ModelConfig& config, DType dtype, const Tokenizer& tokenizer,
                       const Settings& settings) {
   target.write_text("config.json", model_config_json(config, dtype));

@@ -16,7 +16,7 @@ namespace tessera {
 // identifies the run by host, boot, process and start time. A thread renews the file's modification time (the
 // heartbeat). File locks are not used, because many cluster file systems reject flock() or keep it local to a node. The
 // file system must perform three operations atomically: giving a file a second name (link), creating a new file
-// (O_EXCL) and renaming a file over another.
+// (O_EXCL) and renaming a file over another file.
 class OutputLock {
  public:
   static constexpr double kStaleAfterS = 180;
@@ -58,9 +58,9 @@ class OutputLock {
   const std::filesystem::path folder_, file_;
   const double stale_after_s_;
   OwnerWatch watch_;
-  std::string text_;      // of this run's owner file
+  std::string text_;      // content of this run's owner file
   int descriptor_ = -1;   // of the owner file; -1: the folder is not taken
-  double pause_s_ = 0.5;  // between two attempts
+  double pause_s_ = 0.5;  // time between two attempts
   std::string waiting_for_;
   std::optional<ProcessIdentity> predecessor_;
   std::mutex mutex_;

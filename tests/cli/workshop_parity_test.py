@@ -7,8 +7,8 @@ fp32 run.
 Tolerance: if two fp32 programs compute the same formulas, but sum in different orders, their rounding errors have about
 the same size. The largest error of the Trainer's fp32 run is the estimate of this size. The estimate is at least one
 fp32 unit in the last place of the largest loss. Tessera's losses may differ from the fp64 losses by at most 8 times the
-estimate. The factor 8 is there because the errors of single steps vary. A wrong formula changes the losses much more:
-one wrong label, one wrong token or a missing decay changes them by more than 1e-4.
+estimate, because the errors of single steps vary. A wrong formula changes the losses much more: one wrong label, one
+wrong token or a missing decay changes them by more than 1e-4.
 """
 import json
 import math

@@ -1,6 +1,6 @@
 // Code shared by the attention kernels that copy tiles with Hopper's copy engine (TMA). A task computes 128 rows of a
 // sequence for one head. The rows are queries in forward and keys in backward. Each thread block stays on its
-// multiprocessor and computes one task after the other. A thread block has three warpgroups. The first warpgroup, the
+// multiprocessor and computes one task after another. A thread block has three warpgroups. The first warpgroup, the
 // producer, starts the copies of tiles into shared memory. Each of the other two warpgroups, the consumers, computes 64
 // rows of the task. The design follows Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and
 // Low-precision" (2024), section 3.
@@ -99,8 +99,8 @@ __device__ inline void release(Barrier* barrier) {
 }
 
 // Returns the task that the producer announced. Only lane 0 reads it, and sends it to the other lanes of the warp. Lane
-// 0 later arrives at a barrier (release()), and only then does the producer overwrite the task. If other lanes read the
-// task as well, compute-sanitizer's racecheck would report a race, because they do not arrive.
+// 0 later arrives at a barrier (release()), and only then does the producer overwrite the task. If other lanes also
+// read the task, compute-sanitizer's racecheck would report a race, because these lanes do not arrive at the barrier.
 template <typename Task>
 __device__ inline Task read_task(const Task& announced) {
   constexpr int kWords = sizeof(Task) / sizeof(int);

@@ -1,6 +1,6 @@
 // Tests the order of an offloaded update under the latest possible schedule: the work of a stream runs only when
-// another stream or the calling thread waits for it. Only the compute stream runs its work at once. If the engine omits
-// a wait, the order of the work or the computed values are then wrong.
+// another stream or the calling thread waits for it. The compute stream is an exception: it runs its work at once. If
+// the engine omits a wait, the order of the work or the computed values are then wrong.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -188,8 +188,8 @@ class OrderTest : public testing::Test {
 };
 
 // The forward pass of a unit waits for the update of this unit, but not for updates of later units. The upload of the
-// batch waits for no update. After the waits of the compute stream, the number of updated units is therefore first 0
-// and then increases by 1 from unit to unit.
+// batch waits for no update. Therefore no unit is updated when the compute stream has waited for the batch. After the
+// wait for each unit, one more unit is updated.
 TEST_F(OrderTest, ForwardBeginsBeforeLaterUnitsAreUpdated) {
   for (const bool tied_head : {true, false}) {
     for (const Offload& offload : kOffloads) {
@@ -288,7 +288,7 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
   }
 }
 
-// The host reads and writes parameters and states only after the device has finished its last update.
+// The calling thread reads and writes parameters and states only after the compute stream has finished the update.
 TEST_F(OrderTest, StatesWaitForTheUpdate) {
   const auto engine = make_late({});
   const PackedBatch batch = make_batch(2, {9, 9});

@@ -3,10 +3,11 @@
 //
 // A result may differ by one rounding to its type: u·|exact|, with u = 2^-8 (bf16), 2^-11 (f16) or 2^-24 (f32). The
 // tolerance also has 2^-24 for each term of a sum, because sums are in f32 and the terms are about 1. The rounding of
-// an f16 number below 2^-14 may change it by up to 2^-25, which can be more than u·|exact|. The 2^-24 covers this too.
+// an f16 number below 2^-14 may change it by up to 2^-25, which can be more than u·|exact|. The 2^-24 of one term
+// covers this too.
 //
-// The sizes are B sequences, N tokens, C channels, I input and O output channels, H heads, and
-// V tokens in the vocabulary.
+// The sizes are B sequences, N tokens, C channels, I input and O output channels, H heads, and V tokens in the
+// vocabulary.
 #include <array>
 
 #include "ops_testing.h"

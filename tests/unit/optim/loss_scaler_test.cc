@@ -35,9 +35,9 @@ TEST(GradScaler, HasNoLowerLimitAndTheUpperLimitOfFp32) {
 
 TEST(DeepSpeed, FirstDoublesOneStepAfterTheWindow) {
   // DeepSpeed's DynamicLossScaler starts with last_overflow_iter = -1. Iterations are numbered from 0. At iteration i,
-  // it counts i - (-1) - 1 = i stable steps. The scale doubles when this number is a positive multiple of the window:
-  // at iterations 2 and 4. After the overflow at iteration 5, the number is i - 5 - 1, so the scale doubles at
-  // iterations 8 and 10.
+  // the scaler has counted i - (-1) - 1 = i stable steps. The scale doubles when this number is a positive multiple of
+  // the window: at iterations 2 and 4. After the overflow at iteration 5, the number is i - 5 - 1, so the scale doubles
+  // at iterations 8 and 10.
   LossScaler scaler({.rules = LossScaleRules::deepspeed, .initial_scale = 8, .window = 2});
   EXPECT_EQ(scales(scaler, ".....x....."), (Scales{8, 8, 8, 16, 16, 32, 16, 16, 16, 32, 32, 64}));
 }
@@ -60,9 +60,9 @@ std::string overflows(LossScaler scaler, const std::string& steps) {
   return result;
 }
 
-// An overflow is 'searched' if the scale is above its minimum of 1, or if hysteresis delays the next halving.
-// Otherwise, it is 'stuck' under GradScaler's rules and 'exhausted' under DeepSpeed's rules. With a fixed scale, every
-// overflow is 'stuck'.
+// An overflow is 'searched' if the scale is above min_scale (1), or if hysteresis prevents the halving at this
+// overflow. Otherwise, it is 'stuck' under GradScaler's rules and 'exhausted' under DeepSpeed's rules. With a fixed
+// scale, every overflow is 'stuck'.
 TEST(LossScaler, AnOverflowIsSearchWhileTheScaleCanFall) {
   constexpr auto kDeepSpeed = LossScaleRules::deepspeed;
   EXPECT_EQ(overflows(LossScaler({.initial_scale = 4, .window = 2}), "x.xxx..xx"), "snsttnntt");
