@@ -63,7 +63,7 @@ std::string overflows(LossScaler scaler, const std::string& steps) {
 // An overflow is 'searched' if the scale is above min_scale (1), or if hysteresis prevents the halving at this
 // overflow. Otherwise, it is 'stuck' under GradScaler's rules and 'exhausted' under DeepSpeed's rules. With a fixed
 // scale, every overflow is 'stuck'.
-TEST(LossScaler, AnOverflowIsSearchWhileTheScaleCanFall) {
+TEST(LossScaler, AnOverflowIsSearchedWhileTheScaleCanFall) {
   constexpr auto kDeepSpeed = LossScaleRules::deepspeed;
   EXPECT_EQ(overflows(LossScaler({.initial_scale = 4, .window = 2}), "x.xxx..xx"), "snsttnntt");
   EXPECT_EQ(overflows(LossScaler({.initial_scale = 4, .window = 1}), "xxx..xx"), "sstnnst");
