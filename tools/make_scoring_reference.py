@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/unit/data/scoring_reference.json: scores of answers, computed with Python's own string functions.
 
-This script implements the definitions in tessera/data/scoring.h independently. It needs only Python 3:
+This script implements the definitions in tessera/data/scoring.h without using Tessera's code.
+tests/unit/data/scoring_test.cc compares Tessera's scores with the file. The script needs only Python 3:
 
     python3 tools/make_scoring_reference.py
 """

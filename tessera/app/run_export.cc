@@ -21,8 +21,8 @@ int run_export(const Invocation& invocation) {
   const auto warn = [&](const std::string& text) { console.note("warning: " + text); };
   const auto alone = make_self_communicator();
   const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool());
-  // from_json() throws if the checkpoint belongs to another model. Without this check, the export would accept a
-  // checkpoint of another model if its arrays have the names and sizes that this model needs.
+  // from_json() throws if the checkpoint belongs to another model. Without this check, the export would accept such a
+  // checkpoint if its arrays have the names and sizes that this model needs.
   const std::string where = (checkpoint.folder() / "trainer_state.json").string();
   const TrainState state = TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config), where);
   config.frozen = frozen_in(TrainState::fingerprint_in(checkpoint.trainer_state(), where));
@@ -31,7 +31,7 @@ int run_export(const Invocation& invocation) {
   const ModelWriter writer(model, tokenizer, settings, loaded, *alone, worker.pool());
   writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
     for (int64_t u = 0; u < model.num_units(); ++u) {
-      // Reads one unit at a time. read_range() converts the checkpoint's type (fp32 or bf16) to fp32.
+      // Reads one unit at a time. A checkpoint has arrays in fp32 or bf16. read_range() converts them to fp32.
       const Unit& unit = model.unit(u);
       const int64_t elems = unit.table().num_elems(), trainable = unit.table().num_trainable();
       const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);

@@ -58,15 +58,15 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
 }
 
 void UnitGradients::allocate_slots() {
-  // Blocks get at most one slot per trained block. With more slots, a block could take a second slot while its first
-  // slot is still full.
+  // The number of slots for blocks is at most the number of trained blocks. With more slots, a block could take a
+  // second slot while its first slot is still full.
   int64_t num_blocks = 0;
   for (int64_t u = 1; u <= context_.model.num_blocks(); ++u) num_blocks += context_.trains(u);
   const int64_t most = context_.plan.options().max_units_in_flight;
   slots_.resize(context_.num_outer_units() + static_cast<size_t>(std::min(most, num_blocks)));
   for (size_t i = 0; i < slots_.size(); ++i) {
     const int64_t elems = context_.slot_elems(i, [&](int64_t unit) { return context_.cut(unit).padded_elems; });
-    if (elems == 0) continue;  // all of its units are frozen
+    if (elems == 0) continue;  // all units of this slot are frozen
     if (!direct_) slots_[i].buffer = context_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
     if (wire_dtype_) slots_[i].wire = context_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
   }
@@ -126,8 +126,8 @@ UnitGradients::GradientSlot& UnitGradients::slot_of(int64_t unit) {
   assertion_failed("the unit has a slot", __FILE__, __LINE__);
 }
 
-// For sums on the device, the compute stream waits here, as late as possible, for the readers of the previous step's
-// sums. For sums outside the device, this wait comes later, before new sums are copied there.
+// If the sums are on the device, the compute stream waits here for the work that reads the previous step's sums. Sums
+// outside the device are overwritten later (gradient_sums.cc), so the compute stream does not wait for their readers.
 UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
   const ParameterTable& table = context_.model.unit(unit).table();
@@ -181,7 +181,7 @@ void UnitGradients::reduce(int64_t unit) {
 }
 
 // Replicated gradients of consecutive units are adjacent in memory, and form a bucket. The ranks reduce a bucket when
-// it has bucket_bytes, or when it includes unit 0, the last unit of backward.
+// it has at least bucket_bytes bytes, or when it includes unit 0, the last unit of backward.
 void UnitGradients::reduce_bucket(int64_t unit) {
   if (bucket_last_ < 0) bucket_last_ = unit;
   const View bucket = accumulators_.views(unit, bucket_last_);
@@ -194,13 +194,13 @@ void UnitGradients::reduce_bucket(int64_t unit) {
   for (int64_t u = unit; u <= last; ++u) complete_[static_cast<size_t>(u)] = {comm.record()};
 }
 
-// Before the step's last micro-batch, accumulators on the device get the gradients of a slot only when the next
-// unit takes the slot. The reductions of these slots thus overlap the next forward.
+// In all micro-batches of a step except the last one, accumulators on the device get the gradients of a slot only when
+// a unit takes the slot again. The reductions of the slots that are still full therefore overlap the next forward.
 void UnitGradients::end_micro_batch() {
   if (!last_micro_batch_ && tier() == Tier::device) return;
   if (slots_.empty()) return;
-  // Slots move in the order of their reductions: the head, the blocks in the order in which they took their slots, the
-  // root.
+  // The slots are emptied in the order of their reductions: first the head, then the blocks in the order in which they
+  // took their slots, then the root.
   empty_head_slot();
   const size_t num_outer = context_.num_outer_units(), num_turns = slots_.size() - num_outer;
   for (size_t i = 0; i < num_turns; ++i) {

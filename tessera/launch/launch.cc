@@ -45,9 +45,11 @@ std::string mpirun_path(const Environment& environment) {
                    fmt::format("Install the mpirun of {}, the library of this build", mpi_flavour().text));
 }
 
-// The rank that died first, or nullopt if it is not known. Usually this is end.lost[0]. If several ranks were lost and
-// all waited in collectives, their order is not certain: the function then prefers the lost rank that mpirun reports.
-// If end.lost is empty, it returns the rank that mpirun reports, otherwise the only rank that has not joined the board.
+// Returns the rank that died first, or nullopt if it is not known. Usually this is end.lost[0]. If several ranks were
+// lost and all of them waited in collectives, their order is not certain. The function then returns the rank that
+// mpirun reports, if this is one of the lost ranks. If end.lost is empty, the function also returns the rank that
+// mpirun reports. If mpirun reports no rank either, but exactly one rank has not joined a shared board, it returns this
+// rank.
 std::optional<int> dead_rank(const MpirunEnd& end, const StatusBoard& board,
                              const std::optional<ReportedDeath>& report) {
   std::optional<int> reported;
@@ -130,8 +132,8 @@ std::string with_full_stop(const std::string& text) {
   return text.ends_with('.') ? text : text + ".";
 }
 
-// Why a run that may restart does not restart after a failed attempt; empty: it restarts. `restarts`: the number of
-// restarts so far. `has_progressed`: the attempt made a checkpoint.
+// For a run that may restart after failures. Returns why it does not restart after this attempt, or an empty text if it
+// restarts. `restarts`: the number of restarts so far. `has_progressed`: the attempt made a checkpoint.
 std::string reason_to_end(const Settings& settings, int64_t restarts, bool has_progressed) {
   if (restarts >= settings.max_restarts) {
     return fmt::format("the limit --max-restarts {} is reached", settings.max_restarts);

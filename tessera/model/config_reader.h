@@ -13,7 +13,8 @@ namespace tessera {
 
 using Json = nlohmann::ordered_json;
 
-// The upper limit of most sizes. Real models have smaller sizes. The product of two such sizes fits into 64 bits.
+// The upper limit for most sizes in a config.json, such as hidden_size. Real models have smaller sizes. The product of
+// two sizes up to this limit fits into 64 bits.
 inline constexpr int64_t kMaxDimension = int64_t{1} << 24;
 inline constexpr int64_t kMaxLayers = 100000;
 inline constexpr const char* kOwn = "Use the model's own config.json";

@@ -1,5 +1,5 @@
-// The sizes of the models that users may name. Sources: the config.json files of bigscience/bloom-*,
-// meta-llama/Llama-3.*, Qwen/Qwen2.5-*, Qwen/Qwen3-* and mistralai/Mistral-7B-v0.3.
+// The sizes of the models that --model accepts by name, for example bloom-560m. Sources: the config.json files of
+// bigscience/bloom-*, meta-llama/Llama-3.*, Qwen/Qwen2.5-*, Qwen/Qwen3-* and mistralai/Mistral-7B-v0.3.
 #include <array>
 
 #include "tessera/model/config.h"

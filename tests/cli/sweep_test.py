@@ -92,6 +92,7 @@ class Sweeps(SweepTest):
 
     def test_a_folder_of_recipes(self):
         os.makedirs(self.path("recipes", "small"))
+        # The sweep leaves out base.toml: otherwise the wrong text in this file would be an error.
         self.write("recipes/base.toml", "no setting at all")
         self.write("recipes/one.toml", RECIPE)
         self.write("recipes/small/two.toml", RECIPE + "seed = 3\n")

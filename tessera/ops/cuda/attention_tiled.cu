@@ -9,28 +9,28 @@
 namespace tessera::cuda {
 namespace {
 
-// A thread block owns 64 queries and loads keys, kPassing at a time. In key_gradient_kernel, it owns 64 keys and loads
-// queries. The owned ones are the rows of the scores. The threads of the block form 8 groups of 16. A group computes
-// every eighth row, and a thread of the group computes every sixteenth column of the scores. A warp consists of two
-// groups. No other warp accesses the scores of these two groups, so the warp can share them without a barrier of the
-// thread block.
+// A thread block owns 64 queries and loads keys, kPassing at a time. In key_gradient_kernel, a thread block owns 64
+// keys and loads queries. In the matrix of scores, each owned query or key is a row, and each loaded key or query is a
+// column. The threads of the block form 8 groups of 16. A group computes every eighth row of the scores, and a thread
+// of the group computes every sixteenth column of these rows. A warp consists of two groups. No other warp accesses the
+// scores of these two groups, so the warp can share them without a barrier of the thread block.
 constexpr int kColumns = 16, kGroups = 8, kThreads = kGroups * kColumns;
 constexpr int kRows = 64, kOwn = kRows / kGroups;  // rows of a thread block, rows of a thread
 
-// kPassing: the number of queries or keys that are loaded at a time. They are the columns of the scores, and each
-// thread has kScores of these columns.
+// kPassing: the number of queries or keys that are loaded at a time. kScores: the number of scores that a thread
+// computes in each of its rows.
 template <int D>
 inline constexpr int kPassing = D <= 64 ? 64 : 32;
 template <int D>
 inline constexpr int kScores = kPassing<D> / kColumns;
-// Elements from one row of a tile to the next: four more than a row has, so that neighbouring rows are in different
-// banks.
+// The distance between neighbouring rows of a tile in shared memory, in elements. It is four more than the number of
+// elements in a row, so that neighbouring rows start in different banks.
 template <int D>
 inline constexpr int kStride = D + 4;
 template <int D>
 inline constexpr int kScoreStride = kPassing<D> + 4;
-// The number of elements that a thread computes in each of its rows of the results. first_elem() returns the first
-// element of each group of four neighbouring elements.
+// The number of elements that a thread computes in each of its rows of a result. These elements form parts of four
+// neighbours. first_elem(part) returns the first element of a part.
 template <int D>
 inline constexpr int kElems = D / kColumns;
 
@@ -145,8 +145,8 @@ __device__ inline void store_row(const float (&values)[kElems<D>], float factor,
   }
 }
 
-// Computes dropout's factors for the probabilities that this thread has in a row. Their keys are 16 apart, so they use
-// different words of one Philox counter (ops/dropout_mask.h).
+// Computes dropout's factors for the probabilities that this thread has in a row. The keys of these probabilities are
+// 16 apart, so the factors come from different words of one Philox counter (ops/dropout_mask.h).
 template <int J>
 __device__ inline void drop_row(const Mask& mask, int64_t row, int head, int k0, float (&factors)[J]) {
   const Words words = mask.words(row, attention_dropout_column(head, k0 / 64 * 64 + column()));
@@ -158,7 +158,8 @@ __device__ inline void drop_row(const Mask& mask, int64_t row, int head, int k0,
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();  // the score of a key that a query does not see
 
-// o = dropout(softmax(q·kᵀ/√D + slope·(position of the key)))·v for 64 queries, with a running maximum.
+// o = dropout(softmax(q·kᵀ/√head_dim + slope·(position of the key)))·v for 64 queries. The softmax uses a running
+// maximum.
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
     forward_kernel(const float* __restrict__ qkv, Heads heads, Mask mask, float scale, float* __restrict__ o,
@@ -205,8 +206,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
       for (int offset = kColumns / 2; offset > 0; offset /= 2) {
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));
       }
-      // With a window, a query may see no key of the first blocks that are loaded. Its maximum score is then −∞, and
-      // −∞ − (−∞) would be NaN.
+      // With a window, a query may see none of the keys that are loaded first. The maximum of its scores is then −∞,
+      // and −∞ − (−∞) would be NaN.
       const float origin = most == kHidden ? 0.0f : most;
       const float correction = expf(maximum[i] - origin);
       maximum[i] = most;
@@ -242,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
   }
 }
 
-// Arrays of the two backward kernels. A launch computes num_heads query heads, from first_head on. `deltas` [N,
+// Arguments of the two backward kernels. A launch computes num_heads query heads, from first_head on. `deltas` [N,
 // num_heads] has only these heads.
 struct Backward {
   const float *qkv, *d_o, *log_sum_exp, *deltas;
@@ -251,8 +252,8 @@ struct Backward {
   float scale;
 };
 
-// dS = P∘(dropout(dP) − delta)/√D;  d_q = dS·k. Here P = exp(S − log_sum_exp) for the scores S, dP = d_o·vᵀ, and delta
-// comes from attention_deltas().
+// dS = P∘(dropout(dP) − delta)/√head_dim;  d_q = dS·k. Here P = exp(S − log_sum_exp) for the scores S, dP = d_o·vᵀ, and
+// delta comes from attention_deltas().
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
     query_gradient_kernel(Backward at, Heads heads, Mask mask) {
@@ -321,7 +322,7 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1)
 }
 
 // d_k = dSᵀ·q;  d_v = dropout(P)ᵀ·d_o. Works on Sᵀ and dPᵀ: rows are keys and columns are queries. Processes all query
-// heads that share the head of keys and values, one after the other, and sums their gradients.
+// heads that share one head of keys and values, one after the other, and sums their gradients.
 template <int D>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel(Backward at, Heads heads, Mask mask) {
   constexpr int J = kScores<D>;
@@ -398,8 +399,8 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 2 : 1) key_gradient_kernel
   }
 }
 
-// The bytes of shared memory of a kernel with `own_tiles` tiles of rows that it owns, two tiles of rows that it loads
-// kPassing at a time, and one tile of scores.
+// The bytes of shared memory of a thread block that has `own_tiles` tiles of owned rows, two tiles of rows that are
+// loaded kPassing at a time, and one tile of scores.
 template <int D>
 constexpr size_t shared_bytes(int own_tiles) {
   const int own = own_tiles * kRows * kStride<D>, passing = 2 * kPassing<D> * kStride<D>;

@@ -1,5 +1,4 @@
-// Matrix products with cuBLASLt. Where cuBLASLt supports it, the same kernel also computes the steps that follow the
-// product.
+// Matrix products with cuBLASLt. A kernel of cuBLASLt can also compute some steps that follow its product (Fused).
 #pragma once
 
 #include <map>
@@ -15,7 +14,7 @@ namespace tessera::cuda {
 
 inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
 
-// The steps after a product that the kernel of the product computes too.
+// The steps that the kernel of a product computes after the product.
 enum class Fused {
   nothing,
   bias,       // result = product + bias
@@ -68,8 +67,8 @@ class Products {
 
  private:
   // About 20 products have the same shapes in every training step. The products of the output layer (head) may have new
-  // shapes in each step, because the number of rows with loss varies. This limit on the products of both kinds prevents
-  // measurements in every step.
+  // shapes in each step, because the number of rows with loss varies. kMaxMeasured limits the number of all these
+  // products together, so the head does not cause measurements in every step.
   static constexpr int kMaxMeasured = 32;
   struct Plan;
   using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;

@@ -11,8 +11,7 @@ namespace {
 constexpr int kThreads = 128;
 
 // y[i] = x[rows[i]], or with kScatter y[rows[i]] = x[i]. One thread block copies one row, which has `units` elements
-// of type U.
-// `limit` is the number of rows of the array that rows[i] indexes.
+// of type U. `limit` is the number of rows of the array that rows[i] indexes.
 template <typename U, bool kScatter>
 __global__ void move_rows_kernel(const U* __restrict__ x, const int32_t* __restrict__ rows, U* __restrict__ y,
                                  int64_t units, int64_t limit) {
@@ -47,14 +46,14 @@ void move_rows(const Context& context, View x, View rows, View y, int64_t limit)
 
 constexpr int kChunk = 8192;  // rows of d_y in a chunk; one launch handles a chunk
 
-// For each id in a chunk: d_weight[id] += Σ d_y over the rows of the chunk with this id, in the order of the rows.
-// There is one thread block per row. Each thread block compares the id of its row with the ids of all rows of the
+// For each id in a chunk: d_weight[id] += Σ d_y over those rows of the chunk that have this id, in the order of the
+// rows. There is one thread block per row. Each thread block compares the id of its row with the ids of all rows of the
 // chunk. If its row is the first with this id, the thread block adds up all rows with this id. Otherwise it ends.
 // Sorting the ids would take more time than these comparisons.
 template <typename T, typename G, int N>
 __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int count, const T* __restrict__ d_y,
                                           int64_t channels, int64_t vocabulary, G* __restrict__ d_weight) {
-  __shared__ uint32_t same[kChunk / kWarp];  // one bit per row: whether it has the id of this block's row
+  __shared__ uint32_t same[kChunk / kWarp];  // one bit per row: whether the row has the id of this block's row
   __shared__ int num_same;
   const int row = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int id = ids[row], num_words = (count + kWarp - 1) / kWarp;

@@ -37,8 +37,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Returns the parent folder for tests that sync files hundreds of times: /dev/shm if it is writable, because files
-// there need no disk I/O, otherwise the folder for temporary files.
+// Returns a parent folder for tests that sync files hundreds of times. If /dev/shm is writable, returns /dev/shm,
+// because files there need no disk I/O. Otherwise returns the folder for temporary files.
 inline std::filesystem::path memory_folder() {
   return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
 }
