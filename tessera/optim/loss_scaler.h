@@ -51,7 +51,7 @@ class LossScaler {
   // The factor that multiplies the loss of the next step. The caller must divide the step's gradients by it.
   double scale() const { return state_.scale; }
   // The caller must call update() after every step. `overflow`: whether a gradient on any rank is NaN or infinite. If
-  // it is, the caller must skip the step.
+  // `overflow` is true, the caller must skip the step.
   Overflow update(bool overflow);
 
   const LossScaleState& state() const { return state_; }

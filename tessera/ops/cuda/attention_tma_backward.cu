@@ -382,7 +382,7 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
 }  // namespace
 
 // Returns how many elements of the scratch to reserve per query head: a delta per row, a count per block of queries,
-// and one element for next_task. A launch has only one next_task, so this is slightly more than it needs.
+// and one element for next_task. A launch has only one next_task, so a few reserved elements stay unused.
 static int64_t rows_of_scratch(int64_t num_rows) {
   return num_rows + num_rows / kQueries + 1;
 }
