@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Compares Tessera on GPUs with Python peers. One call makes the complete table in less than 8 minutes.
+"""Compares Tessera on GPUs with Python peers. One call makes the complete table, by default in less than 8 minutes.
 
   bench/gpu_table.py [--tessera build/tessera] [--dataset xquad.en.json] [--budget SECONDS] [--repeat 3] [--only WORD[,WORD]]
 
-The script needs a built Tessera, but no Python packages. The data are random words from a fixed seed. The row "XQuAD"
-uses real questions, and runs only with --dataset. Weights are random, with the shapes of bloom-560m and bloom-7b1. If a
-row needs more GPUs than the machine has, it does not run, and the table says so. First, every row runs once. Then rows
-run again until each row has --repeat runs, or until the budget is used up. The row of bloom-7b1 runs only once. The
-table shows medians. The speed of a training run counts only the steps after the warm-up. The memory of a training run
-is the peak of Tessera's ledger on the GPU, without the CUDA context. For bloom-7b1, it is the used memory that
-nvidia-smi reports. The table goes to standard output as Markdown, and progress messages go to standard error. The
-script contains the values of the peers: they were measured on H200 GPUs (docs/performance.md). --try-out tests this
-script without a GPU: it runs a tiny model for a few steps on the CPU.
+The script needs a built Tessera, but no Python packages. The data are random words from a fixed seed. Only the row
+"XQuAD" uses real questions: it runs only with --dataset. The models have the shapes of bloom-560m and bloom-7b1, and
+random weights. If a row needs more GPUs than the machine has, it does not run, and the table says so. First, every row
+runs once. Then all rows except bloom-7b1 run again, until each has --repeat runs or the budget is used up.
+
+The table shows medians. The speed of a training run counts only the steps after the warm-up. The memory of a training
+run is the peak of Tessera's ledger on the GPU, without the CUDA context. For bloom-7b1, it is the highest used memory
+that nvidia-smi reports. The peers do not run: the script contains their values, which were measured on H200 GPUs
+(docs/performance.md). The table goes to standard output as Markdown, and progress messages go to standard error.
+
+--try-out tests this script without a GPU: it runs a tiny model for a few steps on the CPU.
 """
 import argparse
 import ctypes
@@ -36,9 +38,9 @@ DENSE = ["--objective", "causal_lm"]
 
 @dataclass
 class Goal:
-    """A value of a row and its limits. The value must reach `must` and should reach `aim`. If `lower` is true, a value
-    reaches a limit that it does not exceed. `value(row, rows)` returns the value, or None if it is unknown. `rows` has
-    all rows by key.
+    """A value of a row, and two limits for it: the value must reach `must` and should reach `aim`. A value reaches a
+    limit if it is at least the limit, or, with `lower`, at most the limit. The function `value(row, rows)` returns the
+    value, or None if it is unknown. `rows` has all rows by key.
     """
     name: str
     value: object
@@ -70,7 +72,7 @@ class Row:
     peer: str = ""
     peer_rate: float = None
     peer_mib: float = None
-    bare: str = "bf16-4x4"  # the key of the row that does the same work without offload; empty: no such row
+    bare: str = "bf16-4x4"  # for a row with offload: the key of the row with the same work without offload, or ""
     goals: list = field(default_factory=list)
     estimate_s: float = 15  # expected time of the next run: after a run, 1.1 times its measured time
     runs: list = field(default_factory=list)
@@ -86,7 +88,7 @@ class Row:
 
 
 def ratio(key, of):
-    """Returns a function for Goal.value: the median of `key` over the row's runs, divided by row.`of`."""
+    """Returns a function for Goal.value: the median of run[key] over the row's runs, divided by getattr(row, of)."""
     def value(row, rows):
         measured, theirs = row.median(key), getattr(row, of)
         return measured / theirs if measured and theirs else None
@@ -225,7 +227,7 @@ class Bench:
         return command + (["--nproc", str(row.gpus)] if row.gpus > 1 else [])
 
     def logged(self):
-        """Returns the steps that the run has logged so far, as [(step, seconds since the first step)]."""
+        """Returns the steps that the run has logged so far, as [(step, seconds since the training began)]."""
         try:
             lines = (self.folder / "out" / "metrics.jsonl").read_text().splitlines()
             records = [json.loads(line) for line in lines]
@@ -334,9 +336,9 @@ def clocks():
 
 
 def measured_rates(tessera):
-    """Returns three speeds in bytes per second: of copies to the host and of copies to the GPU, both with pinned
-    memory, and of AdamW on the CPU without other work. A separate process measures the copies. Returns None if the
-    folder of the program `tessera` has no ops_bench, or if a measurement failed."""
+    """Returns speeds in bytes per second: "to_host" and "to_gpu" of copies with pinned memory, and "adamw" of AdamW on
+    the CPU without other work. A separate process measures the copies. Returns None if the folder of the program
+    `tessera` has no ops_bench, or if a measurement failed."""
     out = output_of(sys.executable, __file__, "--measure-copies")
     for line in output_of(str(Path(tessera).with_name("ops_bench")), "adamw").splitlines():
         if out and line.startswith("adamw, bf16 "):
@@ -408,7 +410,9 @@ def print_table(rows, facts):
 
 
 def try_out(args, rows):
-    """Reduces the rows to work that any CPU does in seconds. Returns the number of GPUs to assume: ranks on the CPU."""
+    """Reduces the rows to work that any CPU does in seconds. Returns the maximum number of ranks on the CPU: each rank
+    takes the place of a GPU.
+    """
     args.device, args.prompts, args.new_tokens = "cpu", 4, 2
     for row in rows:
         row.model, row.warm_steps, row.steps, row.estimate_s = "tiny", 1, 2, 3

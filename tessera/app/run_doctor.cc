@@ -22,8 +22,8 @@ std::string fact_text(const std::string& key, const Json& value) {
   return value.dump();
 }
 
-// Adds one line per fact to `text`. The label of a fact is `prefix` and the fact's key, or its number in an array. In
-// labels, blanks replace the underscores of keys. Names of environment variables (with capital letters) keep them.
+// Adds one line per fact to `text`. The label of a fact is `prefix` and the fact's key. In an array, the key is the
+// index. In labels, blanks replace underscores, except in keys with capital letters (names of environment variables).
 void add_lines(const std::string& prefix, const Json& facts, std::string& text) {
   for (const auto& [key, value] : facts.items()) {
     std::string label = prefix.empty() ? key : prefix + " " + key;

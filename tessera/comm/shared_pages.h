@@ -9,12 +9,12 @@ namespace tessera {
 
 // Memory that processes of one machine share. It is not in a file system, so nothing is left behind when the processes
 // end. While its creator holds it, other processes can open it through the creator's entries in /proc. The object is
-// empty if the memory is not available. For create(), this means that no memory is left. For open(), it usually means
-// that the creator has ended or belongs to another user or namespace.
+// empty if the memory is not available. For create(), the usual reason is that too little memory is free. For open(),
+// the usual reason is that the creator has ended, or belongs to another user or namespace.
 class SharedPages {
  public:
   static SharedPages create(int64_t bytes);                         // zeroed
-  static SharedPages open(const std::string& name, int64_t bytes);  // created by another process
+  static SharedPages open(const std::string& name, int64_t bytes);  // pages that another process has created
   SharedPages(SharedPages&& other) noexcept;
   SharedPages& operator=(SharedPages&&) = delete;
   ~SharedPages();

@@ -26,7 +26,8 @@ Measure eval_loss_at(const RunFolder& run) {
   return eval_loss_of_epoch(run, kEpoch);
 }
 
-// keyed() and bytes() return a function that reads one key of summary.json. bytes() converts bytes to MiB.
+// keyed() and bytes() each return a function that reads one key of summary.json. The function that bytes() returns also
+// converts the value from bytes to MiB.
 std::function<Measure(const RunFolder&)> keyed(const char* key) {
   return [key](const RunFolder& run) { return of_key(run, key); };
 }

@@ -10,9 +10,9 @@ namespace tessera {
 // The effect of a gradient overflow on the scale. A step without overflow gives `none`.
 enum class Overflow {
   none,
-  searched,   // the scale falls, or hysteresis delays this. The run continues
+  searched,   // the scale falls, or the hysteresis prevents this. The run continues
   stuck,      // the scale is fixed or, under grad_scaler's rules, at or below min_scale. The run continues
-  exhausted,  // the scale is min_scale, under DeepSpeed's rules. The run must end
+  exhausted,  // under DeepSpeed's rules: the scale would fall, but is min_scale. The run must end
 };
 
 // How a dynamic scale changes: as in torch.amp.GradScaler, or as in DeepSpeed's DynamicLossScaler with
@@ -21,7 +21,7 @@ enum class LossScaleRules { grad_scaler, deepspeed };
 
 struct LossScaleOptions {
   LossScaleRules rules = LossScaleRules::grad_scaler;
-  double fixed_scale = 0;  // > 0: never changes
+  double fixed_scale = 0;  // > 0: the scale, which then never changes. 0: the scale is dynamic
   double initial_scale = 65536;
   // The scale doubles after this many steps without overflow. Under DeepSpeed's rules, the first doubling of the run,
   // and the first after each overflow, need one step more.
@@ -29,7 +29,8 @@ struct LossScaleOptions {
   // DeepSpeed's rules: at the start of the run and after each doubling, the next hysteresis − 1 overflows do not change
   // the scale. Further overflows halve it.
   int64_t hysteresis = 1;
-  // An overflow at this scale gives `stuck` (grad_scaler; also below it) or `exhausted` (deepspeed).
+  // grad_scaler: an overflow at this scale or below it gives `stuck`, and the scale still falls. deepspeed: the scale
+  // never falls below min_scale. An overflow at min_scale gives `exhausted`, unless the hysteresis prevents this.
   double min_scale = 1;
 };
 
@@ -49,8 +50,8 @@ class LossScaler {
 
   // The factor that multiplies the loss of the next step. The caller must divide the step's gradients by it.
   double scale() const { return state_.scale; }
-  // Call it after every step. `overflow`: whether a gradient on any rank is NaN or infinite. The caller then skips the
-  // step.
+  // The caller must call update() after every step. `overflow`: whether a gradient on any rank is NaN or infinite. If
+  // `overflow` is true, the caller must skip the step.
   Overflow update(bool overflow);
 
   const LossScaleState& state() const { return state_; }

@@ -12,14 +12,14 @@ namespace tessera::declaring {
 
 namespace {
 
-// The placement of a setting in the group kNettest. The short help of `nettest` shows the setting with `line`. The
-// short help of other verbs does not show it.
+// Returns the placement of a setting in the group kNettest. The short help of `nettest` shows the setting with `line`.
+// The short help of other verbs does not show it.
 Placement brief_line(const char* line) {
   return brief(kNettest, line, kNettest);
 }
 
-// A setting that is given as a text and stored as a value of type T. parse(text, where) returns the value; its errors
-// name the place `where`. print(value) returns the text.
+// Returns a setting that users give as a text and that Settings stores as a value of type T. parse(text, where) returns
+// the value. Its errors name the place `where`. print(value) returns the text.
 template <typename T, typename Parse, typename Print>
 Setting parsed(const char* name, T S::*field, const Placement& place, const char* unit, const char* help, Parse parse,
                Print print) {

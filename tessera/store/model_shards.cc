@@ -17,8 +17,8 @@ namespace {
 // gives enough tasks for all threads.
 constexpr int64_t kTaskElems = 2 << 20;
 
-// The most files that a writer has open at a time. It writes the tensors almost in the order of the files, so more open
-// files would not help.
+// The most files that a ShardWriter has open at a time. Tensors are written almost in the order of the files, so more
+// open files would not help.
 constexpr size_t kMaxOpenFiles = 8;
 
 uint64_t tensor_bytes(const PlannedTensor& tensor) {
@@ -28,8 +28,8 @@ uint64_t tensor_bytes(const PlannedTensor& tensor) {
 // Returns the tensors of each file. The comment of ModelShards::ModelShards states the rules.
 std::vector<std::vector<PlannedTensor>> cut(std::vector<PlannedTensor> tensors, uint64_t max_bytes) {
   std::vector<std::vector<PlannedTensor>> files;
-  size_t open = 0;      // if is_open: the index of the file that is being filled
-  uint64_t filled = 0;  // bytes of this file's tensors so far
+  size_t open = 0;      // if is_open: the index of the file that the next tensor joins if it fits
+  uint64_t filled = 0;  // bytes of the tensors of the file `open`
   bool is_open = false;
   for (PlannedTensor& tensor : tensors) {
     const uint64_t bytes = tensor_bytes(tensor);
@@ -88,7 +88,7 @@ void ModelShards::complete_files(const fs::path& folder) const {
   if (num_files() > 1) write_new_file(folder / "model.safetensors.index.json", index_text());
 }
 
-// The index, as transformers writes it.
+// Returns the text of model.safetensors.index.json. Hugging Face Transformers writes the same keys.
 std::string ModelShards::index_text() const {
   nlohmann::ordered_json map = nlohmann::ordered_json::object();
   uint64_t total_bytes = 0;
@@ -121,7 +121,8 @@ void ShardWriter::write(std::string_view name, int64_t first, const View& values
   });
 }
 
-// Returns a file, and opens it if it is not open. The file stays open until kMaxOpenFiles other files are written.
+// Returns file `number`, and opens it if it is not open. The file stays open until kMaxOpenFiles other files have been
+// used after it.
 File& ShardWriter::open_file(size_t number) {
   const auto found = std::find_if(open_.begin(), open_.end(), [&](const auto& file) { return file.first == number; });
   if (found != open_.end()) {

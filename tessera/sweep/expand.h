@@ -45,11 +45,13 @@ using RunFlags = std::vector<std::pair<const Setting*, std::string>>;
 // By default, the name of a run consists of the recipe's name (if there are several recipes) and the settings that
 // differ between the runs: "zero_1,nproc=2".
 //
-// Throws UsageError with the place in the file if a rule (a value that is an expression) is invalid, an exclusion
-// matches no combination of the matrix, no run is left, two runs have the same folder, or check() finds an error.
+// Throws UsageError with the place in the file, for example if a rule (a value that is an expression) is invalid, an
+// exclusion matches no combination of the matrix, no run is left, two runs have the same folder, or train.check() finds
+// an error.
 std::vector<SweepRun> expand(const SweepFile& sweep, const RunFlags& flags, const TrainCommand& train);
 
-// Replaces every {word} of a template by value_of(word). Throws UsageError with `where` if a brace has no partner.
+// Returns the template `text`, with value_of(word) in the place of each {word}. Throws UsageError with `where` if a
+// brace has no partner.
 std::string filled_template(const std::string& text, const std::function<std::string(const std::string&)>& value_of,
                             const std::string& where);
 

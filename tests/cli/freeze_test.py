@@ -33,8 +33,8 @@ class Freeze(TinyJobTest):
         plan = json.loads(self.succeeds("plan", *job, "--freeze", FROZEN, "--json"))
         self.assertEqual(plan["num_trainable_parameters"], trained)
 
-        # A checkpoint also holds the frozen tensors. Exporting it therefore gives the saved model. A run that stopped
-        # after 3 steps and continued from its checkpoint gives the same model as a run without a stop.
+        # A checkpoint also holds the frozen tensors. Exporting the last checkpoint therefore gives the saved model. A run
+        # that ended after 3 steps and continued from its checkpoint gives the same model as a run without a break.
         self.succeeds("export", "--checkpoint", "out/checkpoint-6", "--model", "first/model", "--output-dir", "exported")
         self.assertEqual(self.tensors("exported"), after)
         self.succeeds("train", *job, "--output-dir", "half", "--freeze", FROZEN, "--max-steps", "3", "--lr-schedule",
@@ -42,7 +42,7 @@ class Freeze(TinyJobTest):
         self.succeeds("train", *job, "--output-dir", "half", "--freeze", FROZEN, "--lr-schedule", "constant")
         self.succeeds("train", *job, "--output-dir", "complete", "--freeze", FROZEN, "--lr-schedule", "constant")
         self.assertEqual(self.tensors("half", "model"), self.tensors("complete", "model"))
-        # A continued run must have the same --freeze.
+        # A run that began with --freeze cannot continue without it, or with another value of it.
         for words in ([], ["--freeze", "h.0.*"]):
             self.fails(USAGE, "freeze", "train", *job, "--output-dir", "out", "--max-steps", "9", *words)
 
@@ -61,6 +61,7 @@ class UntiedHead(TinyJobTest):
     def test_gpt_with_a_head_of_its_own(self):
         self.succeeds("train", *GPT, "--max-steps", "4", "--output-dir", "out", "--no-tie-word-embeddings")
         tensors = read_tensors(self.path("out", "model", "model.safetensors"))
+        # The head has the shape of the embedding, but other values.
         self.assertEqual(tensors["lm_head.weight"][1], tensors["token_embedding.weight"][1])
         self.assertNotEqual(tensors["lm_head.weight"][2], tensors["token_embedding.weight"][2])
         self.assertFalse(self.json_of("out", "model", "config.json")["tie_word_embeddings"])

@@ -32,7 +32,7 @@ double bus_factor(NetCollective collective, int num_ranks);
 // `bytes` / `seconds` of one call, in GB/s (10^9 bytes per second). 0 if `seconds` is not positive.
 double algorithm_bandwidth(int64_t bytes, double seconds);
 
-// All of min, min·factor, min·factor², … that are at most max. `factor` is at least 2.
+// Returns the sizes min, min·factor, min·factor² and so on, up to at most max. `factor` must be at least 2.
 std::vector<int64_t> stepped_sizes(int64_t min_bytes, int64_t max_bytes, int64_t factor);
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// Attention for any floating-point type and any head dimension up to kMaxHeadDim. In the forward pass and for the
-// gradients of queries, one warp computes one query. For the gradients of keys and values, one warp computes one key.
-// These kernels are slow.
+// Attention for any floating-point type and any head dimension up to kMaxHeadDim. In the forward pass, one warp
+// computes the output of one query and head. In backward, one warp computes the gradient of one query, or the gradients
+// of one key and its value. These kernels are slow.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

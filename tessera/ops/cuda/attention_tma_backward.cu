@@ -1,6 +1,6 @@
 // The formulas are in attention_backward.cuh. A task has 128 keys of a head of keys and values, and goes through all
-// queries that see these keys. For each block of queries, it computes 5 products: scores, dP, d_v, d_k and its keys'
-// part of d_q. It sums d_v and d_k over the queries in registers. The complete d_q is the sum of the parts of several
+// queries that see these keys. For each block of queries, it computes 5 products: scores, dP, d_v, d_k and a part of
+// d_q. It sums d_v and d_k over the queries in registers. The complete d_q is the sum of the parts of several
 // tasks. These tasks add their parts in an order that is fixed for each head (attention_tma_tasks.cuh). Therefore the
 // result does not depend on which task is faster. All tasks except the last one in this order add to a sum in memory.
 // The last task adds this sum to its part in registers, and writes d_q.
@@ -236,7 +236,7 @@ __device__ inline void consume(Shared<T, kColumns>& shared, const Arrays<T>& at,
       }
       Accumulator<kQueries> s, d_p;
       start_transposed(s, shared.k, group * 64, shared.q[now]);
-      wait_for_products<1>(d_k, d_v);  // until nothing reads p or the stage `held`
+      wait_for_products<1>(d_k, d_v);  // until no product reads p or the stage `held`
       if (held >= 0) arrive(&shared.empty[held]);
       held = now;
       start_transposed(d_p, shared.v, group * 64, shared.d_o[now]);
@@ -381,8 +381,8 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
 
 }  // namespace
 
-// Returns how many elements of the scratch each query head needs: a delta per row, a count per block of queries, and
-// one more element, because next_task also needs space.
+// Returns how many elements of the scratch to reserve per query head: a delta per row, a count per block of queries,
+// and one element for next_task. A launch has only one next_task, so a few reserved elements stay unused.
 static int64_t rows_of_scratch(int64_t num_rows) {
   return num_rows + num_rows / kQueries + 1;
 }

@@ -39,7 +39,8 @@ TEST_F(Machine, TakesTheLeastOfItsControlGroups) {
   EXPECT_EQ(limits().cores, 2.5);
 }
 
-// In this version, each controller has its own folder. 9223372036854771712 and -1 mean no limit.
+// In version 1 of control groups, each controller (memory, cpu) has its own folder. 9223372036854771712 and -1 mean no
+// limit.
 TEST_F(Machine, KnowsTheFirstVersionOfControlGroups) {
   put("proc/self/cgroup", "11:memory:/slurm/uid_1/job_7\n4:cpu,cpuacct:/slurm/uid_1/job_7\n1:name=systemd:/user");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
@@ -52,8 +53,8 @@ TEST_F(Machine, KnowsTheFirstVersionOfControlGroups) {
   EXPECT_EQ(limits().cores, 1.5);
 }
 
-// Inside a container, the files of the container's control group are directly in the folder of the controller
-// (sys/fs/cgroup/memory). But /proc/self/cgroup contains the path that the group has outside the container.
+// Inside a container with version 1, the files of the container's control group are directly in the folder of the
+// controller (sys/fs/cgroup/memory). But /proc/self/cgroup contains the path that the group has outside the container.
 TEST_F(Machine, KnowsAContainersControlGroup) {
   put("proc/self/cgroup", "11:memory:/docker/0123456789");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "3000000");
