@@ -36,7 +36,8 @@ enum class PiecePlace : uint8_t {
 
 inline constexpr std::string_view kMetaspace = "\u2581";
 
-// Working memory of encode(). The tokenizer keeps these objects, so later calls can use the word cache.
+// Working memory of one call of encode(). The tokenizer keeps it after the call, so that a later call can use its word
+// cache.
 struct TokenizerScratch {
   WordCache cache;
   Bpe::Scratch bpe;

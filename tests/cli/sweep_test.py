@@ -158,8 +158,9 @@ class Stops(SweepTest):
     def test_a_second_signal_ends_the_sweep(self):
         process = self.start_and_wait("sweep", "sweep.toml")
         child = self.json_of("runs/b", ".tessera-lock")["process"]
-        # A child that is stopped by SIGSTOP does not react to signals. Only the third signal ends the child, because
-        # the sweep then sends SIGKILL. The exit code comes from the last signal.
+        # SIGSTOP stops the child. The child then does not react to the first two signals, which the sweep passes on to
+        # it. At the third signal, the sweep sends SIGKILL to the child, and the child ends. The exit code of the sweep
+        # comes from the last signal.
         os.kill(child, signal.SIGSTOP)
         for number in signal.SIGTERM, signal.SIGINT, signal.SIGINT:
             process.send_signal(number)

@@ -26,7 +26,7 @@ void forward_row(const T* gate, const T* up, int64_t count, T* h) {
   for (int64_t j = 0; j < count; ++j) h[j] = Function::value(gate[j]) * up[j];
 }
 
-// d_gate may be the array gate, d_up the array up, and h the array d_h. h may also be null.
+// An output may be the same array as an input: `d_gate` as `gate`, `d_up` as `up`, and `h` as `d_h`. `h` may be null.
 template <typename Function, typename T>
 void backward_row(const T* d_h, const T* gate, const T* up, int64_t count, T* d_gate, T* d_up, T* h) {
   if (h) {

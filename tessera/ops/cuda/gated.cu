@@ -8,11 +8,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// `value` is activation(x), and `slope` is the derivative of the activation at x. kFast: as for gelu_sigmoid().
+// The activation of one element x: `value` is activation(x), and `slope` is the derivative of the activation at x.
 template <typename A>
 struct Gate {
   A value, slope;
 };
+// With kFast, uses the fast exponential and division of the hardware, like gelu_sigmoid().
 template <Activation kActivation, bool kFast, typename A>
 __device__ inline Gate<A> gate_of(A x) {
   if constexpr (kActivation == Activation::silu) {

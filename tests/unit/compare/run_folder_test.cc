@@ -129,8 +129,8 @@ TEST(RunFolders, NaturalOrder) {
   EXPECT_THAT(names, ElementsAre("9", "10", "a", "a09b", "a9b", "a10b", "b1"));
 }
 
-// Damages the files of one of two run folders at random. read_runs() must return both runs or report a problem. The
-// report must still be written in every format.
+// Damages the files of one of two run folders at random. read_runs() must return both runs, or one run and a
+// problem. In both cases, the tables must be written in every format, and the HTML page must be complete.
 TEST(RunFolders, RandomDamage) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
