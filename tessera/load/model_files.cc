@@ -89,10 +89,11 @@ std::string special_tokens_of(const Tokenizer& tokenizer) {
   return tokens.empty() ? "the tokenizer has no special tokens" : "the special tokens are " + joined(tokens, ", ");
 }
 
-// Sets or checks config.eos_token_id, which must be the end-of-text token of the tokenizer. With a wrong token, the
-// model would learn to end a text with an ordinary word, or would never learn to end it.
+// Sets config.eos_token_id if the configuration does not define it. Otherwise checks it: it must be the token that
+// tokenizer_config.json names or, if this file names none, a special token of the tokenizer. With a wrong token, the
+// model would learn to end a text with an ordinary word, or would never learn to end it. `path`: the tokenizer.json.
 void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& tokenizer, const fs::path& path) {
-  constexpr int32_t kUsual = 2;  // the end-of-text token of BLOOM's tokenizers and of tokenizers that Tessera trains
+  constexpr int32_t kUsual = 2;  // the end-of-text token in BLOOM's tokenizers and in tokenizers that Tessera trains
   const fs::path tokenizer_config = path.parent_path() / "tokenizer_config.json";
   const std::optional<int32_t> named = named_end(tokenizer, tokenizer_config);
   if (config.eos_token_id < 0) {
@@ -134,7 +135,7 @@ void add_end_ids(ModelConfig& config, const std::vector<int32_t>& ids) {
 }
 
 // Throws InputError if the head is tied and the files contain a head tensor that is not equal to the embedding.
-// Compares only part `rank` of `num_ranks` parts of the tensors.
+// Divides the tensors into `num_ranks` parts, and compares only part `rank`.
 void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
   for (const std::string& name : model.tolerated_names()) {
     if (!source.contains(name) || source.are_equal(name, model.embedding_name(), rank, num_ranks, pool)) continue;

@@ -40,7 +40,7 @@ class Checkpoint {
   // range.total_elems elements.
   void read_range(const ArrayRange& range, const View& target, ThreadPool* pool = nullptr) const;
   std::string text(std::string_view name) const;  // InputError: no such file in the checkpoint
-  std::string trainer_state() const;              // the text "trainer_state.json"
+  std::string trainer_state() const;              // the text of trainer_state.json
 
  private:
   Checkpoint(std::filesystem::path folder, Manifest manifest);
@@ -79,8 +79,8 @@ struct Rotation {
 
 // Removes the checkpoints that `rotation` does not keep. Only checkpoints with a valid manifest and the right file
 // sizes count toward `keep`, and only these are removed. If the newest checkpoint is damaged, the last good one
-// therefore stays. Does not read the contents of the checkpoints' other files. Collective: rank 0 does the work, and
-// all ranks throw its error.
+// therefore stays. Of each checkpoint, reads only the manifest and the sizes of the files. Collective: rank 0 does the
+// work, and all ranks throw its error.
 void rotate_checkpoints(const std::filesystem::path& output_folder, Communicator& world, const Rotation& rotation);
 
 // Renames all checkpoints with a step after `last_step`, including incomplete ones. "checkpoint-40" becomes

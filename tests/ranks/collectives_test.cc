@@ -76,8 +76,8 @@ void add(Bytes& sum, const Bytes& other, int64_t i) {
   put(sum, i, static_cast<T>(get<T>(sum, i) + get<T>(other, i)));
 }
 
-// The sum of the contributions of ranks 0 to size - 1, added in this order. Sums of f16 and bf16 are added in f32 and
-// rounded once at the end.
+// The sum of the contributions of ranks 0 to size - 1, added in this order. For f16 and bf16, the additions are in f32,
+// and the sum is rounded once at the end.
 Bytes reference_sum(int size, int64_t num_elems, DType dtype, bool simple) {
   Bytes sum = contribution(0, num_elems, dtype, simple);
   const auto load = [&](const Bytes& bytes, int64_t i) {
@@ -256,7 +256,7 @@ TEST_F(Collectives, HostCallsWhileAStreamWorks) {
 }
 
 TEST_F(Collectives, GroupsOfAGridDoNotMixTheirNumbers) {
-  // Each row of the grid has two ranks. 4 ranks are a grid of 2 × 2. With 3 ranks, the second row has only one rank.
+  // A row of the grid has at most two ranks. 4 ranks are a grid of 2 × 2. With 3 ranks, the second row has one rank.
   const auto row = group_->split(rank_ / 2, rank_ % 2, std::min(2, size_ - rank_ / 2 * 2));
   const auto column = group_->split(rank_ % 2, rank_ / 2, (size_ - rank_ % 2 + 1) / 2);
   const std::vector<float> own = {static_cast<float>(1 << rank_)};

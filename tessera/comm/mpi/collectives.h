@@ -76,7 +76,7 @@ class Collectives {
     return flat.rows(slice_begin(full.num_elems(), rank), slice_begin(full.num_elems(), rank + 1));
   }
   StatusBoard::Waiting waiting(const Call& call) const;
-  // Returns the world ranks of these ranks of the group, as text for errors: "rank 1", "ranks 1, 3".
+  // `ranks` are ranks of the group. Returns their world ranks as text for errors: "rank 1", "ranks 1, 3".
   std::string names_of(const std::vector<int>& ranks) const;
   [[noreturn]] void fail(const Call& call, const std::string& what, const std::string& remedy = "") const;
   [[noreturn]] void fail_waiting(const Call& call, const std::vector<int>& ranks) const;

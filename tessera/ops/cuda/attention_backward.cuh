@@ -1,6 +1,7 @@
 // Attention backward on tensor cores. The query kernel computes the gradients of queries, as sums over blocks of keys.
-// The key kernel computes the gradients of keys and values, as sums over blocks of queries. Both kernels compute S and
-// dP. In return, one thread block computes each gradient alone, so the order of all additions is fixed.
+// The key kernel computes the gradients of keys and values, as sums over blocks of queries. Both kernels need S and
+// dP, so these are computed twice. In return, one thread block computes each gradient alone, so the order of all
+// additions is fixed.
 // S are the scores (attention_scores.cuh). The products ∘ are by element.
 //   P = exp(S − log_sum_exp);  dP = d_o·vᵀ;  dS = P∘(dP − delta)/√D;  d_q = dS·k;  d_k = dSᵀ·q;  d_v = Pᵀ·d_o
 // delta = Σ d_o∘o over a head's elements, for each query. Dropout multiplies dP, and the Pᵀ in the formula of d_v, by
@@ -29,7 +30,7 @@ inline constexpr size_t kBackwardSharedBytes =
 template <typename T>
 struct BackwardArrays {
   const T *qkv, *o, *d_o;
-  const float* log_sum_exp;  // [N, H]
+  const float* log_sum_exp;  // [N, number of all query heads]
   float* deltas;             // [N, num_heads]; the query kernel writes them, and the key kernel reads them
   T* d_qkv;
   int first_head, num_heads;  // the query heads of this launch

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tests with a folder whose files have the names and the format of the files in /proc.
+// The tests read a folder whose files have the names and the format of the files in /proc.
 class Processes : public testing::Test {
  protected:
   Processes() : proc_(fs::path(testing::TempDir()) / ("proc-" + std::to_string(getpid()))) { fs::remove_all(proc_); }
@@ -24,7 +24,7 @@ class Processes : public testing::Test {
   }
   // Writes the files of one process. `start`: its start time. `ticks`: its processor time. Both are in clock ticks.
   // Half of the processor time is system time. Virtual memory is 10 times `resident_pages`. `children`: the ids of the
-  // child processes that its main thread started.
+  // child processes that the process's main thread started.
   void put(int pid, int start, int ticks, int resident_pages, const std::string& children = "", char state = 'S') {
     std::string line = std::to_string(pid) + " (a ) name) " + state;
     for (int field = 4; field < 14; ++field) line += " 7";
