@@ -4,7 +4,7 @@
     bench/cuda_attention.py [--ops-bench build/cuda_ops_bench] [--skip-alibi]
 
 Attention is causal, in bf16. The first table is for 16 heads of 64 channels and sequences of 512 tokens, as in
-bloom-560m. The second table is for N = 16,384 tokens and grouped heads, as in Llama. Times are µs of the kernels only:
+bloom-560m. The second table is for N = 16,384 tokens and grouped heads, as in Llama. The times (µs) cover only kernels:
 CUPTI measures torch's kernels, and cuda_ops_bench measures Tessera's kernels in a CUDA graph. For TFLOP/s, the forward
 pass counts as 2·N·T·C FLOPs, and the backward pass as 2.5 times as many. T is the number of tokens of each sequence,
 and C is the number of channels of all query heads together.

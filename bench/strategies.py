@@ -15,6 +15,7 @@ columns are values of the first repetition:
   planned MiB   the plan's prediction of the first rank's peak memory, device and host together
   ledger MiB    the first rank's peak memory according to its ledgers
   resident MiB  the highest resident memory of any rank
+  loss          the mean training loss of all steps
 
 All runs have the same global batch: --batch-size samples x --grad-accum micro-batches. Weights are random. The
 tokenizer is the quickstart's.

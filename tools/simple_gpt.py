@@ -1,7 +1,7 @@
 """The workshop's custom model ("SimpleGPT") in PyTorch: the reference that Tessera's `gpt` architecture must equal.
 
-Embedding -> L post-norm encoder layers with a causal mask and ReLU -> linear head tied to the embedding, with its own
-bias. The model has no positions and no final norm.
+Embedding -> num_layers post-norm encoder layers with a causal mask and ReLU -> linear head. The head uses the weight of
+the embedding, and has its own bias. The model has no position embeddings and no final norm.
 """
 import json
 from pathlib import Path

@@ -81,7 +81,8 @@ void add_mpirun_variables(const MpiFlavour& flavour, Environment& environment) {
 }
 
 std::optional<ReportedDeath> reported_death(const std::string& mpirun_output) {
-  // In the message of Open MPI, this text follows the name of the program: mpirun, or prterun from version 5 on.
+  // The pattern omits the first words of Open MPI's message, because they name the program: mpirun, or prterun from
+  // version 5 on.
   static const std::regex kOpenMpi(R"(process rank (\d{1,9}) with PID \d+ on node \S+\s+exited on\s+signal (\d{1,3}))");
   static const std::regex kHydra(R"((?:PID (\d{1,9}) RUNNING AT [^]*)?EXIT STRING: [^\n]*\(signal (\d{1,3})\))");
   std::smatch match;

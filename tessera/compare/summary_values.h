@@ -11,10 +11,10 @@
 namespace tessera {
 
 // `key` may be a path into nested objects, with dots between the names: "gpu.power_w.mean". These functions do not
-// throw: a value counts as absent if its type is not the type that the function looks for.
+// throw. If the value is absent or has an unexpected type, the result is false, nullopt, nullptr or empty.
 bool has_value(const Record& record, std::string_view key);
 bool is_null(const Record& record, std::string_view key);  // the value is null, which stands for NaN or infinity
-// nullopt also for NaN and infinity.
+// Returns nullopt also for NaN and infinity.
 std::optional<double> find_number(const Record& record, std::string_view key);
 // The finite numbers of a list. A single number counts as a list of one number.
 std::vector<double> find_numbers(const Record& record, std::string_view key);

@@ -12,14 +12,14 @@ struct CodeRange {
   bool operator==(const CodeRange&) const = default;
 };
 
-// Each entry is a run of consecutive code points of the same category: first code point << 5 | Category. The entries
-// are ascending.
+// Each entry describes a run of consecutive code points that have the same category. Its value is
+// (first code point << 5) | Category. The entries are ascending.
 extern const std::span<const uint32_t> kCategoryRuns;
 // The ranges in the following tables are ascending.
 
-// Oniguruma's \w, except letters, letter numbers, marks, decimal digits and connectors.
+// Code points that match Oniguruma's \w, except letters, letter numbers, marks, decimal digits and connectors.
 extern const std::span<const CodeRange> kOtherWordCharacters;
-// Code points that the pre-tokenizer Digits treats as digits, although their category is not a number.
+// Code points that the pre-tokenizer Digits treats as digits, although their category is not Nd, Nl or No (numbers).
 extern const std::span<const CodeRange> kOtherDigits;
 // Assigned code points that the normalizers of Hugging Face's `tokenizers` do not know: these normalizers have no
 // decomposition, composition or combining class for them.

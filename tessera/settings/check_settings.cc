@@ -1,4 +1,4 @@
-// Checks that need more than one setting, or depend on the build and the machine.
+// The checks that need more than one setting, or depend on the build and the machine.
 #include <fmt/format.h>
 
 #include "tessera/base/error.h"
@@ -125,8 +125,8 @@ bool is_greedy_temperature(const ResolvedSettings& resolved) {
   return resolved.is_given("temperature") && resolved.settings.temperature == 0;
 }
 
-// Refuses a sampling flag that contradicts another setting. Accepts contradictions between settings of a file and the
-// environment, because these settings may be for other runs.
+// Refuses flags that ask for random tokens if another setting (temperature 0 or do_sample false) contradicts them.
+// Accepts such settings from a file or the environment, because they may be for other runs.
 void check_sampling(const ResolvedSettings& resolved) {
   const bool greedy = is_greedy_temperature(resolved);
   for (const char* name : {"do_sample", "temperature", "top_k", "top_p"}) {

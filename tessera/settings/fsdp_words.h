@@ -16,12 +16,12 @@ struct FsdpMeaning {
   // empty.
   std::string note;
 };
-// Translates one key of the table [fsdp] in a TOML file. The key may begin with "fsdp_". Throws UsageError. Its message
-// begins with `where`.
+// Translates one key of the table [fsdp] in a TOML file. The key may begin with "fsdp_". Throws UsageError if the
+// key is unknown or the value is not valid. The message begins with `where`.
 FsdpMeaning meaning_of_fsdp_key(const std::string& key, const SettingValue& value, const std::string& where);
 
-// Translates the value of the Trainer's option --fsdp, such as "full_shard auto_wrap offload". Throws UsageError as
-// meaning_of_fsdp_key() does.
+// Translates the value of the Trainer's option --fsdp, such as "full_shard auto_wrap offload". Throws UsageError if the
+// value is not valid. The message begins with `where`.
 FsdpMeaning meaning_of_fsdp_option(std::string_view text, const std::string& where);
 
 }  // namespace tessera

@@ -108,7 +108,7 @@ int64_t parse_slurm_time(const std::string& text, const std::string& where) {
                      "Write minutes (90), hours:minutes:seconds (4:00:00) or days-hours:minutes:seconds (1-12:00:00)");
   };
   const size_t dash = text.find('-');
-  std::vector<int64_t> numbers;  // the days, if given, and the numbers between colons
+  std::vector<int64_t> numbers;  // the days, if given, and the numbers that colons separate
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end =
         std::min(text.find(numbers.empty() && dash != std::string::npos ? '-' : ':', begin), text.size());

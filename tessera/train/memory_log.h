@@ -1,4 +1,5 @@
-// --memory-log: a separate thread samples memory and GPU utilization, from the start of a rank to the end of the run.
+// --memory-log: a separate thread samples memory, CPU use and GPU utilization, from the start of a rank to the end of
+// the run.
 #pragma once
 
 #include <atomic>
@@ -42,7 +43,7 @@ class MemoryLog {
 };
 
 // Starts the log that the settings request. Returns null if they request none. Throws RunError if the folder is not
-// writable. `world` is null if the run has only one rank. Collective: all ranks must call it.
+// writable. `world` may be null if the run has only one rank. Collective: all ranks must call it.
 std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Worker& worker, const World* world,
                                             Console& console);
 

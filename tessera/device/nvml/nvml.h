@@ -19,8 +19,8 @@ struct GpuSample {
   std::optional<double> memory_bytes;          // in use on the card, by all processes: nvidia-smi's memory.used
   std::optional<double> memory_total_bytes;    // of the card
   std::optional<double> process_memory_bytes;  // of this process, including its CUDA context and code
-  std::optional<double>
-      utilization_percent;  // time with a running kernel, in percent of the driver's last sampling period
+  // Time with a running kernel, in percent of the driver's last sampling period.
+  std::optional<double> utilization_percent;
   std::optional<double> power_w;
   std::optional<double> sm_clock_mhz;
 };

@@ -16,7 +16,8 @@ constexpr int kWarps = 32;    // per thread block
 constexpr int kTogether = 8;  // outstanding loads of a thread
 // A thread block usually sums kColumns columns. If each of its threads loads several elements with one instruction, the
 // thread block sums kWideColumns columns in two cases:
-// - The rows are divided into parts. The parts then give enough thread blocks.
+// - The rows are divided into parts. Each part has its own thread blocks, so the launch has enough for all
+//   multiprocessors.
 // - The launch's arrays have more than kMostColumns columns together. With kColumns columns per thread block, there
 //   would be more thread blocks than multiprocessors, and each multiprocessor runs only one of these blocks at a time.
 constexpr int64_t kUndivided = 4096, kPartRows = 1024, kMostParts = 2048;
@@ -107,7 +108,7 @@ void add_column_sums(const Context& context, std::span<const ColumnSums> arrays)
   const View x = arrays[0].x;
   const int64_t num_rows = x.shape[0];
   if (num_rows == 0) return;
-  // Processes the arrays one by one if the rows must be divided into parts, or if a launch does not support as many
+  // Processes the arrays one by one if the rows must be divided into parts, or if there are more than kMostArrays
   // arrays.
   if (arrays.size() > 1 && (num_rows > kUndivided || arrays.size() > kMostArrays)) {
     for (const ColumnSums& one : arrays) add_column_sums(context, {&one, 1});

@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-// Append the lowest `bytes` bytes of an integer, and read an integer of at most 8 bytes. The lowest byte comes first.
+// Appends the lowest `bytes` bytes of `value`, with the lowest byte first.
 void append_little_endian(std::string& text, uint64_t value, int bytes);
+// Reads an integer of at most 8 bytes, with the lowest byte first.
 uint64_t little_endian(std::string_view bytes);
 
 class ProtoMessage {
@@ -37,8 +38,8 @@ struct ProtoField {
 class ProtoReader {
  public:
   explicit ProtoReader(std::string_view message) : rest_(message) {}
-  // Returns the next field, or nothing at the end. Also returns nothing where the bytes are not a field; is_damaged()
-  // is then true.
+  // Returns the next field, or nothing at the end. Also returns nothing if the next bytes are not a valid field;
+  // is_damaged() is then true.
   std::optional<ProtoField> next();
   bool is_damaged() const { return is_damaged_; }
 

@@ -130,7 +130,7 @@ TEST_F(MetricsLogTest, RefusesToResumeAFileThatIsNotTheCheckpoints) {
   EXPECT_THAT(resume(29), StartsWith(path_ + ": it has 28 bytes, but the checkpoint recorded 29. Put back the file"));
   EXPECT_THAT(resume(-1), HasSubstr("it has 28 bytes, but the checkpoint recorded -1"));
   EXPECT_THAT(resume(15), StartsWith(path_ + ": no record ends at byte 15, where the checkpoint's last record ended."));
-  EXPECT_EQ(read(path_).size(), 28u);  // untouched
+  EXPECT_EQ(read(path_).size(), 28u);  // the file is unchanged
 }
 
 TEST_F(MetricsLogTest, UnwritablePlacesAreRunErrors) {

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// The numbers are seconds. A text with only one number, such as "90", is in minutes.
+// The expected numbers are seconds. A text with only one number, such as "90", is in minutes.
 TEST(SlurmTime, formats) {
   EXPECT_EQ(parse_slurm_time("90", ""), 5400);
   EXPECT_EQ(parse_slurm_time("90:30", ""), 5430);
@@ -22,6 +22,7 @@ TEST(SlurmTime, formats) {
   EXPECT_EQ(slurm_time_text(59), "00:00:59");
 }
 
+// About half of the limits are at most one day. The texts of longer limits also contain a number of days.
 TEST(SlurmTime, a_printed_limit_reads_back) {
   std::mt19937_64 source(1);
   for (int i = 0; i < 1000; ++i) {
@@ -49,7 +50,7 @@ TEST(SlurmTime, random_texts) {
       EXPECT_NE(std::string(error.what()).find("--time: is not a time limit"), std::string::npos);
     }
   }
-  EXPECT_GT(accepted, 500);
+  EXPECT_GT(accepted, 500);  // enough texts are valid, so the checks of valid texts run often
 }
 
 }  // namespace
