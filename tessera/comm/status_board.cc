@@ -51,12 +51,12 @@ std::string joined_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-constexpr const char* kAtWork = "is at work";
+constexpr const char* kRunning = "is running";
 
-// kAtWork, "is stopped" or "has ended".
+// kRunning, "is stopped" or "has ended".
 const char* text_of(const std::optional<ProcessState>& process) {
   if (!process) return "has ended";
-  return process->letter == 'T' || process->letter == 't' ? "is stopped" : kAtWork;
+  return process->letter == 'T' || process->letter == 't' ? "is stopped" : kRunning;
 }
 
 }  // namespace
@@ -256,7 +256,7 @@ std::string StatusBoard::not_waiting() const {
     const RankStatus& s = status_of(rank);
     if (s.state != State::running) continue;
     const std::string_view state = text_of(state_of_process(s.pid));
-    if (is_waiting(rank) && state == kAtWork) continue;
+    if (is_waiting(rank) && state == kRunning) continue;
     text += fmt::format("{}Rank {} (process {}) {}, in phase {}.", text.empty() ? "" : " ", rank, s.pid.load(), state,
                         phase_of(rank));
   }

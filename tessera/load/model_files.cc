@@ -161,7 +161,7 @@ void freeze(ModelConfig& config, const Settings& settings) {
         throw UsageError("--freeze",
                          fmt::format("\"{}\" freezes only one of {} and {}, which are computed together",
                                      settings.freeze, before->name, spec.name),
-                         "Freeze both or none");
+                         "Freeze both tensors, or neither of them");
       }
       names.push_back(spec.name);
       before = &spec;

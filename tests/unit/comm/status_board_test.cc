@@ -102,7 +102,7 @@ TEST_F(Board, WaitsAreShownWhileTheyLastAndWhenTheyFail) {
   }
   EXPECT_EQ(launcher->waiting(), "Ranks 0, 2 waited in all_gather of parameters of h.3.");
   rank->join(1);
-  EXPECT_EQ(launcher->not_waiting(), "Rank 1 (process " + std::to_string(getpid()) + ") is at work, in phase start.");
+  EXPECT_EQ(launcher->not_waiting(), "Rank 1 (process " + std::to_string(getpid()) + ") is running, in phase start.");
 }
 
 TEST_F(Board, ACommunicationFailureIsAConsequence) {
