@@ -1,10 +1,11 @@
-// Measures the CPU kernels at the shapes of small and medium BLOOMs and Llamas: the best and the median of many calls,
-// as GFLOP/s, or as GB/s of the arrays that must be read and written. Products are compared with OpenBLAS on the same
-// number of threads. Lines of Llama's operators end with the shortest possible time on this machine. It is the time for
-// the operations at the speed of BLAS, or for copying as many bytes, whichever is longer.
+// Measures the CPU kernels at the shapes of small and medium BLOOMs and Llamas. Each line has the median time of many
+// calls, and the rates of the fastest call and of the median. A rate is in GFLOP/s, or in GB/s of the arrays that must
+// be read and written. Products are compared with OpenBLAS on the same number of threads. The lines of Llama's
+// operators end with the shortest possible time on this machine. This is the longer of two times: the time for the
+// operations at the speed of BLAS, and the time of a copy that reads and writes the same number of bytes.
 //   ops_bench [filter] [seconds per line]
-// Shapes are N tokens × C channels. 800 × 1024: four SQuAD prompts in bloom-560m. 2048 × 512: four full rows of a small
-// model. 800 × 2048: four prompts in Llama 3.2 1B.
+// Shapes are N tokens × C channels. 800 × 1024 stands for four SQuAD prompts in bloom-560m, 2048 × 512 for four full
+// rows of a small model, and 800 × 2048 for four prompts in Llama 3.2 1B.
 #include <cblas.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -32,7 +33,7 @@ class Bench {
                "best rate", "median");
   }
 
-  // `work`: the operations or bytes of a call, in units of 10^9.
+  // `work`: the operations, bytes or elements of a call, in units of 10^9.
   void line(const std::string& name, double work, const char* unit, const std::function<void()>& call) {
     if (name.find(filter_) == std::string::npos) return;
     fmt::print("{}\n", measured(name, work, unit, seconds_of(call, seconds_)));

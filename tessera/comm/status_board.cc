@@ -52,7 +52,7 @@ std::string joined_ranks(const std::vector<int>& ranks) {
 
 constexpr const char* kAtWork = "is at work";
 
-// kAtWork, "is stopped" or "has ended".
+// Returns kAtWork, "is stopped" or "has ended".
 const char* text_of(const std::optional<ProcessState>& process) {
   if (!process) return "has ended";
   return process->letter == 'T' || process->letter == 't' ? "is stopped" : kAtWork;
@@ -62,13 +62,13 @@ const char* text_of(const std::optional<ProcessState>& process) {
 
 struct StatusBoard::Header {
   std::atomic<uint32_t> reported;
-  std::atomic<uint32_t> num_failures;  // so far; it numbers the failures in their order
+  std::atomic<uint32_t> num_failures;  // so far; the next failure gets this number
 };
 
 struct alignas(64) StatusBoard::RankStatus {
   std::atomic<int32_t> pid;
   std::atomic<State> state;
-  std::atomic<uint32_t> order;  // of its failure among all failures, from 0
+  std::atomic<uint32_t> order;  // number of the rank's failure, from 0 in the order of all failures
   std::atomic<int32_t> code;
   std::atomic<uint64_t> start_time;  // of the process
   std::atomic<uint32_t> found_lost;
@@ -98,7 +98,7 @@ StatusBoard::Header& StatusBoard::header() const {
   return reinterpret_cast<Header&>(status_of(-1));
 }
 
-// The place before the place of rank 0 belongs to the header.
+// The header lies before the status of rank 0.
 StatusBoard::RankStatus& StatusBoard::status_of(int rank) const {
   std::byte* data = pages_.data();
   if (!data) {
@@ -231,7 +231,7 @@ std::string StatusBoard::waiting() const {
 
 std::string StatusBoard::account(const Failure& failure) const {
   std::string text = failure.error;
-  if (failure.code == ExitCode::kUsage) return text;  // independent of the phase
+  if (failure.code == ExitCode::kUsage) return text;  // a usage error does not depend on the phase
   const auto add = [&](const std::string& sentence) {
     if (sentence.empty()) return;
     text += fmt::format("{}{}", text.ends_with('.') ? " " : ". ", sentence);

@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// `value` is activation(x), and `slope` is the derivative of the activation at x. kFast: as for gelu_sigmoid().
+// `value` is activation(x), and `slope` is the derivative of the activation at x. kFast uses the hardware's
+// approximate exponential and division.
 template <typename A>
 struct Gate {
   A value, slope;
