@@ -6,8 +6,9 @@ namespace tessera {
 
 static constexpr const char* kStatesSubject = "initial parameters";
 
-// The number of pieces in one part. A piece has ShardOptions::piece_elems elements. An array that the host cannot
-// access is saved part by part. A part is large enough for several threads to write, and small compared with a model.
+// The number of pieces in one part. A piece has ShardOptions::piece_elems elements. If elements are saved through a
+// host buffer, they pass through it part by part. A part is large enough for several threads to write, and small
+// compared with a model.
 static constexpr int64_t kPiecesOfPart = 8;
 
 // Visits the arrays that hold parameters: the kept parameters (trainable and frozen), the masters if they are not the
