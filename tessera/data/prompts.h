@@ -68,7 +68,7 @@ std::string prompt_text(std::string_view question, std::string_view context);
 // The samples of a data row: one sample, the pieces of a plain text, or none if the row is omitted or has a fault.
 struct EncodedRow {
   std::vector<Sample> samples{};
-  int64_t num_tokens = 0;  // of the row before it is cut or split, including the end-of-sequence token
+  int64_t num_tokens = 0;  // the tokens that Objective describes, before they are cut or split
   // Why a row without samples cannot be used. Empty for a plain text that LongTexts::skip omits.
   BadRow fault{};
 };

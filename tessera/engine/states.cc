@@ -6,13 +6,14 @@ namespace tessera {
 
 static constexpr const char* kStatesSubject = "initial parameters";
 
-// The number of pieces in one part. A piece has ShardOptions::piece_elems elements. An array that the host cannot
-// access is saved part by part. A part is large enough for several threads to write, and small compared with a model.
+// The number of pieces in one part. A piece has ShardOptions::piece_elems elements. If elements are saved through a
+// host buffer, they pass through it part by part. A part is large enough for several threads to write, and small
+// compared with a model.
 static constexpr int64_t kPiecesOfPart = 8;
 
 // Visits the arrays that hold parameters: the kept parameters (trainable and frozen), the masters if they are not the
 // kept parameters, and the part of f32 masters that 16-bit parameters do not hold (UnitOptimizer::rest()). Calls
-// visit(arrays, unit, range, first): elements `range` of the unit begin at element `first` of its array.
+// visit(arrays, unit, range, first): elements `range` of the unit begin at element `first` of the unit's array.
 template <typename Visit>
 static void for_each_parameter_array(const EngineContext& context, UnitParameters& parameters,
                                      const UnitOptimizer* optimizer, Visit&& visit) {
@@ -228,7 +229,7 @@ void Engine::load_from_rank_0(const ReadParameters& read) {
 void Engine::initialize_parameters(uint64_t seed) {
   finish_update();
   const auto draw = [&](Kernels& ops, const ParameterSpec& spec, ElemRange range, View to) {
-    // `to` covers the elements `range` of the unit. `common`: those of them that belong to this tensor.
+    // `to` covers the elements `range` of the unit. `common` is the part of `range` that belongs to this tensor.
     const ElemRange tensor{spec.offset, spec.offset + spec.shape.num_elems()};
     const ElemRange common{std::max(tensor.begin, range.begin), std::min(tensor.end, range.end)};
     if (common.size() <= 0) return;

@@ -75,8 +75,8 @@ View LlamaBlock::head_norm_gradient(Frame& f, const Views& g,
   return tensor ? or_unwanted(f, g[*tensor], attention_.head_dim, f.dtype) : View{};
 }
 
-// If the heads have no norms, the queries and keys are rotated in place. If they have norms, a copy is rotated, because
-// backward needs the rows as they were before the norms.
+// If the heads have no norms, the queries and keys are rotated in place. If the heads have norms, rotate_heads writes
+// to another array, because backward needs the rows of qkv as they were before the norms.
 void LlamaBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
   const int64_t W = attention_.row_channels();  // channels of a row of qkv

@@ -128,7 +128,7 @@ class Sweeper {
     console_.note(line);
   }
 
-  // Another sweep may have finished the runs that this sweep found in use.
+  // Updates the results of runs that another process used before and that are done now.
   void look_at_used_runs() {
     for (size_t i = 0; i < runs_.size(); ++i) {
       if (results_[i].state != SweepState::in_use) continue;
@@ -204,7 +204,7 @@ std::optional<double> estimated_left_s(const std::vector<double>& finished_s, si
   const auto count = static_cast<double>(finished_s.size());
   const double mean_s = std::accumulate(finished_s.begin(), finished_s.end(), 0.0) / count;
   if (num_left == 0) return 0;
-  // A current run that takes longer than the mean counts as almost done. It does not reduce the time of the other runs.
+  // If the current run already takes longer than the mean, its remaining time counts as 0, never as negative.
   return mean_s * static_cast<double>(num_left - 1) + std::max(0.0, mean_s - run_s);
 }
 

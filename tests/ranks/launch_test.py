@@ -144,7 +144,7 @@ class Launch(unittest.TestCase):
             self.fails(5, rf"rank [01]: not all ranks have {phase} within 6 s\. Rank 2 \(process \d+\) is stopped, in "
                        r"phase start\.", "misbehave", "--nproc", "3", "--prompt", action, "--comm-timeout", "1")
             code, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
-            if OTHERS_HAVE_TIME:  # otherwise Hydra's exit code is 9
+            if OTHERS_HAVE_TIME:  # under Hydra, the exit code is 9 instead
                 self.assertEqual(code, 5, err)
             self.assertRegex(err, rf"error: rank [01]: not all ranks have {phase} .* Rank 2 .* is stopped")
             self.assertEqual(err.count("error: "), 1, err)
@@ -233,8 +233,7 @@ class Launch(unittest.TestCase):
             self.assertEqual((process.returncode, err), (75, b""))
 
     def test_a_reader_that_goes_away(self):
-        """If nobody reads the output of a verb that prints results, the verb ends without a message, also with several
-        ranks."""
+        """A verb that prints results ends without a message if nobody reads its output. Two ranks run here."""
         reader, writer = os.pipe()
         os.close(reader)
         code, _, err = self.run_program("say", "--nproc", "2", stdout=writer)

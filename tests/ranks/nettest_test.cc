@@ -97,6 +97,7 @@ TEST_F(NetTests, OneChangedElementOnOneRankIsCounted) {
   }
 }
 
+// The contribution of rank 1 is replaced by zeros.
 TEST_F(NetTests, ALostContributionIsCounted) {
   for (const NetCollective collective : {NetCollective::all_reduce, NetCollective::all_gather}) {
     Damaged damaged(*group_,
