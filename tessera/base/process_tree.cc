@@ -80,7 +80,7 @@ ProcessTree::Sample ProcessTree::sample(double now_s) {
   for (auto it = known_.begin(); it != known_.end();) {
     std::optional<Times> now = times_of(it->first);
     std::optional<Times>& before = it->second;
-    if (!now || (before && before->start != now->start)) {  // ended; a new process may have the same id
+    if (!now || (before && before->start != now->start)) {  // this process has ended; a new one may have its id
       it = known_.erase(it);
       continue;
     }

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// The printable code point that represents each byte in a byte-level vocabulary. The bytes 21–7E, A1–AC and AE–FF (in
-// hexadecimal) represent themselves. U+0100, U+0101, … represent the other 68 bytes, in ascending order. Source: GPT-2,
-// encoder.py, bytes_to_unicode.
+// The printable code point that represents each byte in a byte-level vocabulary. For the bytes 21–7E, A1–AC and AE–FF
+// (in hexadecimal), the number of the code point is the value of the byte. U+0100, U+0101, … represent the other 68
+// bytes, in ascending order. Source: GPT-2, encoder.py, bytes_to_unicode.
 std::array<char32_t, 256> byte_symbols();
 
 // A hash table with 64-bit keys, 64-bit values and open addressing. The key ~0 is reserved.

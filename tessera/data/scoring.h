@@ -10,13 +10,14 @@ namespace tessera {
 
 enum class Scoring {
   // The evaluation of SQuAD v1.1. Converts to lower case, removes ASCII punctuation, then the words a, an and the.
-  // Takes the best score over all references (the correct answers). For F1, a word that occurs n times in each of the
-  // two texts counts n times.
+  // Takes the best score over all references (the correct answers). For F1, a repeated word counts min(m, n) times
+  // if it occurs m times in the prediction and n times in the reference.
   official,
   // As in the tables of a Python workshop (docs/workshop.md). The order of steps and the formula of F1 differ from
   // `official`. Converts to lower case, then removes the words a, an and the, then punctuation ("a-b" becomes "b", but
   // "a_b" becomes "ab"). Only the first reference counts. For F1, each common word counts once, even if it is repeated.
-  // Precision and recall still divide by the number of all words of a text, including repeated words.
+  // Precision still divides by the number of all words of the prediction, and recall by the number of all words of the
+  // reference. Both numbers include repeated words.
   workshop,
 };
 
@@ -25,13 +26,12 @@ enum class Scoring {
 std::vector<std::string> normalized_words(std::string_view text, Scoring scoring = Scoring::official);
 
 // 1 if the prediction has the same words in the same order as a reference, else 0. Needs at least one reference.
-// Scoring::workshop uses only the first reference.
 double exact_match(std::string_view prediction, std::span<const std::string> references,
                    Scoring scoring = Scoring::official);
 
 // The harmonic mean of precision and recall over words, in [0, 1]: the best value over the references. The value for a
 // reference is 0 if no word is in both the reference and the prediction. This includes the case that both are empty.
-// Needs at least one reference. Scoring::workshop uses only the first reference.
+// Needs at least one reference.
 double f1(std::string_view prediction, std::span<const std::string> references, Scoring scoring = Scoring::official);
 
 }  // namespace tessera

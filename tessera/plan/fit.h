@@ -36,7 +36,7 @@ struct Excess {
 Excess excess_of(const Plan& plan, const MemoryLimits& limits);
 
 // Estimated seconds of one step on a nominal machine, whose speeds are constants (cost_model()). The estimate assumes
-// that the three parts do not overlap. Use these values only to compare configurations.
+// that computation, communication and offload do not overlap. Use these values only to compare configurations.
 struct StepCost {
   double compute_s = 0, communication_s = 0, offload_s = 0;
   double total_s() const { return compute_s + communication_s + offload_s; }
@@ -68,11 +68,12 @@ struct FitRequest {
 };
 struct FitResult {
   std::optional<Configuration> best;
-  // Configurations that do not fit and are faster than `best` or, if nothing fits, have any speed. The fastest comes
-  // first. Each combination of strategy, offload and number of checkpointed blocks (the fixed number, or none and all)
-  // appears at most once, with the smallest of the tried batch sizes that does not fit.
+  // Configurations that do not fit, the fastest first. If `best` exists, the list has only configurations that are
+  // faster than `best`. Each combination of strategy, offload and number of checkpointed blocks appears at most once.
+  // Its batch size is the smallest one that the search tried and that does not fit. If `fixed` lacks
+  // activation_checkpointing, the list has only configurations with no or all blocks checkpointed.
   std::vector<Configuration> faster;
-  std::optional<Configuration> smallest;  // if nothing fits: the one of `faster` with the least excess
+  std::optional<Configuration> smallest;  // if nothing fits: the configuration of `faster` with the fewest excess.bytes
 };
 // Whether the settings pass check_sharding() and fit the number of ranks.
 bool is_consistent(const Settings& settings, const PlannedRank& rank);

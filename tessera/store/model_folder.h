@@ -15,15 +15,16 @@
 
 namespace tessera {
 
-// All tensors of a folder with model.safetensors, or with model.safetensors.index.json and the files that it names. The
-// functions ignore a leading "transformer." or "model." of tensor names, both in the files and in the arguments.
+// All tensors in a folder's model.safetensors. If this file does not exist, the tensors that
+// model.safetensors.index.json names. The functions ignore the prefix "transformer." or "model." of tensor names, both
+// in the files and in the arguments.
 class TensorSource {
  public:
   // Whether a folder has safetensors weights.
   static bool exists(const std::filesystem::path& folder);
-  // Opens and validates every file. Throws InputError if the folder or a file is missing, if the weights are only in
-  // pytorch_model.bin, if the index is wrong, if a tensor is in two files, or if a name occurs both with and without
-  // the prefix.
+  // Opens and validates every file. Throws InputError if the folder is missing or has no safetensors weights, if the
+  // index or a file is invalid, if a file that the index names is missing, if a tensor is in two files, or if two names
+  // differ only in the prefix.
   explicit TensorSource(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -33,25 +34,27 @@ class TensorSource {
   const std::filesystem::path& file_of(std::string_view name) const;
   // The type of a tensor. Empty if the folder has no such tensor, or if Tessera does not read its type.
   std::optional<DType> dtype_of(std::string_view name) const;
-  // Throws InputError if the folder has no such tensor, or if Tessera does not read its type.
+  // Throws InputError if the folder has no such tensor, if Tessera does not read its type, or if the tensor has more
+  // than 4 dimensions.
   const TensorInfo& get(std::string_view name) const;
 
-  // Like SafetensorsFile::read_into and read_range_into. Also throw InputError if the folder has no such tensor.
+  // Like SafetensorsFile::read_into and read_range_into. Also throw InputError like get().
   void read_into(std::string_view name, const View& target, ThreadPool* pool = nullptr) const;
   void read_range_into(std::string_view name, int64_t elem_begin, int64_t elem_end, const View& target,
                        ThreadPool* pool = nullptr) const;
 
   // Divides the elements of two floating-point tensors into `num_parts` parts and compares part number `part` (from 0).
-  // Returns whether the shapes are equal and the values of this part are equal as f32. Throws InputError.
+  // Returns whether the shapes are equal and the values of this part, converted to f32, are equal bit by bit. Throws
+  // InputError like get() and read_range_into().
   bool are_equal(std::string_view a, std::string_view b, int part, int num_parts, ThreadPool& pool) const;
 
   // A checksum of the names, types and shapes of all tensors, and of up to kSampledElems values in the middle of each
-  // tensor. Throws InputError if Tessera does not read the type of a tensor.
+  // tensor. Throws InputError like get().
   static constexpr int64_t kSampledElems = 1024;
   uint64_t sampled_checksum() const;
 
-  // Checks that the folder has exactly these tensors, with these shapes and with types that Tessera reads. Names in
-  // `tolerated` may also be present. One InputError lists all problems.
+  // Checks that the folder has the `expected` tensors, with these shapes and with types that Tessera reads, and no
+  // other tensors except those in `tolerated`. One InputError lists all problems.
   void check_tensors(const std::vector<std::pair<std::string, Shape>>& expected,
                      const std::vector<std::string>& tolerated) const;
 

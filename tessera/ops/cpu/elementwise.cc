@@ -85,7 +85,7 @@ void add_sum_of_squares(Team& team, View x, View sum) {
     const int64_t count = x.num_elems(), num_blocks = (count + kSumBlockElems - 1) / kSumBlockElems;
     double* partial = team.scratch<double>(0);
     double total = *sum.as<double>();
-    // Processes the blocks in waves. A wave has at most as many blocks as the scratch of a thread can hold sums.
+    // Processes the blocks in waves, because the scratch of thread 0 must hold the sums of all blocks of a wave.
     const int64_t wave = Team::scratch_elems<double>();
     for (int64_t first = 0; first < num_blocks; first += wave) {
       const int64_t wave_blocks = std::min(wave, num_blocks - first);

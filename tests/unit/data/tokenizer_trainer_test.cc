@@ -16,8 +16,9 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-// The library is Hugging Face's `tokenizers`. tools/compare_tokenizers.py sets TESSERA_TOKENIZER_REFERENCES to a folder
-// with another reference, and loads the trained.json that this test writes there.
+// The library is Hugging Face's `tokenizers`. By default, its results are in unit/data/tokenizer_references.
+// tools/compare_tokenizers.py makes new results, sets TESSERA_TOKENIZER_REFERENCES to their folder, and loads the
+// trained.json that this test writes there.
 TEST(TokenizerTrainer, LearnsTheSameVocabularyAsTheLibrary) {
   const char* other = std::getenv("TESSERA_TOKENIZER_REFERENCES");
   const fs::path folder = other ? fs::path(other) : fs::path(TESSERA_TEST_DIR) / "unit/data/tokenizer_references";
