@@ -53,7 +53,7 @@ std::string joined_ranks(const std::vector<int>& ranks) {
 
 constexpr const char* kRunning = "is running";
 
-// kRunning, "is stopped" or "has ended".
+// Returns kRunning, "is stopped" or "has ended".
 const char* text_of(const std::optional<ProcessState>& process) {
   if (!process) return "has ended";
   return process->letter == 'T' || process->letter == 't' ? "is stopped" : kRunning;

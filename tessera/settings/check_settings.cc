@@ -163,7 +163,7 @@ void check_prompts(const ResolvedSettings& resolved) {
     contradicts("prompts", single, "Give a single prompt, or a file of prompts");
   }
   if (s.stream == S::Stream::on) {
-    const char* remedy = "Only a single text on standard output can be printed token by token";
+    const char* remedy = "Remove --stream. Only a single text on standard output can be printed token by token";
     if (!s.prompts.empty()) contradicts("stream", "prompts", remedy);
     if (s.json) contradicts("stream", "json", remedy);
     if (!s.output.empty()) contradicts("stream", "output", remedy);
