@@ -1,4 +1,4 @@
-// The time limit of MPI's own collectives, which start and end worlds and groups.
+// The time limit of the collective MPI calls that start MPI, form groups of ranks, or end MPI.
 #pragma once
 
 #include "tessera/comm/status_board.h"
@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// Exists while the ranks wait for each other. If this takes longer than --comm-timeout plus a few seconds, this rank
-// reports which ranks are missing and ends. Then all ranks end.
+// Exists while this rank waits for the other ranks in such a call. If the wait is longer than --comm-timeout plus a few
+// seconds, this rank reports an error and ends. Its end makes all ranks end. The error names the missing or stopped
+// ranks, as far as the board shows them.
 class RendezvousLimit {
  public:
   // `what` completes the message "not all ranks have …": "arrived" or "ended". `board` may be null. The board and the

@@ -10,13 +10,15 @@ namespace tessera::cpu {
 enum class Transpose : bool { no, yes };
 enum class Result : bool { set, add };
 
-// The largest tile of multiply_then(). The borders of tiles should be multiples of kRowUnit and kColumnUnit.
+// The largest tile of multiply_then(). The rows and columns of tiles should begin at multiples of kRowUnit and
+// kColumnUnit: the register blocks (see kOwnProducts) have this size.
 inline constexpr int64_t kTileRows = 504, kTileColumns = 256, kRowUnit = 14, kColumnUnit = 32;
 
-// Elements of scratch that a product of type T may use.
+// The number of elements that each function with an argument `scratch` may use there.
 inline constexpr int64_t kProductScratchElems = 4 * kRowUnit * 544 + 512 * kTileColumns + kTileRows * kTileColumns;
 
-// op(a) [m, k] · op(b) [k, n], k > 0. lda and ldb are the numbers of elements from one stored row to the next.
+// The factors of op(a) [m, k] · op(b) [k, n], k > 0. op transposes a factor if its Transpose is yes. lda and ldb are
+// the numbers of elements from one stored row to the next.
 template <typename T>
 struct Factors {
   Transpose transpose_a, transpose_b;
@@ -27,10 +29,11 @@ struct Factors {
   int64_t ldb;
 };
 
-// In this header, T is float or double. kOwnProducts: whether Tessera's own register blocks compute products of type T.
-// Otherwise CBLAS computes them. In float on AVX-512, the register blocks reach five sixths of the processor's peak;
-// OpenBLAS reaches two thirds. The register blocks add the terms of an element in the same order for every tile. CBLAS
-// may change the order with a tile's shape.
+// In this header, T is float or double. If kOwnProducts<T> is true, Tessera's own code computes products of type T
+// (packed_product.h). This code holds a block of the result in registers (register block). Otherwise CBLAS computes
+// these products. In float on AVX-512, the register blocks reach five sixths of the processor's peak; OpenBLAS reaches
+// two thirds. The register blocks add the terms of an element in the same order for every tile. CBLAS may change the
+// order with a tile's shape.
 #if defined(__AVX512F__)
 template <typename T>
 inline constexpr bool kOwnProducts = sizeof(T) == sizeof(float);
@@ -39,27 +42,28 @@ template <typename T>
 inline constexpr bool kOwnProducts = false;
 #endif
 
-// c [m, n] = or += the product.
+// c [m, n] = or += the product, depending on `result`.
 template <typename T>
 void multiply(const Factors<T>& factors, Result result, T* c, int64_t ldc, T* scratch);
 
-// Runs after a product while the product is in cache.
+// Work on a product. It runs for each finished part of the product while this part is in cache.
 template <typename T>
 struct Continuation {
-  // Called with every finished block of the product. `then` may change c [rows, columns], whose contents are discarded
-  // afterwards.
+  // Called with every finished part c [rows, columns]. The part begins at `row` and `column` of the product. `then` may
+  // change c. The contents of c are discarded afterwards.
   std::function<void(int64_t row, int64_t rows, int64_t column, int64_t columns, T* c, int64_t ldc)> then;
-  // Arrays [m, n] that `then` reads or writes at the block's place. They are prefetched. Unused entries are null.
+  // Arrays [m, n] that `then` reads or writes at the place of the part. They may be prefetched. Unused entries are
+  // null.
   std::array<const T*, 3> touched;
   int64_t ld;  // row stride of these arrays
 };
 
-// A product of at most kTileRows × kTileColumns, passed to the continuation.
+// Computes a product of at most kTileRows × kTileColumns, and passes its parts to the continuation.
 template <typename T>
 void multiply_then(const Factors<T>& factors, const Continuation<T>& continuation, T* scratch);
 
-// A right factor b [depth, columns] that several products share, depth ≤ kMaxPackedDepth. `at` and `ld` describe b as
-// stored, or its packed copy.
+// A right factor b [depth, columns] that several products share, depth ≤ kMaxPackedDepth. `transpose`, `at` and `ld`
+// describe b as stored (for CBLAS), or its packed copy.
 template <typename T>
 struct Packed {
   Transpose transpose;
@@ -77,15 +81,16 @@ constexpr int64_t packed_elems(int64_t depth, int64_t columns) {
 template <typename T>
 Packed<T> pack(Transpose transpose, int64_t depth, int64_t columns, const T* b, int64_t ldb, T* room);
 
-// c [m, columns] = or += a [m, depth] · the first `depth` rows and `columns` columns of b. If lda is kPackedRowStride,
-// the rows of `a` are used in place. Otherwise they are copied first.
+// c [m, columns] = or += a [m, depth] · part of b. The part is the first `depth` rows and the first `columns` columns
+// of b. If lda is kPackedRowStride, Tessera's own products use the rows of `a` in place. Otherwise they copy these rows
+// to `scratch` first.
 inline constexpr int64_t kPackedRowStride = 544;
 template <typename T>
 void multiply_packed(int64_t m, int64_t columns, int64_t depth, const T* a, int64_t lda, const Packed<T>& b,
                      Result result, T* c, int64_t ldc, T* scratch);
 
-// Sets the BLAS library of this process, of any vendor, to one thread per call. The kernels use their own threads, and
-// a library's threads would spin at the same time.
+// Sets the BLAS library of this process (OpenBLAS, MKL or BLIS) to one thread per call. The kernels run on Tessera's
+// threads. Threads of the library would compete with these for the cores.
 void use_one_blas_thread();
 
 }  // namespace tessera::cpu

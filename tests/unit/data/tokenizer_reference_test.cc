@@ -57,7 +57,7 @@ void check_stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, b
 }
 
 // Checks streams of the ids in the reference file, and of random ids. Many of the random ids stand for a single byte.
-// Most of these bytes are only a part of a character.
+// Such a byte may be only a part of a character.
 void check_streams(const Tokenizer& tokenizer, const Json& cases, uint64_t seed) {
   RandomStream random(seed, 9);
   for (const char* kind : {"encode", "decode"}) {
