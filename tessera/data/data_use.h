@@ -29,7 +29,7 @@ struct DataUse {
   // Tokens in samples; tokens that used rows lost; tokens of rows without a sample. The three counts add up to all
   // tokens of the rows that could be read.
   int64_t tokens_used = 0, tokens_cut = 0, tokens_dropped = 0;
-  // The rows of rows_too_long and rows_malformed, in the order of the calls of add() and add_malformed().
+  // The rows that rows_too_long and rows_malformed count, in the order of the calls of add() and add_malformed().
   std::vector<BadRow> bad;
 
   int64_t rows_bad() const { return rows_malformed + rows_too_long; }

@@ -12,10 +12,10 @@ namespace tessera {
 class UnitArrays {
  public:
   UnitArrays() = default;
-  // Allocates zeroed arrays of elems[unit] elements. If given[unit] is not empty, allocates nothing for this unit:
-  // given[unit] is device memory that the caller owns, and becomes the unit's array. Tier::file uses one unnamed file
-  // in ShardOptions::file_folder. The file disappears with this object. Every rank creates the folder if it is missing.
-  // Throws OutOfMemoryError. Throws RunError if the folder cannot be written or has no room.
+  // Allocates zeroed arrays of elems[unit] elements. If given[unit] is not empty (only on Tier::device), allocates
+  // nothing for this unit: given[unit] is device memory that the caller owns, and becomes the unit's array. Tier::file
+  // uses one unnamed file in ShardOptions::file_folder. The file disappears with this object. Every rank creates the
+  // folder if it is missing. Throws OutOfMemoryError. Throws RunError if the folder cannot be written or has no room.
   UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
              std::vector<View> given = {});
   ~UnitArrays();

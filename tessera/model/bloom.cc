@@ -1,4 +1,4 @@
-// The input x and the output y are [N, C]: N tokens, C channels. Biases and dropout are left out.
+// The input x and the output y are [N, C]: N tokens, C channels. The formulas leave out biases and dropout.
 //   a = norm1(x);  mid = r1 + W_dense · attention(W_qkv · a);  b = norm2(mid);  y = r2 + W_down · gelu(W_up · b)
 // The residuals are r1 = x and r2 = mid, or with residual_from_norm r1 = a and r2 = b.
 #include "tessera/model/bloom.h"
@@ -34,7 +34,7 @@ BloomBlock::BloomBlock(const ModelConfig& config, int64_t layer, View alibi)
       attention_{config.num_heads, config.head_dim(), QkvLayout::interleaved, alibi} {
   const int64_t C = hidden_size_;
   const std::string h = fmt::format("h.{}.", layer);
-  uint64_t stream = 16 * static_cast<uint64_t>(layer + 1);  // the root unit uses the random streams below 16
+  uint64_t stream = 16 * static_cast<uint64_t>(layer + 1);  // root and head use the random streams below 16
   const auto weight = [&](const char* name, int64_t out, int64_t in) {
     const Initializer init{Initializer::Kind::normal, config.initializer_range, stream++};
     return table_.add(h + name, {out, in}, init, true);
@@ -95,7 +95,7 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   const Dropout attention_dropout = dropout(f, 0, attention_dropout_), dense_dropout = dropout(f, 1, hidden_dropout_),
                 down_dropout = dropout(f, 2, hidden_dropout_);
   const View d_mid = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);  // norms are computed again, not kept
-  View d_branch = d_y;  // gradient for the output of a linear layer, before its dropout
+  View d_branch = d_y;  // gradient of a linear layer's output before dropout
   if (hidden_dropout_ > 0 && f.training) d_branch = f.push(N, C);
 
   if (down_dropout.rate > 0) f.ops->dropout_backward(d_y, down_dropout, d_branch);

@@ -115,7 +115,8 @@ std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& w
     exact += exact_match(result.predictions[i], dataset.examples[i].answers, scoring);
     f1_sum += f1(result.predictions[i], dataset.examples[i].answers, scoring);
   }
-  // A question that is too long for the model gets no answer. It counts with a score of 0, as in SQuAD's own script.
+  // A question that is too long for the model gets no answer. It scores 0, like a question without a prediction in
+  // SQuAD's own script.
   const auto num_questions = static_cast<double>(num_examples + dataset.use.rows_too_long);
   result.metrics = {exact / num_questions, f1_sum / num_questions};
   result.runtime_s = steady_seconds() - begin_s;
@@ -130,7 +131,8 @@ Record predictions_by_id(const std::vector<Example>& examples, const std::vector
   std::unordered_map<std::string, int64_t> occurrences;
   int64_t num_repeated = 0;
   Record record = Record::object();
-  auto& members = record.get_ref<Record::object_t&>();  // Record's own insertion compares the new key with all keys
+  // Inserts into the object's vector, because Record's own insertion compares each new key with all earlier keys.
+  auto& members = record.get_ref<Record::object_t&>();
   for (size_t i = 0; i < examples.size(); ++i) {
     const bool has_id = !examples[i].id.empty();
     const std::string id = has_id ? examples[i].id : std::to_string(i);

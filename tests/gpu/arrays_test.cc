@@ -80,9 +80,9 @@ TEST_P(ArraysTest, RandomNumbersMatchTheCpu) {
   }
 }
 
-// An f32 is stored as a 16-bit value and a rest: the part of the f32 that the 16-bit value loses. The GPU can fill an
-// array of rests with the rests of a constant or of random numbers, or convert f32 values to rests. The test expects
-// the bits of the rests that the host computes from the same f32 values, and the same result of join() on both devices.
+// An f32 can be stored as a 16-bit value and a rest: the part of the f32 that the 16-bit value loses. join() computes
+// the f32 from both. The GPU can fill an array with the rests of a constant or of random numbers, or convert f32 values
+// to rests. The test computes the rests and join() on the host, too, and expects the same bits.
 class RestTest : public TypedTest {};
 INSTANTIATE_TEST_SUITE_P(Types, RestTest, ::testing::Values(DType::f16, DType::bf16),
                          [](const auto& values) { return std::string(name_of(values.param)); });
@@ -189,8 +189,8 @@ TEST(AdamW, EqualsTheCpu) {
       step.num_decayed = 5001;
       on_both({&p, &m, &v}, [&](Kernels& k, const Side& at) { k.adamw(at(p), {}, at(g), at(m), at(v), step); });
       // With bias corrections bc₁ = 0.1 and bc₂ = 0.001, |m| ≤ 1 and √v ≥ 0.01, the update of a parameter is at most
-      // (lr / bc₁)·√bc₂·|m| / √v = 0.1·0.032·1 / 0.01 = 0.32. The tolerances
-      // allow for 8 or 12 roundings of values near 1.
+      // (lr / bc₁)·√bc₂·|m| / √v = 0.1·0.032·1 / 0.01 = 0.32. All values therefore have a magnitude of at most about 1.
+      // The tolerances allow for 12 roundings of a parameter, and for 8 roundings of a moment.
       p.expect_close(12 * roundoff(type), "parameters");
       m.expect_close(8 * roundoff(type), "m");
       v.expect_close(8 * roundoff(type), "v");
@@ -257,9 +257,10 @@ TEST(AdamW, ComputesTheBitsOfTheCpu) {
   }
 }
 
-// As the previous test, but with bf16 parameters and moments. Both devices round them with the same random bits. The
-// GPU has two kernels for this. One kernel requires that arrays are aligned, and that first_elem is a multiple of 64.
-// first_elem is the number of the arrays' first element in the model. The other kernel updates all other arrays.
+// Like the previous test, but with bf16 parameters and moments. Both devices round them with the same random bits.
+// first_elem is the index of the arrays' first element in the model. The GPU has two kernels for this update. One
+// kernel requires that each array is aligned to 4 elements, and that first_elem is a multiple of 64. The other kernel
+// is for all other arrays.
 TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
   const auto bits_of = [](const std::vector<double>& values, DType dtype) {
     std::vector<std::byte> bits(values.size() * size_of(dtype));

@@ -17,7 +17,7 @@ constexpr double kSlack_s = 5;
   std::string text =
       fmt::format("rank {}: not all ranks have {} within {} s.", rank, what, options.timeout_s + kSlack_s);
   if (board) {
-    if (has_launcher) {  // without a launcher the board covers one node only
+    if (has_launcher) {  // without a launcher (--nproc), the board covers only this node
       for (const int other : board->absent()) text += fmt::format(" Rank {} has not started.", other);
     }
     const std::string others = board->not_waiting();
@@ -27,8 +27,9 @@ constexpr double kSlack_s = 5;
     text += " A rank is missing or stopped. If ranks start slowly, give a longer --comm-timeout";
   }
   if (!has_launcher) {
-    // mpirun and srun end all ranks when one rank ends. Therefore only one rank ends immediately, after its report. The
-    // other ranks wait, because their end would cut off this report.
+    // mpirun and srun end all ranks when one rank ends. Therefore one rank reports first, and ends. The other ranks
+    // wait before they end, because their end would cut off this report. Without a board, they then also report,
+    // because rank 0 may be missing.
     const bool is_first = board ? board->claim_report() : rank == 0;
     if (!is_first) std::this_thread::sleep_for(std::chrono::seconds(1));
     if ((is_first || !board) && options.report) options.report(text);

@@ -245,7 +245,7 @@ SlowUnit slowest_unit(const std::vector<NetPairResult>& results) {
 int64_t free_bytes_for_buffers(Device& device, int local_ranks) {
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   if (device.kind() == DeviceKind::cuda) {
-    constexpr int64_t kNccl = int64_t{900} << 20;  // kernels and the buffers of one group (NcclMemory), rounded up
+    constexpr int64_t kNccl = int64_t{900} << 20;  // for NCCL's kernels and one group's buffers (NcclMemory)
     return std::max<int64_t>(0, cuda_memory_of(device).usable_bytes - kNccl);
   }
   int64_t bytes = usable_memory_bytes().value_or(kUnknown);

@@ -18,7 +18,8 @@ inline constexpr int64_t kTileRows = 504, kTileColumns = 256, kRowUnit = 14, kCo
 // The number of elements that a function below may use in `scratch`.
 inline constexpr int64_t kProductScratchElems = 4 * kRowUnit * 544 + 512 * kTileColumns + kTileRows * kTileColumns;
 
-// op(a) [m, k] · op(b) [k, n], k > 0. lda and ldb are the numbers of elements from one stored row to the next.
+// The factors of op(a) [m, k] · op(b) [k, n], k > 0. op transposes a factor if its Transpose is yes. lda and ldb are
+// the numbers of elements from one stored row to the next.
 template <typename T>
 struct Factors {
   Transpose transpose_a, transpose_b;
@@ -60,8 +61,8 @@ struct Continuation {
 template <typename T>
 void multiply_then(const Factors<T>& factors, const Continuation<T>& continuation, T* scratch);
 
-// A right factor b [depth, columns] that several products share, depth ≤ kMaxPackedDepth. `at` and `ld` describe b as
-// stored, or its packed copy.
+// A right factor b [depth, columns] that several products share, depth ≤ kMaxPackedDepth. `transpose`, `at` and `ld`
+// describe b as stored (for CBLAS), or its packed copy.
 template <typename T>
 struct Packed {
   Transpose transpose;

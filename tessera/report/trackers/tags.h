@@ -1,12 +1,12 @@
-// Tags: the names of a run's measurements in trackers (TensorBoard and W&B). If the Hugging Face Trainer writes a
-// measurement too, its tag is the same.
+// Tags: the names of a run's measurements in trackers (TensorBoard and W&B). If the Hugging Face Trainer also
+// writes a measurement, both use the same tag.
 #pragma once
 
 #include "tessera/report/record.h"
 
 namespace tessera {
 
-// Every record of metrics.jsonl has this tag in trackers.
+// tags_of() returns this tag for every record.
 inline constexpr const char* kEpochTag = "train/epoch";
 
 // Returns the numbers of a record of metrics.jsonl by tag (train/epoch, train/loss, eval/loss, train/train_runtime and
