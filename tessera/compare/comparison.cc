@@ -246,7 +246,7 @@ class Comparer {
   }
 
   // Several rows can have the same values of the settings in --rows. They stay separate rows. A note in each of them
-  // names its run, and the settings that differ between these rows, with the row's own values.
+  // names its run. Where settings other than the seed differ between these rows, the note also gives its run's values.
   void add_differences(size_t i, Cell& label) const {
     std::vector<const RunFolder*> twins;
     for (size_t j = 0; j < result_.groups.size(); ++j) {

@@ -196,8 +196,8 @@ class RunReader {
     }
   }
 
-  // Adds a record of metrics.jsonl to the run, if its kind is "train" or "eval". Returns 1 if the record has a loss
-  // that is NaN or infinite (null in the file), otherwise 0.
+  // Adds a record of metrics.jsonl to the run, if the record's kind is "train" or "eval". Returns 1 if a record of kind
+  // "train", "eval" or "skipped" has a loss that is NaN or infinite (null in the file), otherwise 0.
   static int64_t add_record(const Record& record, RunFolder& run) {
     const auto number = [&](const char* key) { return find_number(record, key).value_or(kNaN); };
     const auto step = find_number(record, "step");

@@ -23,8 +23,8 @@ class File {
   // The same, but returns nullopt if the file does not exist.
   static std::optional<File> open_if_there(const std::filesystem::path& path);
   // Creates a new file for `expected_bytes`. Reserves the space immediately if the file system supports it. A full disk
-  // is then noticed before anything is written. Throws RunError if the file exists already, cannot be created, or
-  // does not fit on the disk. In the last case, removes the new file.
+  // is then noticed before anything is written. Throws RunError if the file exists already or cannot be created. If
+  // there is not enough space to reserve, removes the new file and throws RunError.
   static File create_new(const std::filesystem::path& path, uint64_t expected_bytes);
   // Opens an existing file of `expected_bytes` for writing only. Several processes may write different bytes of it. The
   // file must already have its final size: otherwise an NFS client may write zeros around its own bytes, over the bytes
