@@ -41,7 +41,8 @@ struct MpirunEnd {
   std::vector<int> lost;    // ranks that died without an orderly end or a reported error; lost[0] probably died first
   int signal_of_lost = 0;   // the signal that killed lost[0]; 0: unknown
   std::string noise;        // output of mpirun, and of ranks until they use the launcher's streams
-  // The signals that arrived, in order, except SIGCHLD and signals that belong to the first one (kSameRequest).
+  // The signals that arrived, in order, without SIGCHLD. Signals that arrive within kSameRequest (launch/signals.h) of
+  // the first one are left out too: they belong to the same request to stop.
   std::vector<int> forwarded;
 };
 

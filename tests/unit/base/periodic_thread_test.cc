@@ -20,7 +20,7 @@ TEST(PeriodicThread, WorksALastTimeAtTheEnd) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(PeriodicThread, RepeatsTheWorkWithoutSignals) {
+TEST(PeriodicThread, RepeatsTheWorkWithSignalsBlocked) {
   std::promise<sigset_t> blocked;
   int calls = 0;
   PeriodicThread thread(0.0001, [&] {

@@ -250,7 +250,7 @@ struct ThreadsTest : ::testing::Test {};
 using FloatTypes = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(ThreadsTest, FloatTypes);
 
-TYPED_TEST(ThreadsTest, ResultsDoNotDependOnTheirNumber) {
+TYPED_TEST(ThreadsTest, ResultsDoNotDependOnTheNumberOfThreads) {
   const Outcome expected = run_all<TypeParam>(1);
   for (int num_threads : {2, 3, 5}) {
     const Outcome actual = run_all<TypeParam>(num_threads);
