@@ -7,9 +7,10 @@ Weights are random. The data are random words from a fixed seed. In training, ev
 not count the warm-up steps. Tessera's memory is the peak of its ledger without the CUDA context. In the row 8b-offload,
 it is the highest used memory of the GPU in nvidia-smi. The peer's memory is the peak of PyTorch's allocator.
 
---peer names a script that prints a line "PEER {json}" with tokens_s, peak_MiB and mfu. This script must accept the
-options --size, --bs, --seq, --steps, --warm, --compile, --liger and --autocast. Without --peer, only Tessera runs. In
-the row 1b-generation, --peer turns on the peer, but llama_table.py runs transformers instead of the script.
+--peer names a script that prints a line "PEER {json}" with tokens_s, peak_MiB and mfu (between 0 and 1). This script
+must accept the options --size, --bs, --seq, --steps, --warm, --compile, --liger and --autocast. Without --peer,
+only Tessera runs. In the row 1b-generation, --peer turns on the peer, but llama_table.py runs transformers instead of
+the script.
 """
 import argparse
 import json
@@ -23,7 +24,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PEAK_TFLOPS = 989
+PEAK_TFLOPS = 989  # of an H100 or H200, for dense bf16 matrix products
 # name: layers, hidden size, feed-forward size, heads, heads of keys and values, head size, vocabulary size, whether the
 # head is tied, model type
 SHAPES = {
@@ -109,7 +110,7 @@ class Bench:
              "--precision", "bf16", "--max-steps", str(steps), "--epochs", "1000", "--logging-steps", str(warm), "--lr", "1e-5",
              "--save-strategy", "no", "--eval-strategy", "no", "--save-dtype", "bf16", "--resume",
              "none", "--overwrite", "--device", self.args.device, "--output-dir", str(out), "--json", *options])
-        if options:  # such a run is killed after `steps` steps, because saving its model would need much host memory
+        if options:  # a run with options is killed after `steps` steps: saving its model would need much host memory
             command[command.index("--max-steps") + 1] = str(1000 * steps)
             return self.rate(name, batch, length, warm, *self.steps_of_endless(command, out, steps))
         summary = json.loads(self.run(command))

@@ -17,7 +17,7 @@ RANK_VARIABLE = "OMPI_COMM_WORLD_RANK" if IS_OPEN_MPI else "PMI_RANK"
 
 def killed(number, name):
     """A pattern for the launcher's report that a signal killed a rank. With MPICH, the launcher knows the signal only
-    on Linux 6.15 or newer, so the pattern also accepts a report without it. If a rank dies while MPICH starts,
+    on Linux 6.15 or newer, so the pattern also accepts a report without the signal. If a rank dies while MPICH starts,
     MPICH 5 may crash in the other ranks. The launcher may then report the crash of one of these ranks."""
     text = rf"was killed by signal {number} \({name}\)"
     crash = r"was killed by signal 11 \(Segmentation fault\)"

@@ -49,7 +49,8 @@ SharedPages SharedPages::create(int64_t bytes) {
   const uint64_t token = uint64_t{random()} << 32 | random();
   const int descriptor = memfd_create(fmt::format("tessera-{:016x}", token).c_str(), MFD_CLOEXEC);
   if (descriptor < 0) return {-1, bytes};
-  // Allocates the memory now. If memory is short, this call fails; otherwise a later access would end the process.
+  // Allocates the memory now. If memory is short, this call fails. Without this call, a later access would end
+  // the process.
   SharedPages pages(posix_fallocate(descriptor, 0, bytes) == 0 ? descriptor : -1, bytes);
   pages.descriptor_ = descriptor;
   if (pages) pages.name_ = fmt::format(kNameFormat, getpid(), descriptor, token);
@@ -66,7 +67,7 @@ SharedPages SharedPages::open(const std::string& name, int64_t bytes) {
   const int descriptor = ::open(link.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return {-1, bytes};
   struct stat info {};
-  const bool is_whole = fstat(descriptor, &info) == 0 && info.st_size >= bytes;  // otherwise some pages would not exist
+  const bool is_whole = fstat(descriptor, &info) == 0 && info.st_size >= bytes;  // a smaller file lacks some pages
   SharedPages pages(is_whole ? descriptor : -1, bytes);
   close(descriptor);
   return pages;

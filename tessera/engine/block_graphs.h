@@ -30,9 +30,9 @@ class BlockGraphs {
 
   // Runs `work`, which must depend only on the key. The first time a key is used, the work runs directly. From the
   // second time on, it runs as a graph. Exception: if the key has no graph yet and the limit of limit_to() is reached,
-  // the work runs directly. A graph changes the frame's stack exactly as a direct run does. The work must launch all
-  // its kernels on the compute stream. From the second time on, it must not allocate device memory or wait for the GPU,
-  // because a capture allows neither.
+  // the work runs directly. In all cases, run() changes the frame's stack as the work itself does. The work must
+  // launch all its kernels on the compute stream. From the second time on, the work must not allocate device memory or
+  // wait for the GPU, because a capture allows neither.
   void run(const Key& key, Frame& frame, const Work& work);
 
   void limit_to(int64_t most_graphs) { most_graphs_ = most_graphs; }

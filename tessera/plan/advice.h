@@ -8,7 +8,7 @@
 namespace tessera {
 
 // Returns a configuration with which the run of `request.settings` fits, or nullopt. For training, returns the fastest
-// configuration that find_fit() finds. If it finds none, tries again with a smaller --eval-batch-size. For evaluation
+// configuration that find_fit() finds. If it finds none, tries smaller values of --eval-batch-size. For evaluation
 // and generation, varies the strategy, the offload of parameters and --eval-batch-size, and returns the first
 // configuration that fits.
 std::optional<Configuration> find_nearest_fit(FitRequest request);

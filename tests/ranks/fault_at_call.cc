@@ -1,5 +1,6 @@
 // A library for LD_PRELOAD. It counts chosen calls of a process. Some of these calls get a fault: the call fails, it
-// transfers fewer bytes, or the process gets a signal before the call. Environment variables choose the calls:
+// transfers fewer bytes, or the process gets a signal before the call. Environment variables choose the calls
+// and the fault:
 //
 //   FAULT_CALLS  the calls to count, separated by blanks. For reading: open_read, read, pread, fstat, stat, opendir,
 //                readdir. For writing: open_write, write, pwrite, fsync, ftruncate, mkdir, rename. Others: flock,
@@ -7,8 +8,8 @@
 //   FAULT_PATH   counts only calls on files with this text in their absolute path; empty: calls on all files. Standard
 //                streams never count. process_vm_readv has no path and always counts
 //   FAULT_RANK   counts only the calls of this rank; empty: of all processes
-//   FAULT_CALL   the number of the first call with a fault, counted from 1; empty: no fault
-//   FAULT_TIMES  how many consecutive counted calls have the fault (default 1)
+//   FAULT_CALL   the first counted call that gets a fault: 1 for the first counted call, and so on; empty: no fault
+//   FAULT_TIMES  how many consecutive counted calls get the fault (default 1)
 //   FAULT_KIND   "error N": the call fails with errno N; "signal N": the process gets signal N before the call;
 //                "short": the call (read, pread, write, pwrite) transfers only the first half of its bytes
 //   FAULT_COUNT  the path of a file: when the process ends, it writes the number of counted calls to this file
@@ -67,7 +68,7 @@ bool is_meant(const char* path) {
 }
 
 bool is_meant(int file) {
-  if (file <= STDERR_FILENO) return false;  // a standard stream: errors are reported there
+  if (file <= STDERR_FILENO) return false;  // standard streams have no faults, so errors can be reported
   if (!*variable("FAULT_PATH")) return true;
   char link[64], path[PATH_MAX];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", file);

@@ -1,6 +1,6 @@
-// Allocates host memory directly from the operating system. The system provides a page at the first access to it (a
-// huge page if huge pages are allowed). Freeing a buffer returns its pages immediately. Resident memory therefore
-// follows the bytes in the ledger.
+// Allocates host memory directly from the operating system. The system provides each page at the first access to it.
+// Large buffers get huge pages if the system allows them. Freeing a buffer returns its pages immediately. Resident
+// memory therefore follows the bytes in the ledger.
 #include "tessera/device/cpu/cpu_device.h"
 
 #include <sys/mman.h>

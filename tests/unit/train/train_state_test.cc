@@ -53,8 +53,8 @@ TEST(TrainState, WhatWasNotSetIsNotKnown) {
   EXPECT_FALSE(back.health.first_loss);
 }
 
-// Older checkpoints have no `health` and no `loss_steps`. They count only the updates that fp16 training skipped, in
-// `loss_scale`.
+// Older checkpoints have no `health` and no `loss_steps`. Instead, `loss_scale` has the number of updates that fp16
+// training skipped, and `step` also serves as loss_steps.
 TEST(TrainState, ReadsTheCountsOfEarlierVersions) {
   TrainState state;
   state.step = 12;
