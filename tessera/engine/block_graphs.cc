@@ -20,7 +20,7 @@ BlockGraphs::BlockGraphs(Stream& compute, bool on) : compute_(compute), on_(on) 
 void BlockGraphs::run(const Key& key, Frame& frame, const Work& work) {
   if (!on_) return work(frame);
   const auto [entry, is_new] = graphs_.try_emplace(key);
-  if (is_new) return work(frame);  // this run chooses kernels and loads code; a capture can do neither
+  if (is_new) return work(frame);  // the first run chooses kernels and loads code; a capture can do neither
   std::unique_ptr<StreamGraph>& graph = entry->second;
   if (graph) {
     Frame elsewhere = frame;

@@ -8,7 +8,7 @@ constexpr Activation kActivations[] = {Activation::silu, Activation::gelu_tanh};
 
 double exact(Activation activation, double x) {
   if (activation == Activation::silu) return x / (1 + std::exp(-x));
-  // √(2/π), with as many digits as in transformers.
+  // 0.79788456 is √(2/π), with the same digits as in Hugging Face Transformers.
   return 0.5 * x * (1 + std::tanh(0.79788456 * (x + 0.044715 * x * x * x)));
 }
 
@@ -33,8 +33,8 @@ TYPED_TEST(GatedTest, ForwardEqualsTheDefinition) {
           const auto gate = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + j)]),
                      up = static_cast<double>(gate_up[static_cast<size_t>(n * 2 * F + F + j)]);
           // exp and the reciprocal each have an error of at most 2 ulp. These errors are proportional to the result.
-          // gelu also rounds the argument of its exponential. A large argument has a large error, but changes the
-          // result little. 64·ε·|up| is more than the error of the result.
+          // gelu also rounds the argument of its exponential. The rounding error of a large argument is large, but
+          // changes the result by less than 64·ε·|up|.
           const double expected = exact(activation, gate) * up;
           ASSERT_NEAR(h[static_cast<size_t>(n * F + j)], expected,
                       epsilon<T>() * (16 * std::abs(expected) + 64 * std::abs(up)));
