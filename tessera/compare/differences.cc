@@ -15,7 +15,7 @@ namespace tessera {
 
 namespace {
 
-// Settings that change no result: they name, place or start a run, or decide what it prints and logs.
+// Settings that change no result. They decide the name, the folder or the start of a run, or what it prints and logs.
 constexpr std::array<std::string_view, 9> kNotCompared{"output_dir", "experiment", "resume",  "overwrite",    "json",
                                                        "progress",   "memory_log", "tracker", "owner_timeout"};
 
@@ -118,8 +118,8 @@ std::vector<RunGroup> groups_of(const std::vector<const RunFolder*>& runs) {
 std::string label_value(const RunFolder& run, const std::string& key) {
   std::string value = text_of_key(run, key);
   if (value.empty()) return "-";
-  // nproc is 0 if it was not given, for example because mpirun or srun started the ranks. summary.json then has the
-  // number of ranks.
+  // nproc is 0 if it was not given, for example because mpirun or srun started the ranks. The number of ranks is
+  // then taken from summary.json.
   if (key == "nproc" && value == "0") return text_of_key(run, "world_size");
   if (value.find('/') != value.npos && key != "experiment" && key != "run") return base_name(value);
   return value;

@@ -54,7 +54,9 @@ struct Figure {
 };
 
 const std::vector<Figure>& all_figures();
-const Figure* find_figure(std::string_view name);  // by name or alias, dashes or underscores; nullptr: none
+// `name`: the name or an alias of the figure, with dashes or underscores. Returns nullptr if no figure has this name.
+const Figure* find_figure(std::string_view name);
+
 // A figure of all_figures(), or a key: the name of a setting, or a key of summary.json such as "gpu.power_w.mean".
 struct FigureOrKey {
   const Figure* figure = nullptr;
@@ -77,7 +79,7 @@ bool is_on_gpu(const RunFolder& run);
 // lowest and the highest value.
 struct GroupMeasure {
   Measure measure;
-  std::optional<double> low, high;  // not set for one run, for a derived figure, or without any value
+  std::optional<double> low, high;  // not set if the group has one run or no value, or the figure is derived
 };
 GroupMeasure measure_of(const Figure& figure, const RunGroup& group, const RunGroup* baseline, Scaling scaling);
 

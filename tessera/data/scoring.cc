@@ -64,7 +64,7 @@ bool is_case_ignorable(char32_t c) {
 }
 
 // Whether the capital sigma at `i` ends a word: a cased character precedes it, and no cased character follows it.
-// Case-ignorable characters between them do not count.
+// Skips case-ignorable characters on both sides of the sigma.
 bool is_final_sigma(std::u32string_view text, size_t i) {
   size_t before = i, behind = i + 1;
   while (before > 0 && is_case_ignorable(text[before - 1])) --before;
@@ -72,8 +72,8 @@ bool is_final_sigma(std::u32string_view text, size_t i) {
   return before > 0 && is_cased(text[before - 1]) && !(behind < text.size() && is_cased(text[behind]));
 }
 
-// Python's str.lower. Each character becomes one character, except İ, which becomes two. The
-// result for Σ depends on its neighbours.
+// Python's str.lower. Each character becomes one character, except İ, which becomes two. The result for Σ depends on
+// its neighbours.
 std::u32string lower(std::u32string_view text) {
   std::u32string out;
   out.reserve(text.size());

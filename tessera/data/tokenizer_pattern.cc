@@ -91,7 +91,7 @@ class Rewriter {
     }
     ++class_depth_;
     copy(rest().starts_with("[^") ? 2 : 1);
-    if (rest().starts_with(']')) copy(1);  // a ] in the first place is a member of the class, not its end
+    if (rest().starts_with(']')) copy(1);  // a ] at the start is a member of the class, not its end
   }
 
   void open_group() {
@@ -118,7 +118,7 @@ class Rewriter {
   std::string_view pattern_;
   size_t at_ = 0;
   int class_depth_ = 0;
-  std::vector<bool> ignores_case_ = {false};  // for each group that contains `at_`, the outermost first
+  std::vector<bool> ignores_case_ = {false};  // of the pattern, then of each open group, from outermost to innermost
   std::string out_;
 };
 

@@ -66,7 +66,7 @@ class Device {
   virtual bool host_visible() const = 0;
   // The device's kernels run on this stream.
   virtual Stream& compute_stream() = 0;
-  // Another stream, for copies and communication that overlap the kernels. It must not outlive the device.
+  // A new stream, for copies and communication that overlap the kernels. It must not outlive the device.
   virtual std::unique_ptr<Stream> make_stream() = 0;
 
   // These two functions copy the bytes of the view to or from host memory, after all earlier work of the compute

@@ -14,7 +14,7 @@ from tiny_job import EVALUATED
 # The message says "a rank" if the rank has not yet registered with the launcher. The launcher then does not know the
 # number of the rank.
 KILLED = rf"(rank \d|a rank) {mpirun.killed(9, 'Killed')}.*\bin phase ({PHASES})\b"
-COMM_TIMEOUT_S = 3  # a busy machine may pause a process, but for less time
+COMM_TIMEOUT_S = 3  # longer than a busy machine pauses a process
 STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
            rf"not all ranks have arrived within {COMM_TIMEOUT_S + 5} s\.) .*"
            rf"(Rank 1 \(process \d+\) is stopped, in phase ({PHASES})\.|Rank 1 has not started\.)")
@@ -108,8 +108,8 @@ class Killed(RanksTest):
 @unittest.skipIf(os.environ.get("TESSERA_TEST_SANITIZED") == "thread",
                  "the thread sanitizer does not work with a preloaded library")
 class AtCalls(RanksTest):
-    """Counts calls of a rank, and sends it a signal at a chosen count, so the speed of the machine has no influence.
-    The counted calls read another rank's memory or change a file."""
+    """Counts the calls of one rank that read another rank's memory or change a file. The rank gets a signal before a
+    chosen call, so the speed of the machine has no influence."""
     JOB = EVALUATED + ["--strategy", "full_shard", "--epochs", "2", "--save-strategy", "steps", "--save-steps", "2",
                        "--save-total-limit", "1", "--eval-strategy", "steps", "--eval-steps", "2",
                        "--eval-before", "--forward-prefetch"]
@@ -124,8 +124,8 @@ class AtCalls(RanksTest):
         return self.start(output, job=self.JOB, env=env)
 
     def check_everywhere(self, number, check):
-        """For each of several calls: starts a new run, sends the signal `number` at this call, and checks how the run
-        ends. Then continues the run with the same command, and checks its results."""
+        """For rank 0 and rank 1, and for several calls of each rank: starts a new run, sends the signal `number` at this
+        call, and checks how the run ends. Then continues the run without a signal, and checks its results."""
         self.train_ranks("whole", job=self.JOB)
         for rank in 0, 1:
             code, err = self.start_counted("counted", rank).end()

@@ -118,7 +118,7 @@ void argmax_rows(Team& team, View logits, View ids) {
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     TESSERA_ASSERT(num_chunks <= Team::scratch_elems<T>());
-    const int64_t wave = Team::scratch_elems<T>() / num_chunks;  // number of rows whose maxima fit
+    const int64_t wave = Team::scratch_elems<T>() / num_chunks;  // number of rows whose maxima fit into the scratch
     T* const maxima = team.scratch<T>(0);                        // [wave, num_chunks]
     for (int64_t first = 0; first < rows; first += wave) {
       const int64_t count = std::min(wave, rows - first);

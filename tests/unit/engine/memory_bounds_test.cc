@@ -1,6 +1,7 @@
 // The plan computes memory for a batch that reaches all bounds of a job (WorkBounds). Every smaller batch must fit into
-// this memory. The tests draw random jobs, and random batches within the bounds of each job. They run on the CPU and on
-// the counting device. The counting device does not compute, so a batch takes only microseconds there.
+// this memory. The tests draw random jobs, and random batches within the bounds of each job. One test runs on the CPU.
+// The other test runs on the counting device, which does not compute. A batch takes only microseconds there, so this
+// test has many more jobs.
 //
 // TESSERA_TEST_CASES multiplies the number of jobs (default 1).
 #include <gtest/gtest.h>
@@ -125,7 +126,7 @@ PackedBatch draw_batch(Draw& draw, const BatchBounds& most, int64_t vocabulary) 
     batch.ids.push_back(static_cast<int32_t>(draw.between(0, vocabulary - 1)));
   }
   batch.labels.assign(batch.ids.size(), -100);
-  for (int64_t i = 0; i < b.num_targets; ++i) {  // spread over the tokens
+  for (int64_t i = 0; i < b.num_targets; ++i) {  // the targets are spread over the tokens
     batch.labels[static_cast<size_t>(i * b.num_tokens / b.num_targets)] =
         static_cast<int32_t>(draw.between(0, vocabulary - 1));
   }

@@ -8,7 +8,7 @@ constexpr Activation kActivations[] = {Activation::silu, Activation::gelu_tanh};
 
 double exact(Activation activation, double x) {
   if (activation == Activation::silu) return x / (1 + std::exp(-x));
-  // √(2/π), with as many digits as in transformers.
+  // 0.79788456 is √(2/π), with the same digits as in Hugging Face Transformers.
   return 0.5 * x * (1 + std::tanh(0.79788456 * (x + 0.044715 * x * x * x)));
 }
 
