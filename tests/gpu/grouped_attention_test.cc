@@ -188,7 +188,7 @@ TEST_P(GroupedAttentionTest, RandomShapes) {
 }
 
 // On few multiprocessors, a thread block soon needs the next sum of gradients of queries. It must not load this sum
-// while some of its threads still read the previous one. Without finish_reads() in the kernel, up to one call in ten
+// while some of its threads still read the previous one. Without finish_reads() in the kernel, up to one call in six
 // gave different bits.
 TEST_P(GroupedAttentionTest, BackwardRepeatsOnFewMultiprocessors) {
   if (size_of(dtype()) != 2 || !is_hopper()) GTEST_SKIP() << "only the kernels for Hopper load sums";

@@ -273,8 +273,9 @@ void backward_block(const Head<T>& head, const HeadGradients<T>& at, int64_t len
     const int64_t num_queries = std::min(kQueries, length - q0), num_keys = std::min(block_end, q0 + num_queries) - k0;
     score_gradients(head, at, q0, num_queries, k0, num_keys, block, scratch);
     if (wanted != Gradients::of_queries) {
-      // No earlier block of queries sees the keys from q0 on. If this query head is also the first of those that share
-      // these keys, the products overwrite the gradients of the keys. In all other cases, the products are added.
+      // No earlier block of queries has added to d_k and d_v of the positions from q0 on. If no earlier query head has
+      // added to them either (first_of_group), the products overwrite d_k and d_v there. Otherwise, and at positions
+      // before q0, the products are added.
       const int64_t old_keys = at.first_of_group ? std::min(num_keys, q0 - k0) : num_keys;
       auto add = [&](const T* left, const T* right, int64_t right_stride, T* result) {
         auto part = [&](int64_t from, int64_t to, Result how) {

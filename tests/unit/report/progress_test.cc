@@ -143,7 +143,7 @@ TEST_F(ProgressTest, PausesDoNotCountAsTime) {
   EXPECT_THAT(screen_.lines(), ElementsAre("Training 4/4, 8.00 samples/s, in 0:04", ""));
 }
 
-// The progress weights each step, and the weight halves every 15 s. In this test, steps take 1 s, and then 1/3 s during
+// Progress gives each step a weight, which halves every 15 s. In this test, steps take 1 s, and then 1/3 s during
 // the last 15 s. The old rate of 1 step per second therefore has half of the weight, and the new rate of 3 has the
 // other half. In continuous time, the mean is 2 steps per second. With single steps, the mean is slightly lower. A step
 // of 1 s multiplies the weights of all earlier steps by q = 2^(-1/15), and a step of 1/3 s by r = 2^(-1/45). The sums
