@@ -141,7 +141,8 @@ def cell(value, digits):
 
 
 def column_value(column, values):
-    """Returns the text of a cell. If the row lacks the value of a column with "ratio_of", computes the ratio."""
+    """Returns the text of a cell. If the row has no value for the column, and the column has "ratio_of", returns
+    the ratio of the two columns that "ratio_of" names."""
     value = values.get(column["key"])
     if value is None and "ratio_of" in column:
         over, under = (middle(values.get(key)) for key in column["ratio_of"])

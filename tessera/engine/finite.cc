@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-// Returns the sum over this rank's shard, in f64. For elements of 32 or 16 bits, the sum is finite if and only if every
-// element is finite. If f32 masters are split into two arrays (UnitOptimizer::rest()), only master() can contain
-// infinity or NaN, so rest() is not read. Frozen parameters do not change, so they are not checked.
+// Returns the sum of the squares of this rank's shard, in f64. For elements of 32 or 16 bits, the sum is finite if and
+// only if every element is finite. If f32 masters are split into two arrays (UnitOptimizer::rest()), only master() can
+// contain infinity or NaN, so rest() is not read. Frozen parameters do not change, so they are not checked.
 double Engine::sum_of_squared_parameters(int64_t unit) {
   const ElemRange range = context_.cut(unit).own.clipped(context_.cut(unit).num_elems);
   if (range.size() <= 0 || counting()) return 0;

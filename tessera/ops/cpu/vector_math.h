@@ -8,8 +8,8 @@
 
 namespace tessera::cpu {
 
-// If a float has a magnitude below 2^22, adding 1.5·2^23 and then subtracting it rounds the float to the nearest
-// integer. Before the subtraction, the low bits of the sum hold this integer.
+// Adding 1.5·2^23 to a float of magnitude below 2^22 rounds the float to the nearest integer. The low bits of the sum
+// hold this integer. Subtracting 1.5·2^23 from the sum gives the integer as a float.
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
 // eˣ within 2 ulp for x in [−87.33, 87]. Below this range, the result is 0. Above this range, the result is e^87, so
@@ -73,9 +73,9 @@ inline float log_positive(float x) {
 struct SinCos {
   float sin, cos;
 };
-// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6. Subtracts the nearest number of quarter turns, without
-// a rounding error. An angle in [−π/4, π/4] remains. Its sine and cosine come from Taylor polynomials of degree 9
-// and 8. The first omitted terms are below 3e-8.
+// Sine and cosine of 2π·turns for turns in [−½, ½], within 1e-6. Subtracts the nearest whole number of quarter turns,
+// without a rounding error. An angle in [−π/4, π/4] remains. Its sine and cosine come from Taylor polynomials of degree
+// 9 and 8. The first omitted terms are below 3e-8.
 inline SinCos sin_cos_turns(float turns) {
   const float shifted = turns * 4.0f + kRoundingShift;
   const uint32_t quadrant = std::bit_cast<uint32_t>(shifted);

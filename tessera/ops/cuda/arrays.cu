@@ -155,7 +155,7 @@ __global__ void count_finite_nonzero_kernel(const T* __restrict__ x, int64_t cou
   atomicAdd(sum, mine);
 }
 
-// ---- random numbers: the formulas of ops/cpu/random_fill.cc on the same Philox words
+// ---- random numbers: the same formulas and Philox words as in ops/cpu/random_fill.cc
 
 struct Uniform {
   __device__ void operator()(const Words& words, float (&draws)[4]) const {

@@ -74,8 +74,8 @@ struct RowBlock {
 
 // Finds block `number`. Each sequence is divided into blocks of `rows` rows, and the blocks of all sequences are
 // numbered together, from 0. All lanes of a warp must call this function with the same `number`. `starts` is in device
-// memory, so the host does not know the number of blocks. It therefore launches at least num_blocks() thread blocks,
-// which are always enough. For the excess thread blocks, `found` is false.
+// memory, so the host does not know how many blocks exist. Kernels therefore use all numbers below num_blocks(), which
+// is an upper bound. If a number has no block, `found` is false.
 __device__ inline RowBlock find_block(const int32_t* starts, int num_sequences, int rows, int number) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int before = 0;

@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kSliceThreads)
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const LogSum<A> all =
       warp_log_sum(lane < kCluster ? *cluster.map_shared_rank(&of_slice, lane) : LogSum<A>{lowest<A>(), 0});
-  cluster.barrier_arrive();  // comes before the stores to the row, because it waits for earlier stores
+  cluster.barrier_arrive();  // before the stores to the row, because an arrival waits for earlier stores
   const A log_sum_exp = all.maximum + log(all.sum);
   if (rank == 0 && threadIdx.x == 0) row_losses[row_index] = loss_of(all, at_target);
   if (d_scale != 0) {

@@ -38,7 +38,9 @@ TEST(NearestCommon, InRandomTrees) {
       chains.emplace_back();
       for (int pid = parent_of(ranks.back()); pid > 1; pid = parent_of(pid)) chains.back().push_back(pid);
     }
-    int expected = 0;  // the largest id of a common ancestor, because each parent's id is smaller than its child's
+    // Each parent's id is smaller than its child's, so the nearest common ancestor is the one with the largest id. 0
+    // means that process 1 is the only common ancestor.
+    int expected = 0;
     for (int pid = 2; pid < size + 2; ++pid) {
       const bool is_above_all =
           std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return rank != pid && descends(rank, pid); });

@@ -139,7 +139,8 @@ TEST_F(MemoryLogs, AFullDiskEndsTheLogWithOneWarning) {
   {
     MemoryLog log(
         names(), sources(), 0.001, [&](const std::string& line) { warnings.push_back(line); },
-        // The first call sets the begin, and each sample calls once. The second sample fails as if the disk were full.
+        // Stands in for the clock. The first call gives the start time, and each sample makes one call. The third call
+        // is therefore the second sample's. It fails as if the disk were full.
         [&, calls = 0]() mutable -> double {
           if (++calls == 3) throw RunError("cpu_memory_log.txt", "No space left on device");
           return calls;
