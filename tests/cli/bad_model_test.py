@@ -63,6 +63,7 @@ class Models(BadInputTest):
                 self.broken(message, damage)
 
     def test_a_head_of_its_own(self):
+        """config.json ties the head to the embedding. A head in the file is accepted only if it equals the embedding."""
         name = "transformer.word_embeddings.weight"
         dtype, shape, data = read_tensors(self.path("good", "model", "model.safetensors"))[name]
         other = data[:-4] + struct.pack("<f", struct.unpack("<f", data[-4:])[0] + 1)
