@@ -100,9 +100,9 @@ MemorySeries parse_cpu_memory_log(std::string_view text, const std::string& node
   return series;
 }
 
-// Returns the node in a file name with this beginning and end: "node1" in "gpu_memory_log_node1.csv", and an empty text
-// in "gpu_memory_log.csv". Returns nothing for all other names. These include the log of an earlier start of the run
-// ("gpu_memory_log.1.csv").
+// Returns the name of the node in a file name that starts with `begin` and ends with `end`: "node1" for
+// "gpu_memory_log_node1.csv", and an empty text for "gpu_memory_log.csv". Returns nothing for all other names, and for
+// the log of an earlier start of the run ("gpu_memory_log.1.csv").
 static std::optional<std::string> node_of(std::string_view name, std::string_view begin, std::string_view end) {
   if (!name.starts_with(begin) || !name.ends_with(end) || name.size() < begin.size() + end.size()) return {};
   name = name.substr(begin.size(), name.size() - begin.size() - end.size());

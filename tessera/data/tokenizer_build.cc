@@ -10,10 +10,10 @@
 
 namespace tessera {
 
-// Without a pre-tokenizer, a complete text is one word. Cuts make short words, which the word cache can find again.
-// Returns whether a cut before every "▁" that does not follow another "▁" keeps the tokens of every text. This needs
-// all of these conditions: the tokenizer is not byte-level and does not set ignore_merges, "▁" is in the vocabulary,
-// the unknown token does not end with "▁", and no merge joins characters across such a cut.
+// Returns whether a text can be cut before every "▁" that does not follow another "▁", and still has the same tokens.
+// All of these conditions must hold: the tokenizer is not byte-level and does not set ignore_merges, "▁" is in the
+// vocabulary, the unknown token does not end with "▁", and no merge joins characters across such a cut. Cuts are useful
+// without a pre-tokenizer: a complete text would be one word, but the word cache can find only short words again.
 static bool can_cut_at_metaspace(const TokenizerJson& json, const BpeAlphabet& alphabet) {
   if (json.byte_level || json.ignore_merges) return false;
   if (!alphabet.characters.find(code_point_at(kMetaspace, 0).code)) return false;
@@ -74,10 +74,10 @@ void Tokenizer::State::check_frame() const {
   }
 }
 
-// Follows AddedVocabulary::add_tokens of Hugging Face's tokenizers. An added token that is also in the vocabulary keeps
-// its id of the vocabulary. The other added tokens get the next ids after the vocabulary. The file also gives ids to
-// added tokens; these are ignored. If several entries have the same content, the last entry counts. But the token is
-// special if any of these entries is special.
+// Follows AddedVocabulary::add_tokens of Hugging Face's tokenizers. An added token that is also in the vocabulary has
+// the same id as there. The other added tokens get the next ids after the vocabulary. The ids that the file gives to
+// added tokens are ignored. If several entries have the same content, the last entry counts. But the token is special
+// if any of these entries is special.
 void Tokenizer::State::add_tokens(const std::vector<AddedToken>& list, const std::string& where) {
   auto next_id = static_cast<int32_t>(vocabulary.size());
   std::map<int32_t, const AddedToken*> by_id;

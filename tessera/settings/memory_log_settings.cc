@@ -1,4 +1,4 @@
-// Declares the settings of --memory-log, and of `tessera memory`, which reads these logs.
+// Declares the setting --memory-log, and the settings of `tessera memory`, which reads the logs of --memory-log.
 #include <fmt/format.h>
 
 #include <charconv>

@@ -10,8 +10,8 @@ namespace tessera {
 
 namespace {
 
-// A copy uses one thread for each kGrainElems elements, as far as the pool has threads. Copying so many elements takes
-// much longer than waking a thread.
+// A copy uses one thread for each kGrainElems elements, but at most the threads of the pool. Copying kGrainElems
+// elements takes much longer than waking a thread.
 constexpr int64_t kGrainElems = 1 << 18;
 
 int64_t rounded_up(int64_t bytes) {

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kDeepest = 100;  // the most nested parentheses and minus signs; bounds the recursion
+constexpr int kDeepest = 100;  // limit of nested parentheses and unary minus signs: bounds the recursion
 
 bool begins_name(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
@@ -107,7 +107,7 @@ class Evaluator {
     return value;
   }
 
-  // The next character that is not a blank; '\0' at the end.
+  // Skips blanks and returns the next character without consuming it. Returns '\0' at the end.
   char next() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
     return at_ < text_.size() ? text_[at_] : '\0';

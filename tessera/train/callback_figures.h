@@ -24,8 +24,8 @@ class UtilizationFigures {
  public:
   // Call it at the end of a step. `held_bytes`: the bytes that the rank holds on its device now.
   void add(int64_t held_bytes, const GpuSample& sample);
-  std::string to_text() const;  // for add_text() on another rank
-  void add_text(const std::string& text);
+  std::string to_text() const;             // this rank's sums, for add_text() on another rank
+  void add_text(const std::string& text);  // adds the sums of another rank
   // Without GPUs, the record has no avg_mem_total_MB and no figures of the utilization.
   Record record() const;
 

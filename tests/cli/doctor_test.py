@@ -51,8 +51,8 @@ class Doctor(CliTest):
         self.assertNotEqual(cuda["cublaslt"], "not in this build")
 
     def test_driver_and_its_library(self):
-        """Runs doctor with three stand-ins for NVML, the driver's management library: one that works, one that cannot
-        report the driver's version, and one that finds no driver."""
+        """Runs doctor with three stand-ins for NVML, the driver's management library: one that works, an old
+        one that cannot report versions, and one that finds no driver."""
         stubs = os.environ["STUBS"]
         for variant, driver, nvml in [("nvml", "580.1.2", r"^13\.580\.1\.2$"),
                                       ("nvml_old", "not found", "unknown version"),

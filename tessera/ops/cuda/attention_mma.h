@@ -1,6 +1,6 @@
 // Attention on tensor cores (code for sm_80 or later). Supports 16-bit types and head dimensions that are multiples of
-// 8, up to 128. On Hopper, these kernels run only if a call has dropout and a head dimension greater than 64,
-// because neither attention_wgmma.h nor attention_tma.h supports such calls.
+// 8, up to 128. On Hopper with code for sm_90a, these kernels run only if the head dimension is greater than 64, and
+// the call has dropout or is a backward pass with too many rows for attention_tma.h.
 #pragma once
 
 #include "tessera/ops/cuda/attention.h"

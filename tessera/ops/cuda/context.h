@@ -1,5 +1,5 @@
-// What every launch of a CUDA kernel needs: the stream, the fixed scratch, and properties of the GPU. After
-// construction, nothing here allocates or waits, so a CUDA graph can capture the launches.
+// What every launch of a CUDA kernel needs: the stream, the fixed scratch, and properties of the GPU. When the Context
+// exists, launches do not allocate memory or wait for the GPU, so a CUDA graph can capture them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -32,8 +32,8 @@ struct Context {
 };
 
 // Returns the major compute capability that the program's code for the current GPU was compiled for. If the program has
-// only code for older GPUs, this is lower than the GPU's own, and the code uses no features of newer GPUs. Throws
-// RunError if the program has no code that the GPU can run.
+// only code for older GPUs, the result may be lower than the GPU's own major compute capability. The code then uses no
+// features of newer GPUs. Throws RunError if the program has no code that the GPU can run.
 int code_major_for_this_gpu();
 
 // Throws an error with the kernel's name if a launch failed, for example because the launch requested too much shared

@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
   }
   if (at.to == at.from) return;
-  // Copies the gradients of the values, which have no rotation and no norm.
+  // Copies the gradients of the values, because values have no rotation and no norm.
   for (int64_t unit = first_unit; unit < at.num_rows * at.num_keys; unit += all_groups) {
     const int64_t in = unit / at.num_keys * width + (rotated + unit % at.num_keys) * d;
     Pairs<T, N, kPacks> values;
@@ -246,9 +246,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Sets at.lanes, the number of lanes in a group. Then calls body(N, packs) with compile-time constants: a pack has N
-// elements, and a lane has `packs` pairs of packs. Each lane has one pair of packs of 16 bytes if the heads and the
-// views allow such packs, and if the pairs of one warp cover a head. The number of lanes is then the smallest power of
-// two that covers a head. Otherwise, a group is a warp, and a pack has one element.
+// elements, and a lane has `packs` pairs of packs. If D and the addresses of the views allow
+// packs of 16 bytes, and one pair of such packs per lane of a warp is enough for a head, then each lane has one such
+// pair. A group then has the smallest power of two of lanes that is enough for a head. Otherwise, a group is a warp,
+// and a pack has one element.
 template <typename T, typename Body>
 void with_lanes(Rotary<T>& at, std::initializer_list<View> views, Body&& body) {
   using std::integral_constant;
