@@ -67,8 +67,8 @@ void check_restarts(const Invocation& invocation, const std::optional<RankEnviro
                    "Leave it out and start the same command again: it continues from the last checkpoint");
 }
 
-// The exit code of a failed rank. Under the launcher of --nproc, this is the unchanged code: the launcher needs it to
-// find the cause, and applies --workshop-exit-codes itself.
+// Returns the exit code of a failed rank. If the launcher of --nproc started the rank, this is `code`: the launcher
+// needs this code to find the cause, and applies --workshop-exit-codes itself.
 ExitCode code_of_failure(const Invocation& invocation, ExitCode code) {
   if (find_launcher(invocation.environment)) return code;
   return static_cast<ExitCode>(with_workshop_codes(invocation.settings(), static_cast<int>(code)));
@@ -127,7 +127,9 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   check_restarts(invocation, ranks);
   if (is_alone && settings.nproc > 1) return launch_ranks(invocation, arguments);
   ignore_hydras_signal(invocation);
-  std::optional<StopSignals> signals;  // created before the launcher knows this rank and may send it a signal
+  // The handlers of the signals must exist before make_world(): from then on, the launcher may send signals to this
+  // rank.
+  std::optional<StopSignals> signals;
   if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
   WorldOptions options{.timeout_s = settings.comm_timeout, .report = print_error};
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;

@@ -1,7 +1,7 @@
 // Converts eight floats at a time to and from 16-bit elements (f16 or bf16), with or without their rests. A rest is
-// what a float loses when it is rounded to 16 bits (dtype.h). Builds for processors with AVX2 and F16C use their vector
-// instructions through intrinsics. A loop over the scalar functions of dtype.h gives the same bits, but compilers
-// generate several times as many vector instructions for such a loop.
+// what a float loses when it is rounded to 16 bits (dtype.h). Builds for processors with AVX2 and F16C use
+// intrinsics. A loop over the scalar functions of dtype.h gives the same bits, but compilers generate several times as
+// many vector instructions for such a loop.
 #pragma once
 
 #include <cstdint>
@@ -86,7 +86,8 @@ inline void split_floats(const float* from, uint16_t* narrow, int16_t* rest) {
     const __m256 inverse =
         _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_set1_epi32(254 << 23), detail::f16_rest_units(kept)));
     const __m256 units = _mm256_mul_ps(_mm256_sub_ps(values, kept), inverse);
-    // If a unit is NaN, max returns its second operand, so the rest of NaN is -32767, as in dtype.h.
+    // If an element of `units` is NaN, max returns its second operand. The rest of NaN is therefore -32767, as in
+    // dtype.h.
     const __m256 above = _mm256_max_ps(units, _mm256_set1_ps(-32767));
     left = _mm256_cvtps_epi32(_mm256_min_ps(above, _mm256_set1_ps(32767)));
   } else {

@@ -64,7 +64,8 @@ void require_type(const Json& value, Json::value_t type, const std::string& wher
   }
 }
 
-// The place of a key in a row: "rows.jsonl:12: answers", "squad.json: data[0].paragraphs[0].qas[1].answers".
+// The place of a key for an error message. `where` is the place of the object that has the key. Examples of results:
+// "rows.jsonl:12: answers", "squad.json: data[0].paragraphs[0].qas[1].answers".
 std::string inside(const std::string& where, const std::string& key) {
   return where + (where.ends_with(']') ? "." : ": ") + key;
 }
@@ -273,9 +274,9 @@ class Reader {
     id = found->is_string() ? found->get<std::string>() : found->dump();
   }
 
-  // Counts the bytes of contexts that are copied (one copy for each question) or searched (for an answer that is not at
-  // answer_start). Throws InputError if there are too many. Without this limit, a small malicious file could use any
-  // amount of time and memory.
+  // Counts bytes of contexts. Each question of a paragraph gets a copy of the context, and place_answer() may search
+  // the context. Throws InputError if more than work_limit_ bytes are copied or searched. Without this limit, a small
+  // malicious file could use any amount of time and memory.
   void spend(size_t bytes, const std::string& where) {
     work_ += bytes;
     if (work_ > work_limit_) {
@@ -332,8 +333,8 @@ ExampleRows rows_from_text(std::string_view content, const std::string& where) {
     for (size_t i = 0; i < rows.size(); ++i) reader.add_row(rows[i], fmt::format("{}: [{}]", where, i));
     return reader.take();
   }
-  // If the first line is a complete JSON value and more lines follow, the file is JSONL. Otherwise, the file is one
-  // JSON value.
+  // If the first line that is not blank is a complete JSON value and more text follows, the file is JSONL. Otherwise,
+  // the file is one JSON value.
   const size_t line_end = std::min(content.find('\n', begin), content.size());
   const bool one_line = is_blank(content.substr(line_end));
   if (!one_line && Json::accept(content.begin() + static_cast<std::ptrdiff_t>(begin),

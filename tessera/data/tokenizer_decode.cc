@@ -17,8 +17,8 @@ std::string joined(const Tokens& tokens) {
   return text;
 }
 
-// The byte of a token "<0x41>"; nullopt for other tokens. "<0x+1>" is the byte 1, as in the library `tokenizers`:
-// Rust's parser of numbers accepts a plus sign.
+// Returns the byte that a token like "<0x41>" stands for, or nullopt for other tokens. "<0x+1>" stands for the byte 1,
+// as in the Rust library `tokenizers`, because Rust's parser of numbers accepts a plus sign.
 std::optional<char> fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   const auto value_of = [](char c) {

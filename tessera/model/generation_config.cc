@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// Keys that Tessera does not use, each with its neutral number (NaN: no neutral number). A key has no effect if its
-// value is this number, null, or an empty list or object.
+// Keys that Tessera does not use, each with its neutral number (NaN: no number is neutral). Ignoring a key changes
+// nothing if its value is the neutral number, null, or an empty list or object.
 static constexpr std::pair<const char*, double> kUnusedKeys[] = {
     {"repetition_penalty", 1},
     {"encoder_repetition_penalty", 1},
@@ -49,7 +49,7 @@ GenerationConfig parse_generation_config(std::string_view text, const std::strin
   GenerationConfig config;
   config.end_ids = read_end_ids(read, vocab_size);
   for (const char* key : {"bos_token_id", "pad_token_id"}) {
-    if (read.has(key)) read.integer({key}, -1, 0, vocab_size - 1);  // only checked
+    if (read.has(key)) read.integer({key}, -1, 0, vocab_size - 1);  // checks the value, but does not keep it
   }
   config.do_sample = read.boolean("do_sample", false);
   if (read.has("temperature")) config.temperature = read.number({"temperature"}, 1, 0, 1e6);

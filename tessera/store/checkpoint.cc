@@ -51,8 +51,8 @@ void check_segment(const File& file, const FileSegment& segment) {
   }
 }
 
-// Divides the bytes of all files into one part per rank. Checks the size of each file that begins in this rank's part,
-// and the checksum of each segment of a file (manifest.h) that begins in this part.
+// Divides the bytes of all files of a checkpoint into one part per rank. Checks the size of each file whose first byte
+// is in this rank's part. Checks the checksum of each segment (manifest.h) whose first byte is in this rank's part.
 void check_contents(const fs::path& folder, const Manifest& manifest, const Communicator& world, ThreadPool* pool) {
   uint64_t total_bytes = 0;
   for (const auto& file : manifest.files) total_bytes += file.bytes();

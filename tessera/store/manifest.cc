@@ -44,7 +44,7 @@ nlohmann::ordered_json json_of(const ManifestArray& array) {
           {"pieces", std::move(pieces)}};
 }
 
-// One object per line: readable for a person, and compact.
+// Writes one object per line, so that the text is compact and people can still read it.
 template <typename Item>
 std::string lines_of(const std::vector<Item>& items) {
   std::string text;

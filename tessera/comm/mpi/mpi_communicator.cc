@@ -19,8 +19,8 @@ bool all_agree(MPI_Comm comm, bool mine) {
   return result;
 }
 
-// The process that started all ranks of `comm`, directly or through other processes. 0 if no such process is found. The
-// ranks must be on one node: on different nodes, the same process id can belong to different processes.
+// Returns the id of the process that started all ranks of `comm`, directly or through other processes, or 0 if no such
+// process is found. The ranks must be on one node, because process ids of different nodes cannot be compared.
 pid_t find_launcher_of(MPI_Comm comm, int size) {
   constexpr int kLongest = 64;
   std::vector<pid_t> mine = ancestors();
@@ -35,8 +35,8 @@ pid_t find_launcher_of(MPI_Comm comm, int size) {
 }
 
 // Returns two objects that communicate through memory pages shared by the ranks of `comm`. The first object is for
-// streams, the second is for host calls. If any rank cannot open the pages or read the memory of the other ranks, all
-// ranks get an empty list.
+// streams, the second is for host calls. If any rank cannot open the pages, or cannot read the memory of the other
+// ranks, all ranks get an empty list.
 std::vector<std::unique_ptr<Collectives>> make_direct_collectives(MPI_Comm comm, const GroupInfo& group, View scratch) {
   char name[64] = {};
   const int64_t bytes_of_one = DirectCollectives::shared_bytes(group.size());

@@ -114,8 +114,8 @@ class CudaDevice final : public Device {
 // Page-locked memory of the host. All threads of the pool touch the pages of a block; then the block is locked.
 // (cudaHostAlloc does both in the calling thread.) A block has the requested size, rounded up to full pages; PyTorch's
 // pool rounds up to powers of two. A block that is given back is kept for the next request of its size. Before a new
-// block is allocated, kept blocks are freed, the largest first. This stops when the used, new and kept blocks together
-// have at most as many bytes as the ledger's peak, or when no block is kept.
+// block is allocated, kept blocks are freed, the largest first, until the used, new and kept blocks together have at
+// most as many bytes as the ledger's peak, or until no block is kept.
 class PinnedHostDevice final : public CpuDevice {
  public:
   PinnedHostDevice(ThreadPool& pool, int64_t most_bytes) : CpuDevice(pool), most_bytes_(most_bytes) {}
@@ -148,8 +148,8 @@ class PinnedHostDevice final : public CpuDevice {
     return "Offload to files instead of host memory, as in --offload optimizer:file, or use more machines";
   }
 
-  // Locks a new block. Leaves the block unlocked if the system refuses, or if more than most_bytes_ bytes would be
-  // locked together with the other blocks. reason_of_unpinned_ then says why.
+  // Locks a new block. Leaves the block unlocked if the system refuses, or if all locked blocks together would then
+  // have more than most_bytes_ bytes. In both cases, sets reason_of_unpinned_.
   void pin(std::byte* data, int64_t bytes) {
     if (pinned_bytes_ + bytes > most_bytes_) shrink(0);
     if (pinned_bytes_ + bytes > most_bytes_) {

@@ -35,8 +35,8 @@ void multiply_by_derivative(Activation activation, const T* preactivation, int64
 // The steps after the product in Kernels::linear_forward() and in Kernels::linear_backward_input(). Forward adds the
 // bias, stores the preactivation, applies the activation, applies dropout and adds the residual, in this order.
 // Backward applies dropout, multiplies by the derivative of the activation and adds the residual, in this order. If x
-// is not empty, backward also computes x again from the preactivation. The member pointers point to the first element
-// of arrays [rows, columns] (bias_: [columns]), or are null.
+// is not empty, backward also sets x to dropout(activation(preactivation)). The member pointers point to the first
+// element of arrays [rows, columns] (bias_: [columns]), or are null.
 template <typename T>
 class Finish {
  public:
@@ -56,15 +56,15 @@ class Finish {
     return finish;
   }
 
-  // Whether the only step is to store the product in the result.
+  // Whether apply() would only copy the product to the result.
   bool is_store() const {
     return !bias_ && !residual_ && !has_dropout() && epilogue_.activation == Activation::none &&
            (backward_ ? !made_again_ : !preactivation_);
   }
   T* result() const { return result_; }
-  // Pointers for Continuation::touched (product.h): to element (row, column) of the result, the preactivation and the
-  // residual. A pointer is null if its array does not exist. The third pointer is also null if the residual and the
-  // result are the same array.
+  // Returns the pointers that Continuation::touched (product.h) needs. They point to element (row, column) of the
+  // result, the preactivation and the residual. The second and the third pointer are null if their array does not
+  // exist. The third pointer is also null if the residual and the result are the same array.
   std::array<const T*, 3> touched(int64_t row, int64_t column) const {
     const int64_t at = row * columns_ + column;
     const bool apart = residual_ && residual_ != result_;

@@ -16,9 +16,9 @@ struct Pending : testing::Test {
     stream.put();
     pending.called(stream);
   }
-  // Calls PendingCollectives::look() with a clock that is `seconds` after the start. Returns, for example,
-  // "all_gather of a: 3" if this collective runs, and look() first saw it running 3 seconds before. Returns an empty
-  // text if no collective runs.
+  // Calls PendingCollectives::look() with a clock that is `seconds` after the start. Example of a result:
+  // "all_gather of a: 3" if the all_gather of "a" runs, and look() first saw it running 3 seconds before. Returns an
+  // empty text if no collective runs.
   std::string look(double seconds) {
     const auto passed = [](double s) {
       return std::chrono::duration_cast<PendingCollectives::Clock::duration>(std::chrono::duration<double>(s));

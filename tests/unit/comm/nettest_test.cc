@@ -104,7 +104,7 @@ TEST(Pairs, TheSlowUnitIsInTheSlowPairs) {
 }
 
 TEST(Pattern, SumsAreExactForAnyNumberOfRanks) {
-  // Each type represents all integers up to its limit exactly.
+  // limits[t]: dtypes[t] represents all integers from 0 to this limit exactly.
   const int limits[] = {1 << 24, 1 << 11, 1 << 8};
   const DType dtypes[] = {DType::f32, DType::f16, DType::bf16};
   for (const int ranks : {1, 2, 3, 4, 64, 255, 256, 257, 700}) {

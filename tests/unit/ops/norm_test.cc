@@ -39,8 +39,8 @@ TYPED_TEST(LayerNormTest, ForwardEqualsTheDefinition) {
       rig->layer_norm_forward(view(in_place, {rows, channels}), view(weight), view(bias), 1e-5,
                               view(in_place, {rows, channels}), {});
       EXPECT_EQ(in_place, y);
-      // The C values of a row are summed in 16 vector lanes, so the mean has an error of about ε·(C/16 + 16)·|x|. rstd
-      // (up to 316 for C = 1) multiplies the error of x − mean.
+      // The C = channels values of a row are summed in 16 vector lanes, so the mean has an error of about
+      // ε·(C/16 + 16)·|x|. To compute y, rstd (316 for C = 1) multiplies x − mean, and therefore also this error.
       const double magnitude = 1 + offset, lanes = static_cast<double>(channels) / 16 + 16;
       for (int64_t n = 0; n < rows; ++n) {
         const double rstd = expected_stats[static_cast<size_t>(2 * n + 1)];
@@ -110,8 +110,8 @@ TEST(LayerNorm, FloatGradientsFollowDouble) {
   std::vector<float> d_x, d_weight, d_bias;
   run(double{}, expected[0], expected[1], expected[2]);
   run(float{}, d_x, d_weight, d_bias);
-  // An element of a gradient is a sum. The magnitude of each term is about rstd, which is less than 2. For d_x, 16
-  // vector lanes sum the C terms. For d_weight and d_bias, the sum has `rows` terms.
+  // Every gradient contains sums of terms, whose magnitudes are at most about 2. For d_x, the sums have `channels`
+  // terms, and 16 vector lanes share them. For d_weight and d_bias, the sums have `rows` terms.
   expect_close(d_x, expected[0], 8 * epsilon<float>() * (static_cast<double>(channels) / 16 + 16), "d_x");
   expect_close(d_weight, expected[1], 8 * epsilon<float>() * static_cast<double>(rows), "d_weight");
   expect_close(d_bias, expected[2], 8 * epsilon<float>() * static_cast<double>(rows), "d_bias");
