@@ -1,8 +1,8 @@
 // Decides which rank holds which elements. A strategy is a row of a table. A ShardPlan applies the row to the ranks of
 // a run. This file only calculates: it allocates and moves nothing.
 //
-// Letters: R ranks of the world, S ranks of a shard group (which divide one copy of the arrays into shards), P elements
-// of a unit, s elements of a rank's shard.
+// The ranks of a shard group divide one copy of the arrays into shards. Letters: S is the number of ranks in a shard
+// group, P the number of elements in the trainable or the frozen part of a unit, s the number of elements in a shard.
 #pragma once
 
 #include <algorithm>
@@ -75,8 +75,8 @@ struct ShardOptions {
 };
 
 // The type of one micro-batch's gradients after backward, for a computation in `dtype`. It is `dtype`, except when
-// 16-bit gradients are reduced in another type: then it is f32. Sums over several micro-batches are always
-// f32 (or f64). A 16-bit gradient that is the sum of several parts in a micro-batch is rounded once per part. The
+// 16-bit gradients are reduced in another type: then it is f32. Sums over several micro-batches are f64 if `dtype` is
+// f64, and f32 otherwise. A 16-bit gradient that is the sum of several parts in a micro-batch is rounded once per part. The
 // gradient of the head's weight, for example, has one part per chunk of logits.
 inline DType gradient_dtype(DType dtype, std::optional<DType> reduce_dtype) {
   return size_of(dtype) == 2 && reduce_dtype.value_or(dtype) != dtype ? DType::f32 : dtype;

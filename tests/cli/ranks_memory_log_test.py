@@ -16,7 +16,8 @@ class Ranks(TinyJobTest):
         real_mb = max(float(row[2]) for row in rows)
         ledgers = [self.read("logs", f"ledger-rank-{rank}.jsonl").splitlines() for rank in range(2)]
         ranks = [max(json.loads(line)["resident_bytes"] for line in lines) for lines in ledgers]
-        # The log adds up the launcher, mpirun and both ranks, so its peak is clearly higher than the peak of one rank.
+        # The log adds up the memory of the launcher, mpirun and both ranks. Its peak is therefore clearly higher than
+        # the peak of one rank.
         self.assertGreater(real_mb * 2 ** 20, 1.2 * max(ranks))
         summary = self.json_of("out", "summary.json")
         self.assertEqual(summary["memory_log"]["cpu"]["peak_mb"], real_mb)

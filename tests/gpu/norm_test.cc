@@ -59,7 +59,7 @@ TEST_P(NormTest, Backward) {
       d_bias.expect_close(columns * std::max(1.0, d_bias.largest()) + 2 * roundoff(gradient) * d_bias.largest(),
                           "d_bias");
 
-      // The results have the same bits if d_x overwrites the residual or d_y.
+      // d_x has the same bits if it overwrites the residual or d_y.
       const auto apart = d_x.bits();
       Tensor unused_weight = random_tensor(gradient, {C}, 6), unused_bias = random_tensor(gradient, {C}, 7);
       rig().gpu_kernels->layer_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), {}, stats_of_rows.gpu(), residual.gpu(),

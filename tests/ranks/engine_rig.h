@@ -26,8 +26,9 @@ namespace tessera {
 constexpr int kSteps = 2, kMicroBatches = 3, kSequences = 5;  // 2, 3 or 4 ranks get unequal shares of 5 sequences
 constexpr int64_t kVocabulary = 37, kNewTokens = 4;
 constexpr double kLearningRate = 1e-2;
-// The tokens, sequences and targets of one rank in training, evaluation and generation. A sequence in training has at
-// most 31 tokens, so 160 tokens are enough for 5 sequences.
+// The maximum numbers of tokens, sequences and targets of one rank: in a micro-batch of training, in a batch of
+// evaluation, and in the prompts of generation. A sequence in training or evaluation has at most 31 tokens, so 160
+// tokens are enough for 5 sequences.
 inline WorkBounds work_of(int num_micro_batches) {
   return {{160, kSequences, 160}, {160, kSequences, 160}, {40, kSequences, 0}, kNewTokens, num_micro_batches};
 }
@@ -287,8 +288,8 @@ class Rig {
     return outcome;
   }
 
-  // Runs the same training on all ranks of the test's world. This process is one rank. Checks that the ledgers agree
-  // with the plan.
+  // Runs the training of plain() on all ranks of the test's world. This process is one of these ranks. Checks that the
+  // ledgers agree with the plan.
   Outcome sharded(const ModelConfig& config, const EngineOptions& options, int num_micro_batches, int ranks_per_node) {
     World& world = test_world();
     const auto device = make_test_device(pool_);
