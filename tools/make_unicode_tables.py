@@ -100,8 +100,8 @@ def newly_normalized(category):
         for name, form in forms.items():
             if any(form(text) != unicodedata2.normalize(name, text) for text in (c, f"a{high}{c}{low}a")):
                 new.add(code)
-    # A code point in `new` may be composed of other code points, its parts. The loop also adds those parts that occur in
-    # no code point that the library can decompose. Each composed code point in `new` has at least one such part.
+    # A code point in `new` may be composed of other code points, its parts. The loop also adds the parts that occur in
+    # no decomposition of the library. Each composed code point in `new` has at least one such part.
     composed = {code for code in CODES if forms["NFD"](chr(code)) != chr(code)}
     old_parts = {part for code in composed for part in forms["NFD"](chr(code))}
     for code in list(new):

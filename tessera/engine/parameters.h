@@ -1,4 +1,5 @@
-// The parameters of a rank: the part of each unit that the rank keeps, and complete units while they are computed with.
+// The parameters of a rank: the part of each unit that the rank keeps, and complete units while a computation uses
+// them.
 #pragma once
 
 #include <vector>
