@@ -1,5 +1,4 @@
-// The parameters of a rank: the part of each unit that the rank keeps, and complete units while a computation uses
-// them.
+// The parameters of a rank: the part of each unit that the rank keeps, and the complete units that it computes with.
 #pragma once
 
 #include <vector>
