@@ -30,7 +30,7 @@ class Panel:
         return self.y + self.height * (1 - min(max(part, 0), 1))
 
     def frame(self, ticks, labels):
-        """Draws grid lines at the ticks, the labels of the ticks on the left, and numbers of steps below."""
+        """Draws grid lines at the ticks, the labels of the ticks on the left, and step numbers below."""
         parts = [f'<rect x="{self.x}" y="{self.y}" width="{self.width:.0f}" height="{self.height}" class="frame"/>']
         for tick, label in zip(ticks, labels):
             y = self.place_y(tick)

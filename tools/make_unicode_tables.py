@@ -9,8 +9,8 @@ Three parts of the library have different Unicode versions. This script asks eac
 
 - The regular expressions (the library contains Oniguruma) give the general category. Each category has one pattern.
 - The pre-tokenizer Digits (Rust's standard library) gives the digits whose general category is not a number.
-- The normalizers (a Rust package) give the code points that they do not normalize, but that unicodedata2 does, because
-  its Unicode version is newer.
+- The normalizers (a Rust package) give the code points that they do not normalize, but that unicodedata2 normalizes,
+  because the Unicode version of unicodedata2 is newer.
 
 If this interpreter lacks `tokenizers` or unicodedata2, the script installs both into a virtual environment (--venv),
 which it creates if necessary.
@@ -100,8 +100,8 @@ def newly_normalized(category):
         for name, form in forms.items():
             if any(form(text) != unicodedata2.normalize(name, text) for text in (c, f"a{high}{c}{low}a")):
                 new.add(code)
-    # A code point in `new` may be composed of other code points, its parts. Adds the parts that the library knows in no
-    # composed code point. Each composed code point in `new` has at least one such part.
+    # A code point in `new` may be composed of other code points, its parts. The loop also adds the parts that occur in
+    # no decomposition of the library. Each composed code point in `new` has at least one such part.
     composed = {code for code in CODES if forms["NFD"](chr(code)) != chr(code)}
     old_parts = {part for code in composed for part in forms["NFD"](chr(code))}
     for code in list(new):

@@ -15,9 +15,9 @@ std::string program_help(const std::vector<Verb>& verbs);
 // Help for the verbs whose first word is `word`, for example "tokenizer".
 std::string family_help(const std::string& word, const std::vector<Verb>& verbs);
 // Help for a verb: the settings that users need first, and one example. `groups`: the settings that the verb takes.
-// For the verb `config`, `subject` is the verb after `config`, if the command names one. Otherwise, it is `verb`.
+// `subject` is `verb` itself. Exception: if a command names another verb after `config`, `subject` is that other verb.
 std::string brief_help(const Verb& verb, const Verb& subject, Groups groups);
-// Help for a verb with all settings of `groups`, by group.
+// Help for a verb with all settings of `groups`, by group. The arguments are the same as for brief_help().
 std::string full_help(const Verb& verb, const Verb& subject, Groups groups);
 
 // Joins words: "a", "a and b", "a, b and c". `last_word` comes before the last element, instead of "and".

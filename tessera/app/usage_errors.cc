@@ -115,7 +115,7 @@ std::string names_of_owners(const Setting& setting, const std::vector<Verb>& ver
   return enumerated(names);
 }
 
-// "Did you mean …?" among all flags of the groups; empty if none is close.
+// Returns "Did you mean …?" with the known flag that is closest to `flag`, or an empty text if no known flag is close.
 std::string nearest_flag(const std::string& flag, Groups groups) {
   std::vector<std::string> flags = {"--help"};
   for (const Setting* known : settings_of(groups)) {

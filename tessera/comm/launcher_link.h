@@ -15,7 +15,7 @@ inline constexpr const char* kLauncherVariable = "LAUNCHED_BY_TESSERA";
 struct LauncherLink {
   std::string board, socket;
 };
-// nullopt if no launcher has started this process.
+// Returns nullopt if no launcher has started this process.
 std::optional<LauncherLink> find_launcher(const Environment& environment);
 
 }  // namespace tessera

@@ -28,7 +28,7 @@ struct DecoderStep {
   enum class Kind : uint8_t {
     byte_level,     // joins all tokens, and converts their symbols to bytes
     replace,        // replaces the matches of a pattern in every token
-    byte_fallback,  // joins the bytes of consecutive tokens like "<0x41>"; if they are not UTF-8, each becomes U+FFFD
+    byte_fallback,  // joins the bytes of consecutive tokens like "<0x41>"; if not UTF-8, each byte becomes U+FFFD
     fuse,           // joins all tokens
     strip,          // removes `character` from every token: up to `start` times at its start, up to `stop` at its end
     metaspace,      // replaces `character` with a space; if `drops_first`, removes it from the first token instead

@@ -1,4 +1,4 @@
-// The parameters of a rank: the part of each unit that it keeps, and complete units while the computation needs them.
+// The parameters of a rank: the part of each unit that the rank keeps, and the complete units that it computes with.
 #pragma once
 
 #include <vector>
@@ -66,10 +66,10 @@ class UnitParameters {
   EngineContext& context_;
   UnitArrays kept_, frozen_;
   bool direct_ = true;                  // complete units are kept on the device, so slots are not needed
-  std::vector<char> stale_;             // [units] used if direct_: updated parts of other ranks are not gathered yet
+  std::vector<char> stale_;             // [units] if direct_: whether updates of other ranks are not gathered yet
   std::vector<Event> updated_, ready_;  // [units]
   std::vector<ParameterSlot> slots_;    // for outer units, then for blocks
-  Buffer staging_;                      // for a piece between a file and a slot
+  Buffer staging_;                      // holds one piece of a unit on its way from a file to a slot
   Event staging_free_;
   uint64_t clock_ = 0;
 };

@@ -16,8 +16,8 @@ inline int64_t linear_flops(int64_t num_rows, int64_t channels_in, int64_t chann
 // that it sees. `channels` is the number of channels of all query heads together. Query heads that share a key head do
 // not need fewer operations. If `window` is not 0, a query sees at most `window` positions.
 inline int64_t attention_forward_flops(int64_t num_tokens, int64_t channels, int64_t window = 0) {
-  // The number of positions that the window hides from the last query. From each earlier query, it hides one position
-  // fewer. Therefore 1 + 2 + … + hidden pairs do not count.
+  // The number of positions that the window hides from the last query. From the query before the last, it hides
+  // hidden - 1 positions, and so on. Therefore hidden + (hidden - 1) + … + 1 pairs do not count.
   const int64_t hidden = window > 0 && num_tokens > window ? num_tokens - window : 0;
   return 4 * channels * (num_tokens * (num_tokens + 1) / 2 - hidden * (hidden + 1) / 2);
 }

@@ -50,8 +50,8 @@ class OwnerWatch {
   //   - is_comparable_here() is true: the owner is alive if its process is alive, and gone otherwise.
   //   - is_comparable_here() is false: the owner is alive if its heartbeat changes between two calls. It is gone if two
   //     conditions are true: the last heartbeat is older than stale_after_s by the file system's clock, and the calls
-  //     have seen no change for one and a half heartbeat intervals. The second condition protects owners if clocks
-  //     differ.
+  //     have seen no change for one and a half heartbeat intervals. The second condition protects a living owner if
+  //     the clock that sets its heartbeats is slow.
   //   - The text of the owner file is incomplete: the owner is gone if the file is older than 30 s.
   // In all other cases, the verdict is unknown.
   Verdict look(const OwnerFile& file, const std::filesystem::path& path);

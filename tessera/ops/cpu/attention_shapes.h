@@ -22,7 +22,7 @@ struct HeadOffsets {
   static int64_t queries_per_kv_head(const AttentionShape& shape) { return shape.num_heads / shape.kv_heads(); }
 };
 
-// The first position that the query at position `query` sees. `window`: as in AttentionShape, 0: no limit.
+// The first position that the query at position `query` sees. `window` is AttentionShape's; 0 means no limit.
 inline int64_t first_visible(int64_t query, int64_t window) {
   return window > 0 && query >= window ? query - window + 1 : 0;
 }

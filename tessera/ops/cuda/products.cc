@@ -1,7 +1,7 @@
 // cuBLASLt expects column-major arrays. To cuBLASLt, a row-major array [r, c] is its transpose, the array [c, r]. Let a
 // product be result = L · R, where L is `left` or its transpose, and R is `right` or its transpose. cuBLASLt then
 // computes resultᵀ = Rᵀ · Lᵀ: cuBLASLt's A is the right factor, and its B is the left factor. A bias is added to each
-// row of the result. For cuBLASLt, this is each column.
+// row of the result. To cuBLASLt, each of these rows is a column.
 #include "tessera/ops/cuda/products.h"
 
 #include <algorithm>
@@ -195,7 +195,7 @@ float Products::time_ms(const Product& p, Plan& plan) {
     check(cudaEventElapsedTime(&ms, begin.event, end.event), "cudaEventElapsedTime");
     return ms / static_cast<float>(calls);
   };
-  constexpr float kLongMs = 0.3f;  // a run that takes this long is much longer than its launch
+  constexpr float kLongMs = 0.3f;  // the host launches a run in much less time than this
   const float once = time(1);
   if (once > kLongMs) return std::min(once, time(1));
   return std::min(time(kCalls), time(kCalls));

@@ -49,7 +49,7 @@ TEST(TensorSource, NameWithAndWithoutPrefixIsAmbiguous) {
 
 TEST(TensorSource, ComparesTensors) {
   TemporaryFolder folder;
-  constexpr int64_t kRows = 3, kColumns = 70001;  // so many elements are compared in 4 chunks
+  constexpr int64_t kRows = 3, kColumns = 70001;  // compared in 4 chunks of at most 65,536 elements
   const std::vector<std::pair<std::string, Shape>> tensors = {{"a", {kRows, kColumns}},
                                                               {"same", {kRows, kColumns}},
                                                               {"other", {kRows, kColumns}},
