@@ -124,7 +124,7 @@ class AtCalls(RanksTest):
         return self.start(output, job=self.JOB, env=env)
 
     def check_everywhere(self, number, check):
-        """For rank 0 and rank 1, and for several calls of each rank: starts a new run, sends the signal `number` at this
+        """For several calls of rank 0 and of rank 1: starts a new run, sends the signal `number` to the rank at this
         call, and checks how the run ends. Then continues the run without a signal, and checks its results."""
         self.train_ranks("whole", job=self.JOB)
         for rank in 0, 1:
