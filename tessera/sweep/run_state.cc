@@ -28,8 +28,7 @@ std::string end_of(const fs::path& path, uint64_t longest) {
   return text;
 }
 
-// Whether the last record of metrics.jsonl is complete and is a summary. A run that
-// starts again removes this record.
+// Whether the last record of metrics.jsonl is complete and is a summary. A run that starts again removes this record.
 bool has_ended(const fs::path& metrics) {
   std::string text = end_of(metrics, 64 * 1024);
   if (!text.ends_with('\n')) return false;
