@@ -72,7 +72,7 @@ TEST(TrainerLines, StepOnATerminal) {
       "{'loss': nan, 'grad_norm': inf, 'learning_rate': 0.0, 'epoch': 4.0}");
 }
 
-// Mixes usual values with very large and very small values, because very large and very small values need more columns.
+// The values are usual, very large or very small. Lines with very large and very small values need more columns.
 TEST(TrainerLines, EveryStepFitsATerminal) {
   std::mt19937_64 random(7);
   const auto any_size = [&](double from, double to) {
