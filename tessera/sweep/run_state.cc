@@ -28,8 +28,7 @@ std::string end_of(const fs::path& path, uint64_t longest) {
   return text;
 }
 
-// Whether the last record of metrics.jsonl is complete and is a summary. A run that
-// starts again removes this record.
+// Whether the last record of metrics.jsonl is complete and is a summary. A run that starts again removes this record.
 bool has_ended(const fs::path& metrics) {
   std::string text = end_of(metrics, 64 * 1024);
   if (!text.ends_with('\n')) return false;
@@ -38,8 +37,8 @@ bool has_ended(const fs::path& metrics) {
   return record.is_object() && record.value("kind", nlohmann::json()) == "summary";
 }
 
-// Whether a finished run is still done if the sweep now has another value for this setting. This is true for memory_log
-// and preflight, because Slurm jobs add their own values.
+// Whether a finished run stays RunState::done if the sweep now has another value for this setting. memory_log and
+// preflight may differ, because Slurm jobs add their own values for both settings.
 bool may_differ(const Setting& setting) {
   constexpr std::string_view kNames[] = {"output_dir", "resume",    "overwrite",          "owner_timeout",
                                          "memory_log", "preflight", "preflight_min_busbw"};

@@ -139,7 +139,7 @@ class Trainer {
   TrackerOptions tracker_options_;         // from track()
   std::unique_ptr<Trackers> trackers_;     // first rank only
   GpuUsage tracked_usage_;                 // the GPU's usage when trackers last recorded it
-  std::optional<double> tracked_at_s_;     // the time of that record
+  std::optional<double> tracked_at_s_;     // when trackers recorded tracked_usage_
   std::optional<LossScaler> loss_scaler_;  // fp16 only
   std::unique_ptr<BackgroundCheckpoint> background_;
   int stop_signal_ = 0;  // the signal that stops all ranks; 0: none

@@ -1,4 +1,5 @@
-"""Output folders that are not writable, are in use, or are on a full disk."""
+"""Tests output folders that are not writable, are in use, or are on a full disk. Also tests standard output on a full
+disk."""
 import json
 import os
 import resource
@@ -65,6 +66,7 @@ class Outputs(BadInputTest):
 
     def test_a_full_disk(self):
         os.mkdir(self.path("disk"))
+        # The disk has space for one checkpoint (160 KiB), but not for two.
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", self.path("disk")],
                                  stderr=subprocess.DEVNULL, check=False) if shutil.which("mount") else None
         if not mounted or mounted.returncode != 0:

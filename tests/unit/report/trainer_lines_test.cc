@@ -72,7 +72,7 @@ TEST(TrainerLines, StepOnATerminal) {
       "{'loss': nan, 'grad_norm': inf, 'learning_rate': 0.0, 'epoch': 4.0}");
 }
 
-// Mixes usual values with very large and very small ones, because their numbers need more columns.
+// The values are usual, very large or very small. Lines with very large and very small values need more columns.
 TEST(TrainerLines, EveryStepFitsATerminal) {
   std::mt19937_64 random(7);
   const auto any_size = [&](double from, double to) {
@@ -86,7 +86,7 @@ TEST(TrainerLines, EveryStepFitsATerminal) {
     const std::string line = trainer_line(metrics, kScreen);
     ASSERT_LE(line.size(), static_cast<size_t>(kTerminalColumns)) << line << " is " << trainer_line(metrics);
     ASSERT_EQ(trainer_line(metrics, Terminal{}), trainer_line(metrics));
-    double loss = 0;  // a number that was cut in the middle would have the wrong size
+    double loss = 0;  // a number that was cut in the middle would be much too small or too large
     ASSERT_EQ(std::sscanf(line.c_str(), "{'loss': %lf", &loss), 1);
     ASSERT_NEAR(loss, metrics.loss, 0.00005 + 0.5 * metrics.loss) << line;
   }
