@@ -1,5 +1,5 @@
-// What every launch of a CUDA kernel needs: the stream, the fixed scratch, and properties of the GPU. When the Context
-// exists, launches do not allocate memory or wait for the GPU, so a CUDA graph can capture them.
+// What every launch of a CUDA kernel needs: the stream, the fixed scratch, and properties of the GPU. The scratch is
+// allocated before the first launch, and no launch waits for the GPU, so a CUDA graph can capture the launches.
 #pragma once
 
 #include <cuda_runtime_api.h>

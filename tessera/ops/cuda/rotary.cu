@@ -246,10 +246,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Sets at.lanes, the number of lanes in a group. Then calls body(N, packs) with compile-time constants: a pack has N
-// elements, and a lane has `packs` pairs of packs. If D and the addresses of the views allow
-// packs of 16 bytes, and one pair of such packs per lane of a warp is enough for a head, then each lane has one such
-// pair. A group then has the smallest power of two of lanes that is enough for a head. Otherwise, a group is a warp,
-// and a pack has one element.
+// elements, and a lane has `packs` pairs of packs. If D and the addresses of the views allow packs of 16 bytes, and a
+// warp with one pair of such packs per lane is enough for a head, then each lane has one such pair. The number of lanes
+// is then the smallest power of two that is enough for a head. Otherwise, a group is a warp, and a pack has one
+// element.
 template <typename T, typename Body>
 void with_lanes(Rotary<T>& at, std::initializer_list<View> views, Body&& body) {
   using std::integral_constant;
