@@ -3,7 +3,7 @@
 //   head dimension allow this.
 // - Calls with f32 use tiles in shared memory (attention_tiled.h), if the GPU and the head dimension allow this.
 // - All other calls use plain kernels (attention_plain.h).
-// Generation has its own kernels (decode.cu).
+// store_keys_values() and attention_decode(), which only generation calls, have kernels in decode.cu.
 #pragma once
 
 #include "tessera/ops/cuda/context.h"

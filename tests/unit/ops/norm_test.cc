@@ -110,8 +110,8 @@ TEST(LayerNorm, FloatGradientsFollowDouble) {
   std::vector<float> d_x, d_weight, d_bias;
   run(double{}, expected[0], expected[1], expected[2]);
   run(float{}, d_x, d_weight, d_bias);
-  // Every gradient contains sums of terms, whose magnitudes are at most about 2. For d_x, the sums have `channels`
-  // terms, and 16 vector lanes share them. For d_weight and d_bias, the sums have `rows` terms.
+  // The kernels compute every gradient from sums. The magnitude of each term of a sum is at most about 2. For d_x, the
+  // sums have `channels` terms, and 16 vector lanes share them. For d_weight and d_bias, the sums have `rows` terms.
   expect_close(d_x, expected[0], 8 * epsilon<float>() * (static_cast<double>(channels) / 16 + 16), "d_x");
   expect_close(d_weight, expected[1], 8 * epsilon<float>() * static_cast<double>(rows), "d_weight");
   expect_close(d_bias, expected[2], 8 * epsilon<float>() * static_cast<double>(rows), "d_bias");
