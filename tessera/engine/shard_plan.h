@@ -30,7 +30,8 @@ struct StrategyRow {
   bool shard_parameters;    // parameters while no computation uses them
   bool free_after_forward;  // free a block's gathered parameters after its forward and gather them again for its
                             // backward
-  bool within_nodes;        // the shard group is only a part of the world; every group holds a copy of the arrays
+  bool within_nodes;  // the world is divided into shard groups, by default one per node; each group holds one copy
+                      // of the arrays
 };
 std::span<const StrategyRow> strategy_rows();
 const StrategyRow& row_of(ShardingStrategy strategy);
@@ -55,7 +56,7 @@ enum class BackwardPrefetch { pre, post, none };  // gather the next unit before
 
 struct ShardOptions {
   ShardingStrategy strategy = ShardingStrategy::no_shard;
-  int shard_group_size = 0;  // for strategies within nodes; 0: as many ranks as a node has
+  int shard_group_size = 0;  // for strategies with within_nodes; 0: as many ranks as a node has
   Offload offload;
   std::string file_folder;  // for Tier::file
   GradientSync gradient_sync = GradientSync::automatic;
@@ -76,8 +77,8 @@ struct ShardOptions {
 
 // The type of one micro-batch's gradients after backward, for a computation in `dtype`. It is `dtype`, except when
 // 16-bit gradients are reduced in another type: then it is f32. Sums over several micro-batches are f64 if `dtype` is
-// f64, and f32 otherwise. A 16-bit gradient that is the sum of several parts in a micro-batch is rounded once per part. The
-// gradient of the head's weight, for example, has one part per chunk of logits.
+// f64, and f32 otherwise. A 16-bit gradient that is the sum of several parts in a micro-batch is rounded once per part.
+// The gradient of the head's weight, for example, has one part per chunk of logits.
 inline DType gradient_dtype(DType dtype, std::optional<DType> reduce_dtype) {
   return size_of(dtype) == 2 && reduce_dtype.value_or(dtype) != dtype ? DType::f32 : dtype;
 }

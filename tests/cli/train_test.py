@@ -326,8 +326,8 @@ class Models(TinyJobTest):
 
     @unless_sanitized
     def test_export_holds_one_unit_at_a_time(self):
-        """Each block has 12.6 MB. The export of 12 blocks may need more memory than the export of 2 blocks, but less
-        than 12.6 MB more. Its memory is also smaller than 6 blocks."""
+        """Each block has 12.6 MB of parameters. The peak memory of an export is less than 12.6 MB higher for a model
+        with 12 blocks than for a model with 2 blocks. With 12 blocks, it is also less than the size of 6 blocks."""
         shape = ["--model", "gpt", "--init", "random", "--tokenizer", "tok", "--vocab-size", "400", "--hidden-size", "512",
                  "--num-heads", "2", "--ff-dim", "2048"]
         unit = 4 * 12 * 512 * 512

@@ -6,8 +6,8 @@ namespace {
 class NormTest : public TypedTest {
  protected:
   // Each shape is {rows, width}. One warp computes a narrow row, and several warps compute a wide row. The width 30 is
-  // not a multiple of kPackOf (ops/cuda/types.cuh), except for f64. The last width is the largest that a block supports
-  // in this type.
+  // not a multiple of kPackOf (ops/cuda/types.cuh), except for f64. The last width is the largest that the
+  // backward pass supports in this type.
   std::vector<Shape> shapes() const {
     return {{1, 8},     {130, 30},    {7, 64},
             {1000, 96}, {37, 1024},   {2500, 1000},

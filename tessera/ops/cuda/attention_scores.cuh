@@ -11,8 +11,8 @@ inline constexpr int kTileWarps = 4, kTileThreads = kTileWarps * kWarp, kTileRow
 inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 // The factors of the scores. A score is q·k·scale + slope·key, where `key` is the key's position in its sequence. Both
-// factors are stored multiplied by log₂e. The kernels can then compute powers of 2, which the hardware supports, instead of
-// powers of e.
+// factors are stored multiplied by log₂e. The kernels can then compute powers of 2, which the hardware supports,
+// instead of powers of e.
 struct Scores {
   float scale, slope;
   __device__ Scores(float scale_of_products, float alibi_slope)

@@ -16,7 +16,7 @@ std::string version_event(double wall_s);  // the first event of a file
 // When TensorBoard reads this event, it drops all earlier events with a step of at least first_step.
 std::string start_event(int64_t first_step, double wall_s);
 std::string text_event(const std::string& tag, std::string_view markdown, double wall_s);
-std::string scalars_event(const Record& scalars, int64_t step, double wall_s);  // tag → number, or null for NaN
+std::string scalars_event(const Record& scalars, int64_t step, double wall_s);  // tag → number; null becomes NaN
 
 // The complete record of an event. The caller appends it to a file.
 std::string event_bytes(std::string_view event);

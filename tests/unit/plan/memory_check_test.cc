@@ -15,8 +15,9 @@ std::string text_of(const std::function<std::string()>& check, const std::functi
 }
 
 TEST(WithinMemory, ReportsWhatFitsAndWhatFailed) {
-  // `fails` is work that runs out of memory. `refuses` and `agrees` are two checks for such a failure: `refuses` reports
-  // that the run does not fit into the memory that is left. `agrees` finds that the run fits, and returns advice.
+  // `fails` is work that runs out of memory. `refuses` and `agrees` are two checks for such a failure: `refuses`
+  // reports that the run does not fit into the memory that is left. `agrees` finds that the run fits, and returns
+  // advice.
   const auto fails = []() -> int { throw OutOfMemoryError("GPU memory", "none left"); };
   const auto refuses = []() -> std::string {
     throw OutOfMemoryError("memory", "the run needs more", "With --batch-size 1 it fits");
