@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In a folder of recipes, a file whose name ends with this text is not a recipe. Recipes include such files.
+// In a folder of recipes, a file whose name ends with this text is not a recipe, but a
+// file that recipes include.
 constexpr const char* kSharedFile = "base.toml";
 
 std::optional<SettingValue> scalar_of(const toml::node& node) {

@@ -83,7 +83,7 @@ class Draws(GenerateTest):
             (["--temperature", "nan"], "--temperature: "),
             (["--top-k", "-1"], "--top-k: must be at least 0"),
             (["--top-p", "1.5"], "--top-p: must be at most 1"),
-            (["--stream", "on", "--json"], "--stream: contradicts json. Only a single text on standard output"),
+            (["--stream", "on", "--json"], "--stream: contradicts json. Remove --stream. Only a single text on standard"),
             (["--stream", "on", "--output", "a.txt"], "--stream: contradicts output"),
             (["--prompts", "a.jsonl"], "--prompts: contradicts prompt. Give a single prompt, or a file of prompts"),
             (["--eval-batch-size", "2"], "--eval-batch-size: does nothing with a single prompt. Give --prompts"),

@@ -64,7 +64,7 @@ class Outputs(TinyJobTest):
         self.assertEqual(set(page) - absent - set(keys), set(), f"not written, but on the page under {heading}")
         self.assertEqual(set(keys) - set(page), set(), f"written, but not on the page under {heading}")
         self.assertEqual(set(keys) & absent, set(),
-                         f"written, although the page under {heading} says they need one of {without}")
+                         f"written, although their conditions on the page under {heading} contain one of {without}")
 
     def json_output(self, *words, **options):
         return json.loads(self.succeeds(*words, "--json", **options))

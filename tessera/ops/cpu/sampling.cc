@@ -32,12 +32,12 @@ class Row {
     return sum;
   }
 
-  // Considers only tokens whose distance is at most `limit`. Returns the smallest distance d such that the tokens whose
-  // distance is at most d have a mass of at least `wanted`. If all these tokens have less mass, returns
-  // kLargestDistance.
+  // Considers only tokens whose distance is at most `limit`. If their total mass is less than `wanted`, returns
+  // kLargestDistance. Otherwise returns the smallest distance d such that the tokens whose distance is at most d have a
+  // total mass of at least `wanted`.
   template <typename MassOf>
   uint32_t find_limit(uint64_t wanted, uint32_t limit, const MassOf& mass_of) const {
-    uint32_t found = 0;  // the digits of d that are known so far
+    uint32_t found = 0;  // the digits of the result that are known so far
     for (int d = 0; d < kSamplingDigits; ++d) {
       const auto [shift, bits] = sampling_digit(d);
       const uint32_t num_buckets = 1u << bits;

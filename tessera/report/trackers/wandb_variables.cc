@@ -25,7 +25,8 @@ void check_run_id(const std::string& id) {
   if (is_plain && id.size() <= kLongestRunId && !id.starts_with('.')) return;
   throw UsageError(
       "WANDB_RUN_ID", fmt::format("\"{}\" is not a valid run id", printable(id)),
-      fmt::format("Use at most {} letters, digits, -, _ and . (not . as the first character)", kLongestRunId));
+      fmt::format("Use at most {} characters: letters, digits, \"-\", \"_\" and \".\". The first one must not be \".\"",
+                  kLongestRunId));
 }
 
 std::vector<std::string> words_of(const std::string& text) {
