@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares Tessera with a PyTorch loop on one GPU, for models with the shapes of Llama and Qwen. Build Tessera first.
 
-  bench/llama_table.py OUT.json [--tessera build/tessera] [--peer modern.py] [--only WORD[,WORD]] [--repeat 2] [--budget 540]
+  bench/llama_table.py OUT.json [--tessera build/tessera] [--peer modern.py] [--llmq llmq.py] [--only WORD[,WORD]]
+                       [--repeat 2] [--budget 540]
 
 Weights are random. The data are random words from a fixed seed. In training, every token has a loss, and the rate does
 not count the warm-up steps. Tessera's memory is the peak of its ledger without the CUDA context. In the row 8b-offload,
@@ -11,6 +12,9 @@ it is the highest used memory of the GPU in nvidia-smi. The peer's memory is the
 must accept the options --size, --bs, --seq, --steps, --warm, --compile, --liger and --autocast. Without --peer,
 only Tessera runs. In the row 1b-generation, --peer turns on the peer, but llama_table.py runs transformers instead of
 the script.
+
+--llmq names a script that measures the native trainer LLM.Q with the arguments NAME BATCH LENGTH STEPS WARM, and
+"bf16states" for optimizer states in bf16. It prints the same line. Its memory (used_MiB) is the used memory of the GPU.
 """
 import argparse
 import json
@@ -33,21 +37,43 @@ SHAPES = {
     "llama-3.1-8b": (32, 4096, 14336, 32, 8, 128, 128256, False, "llama"),
     "qwen3-0.6b": (28, 1024, 3072, 16, 8, 128, 151936, True, "qwen3"),
     "qwen2.5-0.5b": (24, 896, 4864, 14, 2, 64, 151936, True, "qwen2"),
+    "qwen2.5-1.5b": (28, 1536, 8960, 12, 2, 128, 151936, True, "qwen2"),
+    "qwen2.5-3b": (36, 2048, 11008, 16, 2, 128, 151936, True, "qwen2"),
 }
 PEER_SIZES = {"llama-3.2-1b": "llama3.2-1b", "llama-3.2-3b": "llama3.2-3b", "llama-3.1-8b": "llama3.1-8b"}
 OFFLOADED = ["--strategy", "zero3", "--offload", "optimizer,gradients,parameters", "--pin-memory",
              "--activation-checkpointing", "block"]
-# name: model, samples per step, tokens per sample, warm-up steps, steps including warm-up, Tessera's options,
-# the peer's options (None: no peer)
+BF16_STATES = ["--optimizer-states", "bf16"]
+
+
+class Row:
+    """A training job. `length`: tokens per sample. `steps` include the `warm` steps, which the rate does not count.
+    `options`: for Tessera. `peer`: options of the PyTorch loop; None: this peer does not run. `llmq`: options of LLM.Q;
+    None: LLM.Q does not run. An `endless` run is killed after `steps` steps, because saving its model needs much host
+    memory."""
+
+    def __init__(self, model, batch, length, warm, steps, options=(), peer=None, llmq=None, endless=False):
+        self.model, self.batch, self.length, self.warm, self.steps = model, batch, length, warm, steps
+        self.options, self.peer, self.llmq, self.endless = list(options), peer, llmq, endless
+
+
 ROWS = {
-    "1b-512": ("llama-3.2-1b", 8, 512, 10, 40, [], ["--autocast", "--compile"]),
-    "1b-2048": ("llama-3.2-1b", 8, 2048, 5, 17, [], ["--compile", "--liger"]),
-    "3b-2048": ("llama-3.2-3b", 4, 2048, 4, 14, [], ["--compile"]),
-    "8b-2048": ("llama-3.1-8b", 4, 2048, 3, 11, [], ["--compile", "--liger"]),
-    "qwen3-512": ("qwen3-0.6b", 16, 512, 10, 40, [], ["--compile"]),
-    "qwen2.5-512": ("qwen2.5-0.5b", 1, 512, 20, 100, [], ["--autocast"]),
-    "8b-offload": ("llama-3.1-8b", 4, 2048, 2, 6, OFFLOADED, None),
+    "1b-512": Row("llama-3.2-1b", 8, 512, 10, 40, peer=["--autocast", "--compile"]),
+    "1b-2048": Row("llama-3.2-1b", 8, 2048, 5, 17, peer=["--compile", "--liger"]),
+    "1b-2048-bf16-states": Row("llama-3.2-1b", 8, 2048, 5, 17, BF16_STATES),
+    "3b-2048": Row("llama-3.2-3b", 4, 2048, 4, 14, peer=["--compile"]),
+    "3b-2048-bf16-states": Row("llama-3.2-3b", 4, 2048, 4, 14, BF16_STATES),
+    "8b-2048": Row("llama-3.1-8b", 4, 2048, 3, 11, peer=["--compile", "--liger"]),
+    "8b-2048-bf16-states": Row("llama-3.1-8b", 4, 2048, 3, 11, BF16_STATES),
+    "qwen3-512": Row("qwen3-0.6b", 16, 512, 10, 40, peer=["--compile"]),
+    "qwen2.5-512": Row("qwen2.5-0.5b", 1, 512, 20, 100, peer=["--autocast"]),
+    "1.5b-1024": Row("qwen2.5-1.5b", 16, 1024, 4, 16, llmq=[]),
+    "1.5b-1024-bf16-states": Row("qwen2.5-1.5b", 16, 1024, 4, 16, BF16_STATES, llmq=["bf16states"]),
+    "3b-1024": Row("qwen2.5-3b", 8, 1024, 4, 16, llmq=[]),
+    "3b-1024-bf16-states": Row("qwen2.5-3b", 8, 1024, 4, 16, BF16_STATES, llmq=["bf16states"]),
+    "8b-offload": Row("llama-3.1-8b", 4, 2048, 2, 6, OFFLOADED, endless=True),
 }
+LLMQ_NAMES = {"qwen2.5-1.5b": "Qwen2.5-1.5B", "qwen2.5-3b": "Qwen2.5-3B"}
 GENERATION = "1b-generation"
 PROMPTS, NEW_TOKENS, PROMPT_TOKENS, PEER_BATCH = 256, 50, 512, 32
 
@@ -58,7 +84,7 @@ def config_of(name):
                                                    "qwen3": "Qwen3ForCausalLM"}[kind]],
             "vocab_size": vocabulary, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
             "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim, "hidden_act": "silu",
-            "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": tied,
+            "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": tied,
             "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3}
 
 
@@ -67,6 +93,11 @@ def flops_per_token(name, length):
     layers, width, inner, heads, kv_heads, head_dim, vocabulary, _, _ = SHAPES[name]
     block = width * head_dim * (2 * heads + 2 * kv_heads) + 3 * width * inner
     return 6 * (layers * block + vocabulary * width) + 6 * layers * heads * head_dim * length
+
+
+def peer_line(text):
+    """Returns the object that a peer's script printed after "PEER "."""
+    return json.loads(next(line for line in text.splitlines() if line.startswith("PEER "))[5:])
 
 
 class Bench:
@@ -100,7 +131,8 @@ class Bench:
         return str(folder / "config.json")
 
     def train(self, row):
-        name, batch, length, warm, steps, options, _ = ROWS[row]
+        job = ROWS[row]
+        name, batch, length, warm, steps = job.model, job.batch, job.length, job.warm, job.steps
         out = self.folder / "out"
         shutil.rmtree(out, ignore_errors=True)
         command = (
@@ -109,8 +141,8 @@ class Bench:
              "--long-texts", "truncate", "--max-length", str(length), "--batch-size", str(batch), "--grad-accum", "1",
              "--precision", "bf16", "--max-steps", str(steps), "--epochs", "1000", "--logging-steps", str(warm), "--lr", "1e-5",
              "--save-strategy", "no", "--eval-strategy", "no", "--save-dtype", "bf16", "--resume",
-             "none", "--overwrite", "--device", self.args.device, "--output-dir", str(out), "--json", *options])
-        if options:  # a run with options is killed after `steps` steps: saving its model would need much host memory
+             "none", "--overwrite", "--device", self.args.device, "--output-dir", str(out), "--json", *job.options])
+        if job.endless:
             command[command.index("--max-steps") + 1] = str(1000 * steps)
             return self.rate(name, batch, length, warm, *self.steps_of_endless(command, out, steps))
         summary = json.loads(self.run(command))
@@ -158,14 +190,22 @@ class Bench:
             process.wait()
 
     def peer(self, row):
-        name, batch, length, warm, steps, _, options = ROWS[row]
-        if not self.args.peer or options is None:
+        job = ROWS[row]
+        if not self.args.peer or job.peer is None:
             return None
-        text = self.run([sys.executable, self.args.peer, "--size", PEER_SIZES.get(name, name), "--bs", str(batch), "--seq",
-                         str(length), "--steps", str(steps), "--warm", str(warm), *options])
-        line = next(line for line in text.splitlines() if line.startswith("PEER "))
-        found = json.loads(line[5:])
+        found = peer_line(self.run(
+            [sys.executable, self.args.peer, "--size", PEER_SIZES.get(job.model, job.model), "--bs", str(job.batch), "--seq",
+             str(job.length), "--steps", str(job.steps), "--warm", str(job.warm), *job.peer]))
         return {"tokens_s": found["tokens_s"], "mib": found["peak_MiB"], "mfu": round(100 * found["mfu"], 1)}
+
+    def llmq(self, row):
+        job = ROWS[row]
+        if not self.args.llmq or job.llmq is None:
+            return None
+        found = peer_line(self.run([sys.executable, self.args.llmq, LLMQ_NAMES[job.model], str(job.batch), str(job.length),
+                                    str(job.steps), str(job.warm), *job.llmq]))
+        return {"tokens_s": found["tokens_s"], "mib": max(map(int, found["used_MiB"])),
+                "mfu": round(found["tokens_s"] * flops_per_token(job.model, job.length) / PEAK_TFLOPS / 1e10, 1)}
 
     def answers(self):
         text = self.run([self.args.tessera, "eval", "--model", self.model("llama-3.2-1b"), "--init", "random", "--tokenizer",
@@ -209,6 +249,7 @@ def main():
     parser.add_argument("out", nargs="?", type=Path)
     parser.add_argument("--tessera", default=str(ROOT / "build/tessera"))
     parser.add_argument("--peer")
+    parser.add_argument("--llmq")
     parser.add_argument("--only", default="", help="the rows to run, separated by commas")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--budget", type=float, default=540, help="time for all rows in seconds")
@@ -221,13 +262,14 @@ def main():
     unknown = [name for name in names if name not in ROWS and name != GENERATION]
     if unknown or not args.out:
         parser.error(f"unknown rows {unknown}; known: {[*ROWS, GENERATION]}" if unknown else "OUT.json is required")
-    results = {name: {"ours": [], "peer": []} for name in names}
+    results = {name: {"ours": [], "peer": [], "llmq": []} for name in names}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         bench = Bench(args, Path(folder))
         for turn in range(args.repeat):
             for name in names:
                 sides = {"ours": bench.answers if name == GENERATION else lambda: bench.train(name),
-                         "peer": bench.peer_answers if name == GENERATION else lambda: bench.peer(name)}
+                         "peer": bench.peer_answers if name == GENERATION else lambda: bench.peer(name),
+                         "llmq": (lambda: None) if name == GENERATION else lambda: bench.llmq(name)}
                 for side, measure in sides.items():
                     begin = time.monotonic()
                     try:
@@ -241,8 +283,9 @@ def main():
     for name, sides in results.items():
         key = "prompts_s" if name == GENERATION else "tokens_s"
         medians = {side: statistics.median([run[key] for run in runs if key in run] or [0]) for side, runs in sides.items()}
-        ratio = f", {medians['ours'] / medians['peer']:.2f} x" if medians["ours"] and medians["peer"] else ""
-        print(f"{name}: Tessera {medians['ours']:g}, peer {medians['peer']:g} {key}{ratio}")
+        for side in ("peer", "llmq"):
+            if medians["ours"] and medians[side]:
+                print(f"{name}: Tessera {medians['ours']:g}, {side} {medians[side]:g} {key}, {medians['ours'] / medians[side]:.2f} x")
 
 
 if __name__ == "__main__":
