@@ -35,14 +35,22 @@ def fact(result, row, key):
 
 
 class Comparison:
-    """Tessera and a peer in one job. `speed` (in samples/s) and `memory` (peak of a rank, in GiB) are pairs: Tessera's
-    value and the peer's value. `memory` is None if unknown. If `ratio` is None, it is computed from `speed`."""
+    """Tessera and a peer in one job. `speed` and `memory` (peak of a rank, in GiB) are pairs: Tessera's value and the
+    peer's value. If `ratio` is None, it is computed from `speed`."""
 
     def __init__(self, job, hardware, peer, speed, memory, ratio, machine, commits):
         self.job, self.hardware, self.peer, self.machine, self.commits = job, hardware, peer, machine, commits
         self.speed, self.memory = speed, memory
         self.speed_ratio = ratio or speed[0] / speed[1]
-        self.memory_ratio = memory[0] / memory[1] if memory else None
+        self.memory_ratio = memory[0] / memory[1]
+
+
+def of_gpus(count):
+    return f"{count} GPUs" if count > 1 else "1 GPU"
+
+
+def gpu_memory(values):
+    return tuple(values[key] / MIB_PER_GIB for key in ("mib", "peer_mib"))
 
 
 def cpu_comparison(job, name):
@@ -54,30 +62,38 @@ def cpu_comparison(job, name):
                       values.get("speed"), fact(result, row, "machine"), [fact(result, row, "commit")])
 
 
-def gpu_comparison(job, name, gpus, has_memory=True):
+def gpu_comparison(job, name, gpus):
     speeds, memories = load("gpu-speed.json"), load("gpu-memory.json")
-    row = row_of(speeds, name, gpus)
-    memory, commits = None, [fact(speeds, row, "commit")]
-    if has_memory:
-        other = row_of(memories, name, gpus)
-        memory = tuple(other["values"][key] / MIB_PER_GIB for key in ("mib", "peer_mib"))
-        commits += [commit for commit in [fact(memories, other, "commit")] if commit not in commits]
+    row, other = row_of(speeds, name, gpus), row_of(memories, name, gpus)
+    commits = list(dict.fromkeys([fact(speeds, row, "commit"), fact(memories, other, "commit")]))
     values = row["values"]
-    hardware = f"{gpus} GPUs" if gpus > 1 else "1 GPU"
-    return Comparison(job, hardware, values["peer"], (middle(values["rate"]), values["peer_rate"]), memory, None,
-                      fact(speeds, row, "machine"), commits)
+    return Comparison(job, of_gpus(gpus), values["peer"], (middle(values["rate"]), values["peer_rate"]),
+                      gpu_memory(other["values"]), None, fact(speeds, row, "machine"), commits)
 
 
-def comparisons():
-    """Returns the comparisons that README.md and docs/peers.svg show."""
+def strongest_peers():
+    """Returns the comparisons with compiled PyTorch, FSDP2 and LLM.Q, in tokens/s per GPU."""
+    found = []
+    for file in ("gpu-llama.json", "gpu-native.json", "gpu-multi.json"):
+        result = load(file)
+        for row in result["rows"]:
+            values = row["values"]
+            if not values["peer"] or "eager" in values["stack"]:
+                continue
+            found.append(Comparison(row["name"], of_gpus(values.get("gpus", 1)), values["stack"],
+                                    (values["rate"], values["peer"]), gpu_memory(values), None,
+                                    fact(result, row, "machine"), [fact(result, row, "commit")]))
+    return found
+
+
+def comparisons_of_bloom():
+    """Returns the comparisons with the shape of bloom-560m, in samples/s of all ranks."""
     return [
-        cpu_comparison("questions (XQuAD), fp32", "XQuAD English, completion, bloom-560m shape"),
-        gpu_comparison("questions (XQuAD), fp16, 1 × 4", "XQuAD English, completion, fp16, 1 × 4", 1),
-        gpu_comparison("texts, fp16, 1 × 4", "fp16, 1 × 4", 1),
         gpu_comparison("texts, bf16, 16 × 1", "bf16, 16 × 1", 1),
+        gpu_comparison("texts, bf16 full_shard, 8 × 1", "bf16 full_shard, 8 × 1", 4),
+        gpu_comparison("texts, fp16, 1 × 4", "fp16, 1 × 4", 1),
+        gpu_comparison("questions (XQuAD), fp16, 1 × 4", "XQuAD English, completion, fp16, 1 × 4", 1),
         gpu_comparison("texts, fp16 full_shard, 1 × 4", "fp16 full_shard, 1 × 4", 2),
         gpu_comparison("texts, fp16 full_shard, 1 × 4", "fp16 full_shard, 1 × 4", 4),
-        gpu_comparison("texts, bf16 full_shard, 8 × 1", "bf16 full_shard, 8 × 1", 4),
-        gpu_comparison("generation, 256 prompts, bf16", "answers to 256 prompts of 512 tokens, 50 new tokens, bf16", 1,
-                       has_memory=False),
+        cpu_comparison("questions (XQuAD), fp32", "XQuAD English, completion, bloom-560m shape"),
     ]

@@ -18,7 +18,7 @@ import textwrap
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from bench_results import MISSING, RESULTS, ROOT, comparisons, load, middle, short
+from bench_results import MISSING, RESULTS, ROOT, comparisons_of_bloom, load, middle, short, strongest_peers
 
 DOCS = ROOT / "docs"
 PAGE, DETAILS = DOCS / "performance.md", DOCS / "performance-details.md"
@@ -62,30 +62,30 @@ def one_machine(name):
     return lambda row: row.get("machine") == name
 
 
+COMPARED = ["rate", "mfu", "stack", "peer", "ratio", "mib", "peer_mib", "memory"]
 SUBJECTS = [
-    Subject("CPU: training, compared with the Hugging Face Trainer", "cpu-trainer.json",
-            ["tessera", "trainer", "speed", "tessera_peak", "trainer_peak", "memory"],
-            about="fp32, batch 4 × accumulation 4, on the same two cores. The Trainer pads every row to 512 tokens."),
-    Subject("CPU: two ranks, bloom-560m", "cpu-strategies-560m-dense.json", ["rate", "ratio", "planned", "resident"],
-            about="Two ranks with one thread each, compared with one rank with two threads. fp32, 4 rows of up to 512 tokens "
-                  "per step."),
-    Subject("GPUs: training and generation", "gpu-speed.json",
+    Subject("GPU: Llama and Qwen shapes, compared with compiled PyTorch", "gpu-llama.json", COMPARED,
+            rows=lambda row: row["values"]["peer"] is not None,
+            about="Full fine-tuning in bf16. Tessera keeps fp32 master weights, except with \"bf16 states\". A \"pure bf16\" "
+                  "peer keeps no master weights. With master weights, Tessera needs 1.3 to 1.45 times the memory of such a "
+                  "peer for 3B and 8B. With bf16 states, it needs less than the peer. MFU is relative to 989 TFLOP/s."),
+    Subject("GPU: Qwen shapes, compared with LLM.Q", "gpu-native.json", COMPARED,
+            about="LLM.Q is a native trainer in C++ and CUDA. It keeps weights in bf16 without fp32 master weights. Moments are "
+                  "in fp32, or in bf16 with \"bf16 states\"."),
+    Subject("GPUs: full_shard, compared with FSDP2 and torch.compile", "gpu-multi.json", ["gpus", *COMPARED],
+            about="The speed is per GPU. Both sides keep fp32 parameters and states."),
+    Subject("GPUs: bloom-560m, training and generation", "gpu-speed.json",
             ["gpus", "rate", "mfu", "peer", "peer_rate", "ratio", "of"], names={"of": "% of N × one GPU's speed"},
             about="MFU is relative to 989 TFLOP/s per GPU. The peers ran on GPUs of the same kind; their commits are not "
                   "recorded."),
-    Subject("GPU: Llama and Qwen shapes, compared with compiled PyTorch", "gpu-llama.json",
-            ["rate", "mfu", "stack", "peer", "ratio", "mib", "peer_mib"],
-            rows=lambda row: row["values"]["peer"] is not None,
-            about="Full fine-tuning in bf16. Tessera keeps fp32 master weights. A \"pure bf16\" peer keeps no master "
-                  "weights. MFU is relative to 989 TFLOP/s."),
-    Subject("GPUs: memory of a rank", "gpu-memory.json", ["gpus", "mib", "how", "peer", "peer_mib", "ratio"],
-            rows=lambda row: "peer_mib" in row["values"],
-            about="Tessera's memory by its ledger or its plan, compared with the peak of torch's allocator."),
+    Subject("GPU: generation with Llama's shape", "gpu-llama-generation.json", ["rate", "peer", "ratio"],
+            about="Llama-3.2-1B, bf16, greedy, 256 prompts of 512 tokens, 50 new tokens each. transformers generates 32 prompts "
+                  "at a time."),
+    Subject("CPU: training, compared with the Hugging Face Trainer", "cpu-trainer.json",
+            ["tessera", "trainer", "speed", "tessera_peak", "trainer_peak", "memory"],
+            about="fp32, batch 4 × accumulation 4, on the same two cores. The Trainer pads every row to 512 tokens."),
     Subject("GPU: the memory plan compared with NVML", "gpu-ledger.json", ["ledger", "nvml", "r"],
             about="The ledger equals the plan byte for byte. NVML counts the memory of the process on the GPU."),
-    Subject("GPU: offload", "gpu-offload.json", ["rate"],
-            rows=lambda row: row["machine"] == ("h200-1c" if "7b1" in row["name"] else "h200-1a"),
-            about="bf16, 4 × 4. AdamW's traffic in host memory limits these steps: 26 bytes per parameter."),
     Subject("Losses compared with transformers", "losses.json", ["tessera", "peer", "largest", "mean"],
             about="Both sides use the same weights and rows. \"Last loss\" is the loss of step 100. The differences are over all "
                   "steps ([curves](loss_curves.svg))."),
@@ -298,15 +298,14 @@ def make_page():
     return "\n".join(parts)
 
 
-def figures():
-    """Returns the README's table "figures", which compares Tessera with other programs."""
-    lines = [["job", "on", "samples/s", "peer", "peer's samples/s", "speed ratio", "GiB per rank", "peer's GiB",
-              "memory ratio",
+def figures(comparisons, unit):
+    """Returns a table of the README that compares Tessera with other programs."""
+    lines = [["job", "on", unit, "peer", f"peer's {unit}", "speed ratio", "GiB per rank", "peer's GiB", "memory ratio",
               "machine", "commit"]]
-    for c in comparisons():
-        memory = [short(value) for value in c.memory] + [f"{c.memory_ratio:.2f}"] if c.memory else ["", "", ""]
+    for c in comparisons:
+        memory = [f"{value:.1f}" for value in c.memory] + [f"{c.memory_ratio:.2f}"]
         speeds = [short(value) for value in c.speed]
-        lines.append([c.job, c.hardware, f"**{speeds[0]}**", c.peer, speeds[1], f"**{short(c.speed_ratio)}**", *memory,
+        lines.append([c.job, c.hardware, f"**{speeds[0]}**", c.peer, speeds[1], f"**{c.speed_ratio:.2f}**", *memory,
                       c.machine, ", ".join(c.commits)])
     return markdown(lines)
 
@@ -314,10 +313,8 @@ def figures():
 # Tables in hand-written documents: the document, the name of the table in the document's "begin" and "end" comments,
 # and the function that makes the table.
 PARTS = [
-    ("README.md", "figures", figures),
-    ("README.md", "llama", lambda: summary_table(
-        Subject("", "gpu-llama.json", ["rate", "mfu", "stack", "peer", "ratio"],
-                rows=lambda row: row["values"].get("peer")))),
+    ("README.md", "strongest peers", lambda: figures(strongest_peers(), "tokens/s per GPU")),
+    ("README.md", "bloom", lambda: figures(comparisons_of_bloom(), "samples/s")),
     ("docs/tuning.md", "one GPU", lambda: summary_table(
         Subject("", "gpu-speed.json", ["rate", "mfu"],
                 rows=lambda row: row["values"]["gpus"] == 1 and "mfu" in row["values"]))),

@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from bench_results import ROOT, comparisons, short
+from bench_results import ROOT, short, strongest_peers
 
 PICTURE = ROOT / "docs" / "peers.svg"
 WIDTH, MARGIN, ROW, BAR, TOP = 900, 24, 50, 14, 92  # pixels
@@ -51,9 +51,9 @@ def row(y, comparison, speed_scale):
     memory_unit = PANEL_WIDTH - 92
     return [
         text(MARGIN, ours, c.job, "strong"), text(MARGIN, theirs, f"{c.hardware}, against {c.peer}", "faint"),
-        bar(speed_x, y, speed, "ours"), text(speed_x + speed + 6, ours, f"{c.speed_ratio:.1f}×", "strong"),
+        bar(speed_x, y, speed, "ours"), text(speed_x + speed + 6, ours, f"{c.speed_ratio:.2f}×", "strong"),
         bar(speed_x, lower, speed_scale, "peer"),
-        text(speed_x + speed_scale + 6, theirs, f"{short(c.speed[0])} against {short(c.speed[1])} samples/s", "faint"),
+        text(speed_x + speed_scale + 6, theirs, f"{short(c.speed[0])} against {short(c.speed[1])} tokens/s", "faint"),
         bar(memory_x, y, c.memory_ratio * memory_unit, "ours"),
         text(memory_x + c.memory_ratio * memory_unit + 6, ours, f"{short(c.memory[0])} GiB", "strong"),
         bar(memory_x, lower, memory_unit, "peer"),
@@ -62,7 +62,7 @@ def row(y, comparison, speed_scale):
 
 
 def draw():
-    shown = [c for c in comparisons() if c.memory]
+    shown = strongest_peers()
     height = TOP + ROW * len(shown) + 34
     speed_x, memory_x = MARGIN + LABEL_WIDTH, MARGIN + LABEL_WIDTH + PANEL_WIDTH + GAP
     scale = (PANEL_WIDTH - 40) / max(c.speed_ratio for c in shown)
@@ -71,7 +71,7 @@ def draw():
         'role="img" aria-label="Speed and memory of Tessera and its peers">',
         f"<style>\n{STYLE}</style>",
         f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8" class="ground"/>',
-        text(MARGIN, 34, "Fine-tuning bloom-560m: Tessera and its peers", "title"),
+        text(MARGIN, 34, "Full fine-tuning in bf16: Tessera and its strongest peers", "title"),
         f'<rect x="{MARGIN}" y="48" width="12" height="12" rx="2" class="ours"/>', text(MARGIN + 18, 58, "Tessera"),
         f'<rect x="{MARGIN + 78}" y="48" width="12" height="12" rx="2" class="peer"/>',
         text(MARGIN + 96, 58, "the peer"),
@@ -82,7 +82,7 @@ def draw():
         parts.append(f'<path d="M{x - 1} {TOP - 8}v{ROW * len(shown)}" class="axis"/>')
     for i, comparison in enumerate(shown):
         parts += row(TOP + ROW * i, comparison, scale)
-    source = "Jobs, machines, commits and commands: docs/performance.md. GPUs are NVIDIA H200."
+    source = "Speeds are per GPU (NVIDIA H200). Settings, machines, commits and commands: docs/performance.md."
     parts.append(text(MARGIN, height - 18, source, "faint"))
     return "\n".join(parts + ["</svg>"]) + "\n"
 
