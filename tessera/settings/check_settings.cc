@@ -158,6 +158,10 @@ void check_prompts(const ResolvedSettings& resolved) {
   if (!s.context.empty() && s.question.empty()) {
     throw UsageError(resolved.where("context"), "needs a question", "Give --question");
   }
+  const bool asks_for_nothing = s.prompt.empty() && on_command_line(resolved, "prompt");
+  if (asks_for_nothing && (!s.question.empty() || !s.prompts.empty())) {
+    contradicts("prompt", s.question.empty() ? "prompts" : "question", "Remove --prompt \"\", the empty prompt");
+  }
   const char* const single = !s.prompt.empty() ? "prompt" : "question";
   if (!s.prompts.empty() && (!s.prompt.empty() || !s.question.empty())) {
     contradicts("prompts", single, "Give a single prompt, or a file of prompts");

@@ -182,10 +182,29 @@ class PromptFiles(GenerateTest):
         self.assertEqual(self.succeeds(*self.generate, *words, "--output", "text"), "")
         self.assertEqual(self.read("text").decode(), text)
 
+    def test_the_empty_prompt(self):
+        """With a BOS token, the model begins from this token: the same text with --prompt and with --prompts."""
+        empty = ["--prompt", "", "--max-new-tokens", "5"]
+        self.fails(USAGE, "--prompt: the prompt is empty, and the tokenizer puts no BOS token before it. Give a text",
+                   *self.generate, *empty)
+        tokenizer = self.json_of("out/model/tokenizer.json")
+        tokenizer["post_processor"] = {
+            "type": "TemplateProcessing", "pair": [],
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}
+        self.write_json("out/model/tokenizer.json", tokenizer)
+        single = self.result(*empty)
+        self.write("empty.jsonl", '{"prompt": ""}')
+        [line] = self.lines("--prompts", "empty.jsonl", "--max-new-tokens", "5")
+        self.assertEqual((single["num_prompt_tokens"], single["ids"]), (1, line["ids"]))
+        self.fails(USAGE, "--prompt: contradicts question", *self.generate, *empty, "--question", "Who?", "--context", "a")
+        self.fails(USAGE, "--prompt: contradicts prompts", *self.generate, *empty, "--prompts", "empty.jsonl")
+        self.assertEqual(self.succeeds("tokenize", "--tokenizer", "out/model", "--prompt", ""), "1\n")
+
     def test_bad_files(self):
         for text, message in [('{"prompt": "a"}\n{"prompt": 3}\n', 'bad.jsonl:2: "prompt" is not a string. Give one JSON '
                                'object per line, as {"prompt": "..."}'),
-                              ("", "bad.jsonl: the file has no prompt"), ('{"prompt": ""}', "bad.jsonl:1: the prompt has no tokens")]:
+                              ("", "bad.jsonl: the file has no prompt"), ('{"prompt": ""}', "bad.jsonl:1: the prompt is empty, and the tokenizer puts no BOS token before it")]:
             self.write("bad.jsonl", text)
             self.fails(INPUT, message, *self.generate, "--prompts", "bad.jsonl")
         self.fails(INPUT, "none.jsonl: no such file. Give a file of JSON lines", *self.generate, "--prompts", "none.jsonl")
