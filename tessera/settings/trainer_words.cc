@@ -115,6 +115,55 @@ void apply_fsdp_file(ResolvedSettings& resolved) {
                                           name, joined(ignored, ", ")));
 }
 
+// The settings that stand for the Trainer's parameters of a schedule.
+constexpr std::pair<const char*, const char*> kScheduleKeys[] = {{"num_cycles", "lr_num_cycles"},
+                                                                 {"power", "lr_power"},
+                                                                 {"timescale", "lr_timescale"},
+                                                                 {"lr_end", "min_lr"},
+                                                                 {"min_lr", "min_lr"},
+                                                                 {"min_lr_rate", "min_lr_rate"},
+                                                                 {"min_lr_ratio", "min_lr_rate"},
+                                                                 {"decay_type", "decay_type"},
+                                                                 {"warmup_type", "warmup_type"},
+                                                                 {"num_decay_steps", "num_decay_steps"}};
+
+void apply_schedule_keys(ResolvedSettings& resolved) {
+  const std::string where = resolved.where("lr_scheduler_kwargs");
+  json root;
+  try {
+    root = parse_json(resolved.settings.lr_scheduler_kwargs, where);
+  } catch (const InputError& error) {
+    throw UsageError("", error.what(), "Write a JSON object, for example {\"min_lr\": 1e-6}");
+  }
+  if (!root.is_object()) throw UsageError(where, "must be a JSON object", "Write for example {\"min_lr\": 1e-6}");
+  for (const auto& [key, value] : root.items()) {
+    const std::string place = fmt::format("{}: {}", where, key);
+    const auto* known = std::ranges::find(kScheduleKeys, key, [](const auto& pair) { return pair.first; });
+    if (known == std::end(kScheduleKeys)) {
+      std::vector<std::string> keys;
+      for (const auto& pair : kScheduleKeys) keys.emplace_back(pair.first);
+      throw UsageError(place, "is not a parameter of a schedule", "Use one of: " + joined(keys, ", "));
+    }
+    const auto converted = value_of(value, place);
+    if (!converted) continue;  // null: the default
+    const Setting& setting = setting_named(known->second);
+    set_implied(resolved, "lr_scheduler_kwargs", setting, checked_value(setting, *converted, place));
+  }
+}
+
+// Applies the settings that give the lowest rate in another way: as a fraction of --lr, or by the schedule's default.
+void apply_schedule(ResolvedSettings& resolved) {
+  Settings& s = resolved.settings;
+  if (is_given(resolved, "lr_scheduler_kwargs") && !s.lr_scheduler_kwargs.empty()) apply_schedule_keys(resolved);
+  if (is_given(resolved, "min_lr_rate")) {
+    set_implied(resolved, "min_lr_rate", setting_named("min_lr"), s.min_lr_rate * s.lr);
+  }
+  constexpr double kEndOfPolynomial = 1e-7;  // the Trainer's default
+  if (s.lr_schedule == Schedule::polynomial && !is_given(resolved, "min_lr") && s.warmup_min_lr == 0) {
+    s.min_lr = kEndOfPolynomial;
+  }
+}
+
 }  // namespace
 
 void set_implied(ResolvedSettings& resolved, const std::string& by, const Setting& setting, const SettingValue& value) {
@@ -146,6 +195,7 @@ void apply_trainer_words(ResolvedSettings& resolved) {
                 s.gradient_checkpointing ? "block" : "none");
   }
   if (is_given(resolved, "report_to")) apply_trackers(resolved);
+  if (resolved.groups & kOptimization) apply_schedule(resolved);
 }
 
 }  // namespace tessera

@@ -63,6 +63,59 @@ TEST(TrainerWords, others) {
   EXPECT_EQ(resolved("max_train_samples = 3\nmodel_name_or_path = \"m\"").settings.train_size, 3);
 }
 
+TEST(TrainerWords, parameters_of_schedules) {
+  const auto rate = [](const std::string& toml, const Flags& flags = {}) {
+    return resolved(toml, flags).settings.min_lr;
+  };
+  EXPECT_EQ(rate("lr = 0.01\nmin_lr_rate = 0.1"), 0.1 * 0.01);
+  EXPECT_EQ(rate("lr_scheduler_kwargs = '{\"min_lr\": 1e-6, \"power\": null}'"), 1e-6);
+  EXPECT_EQ(rate("lr_scheduler_type = \"polynomial\""), 1e-7);
+  EXPECT_EQ(rate("lr_scheduler_type = \"polynomial\"\nmin_lr = 0"), 0);
+  EXPECT_EQ(rate("lr_scheduler_kwargs = '{\"min_lr\": 1e-6}'", {{"min_lr", "2e-6"}}), 2e-6);
+  for (const auto& [toml, message] : {
+           std::pair{"min_lr = 1e-6\nmin_lr_rate = 0.1", "Give only one of the two"},
+           {"lr_schedule = \"cosine_with_min_lr\"", "needs the lowest rate. Give --min-lr"},
+           {"lr_schedule = \"warmup_stable_decay\"", "needs the length of the decay. Give --num-decay-steps"},
+           {"lr_schedule = \"polynomial\"\nlr = 1e-8", "1e-07, the default of polynomial, is greater than the peak"},
+           {"lr_scheduler_kwargs = '{\"last_epoch\": 1}'",
+            "last_epoch: is not a parameter of a schedule. Use one of: "},
+           {"lr_scheduler_kwargs = '{\"power\": \"high\"}'", "lr_scheduler_kwargs: power: must be a number"},
+           {"lr_scheduler_kwargs = '[1]'", "must be a JSON object"},
+           {"lr_scheduler_kwargs = 'power=2'", "Write a JSON object"},
+           {"lr_schedule = \"reduce_lr_on_plateau\"",
+            "is not supported. The rate of a step must not depend on results"},
+       }) {
+    EXPECT_NE(error(toml).find(message), std::string::npos) << toml << ": " << error(toml);
+  }
+  EXPECT_NE(error("", {{"lr_power", "2"}}).find("has no effect with lr_schedule \"linear\""), std::string::npos);
+  EXPECT_EQ(error("lr_power = 2"), "");  // other runs may need it
+}
+
+TEST(TrainerWords, fractions_of_all_steps) {
+  const ResolvedSettings r =
+      resolved("warmup_steps = 0.1\nsave_strategy = \"steps\"\nsave_steps = 0.5\nlogging_steps = 500.0",
+               {{"eval_steps", "0.25"}, {"eval_strategy", "steps"}, {"max_steps", "-1"}});
+  EXPECT_EQ(r.settings.warmup_steps.of(101), 11);
+  EXPECT_EQ(r.settings.save_steps.of(101), 51);
+  EXPECT_EQ(r.settings.eval_steps.of(1), 1);
+  EXPECT_EQ(r.settings.logging_steps, 500);
+  EXPECT_EQ(r.settings.max_steps, 0);
+  EXPECT_NE(resolved_config_text(r).find("\nwarmup_steps = 0.1 "), std::string::npos);
+  EXPECT_EQ(error("warmup_steps = 1.5"),
+            "c:1: warmup_steps: must be a whole number, or a fraction of all steps below 1, got 1.5");
+  for (const char* wrong : {"-0.1", "-1", "nan", "inf", "1e300", "10%", ""}) {
+    EXPECT_NE(error("", {{"eval_steps", wrong}}), "") << wrong;
+  }
+  EXPECT_NE(error("warmup_steps = 0.1\nwarmup_ratio = 0.1").find("contradicts warmup_steps 0.1"), std::string::npos);
+  const std::string best =
+      "load_best_model_at_end = true\neval_strategy = \"steps\"\nsave_strategy = \"steps\"\n"
+      "eval_dataset = \"e\"\n";
+  EXPECT_EQ(error(best + "save_steps = 0.3\neval_steps = 0.1"), "");
+  for (const char* steps : {"save_steps = 0.25\neval_steps = 0.1", "save_steps = 20\neval_steps = 0.1"}) {
+    EXPECT_NE(error(best + steps).find("is not a multiple of eval_steps 0.1"), std::string::npos) << steps;
+  }
+}
+
 TEST(TrainerWords, what_is_printed_reads_back) {
   const ResolvedSettings first =
       resolved("fp16 = true\ngradient_checkpointing = true\ntrain_size_per_rank = 5", {{"bf16", "true"}}, 3);
