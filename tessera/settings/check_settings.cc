@@ -56,7 +56,8 @@ void check_training(const ResolvedSettings& resolved) {
                      fmt::format("{} contradicts warmup_steps {}", s.warmup_ratio, text_of(s, "warmup_steps")),
                      "Give only one of the two");
   }
-  if (s.optimizer_states == S::OptimizerStates::bf16 && s.precision != S::Precision::bf16) {
+  const bool may_be_bf16 = s.precision == S::Precision::bf16 || s.precision == S::Precision::automatic;
+  if (s.optimizer_states == S::OptimizerStates::bf16 && !may_be_bf16) {
     throw UsageError(
         resolved.where("optimizer_states"),
         fmt::format("\"bf16\" also keeps the weights in bf16, but the precision is {}", text_of(s, "precision")),

@@ -154,6 +154,7 @@ inline Setting with_words(Setting setting, std::vector<std::pair<std::string, st
 
 // The definition of each function is in the file that has the function's name, for example trainer_settings.cc.
 std::vector<Setting> schedule_settings();
+std::vector<Setting> device_settings();
 std::vector<Setting> sharding_settings();
 std::vector<Setting> trainer_settings();
 std::vector<Setting> nettest_settings();

@@ -280,15 +280,6 @@ std::vector<Setting> rank_settings() {
 
 std::vector<Setting> machine_settings() {
   return {
-      choice("device", &S::device, brief(kMachine, "auto, cpu or cuda"),
-             {{"auto", S::DeviceChoice::automatic}, {"cpu", S::DeviceChoice::cpu}, {"cuda", S::DeviceChoice::cuda}},
-             "Where to compute; auto: a GPU if the machine has one, otherwise the CPU"),
-      choice("precision", &S::precision, brief(kMachine, "fp32, tf32, fp16 or bf16"),
-             {{"fp32", S::Precision::fp32},
-              {"tf32", S::Precision::tf32},
-              {"fp16", S::Precision::fp16},
-              {"bf16", S::Precision::bf16}},
-             "Data type of the computation; tf32 needs a GPU"),
       integer("threads", &S::threads, kMachine, "N", {0, 4096},
               "CPU threads of each rank; 0: OMP_NUM_THREADS, otherwise the cores divided among the ranks"),
       integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "Seed of all random numbers"),
@@ -308,7 +299,7 @@ std::vector<Setting> declare_all() {
   std::vector<Setting> all;
   for (auto* part :
        {model_settings, data_settings, optimization_settings, schedule_settings, checkpoint_settings,
-        generation_settings, rank_settings, sharding_settings, nettest_settings, machine_settings,
+        generation_settings, rank_settings, sharding_settings, nettest_settings, device_settings, machine_settings,
         memory_log_settings, report_settings, slurm_settings, sweep_settings, tracker_settings, trainer_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }

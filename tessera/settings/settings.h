@@ -42,7 +42,7 @@ struct Settings {
   enum class Init { pretrained, random };
   enum class FuseMicroBatches { automatic, off };
   enum class OptimizerStates { fp32, bf16 };
-  enum class Precision { fp32, tf32, fp16, bf16 };
+  enum class Precision { automatic, fp32, tf32, fp16, bf16 };
   enum class DeviceChoice { automatic, cpu, cuda };
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
@@ -127,7 +127,8 @@ struct Settings {
   Stream stream = Stream::automatic;
   // machine
   int64_t seed = 42;
-  Precision precision = Precision::fp32;
+  Precision precision = Precision::automatic;
+  std::string precision_reason;  // why `auto` became `precision` (settle_precision()); empty if it did not
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
   // settings of the Hugging Face Trainer that only set other settings, or are only checked

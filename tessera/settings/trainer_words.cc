@@ -29,8 +29,9 @@ const Setting& setting_named(const char* name) {
 }
 
 // fp16 = true selects the precision fp16. fp16 = false changes the precision fp16 to fp32, but only if a source of
-// lower precedence selected fp16. The same holds for bf16. If a file has fp16 = false and also selects fp16 through
-// FSDP's mixed precision, fp16 = false changes nothing, because in the Trainer this flag switches only autocast.
+// lower precedence selected fp16. The same holds for bf16, and bf16 = false also changes `auto`, which may become bf16.
+// If a file has fp16 = false and also selects fp16 through FSDP's mixed precision, fp16 = false changes nothing,
+// because in the Trainer this flag switches only autocast.
 void apply_precision(ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   const auto kind_of = [&](const char* name) { return resolved.origins.at(name).kind; };
@@ -41,10 +42,10 @@ void apply_precision(ResolvedSettings& resolved) {
   }
   const Setting& precision = setting_named("precision");
   for (const auto& [name, is_on] : {std::pair{"fp16", s.fp16}, std::pair{"bf16", s.bf16}}) {
-    if (!is_given(resolved, name) || is_on || precision.get(resolved.settings) != SettingValue(std::string(name)) ||
-        kind_of("precision") >= kind_of(name)) {
-      continue;
-    }
+    const SettingValue current = precision.get(resolved.settings);
+    const bool may_become_bf16 = s.precision == Settings::Precision::automatic && std::string_view(name) == "bf16";
+    const bool excluded = current == SettingValue(std::string(name)) || may_become_bf16;
+    if (!is_given(resolved, name) || is_on || !excluded || kind_of("precision") >= kind_of(name)) continue;
     set_implied(resolved, name, precision, "fp32");
   }
   if (!fp16 && !bf16) return;

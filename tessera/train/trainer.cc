@@ -194,6 +194,7 @@ int Trainer::train() {
   speed_ = SpeedFigures(begin_s_);
   if (memory_log_) memory_log_->note_step(state_.step);
   gpu_sampler_ = make_gpu_sampler(worker_.device());
+  worker_.note_precision(settings_, console_);
   worker_.note_device(settings_, console_);
   worker_.note_unpinned(console_);
   note_unused_keys(tokenizer_.unused_keys(), console_);

@@ -15,7 +15,7 @@ class GenerateTest(TinyJobTest):
     def setUp(self):
         super().setUp()
         self.train("out", "--max-steps", "4", "--save-strategy", "no", job=JOB)
-        self.generate = ["generate", "--model", "out/model", *(["--device", "cuda"] if ON_GPU else [])]
+        self.generate = ["generate", "--model", "out/model", *(["--device", "cuda", "--precision", "fp32"] if ON_GPU else [])]
 
     def configure(self, **keys):
         """Writes generation_config.json into the model's folder."""

@@ -44,7 +44,11 @@ TEST(TrainerWords, precision) {
   EXPECT_EQ(precision("fp16 = true", {{"precision", "fp32"}}), S::Precision::fp32);
   EXPECT_EQ(precision("precision = \"bf16\"", {{"fp16", "true"}}), S::Precision::fp16);
   EXPECT_EQ(precision("fp16 = true", {{"bf16", "true"}}), S::Precision::bf16);
-  EXPECT_EQ(precision("fp16 = true", {{"fp16", "false"}}), S::Precision::fp32);
+  EXPECT_EQ(precision("fp16 = true", {{"fp16", "false"}}), S::Precision::automatic);
+  EXPECT_EQ(precision("bf16 = false"), S::Precision::fp32);  // `auto` may become bf16
+  EXPECT_EQ(precision("bf16 = false", {{"precision", "auto"}}), S::Precision::automatic);
+  EXPECT_EQ(precision("precision = \"auto\"", {{"bf16", "false"}}), S::Precision::fp32);
+  EXPECT_EQ(precision("mixed_precision = \"no\""), S::Precision::fp32);
   EXPECT_EQ(precision("precision = \"bf16\"", {{"fp16", "false"}}), S::Precision::bf16);
   // The Trainer's `fp16 = false` does not switch off the mixed precision that FSDP's settings contain.
   EXPECT_EQ(precision("fp16 = false\n[fsdp_config]\nmixed_precision = {param_dtype = \"float16\"}"),
