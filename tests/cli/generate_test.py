@@ -67,7 +67,7 @@ class Draws(GenerateTest):
         self.write("prompts.jsonl", jsonl([{"prompt": text} for text in ["Who", "Where does Arlo", "a", "Who", "b c"]]))
         words = ["generate", "--model", "out/model", "--prompts", "prompts.jsonl", *SAMPLED, "--top-k", "200", "--top-p", "0.95"]
         on_cpu = self.succeeds(*words, "--device", "cpu", "--threads", "1")
-        self.assertEqual(self.succeeds(*words, *(["--device", "cuda"] if ON_GPU else ["--threads", "3"])), on_cpu)
+        self.assertEqual(self.succeeds(*words, *(["--device", "cuda", "--precision", "fp32"] if ON_GPU else ["--threads", "3"])), on_cpu)
 
     def test_contradictions(self):
         prompt = [*self.generate, "--prompt", "a"]
