@@ -157,7 +157,7 @@ void apply_environment(const Environment& environment, ResolvedSettings& resolve
 std::string Origin::to_string() const {
   switch (kind) {
     case Kind::preset:
-      return "default";
+      return place.empty() ? "default" : fmt::format("default ({})", place);
     case Kind::deepspeed_preset:
       return "default of DeepSpeed";
     case Kind::file:

@@ -30,7 +30,7 @@ std::string precision_in(const fs::path& checkpoint) {
     const Record fingerprint = TrainState::fingerprint_in(read_file(file, {}), file);
     const std::string word = fingerprint.value("precision", "");
     const std::vector<std::string>& known = find_setting("precision")->choices;
-    return std::ranges::find(known, word) != known.end() ? word : "";
+    return word != "auto" && std::ranges::find(known, word) != known.end() ? word : "";
   } catch (const Error&) {
   } catch (const nlohmann::json::exception&) {  // the value is not a text
   }
@@ -95,6 +95,8 @@ void settle_precision(ResolvedSettings& resolved, const RunDevices& devices, con
     }
     s.precision_reason = "auto, as in " + recorded.checkpoint;
   }
+  Origin& origin = resolved.origins.at("precision");
+  if (origin.kind == Origin::Kind::preset) origin.place = s.precision_reason;
   check_consistent(resolved);  // for example, bf16 optimizer states need the precision bf16
 }
 

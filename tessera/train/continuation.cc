@@ -115,7 +115,8 @@ ScheduleOptions schedule_options(const Settings& settings, int64_t num_steps) {
 }
 
 RateBounds rate_bounds(const Settings& settings) {
-  const double end = settings.min_lr > 0 ? settings.min_lr : settings.warmup_min_lr;
+  const bool has_end = settings.min_lr > 0 && depends_on_length(settings.lr_schedule);
+  const double end = has_end ? settings.min_lr : settings.warmup_min_lr;
   // The Trainer's schedule warmup_stable_decay also begins with its lowest rate.
   const bool same = settings.lr_schedule == Schedule::warmup_stable_decay && settings.warmup_min_lr == 0;
   return {.start = same ? end : settings.warmup_min_lr, .peak = settings.lr, .end = end};

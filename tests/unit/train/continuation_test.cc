@@ -148,6 +148,15 @@ TEST(Schedules, EqualTheTrainers) {
   EXPECT_EQ(cases.size(), 48u);
 }
 
+// Schedules without an end ignore min_lr.
+TEST(Schedules, OnlyADecayHasAnEnd) {
+  Settings s;
+  s.min_lr = 1e-6;
+  EXPECT_EQ(rate_bounds(s).end, 1e-6);
+  s.lr_schedule = Schedule::inverse_sqrt;
+  EXPECT_EQ(rate_bounds(s).end, 0);
+}
+
 TEST(Continuation, LengthRoundsUp) {
   EXPECT_EQ(total_steps(7, 3, EpochSteps({.num_samples = 10})), 7);
   for (uint64_t draw = 0; draw < 1000; ++draw) {
