@@ -41,6 +41,11 @@ void apply_precision(ResolvedSettings& resolved) {
                      "Give only one of the two");
   }
   const Setting& precision = setting_named("precision");
+  if (fp16 || bf16) {
+    const bool is_fp16 = fp16 && (!bf16 || kind_of("fp16") > kind_of("bf16"));
+    set_implied(resolved, is_fp16 ? "fp16" : "bf16", precision, is_fp16 ? "fp16" : "bf16");
+    return;
+  }
   for (const auto& [name, is_on] : {std::pair{"fp16", s.fp16}, std::pair{"bf16", s.bf16}}) {
     const SettingValue current = precision.get(resolved.settings);
     const bool may_become_bf16 = s.precision == Settings::Precision::automatic && std::string_view(name) == "bf16";
@@ -48,9 +53,6 @@ void apply_precision(ResolvedSettings& resolved) {
     if (!is_given(resolved, name) || is_on || !excluded || kind_of("precision") >= kind_of(name)) continue;
     set_implied(resolved, name, precision, "fp32");
   }
-  if (!fp16 && !bf16) return;
-  const bool is_fp16 = fp16 && (!bf16 || kind_of("fp16") > kind_of("bf16"));
-  set_implied(resolved, is_fp16 ? "fp16" : "bf16", precision, is_fp16 ? "fp16" : "bf16");
 }
 
 // Sets `tracker` to the trackers in report_to. Spaces or commas separate them there.

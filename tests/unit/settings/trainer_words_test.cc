@@ -45,6 +45,8 @@ TEST(TrainerWords, precision) {
   EXPECT_EQ(precision("precision = \"bf16\"", {{"fp16", "true"}}), S::Precision::fp16);
   EXPECT_EQ(precision("fp16 = true", {{"bf16", "true"}}), S::Precision::bf16);
   EXPECT_EQ(precision("fp16 = true", {{"fp16", "false"}}), S::Precision::automatic);
+  EXPECT_EQ(precision("", {{"fp16", "true"}, {"bf16", "false"}}), S::Precision::fp16);
+  EXPECT_EQ(precision("precision = \"bf16\"", {{"fp16", "true"}, {"bf16", "false"}}), S::Precision::fp16);
   EXPECT_EQ(precision("bf16 = false"), S::Precision::fp32);  // `auto` may become bf16
   EXPECT_EQ(precision("bf16 = false", {{"precision", "auto"}}), S::Precision::automatic);
   EXPECT_EQ(precision("precision = \"auto\"", {{"bf16", "false"}}), S::Precision::fp32);
