@@ -56,7 +56,7 @@ def run(args, model, folder, nproc, strategy):
                ROOT / "recipes" / "quickstart" / "model", "--dataset", args.dataset, "--output-dir", folder / "out",
                "--resume", "none", "--overwrite", "--save-strategy", "no", "--eval-strategy", "no", "--logging-steps", "0", "--json",
                "--max-steps", args.steps, "--batch-size", args.batch_size // nproc, "--grad-accum", args.grad_accum,
-               "--strategy", strategy, *args.words.split()]
+               "--strategy", strategy, "--precision", "fp32", *args.words.split()]
     if nproc > 1:
         command += ["--nproc", nproc]
     return json.loads(subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout)

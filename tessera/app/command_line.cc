@@ -127,7 +127,9 @@ ResolvedSettings resolve_words(const std::vector<std::string>& words, const Envi
   const SettingSources sources{.flags = flags.values,
                                .environment = environment,
                                .file = config_of(flags.config_file, words, verb.groups, verbs)};
-  return resolve(sources, verb.groups, verb.name, names_of(verbs));
+  ResolvedSettings resolved = resolve(sources, verb.groups, verb.name, names_of(verbs));
+  resolved.warnings.insert(resolved.warnings.begin(), flags.warnings.begin(), flags.warnings.end());
+  return resolved;
 }
 
 void check_settings(const Verb& verb, const ResolvedSettings& resolved) {
@@ -180,9 +182,11 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
                         .command = command,
                         .own_file = own_file,
                         .run_flags = run_flags};
+  std::vector<std::string>& warnings = invocation.resolved.warnings;
+  warnings.insert(warnings.begin(), flags.warnings.begin(), flags.warnings.end());
   const bool starts_ranks = verb->runs_as_ranks && !ranks && invocation.resolved.num_ranks > 1;
   if (is_first && !starts_ranks) {  // only one process prints the warnings
-    for (const auto& warning : invocation.resolved.warnings) console.note("warning: " + warning);
+    for (const auto& warning : warnings) console.note("warning: " + warning);
   }
   check_settings(*verb, invocation.resolved);
   if (!verb->operands.empty() && flags.operands.empty()) {

@@ -15,7 +15,8 @@ struct ParsedFlags {
   std::string config_file;            // empty: none
   std::vector<std::string> operands;  // other words without a flag; only for a verb that takes such words
   bool help = false;
-  bool full_help = false;  // --help all
+  bool full_help = false;             // --help all
+  std::vector<std::string> warnings;  // about arguments of other trainers, which have no effect
 };
 
 // Parses the words after `verb`, which is one of `verbs`. `groups`: only settings of these groups are accepted as

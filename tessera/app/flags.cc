@@ -8,6 +8,7 @@
 #include "tessera/app/command_line.h"
 #include "tessera/app/usage_errors.h"
 #include "tessera/base/error.h"
+#include "tessera/settings/foreign_arguments.h"
 
 namespace tessera {
 
@@ -48,8 +49,8 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
     if (!setting || !(setting->group & groups)) continue;
     if (setting->type == SettingType::boolean) {
       if (equals != std::string::npos) parse_value(*setting, "", setting->flag());  // throws
-      // A boolean setting of the Hugging Face Trainer may have a value after it, as in `--fp16 True`.
-      if (setting->stands_for_others && i + 1 < words.size()) {
+      // A boolean may have a value after it, as in the Hugging Face Trainer: `--fp16 True`.
+      if (i + 1 < words.size()) {
         const std::string value = lower(words[i + 1]);
         if (value == "true" || value == "false") result.back() += "=" + value, ++i;
       }
@@ -63,6 +64,41 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
                                    name, setting->unit.empty() ? "VALUE" : setting->unit));
     } else {
       result.push_back(words[++i]);
+    }
+  }
+  return result;
+}
+
+// Returns `words` without the arguments of other trainers and their values. Adds a warning for each of them. Throws
+// UsageError if such an argument asks for something that Tessera does not do.
+std::vector<std::string> without_foreign(const std::vector<std::string>& words, Groups groups,
+                                         std::vector<std::string>& warnings) {
+  std::vector<std::string> result;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--") {
+      result.insert(result.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+      break;
+    }
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string name = is_long_flag(word) ? underscored(word.substr(2, equals - 2)) : "";
+    const Setting* setting = find_setting(name);
+    const ForeignArgument* foreign = setting && setting->group & groups ? nullptr : find_foreign_argument(name);
+    std::string value = equals < word.size() ? word.substr(equals + 1) : "";
+    if (!foreign && !setting && name.starts_with("no_")) {
+      foreign = find_foreign_argument(name.substr(3));
+      if (foreign && !foreign->is_flag) foreign = nullptr;
+      value = "false";
+    } else if (foreign && equals == word.size()) {
+      const bool has_next = i + 1 < words.size() && !is_long_flag(words[i + 1]);
+      const std::string next = has_next ? lower(words[i + 1]) : "";
+      const bool is_value = foreign->is_flag ? next == "true" || next == "false" : has_next;
+      value = is_value ? words[++i] : foreign->is_flag ? "true" : "";
+    }
+    if (foreign) {
+      warnings.push_back(note_of_foreign(*foreign, value, word.substr(0, equals)));
+    } else {
+      result.push_back(word);
     }
   }
   return result;
@@ -135,7 +171,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
                                                                 : app.add_option(option_names(*setting));
     options.emplace_back(setting, option->take_last());
   }
-  std::vector<std::string> reversed = canonical_words(words, groups);
+  std::vector<std::string> reversed = canonical_words(without_foreign(words, groups, parsed.warnings), groups);
   std::reverse(reversed.begin(), reversed.end());  // CLI11 reads the vector from its end
   try {
     app.parse(reversed);

@@ -146,6 +146,8 @@ JobCommand parse_job_command(std::vector<std::string> words, const ResolvedSetti
   command.slurm = resources_of_job(job, resolve_run());
   sources.num_ranks = ranks_of(command.slurm);
   command.resolved = resolve_run();
+  std::vector<std::string>& warnings = command.resolved.warnings;
+  warnings.insert(warnings.begin(), command.flags.warnings.begin(), command.flags.warnings.end());
   add_environment(command);
   check_consistent(command.resolved);
   check_required(train, command.resolved);

@@ -17,6 +17,7 @@
 #include "tessera/report/stream_writer.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/store/checksum.h"
+#include "tessera/train/auto_precision.h"
 #include "tessera/train/worker.h"
 
 namespace tessera {
@@ -144,11 +145,13 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   };
   if (world->size() == 1) {
     if (!is_alone) check_number();
+    settle_precision(invocation.resolved, world.get());
     return invocation.verb->run(invocation);
   }
   try {
     check_number();
     if (!invocation.verb->accepts_differences) check_settings_agree(invocation, *world);
+    settle_precision(invocation.resolved, world.get());
     const int code = invocation.verb->run(invocation);
     ignore_hydras_signal(invocation);
     world->communicator().barrier("the end of the run");  // a barrier has a time limit; MPI_Finalize has none

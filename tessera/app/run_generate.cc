@@ -47,7 +47,7 @@ std::vector<PromptRow> rows_of(const Settings& settings) {
   PromptRow row;
   row.example.question = settings.question;
   row.example.context = settings.context;
-  if (!settings.prompt.empty()) row.example.text = settings.prompt;
+  if (settings.question.empty()) row.example.text = settings.prompt;  // the prompt may be empty
   return {row};
 }
 
@@ -65,8 +65,11 @@ Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const
   for (size_t i = 0; i < prompts.rows.size(); ++i) {
     const std::string& place = prompts.rows[i].example.place;
     if (prompts.ids[i].empty()) {
-      if (place.empty()) throw UsageError("--prompt", "has no tokens", "Give another text");
-      throw InputError(place, "the prompt has no tokens", "Remove the line, or give it another text");
+      const std::string why = prompts.rows[i].example.text == ""
+                                  ? "the prompt is empty, and the tokenizer puts no BOS token before it"
+                                  : "the prompt has no tokens";
+      if (place.empty()) throw UsageError("--prompt", why, "Give a text");
+      throw InputError(place, why, "Remove the line, or give it a text");
     }
     check_context(config, std::ssize(prompts.ids[i]), settings.max_new_tokens, place);
   }
@@ -202,6 +205,8 @@ int run_generate(const Invocation& invocation) {
     worker.note_unpinned(console);
     load_or_initialize(engine, settings, worker.world(), worker.pool());
     read_ahead = {};
+    // On a CPU, generation is silent: its precision is fp32, or note_device() says that it is emulated.
+    if (worker.device().kind() == DeviceKind::cuda) worker.note_precision(settings, console);
     note_unused_keys(tokenizer.unused_keys(), console);
     note_sampling(options.sampling, file, settings, console);
 

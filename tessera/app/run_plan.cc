@@ -14,6 +14,7 @@
 #include "tessera/plan/plan_report.h"
 #include "tessera/report/text.h"
 #include "tessera/settings/engine_options.h"
+#include "tessera/train/auto_precision.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera {
@@ -135,7 +136,9 @@ std::optional<WorkBounds> fused_work(const Settings& settings, const ModelConfig
 }  // namespace
 
 int run_plan(const Invocation& invocation) {
-  Settings settings = invocation.settings();
+  ResolvedSettings resolved = invocation.resolved;
+  settle_planned_precision(resolved);
+  Settings settings = resolved.settings;
   if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // --model names a known shape
   ModelConfig config = model_config_of(settings);
   const PlannedData data = planned_data(settings, config);

@@ -66,7 +66,7 @@ int run_tokenize(const Invocation& invocation) {
     console.print(
         to_json({{"ids", ids}, {"tokens", tokens}, {"bytes", bytes}, {"text", tokenizer.decode(ids, false)}}));
   };
-  if (!settings.prompt.empty()) {
+  if (!settings.prompt.empty() || invocation.resolved.is_given("prompt")) {
     show(settings.prompt);
     return static_cast<int>(ExitCode::kDone);
   }

@@ -126,12 +126,13 @@ std::string nearest_flag(const std::string& flag, Groups groups) {
   return did_you_mean(flag, flags);
 }
 
+// Whether a required setting is not given, or is an empty text. Only a prompt may be empty.
 bool is_missing(const ResolvedSettings& resolved, const std::string& name) {
   const Setting* setting = find_setting(name);
   TESSERA_ASSERT(setting && setting->group & resolved.groups);
   const SettingValue value = setting->get(resolved.settings);
   const auto* text = std::get_if<std::string>(&value);
-  return !resolved.is_given(name) || (text && text->empty());
+  return !resolved.is_given(name) || (text && text->empty() && name != "prompt");
 }
 
 }  // namespace

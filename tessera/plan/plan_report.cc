@@ -61,6 +61,10 @@ Record cost_record(const StepCost& cost) {
           {"total_s", cost.total_s()}};
 }
 
+std::string precision_of(const Settings& settings) {
+  return std::get<std::string>(find_setting("precision")->get(settings));
+}
+
 const char* name_of(Excess::Of of) {
   return of == Excess::Of::device ? "device" : of == Excess::Of::host ? "host" : "disk";
 }
@@ -202,6 +206,7 @@ Record plan_record(const PlanReport& r) {
   record["world_size"] = r.rank.world_size;
   record["ranks_per_node"] = r.rank.ranks_per_node;
   record["device"] = r.rank.device == DeviceKind::cuda ? "cuda" : "cpu";
+  record["precision"] = precision_of(r.settings);
   record.update(searched_settings(r.settings));
   record["batch_tokens"] = r.settings.batch_tokens;
   const int64_t tokens = r.work.training.num_tokens;
@@ -240,8 +245,8 @@ void print_plan(const PlanReport& r, Console& console) {
   const bool frozen = r.first.num_trainable_parameters < r.first.num_parameters;
   const std::string trained =
       frozen ? fmt::format(" ({} of them trainable)", format_count(r.first.num_trainable_parameters)) : "";
-  console.print(fmt::format("{} parameters{}{}; {}{}", format_count(r.first.num_parameters), trained, ranks,
-                            summary_of(r.settings), world == 1 ? "" : " per rank"));
+  console.print(fmt::format("{} parameters{} in {}{}; {}{}", format_count(r.first.num_parameters), trained,
+                            precision_of(r.settings), ranks, summary_of(r.settings), world == 1 ? "" : " per rank"));
   const bool differ = r.ranks_differ();
   print_rank(r, world == 1 ? "memory" : differ ? "rank 0" : "each rank", r.first, nullptr, console);
   if (differ) {

@@ -1,6 +1,8 @@
 // The checks that need more than one setting, or depend on the build and the machine.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tessera/base/error.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/settings/resolve.h"
@@ -10,6 +12,11 @@ namespace tessera {
 namespace {
 
 using S = Settings;
+
+// The value of a setting, as in TOML.
+std::string text_of(const Settings& settings, const char* name) {
+  return toml_text(find_setting(name)->get(settings));
+}
 
 bool on_command_line(const ResolvedSettings& resolved, const std::string& name) {
   const auto origin = resolved.origins.find(name);
@@ -25,9 +32,9 @@ void check_effective(const ResolvedSettings& resolved) {
   };
   const bool saves = s.save_strategy == S::Interval::steps || on_command_line(resolved, "save_strategy");
   const bool evaluates = s.eval_strategy == S::Interval::steps || on_command_line(resolved, "eval_strategy");
-  refuse_if(s.save_steps > 0 && !saves, "save_steps", "does nothing unless save_strategy is \"steps\"",
+  refuse_if(s.save_steps.is_given() && !saves, "save_steps", "does nothing unless save_strategy is \"steps\"",
             "Add --save-strategy steps");
-  refuse_if(s.eval_steps > 0 && !evaluates, "eval_steps", "does nothing unless eval_strategy is \"steps\"",
+  refuse_if(s.eval_steps.is_given() && !evaluates, "eval_steps", "does nothing unless eval_strategy is \"steps\"",
             "Add --eval-strategy steps");
   for (const auto& [name, asked] :
        {std::pair{"eval_before", s.eval_before}, std::pair{"eval_generation", s.eval_generation},
@@ -38,22 +45,22 @@ void check_effective(const ResolvedSettings& resolved) {
 
 void check_training(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
-  if (s.eval_strategy == S::Interval::steps && s.eval_steps == 0) {
+  if (s.eval_strategy == S::Interval::steps && !s.eval_steps.is_given()) {
     throw UsageError(resolved.where("eval_strategy"), "\"steps\" needs the number of steps", "Give --eval-steps");
   }
-  if (s.save_strategy == S::Interval::steps && s.save_steps == 0) {
+  if (s.save_strategy == S::Interval::steps && !s.save_steps.is_given()) {
     throw UsageError(resolved.where("save_strategy"), "\"steps\" needs the number of steps", "Give --save-steps");
   }
-  if (s.warmup_steps > 0 && s.warmup_ratio > 0) {
+  if (s.warmup_steps.is_given() && s.warmup_ratio > 0) {
     throw UsageError(resolved.where("warmup_ratio"),
-                     fmt::format("{} contradicts warmup_steps {}", s.warmup_ratio, s.warmup_steps),
+                     fmt::format("{} contradicts warmup_steps {}", s.warmup_ratio, text_of(s, "warmup_steps")),
                      "Give only one of the two");
   }
-  if (s.optimizer_states == S::OptimizerStates::bf16 && s.precision != S::Precision::bf16) {
-    const SettingValue precision = find_setting("precision")->get(s);
+  const bool may_be_bf16 = s.precision == S::Precision::bf16 || s.precision == S::Precision::automatic;
+  if (s.optimizer_states == S::OptimizerStates::bf16 && !may_be_bf16) {
     throw UsageError(
         resolved.where("optimizer_states"),
-        fmt::format("\"bf16\" also keeps the weights in bf16, but the precision is {}", toml_text(precision)),
+        fmt::format("\"bf16\" also keeps the weights in bf16, but the precision is {}", text_of(s, "precision")),
         "Give --precision bf16, or --optimizer-states fp32");
   }
 }
@@ -82,6 +89,33 @@ void check_micro_batch(const ResolvedSettings& resolved) {
   }
 }
 
+// Checks the settings that only some schedules use.
+void check_schedule(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  using enum Schedule;
+  const auto lacks = [&](const char* name, const char* remedy) {
+    throw UsageError(resolved.where("lr_schedule"), fmt::format("{} needs {}", text_of(s, "lr_schedule"), name),
+                     remedy);
+  };
+  if (s.lr_schedule == cosine_with_min_lr && !resolved.is_given("min_lr")) {
+    lacks("the lowest rate", "Give --min-lr, or --min-lr-rate for a fraction of --lr");
+  }
+  if (s.lr_schedule == warmup_stable_decay && !s.num_decay_steps.is_given()) {
+    lacks("the length of the decay", "Give --num-decay-steps, for example 0.1 for a tenth of all steps");
+  }
+  const bool is_cosine = s.lr_schedule == cosine || s.lr_schedule == cosine_with_min_lr;
+  const bool is_stable = s.lr_schedule == warmup_stable_decay, decays = depends_on_length(s.lr_schedule);
+  const bool waves = is_cosine || s.lr_schedule == cosine_with_restarts || (is_stable && s.decay_type == Decay::cosine);
+  for (const auto& [name, has_effect] :
+       {std::pair{"lr_num_cycles", waves}, std::pair{"lr_power", s.lr_schedule == polynomial},
+        std::pair{"lr_timescale", s.lr_schedule == inverse_sqrt}, std::pair{"num_decay_steps", is_stable},
+        std::pair{"decay_type", is_stable}, std::pair{"min_lr", decays}, std::pair{"min_lr_rate", decays}}) {
+    if (has_effect || !on_command_line(resolved, name)) continue;
+    throw UsageError(resolved.where(name), fmt::format("has no effect with lr_schedule {}", text_of(s, "lr_schedule")),
+                     "Remove it, or give another --lr-schedule");
+  }
+}
+
 void check_rates(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (s.warmup_min_lr > s.lr) {
@@ -89,12 +123,28 @@ void check_rates(const ResolvedSettings& resolved) {
                      fmt::format("{} is greater than the peak learning rate, lr {}", s.warmup_min_lr, s.lr),
                      "Give a lower --warmup-min-lr or a higher --lr");
   }
-  if (s.lr_decay_steps > 0 && s.warmup_steps > s.lr_decay_steps) {
+  if (s.lr_decay_steps > 0 && s.warmup_steps.steps > s.lr_decay_steps) {
     throw UsageError(resolved.where("lr_decay_steps"),
                      fmt::format("is {} steps, but the warm-up alone takes {} steps ({})", s.lr_decay_steps,
-                                 s.warmup_steps, resolved.where("warmup_steps")),
+                                 s.warmup_steps.steps, resolved.where("warmup_steps")),
                      "Give fewer warm-up steps, or a larger value here");
   }
+  if (s.min_lr > s.lr) {
+    throw UsageError(resolved.where("min_lr"),
+                     fmt::format("{}{} is greater than the peak learning rate, lr {}", s.min_lr,
+                                 resolved.is_given("min_lr") ? "" : ", the default of polynomial,", s.lr),
+                     "Give a lower --min-lr or a higher --lr");
+  }
+  check_schedule(resolved);
+}
+
+// Whether every checkpoint after `saved` steps comes after an evaluation. A fraction of all steps is never a multiple
+// of a number of steps.
+bool is_multiple(const StepCount& saved, const StepCount& evaluated) {
+  if (saved.fraction == 0 && evaluated.fraction == 0) return saved.steps % evaluated.steps == 0;
+  if (saved.fraction == 0 || evaluated.fraction == 0) return false;
+  const double ratio = saved.fraction / evaluated.fraction;
+  return std::abs(ratio - std::round(ratio)) < 1e-9 * ratio;
 }
 
 void check_best_model(const ResolvedSettings& resolved) {
@@ -112,10 +162,10 @@ void check_best_model(const ResolvedSettings& resolved) {
     throw UsageError(where, "needs a checkpoint of each evaluated model",
                      "Give --save-strategy and --eval-strategy the same value");
   }
-  if (s.eval_strategy == S::Interval::steps && s.save_steps % s.eval_steps != 0) {
+  if (s.eval_strategy == S::Interval::steps && !is_multiple(s.save_steps, s.eval_steps)) {
     throw UsageError(where,
                      fmt::format("needs evaluated checkpoints, but save_steps {} is not a multiple of eval_steps {}",
-                                 s.save_steps, s.eval_steps),
+                                 text_of(s, "save_steps"), text_of(s, "eval_steps")),
                      "Make --save-steps a multiple of --eval-steps");
   }
   if (s.eval_dataset.empty()) throw UsageError(where, "needs evaluations", "Give --eval-dataset");
@@ -157,6 +207,10 @@ void check_prompts(const ResolvedSettings& resolved) {
   }
   if (!s.context.empty() && s.question.empty()) {
     throw UsageError(resolved.where("context"), "needs a question", "Give --question");
+  }
+  const bool asks_for_nothing = s.prompt.empty() && on_command_line(resolved, "prompt");
+  if (asks_for_nothing && (!s.question.empty() || !s.prompts.empty())) {
+    contradicts("prompt", s.question.empty() ? "prompts" : "question", "Remove --prompt \"\", the empty prompt");
   }
   const char* const single = !s.prompt.empty() ? "prompt" : "question";
   if (!s.prompts.empty() && (!s.prompt.empty() || !s.question.empty())) {

@@ -150,10 +150,18 @@ class Reader {
     }
     if (fp16.value_or(false)) set("precision", "fp16", "fp16.enabled");
     if (bf16.value_or(false)) set("precision", "bf16", "bf16.enabled");
+    // DeepSpeed computes in fp32 unless a section selects a 16-bit type.
+    const bool is_auto = file_.is_auto("fp16.enabled") || file_.is_auto("bf16.enabled");
+    if (!is_auto && !fp16.value_or(false) && !bf16.value_or(false)) {
+      layer_.presets.push_back(
+          {find_setting("precision"), "fp32", {Origin::Kind::deepspeed_preset, file_.where("bf16")}});
+    }
 
     const auto precision = final_precision(fp16.value_or(false), bf16.value_or(false));
     if (fp16 && !*fp16 && precision == Settings::Precision::fp16) contradicts_precision("fp16.enabled");
-    if (bf16 && !*bf16 && precision == Settings::Precision::bf16) contradicts_precision("bf16.enabled");
+    const bool may_be_bf16 = precision == Settings::Precision::bf16 ||
+                             (precision == Settings::Precision::automatic && others_.is_given("precision"));
+    if (bf16 && !*bf16 && may_be_bf16) contradicts_precision("bf16.enabled");
     if (!file_.has("fp16")) return;
     // Reads the section fp16 even if the precision is not fp16, to report wrong values. In that case, discards
     // the values.

@@ -39,6 +39,7 @@ static ShardOptions shard_options(const Settings& s) {
 
 EngineOptions engine_options(const Settings& s) {
   EngineOptions options;
+  // A run replaces the precision `auto` first (settle_precision()).
   options.dtype = s.precision == Settings::Precision::bf16   ? DType::bf16
                   : s.precision == Settings::Precision::fp16 ? DType::f16
                                                              : DType::f32;

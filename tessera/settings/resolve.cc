@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/settings/deepspeed.h"
+#include "tessera/settings/foreign_arguments.h"
 #include "tessera/settings/fsdp_words.h"
 #include "tessera/settings/suggest.h"
 #include "tessera/settings/trainer_words.h"
@@ -87,6 +88,13 @@ class FileLayer {
                        did_you_mean(entry.table, tables));
     }
     const Setting* setting = find_setting(entry.key);
+    const ForeignArgument* foreign = setting ? nullptr : find_foreign_argument(entry.key);
+    if (foreign) {
+      const auto* text = std::get_if<std::string>(&entry.value);
+      const std::string note = note_of_foreign(*foreign, text ? *text : toml_text(entry.value), where);
+      if (entry.table.empty() || entry.table == verb_) resolved_.warnings.push_back(note);
+      return;
+    }
     if (!setting) throw UsageError(where, "unknown setting", remedy_for_unknown(entry.key));
     const SettingValue value = checked_value(*setting, entry.value, where);
     check_first(entry.table, *setting, entry, where);
@@ -149,7 +157,7 @@ void apply_environment(const Environment& environment, ResolvedSettings& resolve
 std::string Origin::to_string() const {
   switch (kind) {
     case Kind::preset:
-      return "default";
+      return place.empty() ? "default" : fmt::format("default ({})", place);
     case Kind::deepspeed_preset:
       return "default of DeepSpeed";
     case Kind::file:

@@ -20,7 +20,8 @@ struct Origin {
   // In ascending precedence.
   enum class Kind { preset, deepspeed_preset, file, deepspeed, environment, flag };
   Kind kind = Kind::preset;
-  // "--lr", "TESSERA_LR", "run.toml:3", "ds.json: optimizer.params.lr"; empty for Tessera's default
+  // "--lr", "TESSERA_LR", "run.toml:3", "ds.json: optimizer.params.lr"; empty for Tessera's default, or why a run
+  // settled a default (`auto`) in this way
   std::string place;
 
   // "flag --lr", "environment TESSERA_LR", "run.toml:3", "ds.json: optimizer.params.lr", "default of DeepSpeed",

@@ -74,6 +74,28 @@ inline Setting integer(const char* name, int64_t S::*field, const Placement& pla
   return setting;
 }
 
+inline Setting steps(const char* name, StepCount S::*field, const Placement& place, const char* help) {
+  Setting setting{.name = name,
+                  .group = place.group,
+                  .type = SettingType::integer,
+                  .unit = "STEPS",
+                  .help = help,
+                  .brief = place.line,
+                  .brief_for = place.brief_for,
+                  .range = kCount,
+                  .takes_fraction = true};
+  setting.get = [field](const S& s) {
+    const StepCount& count = s.*field;
+    return count.fraction > 0 ? SettingValue(count.fraction) : SettingValue(count.steps);
+  };
+  setting.set = [field](S& s, const SettingValue& value) {
+    const auto* fraction = std::get_if<double>(&value);
+    s.*field = fraction ? 0 : std::get<int64_t>(value);
+    if (fraction) (s.*field).fraction = *fraction;
+  };
+  return setting;
+}
+
 inline Setting real(const char* name, double S::*field, const Placement& place, const char* unit, Range range,
                     const char* help, Names aliases = {}) {
   Setting setting = declare(name, field, place, SettingType::real, unit, help);
@@ -122,7 +144,17 @@ Setting choice(const char* name, E S::*field, const Placement& place, std::vecto
   return setting;
 }
 
+// A choice that also knows words of other tools: synonyms of its own words, and words that it refuses with a remedy.
+inline Setting with_words(Setting setting, std::vector<std::pair<std::string, std::string>> synonyms,
+                          std::vector<std::pair<std::string, std::string>> refused) {
+  setting.synonyms = std::move(synonyms);
+  setting.refused = std::move(refused);
+  return setting;
+}
+
 // The definition of each function is in the file that has the function's name, for example trainer_settings.cc.
+std::vector<Setting> schedule_settings();
+std::vector<Setting> device_settings();
 std::vector<Setting> sharding_settings();
 std::vector<Setting> trainer_settings();
 std::vector<Setting> nettest_settings();

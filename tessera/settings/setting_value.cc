@@ -32,7 +32,8 @@ std::string remedy_for_text(const Setting& setting, const std::string& text, con
   const bool is_number = setting.type == SettingType::integer || setting.type == SettingType::real;
   const bool is_whole = end == text.data() + text.size();
   if (!is_number || error != std::errc() || is_whole) return "";
-  if (*end == '%' && setting.range.max == 1) return fmt::format("Write a fraction, as in {}", number / 100);
+  if (*end == '%' && (setting.range.max == 1 || setting.takes_fraction))
+    return fmt::format("Write a fraction, as in {}", number / 100);
   const bool counts = setting.unit.ends_with("S");  // for example TOKENS or SECONDS
   return fmt::format("Write the number{} without a unit", counts ? " of " + setting.unit : "");
 }
@@ -44,7 +45,7 @@ std::string remedy_for_text(const Setting& setting, const std::string& text, con
       wanted = "true or false";
       break;
     case SettingType::integer:
-      wanted = "a whole number";
+      wanted = setting.takes_fraction ? "a whole number, or a fraction of all steps below 1" : "a whole number";
       break;
     case SettingType::real:
       wanted = "a number";
@@ -71,6 +72,15 @@ void check_range(const Setting& setting, double x, const SettingValue& value, co
   }
 }
 
+// Checks a real number for a setting that counts steps. Returns a fraction below 1 unchanged, and any other number as
+// an integer.
+SettingValue checked_steps(const Setting& setting, double x, const std::string& where) {
+  if (x > 0 && x < 1) return x;
+  check_range(setting, x, x, where);
+  if (x != std::floor(x)) wrong_type(setting, x, where);
+  return static_cast<int64_t>(x);
+}
+
 std::string checked_choice(const Setting& setting, const std::string& word, const std::string& where) {
   std::string canonical = underscored(word);
   std::transform(canonical.begin(), canonical.end(), canonical.begin(),
@@ -78,6 +88,9 @@ std::string checked_choice(const Setting& setting, const std::string& word, cons
   if (std::find(setting.choices.begin(), setting.choices.end(), canonical) != setting.choices.end()) return canonical;
   for (const auto& [synonym, own_word] : setting.synonyms) {
     if (canonical == synonym) return own_word;
+  }
+  for (const auto& [refused, remedy] : setting.refused) {
+    if (canonical == refused) throw UsageError(where, quoted_value(word) + " is not supported", remedy);
   }
   std::string remedy = did_you_mean(canonical, setting.choices);
   if (!remedy.empty()) remedy += " ";
@@ -145,6 +158,8 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       return value;
     case SettingType::integer: {
       const auto* x = std::get_if<int64_t>(&value);
+      const auto* real = std::get_if<double>(&value);
+      if (real && setting.takes_fraction) return checked_steps(setting, *real, where);
       if (!x) wrong_type(setting, value, where);
       check_range(setting, static_cast<double>(*x), value, where);
       return value;
@@ -194,7 +209,8 @@ SettingValue parse_value(const Setting& setting, std::string_view text, const st
       if (text == word) value = false;
   } else if (setting.type == SettingType::integer) {
     if (int64_t x = 0; parse_number(text, x)) value = x;
-  } else if (setting.type == SettingType::real) {
+  }
+  if (setting.type == SettingType::real || (setting.takes_fraction && std::holds_alternative<std::string>(value))) {
     if (double x = 0; parse_number(text, x)) value = x;
   }
   return checked_value(setting, value, where);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tessera/engine/engine.h"
 #include "tessera/settings/setting_declarations.h"
 
@@ -64,7 +66,7 @@ std::vector<Setting> data_settings() {
            "Evaluation data, in the same formats as the training data"),
       integer("eval_size", &S::eval_size, kEvalData, "ROWS", kCount,
               "Number of evaluation rows to use, chosen by --subset; 0: all", {"max_eval_samples"}),
-      choice("objective", &S::objective, kText,
+      choice("objective", &S::objective, brief(kText, "completion: answers; causal_lm: all", kOptimization),
              {{"completion", Objective::completion},
               {"causal_lm", Objective::causal_lm},
               {"separate", Objective::separate},
@@ -91,6 +93,13 @@ std::vector<Setting> data_settings() {
   };
 }
 
+Setting max_steps() {
+  Setting setting = integer("max_steps", &S::max_steps, kOptimization, "STEPS", {-1, kMaxCount},
+                            "Total number of optimizer steps; replaces --epochs; 0 or -1: use --epochs");
+  setting.set = [](S& s, const SettingValue& value) { s.max_steps = std::max<int64_t>(0, std::get<int64_t>(value)); };
+  return setting;
+}
+
 Setting activation_checkpointing() {
   Setting setting{
       .name = "activation_checkpointing",
@@ -115,7 +124,8 @@ Setting activation_checkpointing() {
 
 std::vector<Setting> optimization_settings() {
   return {
-      text("experiment", &S::experiment, kOptimization, "NAME", "A label of the run, stored in summary.json"),
+      text("experiment", &S::experiment, kOptimization, "NAME", "A label of the run, stored in summary.json",
+           {"run_name"}),
       integer("batch_size", &S::batch_size, brief(kOptimization, "samples per micro-batch and rank"), "SAMPLES", kCount,
               "Samples per micro-batch on each rank; 0: --batch-tokens decides", {"per_device_train_batch_size"}),
       integer("batch_tokens", &S::batch_tokens,
@@ -128,23 +138,9 @@ std::vector<Setting> optimization_settings() {
       real("epochs", &S::epochs, brief(kOptimization, "passes over the data set"), "EPOCHS",
            {.min = 0, .max = 1e9, .open_min = true}, "Number of passes over the training data",
            {"num_train_epochs", "num_epochs"}),
-      integer("max_steps", &S::max_steps, kOptimization, "STEPS", kCount,
-              "Total number of optimizer steps; replaces --epochs; 0: use --epochs"),
+      max_steps(),
       real("lr", &S::lr, brief(kOptimization, "highest learning rate"), "RATE", kNonNegativeReal, "Peak learning rate",
            {"learning_rate"}),
-      choice("lr_schedule", &S::lr_schedule, kOptimization,
-             {{"linear", Schedule::linear}, {"constant", Schedule::constant}, {"cosine", Schedule::cosine}},
-             "How the learning rate changes after the warm-up", {"lr_scheduler_type"}),
-      integer("warmup_steps", &S::warmup_steps, kOptimization, "STEPS", kCount,
-              "Warm-up: number of steps during which the learning rate rises"),
-      real("warmup_ratio", &S::warmup_ratio, kOptimization, "FRACTION", kUnitInterval,
-           "Warm-up as a fraction of all steps, instead of --warmup-steps"),
-      choice("warmup_type", &S::warmup_type, kOptimization, {{"linear", Warmup::linear}, {"log", Warmup::log}},
-             "How the learning rate rises in the warm-up: linearly, or with the logarithm of the step"),
-      real("warmup_min_lr", &S::warmup_min_lr, kOptimization, "RATE", kNonNegativeReal,
-           "Lowest learning rate: at the start of the warm-up, and at the end of a linear or cosine schedule"),
-      integer("lr_decay_steps", &S::lr_decay_steps, kOptimization, "STEPS", kCount,
-              "Step at which the learning rate has fallen to --warmup-min-lr; 0: the last step"),
       real("weight_decay", &S::weight_decay, kOptimization, "RATE", kNonNegativeReal,
            "Decoupled weight decay (AdamW) of all parameters except biases and norms"),
       text("freeze", &S::freeze, kOptimization, "PATTERN,...",
@@ -172,8 +168,8 @@ std::vector<Setting> optimization_settings() {
              "only by rounding); off: one after the other"),
       boolean("cuda_graphs", &S::cuda_graphs, kOptimization,
               "Launch blocks as CUDA graphs on a GPU (faster, results have the same bits)"),
-      integer("logging_steps", &S::logging_steps, kOptimization, "STEPS", kCount,
-              "Steps between two log lines; 0: no log lines"),
+      steps("logging_steps", &S::logging_steps, kOptimization,
+            "Steps between two log lines, or a fraction of all steps; 0: no log lines"),
   };
 }
 
@@ -186,8 +182,8 @@ std::vector<Setting> checkpoint_settings() {
       choice("eval_strategy", &S::eval_strategy, kTrainEvaluation, intervals(),
              "When to evaluate on --eval-dataset. no: never; epoch: after each epoch; steps: every --eval-steps",
              {"evaluation_strategy"}),
-      integer("eval_steps", &S::eval_steps, kTrainEvaluation, "STEPS", kCount,
-              "Steps between two evaluations, with --eval-strategy steps"),
+      steps("eval_steps", &S::eval_steps, kTrainEvaluation,
+            "Steps between two evaluations, or a fraction of all steps, with --eval-strategy steps"),
       boolean("eval_before", &S::eval_before, kTrainEvaluation, "Also evaluate before the first step",
               {"eval_on_start"}),
       text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
@@ -199,17 +195,21 @@ std::vector<Setting> checkpoint_settings() {
               "Replace the run in --output-dir if the new run does not continue it", {"overwrite_output_dir"}),
       real("owner_timeout", &S::owner_timeout, kCheckpoints, "SECONDS", {.min = 0.1, .max = 1e8},
            "Seconds without a heartbeat after which a run on another node loses --output-dir"),
-      choice("save_strategy", &S::save_strategy, kCheckpoints, intervals(),
-             "When to save a checkpoint. no: never; epoch: after each epoch; steps: every --save-steps"),
-      integer("save_steps", &S::save_steps, kCheckpoints, "STEPS", kCount,
-              "Steps between two checkpoints, with --save-strategy steps"),
+      with_words(choice("save_strategy", &S::save_strategy, kCheckpoints, intervals(),
+                        "When to save a checkpoint. no: never; epoch: after each epoch; steps: every --save-steps"),
+                 {},
+                 {{"best", "Give --load-best-model-at-end: the best checkpoint is then kept with the newest ones"}}),
+      steps("save_steps", &S::save_steps, kCheckpoints,
+            "Steps between two checkpoints, or a fraction of all steps, with --save-strategy steps"),
       integer("save_total_limit", &S::save_total_limit, kCheckpoints, "N", kCount,
               "Number of newest checkpoints to keep; the best one is also kept; 0: keep all"),
       boolean("load_best_model_at_end", &S::load_best_model_at_end, kCheckpoints,
               "End with the best evaluated model instead of the last one"),
-      choice("metric_for_best_model", &S::metric_for_best_model, kCheckpoints,
-             {{"eval_loss", S::Metric::eval_loss}, {"exact_match", S::Metric::exact_match}, {"f1", S::Metric::f1}},
-             "Metric that selects the best model"),
+      with_words(
+          choice("metric_for_best_model", &S::metric_for_best_model, kCheckpoints,
+                 {{"eval_loss", S::Metric::eval_loss}, {"exact_match", S::Metric::exact_match}, {"f1", S::Metric::f1}},
+                 "Metric that selects the best model"),
+          {{"loss", "eval_loss"}, {"eval_exact_match", "exact_match"}, {"eval_f1", "f1"}}, {}),
       boolean("save_async", &S::save_async, kCheckpoints,
               "Copy a checkpoint in memory and write it in the background while training continues"),
       choice("save_dtype", &S::save_dtype, brief(kSavedModel, "saved weights: auto, fp32, bf16 or fp16", kCheckpoint),
@@ -270,7 +270,7 @@ std::vector<Setting> rank_settings() {
               "Number of ranks to start on this machine, or to plan for; 0: the ranks of mpirun or srun, otherwise 1",
               {"nproc_per_node", "num_processes"}),
       real("comm_timeout", &S::comm_timeout, kRanks, "SECONDS", {.min = 0, .max = 1e8, .open_min = true},
-           "Seconds that a rank waits for another rank before the run fails"),
+           "Seconds that a rank waits for another rank before the run fails", {"ddp_timeout"}),
       integer("max_restarts", &S::max_restarts, kRanks, "N", kCount,
               "With --nproc: maximum number of restarts from the last checkpoint after a failure"),
       real("restart_pause", &S::restart_pause, kRanks, "SECONDS", {.min = 0, .max = 86400},
@@ -280,15 +280,6 @@ std::vector<Setting> rank_settings() {
 
 std::vector<Setting> machine_settings() {
   return {
-      choice("device", &S::device, brief(kMachine, "auto, cpu or cuda"),
-             {{"auto", S::DeviceChoice::automatic}, {"cpu", S::DeviceChoice::cpu}, {"cuda", S::DeviceChoice::cuda}},
-             "Where to compute; auto: a GPU if the machine has one, otherwise the CPU"),
-      choice("precision", &S::precision, brief(kMachine, "fp32, tf32, fp16 or bf16"),
-             {{"fp32", S::Precision::fp32},
-              {"tf32", S::Precision::tf32},
-              {"fp16", S::Precision::fp16},
-              {"bf16", S::Precision::bf16}},
-             "Data type of the computation; tf32 needs a GPU"),
       integer("threads", &S::threads, kMachine, "N", {0, 4096},
               "CPU threads of each rank; 0: OMP_NUM_THREADS, otherwise the cores divided among the ranks"),
       integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "Seed of all random numbers"),
@@ -306,9 +297,10 @@ std::vector<Setting> machine_settings() {
 
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
-  for (auto* part : {model_settings, data_settings, optimization_settings, checkpoint_settings, generation_settings,
-                     rank_settings, sharding_settings, nettest_settings, machine_settings, memory_log_settings,
-                     report_settings, slurm_settings, sweep_settings, tracker_settings, trainer_settings}) {
+  for (auto* part :
+       {model_settings, data_settings, optimization_settings, schedule_settings, checkpoint_settings,
+        generation_settings, rank_settings, sharding_settings, nettest_settings, device_settings, machine_settings,
+        memory_log_settings, report_settings, slurm_settings, sweep_settings, tracker_settings, trainer_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   // Settings of a group become adjacent. The groups are in the order of their first settings.
@@ -400,6 +392,10 @@ const char* title_of(Group group) {
       return "Presentation";
   }
   return "";
+}
+
+int64_t StepCount::of(int64_t all_steps) const {
+  return fraction > 0 ? static_cast<int64_t>(std::ceil(static_cast<double>(all_steps) * fraction)) : steps;
 }
 
 std::string Settings::batch_words() const {

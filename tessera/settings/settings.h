@@ -25,13 +25,24 @@
 
 namespace tessera {
 
+// A number of steps, or a fraction (between 0 and 1) of all steps of a run.
+struct StepCount {
+  StepCount(int64_t count = 0) : steps(count) {}  // NOLINT: implicit, because most values are a number of steps
+  int64_t steps;
+  double fraction = 0;  // if it is not 0, it replaces `steps`
+  bool is_given() const { return steps > 0 || fraction > 0; }
+  // The number of steps in a run of `all_steps` steps. Rounds a fraction up, as the Trainer does.
+  int64_t of(int64_t all_steps) const;
+  bool operator==(const StepCount&) const = default;
+};
+
 // The values that a verb uses. Their declarations (settings.cc, *_settings.cc) give their meanings and units. An empty
 // text means that nothing was given. A zero may have a special meaning; see the help text.
 struct Settings {
   enum class Init { pretrained, random };
   enum class FuseMicroBatches { automatic, off };
   enum class OptimizerStates { fp32, bf16 };
-  enum class Precision { fp32, tf32, fp16, bf16 };
+  enum class Precision { automatic, fp32, tf32, fp16, bf16 };
   enum class DeviceChoice { automatic, cpu, cuda };
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
@@ -72,27 +83,33 @@ struct Settings {
   double lr = 5e-5, weight_decay = 0.01, beta1 = 0.9, beta2 = 0.999, adam_epsilon = 1e-8, max_grad_norm = 1.0;
   int64_t max_skipped_updates = 3;
   Schedule lr_schedule = Schedule::linear;
-  int64_t warmup_steps = 0;
+  StepCount warmup_steps;
   double warmup_ratio = 0.0;
   Warmup warmup_type = Warmup::linear;
   double warmup_min_lr = 0.0;
   int64_t lr_decay_steps = 0;
+  double min_lr = 0, min_lr_rate = 0;
+  double lr_num_cycles = 0, lr_power = 1;
+  int64_t lr_timescale = 0;
+  StepCount num_decay_steps;
+  Decay decay_type = Decay::cosine;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
   int64_t activation_checkpointing = 0;  // number of blocks, or kAllBlocks
   FuseMicroBatches fuse_micro_batches = FuseMicroBatches::automatic;
   bool cuda_graphs = true;
-  int64_t logging_steps = 10;
+  StepCount logging_steps = 10;
   TrackerChoice tracker;
   std::string tracker_dir;
   Interval eval_strategy = Interval::epoch;
-  int64_t eval_steps = 0;
+  StepCount eval_steps;
   bool eval_before = false;
   // checkpoints
   std::string resume = "auto";
   Interval save_strategy = Interval::epoch;
   bool overwrite = false;
   double owner_timeout = 180;  // s
-  int64_t save_steps = 0, save_total_limit = 2;
+  StepCount save_steps;
+  int64_t save_total_limit = 2;
   bool load_best_model_at_end = false;
   Metric metric_for_best_model = Metric::eval_loss;
   std::optional<DType> save_dtype;         // unset: as loaded
@@ -110,12 +127,13 @@ struct Settings {
   Stream stream = Stream::automatic;
   // machine
   int64_t seed = 42;
-  Precision precision = Precision::fp32;
+  Precision precision = Precision::automatic;
+  std::string precision_reason;  // why `auto` became `precision` (settle_precision()); empty if it did not
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
   // settings of the Hugging Face Trainer that only set other settings, or are only checked
   bool fp16 = false, bf16 = false, gradient_checkpointing = false;
-  std::string optim = "adamw_torch", report_to = "none", fsdp_config;
+  std::string optim = "adamw_torch", report_to = "none", fsdp_config, lr_scheduler_kwargs;
   // ranks
   int64_t nproc = 0;
   double comm_timeout = 600;  // s
@@ -260,10 +278,14 @@ struct Setting {
   std::string brief{};
   Groups brief_for = 0;
   Range range{};
+  // For an integer that counts steps: the value may also be a fraction of all steps, between 0 and 1.
+  bool takes_fraction = false;
   std::vector<std::string> choices{};
   // The words of other tools for a choice, in lower case with underscores. Each comes with Tessera's word:
   // {"backward_pre", "pre"}.
   std::vector<std::pair<std::string, std::string>> synonyms{};
+  // Words of other tools that are no choice here. Each comes with what to write instead.
+  std::vector<std::pair<std::string, std::string>> refused{};
   // For a text with a prescribed syntax, such as "none|block|N": returns the text in canonical form. Throws UsageError
   // with the place (second argument) if the text does not follow the syntax.
   std::function<std::string(const std::string&, const std::string&)> canonical{};

@@ -6,9 +6,19 @@
 namespace tessera::declaring {
 
 std::vector<Setting> trainer_settings() {
-  Setting optim = choice("optim", &S::optim, kOptimization, {{"adamw_torch", std::string("adamw_torch")}},
-                         "The Trainer's name of the optimizer, which is always AdamW");
-  optim.synonyms = {{"adamw_torch_fused", "adamw_torch"}, {"adamw_hf", "adamw_torch"}, {"adamw", "adamw_torch"}};
+  const char* const smaller = "The optimizer is AdamW. With --optimizer-states bf16, it needs less memory";
+  Setting optim =
+      with_words(choice("optim", &S::optim, kOptimization, {{"adamw_torch", std::string("adamw_torch")}},
+                        "The Trainer's name of the optimizer, which is always AdamW"),
+                 {{"adamw_torch_fused", "adamw_torch"},
+                  {"adamw_apex_fused", "adamw_torch"},
+                  {"adamw_hf", "adamw_torch"},
+                  {"adamw", "adamw_torch"}},
+                 {{"adamw_8bit", smaller},
+                  {"adamw_bnb_8bit", smaller},
+                  {"paged_adamw_8bit", smaller},
+                  {"paged_adamw_32bit", "The optimizer is AdamW. --offload optimizer keeps its states in host memory"},
+                  {"paged_adamw", "The optimizer is AdamW. --offload optimizer keeps its states in host memory"}});
   std::vector<Setting> all{
       std::move(optim),
       boolean("gradient_checkpointing", &S::gradient_checkpointing, kOptimization,
@@ -16,6 +26,10 @@ std::vector<Setting> trainer_settings() {
       text("report_to", &S::report_to, kOptimization, "NAMES", "The Trainer's name for --tracker"),
       text("fsdp_config", &S::fsdp_config, kSharding, "PATH",
            "JSON file of the Trainer's option --fsdp_config. A TOML file may have a table [fsdp_config] instead"),
+      text("lr_scheduler_kwargs", &S::lr_scheduler_kwargs, kOptimization, "JSON",
+           "The Trainer's parameters of --lr-schedule as a JSON object, such as {\"min_lr\": 1e-6}; the same as "
+           "--min-lr, "
+           "--min-lr-rate, --lr-num-cycles, --lr-power, --lr-timescale, --num-decay-steps and --decay-type"),
       boolean("fp16", &S::fp16, kMachine, "The Trainer's name for --precision fp16"),
       boolean("bf16", &S::bf16, kMachine, "The Trainer's name for --precision bf16"),
   };

@@ -29,8 +29,9 @@ const Setting& setting_named(const char* name) {
 }
 
 // fp16 = true selects the precision fp16. fp16 = false changes the precision fp16 to fp32, but only if a source of
-// lower precedence selected fp16. The same holds for bf16. If a file has fp16 = false and also selects fp16 through
-// FSDP's mixed precision, fp16 = false changes nothing, because in the Trainer this flag switches only autocast.
+// lower precedence selected fp16. The same holds for bf16, and bf16 = false also changes `auto`, which may become bf16.
+// If a file has fp16 = false and also selects fp16 through FSDP's mixed precision, fp16 = false changes nothing,
+// because in the Trainer this flag switches only autocast.
 void apply_precision(ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   const auto kind_of = [&](const char* name) { return resolved.origins.at(name).kind; };
@@ -40,16 +41,18 @@ void apply_precision(ResolvedSettings& resolved) {
                      "Give only one of the two");
   }
   const Setting& precision = setting_named("precision");
+  if (fp16 || bf16) {
+    const bool is_fp16 = fp16 && (!bf16 || kind_of("fp16") > kind_of("bf16"));
+    set_implied(resolved, is_fp16 ? "fp16" : "bf16", precision, is_fp16 ? "fp16" : "bf16");
+    return;
+  }
   for (const auto& [name, is_on] : {std::pair{"fp16", s.fp16}, std::pair{"bf16", s.bf16}}) {
-    if (!is_given(resolved, name) || is_on || precision.get(resolved.settings) != SettingValue(std::string(name)) ||
-        kind_of("precision") >= kind_of(name)) {
-      continue;
-    }
+    const SettingValue current = precision.get(resolved.settings);
+    const bool may_become_bf16 = s.precision == Settings::Precision::automatic && std::string_view(name) == "bf16";
+    const bool excluded = current == SettingValue(std::string(name)) || may_become_bf16;
+    if (!is_given(resolved, name) || is_on || !excluded || kind_of("precision") >= kind_of(name)) continue;
     set_implied(resolved, name, precision, "fp32");
   }
-  if (!fp16 && !bf16) return;
-  const bool is_fp16 = fp16 && (!bf16 || kind_of("fp16") > kind_of("bf16"));
-  set_implied(resolved, is_fp16 ? "fp16" : "bf16", precision, is_fp16 ? "fp16" : "bf16");
 }
 
 // Sets `tracker` to the trackers in report_to. Spaces or commas separate them there.
@@ -115,6 +118,55 @@ void apply_fsdp_file(ResolvedSettings& resolved) {
                                           name, joined(ignored, ", ")));
 }
 
+// The settings that stand for the Trainer's parameters of a schedule.
+constexpr std::pair<const char*, const char*> kScheduleKeys[] = {{"num_cycles", "lr_num_cycles"},
+                                                                 {"power", "lr_power"},
+                                                                 {"timescale", "lr_timescale"},
+                                                                 {"lr_end", "min_lr"},
+                                                                 {"min_lr", "min_lr"},
+                                                                 {"min_lr_rate", "min_lr_rate"},
+                                                                 {"min_lr_ratio", "min_lr_rate"},
+                                                                 {"decay_type", "decay_type"},
+                                                                 {"warmup_type", "warmup_type"},
+                                                                 {"num_decay_steps", "num_decay_steps"}};
+
+void apply_schedule_keys(ResolvedSettings& resolved) {
+  const std::string where = resolved.where("lr_scheduler_kwargs");
+  json root;
+  try {
+    root = parse_json(resolved.settings.lr_scheduler_kwargs, where);
+  } catch (const InputError& error) {
+    throw UsageError("", error.what(), "Write a JSON object, for example {\"min_lr\": 1e-6}");
+  }
+  if (!root.is_object()) throw UsageError(where, "must be a JSON object", "Write for example {\"min_lr\": 1e-6}");
+  for (const auto& [key, value] : root.items()) {
+    const std::string place = fmt::format("{}: {}", where, key);
+    const auto* known = std::ranges::find(kScheduleKeys, key, [](const auto& pair) { return pair.first; });
+    if (known == std::end(kScheduleKeys)) {
+      std::vector<std::string> keys;
+      for (const auto& pair : kScheduleKeys) keys.emplace_back(pair.first);
+      throw UsageError(place, "is not a parameter of a schedule", "Use one of: " + joined(keys, ", "));
+    }
+    const auto converted = value_of(value, place);
+    if (!converted) continue;  // null: the default
+    const Setting& setting = setting_named(known->second);
+    set_implied(resolved, "lr_scheduler_kwargs", setting, checked_value(setting, *converted, place));
+  }
+}
+
+// Applies the settings that give the lowest rate in another way: as a fraction of --lr, or by the schedule's default.
+void apply_schedule(ResolvedSettings& resolved) {
+  Settings& s = resolved.settings;
+  if (is_given(resolved, "lr_scheduler_kwargs") && !s.lr_scheduler_kwargs.empty()) apply_schedule_keys(resolved);
+  if (is_given(resolved, "min_lr_rate")) {
+    set_implied(resolved, "min_lr_rate", setting_named("min_lr"), s.min_lr_rate * s.lr);
+  }
+  constexpr double kEndOfPolynomial = 1e-7;  // the Trainer's default
+  if (s.lr_schedule == Schedule::polynomial && !is_given(resolved, "min_lr") && s.warmup_min_lr == 0) {
+    s.min_lr = kEndOfPolynomial;
+  }
+}
+
 }  // namespace
 
 void set_implied(ResolvedSettings& resolved, const std::string& by, const Setting& setting, const SettingValue& value) {
@@ -146,6 +198,7 @@ void apply_trainer_words(ResolvedSettings& resolved) {
                 s.gradient_checkpointing ? "block" : "none");
   }
   if (is_given(resolved, "report_to")) apply_trackers(resolved);
+  if (resolved.groups & kOptimization) apply_schedule(resolved);
 }
 
 }  // namespace tessera

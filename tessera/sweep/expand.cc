@@ -246,7 +246,14 @@ class Expansion {
       if (value.setting == setting && value.is_rule) settle(value);
     }
     const SweepValue* given = find_value(values, setting);
-    const int64_t result = std::get<int64_t>(given ? given->value : setting->get(resolved.settings));
+    const SettingValue found = given ? given->value : setting->get(resolved.settings);
+    const auto* whole = std::get_if<int64_t>(&found);
+    if (!whole) {
+      throw UsageError(asking.where,
+                       fmt::format("{}: {} is the fraction {}", quoted_value(asking.value), name, toml_text(found)),
+                       "A rule may use settings with whole numbers, such as nproc and batch_size");
+    }
+    const int64_t result = *whole;
     return setting->name == "nproc" ? std::max<int64_t>(result, 1) : result;
   }
 

@@ -47,6 +47,11 @@ bool may_differ(const Setting& setting) {
          std::ranges::find(kNames, setting.name) != std::end(kNames);
 }
 
+// Whether the setting has the value `auto`, which a run replaces before it writes resolved-config.toml.
+bool is_settled_by_the_run(const Setting& setting, const Settings& settings) {
+  return setting.name == "precision" && settings.precision == Settings::Precision::automatic;
+}
+
 // Whether `file`, the resolved-config.toml of a run, has these settings. A setting that is not in the file has its
 // default.
 bool has_settings(const fs::path& file, const ResolvedSettings& resolved) {
@@ -60,7 +65,8 @@ bool has_settings(const fs::path& file, const ResolvedSettings& resolved) {
     return false;
   }
   return std::ranges::all_of(settings_of(resolved.groups), [&](const Setting* setting) {
-    return may_differ(*setting) || toml_text(setting->get(then)) == toml_text(setting->get(resolved.settings));
+    return may_differ(*setting) || is_settled_by_the_run(*setting, resolved.settings) ||
+           toml_text(setting->get(then)) == toml_text(setting->get(resolved.settings));
   });
 }
 

@@ -23,6 +23,12 @@ constexpr std::pair<const char*, MayChange> kMayChange[] = {
     {"warmup_ratio", MayChange::in_a_new_folder},
     {"warmup_type", MayChange::in_a_new_folder},
     {"warmup_min_lr", MayChange::in_a_new_folder},
+    {"min_lr", MayChange::in_a_new_folder},
+    {"lr_num_cycles", MayChange::in_a_new_folder},
+    {"lr_power", MayChange::in_a_new_folder},
+    {"lr_timescale", MayChange::in_a_new_folder},
+    {"num_decay_steps", MayChange::in_a_new_folder},
+    {"decay_type", MayChange::in_a_new_folder},
     {"weight_decay", MayChange::in_a_new_folder},
     {"beta1", MayChange::in_a_new_folder},
     {"beta2", MayChange::in_a_new_folder},
@@ -38,8 +44,14 @@ constexpr std::pair<const char*, MayChange> kMayChange[] = {
 
 // Checkpoints of older versions of Tessera lack some keys. If they lack `key`, returns the value that these versions
 // always used for it, or an empty text if there is no such value.
-std::string value_without(const std::string& key) {
-  return key == "optimizer_states" ? "fp32" : "";
+Record value_without(const std::string& key) {
+  if (key == "optimizer_states") return "fp32";
+  if (key == "lr_power") return 1.0;
+  if (key == "decay_type") return "cosine";
+  for (const char* name : {"min_lr", "lr_num_cycles", "lr_timescale", "num_decay_steps"}) {
+    if (key == name) return 0;
+  }
+  return "";
 }
 
 MayChange may_change(const std::string& key) {
@@ -91,8 +103,23 @@ int64_t total_steps(int64_t max_steps, double epochs, const EpochSteps& steps) {
 
 ScheduleOptions schedule_options(const Settings& settings, int64_t num_steps) {
   const auto ratio_steps = static_cast<int64_t>(std::ceil(settings.warmup_ratio * static_cast<double>(num_steps)));
-  return {settings.lr_schedule, settings.warmup_steps > 0 ? settings.warmup_steps : ratio_steps,
-          settings.lr_decay_steps > 0 ? settings.lr_decay_steps : num_steps, settings.warmup_type};
+  return {.kind = settings.lr_schedule,
+          .num_warmup_steps = settings.warmup_steps.is_given() ? settings.warmup_steps.of(num_steps) : ratio_steps,
+          .num_steps = settings.lr_decay_steps > 0 ? settings.lr_decay_steps : num_steps,
+          .warmup = settings.warmup_type,
+          .num_cycles = settings.lr_num_cycles,
+          .power = settings.lr_power,
+          .timescale = settings.lr_timescale,
+          .num_decay_steps = settings.num_decay_steps.of(num_steps),
+          .decay = settings.decay_type};
+}
+
+RateBounds rate_bounds(const Settings& settings) {
+  const bool has_end = settings.min_lr > 0 && depends_on_length(settings.lr_schedule);
+  const double end = has_end ? settings.min_lr : settings.warmup_min_lr;
+  // The Trainer's schedule warmup_stable_decay also begins with its lowest rate.
+  const bool same = settings.lr_schedule == Schedule::warmup_stable_decay && settings.warmup_min_lr == 0;
+  return {.start = same ? end : settings.warmup_min_lr, .peak = settings.lr, .end = end};
 }
 
 std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t steps_now, int64_t step,
@@ -101,9 +128,9 @@ std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t
   if (step >= steps_now) return text + ", and all of them are done";
   const ScheduleOptions before = schedule_options(settings, steps_then), after = schedule_options(settings, steps_now);
   const auto rate = [&](const ScheduleOptions& schedule) {
-    return scheduled_rate(schedule, settings.warmup_min_lr, settings.lr, num_updates);
+    return scheduled_rate(schedule, rate_bounds(settings), num_updates);
   };
-  const bool decays = after.kind != Schedule::constant && after.num_steps != before.num_steps;
+  const bool decays = depends_on_length(after.kind) && after.num_steps != before.num_steps;
   if (!decays && after.num_warmup_steps == before.num_warmup_steps) {
     return text + ". The learning rate does not depend on the number of steps";
   }

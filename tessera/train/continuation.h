@@ -42,6 +42,8 @@ std::string listed(const std::vector<Change>& changes);
 int64_t total_steps(int64_t max_steps, double epochs, const EpochSteps& steps);
 // The learning-rate schedule of a run of `num_steps` steps.
 ScheduleOptions schedule_options(const Settings& settings, int64_t num_steps);
+// The bounds of the learning rate.
+RateBounds rate_bounds(const Settings& settings);
 // The message of a run that continues after `step` with another number of steps. It describes the effect on the
 // learning rate. `num_updates`: the updates so far; the schedule counts updates, not steps.
 std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t steps_now, int64_t step,

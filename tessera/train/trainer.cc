@@ -138,8 +138,9 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
   }
   num_steps_ = total_steps(settings_.max_steps, settings_.epochs, epochs_);
   schedule_ = schedule_options(settings_, num_steps_);
-  if (eval_) eval_every_ = {settings_.eval_strategy, settings_.eval_steps};
-  save_every_ = {settings_.save_strategy, settings_.save_steps};
+  if (eval_) eval_every_ = {settings_.eval_strategy, settings_.eval_steps.of(num_steps_)};
+  save_every_ = {settings_.save_strategy, settings_.save_steps.of(num_steps_)};
+  logging_steps_ = settings_.logging_steps.of(num_steps_);
   if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
   // The lock of rank 0 has created the output folder. After this exchange, the folder exists for all ranks.
   check_ranks_agree(worker_.world(), fingerprint_);
@@ -193,6 +194,7 @@ int Trainer::train() {
   speed_ = SpeedFigures(begin_s_);
   if (memory_log_) memory_log_->note_step(state_.step);
   gpu_sampler_ = make_gpu_sampler(worker_.device());
+  worker_.note_precision(settings_, console_);
   worker_.note_device(settings_, console_);
   worker_.note_unpinned(console_);
   note_unused_keys(tokenizer_.unused_keys(), console_);
@@ -275,7 +277,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     std::iota(numbers.begin(), numbers.end(), micro_batch.first_sequence);
   }
   if (fused_) window = {merged(window)};
-  const double learning_rate = scheduled_rate(schedule_, settings_.warmup_min_lr, settings_.lr, engine_.num_updates());
+  const double learning_rate = scheduled_rate(schedule_, rate_bounds(settings_), engine_.num_updates());
   const double loss_scale = loss_scaler_ ? loss_scaler_->scale() : 1;
   const StepResult result = engine_.train_step(window, learning_rate, loss_scale);
 
@@ -298,7 +300,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     state_.steady_tokens += result.num_tokens;
   }
   progress_->update(state_.step, result.num_sequences, result.loss());
-  if (settings_.logging_steps > 0 && state_.step % settings_.logging_steps == 0) {
+  if (logging_steps_ > 0 && state_.step % logging_steps_ == 0) {
     log_step(result, learning_rate, loss_scale);
   }
 }

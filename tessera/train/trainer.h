@@ -128,6 +128,7 @@ class Trainer {
   int64_t num_steps_ = 0;
   ScheduleOptions schedule_;
   Interval eval_every_, save_every_;
+  int64_t logging_steps_ = 0;  // steps between two log lines; 0: no log lines
   TrainState state_;
   double begin_s_ = steady_seconds();  // start of the training, after data and model were read
   double runtime_before_s_ = 0;        // runtime up to the checkpoint that training started from

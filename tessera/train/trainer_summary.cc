@@ -132,6 +132,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["skipped_steps"] = state_.health.num_skipped;
   const bool on_gpu = worker_.device().kind() == DeviceKind::cuda;
   record["device"] = on_gpu ? "cuda" : "cpu";
+  record["precision"] = std::get<std::string>(find_setting("precision")->get(settings_));
   record["machine"] = machine_record(worker_.world(), on_gpu);
   record["peak_memory_bytes"] = most_of_ranks(peak_resident_bytes());
   if (!gpu.empty()) record["gpu"] = gpu;

@@ -11,6 +11,7 @@
 #include "tessera/device/cuda/architectures.h"
 #include "tessera/plan/limits.h"
 #include "tessera/settings/engine_options.h"
+#include "tessera/train/auto_precision.h"
 
 namespace tessera {
 
@@ -43,7 +44,7 @@ void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu) {
 
 void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu) {
   using P = Settings::Precision;
-  if (gpu.major >= 8 || (precision != P::bf16 && precision != P::tf32)) return;
+  if (has_bf16(gpu) || (precision != P::bf16 && precision != P::tf32)) return;
   throw UsageError("--precision",
                    fmt::format("{} needs a GPU of compute capability 8.0 or later, but {} has {}.{}",
                                precision == P::bf16 ? "bf16" : "tf32", gpu.name, gpu.major, gpu.minor),
@@ -120,6 +121,17 @@ PlannedRank Worker::planned_rank() const {
           .ranks_per_node = ranks_per_node_,
           .num_threads = pool_.num_threads(),
           .device = device_->kind()};
+}
+
+void Worker::note_precision(const Settings& settings, Console& console) const {
+  std::string device = "the CPU";
+  if (device_->kind() == DeviceKind::cuda) {
+    device = cuda_info().devices[static_cast<size_t>(cuda_ordinal_of_rank(world_ ? world_->local_rank() : 0))].name;
+  }
+  const std::string reason =
+      settings.precision_reason.empty() ? "" : fmt::format(" (--precision {})", settings.precision_reason);
+  console.note(fmt::format("Computing in {} on {}{}", std::get<std::string>(find_setting("precision")->get(settings)),
+                           device, reason));
 }
 
 void Worker::note_device(const Settings& settings, Console& console) const {

@@ -43,6 +43,8 @@ class Worker {
   bool is_first() const { return rank() == 0; }
   PlannedRank planned_rank() const;  // this rank, as a plan needs it
   EnginePlace place() { return {*device_, *host_, *group_, ranks_per_node_}; }
+  // Prints the precision and the device.
+  void note_precision(const Settings& settings, Console& console) const;
   // With --device auto, prints the note of note_of_no_gpu(). Prints another note if the CPU emulates 16-bit arithmetic.
   void note_device(const Settings& settings, Console& console) const;
   // Warns if a part of the host memory is not pinned although it should be. Call it when all memory is allocated.

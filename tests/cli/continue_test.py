@@ -6,7 +6,7 @@ import signal
 
 from resume_test import Interrupted
 from tessera_cli import main
-from tiny_job import JOB, USAGE, jsonl, questions, without_timing
+from tiny_job import JOB, ON_GPU, USAGE, jsonl, questions, without_timing
 
 # 22 questions in batches of 4 are 6 steps per epoch. By default, a run has 3 epochs, with an evaluation and a
 # checkpoint after each epoch. --save-total-limit 0 keeps all checkpoints.
@@ -56,6 +56,24 @@ class Longer(Continued):
         self.assertIn("The run has 18 steps now instead of 6. "
                       "The learning rate does not depend on the number of steps", err)
         self.assert_same_results("whole", "out")
+
+    def test_without_a_precision(self):
+        """Without --precision, a run continues in the precision of its checkpoint, and gives the same results."""
+        job = RUN + ["--save-strategy", "steps", "--save-steps", "0.5", "--warmup-steps", "0.2", "--max-steps", "4"]
+        self.run_train("whole", "--precision", "bf16", job=job)
+        self.run_train("out", "--precision", "bf16", job=job)
+        self.assertEqual(self.checkpoints("out"), [2, 4])
+        shutil.rmtree(self.path("out", "checkpoint-4"))
+        auto = [*job, "--precision", "auto"]
+        self.assertIn("Computing in bf16 on ", err := self.run_train("out", job=auto))
+        self.assertIn(" (--precision auto, as in out/checkpoint-2)", err)
+        self.assert_same_results("whole", "out")
+        self.assertEqual(self.json_of("out", "summary.json")["precision"], "bf16")
+        self.assertIn(b'\nprecision = "bf16" ', self.read("out", "resolved-config.toml"))
+        err = self.run_train("new", "--resume", "out/checkpoint-2", job=auto)
+        self.assertIn("Computing in bf16 on ", err)
+        device = "bf16" if ON_GPU else "fp32"
+        self.assertIn(f"Computing in {device} on ", self.run_train("other", "--max-steps", "1", job=auto))
 
     def test_the_best_model_of_both_parts(self):
         job = RUN + ["--load-best-model-at-end", "--lr", "0.1", "--save-total-limit", "1"]

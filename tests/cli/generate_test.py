@@ -15,7 +15,7 @@ class GenerateTest(TinyJobTest):
     def setUp(self):
         super().setUp()
         self.train("out", "--max-steps", "4", "--save-strategy", "no", job=JOB)
-        self.generate = ["generate", "--model", "out/model", *(["--device", "cuda"] if ON_GPU else [])]
+        self.generate = ["generate", "--model", "out/model", *(["--device", "cuda", "--precision", "fp32"] if ON_GPU else [])]
 
     def configure(self, **keys):
         """Writes generation_config.json into the model's folder."""
@@ -67,7 +67,7 @@ class Draws(GenerateTest):
         self.write("prompts.jsonl", jsonl([{"prompt": text} for text in ["Who", "Where does Arlo", "a", "Who", "b c"]]))
         words = ["generate", "--model", "out/model", "--prompts", "prompts.jsonl", *SAMPLED, "--top-k", "200", "--top-p", "0.95"]
         on_cpu = self.succeeds(*words, "--device", "cpu", "--threads", "1")
-        self.assertEqual(self.succeeds(*words, *(["--device", "cuda"] if ON_GPU else ["--threads", "3"])), on_cpu)
+        self.assertEqual(self.succeeds(*words, *(["--device", "cuda", "--precision", "fp32"] if ON_GPU else ["--threads", "3"])), on_cpu)
 
     def test_contradictions(self):
         prompt = [*self.generate, "--prompt", "a"]
@@ -182,10 +182,29 @@ class PromptFiles(GenerateTest):
         self.assertEqual(self.succeeds(*self.generate, *words, "--output", "text"), "")
         self.assertEqual(self.read("text").decode(), text)
 
+    def test_the_empty_prompt(self):
+        """With a BOS token, the model begins from this token: the same text with --prompt and with --prompts."""
+        empty = ["--prompt", "", "--max-new-tokens", "5"]
+        self.fails(USAGE, "--prompt: the prompt is empty, and the tokenizer puts no BOS token before it. Give a text",
+                   *self.generate, *empty)
+        tokenizer = self.json_of("out/model/tokenizer.json")
+        tokenizer["post_processor"] = {
+            "type": "TemplateProcessing", "pair": [],
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}
+        self.write_json("out/model/tokenizer.json", tokenizer)
+        single = self.result(*empty)
+        self.write("empty.jsonl", '{"prompt": ""}')
+        [line] = self.lines("--prompts", "empty.jsonl", "--max-new-tokens", "5")
+        self.assertEqual((single["num_prompt_tokens"], single["ids"]), (1, line["ids"]))
+        self.fails(USAGE, "--prompt: contradicts question", *self.generate, *empty, "--question", "Who?", "--context", "a")
+        self.fails(USAGE, "--prompt: contradicts prompts", *self.generate, *empty, "--prompts", "empty.jsonl")
+        self.assertEqual(self.succeeds("tokenize", "--tokenizer", "out/model", "--prompt", ""), "1\n")
+
     def test_bad_files(self):
         for text, message in [('{"prompt": "a"}\n{"prompt": 3}\n', 'bad.jsonl:2: "prompt" is not a string. Give one JSON '
                                'object per line, as {"prompt": "..."}'),
-                              ("", "bad.jsonl: the file has no prompt"), ('{"prompt": ""}', "bad.jsonl:1: the prompt has no tokens")]:
+                              ("", "bad.jsonl: the file has no prompt"), ('{"prompt": ""}', "bad.jsonl:1: the prompt is empty, and the tokenizer puts no BOS token before it")]:
             self.write("bad.jsonl", text)
             self.fails(INPUT, message, *self.generate, "--prompts", "bad.jsonl")
         self.fails(INPUT, "none.jsonl: no such file. Give a file of JSON lines", *self.generate, "--prompts", "none.jsonl")

@@ -149,9 +149,9 @@ class Ledger(PlanTest):
 
     def test_precision_of_any_machine(self):
         words = ["--model", "bloom-560m", "--device", "cuda", "--device-memory", "80GiB"]
-        fp32 = self.plan(*words)
-        for precision in ["bf16", "fp16"]:
-            halved = self.plan(*words, "--precision", precision)["first_rank"]["device"]["step"]
+        fp32 = self.plan(*words, "--precision", "fp32")
+        for precision in [[], ["--precision", "bf16"], ["--precision", "fp16"]]:  # the default is bf16 on a GPU
+            halved = self.plan(*words, *precision)["first_rank"]["device"]["step"]
             self.assertEqual(2 * halved["parameters"], fp32["first_rank"]["device"]["step"]["parameters"])
             # A 16-bit parameter holds 16 bits of its fp32 master. `master` counts the other 16 bits.
             self.assertEqual(halved["master"], halved["parameters"])

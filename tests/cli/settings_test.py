@@ -72,7 +72,7 @@ class Flags(CliTest):
 
     def test_words_of_the_trainer(self):
         for words, precision in [(["--fp16", "True"], "fp16"), (["--bf16"], "bf16"), (["--fp16=false", "--bf16", "true"], "bf16"),
-                                 (["--no-fp16"], "fp32")]:
+                                 (["--no-fp16"], "auto"), (["--no-bf16"], "fp32")]:
             out = self.succeeds("config", "train", *words, "--gradient-checkpointing", "--optim", "adamw_torch", "--report-to",
                                 "none")
             self.assertRegex(out, rf'(?m)^precision = "{precision}" ')
@@ -138,7 +138,7 @@ class Flags(CliTest):
     def test_choices(self):
         self.fails(2, '--strategy: unknown value "full-shart". Did you mean "full_shard"? Use one of: no_shard, ',
                    "config", "--strategy", "full-shart")
-        self.fails(2, "Use one of: fp32, tf32, fp16, bf16", "config", "--precision", "int3")
+        self.fails(2, "Use one of: auto, fp32, tf32, fp16, bf16", "config", "--precision", "int3")
 
     def test_settings_against_each_other(self):
         for words, message in [

@@ -17,7 +17,7 @@ ON_GPU = os.environ.get("TEST_DEVICE") == "cuda"
 # needs its own GPU.
 MOST_RANKS = int(os.environ.get("TEST_RANKS", 64))
 if ON_GPU:
-    JOB += ["--device", "cuda"]
+    JOB += ["--device", "cuda", "--precision", "fp32"]  # tests compare runs on CPUs and GPUs; the default is bf16
 EVALUATED = JOB + ["--eval-dataset", "eval.jsonl", "--eval-generation", "--max-new-tokens", "5"]
 GPT = ["--model", "gpt", "--init", "random", "--tokenizer", "tok", "--dataset", "train.jsonl", "--threads", "1",
        "--logging-steps", "1", "--lr", "1e-2", "--hidden-size", "16", "--num-layers", "2", "--num-heads", "2",

@@ -42,8 +42,8 @@ class Help(CliTest):
         out = self.succeeds("train", "--help")
         self.assertEqual(flags_of(out)[:3], ["--model", "--dataset", "--output-dir"])  # required settings come first
         self.assertTrue(set(flags_of(out)) > {"--eval-dataset", "--batch-size", "--epochs", "--lr", "--nproc", "--strategy",
-                                              "--precision"})
-        self.assertTrue(10 <= len(flags_of(out)) <= 15, flags_of(out))
+                                              "--precision", "--objective"})
+        self.assertTrue(10 <= len(flags_of(out)) <= 16, flags_of(out))
         for line in out.splitlines():  # each setting has one line
             if line.startswith("  --") and "\\" not in line:
                 self.assertRegex(line, r"^  --[a-z-]+( [A-Z|]+)?  +\S.{8,}")
@@ -144,11 +144,24 @@ class Words(CliTest):
         self.remedy("b.toml: unexpected argument. Usage: tessera train [config.toml] [--flags]", "train", "a.toml", "b.toml")
 
     def test_flags_of_other_programs(self):
-        self.remedy("--tf32: unknown flag. Write --precision tf32", "eval", "--tf32", "true")
+        self.remedy("--tf32: is not a setting of Tessera. Write --precision tf32, or only --precision bf16: its products use no "
+                    "fp32", "eval", "--tf32", "true")
+        for words, answer in [(["--lora-r", "8"], "LoRA is not supported yet. --freeze trains only some tensors"),
+                              (["--load_in_4bit=True"], "Tessera does not quantize. --precision bf16"),
+                              (["--packing"], "a micro-batch always has its samples one after the other, without padding"),
+                              (["--neftune_noise_alpha", "5"], "NEFTune is not supported"),
+                              (["--torch-compile", "--lr", "1"], "needs no compiler at run time"),
+                              (["--no-remove-unused-columns", "--label-smoothing-factor", "0.1"], "Label smoothing")]:
+            self.fails(2, "is not a setting of Tessera. ", "train", *words)
+            self.fails(2, answer, "train", *words)
+        code, _, err = self.run_tessera("config", "train", "--do_train", "--dataloader_num_workers", "4", "--packing", "False",
+                                        "--no_remove_unused_columns", "--lr", "1", "--overwrite", "True", "--shuffle", "false")
+        self.assertEqual((code, err.count("has no effect"), err.count("\n")), (0, 4, 4), err)
         self.remedy("--full-shard: unknown flag. Write --strategy full_shard", "train", "--full-shard")
         self.remedy("--cpu: unknown flag. Write --device cpu", "train", "--cpu")
         self.write("run.toml", "tf32 = true\n")
-        self.remedy('run.toml:1: tf32: unknown setting. Write precision = "tf32"', "train", "run.toml")
+        self.remedy('run.toml:1: tf32: is not a setting of Tessera. Write --precision tf32, or only --precision bf16: its products '
+                    'use no fp32', "train", "run.toml")
 
     def test_flags_of_other_verbs(self):
         self.remedy("--lr: is not a setting of generate. It belongs to train and plan", "generate", "--lr", "1")
@@ -167,8 +180,7 @@ class Values(CliTest):
         self.fails(2, '--shuffle: must be true or false, got "". Write --shuffle or --no-shuffle', "config", "--shuffle=")
         self.fails(2, '--shuffle: must be true or false, got "maybe". Write --shuffle or --no-shuffle', "config",
                    "--shuffle=maybe")
-        self.fails(2, "false: is neither a setting nor a configuration file. Write --no-shuffle", "train", "--shuffle",
-                   "false")
+        self.fails(2, "no: is neither a setting nor a configuration file. Write --no-shuffle", "train", "--shuffle", "no")
         self.fails(2, "maybe: is neither a setting nor a configuration file. Write --shuffle or --no-shuffle", "train",
                    "--shuffle", "maybe")
 
@@ -181,7 +193,11 @@ class Values(CliTest):
             (["--fit", "32X"], '--fit: must be a number of bytes, got "32X". Write a number with a unit, for example 32GiB'),
             (["--fit", "32G"], '--fit: must be a number of bytes, got "32G". Write GiB (powers of 1024) or GB'),
             (["--lr="], '--lr: must be a number, got ""'),
-            (["--precision="], '--precision: unknown value "". Use one of: fp32, '),
+            (["--precision="], '--precision: unknown value "". Use one of: auto, fp32, '),
+            (["--device", "cuda:1"], '--device: "cuda:1" is not supported. Write --device cuda, and set'),
+            (["--lr-scheduler-type", "greedy"], '--lr-schedule: "greedy" is not supported. The rate of a step must not'),
+            (["--save-strategy", "best"], '--save-strategy: "best" is not supported. Give --load-best-model-at-end'),
+            (["--optim", "adamw_8bit"], '--optim: "adamw_8bit" is not supported. The optimizer is AdamW'),
         ]:
             with self.subTest(words=words):
                 self.fails(2, message, "config", *words)

@@ -39,13 +39,19 @@ TEST(Schedule, WarmsUpByLogarithms) {
 
 TEST(Schedule, RunsBetweenTheLowestAndTheHighestRate) {
   const ScheduleOptions options{Schedule::linear, 4, 12};
-  EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 0), 0.5);
-  EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 2), 1.5);
-  EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 4), 2.5);
-  EXPECT_EQ(scheduled_rate(options, 0.5, 2.5, 99), 0.5);
-  EXPECT_EQ(scheduled_rate({Schedule::cosine, 0, 10}, 0, 1, 15), 0);  // does not rise again after the end
+  const RateBounds bounds{.start = 0.5, .peak = 2.5, .end = 1.5};
+  EXPECT_EQ(scheduled_rate(options, bounds, 0), 0.5);
+  EXPECT_EQ(scheduled_rate(options, bounds, 2), 1.5);
+  EXPECT_EQ(scheduled_rate(options, bounds, 4), 2.5);
+  EXPECT_EQ(scheduled_rate(options, bounds, 8), 2);
+  // After the end, no schedule rises again.
+  for (const Schedule kind : {Schedule::linear, Schedule::cosine, Schedule::cosine_with_restarts, Schedule::polynomial,
+                              Schedule::warmup_stable_decay}) {
+    EXPECT_EQ(scheduled_rate({.kind = kind, .num_warmup_steps = 4, .num_steps = 12, .num_decay_steps = 2}, bounds, 99),
+              1.5);
+  }
   // If the lowest rate is 0, the result equals the rate of Hugging Face's Trainer, bit for bit.
-  EXPECT_EQ(scheduled_rate(options, 0, 5e-5, 7), 5e-5 * schedule_factor(options, 7));
+  EXPECT_EQ(scheduled_rate(options, {.start = 0, .peak = 5e-5, .end = 0}, 7), 5e-5 * schedule_factor(options, 7));
 }
 
 TEST(AdamW, CorrectsTheBiasOfTheMoments) {

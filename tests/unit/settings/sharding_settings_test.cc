@@ -128,7 +128,7 @@ TEST(ShardingConsistency, groups) {
 TEST(ShardingConsistency, loss_scale) {
   EXPECT_EQ(contradiction("loss_scale = 128\nprecision = \"fp16\""), "");
   EXPECT_EQ(contradiction("loss_scale = 128"),
-            "c:1: loss_scale: 128 applies only to fp16, but the precision is fp32. Give --precision fp16, or "
+            "c:1: loss_scale: 128 applies only to fp16, but the precision is auto. Give --precision fp16, or "
             "remove this setting");
   EXPECT_EQ(contradiction("loss_scale_hysteresis = 2\nloss_scale_rules = \"deepspeed\""), "");
   EXPECT_EQ(contradiction("loss_scale_hysteresis = 2"),

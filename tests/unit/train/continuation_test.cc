@@ -1,8 +1,11 @@
 #include "tessera/train/continuation.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "tessera/base/random.h"
+#include "tessera/base/read_file.h"
+#include "tessera/settings/resolve.h"
 #include "tessera/train/train_state.h"
 
 namespace tessera {
@@ -72,8 +75,11 @@ TEST(Continuation, EveryKeyIsJudged) {
     num_in_a_new_folder += elsewhere && !here;
     now.erase(key);
     const auto since = changes_between(now, then);  // here, `now` is an old checkpoint without this key
-    // A key that the checkpoint lacks is no change if the run's value is an empty text, or fp32 for optimizer_states.
-    if (value == "" || key == "optimizer_states") {
+    // A key that the checkpoint lacks is no change if the run's value is an empty text, or the value that older
+    // versions always used.
+    constexpr std::string_view kNewer[] = {"optimizer_states", "min_lr",          "lr_num_cycles", "lr_power",
+                                           "lr_timescale",     "num_decay_steps", "decay_type"};
+    if (value == "" || std::ranges::find(kNewer, key) != std::end(kNewer)) {
       EXPECT_THAT(since, IsEmpty()) << key;
     } else {
       EXPECT_EQ(since.at(0).then, "nothing") << key;
@@ -81,7 +87,7 @@ TEST(Continuation, EveryKeyIsJudged) {
     EXPECT_THAT(changes_between(then, now), IsEmpty());
   }
   EXPECT_EQ(num_always, 2);
-  EXPECT_EQ(num_in_a_new_folder, 18);  // these 18 and the 2 above are all keys of the table kMayChange
+  EXPECT_EQ(num_in_a_new_folder, 24);  // these 24 and the 2 above are all keys of the table kMayChange
 }
 
 // A checkpoint that is older than the setting optimizer_states has fp32 states.
@@ -111,6 +117,44 @@ TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {
   EXPECT_THAT(note_of_length(s, 8, 4, 4, 4), HasSubstr("all of them are done"));
   s.warmup_ratio = 0.5;
   EXPECT_THAT(note_of_length(s, 4, 8, 3, 3), HasSubstr("The rate of step 4 is 0.75, but with 4 steps it would be 1"));
+}
+
+// The rates of all schedules equal transformers' rates for drawn arguments of the Trainer
+// (tools/make_schedule_reference.py). The tolerance is a few rounding errors of each side.
+TEST(Schedules, EqualTheTrainers) {
+  const Record cases = Record::parse(read_file(TESSERA_TEST_DIR "/unit/train/schedules.json", {}));
+  for (const Record& reference : cases) {
+    std::string toml;
+    for (const char* name : {"lr_scheduler_type", "learning_rate", "warmup_steps", "max_steps"}) {
+      toml += fmt::format("{} = {}\n", name, to_json(reference.at(name)));
+    }
+    toml += fmt::format("lr_scheduler_kwargs = '{}'\n", to_json(reference.at("lr_scheduler_kwargs")));
+    const ResolvedSettings resolved =
+        resolve({.flags = {}, .environment = {}, .file = parse_config(toml, "c")}, kAllGroups, "train", {"train"});
+    check_consistent(resolved);
+    // What is printed gives the same rates.
+    const ResolvedSettings again =
+        resolve({.flags = {}, .environment = {}, .file = parse_config(resolved_config_text(resolved), "again")},
+                kAllGroups, "train", {"train"});
+    for (const Settings& s : {resolved.settings, again.settings}) {
+      const ScheduleOptions options = schedule_options(s, s.max_steps);
+      for (const Record& point : reference.at("rates")) {
+        const auto step = point[0].get<int64_t>();
+        const auto rate = point[1].get<double>();
+        EXPECT_NEAR(scheduled_rate(options, rate_bounds(s), step), rate, 1e-14 * s.lr) << to_json(reference) << step;
+      }
+    }
+  }
+  EXPECT_EQ(cases.size(), 48u);
+}
+
+// Schedules without an end ignore min_lr.
+TEST(Schedules, OnlyADecayHasAnEnd) {
+  Settings s;
+  s.min_lr = 1e-6;
+  EXPECT_EQ(rate_bounds(s).end, 1e-6);
+  s.lr_schedule = Schedule::inverse_sqrt;
+  EXPECT_EQ(rate_bounds(s).end, 0);
 }
 
 TEST(Continuation, LengthRoundsUp) {
