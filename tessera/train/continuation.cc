@@ -39,7 +39,8 @@ constexpr std::pair<const char*, MayChange> kMayChange[] = {
 // Checkpoints of older versions of Tessera lack some keys. If they lack `key`, returns the value that these versions
 // always used for it, or an empty text if there is no such value.
 std::string value_without(const std::string& key) {
-  return key == "optimizer_states" ? "fp32" : "";
+  if (key == "optimizer_states") return "fp32";
+  return key == "unanswerable_text" ? kNoAnswer : "";
 }
 
 MayChange may_change(const std::string& key) {

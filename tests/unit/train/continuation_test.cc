@@ -72,8 +72,9 @@ TEST(Continuation, EveryKeyIsJudged) {
     num_in_a_new_folder += elsewhere && !here;
     now.erase(key);
     const auto since = changes_between(now, then);  // here, `now` is an old checkpoint without this key
-    // A key that the checkpoint lacks is no change if the run's value is an empty text, or fp32 for optimizer_states.
-    if (value == "" || key == "optimizer_states") {
+    // A key that the checkpoint lacks is no change if the run's value is an empty text, or the value that older
+    // versions always used.
+    if (value == "" || key == "optimizer_states" || key == "unanswerable_text") {
       EXPECT_THAT(since, IsEmpty()) << key;
     } else {
       EXPECT_EQ(since.at(0).then, "nothing") << key;
@@ -84,14 +85,19 @@ TEST(Continuation, EveryKeyIsJudged) {
   EXPECT_EQ(num_in_a_new_folder, 18);  // these 18 and the 2 above are all keys of the table kMayChange
 }
 
-// A checkpoint that is older than the setting optimizer_states has fp32 states.
-TEST(Continuation, OldCheckpointsHaveSinglePrecisionStates) {
+// A checkpoint that is older than a setting has the value that was always used: fp32 states, and the text "No Answer".
+TEST(Continuation, OldCheckpointsHaveTheValuesOfTheirVersion) {
   Record then = fingerprint({});
   then.erase("optimizer_states");
+  then.erase("unanswerable_text");
   EXPECT_THAT(changes_between(then, fingerprint({})), IsEmpty());
   Settings now;
   now.optimizer_states = Settings::OptimizerStates::bf16;
   EXPECT_THAT(keys_of(changes_between(then, fingerprint(now))), testing::ElementsAre("optimizer_states"));
+  Settings other;
+  other.unanswerable_text = "";
+  EXPECT_THAT(keys_of(forbidden_among(changes_between(then, fingerprint(other)), true)),
+              testing::ElementsAre("unanswerable_text"));
   EXPECT_EQ(listed(changes_between(fingerprint(now), fingerprint({}))),
             "was made with optimizer_states = \"bf16\", and this run has \"fp32\"");
 }
