@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/unit/data/scoring_reference.json: scores of answers, computed with Python's own string functions.
 
-This script implements the definitions in tessera/data/scoring.h without using Tessera's code.
+This script implements the definitions in tessera/data/scoring.h without using Tessera's code. The official scores follow
+the rules of SQuAD 2.0. Besides chosen cases, it scores cases that it draws with a fixed seed.
 tests/unit/data/scoring_test.cc compares Tessera's scores with the file. The script needs only Python 3:
 
     python3 tools/make_scoring_reference.py
@@ -10,6 +11,7 @@ tests/unit/data/scoring_test.cc compares Tessera's scores with the file. The scr
 import collections
 import json
 import pathlib
+import random
 import re
 import string
 
@@ -21,6 +23,11 @@ CASES = [  # prediction, references
     ("theatre and anthem", ["theatre anthem"]),
     ("", ["something"]),
     ("the", ["a", "an"]),
+    ("", ["the", "a"]),
+    ("word", ["the", "word"]),
+    ("the", ["the", "word"]),
+    ("", ["", "..."]),
+    ("No", ["No Answer"]),
     ("...", ["!?"]),
     ("No Answer", ["No Answer"]),
     ("no answer.", ["No Answer"]),
@@ -85,20 +92,38 @@ def f1_of(common, prediction, reference):
 def official(prediction, references):
     words = official_words(prediction)
     exact, f1 = [], []
-    for reference in map(official_words, references):
+    with_words = [reference for reference in map(official_words, references) if reference]
+    for reference in with_words or [[]]:
         exact.append(float(words == reference))
-        f1.append(f1_of(sum((collections.Counter(words) & collections.Counter(reference)).values()), words, reference))
+        if words and reference:
+            common = sum((collections.Counter(words) & collections.Counter(reference)).values())
+            f1.append(f1_of(common, words, reference))
+        else:
+            f1.append(float(words == reference))
     return max(exact), max(f1)
 
 
 def workshop(prediction, references):
+    if not references:
+        return None, None
     words, reference = workshop_words(prediction), workshop_words(references[0])
     return float(words == reference), f1_of(len(set(words) & set(reference)), words, reference)
 
 
+def drawn(count):
+    source = random.Random(20)
+    parts = ["the", "a", "An", "No", "no answer", "Answer", ".", "?!", "-", "", "red", "Red", "blue", "sea-salt", "1,000",
+             "Ünï", "Σ", "東京", "\u00a0", "\u2003the", "x_y"]
+
+    def text():
+        return source.choice([" ", "", ", "]).join(source.choices(parts, k=source.choice([0, 1, 1, 2, 2, 3, 5])))
+
+    return [(text(), [text() for _ in range(source.choice([0, 1, 1, 2, 3]))]) for _ in range(count)]
+
+
 def main():
     rows = []
-    for prediction, references in CASES:
+    for prediction, references in CASES + drawn(100):
         exact, f1 = official(prediction, references)
         workshop_exact, workshop_f1 = workshop(prediction, references)
         rows.append({

@@ -60,6 +60,7 @@ int run_eval(const Invocation& invocation) {
     worker.note_precision(settings, console);
     note_unused_keys(tokenizer.unused_keys(), console);
     note_data(dataset.use, settings.eval_dataset, settings, console);
+    note_long_no_answer(dataset.use, tokenizer, settings, console);
 
     const LossEvaluation loss =
         *evaluate_loss(engine, worker.world(), dataset.samples, settings.eval_batch_size, console);
@@ -72,11 +73,8 @@ int run_eval(const Invocation& invocation) {
     if (!settings.json) console.print(to_python(line));
     Record predictions;
     if (settings.eval_generation) {
-      const AnswerEvaluation answers =
-          *evaluate_answers(engine, worker.world(), dataset, tokenizer, settings.eval_batch_size,
-                            settings.max_new_tokens, settings.scoring, console);
-      summary["exact_match"] = answers.metrics.exact_match;
-      summary["f1"] = answers.metrics.f1;
+      const AnswerEvaluation answers = *evaluate_answers(engine, worker.world(), dataset, tokenizer, settings, console);
+      summary.update(answer_record(answers.metrics));
       summary["answers_runtime"] = answers.runtime_s;
       if (!settings.json) console.print(trainer_line(answers.metrics, console.out_terminal()));
       predictions = predictions_by_id(dataset.examples, answers.predictions, console);

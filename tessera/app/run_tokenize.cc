@@ -104,6 +104,7 @@ int run_tokenizer_train(const Invocation& invocation) {
     }
     texts.push_back(example.question);
     texts.insert(texts.end(), example.answers.begin(), example.answers.end());
+    if (example.answers.empty()) texts.push_back(settings.unanswerable_text);
   }
   BpeTrainerOptions options;
   options.vocab_size = settings.vocab_size;

@@ -180,8 +180,9 @@ class Comparer {
     const bool on_gpus =
         std::any_of(groups.begin(), groups.end(), [](const RunGroup& g) { return is_on_gpu(first(g)); });
     const bool scales = differs([](const RunGroup& g) { return find_number(first(g).summary, "world_size"); });
-    for (const char* name : {"train_loss", "eval_loss", "exact_match", "f1", "samples_per_second", "runtime",
-                             "gpu_peak", "cpu_peak", "speedup", "efficiency", "memory_saved", "runtime_change"}) {
+    for (const char* name :
+         {"train_loss", "eval_loss", "exact_match", "f1", "HasAns_f1", "NoAns_f1", "samples_per_second", "runtime",
+          "gpu_peak", "cpu_peak", "speedup", "efficiency", "memory_saved", "runtime_change"}) {
       const FigureOrKey column{find_figure(name), ""};
       if (column.figure->derived && groups.size() < 2) continue;
       if (column.figure->name == "gpu_peak" && !on_gpus) continue;

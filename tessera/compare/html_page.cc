@@ -15,8 +15,8 @@ namespace {
 // The most important figures of a single run, in large letters.
 std::string tiles_of(const RunFolder& run) {
   std::string html;
-  for (const char* name : {"train_loss", "eval_loss", "exact_match", "f1", "samples_per_second", "tokens_per_second",
-                           "runtime", "gpu_peak", "cpu_peak", "ranks"}) {
+  for (const char* name : {"train_loss", "eval_loss", "exact_match", "f1", "HasAns_f1", "NoAns_f1",
+                           "samples_per_second", "tokens_per_second", "runtime", "gpu_peak", "cpu_peak", "ranks"}) {
     const Figure& figure = *find_figure(name);
     if (figure.name == "gpu_peak" && !is_on_gpu(run)) continue;
     const Measure measure = figure.of_run(run);

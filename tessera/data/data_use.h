@@ -18,9 +18,10 @@ enum class BadRows {
 
 struct DataUse {
   int64_t rows_used = 0;
-  int64_t rows_cut = 0;           // used rows that lost tokens
-  int64_t rows_without_loss = 0;  // used rows without a token that carries loss
-  int64_t rows_malformed = 0;     // skipped because they could not be read; their token counts are unknown
+  int64_t rows_cut = 0;             // used rows that lost tokens
+  int64_t rows_without_loss = 0;    // used rows without a token that carries loss
+  int64_t rows_without_answer = 0;  // used rows with a question that has no answer; load_dataset() counts them
+  int64_t rows_malformed = 0;       // skipped because they could not be read; their token counts are unknown
   // Skipped because the row is too long for a sample even without its context, or because the tokenizer rejects the
   // text.
   int64_t rows_too_long = 0;

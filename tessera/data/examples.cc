@@ -108,6 +108,7 @@ std::vector<Answer> read_answers(const Json& owner, const std::string& where) {
     if (impossible != owner.end() && *impossible == true) return {};
     throw RowFault(where, "key \"answers\" is missing", kStructureRemedy);
   }
+  if (found->is_null()) return {};
   std::vector<Answer> answers;
   if (found->is_array()) {
     for (size_t i = 0; i < found->size(); ++i) {
@@ -229,12 +230,18 @@ class Reader {
     read_id(owner, where, example.id);
     const std::vector<Answer> answers = read_answers(owner, where);
     const auto impossible = owner.find("is_impossible");
-    const bool is_impossible = impossible != owner.end() && *impossible == true;
-    if (!is_impossible) {
+    if (impossible != owner.end() && *impossible == true) {
+      for (const Answer& answer : answers) require_no_answer(*answer.text, where);
+    } else {
       for (const Answer& answer : answers) place_answer(answer, code_points, where, example);
     }
-    if (example.answers.empty()) example.answers.emplace_back(kNoAnswer);
     rows_.examples.push_back(std::move(example));
+  }
+
+  static void require_no_answer(const std::string& text, const std::string& where) {
+    if (text.empty() || text == kNoAnswer) return;
+    throw RowFault(where, fmt::format("is_impossible is true, but the question has the answer \"{}\"", printable(text)),
+                   "Remove the answers, or is_impossible. Answers that only seem right belong to plausible_answers");
   }
 
   // Appends an answer. The first answer decides whether the question is answerable, and where its answer starts.

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// The expected answer to an unanswerable question (SQuAD v2.0 is_impossible, or an empty list of answers).
+// What a model learns to answer to a question without an answer, unless --unanswerable-text gives another text.
 inline constexpr const char* kNoAnswer = "No Answer";
 
 // One sample of a data set: a question about a context, or a plain text. All strings are valid UTF-8.
@@ -18,7 +18,7 @@ struct Example {
   std::string place;  // of the sample in its file: "rows.jsonl:12", "squad.json: data[0].paragraphs[0].qas[1]"
   std::string id;     // as in the file; may be empty
   std::string context, question;
-  std::vector<std::string> answers;  // at least one; training uses the first one
+  std::vector<std::string> answers;  // training uses the first one; empty if the question has no answer
   int64_t answer_start = -1;         // byte offset of answers[0] in context; -1 if not answerable
   bool answerable = false;
   // Set only for a row {"text": ...}. All other fields except place and id then have their initial values.
@@ -42,10 +42,12 @@ struct ExampleRows {
 //     "answer_start": [...]}}, as in Hugging Face data sets. "id" and "answer_start" are optional. "answers" may also
 //     be a list, as in SQuAD;
 //   - rows {"text": ...}, as an array or as JSONL.
-// In files, answer_start counts code points. If the answer is not at this position of the context, its nearest
-// occurrence is used. Without answer_start, the first occurrence of the answer is used. Every answer must occur in its
-// context, except kNoAnswer. A row with another structure, or with an answer that is not in its context, is a bad row.
-// A malformed paragraph or article of SQuAD counts as one bad row.
+// A question has no answer if "answers" is an empty list or null, or if it is absent and "is_impossible" is true. If
+// "is_impossible" is true and "answers" has a text, the row contradicts itself and is a bad row. Exceptions are the
+// empty text and kNoAnswer. In files, answer_start counts code points. If the answer is not at this position of the
+// context, its nearest occurrence is used. Without answer_start, the first occurrence of the answer is used. Every
+// answer must occur in its context, except kNoAnswer. A row with another structure, or with an answer that is not in
+// its context, is a bad row. A malformed paragraph or article of SQuAD counts as one bad row.
 //
 // Throws InputError if the file cannot be read, is not UTF-8 (with offset and line), is not JSON (with the line), or
 // has no row. Each question gets a copy of its context. If answer_start does not fit the answer, the context is also

@@ -137,6 +137,10 @@ EncodedRow encode_text(const Example& example, const EncodeFn& encode, const Pro
   return row;
 }
 
+const std::string& answer_of(const Example& example, const PromptOptions& options) {
+  return example.answers.empty() ? options.unanswerable_text : example.answers.front();
+}
+
 EncodedRow encode_separate(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   FittedPrompt prompt = fit_prompt(example, encode, options, 0);
   EncodedRow row{.samples = {}, .num_tokens = prompt.num_tokens};
@@ -146,7 +150,7 @@ EncodedRow encode_separate(const Example& example, const EncodeFn& encode, const
   }
   Ids& ids = prompt.ids;
   ids.resize(std::min(ids.size(), static_cast<size_t>(options.max_length)));
-  const Ids answer = encode(TextPlace::inside, example.answers.front());
+  const Ids answer = encode(TextPlace::inside, answer_of(example, options));
   const size_t laid = std::min(ids.size(), answer.size());
   Ids labels(ids.size(), kNoTarget);
   std::copy(answer.end() - static_cast<std::ptrdiff_t>(laid), answer.end(),
@@ -163,7 +167,8 @@ std::string prompt_text(std::string_view question, std::string_view context) {
 
 static EncodedRow encode_question(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   const bool has_answer = options.objective != Objective::prompt;
-  Ids answer = has_answer ? encode(TextPlace::inside, " " + example.answers.front()) : Ids();
+  const std::string& text = answer_of(example, options);
+  Ids answer = has_answer && !text.empty() ? encode(TextPlace::inside, " " + text) : Ids();
   if (options.append_eos) answer.push_back(options.eos_id);
   FittedPrompt prompt = fit_prompt(example, encode, options, std::ssize(answer));
   EncodedRow row{.samples = {}, .num_tokens = prompt.num_tokens + std::ssize(answer)};
@@ -180,7 +185,7 @@ static EncodedRow encode_question(const Example& example, const EncodeFn& encode
 }
 
 EncodedRow encode_row(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
-  TESSERA_ASSERT(options.max_length > 0 && (example.text || !example.answers.empty()));
+  TESSERA_ASSERT(options.max_length > 0);
   try {
     if (example.text) return encode_text(example, encode, options);
     if (options.objective == Objective::separate) return encode_separate(example, encode, options);

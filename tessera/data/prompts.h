@@ -23,10 +23,12 @@ using EncodeFn = std::function<std::vector<int32_t>(TextPlace, std::string_view)
 // prompt and a plain text begin with this token. `encode` adds BOS only for TextPlace::start, so never in the middle of
 // a sample.
 enum class Objective {
-  completion,  // P, then " {answer}" and the end-of-sequence token; all tokens after P carry loss
-  causal_lm,   // the tokens of `completion`, or a plain text and the end-of-sequence token; all carry loss
-  separate,    // P alone; the ids of "{answer}" are the labels of P's last positions (see encode_row)
-  prompt,      // P and the end-of-sequence token, without the answer; all carry loss
+  // P, then " {answer}" and the end-of-sequence token; all tokens after P carry loss. If the question has no answer and
+  // its text for that is empty, only the end-of-sequence token follows P.
+  completion,
+  causal_lm,  // the tokens of `completion`, or a plain text and the end-of-sequence token; all carry loss
+  separate,   // P alone; the ids of "{answer}" are the labels of P's last positions (see encode_row)
+  prompt,     // P and the end-of-sequence token, without the answer; all carry loss
 };
 
 // What to cut if the sample of a question is longer than max_length.
@@ -52,6 +54,7 @@ struct PromptOptions {
   // Which part of a context to keep if it is too long. true, for training: the part around the answer. false: the
   // beginning, because generation does not know the answer. Evaluation uses the same input as generation.
   bool around_answer = true;
+  std::string unanswerable_text = kNoAnswer;  // the {answer} of a question without an answer
 };
 
 inline constexpr int32_t kNoTarget = -100;

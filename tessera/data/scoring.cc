@@ -145,16 +145,23 @@ double word_f1(std::span<const std::string> prediction, std::span<const std::str
   return 2 * precision * recall / (precision + recall);
 }
 
-// The best score over the references. Scoring::workshop uses only the first reference.
+// The score of a prediction. `score` compares the words of the prediction with the words of one reference.
 template <typename Score>
 double best(std::string_view prediction, std::span<const std::string> references, Scoring scoring, Score score) {
-  TESSERA_ASSERT(!references.empty());
   const auto predicted = normalized_words(prediction, scoring);
-  double best = 0.0;
-  for (const std::string& reference : references.first(scoring == Scoring::workshop ? 1 : references.size())) {
-    best = std::max(best, score(predicted, normalized_words(reference, scoring)));
+  if (scoring == Scoring::workshop) {
+    TESSERA_ASSERT(!references.empty());
+    return score(predicted, normalized_words(references.front(), scoring));
   }
-  return best;
+  bool has_answer = false;
+  double best = 0.0;
+  for (const std::string& reference : references) {
+    const auto words = normalized_words(reference, scoring);
+    if (words.empty()) continue;
+    has_answer = true;
+    best = std::max(best, score(predicted, words));
+  }
+  return has_answer ? best : predicted.empty() ? 1.0 : 0.0;
 }
 
 }  // namespace
@@ -181,6 +188,12 @@ double exact_match(std::string_view prediction, std::span<const std::string> ref
 
 double f1(std::string_view prediction, std::span<const std::string> references, Scoring scoring) {
   return best(prediction, references, scoring, [&](const auto& p, const auto& r) { return word_f1(p, r, scoring); });
+}
+
+bool says_no_answer(std::string_view answer, std::string_view no_answer) {
+  if (answer == no_answer) return true;
+  const auto words = normalized_words(no_answer);
+  return !words.empty() && normalized_words(answer) == words;
 }
 
 }  // namespace tessera

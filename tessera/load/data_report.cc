@@ -46,6 +46,9 @@ std::string data_line(const DataUse& use, const std::string& path, const Setting
     line += fmt::format("; {} cut at --max-length {} ({} lost)", counted(use.rows_cut, "row"), settings.max_length,
                         counted(use.tokens_cut, "token"));
   }
+  if (use.rows_without_answer > 0) {
+    line += fmt::format("; {} without an answer", counted(use.rows_without_answer, "question"));
+  }
   if (use.rows_without_loss > 0) line += fmt::format("; {} without loss", counted(use.rows_without_loss, "row"));
   if (use.rows_left_out > 0) {
     line +=
@@ -64,6 +67,16 @@ void note_data(const DataUse& use, const std::string& path, const Settings& sett
   }
   if (use.bad.size() <= kShown) return;
   console.note(fmt::format("warning: skipped: {} more", format_count(static_cast<int64_t>(use.bad.size() - kShown))));
+}
+
+void note_long_no_answer(const DataUse& use, const Tokenizer& tokenizer, const Settings& settings, Console& console) {
+  if (!settings.eval_generation || use.rows_without_answer == 0 || settings.unanswerable_text.empty()) return;
+  const auto tokens = std::ssize(tokenizer.encode_at(TextPlace::inside, " " + settings.unanswerable_text));
+  if (tokens <= settings.max_new_tokens) return;
+  console.note(
+      fmt::format("warning: --unanswerable-text \"{}\" has {} tokens, but answers have at most {} tokens. No answer "
+                  "can say that a question has no answer. Increase --max-new-tokens",
+                  printable(settings.unanswerable_text), tokens, settings.max_new_tokens));
 }
 
 void note_unused_keys(const std::vector<std::string>& keys, Console& console) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 
+#include "tessera/data/scoring.h"
 #include "tessera/ops/dropout_mask.h"
 
 namespace tessera {
@@ -50,11 +51,28 @@ RowOrder row_order(const Settings& settings, bool training) {
   return (training ? settings.shuffle : settings.eval_size > 0) ? RowOrder::random : RowOrder::first;
 }
 
+// Removes the answers of questions whose answers all say that the question has none.
+void remove_no_answers(std::vector<Example>& examples, const std::string& no_answer) {
+  for (Example& example : examples) {
+    const auto says_so = [&](const std::string& answer) { return says_no_answer(answer, no_answer); };
+    if (!std::ranges::all_of(example.answers, says_so)) continue;
+    example.answers.clear();
+    example.answerable = false;
+    example.answer_start = -1;
+  }
+}
+
 // Moves the samples into the data set, and removes examples without samples.
 void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded) {
   size_t kept = 0;
   for (size_t i = 0; i < encoded.size(); ++i) {
-    if (encoded[i].samples.empty()) continue;
+    const Example& example = dataset.examples[i];
+    const bool has_no_answer = !example.text && example.answers.empty();
+    if (encoded[i].samples.empty()) {
+      if (has_no_answer) ++dataset.num_too_long_without_answer;
+      continue;
+    }
+    if (has_no_answer) ++dataset.use.rows_without_answer;
     std::ranges::move(encoded[i].samples, std::back_inserter(dataset.samples));
     if (kept != i) dataset.examples[kept] = std::move(dataset.examples[i]);
     ++kept;
@@ -77,6 +95,7 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
   dataset.examples = select_examples(std::move(rows.examples), training ? settings.train_size : settings.eval_size,
                                      static_cast<uint64_t>(settings.seed), row_order(settings, training),
                                      training ? "--train-size" : "--eval-size");
+  remove_no_answers(dataset.examples, settings.unanswerable_text);
   const EncodeFn encode = [&](TextPlace place, std::string_view text) { return tokenizer.encode_at(place, text); };
   const PromptOptions options{settings.objective,
                               settings.truncation,
@@ -84,7 +103,8 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
                               settings.max_length,
                               config.eos_token_id,
                               settings.append_eos,
-                              training};
+                              training,
+                              settings.unanswerable_text};
   std::vector<EncodedRow> encoded = encode_rows(dataset.examples, encode, options, pool);
   for (const EncodedRow& row : encoded) dataset.use.add(row);
   check_bad(dataset.use.bad, encoded.size());

@@ -18,16 +18,18 @@ struct Dataset {
   std::vector<Sample> samples;                // in the order of the examples: one per example, or the pieces of a text
   std::vector<std::vector<int32_t>> prompts;  // one per example, for generation; empty unless requested
   DataUse use;                                // counts of used, cut and skipped rows
+  int64_t num_too_long_without_answer = 0;    // the questions in use.rows_too_long that have no answer
 };
 
 enum class DatasetUse { training, evaluation };
 
 // Reads --dataset or --eval-dataset, selects --train-size or --eval-size of its rows, and encodes them on the threads
-// of the pool. config.eos_token_id is the end-of-sequence token. A row is bad if it is malformed, or if it is too long
-// even without its context. With --bad-rows skip, malformed rows are skipped before the selection, and rows that are
-// too long are skipped after it. Throws UsageError if a setting does not suit the data, or if a sample is longer than
-// the model's context or than kMaxDropoutKeys. Throws InputError if the file is not valid, if it has more bad rows than
-// the settings allow, or if no sample has a token with loss.
+// of the pool. config.eos_token_id is the end-of-sequence token. A question has no answer if
+// its row has none, or if all its answers say so by --unanswerable-text. A row is bad if it is malformed, or if it is
+// too long even without its context. With --bad-rows skip, malformed rows are skipped before the selection, and rows
+// that are too long are skipped after it. Throws UsageError if a setting does not suit the data, or if a sample is
+// longer than the model's context or than kMaxDropoutKeys. Throws InputError if the file is not valid, if it has more
+// bad rows than the settings allow, or if no sample has a token with loss.
 Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
                      bool with_prompts, ThreadPool& pool);
 

@@ -62,8 +62,21 @@ Record trainer_record(const TrainMetrics& metrics) {
   return record;
 }
 
+Record answer_record(const AnswerMetrics& metrics, const std::string& suffix) {
+  Record record{{"exact_match" + suffix, metrics.exact_match}, {"f1" + suffix, metrics.f1}};
+  const auto add = [&](const std::string& name, const std::optional<AnswerMetrics::Group>& group) {
+    if (!group) return;
+    record[name + "_exact" + suffix] = group->exact_match;
+    record[name + "_f1" + suffix] = group->f1;
+    record[name + "_total" + suffix] = group->total;
+  };
+  add("HasAns", metrics.with_answer);
+  add("NoAns", metrics.without_answer);
+  return record;
+}
+
 std::string trainer_line(const AnswerMetrics& metrics) {
-  return "Evaluation Metrics: " + to_python({{"exact_match", metrics.exact_match}, {"f1", metrics.f1}});
+  return "Evaluation Metrics: " + to_python(answer_record(metrics));
 }
 
 std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal) {
@@ -96,7 +109,11 @@ std::string trainer_line(const TrainMetrics& metrics, const Terminal& terminal) 
 
 std::string trainer_line(const AnswerMetrics& metrics, const Terminal& terminal) {
   if (!terminal.interactive) return trainer_line(metrics);
-  return trainer_line(AnswerMetrics{round_decimals(metrics.exact_match, 4), round_decimals(metrics.f1, 4)});
+  Record shown = answer_record(metrics);
+  for (auto& [key, value] : shown.items()) {
+    if (value.is_number_float()) value = round_decimals(value.get<double>(), 4);
+  }
+  return "Evaluation Metrics: " + to_python(shown);
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "tessera/report/console.h"
@@ -35,8 +36,13 @@ struct TrainMetrics {
 };
 
 struct AnswerMetrics {
-  double exact_match;
-  double f1;
+  struct Group {
+    double exact_match, f1;  // means over the questions of the group
+    int64_t total;           // number of questions; above 0
+  };
+  double exact_match, f1;
+  // The questions with and without an answer. Both are empty if every question has an answer.
+  std::optional<Group> with_answer = {}, without_answer = {};
 };
 
 // {'loss': 4.895, 'grad_norm': 81.47, 'learning_rate': 1.08e-05, 'epoch': 4.0}
@@ -45,6 +51,10 @@ Record trainer_record(const StepMetrics& metrics);
 Record trainer_record(const EvalMetrics& metrics);
 // {'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …, 'train_loss': …, 'epoch': …}
 Record trainer_record(const TrainMetrics& metrics);
+
+// {'exact_match': …, 'f1': …}, and the keys of SQuAD 2.0's official script for each group: HasAns_exact, HasAns_f1,
+// HasAns_total, NoAns_exact, NoAns_f1 and NoAns_total. `suffix` is added to each key.
+Record answer_record(const AnswerMetrics& metrics, const std::string& suffix = "");
 
 // The values of trainer_record() that depend on the clock, without rounding: eval_runtime, eval_samples_per_second and
 // eval_steps_per_second. For TrainMetrics, the prefix is train_ instead of eval_.
@@ -56,7 +66,7 @@ template <typename Metrics>
 std::string trainer_line(const Metrics& metrics) {
   return to_python(trainer_record(metrics));
 }
-// Evaluation Metrics: {'exact_match': …, 'f1': …}
+// Evaluation Metrics: {'exact_match': …, 'f1': …}, with the keys of answer_record()
 std::string trainer_line(const AnswerMetrics& metrics);
 
 // The line to print on an output stream. On an interactive terminal, losses and scores have at most 4 decimals, and the

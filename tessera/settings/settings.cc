@@ -76,6 +76,9 @@ std::vector<Setting> data_settings() {
              "results; they reproduce the tables of a workshop"),
       boolean("append_eos", &S::append_eos, kText,
               "End each sample with the end-of-sequence token (not with --objective separate)"),
+      text("unanswerable_text", &S::unanswerable_text, kText, "TEXT",
+           "What the model learns to answer to a question without an answer; empty: only the end-of-sequence token. A "
+           "generated answer with the same words counts as no answer, and predictions.json has an empty text for it"),
       integer("max_length", &S::max_length, brief(kText, "longest sample"), "TOKENS", {2, kMaxCount},
               "Maximum length of a sample in tokens", {"max_seq_length", "model_max_length"}),
       choice("truncation", &S::truncation, kText, {{"context", Truncation::context}, {"right", Truncation::right}},
@@ -231,7 +234,8 @@ std::vector<Setting> generation_settings() {
       boolean("eval_generation", &S::eval_generation, brief(kScoring, "generate answers for exact match and F1"),
               "Also generate answers and report exact match and F1", {"predict_with_generate"}),
       choice("scoring", &S::scoring, kScoring, {{"official", Scoring::official}, {"workshop", Scoring::workshop}},
-             "Rules for exact match and F1. official: SQuAD's rules, with the best score over all reference answers; "
+             "Rules for exact match and F1. official: the rules of SQuAD 2.0, with the best score over all reference "
+             "answers; "
              "workshop: the rules of the workshop of docs/workshop.md, with the first reference answer only"),
       integer("max_new_tokens", &S::max_new_tokens, brief(kGeneration, "longest generated text", kQuestion), "TOKENS",
               {1, 1 << 20}, "Maximum number of tokens to generate per answer or text"),

@@ -71,6 +71,7 @@ struct Settings {
   BadRows bad_rows = BadRows::skip;
   double max_bad_rows = 0.1;
   bool append_eos = true;
+  std::string unanswerable_text = kNoAnswer;
   // training
   std::string experiment;
   // After resolution, exactly one of these two settings is positive. With batch_size, a micro-batch has this number of

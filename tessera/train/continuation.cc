@@ -46,6 +46,7 @@ constexpr std::pair<const char*, MayChange> kMayChange[] = {
 // always used for it, or an empty text if there is no such value.
 Record value_without(const std::string& key) {
   if (key == "optimizer_states") return "fp32";
+  if (key == "unanswerable_text") return kNoAnswer;
   if (key == "lr_power") return 1.0;
   if (key == "decay_type") return "cosine";
   for (const char* name : {"min_lr", "lr_num_cycles", "lr_timescale", "num_decay_steps"}) {

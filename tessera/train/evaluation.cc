@@ -48,6 +48,53 @@ std::vector<std::vector<int32_t>> gather_tokens(Communicator& world, const std::
   return all;
 }
 
+// The sums of the scores of some questions.
+struct ScoreSum {
+  double exact_match = 0, f1 = 0;
+  int64_t total = 0;
+
+  void add(double exact, double harmonic) {
+    exact_match += exact;
+    f1 += harmonic;
+    ++total;
+  }
+  AnswerMetrics::Group means() const {
+    const auto count = static_cast<double>(total);
+    return {exact_match / count, f1 / count, total};
+  }
+};
+
+// Scores the predictions. Replaces each prediction that says that the question has no answer with an empty text.
+// Scoring::official scores the empty text. Scoring::workshop compares texts: for a question without an answer, the
+// reference is the text that the model learns.
+AnswerMetrics score_answers(const Dataset& dataset, const Settings& settings, std::vector<std::string>& predictions) {
+  const std::vector<std::string> learned{settings.unanswerable_text};
+  ScoreSum all, with_answer, without_answer;
+  for (size_t i = 0; i < dataset.examples.size(); ++i) {
+    std::string& prediction = predictions[i];
+    const std::string generated = prediction;
+    if (says_no_answer(prediction, settings.unanswerable_text)) prediction.clear();
+    const bool has_answer = !dataset.examples[i].answers.empty();
+    const bool by_text = settings.scoring == Scoring::workshop;
+    const std::vector<std::string>& references = by_text && !has_answer ? learned : dataset.examples[i].answers;
+    const std::string& scored = by_text ? generated : prediction;
+    const double exact = exact_match(scored, references, settings.scoring);
+    const double harmonic = f1(scored, references, settings.scoring);
+    all.add(exact, harmonic);
+    (has_answer ? with_answer : without_answer).add(exact, harmonic);
+  }
+  // A question that is too long for the model gets no answer. It scores 0, like a question without a prediction in the
+  // official script of SQuAD v1.1.
+  all.total += dataset.use.rows_too_long;
+  with_answer.total += dataset.use.rows_too_long - dataset.num_too_long_without_answer;
+  without_answer.total += dataset.num_too_long_without_answer;
+  AnswerMetrics metrics{all.means().exact_match, all.means().f1};
+  if (without_answer.total == 0) return metrics;
+  if (with_answer.total > 0) metrics.with_answer = with_answer.means();
+  metrics.without_answer = without_answer.means();
+  return metrics;
+}
+
 }  // namespace
 
 std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const std::vector<Sample>& samples,
@@ -96,11 +143,11 @@ bool generate_all(Engine& engine, Communicator& world, std::span<const std::vect
 }
 
 std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& world, const Dataset& dataset,
-                                                 const Tokenizer& tokenizer, int64_t batch_size, int64_t max_new_tokens,
-                                                 Scoring scoring, Console& console, const StopNow& stop) {
+                                                 const Tokenizer& tokenizer, const Settings& settings, Console& console,
+                                                 const StopNow& stop) {
   const double begin_s = steady_seconds();
   const auto num_examples = static_cast<int64_t>(dataset.examples.size());
-  const int64_t at_once = batch_size * world.size();
+  const int64_t batch_size = settings.eval_batch_size, at_once = batch_size * world.size();
   const int64_t num_steps = (num_examples + at_once - 1) / at_once;
   Progress progress(console, {.description = "Answering", .total_steps = num_steps, .unit = "questions"});
   AnswerEvaluation result;
@@ -108,17 +155,10 @@ std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& w
     for (const auto& ids : texts) result.predictions.push_back(trimmed(tokenizer.decode(ids, true)));
     progress.update(first / at_once + 1, std::ssize(texts));
   };
-  const GenerationOptions options{.max_new_tokens = max_new_tokens, .eos_id = engine.model().config().eos_token_id};
+  const GenerationOptions options{.max_new_tokens = settings.max_new_tokens,
+                                  .eos_id = engine.model().config().eos_token_id};
   if (!generate_all(engine, world, dataset.prompts, batch_size, options, take, stop)) return std::nullopt;
-  double exact = 0, f1_sum = 0;
-  for (size_t i = 0; i < dataset.examples.size(); ++i) {
-    exact += exact_match(result.predictions[i], dataset.examples[i].answers, scoring);
-    f1_sum += f1(result.predictions[i], dataset.examples[i].answers, scoring);
-  }
-  // A question that is too long for the model gets no answer. It scores 0, like a question without a prediction in
-  // SQuAD's own script.
-  const auto num_questions = static_cast<double>(num_examples + dataset.use.rows_too_long);
-  result.metrics = {exact / num_questions, f1_sum / num_questions};
+  result.metrics = score_answers(dataset, settings, result.predictions);
   result.runtime_s = steady_seconds() - begin_s;
   return result;
 }

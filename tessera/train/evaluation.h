@@ -41,14 +41,16 @@ bool generate_all(Engine& engine, Communicator& world, std::span<const std::vect
 struct AnswerEvaluation {
   AnswerMetrics metrics;  // means over all questions; questions that are too long for the model count as 0
   double runtime_s = 0;
-  std::vector<std::string> predictions;  // one for each example of the data set
+  // One for each example of the data set. Empty if the generated answer says that the question has no answer.
+  std::vector<std::string> predictions;
 };
 
-// Generates and scores an answer to every prompt of the data set, with batches of `batch_size` prompts per rank.
-// All ranks get the same result. Returns nothing if `stop` returns true. Collective.
+// Generates and scores an answer to every prompt of the data set, with batches of eval_batch_size prompts per rank.
+// Uses the settings max_new_tokens, eval_batch_size, scoring and unanswerable_text. All ranks get the same result.
+// Returns nothing if `stop` returns true. Collective.
 std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& world, const Dataset& dataset,
-                                                 const Tokenizer& tokenizer, int64_t batch_size, int64_t max_new_tokens,
-                                                 Scoring scoring, Console& console, const StopNow& stop = {});
+                                                 const Tokenizer& tokenizer, const Settings& settings, Console& console,
+                                                 const StopNow& stop = {});
 
 // {id: answer}, the predictions in the format of SQuAD's own evaluation script. A row without an id gets its index
 // (from 0) as the id. If several rows have the same id, the first one keeps it, and the script uses the answer of this

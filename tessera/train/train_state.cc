@@ -16,8 +16,7 @@ namespace {
 Record eval_record(const EvalOutcome& outcome) {
   Record record = Record::object();
   if (outcome.loss) record["loss"] = *outcome.loss;
-  if (outcome.exact_match) record["exact_match"] = *outcome.exact_match;
-  if (outcome.f1) record["f1"] = *outcome.f1;
+  if (outcome.answers) record.update(answer_record(*outcome.answers));
   return record;
 }
 
@@ -55,7 +54,12 @@ class RecordReader {
   bool has(const char* key) const { return record_.contains(key); }
   EvalOutcome outcome(const char* key) const {
     const RecordReader reader(object(key), where_);
-    return {reader.optional("loss"), reader.optional("exact_match"), reader.optional("f1")};
+    EvalOutcome outcome{.loss = reader.optional("loss"), .answers = {}};
+    if (reader.has("exact_match")) {
+      outcome.answers = {reader.get<double>("exact_match"), reader.get<double>("f1"), reader.group("HasAns"),
+                         reader.group("NoAns")};
+    }
+    return outcome;
   }
   LoadedTypes types(const char* key) const {
     LoadedTypes types;
@@ -72,6 +76,12 @@ class RecordReader {
   }
 
  private:
+  // The reverse of answer_record() for a group of questions.
+  std::optional<AnswerMetrics::Group> group(const std::string& name) const {
+    if (!has((name + "_total").c_str())) return std::nullopt;
+    return AnswerMetrics::Group{get<double>((name + "_exact").c_str()), get<double>((name + "_f1").c_str()),
+                                get<int64_t>((name + "_total").c_str())};
+  }
   template <typename Test>
   const Record& checked(const char* key, Test&& is_of_its_type) const {
     const auto value = record_.find(key);
@@ -256,6 +266,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                            "objective",
                            "max_length",
                            "truncation",
+                           "unanswerable_text",
                            "epochs",
                            "max_steps",
                            "lr",

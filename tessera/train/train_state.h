@@ -11,6 +11,7 @@
 #include "tessera/engine/engine.h"
 #include "tessera/load/model_writer.h"
 #include "tessera/report/record.h"
+#include "tessera/report/trainer_lines.h"
 #include "tessera/settings/settings.h"
 #include "tessera/store/engine_checkpoint.h"
 
@@ -18,7 +19,8 @@ namespace tessera {
 
 // The result of one evaluation. Metrics that were not requested are empty.
 struct EvalOutcome {
-  std::optional<double> loss, exact_match, f1;
+  std::optional<double> loss;
+  std::optional<AnswerMetrics> answers;
 };
 
 // A row of the table at the end of the run: the steps between two evaluations, by default an epoch.

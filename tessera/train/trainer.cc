@@ -199,7 +199,10 @@ int Trainer::train() {
   worker_.note_unpinned(console_);
   note_unused_keys(tokenizer_.unused_keys(), console_);
   note_data(train_.use, settings_.dataset, settings_, console_);
-  if (eval_) note_data(eval_->use, settings_.eval_dataset, settings_, console_);
+  if (eval_) {
+    note_data(eval_->use, settings_.eval_dataset, settings_, console_);
+    note_long_no_answer(eval_->use, tokenizer_, settings_, console_);
+  }
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
   const int64_t all = engine_.model().num_parameters(), trained = engine_.model().num_trainable_parameters();
   const std::string some = trained < all ? fmt::format(" ({} of them trainable)", format_count(trained)) : "";
@@ -343,13 +346,10 @@ std::optional<EvalOutcome> Trainer::evaluate() {
   Record values{{"eval_loss", loss->loss}};
   std::optional<AnswerEvaluation> answers;
   if (settings_.eval_generation) {
-    answers = evaluate_answers(engine_, worker_.world(), *eval_, tokenizer_, settings_.eval_batch_size,
-                               settings_.max_new_tokens, settings_.scoring, console_, stop);
+    answers = evaluate_answers(engine_, worker_.world(), *eval_, tokenizer_, settings_, console_, stop);
     if (!answers) return std::nullopt;
-    outcome.exact_match = answers->metrics.exact_match;
-    outcome.f1 = answers->metrics.f1;
-    values["exact_match"] = *outcome.exact_match;
-    values["f1"] = *outcome.f1;
+    outcome.answers = answers->metrics;
+    values.update(answer_record(answers->metrics));
     state_.eval_timing["answers_runtime"] = answers->runtime_s;
   }
   say(trainer_line(metrics, terminal()));

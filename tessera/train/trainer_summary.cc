@@ -34,9 +34,9 @@ double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
     case Settings::Metric::eval_loss:
       return -outcome.loss.value();
     case Settings::Metric::exact_match:
-      return outcome.exact_match.value();
+      return outcome.answers.value().exact_match;
     case Settings::Metric::f1:
-      return outcome.f1.value();
+      return outcome.answers.value().f1;
   }
   return 0;
 }
@@ -94,8 +94,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     return &*std::find_if(state_.rows.begin(), state_.rows.end(), is_best);
   }();
   const auto put = [](Record& record, const EvalOutcome& outcome, const std::string& suffix) {
-    if (outcome.exact_match) record["exact_match" + suffix] = *outcome.exact_match;
-    if (outcome.f1) record["f1" + suffix] = *outcome.f1;
+    if (outcome.answers) record.update(answer_record(*outcome.answers, suffix));
     if (outcome.loss) record["eval_loss" + suffix] = *outcome.loss;
   };
   Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
@@ -182,7 +181,11 @@ void Trainer::print_table(const Record& summary) const {
                {"exact match", Align::kRight},
                {"F1", Align::kRight}});
   const auto add = [&](const std::string& epoch, std::optional<double> loss, const EvalOutcome& e) {
-    table.row({epoch, number(loss, 4), number(e.loss, 4), number(e.exact_match, 3), number(e.f1, 3)});
+    const auto score = [&](double AnswerMetrics::*value) {
+      return number(e.answers ? std::optional(*e.answers.*value) : std::nullopt, 3);
+    };
+    table.row(
+        {epoch, number(loss, 4), number(e.loss, 4), score(&AnswerMetrics::exact_match), score(&AnswerMetrics::f1)});
   };
   if (state_.evaluated_before) add("before", std::nullopt, state_.before);
   for (const EpochRow& row : state_.rows) add(fmt::format("{:.2f}", row.epoch), row.train_loss, row.eval);

@@ -123,7 +123,8 @@ class BadRows(DataUseTest):
                    "--eval-strategy", "no", "--save-strategy", "no", job=JOB)
         words = ["--model", "out/model", "--eval-generation", "--max-new-tokens", "5", "--max-bad-rows", "0.5", "--json"]
         reports = {}
-        for name, rows in [("good", self.good), ("long", [*self.good, *[self.LONG] * 11]),
+        without_answer = {**self.LONG, "answers": []}
+        for name, rows in [("good", self.good), ("long", [*self.good, *[self.LONG] * 8, *[without_answer] * 3]),
                            ("malformed", [*self.good, *self.bad[:1] * 11])]:
             self.write(name + ".jsonl", jsonl(rows))
             reports[name] = json.loads(self.succeeds("eval", "--eval-dataset", name + ".jsonl", *words))
@@ -132,6 +133,14 @@ class BadRows(DataUseTest):
         for name in ["exact_match", "f1"]:
             self.assertAlmostEqual(reports["long"][name], good[name] * 22 / 33, places=12)
             self.assertEqual(reports["malformed"][name], good[name])
+        long = reports["long"]
+        self.assertAlmostEqual(long["HasAns_f1"], good["f1"] * 22 / 30, places=12)
+        self.assertEqual([long[name] for name in ["HasAns_total", "NoAns_total", "NoAns_exact", "NoAns_f1"]], [30, 3, 0, 0])
+        self.assertNotIn("HasAns_total", good)
+        self.write("none.jsonl", jsonl([{**self.good[0], "answers": []}]))
+        message = "warning: --unanswerable-text \"No Answer\" has 9 tokens, but answers have at most 5 tokens"
+        self.assertIn(message, self.note("eval", "--eval-dataset", "none.jsonl", *words))
+        self.assertNotIn("warning", self.note("eval", "--eval-dataset", "none.jsonl", *words, "--unanswerable-text", "Oslo"))
         for name in ["long", "malformed"]:
             self.assertEqual(reports[name]["eval_loss"], good["eval_loss"])
 

@@ -4,7 +4,7 @@ import os
 import re
 
 from tessera_cli import main
-from tiny_job import EVALUATED, GPT, JOB, ON_GPU, TinyJobTest
+from tiny_job import EVALUATED, GPT, JOB, ON_GPU, TinyJobTest, jsonl, questions
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "outputs.md")
 
@@ -90,7 +90,12 @@ class Outputs(TinyJobTest):
                 keys = set().union(*map(keys_of, records))
                 self.assert_documented(f"kind: {kind}", keys - common, without)
 
+    def add_a_question_without_an_answer(self):
+        rows = questions(7, 2)
+        self.write("eval.jsonl", jsonl([*rows, {**rows[0], "id": "none", "answers": []}]))
+
     def test_of_a_run_with_everything(self):
+        self.add_a_question_without_an_answer()
         self.check_run(["train", "eval", "skipped", "summary"], ["GPU"], "--precision", "fp16", "--initial-scale-power",
                        "40", "--eval-before", "--experiment", "all of it", job=EVALUATED)
 
@@ -123,7 +128,10 @@ class Outputs(TinyJobTest):
     def test_of_evaluation_and_generation(self):
         self.train("out", "--max-steps", "2", job=JOB)
         words = ["--model", "out/model", "--eval-dataset", "eval.jsonl"]
-        report = self.json_output("eval", *words, "--eval-generation", "--max-new-tokens", "3", "--output-dir", "measured")
+        generation = [*words, "--eval-generation", "--max-new-tokens", "3"]
+        self.assert_documented("eval.json", keys_of(self.json_output("eval", *generation)), ["questions without an answer"])
+        self.add_a_question_without_an_answer()
+        report = self.json_output("eval", *generation, "--output-dir", "measured")
         self.assertEqual(report, self.json_of("measured", "eval.json"))
         self.assert_documented("eval.json", keys_of(report))
         self.assert_documented("eval.json", keys_of(self.json_output("eval", *words)), ["--eval-generation"])

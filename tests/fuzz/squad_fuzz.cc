@@ -15,7 +15,7 @@ std::vector<int32_t> bytes_of(tessera::TextPlace, std::string_view text) {
 
 void check(const tessera::Example& example) {
   using namespace tessera;
-  TESSERA_ASSERT(example.text ? example.answers.empty() : !example.answers.empty());
+  TESSERA_ASSERT(!example.text || example.answers.empty());
   TESSERA_ASSERT(example.answerable == (example.answer_start >= 0));
   if (example.answerable) {
     const auto start = static_cast<size_t>(example.answer_start);

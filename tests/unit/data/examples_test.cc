@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::vector<Example> read(std::string_view content) {
   return examples_from_text(content, "f.json");
@@ -58,16 +59,30 @@ TEST(Examples, SquadWithSeveralAnswers) {
 TEST(Examples, UnanswerableQuestions) {
   const auto examples = read(squad("Ada met Bob.", R"({"question": "1", "answers": [], "is_impossible": true},
       {"question": "2", "is_impossible": true}, {"question": "3", "answers": []},
-      {"question": "4", "answers": {"text": [], "answer_start": []}},
-      {"question": "5", "answers": [{"text": "No Answer", "answer_start": 0}]},
-      {"question": "6", "answers": [{"text": "Bob", "answer_start": 8}], "is_impossible": true,
-       "plausible_answers": [{"text": "Eve", "answer_start": 1}]})"));
-  ASSERT_EQ(examples.size(), 6u);
+      {"question": "4", "answers": {"text": [], "answer_start": []}}, {"question": "5", "answers": {"text": []}},
+      {"question": "6", "answers": null}, {"question": "7", "answers": [], "is_impossible": false},
+      {"question": "8", "answers": [{"text": "", "answer_start": 0}], "is_impossible": true},
+      {"question": "9", "answers": {"text": ["No Answer"]}, "is_impossible": true},
+      {"question": "10", "answers": [], "is_impossible": true,
+       "plausible_answers": [{"text": "Bob", "answer_start": 8}]})"));
+  ASSERT_EQ(examples.size(), 10u);
   for (const Example& example : examples) {
-    EXPECT_THAT(example.answers, ElementsAre("No Answer"));
+    EXPECT_THAT(example.answers, IsEmpty());
     EXPECT_FALSE(example.answerable);
     EXPECT_EQ(example.answer_start, -1);
   }
+  // A file may also give the text. The run compares it with --unanswerable-text.
+  const auto text = read(squad("Ada met Bob.", R"({"question": "1", "answers": [{"text": "No Answer"}]})"));
+  EXPECT_THAT(text[0].answers, ElementsAre("No Answer"));
+  EXPECT_FALSE(text[0].answerable);
+}
+
+TEST(Examples, AnImpossibleQuestionWithAnAnswer) {
+  EXPECT_THAT(
+      refusal(squad("Ada met Bob.", R"({"question": "1", "answers": [{"text": "Bob"}], "is_impossible": true})")),
+      HasSubstr("qas[0]: is_impossible is true, but the question has the answer \"Bob\". Remove the answers, or"));
+  EXPECT_THAT(refusal(R"({"context": "Ada", "question": "1", "answers": {"text": ["Ada"]}, "is_impossible": true})"),
+              HasSubstr("is_impossible is true"));
 }
 
 TEST(Examples, AnswerStartCountsCodePoints) {

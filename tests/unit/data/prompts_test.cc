@@ -89,6 +89,24 @@ TEST(Prompts, CompletionLearnsOnlyAnswerAndEnd) {
   }
 }
 
+TEST(Prompts, AQuestionWithoutAnAnswerTeachesItsText) {
+  Example example = question_about("It was Ada.", "");
+  example.answers.clear();
+  PromptOptions options = options_of(Objective::completion);
+  const std::string prompt = "Question: Who was it? Context: It was Ada. Answer:";
+  EXPECT_EQ(decode_pairs(encode_sample(example, by_pairs, options).ids), prompt + " No Answer</s>");
+  options.unanswerable_text = "none";
+  EXPECT_EQ(decode_pairs(encode_sample(example, by_pairs, options).ids), prompt + " none</s>");
+  options.unanswerable_text.clear();
+  const Sample sample = encode_sample(example, by_pairs, options);
+  EXPECT_EQ(decode_pairs(sample.ids), prompt + "</s>");
+  std::vector<int32_t> labels(sample.ids.size(), kNoTarget);
+  labels[labels.size() - 2] = kEos;
+  EXPECT_EQ(sample.labels, labels);
+  options.objective = Objective::separate;
+  EXPECT_THAT(encode_sample(example, by_pairs, options).labels, testing::Each(kNoTarget));
+}
+
 TEST(Prompts, CausalLmLearnsEveryToken) {
   const Sample sample = encode_sample(question_about("It was Ada.", "Ada"), by_pairs, options_of(Objective::causal_lm));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer: Ada</s>");

@@ -55,6 +55,18 @@ TEST(TrainerLines, Answers) {
             "Evaluation Metrics: {'exact_match': 0.8125, 'f1': 0.875}");
 }
 
+TEST(TrainerLines, AnswersOfTwoGroups) {
+  AnswerMetrics metrics{.exact_match = 0.25, .f1 = 0.5};
+  metrics.without_answer = {.exact_match = 1.0 / 3, .f1 = 1.0 / 3, .total = 3};
+  EXPECT_EQ(to_json(answer_record(metrics, "_before")),
+            "{\"exact_match_before\": 0.25, \"f1_before\": 0.5, \"NoAns_exact_before\": 0.3333333333333333, "
+            "\"NoAns_f1_before\": 0.3333333333333333, \"NoAns_total_before\": 3}");
+  metrics.with_answer = {.exact_match = 0, .f1 = 1, .total = 1};
+  EXPECT_EQ(trainer_line(metrics, Terminal{.interactive = true}),
+            "Evaluation Metrics: {'exact_match': 0.25, 'f1': 0.5, 'HasAns_exact': 0.0, 'HasAns_f1': 1.0, "
+            "'HasAns_total': 1, 'NoAns_exact': 0.3333, 'NoAns_f1': 0.3333, 'NoAns_total': 3}");
+}
+
 constexpr Terminal kScreen{.interactive = true};
 
 TEST(TrainerLines, StepOnATerminal) {

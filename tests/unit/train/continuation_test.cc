@@ -78,7 +78,7 @@ TEST(Continuation, EveryKeyIsJudged) {
     // A key that the checkpoint lacks is no change if the run's value is an empty text, or the value that older
     // versions always used.
     constexpr std::string_view kNewer[] = {"optimizer_states", "min_lr",          "lr_num_cycles", "lr_power",
-                                           "lr_timescale",     "num_decay_steps", "decay_type"};
+                                           "lr_timescale",     "num_decay_steps", "decay_type",    "unanswerable_text"};
     if (value == "" || std::ranges::find(kNewer, key) != std::end(kNewer)) {
       EXPECT_THAT(since, IsEmpty()) << key;
     } else {
@@ -90,14 +90,19 @@ TEST(Continuation, EveryKeyIsJudged) {
   EXPECT_EQ(num_in_a_new_folder, 24);  // these 24 and the 2 above are all keys of the table kMayChange
 }
 
-// A checkpoint that is older than the setting optimizer_states has fp32 states.
-TEST(Continuation, OldCheckpointsHaveSinglePrecisionStates) {
+// A checkpoint that is older than a setting has the value that was always used: fp32 states, and the text "No Answer".
+TEST(Continuation, OldCheckpointsHaveTheValuesOfTheirVersion) {
   Record then = fingerprint({});
   then.erase("optimizer_states");
+  then.erase("unanswerable_text");
   EXPECT_THAT(changes_between(then, fingerprint({})), IsEmpty());
   Settings now;
   now.optimizer_states = Settings::OptimizerStates::bf16;
   EXPECT_THAT(keys_of(changes_between(then, fingerprint(now))), testing::ElementsAre("optimizer_states"));
+  Settings other;
+  other.unanswerable_text = "";
+  EXPECT_THAT(keys_of(forbidden_among(changes_between(then, fingerprint(other)), true)),
+              testing::ElementsAre("unanswerable_text"));
   EXPECT_EQ(listed(changes_between(fingerprint(now), fingerprint({}))),
             "was made with optimizer_states = \"bf16\", and this run has \"fp32\"");
 }

@@ -25,7 +25,12 @@ TEST(TrainState, ComesBackAsItWas) {
   state.loss_steps = 10;
   state.loaded_types = {{"a", DType::bf16}, {"b", DType::f32}, {"c", DType::f16}};
   state.health = {.num_skipped = 5, .skipped_in_a_row = 2, .first_loss = 7.5, .sound_checkpoint = 9};
+  state.before = {.loss = 2.5, .answers = AnswerMetrics{.exact_match = 0.1, .f1 = 0.3}};
+  state.rows = {{1, 2.5, {.loss = 2, .answers = AnswerMetrics{0.1, 0.2, {{0.1, 0.3, 7}}, {{1.0 / 3, 1.0 / 3, 9}}}}}};
   const TrainState back = there_and_back(state);
+  ASSERT_TRUE(back.before.answers && back.rows.at(0).eval.answers);
+  EXPECT_FALSE(back.before.answers->with_answer || back.before.answers->without_answer);
+  EXPECT_EQ(answer_record(*back.rows[0].eval.answers), answer_record(*state.rows[0].eval.answers));
   EXPECT_EQ(back.step, 12);
   EXPECT_EQ(back.num_updates, 11);
   EXPECT_EQ(back.total_loss, state.total_loss);
