@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 
+#include "tessera/load/model_files.h"
 #include "tessera/ops/dropout_mask.h"
 
 namespace tessera {
@@ -77,7 +78,7 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
   dataset.examples = select_examples(std::move(rows.examples), training ? settings.train_size : settings.eval_size,
                                      static_cast<uint64_t>(settings.seed), row_order(settings, training),
                                      training ? "--train-size" : "--eval-size");
-  const EncodeFn encode = [&](TextPlace place, std::string_view text) { return tokenizer.encode_at(place, text); };
+  const EncodeFn encode = encoder_of(tokenizer, config);
   const PromptOptions options{settings.objective,
                               settings.truncation,
                               settings.long_texts,
