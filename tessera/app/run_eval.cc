@@ -5,6 +5,7 @@
 #include "tessera/app/run_as_ranks.h"
 #include "tessera/app/verbs.h"
 #include "tessera/load/data_report.h"
+#include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
 #include "tessera/plan/memory_check.h"
 #include "tessera/settings/engine_options.h"
@@ -55,7 +56,7 @@ int run_eval(const Invocation& invocation) {
   return run_among_ranks(invocation, [&] {
     within_memory(check_again, [&] { engine.prepare(work_of(settings)); });
     worker.note_unpinned(console);
-    load_or_initialize(engine, settings, worker.world(), pool);
+    for (const std::string& note : load_or_initialize(engine, settings, worker.world(), pool)) console.note(note);
     read_ahead = {};
     worker.note_precision(settings, console);
     note_unused_keys(tokenizer.unused_keys(), console);

@@ -3,6 +3,7 @@
 
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
+#include "tessera/load/checkpoint_weights.h"
 #include "tessera/load/model_files.h"
 #include "tessera/load/model_writer.h"
 #include "tessera/report/console.h"
@@ -13,14 +14,21 @@
 namespace tessera {
 
 int run_export(const Invocation& invocation) {
-  const Settings& settings = invocation.settings();
+  Settings settings = invocation.settings();
   Console console = Console::of_process();
   Worker worker(settings);
-  ModelConfig config = model_config_of(settings);
-  const Tokenizer tokenizer = tokenizer_of(settings, config);
   const auto warn = [&](const std::string& text) { console.note("warning: " + text); };
   const auto alone = make_self_communicator();
-  const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool());
+  std::optional<Checkpoint> found;
+  const auto find = [&] { found.emplace(find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool())); };
+  if (settings.model.empty()) {
+    find();
+    settings.model = found->folder();  // the checkpoint has the files of its model
+  }
+  ModelConfig config = model_config_of(settings);
+  const Tokenizer tokenizer = tokenizer_of(settings, config);
+  if (!found) find();
+  const Checkpoint& checkpoint = *found;
   // from_json() throws if the checkpoint belongs to another model. Without this check, the export would accept such a
   // checkpoint if its arrays have the names and sizes that this model needs.
   const std::string where = (checkpoint.folder() / "trainer_state.json").string();

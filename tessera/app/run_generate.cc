@@ -13,6 +13,7 @@
 #include "tessera/data/text_stream.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/datasets.h"
+#include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
 #include "tessera/ops/sampling_numbers.h"
 #include "tessera/plan/memory_check.h"
@@ -55,11 +56,17 @@ Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const
                      ThreadPool& pool) {
   Prompts prompts{rows_of(settings), {}};
   prompts.ids.resize(prompts.rows.size());
-  const EncodeFn encode = [&](TextPlace place, std::string_view text) { return tokenizer.encode_at(place, text); };
+  const EncodeFn encode = encoder_of(tokenizer, config);
   const PromptOptions options{.max_length = kAnyLength, .eos_id = config.eos_token_id, .around_answer = false};
   pool.for_ranges(std::ssize(prompts.rows), 16, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      prompts.ids[i] = encode_prompt(prompts.rows[i].example, encode, options);
+      const Example& example = prompts.rows[i].example;
+      try {
+        prompts.ids[i] = encode_prompt(example, encode, options);
+      } catch (const InputError& error) {  // names neither the flag nor the line
+        throw InputError(example.place.empty() ? (example.text ? "--prompt" : "--question") : example.place,
+                         error.what());
+      }
     }
   });
   for (size_t i = 0; i < prompts.rows.size(); ++i) {
@@ -203,7 +210,8 @@ int run_generate(const Invocation& invocation) {
   return run_among_ranks(invocation, [&] {
     within_memory(check_again, [&] { engine.prepare(work_of(settings)); });
     worker.note_unpinned(console);
-    load_or_initialize(engine, settings, worker.world(), worker.pool());
+    for (const std::string& note : load_or_initialize(engine, settings, worker.world(), worker.pool()))
+      console.note(note);
     read_ahead = {};
     // On a CPU, generation is silent: its precision is fp32, or note_device() says that it is emulated.
     if (worker.device().kind() == DeviceKind::cuda) worker.note_precision(settings, console);

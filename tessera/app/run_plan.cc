@@ -11,6 +11,7 @@
 #include "tessera/load/data_report.h"
 #include "tessera/load/datasets.h"
 #include "tessera/load/model_files.h"
+#include "tessera/load/model_place.h"
 #include "tessera/plan/plan_report.h"
 #include "tessera/report/text.h"
 #include "tessera/settings/engine_options.h"
@@ -139,7 +140,7 @@ int run_plan(const Invocation& invocation) {
   ResolvedSettings resolved = invocation.resolved;
   settle_planned_precision(resolved);
   Settings settings = resolved.settings;
-  if (!std::filesystem::exists(settings.model)) settings.init = Settings::Init::random;  // --model names a known shape
+  if (names_a_shape(settings)) settings.init = Settings::Init::random;
   ModelConfig config = model_config_of(settings);
   const PlannedData data = planned_data(settings, config);
   if (!data.train) check_planned_length(settings, config);

@@ -11,7 +11,7 @@
 #include "tessera/data/examples.h"
 #include "tessera/data/text.h"
 #include "tessera/load/data_report.h"
-#include "tessera/load/model_files.h"
+#include "tessera/load/model_place.h"
 #include "tessera/report/console.h"
 #include "tessera/report/record.h"
 #include "tessera/report/text.h"
@@ -44,9 +44,7 @@ static std::string hexadecimal(std::string_view bytes) {
 
 int run_tokenize(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
-  fs::path path = settings.tokenizer;
-  if (fs::is_directory(path)) path /= "tokenizer.json";
-  const Tokenizer tokenizer = Tokenizer::load(path);
+  const Tokenizer tokenizer = Tokenizer::load(tokenizer_file_of(settings));
   Console console = Console::of_process();
   note_unused_keys(tokenizer.unused_keys(), console);
   const auto show = [&](const std::string& text) {

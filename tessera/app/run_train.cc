@@ -5,7 +5,7 @@
 #include "tessera/app/preflight.h"
 #include "tessera/app/run_as_ranks.h"
 #include "tessera/app/verbs.h"
-#include "tessera/load/model_files.h"
+#include "tessera/load/model_place.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/train/trainer.h"
 

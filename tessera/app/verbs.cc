@@ -3,7 +3,7 @@
 namespace tessera {
 
 // Settings of a model. A model is read from a folder or made from flags.
-static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
+static constexpr Groups kAnyModel = kModel | kWeights | kTokenizer | kVocabulary | kShape | kMachine;
 // Settings that change what a training run computes. `tessera plan` also takes these settings.
 static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
                                     kTrainEvaluation | kEvalBatch | kScoring | kGeneration | kSharding | kGradients;
@@ -76,9 +76,10 @@ const std::vector<Verb>& all_verbs() {
        .run = run_report},
       {.name = "tokenize",
        .help = "Show token ids of a prompt, or of each line of standard input",
-       .groups = kTokenizer | kSpecialTokens | kPrompt | kPresentation,
+       .groups = kModel | kTokenizer | kSpecialTokens | kPrompt | kPresentation,
        .example = "tessera tokenize --tokenizer models/bloom-560m --prompt \"Ada lives in Oslo.\"",
-       .required = {"tokenizer"},
+       .required = {},
+       .one_of = {"tokenizer", "model"},
        .run = run_tokenize},
       {.name = "tokenizer train",
        .help = "Make a new vocabulary from the texts of a data set",
@@ -89,8 +90,8 @@ const std::vector<Verb>& all_verbs() {
       {.name = "export",
        .help = "Make a Hugging Face folder from a training checkpoint",
        .groups = kAnyModel | kCheckpoint | kSavedModel | kOutputDir,
-       .example = "tessera export --model models/bloom-560m --checkpoint runs/mine --output-dir exported",
-       .required = {"model", "checkpoint", "output_dir"},
+       .example = "tessera export --checkpoint runs/mine/checkpoint-60 --output-dir exported",
+       .required = {"checkpoint", "output_dir"},
        .run = run_export},
       {.name = "config",
        .help = "Print the settings of a verb, and where each value comes from",

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/git_lfs.h"
 
 namespace tessera {
 
@@ -121,6 +122,7 @@ class Builder {
 
 template <typename Json>
 Json parse_json(std::string_view text, const std::string& where, const std::string& remedy, int64_t first_line) {
+  if (is_lfs_pointer(text)) throw_lfs_pointer(where);
   const Place place{text, where, remedy, first_line};
   // nlohmann::json would treat a zero byte as the end of the text.
   if (const size_t zero = text.find('\0'); zero != text.npos) place.fail(zero + 1, "it contains a zero byte");

@@ -10,10 +10,11 @@
 namespace tessera {
 
 // Parses one JSON text. `where` names its file, and the text begins at line `first_line` of this file. Throws
-// InputError with line and column for invalid UTF-8 or JSON. Also throws InputError for a duplicate key in one object,
-// and for values nested deeper than 64 levels. Callers may therefore use recursion on the result. If the text seems
-// to be cut short, the error ends with advice to fetch or write the file again. All other errors end with `remedy`,
-// which says what the user should do. Json is nlohmann::json, or nlohmann::ordered_json, which keeps the order of keys.
+// InputError with line and column for invalid UTF-8 or JSON, and for a pointer of Git LFS (git_lfs.h). Also throws
+// InputError for a duplicate key in one object, and for values nested deeper than 64 levels. Callers may therefore use
+// recursion on the result. If the text seems to be cut short, the error ends with advice to fetch or write the file
+// again. All other errors end with `remedy`, which says what the user should do. Json is nlohmann::json, or
+// nlohmann::ordered_json, which keeps the order of keys.
 template <typename Json = nlohmann::json>
 Json parse_json(std::string_view text, const std::string& where, const std::string& remedy = "",
                 int64_t first_line = 1);

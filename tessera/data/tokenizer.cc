@@ -190,6 +190,14 @@ int32_t Tokenizer::vocab_size() const {
   return static_cast<int32_t>(state_->tokens.size());
 }
 
+int32_t Tokenizer::vocabulary_end() const {
+  int32_t end = 0;
+  for (const auto& [token, id] : state_->vocabulary) {
+    if (id >= end && !state_->added.contains(token)) end = id + 1;
+  }
+  return end;
+}
+
 std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
   for (const auto* map : {&state_->added, &state_->vocabulary}) {
     if (const auto found = map->find(std::string(token)); found != map->end()) return found->second;

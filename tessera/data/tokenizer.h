@@ -55,6 +55,9 @@ class Tokenizer {
 
   // The largest id plus one: the minimum number of rows that an embedding needs.
   int32_t vocab_size() const;
+  // The largest id of an ordinary token plus one. Added tokens are not ordinary tokens, even if the vocabulary contains
+  // them.
+  int32_t vocabulary_end() const;
   // The id of an added token, or of a vocabulary entry as the file writes it ("Ġthe", "▁the"). nullopt if there is
   // none.
   std::optional<int32_t> id_of(std::string_view token) const;

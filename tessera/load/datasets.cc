@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "tessera/data/scoring.h"
+#include "tessera/load/model_files.h"
 #include "tessera/ops/dropout_mask.h"
 
 namespace tessera {
@@ -96,7 +97,7 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
                                      static_cast<uint64_t>(settings.seed), row_order(settings, training),
                                      training ? "--train-size" : "--eval-size");
   remove_no_answers(dataset.examples, settings.unanswerable_text);
-  const EncodeFn encode = [&](TextPlace place, std::string_view text) { return tokenizer.encode_at(place, text); };
+  const EncodeFn encode = encoder_of(tokenizer, config);
   const PromptOptions options{settings.objective,
                               settings.truncation,
                               settings.long_texts,

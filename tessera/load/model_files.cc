@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tessera/base/read_file.h"
-#include "tessera/comm/world.h"
+#include "tessera/load/model_place.h"
 #include "tessera/report/record.h"
 #include "tessera/settings/suggest.h"
-#include "tessera/store/checkpoint.h"
-#include "tessera/store/checksum.h"
-#include "tessera/store/file.h"
-#include "tessera/store/model_folder.h"
 
 namespace tessera {
 
@@ -21,12 +19,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr uint64_t kMaxCompanionBytes = 64 << 20;
-
-// The path of the tokenizer.json that --tokenizer means. --tokenizer is this file or its folder.
-fs::path tokenizer_path(const Settings& settings) {
-  const fs::path path = settings.tokenizer;
-  return fs::is_directory(path) ? path / "tokenizer.json" : path;
-}
 
 ModelConfig gpt_config_of(const Settings& settings) {
   ModelConfig config;
@@ -39,7 +31,7 @@ ModelConfig gpt_config_of(const Settings& settings) {
   config.hidden_dropout = config.attention_dropout = settings.dropout;
   config.tied_head = settings.tie_word_embeddings;
   if (config.vocab_size == 0 && !settings.tokenizer.empty()) {
-    config.vocab_size = Tokenizer::load(tokenizer_path(settings)).vocab_size();
+    config.vocab_size = Tokenizer::load(tokenizer_file_of(settings)).vocab_size();
   }
   if (config.vocab_size == 0) {
     throw UsageError("--vocab-size", "the model \"gpt\" needs the size of its vocabulary",
@@ -47,20 +39,6 @@ ModelConfig gpt_config_of(const Settings& settings) {
   }
   if (const std::string fault = fault_of(config); !fault.empty()) throw UsageError("the model \"gpt\"", fault);
   return config;
-}
-
-// The path of --model. If --model is the output folder of a training run, the path of the folder `model` in it.
-fs::path model_path(const Settings& settings) {
-  const fs::path path = settings.model;
-  std::error_code ignored;  // an unreadable path is reported when it is used
-  const bool is_output_folder =
-      !fs::exists(path / "config.json", ignored) && fs::exists(path / "model" / "config.json", ignored);
-  return is_output_folder ? path / "model" : path;
-}
-
-fs::path config_file_of(const Settings& settings) {
-  const fs::path path = model_path(settings);
-  return fs::is_directory(path) ? path / "config.json" : path;
 }
 
 // The id of the token that tokenizer_config.json names as "eos_token". nullopt if the file does not exist or names no
@@ -134,19 +112,6 @@ void add_end_ids(ModelConfig& config, const std::vector<int32_t>& ids) {
   }
 }
 
-// Throws InputError if the head is tied and the files contain a head tensor that is not equal to the embedding.
-// Divides the tensors into `num_ranks` parts, and compares only part `rank`.
-void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
-  for (const std::string& name : model.tolerated_names()) {
-    if (!source.contains(name) || source.are_equal(name, model.embedding_name(), rank, num_ranks, pool)) continue;
-    throw InputError(
-        source.file_of(name).string(),
-        fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
-        "In config.json the head is tied to the embedding. Set \"tie_word_embeddings\" to false there to use the "
-        "tensor as the head, or remove the tensor to use the embedding");
-  }
-}
-
 // Sets config.frozen from --freeze. Each pattern must match a tensor, and at least one tensor must stay trainable.
 void freeze(ModelConfig& config, const Settings& settings) {
   config.frozen = split_list(settings.freeze);
@@ -181,32 +146,24 @@ void freeze(ModelConfig& config, const Settings& settings) {
   }
 }
 
-// The configuration as config.json or the flags define it, without the effect of --freeze.
+// Adds rows to the embedding and the head, so that they have a row for each token of the tokenizer.
+void add_rows(ModelConfig& config, const Settings& settings) {
+  const int64_t size = Tokenizer::load(tokenizer_file_of(settings)).vocab_size();
+  if (size <= config.vocab_size) return;
+  config.vocab_size_in_files = std::exchange(config.vocab_size, size);
+}
+
+// The configuration as config.json or the flags define it, without the effects of --freeze and
+// --resize-embeddings.
 ModelConfig plain_config_of(const Settings& settings);
 
 }  // namespace
 
-fs::path folder_of_model(const Settings& settings) {
-  const fs::path path = model_path(settings);
-  return path.filename() == "config.json" ? path.parent_path() : path;
-}
-
 ModelConfig model_config_of(const Settings& settings) {
   ModelConfig config = plain_config_of(settings);
+  if (settings.resize_embeddings) add_rows(config, settings);
   freeze(config, settings);
   return config;
-}
-
-void check_model_is_kept(const Settings& settings) {
-  std::error_code ignored;  // an unreadable path is reported when it is used
-  const fs::path result = fs::weakly_canonical(fs::path(settings.output_dir) / "model", ignored);
-  if (settings.model.empty() || !fs::exists(settings.model, ignored) ||
-      fs::weakly_canonical(folder_of_model(settings), ignored) != result) {
-    return;
-  }
-  throw UsageError("--output-dir",
-                   fmt::format("the trained model would replace the initial model {} (--model)", settings.model),
-                   "Give another --output-dir");
 }
 
 namespace {
@@ -216,56 +173,54 @@ ModelConfig plain_config_of(const Settings& settings) {
     throw UsageError("--model", "no model is given",
                      "Give a Hugging Face folder, or a known shape such as bloom-560m with --init random");
   }
-  const fs::path path = settings.model;
-  ModelConfig config;
-  const bool is_name = settings.model == "gpt" || find_known_model(settings.model, config);
-  if (is_name && !fs::exists(path / "config.json")) {
+  if (names_a_shape(settings)) {
     if (settings.init != Settings::Init::random) {
       throw UsageError("--model",
                        fmt::format("\"{}\" is the name of a shape, which has no pretrained weights", settings.model),
                        "Add --init random, or give the folder of a downloaded model");
     }
-    return settings.model == "gpt" ? gpt_config_of(settings) : config;
+    ModelConfig config;
+    return find_known_model(settings.model, config) ? config : gpt_config_of(settings);
   }
-  if (!fs::exists(path)) {
-    const std::vector<std::string> names = known_model_names();
-    const std::string meant = did_you_mean(settings.model, names);
-    throw InputError(settings.model, "no such model folder",
-                     fmt::format("{}{}Give a Hugging Face folder, or with --init random one of: gpt, {}", meant,
-                                 meant.empty() ? "" : " ", joined(names, ", ")));
-  }
-  const fs::path file = config_file_of(settings);
-  if (fs::is_directory(path) && !fs::exists(file) && !checkpoint_steps(path).empty()) {
-    throw InputError(
-        settings.model, "is the output folder of an unfinished run, which has no model yet",
-        "Run the same tessera train command again to finish it, or convert a checkpoint with tessera export");
-  }
-  return read_model_config(file);
+  check_place_of_model(settings);
+  return read_model_config(config_file_of(settings));
 }
 
 }  // namespace
 
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
-  const fs::path path =
-      settings.tokenizer.empty() ? folder_of_model(settings) / "tokenizer.json" : tokenizer_path(settings);
-  if (settings.tokenizer.empty() && !fs::exists(settings.model)) {
-    throw UsageError("--tokenizer",
-                     fmt::format("\"{}\" is the name of a shape, which has no tokenizer", settings.model),
-                     "Give a tokenizer.json or its folder");
-  }
-  if (settings.tokenizer.empty() && !fs::exists(path)) {
-    throw InputError(path.string(), "the model has no tokenizer.json", "Give one with --tokenizer");
-  }
+  const fs::path path = tokenizer_file_of(settings);
   Tokenizer tokenizer = Tokenizer::load(path);
-  if (tokenizer.vocab_size() > config.vocab_size) {
+  if (tokenizer.vocabulary_end() > config.vocab_size) {
     throw InputError(path.string(),
                      fmt::format("has token ids up to {}, but the model's vocabulary has only {} tokens",
-                                 tokenizer.vocab_size() - 1, config.vocab_size),
-                     "Use the tokenizer of the model");
+                                 tokenizer.vocabulary_end() - 1, config.vocab_size),
+                     "Use the tokenizer of the model, or give --resize-embeddings to add rows to its embedding");
   }
   settle_end(config, settings, tokenizer, path);
+  if (config.eos_token_id >= config.vocab_size) {
+    throw InputError(
+        path.string(),
+        fmt::format("the token that ends a text, \"{}\", has the id {}, but the model's embedding has only "
+                    "{} rows",
+                    tokenizer.decode(std::array{config.eos_token_id}, false), config.eos_token_id, config.vocab_size),
+        "Give --resize-embeddings to add rows to the embedding");
+  }
   add_end_ids(config, generation_config_of(settings, config).end_ids);
   return tokenizer;
+}
+
+EncodeFn encoder_of(const Tokenizer& tokenizer, const ModelConfig& config) {
+  return [&tokenizer, size = config.vocab_size](TextPlace place, std::string_view text) {
+    std::vector<int32_t> ids = tokenizer.encode_at(place, text);
+    const auto outside = std::ranges::find_if(ids, [&](int32_t id) { return id >= size; });
+    if (outside == ids.end()) return ids;
+    throw InputError("",
+                     fmt::format("the text has the token \"{}\" with the id {}, but the model's embedding has only {} "
+                                 "rows",
+                                 printable(tokenizer.decode(std::array{*outside}, false)), *outside, size),
+                     "Remove the token, or give --resize-embeddings to add rows to the embedding");
+  };
 }
 
 fs::path generation_config_path(const Settings& settings) {
@@ -294,58 +249,6 @@ std::optional<Sampling> sampling_of(const ResolvedSettings& resolved, const Gene
   throw UsageError(path,
                    "\"temperature\" is 0, so each token would be the most likely one, but random draws are requested",
                    "Give --temperature with a value above 0");
-}
-
-ReadAhead read_weights_ahead(const Settings& settings, const World* world) {
-  const bool reads = !world || (world->local_rank() == 0 && world->local_size() == world->size());
-  if (!reads || settings.init == Settings::Init::random) return {};
-  const fs::path folder = folder_of_model(settings);
-  std::error_code error;
-  std::vector<fs::path> files = {folder / "model.safetensors"};
-  if (!fs::exists(files[0], error)) {
-    files.clear();
-    for (auto it = fs::directory_iterator(folder, error); it != fs::end(it); it.increment(error)) {
-      if (it->path().extension() == ".safetensors") files.push_back(it->path());
-    }
-    std::sort(files.begin(), files.end());
-  }
-  return ReadAhead(std::move(files));
-}
-
-void load_parameters(Engine& engine, const fs::path& folder, Communicator& world, ThreadPool& pool) {
-  const bool from_rank_0 = engine.options().sharding.sync_module_states;
-  if (from_rank_0 && world.rank() > 0) {  // the folder may be missing on these ranks
-    engine.load_parameters({}, from_rank_0);
-    return;
-  }
-  const TensorSource source(folder);
-  const Model& model = engine.model();
-  std::vector<std::pair<std::string, Shape>> expected;
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    for (const ParameterSpec& spec : model.unit(u).table().specs()) expected.emplace_back(spec.name, spec.shape);
-  }
-  source.check_tensors(expected, model.tolerated_names());
-  const bool all_read = !from_rank_0 && world.size() > 1;
-  if (all_read) check_agreement(world, {{"weights_checksum", checksum_text(source.sampled_checksum())}});
-  check_tied(source, model, all_read ? world.rank() : 0, all_read ? world.size() : 1, pool);
-  engine.load_parameters(
-      [&](int64_t unit, ElemRange range, View to) {
-        for (const ParameterSpec& spec : model.unit(unit).table().specs()) {
-          const int64_t begin = std::max(range.begin, spec.offset);
-          const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
-          if (begin >= end) continue;
-          source.read_range_into(spec.name, begin - spec.offset, end - spec.offset,
-                                 to.rows(begin - range.begin, end - range.begin), &pool);
-        }
-      },
-      from_rank_0);
-}
-
-void load_or_initialize(Engine& engine, const Settings& settings, Communicator& world, ThreadPool& pool) {
-  if (settings.init == Settings::Init::random)
-    engine.initialize_parameters(static_cast<uint64_t>(settings.seed));
-  else
-    load_parameters(engine, folder_of_model(settings), world, pool);
 }
 
 }  // namespace tessera

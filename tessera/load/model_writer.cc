@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tessera/base/finite.h"
-#include "tessera/base/read_file.h"
-#include "tessera/load/model_files.h"
-#include "tessera/report/record.h"
+#include "tessera/load/checkpoint_weights.h"
+#include "tessera/load/model_place.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
@@ -23,8 +20,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kMaxCopiedBytes = 64 << 20;
-
 template <typename Visit>
 void for_each_tensor(const Model& model, Visit&& visit) {
   for (int64_t u = 0; u < model.num_units(); ++u) {
@@ -32,12 +27,11 @@ void for_each_tensor(const Model& model, Visit&& visit) {
   }
 }
 
-// The index of a tensor's type in kSavedTypes. Returns 0 (f32) for types that a saved model cannot have (f64), and for
-// tensors that are in no file. A tensor without a file is no error here, because the loader reports it.
-size_t index_of_type(const std::optional<TensorSource>& source, const std::string& name) {
-  const std::optional<DType> dtype = source ? source->dtype_of(name) : std::nullopt;
+// The index of a tensor's type in kSavedTypes, as a digit. Returns 0 (f32) for types that a saved model cannot have
+// (f64), and for tensors that are in no file. A tensor without a file is no error here, because the loader reports it.
+char digit_of(std::optional<DType> dtype) {
   const auto known = std::find(kSavedTypes.begin(), kSavedTypes.end(), dtype);
-  return known == kSavedTypes.end() ? 0 : static_cast<size_t>(known - kSavedTypes.begin());
+  return static_cast<char>('0' + (known == kSavedTypes.end() ? 0 : known - kSavedTypes.begin()));
 }
 
 std::vector<DType> saved_types(const Model& model, const Settings& settings, const LoadedTypes& loaded) {
@@ -71,42 +65,6 @@ void check_saved_range(const fs::path& folder, const ParameterSpec& spec, DType 
                  dtype == DType::f32 ? "" : "Give --save-dtype fp32");
 }
 
-// The text of tokenizer_config.json, for a tokenizer folder without this file.
-std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer& tokenizer) {
-  Record record{{"tokenizer_class", "PreTrainedTokenizerFast"}};
-  const std::pair<const char*, int32_t> tokens[] = {{"unk_token", config.unk_token_id},
-                                                    {"bos_token", config.bos_token_id},
-                                                    {"eos_token", config.eos_token_id},
-                                                    {"pad_token", config.pad_token_id}};
-  for (const auto& [key, id] : tokens) {
-    if (id >= 0 && tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
-  }
-  record["padding_side"] = "left";
-  record["clean_up_tokenization_spaces"] = false;
-  return to_pretty_json(record) + "\n";
-}
-
-// Writes all files except the weights and their index.
-void write_companions(const AtomicFolder& target, const ModelConfig& config, DType dtype, const Tokenizer& tokenizer,
-                      const Settings& settings) {
-  target.write_text("config.json", model_config_json(config, dtype));
-  target.write_text("tokenizer.json", tokenizer.json_text());
-  const auto copy = [&](const fs::path& source, const char* name) {
-    if (!fs::exists(source / name)) return false;
-    target.write_text(name, read_file(source / name, {.longest_bytes = kMaxCopiedBytes}));
-    return true;
-  };
-  copy(folder_of_model(settings), "generation_config.json");
-  const fs::path own = settings.tokenizer;
-  const fs::path tokenizer_folder = own.empty()             ? folder_of_model(settings)
-                                    : fs::is_directory(own) ? own
-                                                            : own.parent_path();
-  for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) copy(tokenizer_folder, name);
-  if (!copy(tokenizer_folder, "tokenizer_config.json")) {
-    target.write_text("tokenizer_config.json", default_tokenizer_config(config, tokenizer));
-  }
-}
-
 }  // namespace
 
 // Rank 0 sends one digit for each tensor: the index of the tensor's type in kSavedTypes.
@@ -115,11 +73,19 @@ LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Commun
     std::string text;
     if (world.rank() != 0) return text;
     std::optional<TensorSource> source;
-    if (settings.init != Settings::Init::random && TensorSource::exists(folder_of_model(settings))) {
-      source.emplace(folder_of_model(settings));
+    const bool has_files = settings.init != Settings::Init::random;
+    const fs::path folder = has_files ? folder_of_model(settings) : "";
+    if (has_files && is_checkpoint(folder)) {
+      const LoadedTypes known = loaded_types_in(folder);
+      for_each_tensor(model, [&](const ParameterSpec& spec) {
+        const auto type = known.find(spec.name);
+        text += digit_of(type == known.end() ? std::nullopt : std::optional(type->second));
+      });
+      return text;
     }
+    if (has_files && TensorSource::exists(folder)) source.emplace(folder);
     for_each_tensor(model, [&](const ParameterSpec& spec) {
-      text += static_cast<char>('0' + static_cast<char>(index_of_type(source, spec.name)));
+      text += digit_of(source ? source->dtype_of(spec.name) : std::nullopt);
     });
     return text;
   });
@@ -134,11 +100,21 @@ ModelWriter::ModelWriter(const Model& model, const Tokenizer& tokenizer, const S
                          const LoadedTypes& loaded, Communicator& world, ThreadPool& pool)
     : model_(model),
       tokenizer_(tokenizer),
-      settings_(settings),
       world_(world),
       pool_(pool),
       dtypes_(saved_types(model, settings, loaded)),
-      shards_(planned_tensors(), settings.max_shard_size) {}
+      shards_(planned_tensors(), settings.max_shard_size) {
+  on_all_ranks(world, "the files of the tokenizer", [&]() -> std::string {
+    if (world.rank() == 0) companions_ = read_companions(settings, model.config(), tokenizer);
+    return "";
+  });
+}
+
+void ModelWriter::write_companions(const WriteText& write_text) const {
+  write_text("config.json", model_config_json(model_.config(), main_type(planned_tensors())));
+  write_text("tokenizer.json", tokenizer_.json_text());
+  for (const Companion& companion : companions_) write_text(companion.name, companion.text);
+}
 
 std::vector<PlannedTensor> ModelWriter::planned_tensors() const {
   std::vector<PlannedTensor> tensors;
@@ -154,8 +130,8 @@ void ModelWriter::write(const fs::path& folder, const std::function<void(const W
   std::optional<AtomicFolder> target;  // rank 0 only; removes the temporary folder on failure
   const auto folders = on_all_ranks(world_, "a model's folder", [&]() -> std::string {
     if (world_.rank() != 0) return "";
-    target.emplace(folder, std::vector<std::string>{"config.json"});
-    write_companions(*target, model_.config(), main_type(planned_tensors()), tokenizer_, settings_);
+    target.emplace(folder, std::vector<std::string>{"config.json"}, kChatTemplates);
+    write_companions([&](std::string_view name, std::string_view text) { target->write_text(name, text); });
     shards_.create_files(target->temporary());
     return target->temporary();
   });

@@ -159,19 +159,26 @@ std::string fault_of(const ModelConfig& config) {
   return "";
 }
 
+// Sets all keys that name the type of the weights, also those in objects inside the configuration.
+static void set_dtype(Json& json, const char* dtype) {
+  for (auto& [key, value] : json.items()) {
+    if (key == "dtype" || key == "torch_dtype")
+      value = dtype;
+    else if (value.is_object())
+      set_dtype(value, dtype);
+  }
+}
+
 std::string model_config_json(const ModelConfig& config, DType dtype) {
   Json json = Json::object();
   if (!config.original_json.empty()) json = parse_json<Json>(config.original_json, "the model's config.json");
-  const char* dtype_name = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
-  if (json.contains("dtype"))
-    json["dtype"] = dtype_name;
-  else
-    json["torch_dtype"] = dtype_name;
+  if (!json.contains("dtype")) json.emplace("torch_dtype", nullptr);
+  set_dtype(json, dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16");
   json["model_type"] = config.architecture;
   const auto set_default = [&](const char* key, const Json& value) {
     if (!json.contains(key)) json[key] = value;
   };
-  set_default("vocab_size", config.vocab_size);
+  json["vocab_size"] = config.vocab_size;
   if (config.is_llama_like()) {
     write_llama_config(config, json);
   } else if (!config.tied_head) {

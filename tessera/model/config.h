@@ -16,6 +16,7 @@ namespace tessera {
 struct ModelConfig {
   std::string architecture = "bloom";  // the "model_type" of config.json; see the table in model/model.cc
   int64_t vocab_size = 0;              // V
+  int64_t vocab_size_in_files = 0;     // rows of embedding and head in the model's files, if V is larger; otherwise 0
   int64_t hidden_size = 0;             // C
   int64_t num_layers = 0;              // L
   int64_t num_heads = 0;               // H; divides C, unless head_channels is set

@@ -16,15 +16,20 @@ using namespace declaring;
 std::vector<Setting> model_settings() {
   return {
       text("model", &S::model, brief(kModel, "a Hugging Face folder, run folder or shape"), "PATH|NAME",
-           "Hugging Face folder, or output folder of a finished run. With --init random also a config.json or one of: "
+           "Hugging Face folder, output folder of a finished run, checkpoint of a run, or the name of a model in the "
+           "cache of the Hugging Face hub (ORG/NAME). With --init random also a config.json or one of: "
            "gpt, bloom-560m, bloom-1b1, bloom-1b7, bloom-3b, bloom-7b1, bloom-176b, llama-3.2-1b, llama-3.2-3b, "
            "llama-3.1-8b, llama-3.1-70b, qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-3b, qwen2.5-7b, qwen2.5-14b, qwen2.5-32b, "
            "qwen2.5-72b, qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b, mistral-7b",
            {"model_name_or_path"}),
-      choice("init", &S::init, kModel, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
+      choice("init", &S::init, kWeights, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
              "pretrained: read the model's weights; random: initialize new weights from --seed"),
+      boolean("resize_embeddings", &S::resize_embeddings, kWeights,
+              "Add rows to the embedding and an untied head if the tokenizer has more tokens than the model. New rows "
+              "get the mean of the model's rows",
+              {"resize_token_embeddings", "resize_vocab"}),
       text("tokenizer", &S::tokenizer, kTokenizer, "PATH",
-           "tokenizer.json or its folder; empty: the model's tokenizer"),
+           "tokenizer.json, its folder, or a model as for --model; empty: the model's tokenizer"),
       integer("vocab_size", &S::vocab_size, kVocabulary, "TOKENS", kCount,
               "Size of the vocabulary in tokens; 0: the size of the tokenizer's vocabulary"),
       integer("hidden_size", &S::hidden_size, kShape, "N", kPositive,
@@ -322,6 +327,8 @@ const char* title_of(Group group) {
   switch (group) {
     case kModel:
       return "Model";
+    case kWeights:
+      return "Initial weights";
     case kShape:
       return "Shape of a new model (gpt)";
     case kText:

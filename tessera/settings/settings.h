@@ -56,6 +56,7 @@ struct Settings {
   // model
   std::string model, tokenizer;
   Init init = Init::pretrained;
+  bool resize_embeddings = false;
   int64_t vocab_size = 0, hidden_size = 512, num_layers = 6, num_heads = 8, ff_dim = 2048;
   bool tie_word_embeddings = true;
   double dropout = 0.1;
@@ -210,7 +211,7 @@ struct Settings {
 // Groups of settings. Each verb lists the groups that it accepts.
 using Groups = uint64_t;
 enum Group : Groups {
-  kModel = 1ull << 0,            // model, init
+  kModel = 1ull << 0,            // model
   kShape = 1ull << 1,            // sizes of a model defined by flags
   kText = 1ull << 2,             // how rows become samples of tokens
   kTrainData = 1ull << 3,        // which data to train on
@@ -247,6 +248,7 @@ enum Group : Groups {
   kPromptFile = 1ull << 34,      // many prompts, and how their texts are shown
   kEvalBatch = 1ull << 35,       // eval_batch_size
   kOutputFile = 1ull << 36,      // file of the result
+  kWeights = 1ull << 44,         // how the weights of a model begin
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

@@ -40,7 +40,11 @@ void remove_or_throw(const fs::path& path) {
   if (error) throw RunError(path, "cannot remove: " + error.message(), "Check its permissions");
 }
 
-void check_replaceable(const fs::path& target, const std::vector<std::string>& markers) {
+bool has_only_files(const fs::path& folder) {
+  return std::ranges::all_of(fs::directory_iterator(folder), [](const auto& entry) { return entry.is_regular_file(); });
+}
+
+void check_replaceable(const fs::path& target, const std::vector<std::string>& markers, std::string_view subfolder) {
   if (!fs::exists(target)) return;
   const auto refuse = [&](const std::string& why) {
     throw UsageError(target, "exists and " + why + ", so it is not replaced",
@@ -50,6 +54,7 @@ void check_replaceable(const fs::path& target, const std::vector<std::string>& m
   bool marked = fs::is_empty(target);
   for (const auto& entry : fs::directory_iterator(target)) {
     const std::string name = entry.path().filename().string();
+    if (name == subfolder && entry.is_directory() && has_only_files(entry.path())) continue;
     if (!entry.is_regular_file()) refuse(fmt::format("contains \"{}\", which is not a regular file", printable(name)));
     marked = marked || std::find(markers.begin(), markers.end(), name) != markers.end();
   }
@@ -72,7 +77,8 @@ std::optional<Leftover> parse_leftover(const fs::path& path, std::string_view ki
 
 }  // namespace
 
-AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string>& markers) {
+AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string>& markers,
+                           std::string_view subfolder) {
   std::error_code error;
   // If `target` is a link to a folder, commit() replaces this folder, and the link stays.
   target_ = fs::weakly_canonical(fs::absolute(target), error);
@@ -86,7 +92,7 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
                      "Give a path that ends with the name of a folder, such as runs/first");
   }
   create_folders(target_.parent_path());
-  check_replaceable(target_, markers);
+  check_replaceable(target_, markers, subfolder);
   const fs::path temporary = name_beside(target_, kTemporary);
   if (uninterrupted([&] { return mkdir(temporary.c_str(), 0777); }) != 0) throw_write_error(temporary, errno, 0);
   temporary_ = temporary;
@@ -99,18 +105,21 @@ AtomicFolder::~AtomicFolder() {
 }
 
 fs::path AtomicFolder::path(std::string_view name) const {
-  TESSERA_ASSERT(is_base_name(name));
+  TESSERA_ASSERT(is_inner_name(name));
   return temporary_ / name;
 }
 
 void AtomicFolder::write_text(std::string_view name, std::string_view text) const {
+  if (name.find('/') != name.npos) create_folders(path(name).parent_path());
   write_new_file(path(name), text);
 }
 
 void AtomicFolder::commit() {
   TESSERA_ASSERT(!committed_);
   // Syncs every file, because its writer may not have done so. A second sync of a file costs almost nothing.
-  for (const auto& entry : fs::directory_iterator(temporary_)) File::open_to_read(entry.path()).sync();
+  for (const auto& entry : fs::recursive_directory_iterator(temporary_)) {
+    entry.is_directory() ? sync_folder(entry.path()) : File::open_to_read(entry.path()).sync();
+  }
   sync_folder(temporary_);
   fs::path old;
   if (!fs::exists(target_)) {

@@ -12,14 +12,15 @@
 namespace tessera {
 
 // A folder that is filled under a temporary name next to its target: "<target>.tmp-<host>-<pid>-<start time>". commit()
-// gives this folder the target's name. The folder must not contain subfolders.
+// gives this folder the target's name. The folder may have subfolders of files, but no deeper ones.
 class AtomicFolder {
  public:
   // Creates the temporary folder and the target's parents. An existing target is replaced only if it is empty or an
   // earlier version. An earlier version contains only regular files, and one of them has a name in `markers`, such as
-  // "config.json". Throws UsageError if the target exists and must not be replaced, or if its name is not valid. Throws
-  // RunError if the folder cannot be created.
-  AtomicFolder(const std::filesystem::path& target, const std::vector<std::string>& markers);
+  // "config.json". It may also contain a folder `subfolder` of regular files. Throws UsageError if the target exists
+  // and must not be replaced, or if its name is not valid. Throws RunError if the folder cannot be created.
+  AtomicFolder(const std::filesystem::path& target, const std::vector<std::string>& markers,
+               std::string_view subfolder = {});
   // Removes the temporary folder if it has not been committed.
   ~AtomicFolder();
   AtomicFolder(const AtomicFolder&) = delete;
@@ -29,7 +30,7 @@ class AtomicFolder {
   const std::filesystem::path& temporary() const { return temporary_; }
   // The path of the file `name` in the temporary folder.
   std::filesystem::path path(std::string_view name) const;
-  // Writes a small file. Throws RunError.
+  // Writes a small file. `name` may be "subfolder/file". Throws RunError.
   void write_text(std::string_view name, std::string_view text) const;
   // Syncs all files to the disk and gives the folder the target's name. If the target existed, removes the old target.
   // Throws RunError.

@@ -15,6 +15,7 @@
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
 #include "tessera/store/manifest.h"
+#include "tessera/store/model_folder.h"
 #include "tessera/store/safetensors.h"
 
 namespace tessera {
@@ -47,7 +48,8 @@ class PartWriter final : public CheckpointPart {
   }
   void add_text(std::string_view name, std::string_view text) override {
     if (rank_ != 0) return;
-    TESSERA_ASSERT(is_base_name(name));
+    TESSERA_ASSERT(is_inner_name(name));
+    if (name.find('/') != name.npos) create_folders((folder_ / name).parent_path());
     write_new_file(folder_ / name, text);
     manifest_.files.push_back({std::string(name), {{0, text.size(), checksum_of(text.data(), text.size())}}});
   }
@@ -80,7 +82,7 @@ void write_checkpoint(const fs::path& output_folder, int64_t step, Communicator&
   const auto folders = on_all_ranks(world, "a checkpoint's folder", [&]() -> std::string {
     if (world.rank() != 0) return "";
     const std::vector<std::string> markers{kManifestName, "trainer_state.json", rank_file_name(0, world.size())};
-    return target.emplace(checkpoint_folder(output_folder, step), markers).temporary();
+    return target.emplace(checkpoint_folder(output_folder, step), markers, kChatTemplates).temporary();
   });
   const fs::path folder = folders[0];
   const auto parts = on_all_ranks(world, "a checkpoint's parts", [&] {

@@ -1,6 +1,6 @@
 // Writes training checkpoints: folders "checkpoint-<step>" that exist only when all their bytes are on the disk.
 //   rank-00000-of-00004.safetensors   one file per rank: its range of each array, as a tensor with the array's name
-//   trainer_state.json, ...           texts of rank 0
+//   trainer_state.json, ...           texts of rank 0: the state, the model's config.json, the tokenizer's files
 //   manifest.json                     sizes and checksums of all files above, and the ranges that each rank wrote
 #pragma once
 
@@ -35,7 +35,8 @@ class CheckpointPart {
   // Writes the next elements of a range from host memory. Elements of another floating-point type are converted to the
   // declared type. The caller may reuse the memory of `values` on return. Throws RunError.
   virtual void write(std::string_view name, const View& values) = 0;
-  // Adds a file with this name. Only rank 0's texts are used; texts of other ranks are ignored. Throws RunError.
+  // Adds a file with this name, which may be "subfolder/file". Only rank 0's texts are used; texts of other ranks are
+  // ignored. Throws RunError.
   virtual void add_text(std::string_view name, std::string_view text) = 0;
 };
 using WritePart = std::function<void(CheckpointPart& part)>;

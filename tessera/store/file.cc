@@ -273,4 +273,9 @@ bool is_base_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
 
+bool is_inner_name(std::string_view name) {
+  const size_t slash = name.find('/');
+  return is_base_name(name.substr(0, slash)) && (slash == name.npos || is_base_name(name.substr(slash + 1)));
+}
+
 }  // namespace tessera

@@ -83,5 +83,7 @@ void sync_folder(const std::filesystem::path& folder);
 // Whether `name` can be the name of an entry in a folder: not empty, no separator (/ or \) or NUL, neither "." nor
 // "..".
 bool is_base_name(std::string_view name);
+// Whether `name` can be the name of a file in a folder or in a subfolder of it: "a.txt" or "b/a.txt".
+bool is_inner_name(std::string_view name);
 
 }  // namespace tessera

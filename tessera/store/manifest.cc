@@ -54,7 +54,7 @@ std::string lines_of(const std::vector<Item>& items) {
 
 ManifestFile file_of(const nlohmann::json& json, const std::string& where) {
   ManifestFile file{json.at("name").get<std::string>(), {}};
-  if (!is_base_name(file.name)) throw DamageError(where, "names a file outside the checkpoint", kDamaged);
+  if (!is_inner_name(file.name)) throw DamageError(where, "names a file outside the checkpoint", kDamaged);
   for (const auto& segment : json.at("segments")) {
     const uint64_t begin = file.bytes();
     file.segments.push_back(

@@ -15,7 +15,7 @@ namespace tessera {
 inline constexpr const char* kManifestName = "manifest.json";
 
 struct ManifestFile {
-  std::string name;                   // of a file in the checkpoint's folder
+  std::string name;                   // of a file in the checkpoint's folder, or in a subfolder: "a" or "b/a"
   std::vector<FileSegment> segments;  // consecutive, from the file's first byte to its last
 
   uint64_t bytes() const { return segments.empty() ? 0 : segments.back().end; }

@@ -12,6 +12,7 @@
 #include "tessera/base/json.h"
 #include "tessera/base/read_file.h"
 #include "tessera/store/file.h"
+#include "tessera/store/foreign_model.h"
 
 namespace tessera {
 
@@ -24,23 +25,54 @@ constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kMixed = "The folder is a mix of two models, or incomplete: download it again";
 
-std::string_view without_prefix(std::string_view name) {
-  for (const std::string_view prefix : {"transformer.", "model."}) {
-    if (name.starts_with(prefix)) return name.substr(prefix.size());
+// Words that wrappers of PyTorch add to the names of parameters: torch.compile, FSDP, activation checkpointing, DDP and
+// DeepSpeed. The first three occur anywhere in a name, the last two only at its beginning.
+constexpr std::string_view kInnerWrappers[] = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"};
+constexpr std::string_view kOuterWrappers[] = {"module", "_forward_module"};
+
+// The name without prefixes and without the words of wrappers. Adds these words to `wrappers` if it is not null.
+std::string key_of(std::string_view name, std::set<std::string>* wrappers = nullptr) {
+  std::string key;
+  bool outside = true;  // only prefixes and wrappers came before
+  while (!name.empty()) {
+    const size_t dot = name.find('.');
+    const std::string_view word = name.substr(0, dot);
+    name.remove_prefix(dot == name.npos ? name.size() : dot + 1);
+    const bool is_last = dot == name.npos || name.empty();
+    const auto is_word = [&](std::string_view other) { return word == other; };
+    const bool wraps =
+        std::ranges::any_of(kInnerWrappers, is_word) || (outside && std::ranges::any_of(kOuterWrappers, is_word));
+    if (!is_last && wraps) {
+      if (wrappers) wrappers->emplace(word);
+      continue;
+    }
+    if (!is_last && outside && (word == "transformer" || word == "model")) continue;
+    outside = false;
+    key += word;
+    if (dot != std::string_view::npos) key += '.';
   }
-  return name;
+  return key;
+}
+
+// Whether a tensor follows from config.json, so that a model does not need it: rotary frequencies and their cosines,
+// ALiBi slopes, positions, and causal masks. Some versions of transformers saved them with the weights.
+bool is_buffer(std::string_view key, const TensorInfo& info) {
+  const size_t dot = key.rfind('.');
+  const std::string_view last = key.substr(dot == key.npos ? 0 : dot + 1);
+  const std::string_view parent = dot == key.npos ? std::string_view() : key.substr(0, dot);
+  constexpr std::string_view kNames[] = {"cos_cached",   "sin_cached", "masked_bias",
+                                         "position_ids", "freqs_cis",  "alibi"};
+  if (last.ends_with("inv_freq") || std::ranges::find(kNames, last) != std::end(kNames)) return true;
+  // A causal mask is square, perhaps with leading dimensions of 1. A bias of a linear layer has one dimension.
+  const auto& dims = info.dims;
+  const bool is_square = dims.size() >= 2 && dims[dims.size() - 1] == dims[dims.size() - 2] &&
+                         std::all_of(dims.begin(), dims.end() - 2, [](int64_t dim) { return dim == 1; });
+  const bool in_attention = parent.ends_with("attn") || parent.ends_with("attention");
+  return is_square && (last == "causal_mask" || (in_attention && (last == "bias" || last == "mask")));
 }
 
 [[noreturn]] void throw_no_tensors(const fs::path& folder) {
-  std::error_code ignored;
-  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-    if (!fs::exists(folder / name, ignored)) continue;
-    throw InputError(folder / name, "is a pickle file, which can run any code when it is read",
-                     fmt::format("Convert the folder to safetensors: python -c \"from transformers import "
-                                 "AutoModelForCausalLM as M; M.from_pretrained('{0}').save_pretrained('{0}', "
-                                 "safe_serialization=True)\"",
-                                 folder.string()));
-  }
+  refuse_foreign_folder(folder);
   throw InputError(folder, "has neither model.safetensors nor model.safetensors.index.json",
                    "Give a folder as save_pretrained of Hugging Face transformers writes it");
 }
@@ -85,7 +117,7 @@ TensorSource::TensorSource(const fs::path& folder) : folder_(folder) {
 }
 
 void TensorSource::add(size_t file, const std::string& name) {
-  const auto [at, is_new] = places_.try_emplace(std::string(without_prefix(name)), Place{file, name});
+  const auto [at, is_new] = places_.try_emplace(key_of(name, &wrappers_), Place{file, name});
   if (!is_new) {
     throw InputError(files_[file].path(),
                      fmt::format("has both \"{}\" and \"{}\"", printable(at->second.name), printable(name)),
@@ -125,7 +157,7 @@ void TensorSource::open_index(const fs::path& index) {
 void TensorSource::check_files_of_index(const fs::path& index) const {
   for (size_t file = 0; file < files_.size(); ++file) {
     for (const TensorInfo& tensor : files_[file].tensors()) {
-      const auto at = places_.find(without_prefix(tensor.name));
+      const auto at = places_.find(key_of(tensor.name));
       if (at == places_.end() || at->second.file == file) continue;
       throw InputError(
           files_[file].path(),
@@ -144,11 +176,11 @@ std::vector<std::string> TensorSource::names() const {
 }
 
 bool TensorSource::contains(std::string_view name) const {
-  return places_.contains(without_prefix(name));
+  return places_.contains(key_of(name));
 }
 
 const TensorSource::Place& TensorSource::place(std::string_view name) const {
-  const auto at = places_.find(without_prefix(name));
+  const auto at = places_.find(key_of(name));
   if (at == places_.end()) throw InputError(folder_, fmt::format("has no tensor \"{}\"", printable(name)));
   return at->second;
 }
@@ -159,7 +191,7 @@ const TensorInfo& TensorSource::get(std::string_view name) const {
 }
 
 std::optional<DType> TensorSource::dtype_of(std::string_view name) const {
-  const auto at = places_.find(without_prefix(name));
+  const auto at = places_.find(key_of(name));
   return at == places_.end() ? std::nullopt : files_[at->second.file].find(at->second.name)->dtype;
 }
 
@@ -198,9 +230,10 @@ uint64_t TensorSource::sampled_checksum() const {
   Checksum checksum;
   std::vector<std::byte> values;
   for (const auto& [name, place] : places_) {
-    const TensorInfo& info = files_[place.file].get(place.name);
+    const TensorInfo& info = *files_[place.file].find(place.name);
     const std::string text = fmt::format("{} {} {}\n", name, info.dtype_name, dims_text(info));
     checksum.update(text.data(), text.size());
+    if (!info.dtype) continue;
     const int64_t count = std::min(kSampledElems, info.num_elems()), begin = (info.num_elems() - count) / 2;
     values.resize(static_cast<size_t>(count) * size_of(*info.dtype));
     files_[place.file].read_range_into(info, begin, begin + count, {values.data(), *info.dtype, {count}});
@@ -209,13 +242,14 @@ uint64_t TensorSource::sampled_checksum() const {
   return checksum.value();
 }
 
-void TensorSource::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected,
-                                 const std::vector<std::string>& tolerated) const {
+std::vector<std::string> TensorSource::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected,
+                                                     const std::vector<std::string>& tolerated) const {
   std::vector<std::string> missing, extra, misshapen, unreadable;
-  std::set<std::string_view> known;
-  for (const auto& name : tolerated) known.insert(without_prefix(name));
+  std::vector<std::string> buffers;
+  std::set<std::string, std::less<>> known;
+  for (const auto& name : tolerated) known.insert(key_of(name));
   for (const auto& [name, shape] : expected) {
-    known.insert(without_prefix(name));
+    known.insert(key_of(name));
     if (!contains(name)) {
       missing.push_back(name);
       continue;
@@ -229,15 +263,21 @@ void TensorSource::check_tensors(const std::vector<std::pair<std::string, Shape>
     }
   }
   for (const auto& [key, place] : places_) {
-    if (!known.contains(key)) extra.push_back(place.name);
+    if (known.contains(key)) continue;
+    (is_buffer(key, *files_[place.file].find(place.name)) ? buffers : extra).push_back(place.name);
   }
   std::string what = describe("missing", missing) + describe("not of this model", extra) +
                      describe("of another shape", misshapen) +
                      describe("of a type that Tessera does not read", unreadable);
-  if (what.empty()) return;
+  if (what.empty()) return buffers;
   what.resize(what.size() - 2);
-  throw InputError(folder_, what,
-                   "The model's config.json does not match its tensors: copy or download all files of the model again");
+  const bool has_adapter =
+      std::ranges::any_of(extra, [](const auto& name) { return name.find(".lora_") != name.npos; });
+  throw InputError(
+      folder_, what,
+      has_adapter
+          ? "Merge the LoRA adapter into the model with merge_and_unload() of peft, and save the result"
+          : "The model's config.json does not match its tensors: copy or download all files of the model again");
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,21 +16,27 @@
 
 namespace tessera {
 
+// A subfolder of a model folder, and the only one: the chat templates of a tokenizer that has several.
+inline constexpr const char* kChatTemplates = "additional_chat_templates";
+
 // All tensors in a folder's model.safetensors. If this file does not exist, the tensors that
-// model.safetensors.index.json names. The functions ignore the prefix "transformer." or "model." of tensor names, both
-// in the files and in the arguments.
+// model.safetensors.index.json names. The functions ignore the prefixes "transformer." and "model." of tensor names,
+// and the words that wrappers of PyTorch add to names ("module.", "_orig_mod." and similar), both in the files and in
+// the arguments.
 class TensorSource {
  public:
   // Whether a folder has safetensors weights.
   static bool exists(const std::filesystem::path& folder);
   // Opens and validates every file. Throws InputError if the folder is missing or has no safetensors weights, if the
   // index or a file is invalid, if a file that the index names is missing, if a tensor is in two files, or if two names
-  // differ only in the prefix.
+  // differ only in ignored words.
   explicit TensorSource(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   std::vector<std::string> names() const;  // of all tensors, as the files spell them, sorted
   bool contains(std::string_view name) const;
+  // The words of wrappers in the names of the files: "module", "_orig_mod".
+  const std::set<std::string>& wrappers() const { return wrappers_; }
   // Throws InputError if the folder has no such tensor.
   const std::filesystem::path& file_of(std::string_view name) const;
   // The type of a tensor. Empty if the folder has no such tensor, or if Tessera does not read its type.
@@ -49,14 +56,15 @@ class TensorSource {
   bool are_equal(std::string_view a, std::string_view b, int part, int num_parts, ThreadPool& pool) const;
 
   // A checksum of the names, types and shapes of all tensors, and of up to kSampledElems values in the middle of each
-  // tensor. Throws InputError like get().
+  // tensor whose type Tessera reads. Throws InputError like get().
   static constexpr int64_t kSampledElems = 1024;
   uint64_t sampled_checksum() const;
 
   // Checks that the folder has the `expected` tensors, with these shapes and with types that Tessera reads, and no
-  // other tensors except those in `tolerated`. One InputError lists all problems.
-  void check_tensors(const std::vector<std::pair<std::string, Shape>>& expected,
-                     const std::vector<std::string>& tolerated) const;
+  // other tensors except those in `tolerated`, and buffers that follow from config.json, such as rotary frequencies and
+  // causal masks. One InputError lists all problems. Returns the names of these buffers.
+  std::vector<std::string> check_tensors(const std::vector<std::pair<std::string, Shape>>& expected,
+                                         const std::vector<std::string>& tolerated) const;
 
  private:
   struct Place {
@@ -70,7 +78,8 @@ class TensorSource {
 
   std::filesystem::path folder_;
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, Place, std::less<>> places_;  // by name without the prefix
+  std::map<std::string, Place, std::less<>> places_;  // by name without the ignored words
+  std::set<std::string> wrappers_;
 };
 
 }  // namespace tessera

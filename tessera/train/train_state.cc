@@ -249,13 +249,6 @@ Record model_fingerprint(const ModelConfig& config) {
   return record;
 }
 
-std::vector<std::string> frozen_in(const Record& fingerprint) {
-  std::vector<std::string> patterns;
-  const auto found = fingerprint.find("freeze");
-  if (found == fingerprint.end() || !found->is_string()) return patterns;
-  return split_list(found->get<std::string>());
-}
-
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks) {
   Record record = model_fingerprint(config);

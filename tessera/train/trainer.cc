@@ -9,6 +9,7 @@
 
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/data_report.h"
+#include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
 #include "tessera/plan/memory_check.h"
 #include "tessera/report/text.h"

@@ -19,7 +19,12 @@ void Trainer::checkpoint() {
   if (metrics_) state_.metrics_bytes = metrics_->synced_size_bytes();
   state_.runtime_s = runtime_s();
   if (loss_scaler_) state_.loss_scale = loss_scaler_->state();
-  const auto write_part = [&](CheckpointPart& part) { fill_checkpoint(part, engine_, state_, fingerprint_); };
+  const auto write_part = [&](CheckpointPart& part) {
+    fill_checkpoint(part, engine_, state_, fingerprint_);
+    // With these files, the checkpoint can be the --model of other runs.
+    if (!worker_.is_first()) return;
+    model_writer_->write_companions([&](std::string_view name, std::string_view text) { part.add_text(name, text); });
+  };
   if (background_) {
     background_->save(settings_.output_dir, state_.step, write_part, &worker_.pool());
   } else {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/read_file.h"
-#include "tessera/load/model_files.h"
+#include "tessera/load/initial_weights.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
@@ -239,7 +239,9 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
 void Trainer::start_again() {
   worker_.enter(Phase::load);
   state_.fused_micro_batches = fused_;
-  load_or_initialize(engine_, settings_, worker_.world(), worker_.pool());
+  for (const std::string& note : load_or_initialize(engine_, settings_, worker_.world(), worker_.pool())) {
+    console_.note(note);
+  }
   read_ahead_ = {};
   make_way();
   if (worker_.is_first()) {

@@ -164,9 +164,11 @@ class Damage(Checkpoints):
             flip_a_bit(path, source)
 
         names = sorted(os.listdir(self.path("whole", "checkpoint-12")))
-        self.assertEqual(names, ["manifest.json", *(f"rank-0000{r}-of-00003.safetensors" for r in range(3)),
+        ranks = [f"rank-0000{r}-of-00003.safetensors" for r in range(3)]
+        self.assertEqual(names, ["config.json", "manifest.json", *ranks, "tokenizer.json", "tokenizer_config.json",
                                  "trainer_state.json"])
-        for name, damage in [*((name, flip) for name in names), (names[2], cut), (names[3], os.remove)]:
+        for name, damage in [("manifest.json", flip), (ranks[0], flip), (ranks[1], flip), ("tokenizer.json", flip),
+                             ("trainer_state.json", flip), (ranks[1], cut), (ranks[2], os.remove)]:
             with self.subTest(name=name, damage=damage.__name__):
                 self.copy("out", 12)
                 damage(self.path("out", "checkpoint-12", name))

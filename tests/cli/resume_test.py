@@ -302,7 +302,7 @@ class Resume(Interrupted):
         self.assert_same_results("whole", "out")
         self.assertEqual(self.checkpoints("out"), [70, 231])
         self.assertEqual(self.set_aside("out")[-1], "checkpoint-238.superseded-3")
-        self.assertEqual(len(os.listdir(self.path("out", "checkpoint-238.superseded-3"))), 3)
+        self.assertIn("manifest.json", os.listdir(self.path("out", "checkpoint-238.superseded-3")))
         self.fails(2, "out/checkpoint-238.superseded-3 was renamed: it may be superseded or damaged. Rename it to checkpoint-238 "
                    "first", "train", *LONG, "--output-dir", "out", "--resume", "out/checkpoint-238.superseded-3")
         shutil.rmtree(self.path("out", "model"))

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "tessera/device/cuda/cuda_device.h"
+#include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/store/safetensors.h"

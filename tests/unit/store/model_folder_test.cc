@@ -47,6 +47,56 @@ TEST(TensorSource, NameWithAndWithoutPrefixIsAmbiguous) {
   EXPECT_THAT(refusal(folder.path()), HasSubstr("has both"));
 }
 
+TEST(TensorSource, WordsOfWrappersDoNotCount) {
+  const std::pair<const char*, std::vector<std::string>> kNames[] = {
+      {"_orig_mod.model.layers.0.mlp.w", {"_orig_mod"}},
+      {"module.model.layers.0.mlp.w", {"module"}},
+      {"module._orig_mod.model.layers.0.mlp.w", {"_orig_mod", "module"}},
+      {"_orig_mod.module.model.layers.0.mlp.w", {"_orig_mod", "module"}},
+      {"model.model.layers.0.mlp.w", {}},
+      {"model.layers.0._orig_mod.mlp.w", {"_orig_mod"}},
+      {"_fsdp_wrapped_module.model.layers.0._fsdp_wrapped_module._checkpoint_wrapped_module.mlp.w",
+       {"_checkpoint_wrapped_module", "_fsdp_wrapped_module"}},
+      {"_forward_module.transformer.layers.0.mlp.w", {"_forward_module"}}};
+  for (const auto& [name, wrappers] : kNames) {
+    TemporaryFolder folder;
+    write_tensors(folder / "model.safetensors", {{name, 1.0f}, {"layers.0.module", 2.0f}, {"module", 3.0f}});
+    const TensorSource source(folder.path());
+    EXPECT_EQ(read(source, "layers.0.mlp.w"), 1.0f) << name;
+    EXPECT_EQ(read(source, "model.layers.0.module"), 2.0f);
+    EXPECT_EQ(read(source, "module"), 3.0f);
+    EXPECT_THAT(source.wrappers(), testing::ElementsAreArray(wrappers)) << name;
+  }
+  TemporaryFolder folder;
+  write_tensors(folder / "model.safetensors", {{"module.a", 1.0f}, {"_orig_mod.a", 2.0f}});
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("has both \"_orig_mod.a\" and \"module.a\""));
+}
+
+TEST(TensorSource, BuffersThatFollowFromTheConfigurationAreIgnored) {
+  TemporaryFolder folder;
+  const std::vector<std::string> buffers = {
+      R"("model.layers.0.self_attn.rotary_emb.inv_freq":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})",
+      R"("rotary_emb.original_inv_freq":{"dtype":"F32","shape":[1],"data_offsets":[4,8]})",
+      R"("model.layers.0.self_attn.rotary_emb.cos_cached":{"dtype":"F32","shape":[1,1,1,1],"data_offsets":[8,12]})",
+      R"("model.layers.0.self_attn.rotary_emb.sin_cached":{"dtype":"F32","shape":[1],"data_offsets":[12,16]})",
+      R"("h.0.attn.masked_bias":{"dtype":"F32","shape":[],"data_offsets":[16,20]})",
+      R"("h.0.attn.bias":{"dtype":"BOOL","shape":[1,1,2,2],"data_offsets":[20,24]})",
+      R"("h.0.attention.bias":{"dtype":"U8","shape":[2,2],"data_offsets":[24,28]})",
+      R"("position_ids":{"dtype":"I32","shape":[1,1],"data_offsets":[28,32]})"};
+  std::string header = "{";
+  for (const std::string& buffer : buffers) header += (header.size() > 1 ? "," : "") + buffer;
+  put(folder / "model.safetensors", safetensors_bytes(header + "}", 32));
+  const TensorSource source(folder.path());
+  EXPECT_EQ(source.check_tensors({}, {}).size(), buffers.size());
+  EXPECT_NE(source.sampled_checksum(), 0u);
+  for (const std::string name : {"h.0.attn.bias", "h.0.attn.qkv.bias", "inv_freq.weight", "rotary_emb.freq"}) {
+    TemporaryFolder other;
+    write_tensors(other / "model.safetensors", {{name, 1.0f}, {"h.1.rotary_emb.inv_freq", 1.0f}});
+    EXPECT_THAT(error_of<InputError>([&] { TensorSource(other.path()).check_tensors({}, {}); }),
+                HasSubstr("1 tensor is not of this model (" + name + ")"));
+  }
+}
+
 TEST(TensorSource, ComparesTensors) {
   TemporaryFolder folder;
   constexpr int64_t kRows = 3, kColumns = 70001;  // compared in 4 chunks of at most 65,536 elements

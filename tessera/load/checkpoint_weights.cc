@@ -1,0 +1,79 @@
+#include "tessera/load/checkpoint_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/read_file.h"
+#include "tessera/model/config.h"
+#include "tessera/settings/suggest.h"
+#include "tessera/store/engine_checkpoint.h"
+#include "tessera/store/manifest.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+bool is_checkpoint(const fs::path& folder) {
+  std::error_code ignored;  // an unreadable folder is reported when it is used
+  return fs::exists(folder / kManifestName, ignored) && fs::exists(folder / "trainer_state.json", ignored);
+}
+
+std::vector<std::string> frozen_in(const Record& fingerprint) {
+  const auto found = fingerprint.find("freeze");
+  if (found == fingerprint.end() || !found->is_string()) return {};
+  return split_list(found->get<std::string>());
+}
+
+LoadedTypes loaded_types_in(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / "trainer_state.json";
+  const Record state = record_from_json(read_file(path, {}), path.string());
+  LoadedTypes types;
+  const Record words = state.value("loaded_types", Record::object());
+  for (const auto& entry : words.items()) {
+    const auto is_named = [&](DType dtype) { return entry.value() == Record(name_of(dtype)); };
+    const auto known = std::ranges::find_if(kSavedTypes, is_named);
+    if (known != kSavedTypes.end()) types[entry.key()] = *known;
+  }
+  return types;
+}
+
+CheckpointWeights::CheckpointWeights(const fs::path& folder, Communicator& world, ThreadPool& pool)
+    : checkpoint_(Checkpoint::open_verified(folder, world, &pool)), pool_(pool) {
+  // The patterns of --freeze decide where a tensor is in the arrays of its unit.
+  ModelConfig config = read_model_config(folder / "config.json");
+  const std::string where = (folder / "trainer_state.json").string();
+  const Record state = record_from_json(checkpoint_.trainer_state(), where);
+  config.frozen = frozen_in(state.value("fingerprint", Record::object()));
+  const auto device = make_counting_device();
+  const Model model(config, *device);
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    const Unit& unit = model.unit(u);
+    const int64_t num_trainable = unit.table().num_trainable();
+    for (const ParameterSpec& spec : unit.table().specs()) {
+      places_[spec.name] =
+          spec.trainable ? Place{parameters_name(unit), num_trainable, spec.offset, spec.shape}
+                         : Place{frozen_name(unit), unit.table().num_frozen(), spec.offset - num_trainable, spec.shape};
+    }
+  }
+}
+
+void CheckpointWeights::check(const std::string& name, const Shape& shape) const {
+  const auto place = places_.find(name);
+  if (place != places_.end() && place->second.shape == shape) return;
+  throw InputError(checkpoint_.folder(),
+                   place == places_.end() ? fmt::format("has no tensor \"{}\"", name)
+                                          : fmt::format("tensor \"{}\" is {} instead of {}", name,
+                                                        place->second.shape.to_string(), shape.to_string()),
+                   "Use the config.json of the checkpoint");
+}
+
+void CheckpointWeights::read_range_into(const std::string& name, int64_t elem_begin, int64_t elem_end,
+                                        const View& target) const {
+  const Place& place = places_.at(name);
+  checkpoint_.read_range({place.array, place.array_elems, place.offset + elem_begin, place.offset + elem_end}, target,
+                         &pool_);
+}
+
+}  // namespace tessera

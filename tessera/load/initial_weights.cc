@@ -1,0 +1,200 @@
+#include "tessera/load/initial_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "tessera/comm/world.h"
+#include "tessera/load/checkpoint_weights.h"
+#include "tessera/load/model_place.h"
+#include "tessera/settings/suggest.h"
+#include "tessera/store/checksum.h"
+#include "tessera/store/model_folder.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Throws InputError if the head is tied and the files contain a head tensor that is not equal to the embedding.
+// Divides the tensors into `num_ranks` parts, and compares only part `rank`.
+void check_tied(const TensorSource& source, const Model& model, int rank, int num_ranks, ThreadPool& pool) {
+  for (const std::string& name : model.tolerated_names()) {
+    if (!source.contains(name) || source.are_equal(name, model.embedding_name(), rank, num_ranks, pool)) continue;
+    throw InputError(
+        source.file_of(name).string(),
+        fmt::format("tensor \"{}\" is not equal to \"{}\"", name, model.embedding_name()),
+        "In config.json the head is tied to the embedding. Set \"tie_word_embeddings\" to false there to use the "
+        "tensor as the head, or remove the tensor to use the embedding");
+  }
+}
+
+// Reads elements [elem_begin, elem_end) of a tensor in the files.
+using ReadTensor =
+    std::function<void(const std::string& name, int64_t elem_begin, int64_t elem_end, const View& target)>;
+
+// The shape that a tensor has in the files. With --resize-embeddings, the embedding and the head have more rows in the
+// model than in the files.
+Shape shape_in_files(const Model& model, const ParameterSpec& spec) {
+  const int64_t rows = model.config().vocab_size_in_files;
+  if (rows == 0 || (spec.name != model.embedding_name() && !spec.name.starts_with("lm_head."))) return spec.shape;
+  return spec.shape.rank() == 1 ? Shape{rows} : Shape{rows, spec.shape[1]};
+}
+
+// Reads the tensors of a model. Rows that the files do not have get the mean of the rows in the files. The mean is the
+// same with any sharding, because each rank that needs it computes it from all rows in the same order.
+class ModelReader {
+ public:
+  ModelReader(const Model& model, ReadTensor read) : model_(model), read_(std::move(read)) {}
+
+  void read(const ParameterSpec& spec, int64_t elem_begin, int64_t elem_end, const View& target) {
+    const int64_t in_files = shape_in_files(model_, spec).num_elems();
+    const int64_t split = std::clamp(in_files, elem_begin, elem_end);
+    if (elem_begin < split) read_(spec.name, elem_begin, split, target.rows(0, split - elem_begin));
+    if (split == elem_end) return;
+    const std::vector<float>& mean = mean_row(spec);
+    const auto width = std::ssize(mean);
+    std::vector<float> values;
+    for (int64_t i = split; i < elem_end; ++i) values.push_back(mean[static_cast<size_t>(i % width)]);
+    const View rest = target.rows(split - elem_begin, elem_end - elem_begin);
+    convert(values.data(), DType::f32, rest.data, rest.dtype, values.size());
+  }
+
+ private:
+  const std::vector<float>& mean_row(const ParameterSpec& spec) {
+    constexpr int64_t kChunkElems = 1 << 20;
+    std::vector<float>& mean = means_[spec.name];
+    if (!mean.empty()) return mean;
+    const Shape shape = shape_in_files(model_, spec);
+    const int64_t rows = shape[0], width = shape.num_elems() / rows;
+    const int64_t step = std::max<int64_t>(1, kChunkElems / width);
+    std::vector<double> sums(static_cast<size_t>(width));
+    for (int64_t begin = 0; begin < rows; begin += step) {
+      const int64_t count = std::min(step, rows - begin) * width;
+      std::vector<float> values(static_cast<size_t>(count));
+      read_(spec.name, begin * width, begin * width + count, view_of(values.data(), {count}));
+      for (size_t i = 0; i < values.size(); ++i) sums[i % sums.size()] += static_cast<double>(values[i]);
+    }
+    for (const double sum : sums) mean.push_back(static_cast<float>(sum / static_cast<double>(rows)));
+    return mean;
+  }
+
+  const Model& model_;
+  const ReadTensor read_;
+  std::map<std::string, std::vector<float>> means_;  // by tensor
+};
+
+void read_into_engine(Engine& engine, const ReadTensor& read, bool from_rank_0) {
+  const Model& model = engine.model();
+  ModelReader reader(model, read);
+  engine.load_parameters(
+      [&](int64_t unit, ElemRange range, View to) {
+        for (const ParameterSpec& spec : model.unit(unit).table().specs()) {
+          const int64_t begin = std::max(range.begin, spec.offset);
+          const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
+          if (begin >= end) continue;
+          reader.read(spec, begin - spec.offset, end - spec.offset, to.rows(begin - range.begin, end - range.begin));
+        }
+      },
+      from_rank_0);
+}
+
+// Notes about the names in the files: the words that are ignored, and the tensors that are not used.
+std::vector<std::string> notes_of(const TensorSource& source, const std::vector<std::string>& buffers) {
+  std::vector<std::string> notes;
+  const std::string folder = source.folder().string();
+  if (!source.wrappers().empty()) {
+    const std::vector<std::string> words(source.wrappers().begin(), source.wrappers().end());
+    notes.push_back(
+        fmt::format("{}: the names of tensors contain \"{}.\" of a wrapper. These words are ignored, and a "
+                    "saved model does not have them",
+                    folder, joined(words, ".\", \"")));
+  }
+  if (!buffers.empty()) {
+    const bool one = buffers.size() == 1;
+    notes.push_back(fmt::format("{}: {} not used, because {} from config.json: {}{}", folder,
+                                one ? "1 tensor is" : fmt::format("{} tensors are", buffers.size()),
+                                one ? "it follows" : "they follow", printable(buffers.front()), one ? "" : ", ..."));
+  }
+  std::error_code ignored;  // an unreadable folder is reported when its other files are read
+  if (fs::exists(source.folder() / "adapter_config.json", ignored)) {
+    notes.push_back(
+        fmt::format("warning: {} also has a LoRA adapter (adapter_config.json), which is not applied", folder));
+  }
+  return notes;
+}
+
+}  // namespace
+
+ReadAhead read_weights_ahead(const Settings& settings, const World* world) {
+  const bool reads = !world || (world->local_rank() == 0 && world->local_size() == world->size());
+  if (!reads || settings.init == Settings::Init::random) return {};
+  fs::path folder;
+  try {
+    folder = folder_of_model(settings);
+  } catch (const Error&) {  // reported when the model is read
+    return {};
+  }
+  std::error_code error;
+  std::vector<fs::path> files = {folder / "model.safetensors"};
+  if (!fs::exists(files[0], error)) {
+    files.clear();
+    for (auto it = fs::directory_iterator(folder, error); it != fs::end(it); it.increment(error)) {
+      if (it->path().extension() == ".safetensors") files.push_back(it->path());
+    }
+    std::sort(files.begin(), files.end());
+  }
+  return ReadAhead(std::move(files));
+}
+
+std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder, Communicator& world,
+                                         ThreadPool& pool) {
+  const bool from_rank_0 = engine.options().sharding.sync_module_states;
+  if (from_rank_0 && world.rank() > 0) {  // the folder may be missing on these ranks
+    engine.load_parameters({}, from_rank_0);
+    return {};
+  }
+  const Model& model = engine.model();
+  std::vector<std::pair<std::string, Shape>> expected;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
+      expected.emplace_back(spec.name, shape_in_files(model, spec));
+    }
+  }
+  const bool all_read = !from_rank_0 && world.size() > 1;
+  if (is_checkpoint(folder)) {
+    const auto alone = make_self_communicator();
+    const CheckpointWeights source(folder, all_read ? world : *alone, pool);
+    for (const auto& [name, shape] : expected) source.check(name, shape);
+    read_into_engine(
+        engine,
+        [&](const std::string& name, int64_t begin, int64_t end, const View& target) {
+          source.read_range_into(name, begin, end, target);
+        },
+        from_rank_0);
+    return {};
+  }
+  const TensorSource source(folder);
+  const std::vector<std::string> buffers = source.check_tensors(expected, model.tolerated_names());
+  if (all_read) check_agreement(world, {{"weights_checksum", checksum_text(source.sampled_checksum())}});
+  check_tied(source, model, all_read ? world.rank() : 0, all_read ? world.size() : 1, pool);
+  read_into_engine(
+      engine,
+      [&](const std::string& name, int64_t begin, int64_t end, const View& target) {
+        source.read_range_into(name, begin, end, target, &pool);
+      },
+      from_rank_0);
+  return notes_of(source, buffers);
+}
+
+std::vector<std::string> load_or_initialize(Engine& engine, const Settings& settings, Communicator& world,
+                                            ThreadPool& pool) {
+  if (settings.init != Settings::Init::random) return load_parameters(engine, folder_of_model(settings), world, pool);
+  engine.initialize_parameters(static_cast<uint64_t>(settings.seed));
+  return {};
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// The initial weights of a run: read from the model's files or from a checkpoint, or drawn at random.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/world.h"
+#include "tessera/engine/engine.h"
+#include "tessera/settings/settings.h"
+#include "tessera/store/read_ahead.h"
+
+namespace tessera {
+
+// Starts to read the weight files of --model into the page cache for load_or_initialize(). Only local rank 0 does this,
+// and only if all ranks are on one node. On several nodes, each rank reads only its own part, without reading ahead.
+// Never throws. Destroy the result when the weights are loaded.
+ReadAhead read_weights_ahead(const Settings& settings, const World* world);
+
+// Reads the tensors of a Hugging Face folder, or of a checkpoint, into the engine's parameters. Each rank reads the
+// parts that it keeps. With sync_module_states, rank 0 reads everything and sends it to the other ranks. Rows of the
+// embedding and the head that the files do not have (--resize-embeddings) get the mean of the rows in the files.
+//
+// Returns what users should know: which tensors of the files are not used, and which words in their names are ignored.
+// Throws InputError if a tensor is missing, is unexpected or has a wrong shape, or if a tied head differs from the
+// embedding. Throws UsageError if ranks see different weights. Collective.
+std::vector<std::string> load_parameters(Engine& engine, const std::filesystem::path& folder, Communicator& world,
+                                         ThreadPool& pool);
+
+// Reads the parameters from the folder of --model. With --init random, draws them with --seed instead. Returns what
+// load_parameters() returns. Collective.
+std::vector<std::string> load_or_initialize(Engine& engine, const Settings& settings, Communicator& world,
+                                            ThreadPool& pool);
+
+}  // namespace tessera
