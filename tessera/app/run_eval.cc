@@ -57,6 +57,7 @@ int run_eval(const Invocation& invocation) {
     worker.note_unpinned(console);
     load_or_initialize(engine, settings, worker.world(), pool);
     read_ahead = {};
+    note_model(config, console);
     note_unused_keys(tokenizer.unused_keys(), console);
     note_data(dataset.use, settings.eval_dataset, settings, console);
 

@@ -3,6 +3,7 @@
 
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
+#include "tessera/load/data_report.h"
 #include "tessera/load/model_files.h"
 #include "tessera/load/model_writer.h"
 #include "tessera/report/console.h"
@@ -13,11 +14,10 @@
 namespace tessera {
 
 int run_export(const Invocation& invocation) {
-  const Settings& settings = invocation.settings();
+  Settings settings = invocation.settings();
   Console console = Console::of_process();
   Worker worker(settings);
   ModelConfig config = model_config_of(settings);
-  const Tokenizer tokenizer = tokenizer_of(settings, config);
   const auto warn = [&](const std::string& text) { console.note("warning: " + text); };
   const auto alone = make_self_communicator();
   const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool());
@@ -25,7 +25,10 @@ int run_export(const Invocation& invocation) {
   // checkpoint if its arrays have the names and sizes that this model needs.
   const std::string where = (checkpoint.folder() / "trainer_state.json").string();
   const TrainState state = TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config), where);
-  config.frozen = frozen_in(TrainState::fingerprint_in(checkpoint.trainer_state(), where));
+  const Record fingerprint = TrainState::fingerprint_in(checkpoint.trainer_state(), where);
+  config.frozen = frozen_in(fingerprint);
+  if (settings.eos_token.empty()) settings.eos_token = end_token_in(fingerprint);
+  const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Model model(config, worker.device());
   const LoadedTypes loaded = state.loaded_types ? *state.loaded_types : loaded_types_of(model, settings, *alone);
   const ModelWriter writer(model, tokenizer, settings, loaded, *alone, worker.pool());
@@ -46,6 +49,7 @@ int run_export(const Invocation& invocation) {
       write(u, {0, elems}, flat);
     }
   });
+  note_model(config, console);
   console.print(fmt::format("{}: the model of step {}", settings.output_dir, checkpoint.step()));
   return static_cast<int>(ExitCode::kDone);
 }

@@ -202,6 +202,7 @@ int run_generate(const Invocation& invocation) {
     worker.note_unpinned(console);
     load_or_initialize(engine, settings, worker.world(), worker.pool());
     read_ahead = {};
+    note_model(config, console);
     note_unused_keys(tokenizer.unused_keys(), console);
     note_sampling(options.sampling, file, settings, console);
 

@@ -66,6 +66,10 @@ void note_data(const DataUse& use, const std::string& path, const Settings& sett
   console.note(fmt::format("warning: skipped: {} more", format_count(static_cast<int64_t>(use.bad.size() - kShown))));
 }
 
+void note_model(const ModelConfig& config, Console& console) {
+  for (const std::string& note : config.notes) console.note("warning: " + printable(note, 2000));
+}
+
 void note_unused_keys(const std::vector<std::string>& keys, Console& console) {
   if (keys.empty()) return;
   console.note(fmt::format(

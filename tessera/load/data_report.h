@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/data/data_use.h"
+#include "tessera/model/config.h"
 #include "tessera/report/console.h"
 #include "tessera/report/record.h"
 #include "tessera/settings/settings.h"
@@ -18,6 +19,8 @@ std::string data_line(const DataUse& use, const std::string& path, const Setting
 // Prints data_line(). Then prints a warning for each of the first 5 skipped rows, with the place and the fault of the
 // row, and one warning with the number of further skipped rows.
 void note_data(const DataUse& use, const std::string& path, const Settings& settings, Console& console);
+// Prints config.notes as warnings.
+void note_model(const ModelConfig& config, Console& console);
 // Prints the keys of tokenizer.json that Tessera does not use. Prints nothing if `keys` is empty.
 void note_unused_keys(const std::vector<std::string>& keys, Console& console);
 

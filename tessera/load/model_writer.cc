@@ -11,6 +11,7 @@
 #include "tessera/base/finite.h"
 #include "tessera/base/read_file.h"
 #include "tessera/load/model_files.h"
+#include "tessera/load/special_tokens.h"
 #include "tessera/report/record.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
@@ -79,7 +80,8 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
                                                     {"eos_token", config.eos_token_id},
                                                     {"pad_token", config.pad_token_id}};
   for (const auto& [key, id] : tokens) {
-    if (id >= 0 && tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
+    const bool is_known = id >= 0 && (id == config.eos_token_id || tokenizer.is_special(id));
+    if (is_known) record[key] = tokenizer.decode(std::array{id}, false);
   }
   record["padding_side"] = "left";
   record["clean_up_tokenization_spaces"] = false;
@@ -91,18 +93,33 @@ void write_companions(const AtomicFolder& target, const ModelConfig& config, DTy
                       const Settings& settings) {
   target.write_text("config.json", model_config_json(config, dtype));
   target.write_text("tokenizer.json", tokenizer.json_text());
-  const auto copy = [&](const fs::path& source, const char* name) {
-    if (!fs::exists(source / name)) return false;
-    target.write_text(name, read_file(source / name, {.longest_bytes = kMaxCopiedBytes}));
-    return true;
+  const auto text_of = [](const fs::path& file) -> std::optional<std::string> {
+    if (!fs::exists(file)) return std::nullopt;
+    return read_file(file, {.longest_bytes = kMaxCopiedBytes});
   };
-  copy(folder_of_model(settings), "generation_config.json");
+  const fs::path generation = generation_config_path(settings);
+  if (const auto text = text_of(generation)) {
+    target.write_text("generation_config.json",
+                      generation_config_to_save(*text, generation.string(), config.eos_token_id));
+  }
   const fs::path own = settings.tokenizer;
   const fs::path tokenizer_folder = own.empty()             ? folder_of_model(settings)
                                     : fs::is_directory(own) ? own
                                                             : own.parent_path();
-  for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) copy(tokenizer_folder, name);
-  if (!copy(tokenizer_folder, "tokenizer_config.json")) {
+  // --eos-token replaces the token that these files name, so that the saved model ends its texts as it was trained to.
+  const auto copy = [&](const char* name, bool names_tokens) {
+    std::optional<std::string> text = text_of(tokenizer_folder / name);
+    if (!text) return false;
+    if (names_tokens && !settings.eos_token.empty()) {
+      text = with_end_token(*text, (tokenizer_folder / name).string(),
+                            tokenizer.decode(std::array{config.eos_token_id}, false));
+    }
+    target.write_text(name, *text);
+    return true;
+  };
+  copy("special_tokens_map.json", true);
+  copy("chat_template.jinja", false);
+  if (!copy("tokenizer_config.json", true)) {
     target.write_text("tokenizer_config.json", default_tokenizer_config(config, tokenizer));
   }
 }

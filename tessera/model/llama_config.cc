@@ -213,7 +213,6 @@ void read_llama_config(const ConfigReader& read, ModelConfig& config) {
   const int64_t max_positions = read.integer({"max_position_embeddings"}, type.max_positions, 1, INT32_MAX);
   config.max_positions = longest_row(config.rope, max_positions);
   read_windows(read, type, config);
-  config.unk_token_id = config.bos_token_id = config.pad_token_id = -1;
 }
 
 void write_llama_config(const ModelConfig& config, Json& json) {

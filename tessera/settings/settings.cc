@@ -21,6 +21,9 @@ std::vector<Setting> model_settings() {
            {"model_name_or_path"}),
       choice("init", &S::init, kModel, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
              "pretrained: read the model's weights; random: initialize new weights from --seed"),
+      text("eos_token", &S::eos_token, kModel, "TOKEN",
+           "The token that ends a text: the text of a token, or an id if no token has this text; empty: the token that "
+           "the files of the model name"),
       text("tokenizer", &S::tokenizer, kTokenizer, "PATH",
            "tokenizer.json or its folder; empty: the model's tokenizer"),
       integer("vocab_size", &S::vocab_size, kVocabulary, "TOKENS", kCount,

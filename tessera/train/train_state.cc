@@ -246,6 +246,11 @@ std::vector<std::string> frozen_in(const Record& fingerprint) {
   return split_list(found->get<std::string>());
 }
 
+std::string end_token_in(const Record& fingerprint) {
+  const auto found = fingerprint.find("eos_token");
+  return found != fingerprint.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks) {
   Record record = model_fingerprint(config);
@@ -256,6 +261,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                            "objective",
                            "max_length",
                            "truncation",
+                           "eos_token",
                            "epochs",
                            "max_steps",
                            "lr",

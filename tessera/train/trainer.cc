@@ -195,6 +195,7 @@ int Trainer::train() {
   gpu_sampler_ = make_gpu_sampler(worker_.device());
   worker_.note_device(settings_, console_);
   worker_.note_unpinned(console_);
+  note_model(config_, console_);
   note_unused_keys(tokenizer_.unused_keys(), console_);
   note_data(train_.use, settings_.dataset, settings_, console_);
   if (eval_) note_data(eval_->use, settings_.eval_dataset, settings_, console_);
