@@ -92,6 +92,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   if (!is_bloom_like && !is_llama_type(config.architecture)) {
     throw InputError(where, fmt::format("\"model_type\" is {}", type ? in_words(*type) : "missing"), kSupported);
   }
+  check_config_keys(json, config.architecture, where, config.notes);
   config.vocab_size = read.integer({"vocab_size"}, -1, 1, INT32_MAX);
   // transformers omits this key if its value is the default of the architecture.
   config.tied_head = read.boolean("tie_word_embeddings", is_bloom_like);

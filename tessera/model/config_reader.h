@@ -8,10 +8,9 @@
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
 #include "tessera/model/config.h"
+#include "tessera/model/config_keys.h"
 
 namespace tessera {
-
-using Json = nlohmann::ordered_json;
 
 // The upper limit for most sizes in a config.json, such as hidden_size. Real models have smaller sizes. The product of
 // two sizes up to this limit fits into 64 bits.
