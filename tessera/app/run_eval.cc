@@ -59,6 +59,7 @@ int run_eval(const Invocation& invocation) {
     for (const std::string& note : load_or_initialize(engine, settings, worker.world(), pool)) console.note(note);
     read_ahead = {};
     worker.note_precision(settings, console);
+    note_model(config, console);
     note_unused_keys(tokenizer.unused_keys(), console);
     note_data(dataset.use, settings.eval_dataset, settings, console);
     note_long_no_answer(dataset.use, tokenizer, settings, console);

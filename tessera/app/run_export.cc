@@ -4,6 +4,7 @@
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
 #include "tessera/load/checkpoint_weights.h"
+#include "tessera/load/data_report.h"
 #include "tessera/load/model_files.h"
 #include "tessera/load/model_writer.h"
 #include "tessera/report/console.h"
@@ -19,21 +20,17 @@ int run_export(const Invocation& invocation) {
   Worker worker(settings);
   const auto warn = [&](const std::string& text) { console.note("warning: " + text); };
   const auto alone = make_self_communicator();
-  std::optional<Checkpoint> found;
-  const auto find = [&] { found.emplace(find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool())); };
-  if (settings.model.empty()) {
-    find();
-    settings.model = found->folder();  // the checkpoint has the files of its model
-  }
+  const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, *alone, warn, &worker.pool());
+  if (settings.model.empty()) settings.model = checkpoint.folder();  // the checkpoint has the files of its model
   ModelConfig config = model_config_of(settings);
-  const Tokenizer tokenizer = tokenizer_of(settings, config);
-  if (!found) find();
-  const Checkpoint& checkpoint = *found;
   // from_json() throws if the checkpoint belongs to another model. Without this check, the export would accept such a
   // checkpoint if its arrays have the names and sizes that this model needs.
   const std::string where = (checkpoint.folder() / "trainer_state.json").string();
   const TrainState state = TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config), where);
-  config.frozen = frozen_in(TrainState::fingerprint_in(checkpoint.trainer_state(), where));
+  const Record fingerprint = TrainState::fingerprint_in(checkpoint.trainer_state(), where);
+  config.frozen = frozen_in(fingerprint);
+  if (settings.eos_token.empty()) settings.eos_token = end_token_in(fingerprint);
+  const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Model model(config, worker.device());
   const LoadedTypes loaded = state.loaded_types ? *state.loaded_types : loaded_types_of(model, settings, *alone);
   const ModelWriter writer(model, tokenizer, settings, loaded, *alone, worker.pool());
@@ -54,6 +51,7 @@ int run_export(const Invocation& invocation) {
       write(u, {0, elems}, flat);
     }
   });
+  note_model(config, console);
   console.print(fmt::format("{}: the model of step {}", settings.output_dir, checkpoint.step()));
   return static_cast<int>(ExitCode::kDone);
 }

@@ -215,6 +215,7 @@ int run_generate(const Invocation& invocation) {
     read_ahead = {};
     // On a CPU, generation is silent: its precision is fp32, or note_device() says that it is emulated.
     if (worker.device().kind() == DeviceKind::cuda) worker.note_precision(settings, console);
+    note_model(config, console);
     note_unused_keys(tokenizer.unused_keys(), console);
     note_sampling(options.sampling, file, settings, console);
 

@@ -168,6 +168,7 @@ int run_plan(const Invocation& invocation) {
     report.other = plan_training(config, report.settings, report.work, second);
   }
   Console console = Console::of_process();
+  note_model(config, console);
   note_unused_keys(data.unused_keys, console);
   if (data.train) note_data(data.train->use, settings.dataset, settings, console);
   if (data.eval) note_data(data.eval->use, settings.eval_dataset, settings, console);

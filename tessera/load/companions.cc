@@ -10,6 +10,8 @@
 #include "tessera/base/git_lfs.h"
 #include "tessera/base/read_file.h"
 #include "tessera/load/model_place.h"
+#include "tessera/load/special_tokens.h"
+#include "tessera/model/generation_config.h"
 #include "tessera/report/record.h"
 #include "tessera/store/file.h"
 #include "tessera/store/model_folder.h"
@@ -20,11 +22,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+constexpr const char *kTokenizerConfig = "tokenizer_config.json", *kSpecialTokens = "special_tokens_map.json";
 // Files that the tokenizers of transformers read or write. tokenizer.json is not one of them: Tessera writes its own
 // copy.
 constexpr const char* kTokenizerFiles[] = {
-    kTokenizerConfig, "special_tokens_map.json", "added_tokens.json",  "vocab.json",           "vocab.txt",
+    kTokenizerConfig, kSpecialTokens,            "added_tokens.json",  "vocab.json",           "vocab.txt",
     "merges.txt",     "tokenizer.model",         "tokenizer.model.v*", "sentencepiece*.model", "spiece.model",
     "*.tiktoken",     "tiktoken.model",          "tekken.json",        "chat_template.jinja",  "chat_template.json"};
 
@@ -43,7 +45,8 @@ std::string default_tokenizer_config(const ModelConfig& config, const Tokenizer&
                                                     {"eos_token", config.eos_token_id},
                                                     {"pad_token", config.pad_token_id}};
   for (const auto& [key, id] : tokens) {
-    if (id >= 0 && tokenizer.is_special(id)) record[key] = tokenizer.decode(std::array{id}, false);
+    const bool is_known = id >= 0 && (id == config.eos_token_id || tokenizer.is_special(id));
+    if (is_known) record[key] = tokenizer.decode(std::array{id}, false);
   }
   record["padding_side"] = "left";
   record["clean_up_tokenization_spaces"] = false;
@@ -67,10 +70,19 @@ std::vector<Companion> read_companions(const Settings& settings, const ModelConf
   std::vector<Companion> companions;
   const fs::path generation = folder_of_model(settings) / "generation_config.json";
   std::error_code ignored;  // an unreadable folder is reported when its other files are read
-  if (fs::exists(generation, ignored)) companions.push_back({"generation_config.json", read_companion(generation)});
+  if (fs::exists(generation, ignored)) {
+    companions.push_back(
+        {generation.filename(),
+         generation_config_to_save(read_companion(generation), generation.string(), config.eos_token_id)});
+  }
   const fs::path folder = tokenizer_file_of(settings).parent_path();
   for (const std::string& name : names_like(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), folder)) {
-    companions.push_back({name, read_companion(folder / name)});
+    std::string text = read_companion(folder / name);
+    // --eos-token replaces the token that these files name, so that the saved model ends its texts as in training.
+    if (!settings.eos_token.empty() && (name == kTokenizerConfig || name == kSpecialTokens)) {
+      text = with_end_token(text, (folder / name).string(), tokenizer.decode(std::array{config.eos_token_id}, false));
+    }
+    companions.push_back({name, std::move(text)});
   }
   if (fs::is_directory(folder / kChatTemplates, ignored)) {
     const char* const all = "*.jinja";

@@ -79,6 +79,10 @@ void note_long_no_answer(const DataUse& use, const Tokenizer& tokenizer, const S
                   printable(settings.unanswerable_text), tokens, settings.max_new_tokens));
 }
 
+void note_model(const ModelConfig& config, Console& console) {
+  for (const std::string& note : config.notes) console.note("warning: " + printable(note, 2000));
+}
+
 void note_unused_keys(const std::vector<std::string>& keys, Console& console) {
   if (keys.empty()) return;
   console.note(fmt::format(

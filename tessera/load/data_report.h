@@ -6,6 +6,7 @@
 
 #include "tessera/data/data_use.h"
 #include "tessera/data/tokenizer.h"
+#include "tessera/model/config.h"
 #include "tessera/report/console.h"
 #include "tessera/report/record.h"
 #include "tessera/settings/settings.h"
@@ -22,6 +23,8 @@ void note_data(const DataUse& use, const std::string& path, const Settings& sett
 // Prints a warning if evaluation data have questions without an answer, but --max-new-tokens is too small for the
 // answer that says so (--unanswerable-text).
 void note_long_no_answer(const DataUse& use, const Tokenizer& tokenizer, const Settings& settings, Console& console);
+// Prints config.notes as warnings.
+void note_model(const ModelConfig& config, Console& console);
 // Prints the keys of tokenizer.json that Tessera does not use. Prints nothing if `keys` is empty.
 void note_unused_keys(const std::vector<std::string>& keys, Console& console);
 

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tessera/base/read_file.h"
 #include "tessera/load/model_place.h"
-#include "tessera/report/record.h"
+#include "tessera/load/special_tokens.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {
@@ -39,77 +37,6 @@ ModelConfig gpt_config_of(const Settings& settings) {
   }
   if (const std::string fault = fault_of(config); !fault.empty()) throw UsageError("the model \"gpt\"", fault);
   return config;
-}
-
-// The id of the token that tokenizer_config.json names as "eos_token". nullopt if the file does not exist or names no
-// token. Throws InputError if the tokenizer does not have this token.
-std::optional<int32_t> named_end(const Tokenizer& tokenizer, const fs::path& tokenizer_config) {
-  if (!fs::exists(tokenizer_config)) return std::nullopt;
-  const std::string text = read_file(tokenizer_config, {.longest_bytes = kMaxCompanionBytes});
-  const Record record = record_from_json(text, tokenizer_config.string());
-  Record token = record.value("eos_token", Record());  // a text, or an object with the text in "content"
-  if (token.is_object()) token = token.value("content", Record());
-  if (!token.is_string()) return std::nullopt;
-  const auto name = token.get<std::string>();
-  const std::optional<int32_t> id = tokenizer.id_of(name);
-  if (id) return id;
-  throw InputError(tokenizer_config.string(),
-                   fmt::format("\"eos_token\" is \"{}\", but the tokenizer has no such token", printable(name)),
-                   "Use tokenizer.json and tokenizer_config.json of the same tokenizer");
-}
-
-std::string special_tokens_of(const Tokenizer& tokenizer) {
-  constexpr size_t kShown = 8;
-  std::vector<std::string> tokens;
-  for (int32_t id = 0; id < tokenizer.vocab_size() && tokens.size() < kShown; ++id) {
-    if (tokenizer.is_special(id)) tokens.push_back(fmt::format("{} {}", id, tokenizer.decode(std::array{id}, false)));
-  }
-  return tokens.empty() ? "the tokenizer has no special tokens" : "the special tokens are " + joined(tokens, ", ");
-}
-
-// Sets config.eos_token_id if the configuration does not define it. Otherwise checks it: it must be the token that
-// tokenizer_config.json names or, if this file names none, a special token of the tokenizer. With a wrong token, the
-// model would learn to end a text with an ordinary word, or would never learn to end it. `path`: the tokenizer.json.
-void settle_end(ModelConfig& config, const Settings& settings, const Tokenizer& tokenizer, const fs::path& path) {
-  constexpr int32_t kUsual = 2;  // the end-of-text token in BLOOM's tokenizers and in tokenizers that Tessera trains
-  const fs::path tokenizer_config = path.parent_path() / "tokenizer_config.json";
-  const std::optional<int32_t> named = named_end(tokenizer, tokenizer_config);
-  if (config.eos_token_id < 0) {
-    if (!named && !tokenizer.is_special(kUsual)) {
-      throw InputError(
-          path.string(), "does not define which token ends a text",
-          fmt::format("Name it as \"eos_token\" in {}; {}", tokenizer_config.string(), special_tokens_of(tokenizer)));
-    }
-    config.eos_token_id = named.value_or(kUsual);
-    return;
-  }
-  // If several tokens can end a text, training uses the token that tokenizer_config.json names.
-  const auto other = std::find(config.more_end_ids.begin(), config.more_end_ids.end(), named.value_or(-1));
-  if (other != config.more_end_ids.end()) std::swap(*other, config.eos_token_id);
-  const int32_t id = config.eos_token_id;
-  const std::string where = config_file_of(settings).string();
-  if (named && *named != id) {
-    throw InputError(
-        where, fmt::format("\"eos_token_id\" is {}, but {} names token {}", id, tokenizer_config.string(), *named),
-        "Use the same token in both files");
-  }
-  if (named || tokenizer.is_special(id)) return;
-  const std::string token = tokenizer.decode(std::array{id}, false);
-  throw InputError(where,
-                   fmt::format("\"eos_token_id\" is {}, {} {}", id,
-                               token.empty() ? "which is not a token of"
-                                             : fmt::format("the ordinary token \"{}\" of", printable(token)),
-                               path.string()),
-                   "Give the id of the token that ends a text: " + special_tokens_of(tokenizer));
-}
-
-// Adds `ids` (from generation_config.json) to the ids of the tokens that end a text.
-void add_end_ids(ModelConfig& config, const std::vector<int32_t>& ids) {
-  for (const int32_t id : ids) {
-    const bool known =
-        id == config.eos_token_id || std::ranges::find(config.more_end_ids, id) != config.more_end_ids.end();
-    if (!known) config.more_end_ids.push_back(id);
-  }
 }
 
 // Sets config.frozen from --freeze. Each pattern must match a tensor, and at least one tensor must stay trainable.
@@ -197,16 +124,14 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
                                  tokenizer.vocabulary_end() - 1, config.vocab_size),
                      "Use the tokenizer of the model, or give --resize-embeddings to add rows to its embedding");
   }
-  settle_end(config, settings, tokenizer, path);
-  if (config.eos_token_id >= config.vocab_size) {
-    throw InputError(
-        path.string(),
-        fmt::format("the token that ends a text, \"{}\", has the id {}, but the model's embedding has only "
-                    "{} rows",
-                    tokenizer.decode(std::array{config.eos_token_id}, false), config.eos_token_id, config.vocab_size),
-        "Give --resize-embeddings to add rows to the embedding");
+  const GenerationConfig generation = generation_config_of(settings, config);
+  const fs::path generation_path = generation_config_path(settings);
+  for (const auto& [key, fault] : generation.faults) {
+    config.notes.push_back(fmt::format("{}: {}. Tessera ignores this value", generation_path.string(), fault));
   }
-  add_end_ids(config, generation_config_of(settings, config).end_ids);
+  config.notes.insert(config.notes.end(), generation.notes.begin(), generation.notes.end());
+  settle_special_tokens(config, {settings.eos_token, path, config_file_of(settings), generation_path}, tokenizer,
+                        generation);
   return tokenizer;
 }
 
@@ -240,7 +165,11 @@ std::optional<Sampling> sampling_of(const ResolvedSettings& resolved, const Gene
   const Settings& s = resolved.settings;
   const std::string path = generation_config_path(s).string();
   const auto given_or = [&](const char* name, const auto& given, const auto& of_file) {
-    return resolved.is_given(name) ? given : of_file.value_or(given);
+    if (resolved.is_given(name)) return given;
+    for (const auto& [key, fault] : file.faults) {
+      if (key == name) throw InputError(path, fault, "Correct the file, or give the value as a flag");
+    }
+    return of_file.value_or(given);
   };
   const Sampling sampling{.temperature = given_or("temperature", s.temperature, file.temperature),
                           .top_k = given_or("top_k", s.top_k, file.top_k),

@@ -17,12 +17,11 @@ namespace tessera {
 // or InputError.
 ModelConfig model_config_of(const Settings& settings);
 
-// The tokenizer of --tokenizer or, without this flag, of the model folder. Sets config.eos_token_id from the tokenizer
-// if the configuration does not define it. Adds the end-of-text tokens of generation_config.json to
-// config.more_end_ids. Throws InputError if the tokenizer does not exist, has ids of ordinary tokens beyond the model's
-// vocabulary, or has an end-of-text token that differs from the configuration's. Added tokens may be beyond the
-// vocabulary (encoder_of()). Throws UsageError if --model is a known name, which has
-// no tokenizer, and --tokenizer is not given.
+// The tokenizer of --tokenizer or, without this flag, of the model folder. Settles the special tokens of `config`, and
+// adds to config.notes (special_tokens.h). Throws InputError if the tokenizer does not exist, has ids of ordinary tokens
+// beyond the model's vocabulary, or if the token that ends a text is unknown, wrong or beyond the vocabulary. Added
+// tokens may be beyond the vocabulary (encoder_of()). Throws UsageError if --model is a known name, which has no
+// tokenizer, and --tokenizer is not given, or if --eos-token is not a token.
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
 
 // Encodes a text for a model. Throws InputError if the text has a token that has no row in the model's embedding. The
@@ -35,7 +34,8 @@ std::filesystem::path generation_config_path(const Settings& settings);
 GenerationConfig generation_config_of(const Settings& settings, const ModelConfig& config);
 
 // How to draw tokens, or nullopt to take the most likely ones. Settings that are not given come from `file`, the
-// generation_config.json of the model. Throws UsageError if the temperature comes from `file` and is 0.
+// generation_config.json of the model. Throws InputError if a value that comes from `file` is wrong, and UsageError if
+// its temperature is 0.
 std::optional<Sampling> sampling_of(const ResolvedSettings& resolved, const GenerationConfig& file);
 
 }  // namespace tessera

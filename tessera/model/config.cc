@@ -23,43 +23,61 @@ void read_bloom_config(const ConfigReader& read, ModelConfig& config) {
   config.num_heads = read.integer({"n_head", "num_attention_heads", "num_heads"}, -1, 1, kMaxDimension);
   config.ff_dim = read.integer({"ff_dim"}, 4 * config.hidden_size, 1, kMaxDimension * 4);
   config.layer_norm_epsilon = read.number({"layer_norm_epsilon"}, 1e-5, 1e-30, 1);
-  config.initializer_range = read.number({"initializer_range"}, 0.02, 0, 1e6);
+  if (config.architecture == "bloom") config.initializer_range = read.number({"initializer_range"}, 0.02, 0, 1e6);
   config.residual_from_norm = read.boolean("apply_residual_connection_post_layernorm", false);
-  config.hidden_dropout = read.number({"hidden_dropout", "dropout"}, 0, 0, 0.999);
-  config.attention_dropout = read.number({"attention_dropout", "dropout"}, 0, 0, 0.999);
-  const auto last_id = static_cast<int32_t>(config.vocab_size - 1);
-  for (int32_t* id : {&config.unk_token_id, &config.bos_token_id, &config.pad_token_id}) *id = std::min(*id, last_id);
+  const double both = config.architecture == "gpt" ? read.number({"dropout"}, 0, 0, 0.999) : 0;
+  config.hidden_dropout = read.number({"hidden_dropout"}, both, 0, 0.999);
+  config.attention_dropout = read.number({"attention_dropout"}, both, 0, 0.999);
+}
+
+bool is_id(const Json& value, int64_t vocab_size) {
+  return value.is_number_integer() && value >= 0 && value < vocab_size;
+}
+
+std::string id_fault(const char* key, const char* verb, const Json& value, int64_t vocab_size) {
+  return fmt::format("\"{}\" {} {}, not a whole number from 0 to {}", key, verb, in_words(value), vocab_size - 1);
+}
+
+std::string note_of(const ConfigReader& read, const std::string& fault) {
+  return fmt::format("{}: {}. Tessera ignores this value", read.where(), fault);
 }
 
 void read_token_ids(const ConfigReader& read, ModelConfig& config) {
-  const int64_t last_id = config.vocab_size - 1;
-  for (const auto& [key, id] :
-       {std::pair{"unk_token_id", &config.unk_token_id}, std::pair{"bos_token_id", &config.bos_token_id},
-        std::pair{"pad_token_id", &config.pad_token_id}}) {
-    if (read.has(key)) *id = static_cast<int32_t>(read.integer({key}, -1, 0, last_id));
+  config.unk_token_id = read_token_id(read, "unk_token_id", config.vocab_size, config.notes);
+  config.bos_token_id = read_token_id(read, "bos_token_id", config.vocab_size, config.notes);
+  config.pad_token_id = read_token_id(read, "pad_token_id", config.vocab_size, config.notes);
+  const std::vector<int32_t> ids = read_end_ids(read, config.vocab_size, config.notes);
+  if (ids.empty()) {
+    if (const Json* value = read.value("eos_token_id")) {
+      config.end_fault = id_fault("eos_token_id", "is", *value, config.vocab_size);
+    }
+    return;
   }
-  // In training, the first id ends each text, unless the tokenizer names another of these ids.
-  const std::vector<int32_t> ids = read_end_ids(read, config.vocab_size);
-  if (ids.empty()) return;
   config.eos_token_id = ids[0];
   config.more_end_ids.assign(ids.begin() + 1, ids.end());
 }
 
 }  // namespace
 
-std::vector<int32_t> read_end_ids(const ConfigReader& read, int64_t vocab_size) {
+std::vector<int32_t> read_end_ids(const ConfigReader& read, int64_t vocab_size, std::vector<std::string>& notes) {
   std::vector<int32_t> ids;
   const Json* value = read.value("eos_token_id");
   if (!value) return ids;
   for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
-    if (!id.is_number_integer() || id < 0 || id >= vocab_size) {
-      throw InputError(read.where(), fmt::format("\"eos_token_id\" {} {}, not a whole number from 0 to {}",
-                                                 value->is_array() ? "contains" : "is", in_words(id), vocab_size - 1));
-    }
-    ids.push_back(id.get<int32_t>());
+    if (is_id(id, vocab_size))
+      ids.push_back(id.get<int32_t>());
+    else
+      notes.push_back(note_of(read, id_fault("eos_token_id", value->is_array() ? "contains" : "is", id, vocab_size)));
   }
-  if (ids.empty()) throw InputError(read.where(), "\"eos_token_id\" is an empty list", "Give the id of a token");
   return ids;
+}
+
+int32_t read_token_id(const ConfigReader& read, const char* key, int64_t vocab_size, std::vector<std::string>& notes) {
+  const Json* value = read.value(key);
+  if (!value) return -1;
+  if (is_id(*value, vocab_size)) return value->get<int32_t>();
+  notes.push_back(note_of(read, id_fault(key, "is", *value, vocab_size)));
+  return -1;
 }
 
 ModelConfig parse_model_config(std::string_view text, const std::string& where) {
@@ -74,6 +92,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   if (!is_bloom_like && !is_llama_type(config.architecture)) {
     throw InputError(where, fmt::format("\"model_type\" is {}", type ? in_words(*type) : "missing"), kSupported);
   }
+  check_config_keys(json, config.architecture, where, config.notes);
   config.vocab_size = read.integer({"vocab_size"}, -1, 1, INT32_MAX);
   // transformers omits this key if its value is the default of the architecture.
   config.tied_head = read.boolean("tie_word_embeddings", is_bloom_like);
@@ -169,6 +188,22 @@ static void set_dtype(Json& json, const char* dtype) {
   }
 }
 
+// The value of "eos_token_id" in a file to save, which had the value `before`. All end tokens of the file remain. The
+// token that ended the texts in training comes first, unless the file has it already.
+static Json end_ids_to_save(const Json& before, int32_t end_id) {
+  const Json ids = before.is_array() ? before : before.is_null() ? Json::array() : Json::array({before});
+  if (std::ranges::find(ids, Json(end_id)) != ids.end()) return before;
+  Json all = Json::array({end_id});
+  for (const Json& id : ids) {
+    if (id.is_number_integer() && id >= 0) all.push_back(id);
+  }
+  return all.size() == 1 ? all[0] : all;
+}
+
+void add_end_id(Json& file, int32_t end_id) {
+  if (end_id >= 0) file["eos_token_id"] = end_ids_to_save(file.value("eos_token_id", Json()), end_id);
+}
+
 std::string model_config_json(const ModelConfig& config, DType dtype) {
   Json json = Json::object();
   if (!config.original_json.empty()) json = parse_json<Json>(config.original_json, "the model's config.json");
@@ -201,12 +236,17 @@ std::string model_config_json(const ModelConfig& config, DType dtype) {
     set_default("num_heads", config.num_heads);
     set_default("ff_dim", config.ff_dim);
     set_default("dropout", config.hidden_dropout);
+    if (config.attention_dropout != config.hidden_dropout) {
+      set_default("hidden_dropout", config.hidden_dropout);
+      set_default("attention_dropout", config.attention_dropout);
+    }
   }
   for (const auto& [key, id] :
        {std::pair{"unk_token_id", config.unk_token_id}, std::pair{"bos_token_id", config.bos_token_id},
-        std::pair{"eos_token_id", config.eos_token_id}, std::pair{"pad_token_id", config.pad_token_id}}) {
+        std::pair{"pad_token_id", config.pad_token_id}}) {
     if (id >= 0) set_default(key, id);
   }
+  add_end_id(json, config.eos_token_id);
   return json.dump(2) + "\n";
 }
 

@@ -26,12 +26,15 @@ struct ModelConfig {
   bool residual_from_norm = false;     // the key apply_residual_connection_post_layernorm
   double hidden_dropout = 0, attention_dropout = 0;
   bool tied_head = true;  // the key tie_word_embeddings; if true, the head's weight is the embedding
-  // Token ids; −1: not given. Without eos_token_id, the tokenizer decides which token ends a text.
-  int32_t unk_token_id = 0, bos_token_id = 1, pad_token_id = 3, eos_token_id = -1;  // BLOOM's ids, except eos
+  // Token ids; −1: not given. load/special_tokens.h says which token ends a text in training. Only the ids of end
+  // tokens are used. The others are written to a config.json if the model was given without one.
+  int32_t unk_token_id = -1, bos_token_id = -1, pad_token_id = -1, eos_token_id = -1;
   std::vector<int32_t> more_end_ids;  // like eos_token_id, these tokens end a generated text
+  std::string end_fault;              // what is wrong with "eos_token_id" if none of its values is a token id
   // Shell patterns (* ? [...]) for the names of tensors that training does not change. Not in config.json.
   std::vector<std::string> frozen;
-  std::string original_json;  // the config.json that was read; the saved config.json is a changed copy of it
+  std::string original_json;       // the config.json that was read; the saved config.json is a changed copy of it
+  std::vector<std::string> notes;  // what the user should know about the model's files: values that have no effect
 
   // ---- llama, mistral, qwen2 and qwen3
   int64_t num_kv_heads = 0;   // K heads of keys and values; K divides H; 0 means K = H
@@ -56,7 +59,8 @@ struct ModelConfig {
 };
 
 // Reads a config.json. `where` names the file in errors. Throws InputError, with key and value, if the text is not
-// JSON, if a value is missing or invalid, or if the model type or a setting is not supported.
+// JSON, if a value is missing or invalid, or if the model type or a key is not supported (config_keys.h). Values that
+// are wrong but not used only add lines to ModelConfig::notes.
 ModelConfig parse_model_config(std::string_view text, const std::string& where);
 ModelConfig read_model_config(const std::filesystem::path& path);
 

@@ -8,10 +8,9 @@
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
 #include "tessera/model/config.h"
+#include "tessera/model/config_keys.h"
 
 namespace tessera {
-
-using Json = nlohmann::ordered_json;
 
 // The upper limit for most sizes in a config.json, such as hidden_size. Real models have smaller sizes. The product of
 // two sizes up to this limit fits into 64 bits.
@@ -29,7 +28,7 @@ inline std::string in_words(const Json& value) {
 
 // Reads typed values from one JSON object. If a function takes several keys, they are alternatives: the first key that
 // is present and not null counts. If there is no such key, the function returns `fallback`. Exception: integer() throws
-// an error if `fallback` is negative. Errors name key and value.
+// an error if `fallback` is negative, or if two of the keys have different values. Errors name key and value.
 class ConfigReader {
  public:
   ConfigReader(const Json& json, const std::string& where) : json_(json), where_(where) {}
@@ -54,6 +53,13 @@ class ConfigReader {
     if (!value->is_number_integer() || *value < low || *value > high) {
       throw InputError(where_,
                        fmt::format("\"{}\" is {}, not a whole number from {} to {}", key, in_words(*value), low, high));
+    }
+    for (const char* other : keys) {
+      if (!has(other) || *this->value(other) == *value) continue;
+      throw InputError(
+          where_,
+          fmt::format("\"{}\" is {}, but \"{}\" is {}", key, in_words(*value), other, in_words(*this->value(other))),
+          "Both keys mean the same: remove one of them");
     }
     return value->get<int64_t>();
   }
@@ -106,8 +112,16 @@ class ConfigReader {
   const std::string& where_;
 };
 
-// The ids of "eos_token_id", which is an id or a list of ids. Empty if the key is missing or null.
-std::vector<int32_t> read_end_ids(const ConfigReader& read, int64_t vocab_size);
+// The ids of "eos_token_id", which is an id or a list of ids. Leaves out values that are no id of the vocabulary, and
+// adds a line to `notes` for each of them: an end token that no training and no generation can use is no error.
+std::vector<int32_t> read_end_ids(const ConfigReader& read, int64_t vocab_size, std::vector<std::string>& notes);
+// The id of another token, for example "pad_token_id". -1 if the key is missing or null. Adds a line to `notes` and
+// returns -1 if the value is no id of the vocabulary: Tessera only writes these ids.
+int32_t read_token_id(const ConfigReader& read, const char* key, int64_t vocab_size, std::vector<std::string>& notes);
+
+// Makes `end_id` one of the ids of "eos_token_id" in `file`, a config.json or generation_config.json. The ids that the
+// file has remain. -1 changes nothing.
+void add_end_id(Json& file, int32_t end_id);
 
 // ---- llama_config.cc
 

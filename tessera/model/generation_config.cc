@@ -1,7 +1,6 @@
 #include "tessera/model/generation_config.h"
 
 #include <limits>
-#include <utility>
 
 #include "tessera/model/config_reader.h"
 
@@ -47,16 +46,29 @@ GenerationConfig parse_generation_config(std::string_view text, const std::strin
   if (!json.is_object()) throw InputError(where, "is not a JSON object", "Use the file of the model, or remove it");
   const ConfigReader read(json, where);
   GenerationConfig config;
-  config.end_ids = read_end_ids(read, vocab_size);
-  for (const char* key : {"bos_token_id", "pad_token_id"}) {
-    if (read.has(key)) read.integer({key}, -1, 0, vocab_size - 1);  // checks the value, but does not keep it
-  }
-  config.do_sample = read.boolean("do_sample", false);
-  if (read.has("temperature")) config.temperature = read.number({"temperature"}, 1, 0, 1e6);
-  if (read.has("top_k")) config.top_k = read.integer({"top_k"}, 0, 0, std::numeric_limits<int32_t>::max());
-  if (read.has("top_p")) config.top_p = read.number({"top_p"}, 1, 0, 1);
+  config.end_ids = read_end_ids(read, vocab_size, config.notes);
+  for (const char* key : {"bos_token_id", "pad_token_id"}) read_token_id(read, key, vocab_size, config.notes);
+  // An error of `read` begins with "PATH: ".
+  const auto keep = [&](const char* key, auto&& read_value) {
+    try {
+      if (read.has(key)) read_value();
+    } catch (const InputError& error) {
+      config.faults.emplace_back(key, std::string(error.what()).substr(where.size() + 2));
+    }
+  };
+  keep("do_sample", [&] { config.do_sample = read.boolean("do_sample", false); });
+  keep("temperature", [&] { config.temperature = read.number({"temperature"}, 1, 0, 1e6); });
+  keep("top_k", [&] { config.top_k = read.integer({"top_k"}, 0, 0, std::numeric_limits<int32_t>::max()); });
+  keep("top_p", [&] { config.top_p = read.number({"top_p"}, 1, 0, 1); });
   config.unused = unused_of(read);
   return config;
+}
+
+std::string generation_config_to_save(const std::string& text, const std::string& where, int32_t end_id) {
+  Json json = parse_json<Json>(text, where);
+  const Json before = json;
+  add_end_id(json, end_id);
+  return json == before ? text : json.dump(2) + "\n";
 }
 
 }  // namespace tessera

@@ -52,6 +52,10 @@ ModelConfig config_of(const BloomShape& shape) {
   config.num_layers = shape.num_layers;
   config.num_heads = shape.num_heads;
   config.ff_dim = 4 * shape.hidden_size;
+  config.unk_token_id = 0;
+  config.bos_token_id = 1;
+  config.eos_token_id = 2;
+  config.pad_token_id = 3;
   return config;
 }
 
@@ -76,7 +80,6 @@ ModelConfig config_of(const LlamaShape& shape) {
     config.rope.factor = shape.llama3_factor;
     config.rope.original_positions = 8192;
   }
-  config.unk_token_id = config.pad_token_id = -1;
   config.bos_token_id = shape.bos_token_id;
   config.eos_token_id = shape.eos_token_id;
   return config;

@@ -10,7 +10,7 @@ namespace {
 struct ModelType {
   const char *name, *class_name;
   bool biases_always;      // queries, keys and values have biases, whatever the keys say
-  bool may_have_biases;    // true: the key "attention_bias" is read; false: it is ignored
+  bool may_have_biases;    // whether the key "attention_bias" is read
   bool may_have_mlp_bias;  // the same for the key "mlp_bias"
   bool head_norms;         // a norm on each head of queries and keys
   enum class Window { never, always, some_layers } window;
@@ -31,28 +31,6 @@ const ModelType* find_type(const std::string& name) {
   return found == std::end(kTypes) ? nullptr : found;
 }
 
-// Throws InputError if a setting changes the computation and Tessera does not support it.
-void refuse_unsupported(const ConfigReader& read) {
-  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
-    const Json* value = read.value(key);
-    if (!value || (value->is_number() && *value <= 1)) continue;
-    throw InputError(read.where(), fmt::format("\"{}\" is {}", key, in_words(*value)),
-                     "Tessera supports only dense models, not mixtures of experts");
-  }
-  if (const int64_t parts = read.integer({"pretraining_tp"}, 1, 1, kMaxDimension); parts > 1) {
-    throw InputError(read.where(), fmt::format("\"pretraining_tp\" is {}", parts),
-                     "Set it to 1: it only changes rounding");
-  }
-  if (const double part = read.number({"partial_rotary_factor"}, 1, 0, 1e6); part != 1) {
-    throw InputError(read.where(), fmt::format("\"partial_rotary_factor\" is {}", part),
-                     "Tessera supports only models that rotate all channels of a head");
-  }
-  if (const Json* value = read.value("quantization_config")) {
-    throw InputError(read.where(), fmt::format("\"quantization_config\" is {}", in_words(*value)),
-                     "Use weights that are not quantized");
-  }
-}
-
 Activation read_activation(const ConfigReader& read) {
   const std::string name = read.text("hidden_act", "silu");
   if (name == "silu" || name == "swish") return Activation::silu;
@@ -65,9 +43,11 @@ Activation read_activation(const ConfigReader& read) {
 void read_scaling(const ConfigReader& all, const ConfigReader& parameters, const std::string& type, Rope& rope) {
   constexpr double kMost = 1e9;
   const double max_positions = static_cast<double>(all.integer({"max_position_embeddings"}, 0, 0, INT32_MAX));
-  rope.original_positions = parameters.number({"original_max_position_embeddings"}, max_positions, 1, kMost);
-  // If config.json also has this key outside `parameters`, transformers prefers that value.
-  rope.original_positions = all.number({"original_max_position_embeddings"}, rope.original_positions, 1, kMost);
+  if (type != "linear") {
+    rope.original_positions = parameters.number({"original_max_position_embeddings"}, max_positions, 1, kMost);
+    // If config.json also has this key outside `parameters`, transformers prefers that value.
+    rope.original_positions = all.number({"original_max_position_embeddings"}, rope.original_positions, 1, kMost);
+  }
   const auto required = [&](const char* key, double low, double high) {
     if (parameters.has(key)) return parameters.number({key}, 0, low, high);
     throw InputError(parameters.where(), fmt::format("the key \"{}\" is missing for rope type \"{}\"", key, type),
@@ -101,38 +81,95 @@ void read_scaling(const ConfigReader& all, const ConfigReader& parameters, const
   }
 }
 
-void read_rope(const ConfigReader& read, Rope& rope) {
+// The object that describes the rotary positions: "rope_parameters", or "rope_scaling" of older versions of
+// transformers. nullptr if the model has neither.
+const Json* rope_object(const ConfigReader& read, const char*& key) {
+  const Json* found = nullptr;
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    const Json* value = read.value(name);
+    if (value && !value->is_object()) {
+      throw InputError(read.where(), fmt::format("\"{}\" is {}, not an object", name, in_words(*value)), kOwn);
+    }
+    if (!value || value->empty()) continue;
+    if (found && *found != *value) {
+      throw InputError(read.where(), "\"rope_scaling\" and \"rope_parameters\" differ",
+                       "Put all keys into \"rope_parameters\", and remove \"rope_scaling\"");
+    }
+    found = value;
+    key = name;
+  }
+  return found;
+}
+
+std::string rope_type_of(const ConfigReader& parameters) {
+  const std::string type = parameters.text("type", "default"), rope_type = parameters.text("rope_type", type.c_str());
+  if (parameters.has("type") && type != rope_type) {
+    throw InputError(
+        parameters.where(),
+        fmt::format("\"rope_type\" is {}, but \"type\" is {}", in_words(Json(rope_type)), in_words(Json(type))),
+        "Both keys mean the same: remove \"type\"");
+  }
+  if (rope_type != "default" && rope_type != "linear" && rope_type != "llama3" && rope_type != "yarn") {
+    throw InputError(parameters.where(), fmt::format("\"rope_type\" is {}", in_words(Json(rope_type))),
+                     "Tessera supports \"default\", \"linear\", \"llama3\" and \"yarn\"");
+  }
+  return rope_type;
+}
+
+void read_rope(const ConfigReader& read, Rope& rope, std::vector<std::string>& notes) {
   // Newer versions of transformers write "rope_parameters". Older versions write "rope_theta" and "rope_scaling".
   constexpr double kMostTheta = 1e12;
   rope.theta = read.number({"rope_theta"}, rope.theta, 1.0001, kMostTheta);
-  const char* key = read.value("rope_scaling") ? "rope_scaling" : "rope_parameters";
-  const Json* object = read.value(key);
+  const char* key = nullptr;
+  const Json* object = rope_object(read, key);
   if (!object) return;
-  if (!object->is_object()) {
-    throw InputError(read.where(), fmt::format("\"{}\" is {}, not an object", key, in_words(*object)), kOwn);
-  }
   const std::string where = fmt::format("{}: \"{}\"", read.where(), key);
   const ConfigReader parameters(*object, where);
-  rope.theta = parameters.number({"rope_theta"}, rope.theta, 1.0001, kMostTheta);
-  if (const double part = parameters.number({"partial_rotary_factor"}, 1, 0, 1e6); part != 1) {
-    throw InputError(where, fmt::format("\"partial_rotary_factor\" is {}", part),
-                     "Tessera supports only models that rotate all channels of a head");
+  const std::string type = rope_type_of(parameters);
+  check_rope_keys(*object, type, where);
+  const double outer = rope.theta;
+  rope.theta = parameters.number({"rope_theta"}, outer, 1.0001, kMostTheta);
+  if (read.has("rope_theta") && rope.theta != outer) {  // as in transformers
+    notes.push_back(fmt::format("{}: \"rope_theta\" is {}, and {} inside \"{}\". The latter counts", read.where(),
+                                outer, rope.theta, key));
   }
-  const std::string type = parameters.text("rope_type", parameters.text("type", "default").c_str());
-  if (type == "default") return;
-  if (type != "linear" && type != "llama3" && type != "yarn") {
-    throw InputError(where, fmt::format("\"rope_type\" is {}", in_words(Json(type))),
-                     "Tessera supports \"default\", \"linear\", \"llama3\" and \"yarn\"");
+  if (type != "default") read_scaling(read, parameters, type, rope);
+}
+
+// Which layers "layer_types" gives a window, or `fallback` if the key is missing.
+std::vector<bool> read_layer_types(const ConfigReader& read, std::vector<bool> fallback) {
+  const Json* types = read.value("layer_types");
+  if (!types) return fallback;
+  if (!types->is_array() || types->size() != fallback.size()) {
+    throw InputError(read.where(),
+                     fmt::format("\"layer_types\" is not a list of {} entries, one per layer", fallback.size()), kOwn);
   }
-  read_scaling(read, parameters, type, rope);
+  std::vector<bool> slides;
+  for (const Json& layer : *types) {
+    if (layer != "full_attention" && layer != "sliding_attention") {
+      throw InputError(read.where(), fmt::format("\"layer_types\" contains {}", in_words(layer)),
+                       "Tessera supports \"full_attention\" and \"sliding_attention\"");
+    }
+    slides.push_back(layer == "sliding_attention");
+  }
+  return slides;
 }
 
 void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& config) {
-  if (type.window == ModelType::Window::never) return;
+  const auto num_layers = static_cast<size_t>(config.num_layers);
   // null means no window. A missing key means the default.
-  const bool is_null = read.is_null("sliding_window");
-  const int64_t window = is_null ? 0 : read.integer({"sliding_window"}, kDefaultWindow, 1, INT32_MAX);
-  if (type.window == ModelType::Window::always) {
+  const bool may_slide = type.window != ModelType::Window::never, is_null = read.is_null("sliding_window");
+  const int64_t window = is_null || !may_slide ? 0 : read.integer({"sliding_window"}, kDefaultWindow, 1, INT32_MAX);
+  if (type.window != ModelType::Window::some_layers) {
+    const std::vector<bool> computed(num_layers, window > 0);
+    if (read_layer_types(read, computed) != computed) {
+      throw InputError(read.where(),
+                       fmt::format("\"layer_types\" contains \"{}\", but models of type \"{}\" {}",
+                                   window > 0 ? "full_attention" : "sliding_attention", type.name,
+                                   window > 0 ? "have the window of \"sliding_window\" in all layers"
+                                              : "have no window in this configuration"),
+                       "Tessera and transformers support layers of both kinds in models of type qwen2 and qwen3");
+    }
     config.sliding_window = window;
     return;
   }
@@ -140,21 +177,7 @@ void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& 
   const int64_t first = read.integer({"max_window_layers"}, kDefaultMaxWindowLayers, 0, kMaxLayers);
   std::vector<bool> slides;
   for (int64_t i = 0; i < config.num_layers; ++i) slides.push_back(uses && window > 0 && i >= first);
-  if (const Json* types = read.value("layer_types")) {
-    if (!types->is_array() || static_cast<int64_t>(types->size()) != config.num_layers) {
-      throw InputError(read.where(),
-                       fmt::format("\"layer_types\" is not a list of {} entries, one per layer", config.num_layers),
-                       kOwn);
-    }
-    for (size_t i = 0; i < types->size(); ++i) {
-      const Json& layer = (*types)[i];
-      if (layer != "full_attention" && layer != "sliding_attention") {
-        throw InputError(read.where(), fmt::format("\"layer_types\" contains {}", in_words(layer)),
-                         "Tessera supports \"full_attention\" and \"sliding_attention\"");
-      }
-      slides[i] = layer == "sliding_attention";
-    }
-  }
+  slides = read_layer_types(read, std::move(slides));
   if (std::ranges::find(slides, true) == slides.end()) return;
   if (!uses || window == 0) {
     throw InputError(read.where(),
@@ -188,7 +211,6 @@ bool is_llama_type(const std::string& model_type) {
 
 void read_llama_config(const ConfigReader& read, ModelConfig& config) {
   const ModelType& type = *find_type(config.architecture);
-  refuse_unsupported(read);
   config.hidden_size = read.integer({"hidden_size"}, -1, 1, kMaxDimension);
   config.num_layers = read.integer({"num_hidden_layers"}, -1, 1, kMaxLayers);
   config.num_heads = read.integer({"num_attention_heads"}, -1, 1, kMaxDimension);
@@ -209,11 +231,10 @@ void read_llama_config(const ConfigReader& read, ModelConfig& config) {
   config.o_bias = attention_bias;
   config.mlp_bias = type.may_have_mlp_bias && read.boolean("mlp_bias", false);
   config.head_norms = type.head_norms;
-  read_rope(read, config.rope);
+  read_rope(read, config.rope, config.notes);
   const int64_t max_positions = read.integer({"max_position_embeddings"}, type.max_positions, 1, INT32_MAX);
   config.max_positions = longest_row(config.rope, max_positions);
   read_windows(read, type, config);
-  config.unk_token_id = config.bos_token_id = config.pad_token_id = -1;
 }
 
 void write_llama_config(const ModelConfig& config, Json& json) {

@@ -54,7 +54,7 @@ struct Settings {
   enum class Efficiency { automatic, strong, weak, workshop };
 
   // model
-  std::string model, tokenizer;
+  std::string model, tokenizer, eos_token;
   Init init = Init::pretrained;
   bool resize_embeddings = false;
   int64_t vocab_size = 0, hidden_size = 512, num_layers = 6, num_heads = 8, ff_dim = 2048;

@@ -1,24 +1,13 @@
-// Helpers for messages: "Did you mean …?" and lists of words.
+// Helpers for messages: lists of words; closest_word.h adds "Did you mean …?".
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/closest_word.h"
+
 namespace tessera {
-
-// The number of edits between two words. An edit inserts, deletes or replaces a letter, or swaps two
-// neighbouring letters.
-int edit_distance(std::string_view a, std::string_view b);
-
-// The candidate with the fewest edits from `word`. The number of edits must be at most a third of the number of letters
-// in `word`, but one edit is always allowed. If no candidate is close enough and `word` has at least 3 letters, returns
-// the first candidate that begins with `word`. Returns an empty text if no candidate fits, or if `word` has more than
-// 64 letters.
-std::string closest_word(std::string_view word, const std::vector<std::string>& candidates);
-
-// `Did you mean "x"?` with the result of closest_word(). Empty if this result is empty.
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 // The words of a comma-separated list, without spaces around them and without empty words.
 std::vector<std::string> split_list(std::string_view text);

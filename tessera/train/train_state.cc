@@ -249,6 +249,11 @@ Record model_fingerprint(const ModelConfig& config) {
   return record;
 }
 
+std::string end_token_in(const Record& fingerprint) {
+  const auto found = fingerprint.find("eos_token");
+  return found != fingerprint.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks) {
   Record record = model_fingerprint(config);
@@ -260,6 +265,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                            "max_length",
                            "truncation",
                            "unanswerable_text",
+                           "eos_token",
                            "epochs",
                            "max_steps",
                            "lr",

@@ -85,6 +85,8 @@ struct TrainState {
 
 // The values of a model's configuration that decide what its parameters compute.
 Record model_fingerprint(const ModelConfig& config);
+// --eos-token in a run's fingerprint. Empty if the run did not have it.
+std::string end_token_in(const Record& fingerprint);
 // A checksum of the tokens and targets of all samples.
 std::string checksum_of(const std::vector<Sample>& samples);
 // The settings and facts that determine the results of a run. A resumed run must have the same values as the

@@ -198,6 +198,7 @@ int Trainer::train() {
   worker_.note_precision(settings_, console_);
   worker_.note_device(settings_, console_);
   worker_.note_unpinned(console_);
+  note_model(config_, console_);
   note_unused_keys(tokenizer_.unused_keys(), console_);
   note_data(train_.use, settings_.dataset, settings_, console_);
   if (eval_) {

@@ -178,15 +178,14 @@ class Models(BadInputTest):
             else:
                 self.write_json("bad/tokenizer_config.json", tokenizer_config)
 
-        specials = "Give the id of the token that ends a text: the special tokens are 0 <unk>, 1 <s>, 2 </s>, 3 <pad>"
+        specials = "Give the token that ends a text, there or with --eos-token: the special tokens are 0 <unk>, 1 <s>, 2 </s>, 3 <pad>"
         for config, tokenizer_config, message in [
             ({"eos_token_id": 400}, None, 'bad/config.json: "eos_token_id" is 400, not a whole number from 0 to 399'),
             ({"eos_token_id": 450, "vocab_size": 500}, None,
              'bad/config.json: "eos_token_id" is 450, which is not a token of bad/tokenizer.json. ' + specials),
             ({"eos_token_id": 69}, None, 'bad/config.json: "eos_token_id" is 69, the ordinary token "b" of '
                                          "bad/tokenizer.json. " + specials),
-            ({"eos_token_id": 1}, {"eos_token": "</s>"},
-             'bad/config.json: "eos_token_id" is 1, but bad/tokenizer_config.json names token 2. Use the same token'),
+            ({"eos_token_id": 450, "vocab_size": 460}, {"eos_token": None}, 'bad/config.json: "eos_token_id" is 450, which is not'),
             ({}, {"eos_token": {"content": "<end>"}},
              'bad/tokenizer_config.json: "eos_token" is "<end>", but the tokenizer has no such token'),
         ]:
@@ -200,8 +199,9 @@ class Models(BadInputTest):
         os.mkdir(self.path("plain"))
         self.write_json("plain/tokenizer.json", tokenizer)
         words = [*GPT, "--max-steps", "1", "--tokenizer", "plain"]
-        self.fails(INPUT, "plain/tokenizer.json: does not define which token ends a text. Name it as \"eos_token\" in "
-                   "plain/tokenizer_config.json; the tokenizer has no special tokens", "train", *words, "--output-dir", "out")
+        self.fails(INPUT, "plain/tokenizer.json: does not define which token ends a text. Give --eos-token, or name the "
+                   "token as \"eos_token\" in plain/tokenizer_config.json; the tokenizer has no special tokens", "train", *words,
+                   "--output-dir", "out")
         self.write_json("plain/tokenizer_config.json", {"eos_token": "<pad>"})
         self.train("out", job=words)
         self.assertEqual(self.json_of("out", "model", "config.json")["eos_token_id"], 3)

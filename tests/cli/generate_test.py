@@ -142,12 +142,28 @@ class GenerationConfig(GenerateTest):
 
     def test_bad_files(self):
         evaluation = ["eval", "--model", "out/model", "--eval-dataset", "eval.jsonl"]
-        for text, message in [("{", ":1:2: not valid JSON"), ("[]", ": is not a JSON object"),
-                              ('{"eos_token_id": [2, 400]}', ': "eos_token_id" contains 400, not a whole number from 0 to 399'),
-                              ('{"top_p": 2}', ': "top_p" is 2, not a number from 0 to 1')]:
+        for text, message in [("{", ":1:2: not valid JSON"), ("[]", ": is not a JSON object")]:
             self.write("out/model/generation_config.json", text)
             for words in [[*self.generate, "--prompt", "a"], evaluation]:
                 self.fails(INPUT, "out/model/generation_config.json" + message, *words)
+
+    def test_values_are_errors_only_where_they_are_used(self):
+        self.configure(eos_token_id=[2, 400], pad_token_id=-1, top_p=2, top_k=-1, temperature="hot")
+        faults = ['"eos_token_id" contains 400, not a whole number from 0 to 399',
+                  '"pad_token_id" is -1, not a whole number from 0 to 399', '"top_p" is 2, not a number from 0 to 1',
+                  '"top_k" is -1, not a whole number from 0 to 2147483647', '"temperature" is "hot", not a number from 0 to']
+        for words in [[*self.generate, "--prompt", "a"],
+                      ["eval", "--model", "out/model", "--eval-dataset", "eval.jsonl"]]:
+            code, _, err = self.run_tessera(*words)
+            self.assertEqual(code, 0, err)
+            for fault in faults:
+                self.assertIn(f"warning: out/model/generation_config.json: {fault}", err)
+            self.assertEqual(err.count("warning: "), 5, err)
+        given = ["--do-sample", "--temperature", "1", "--top-k", "5", "--top-p", "0.9"]
+        self.succeeds(*self.generate, "--prompt", "a", *given)
+        for i, fault in [(1, '"temperature" is "hot"'), (3, '"top_k" is -1'), (5, '"top_p" is 2')]:
+            self.fails(INPUT, f"out/model/generation_config.json: {fault}", *self.generate, "--prompt", "a", *given[:i],
+                       *given[i + 2:])
 
     def test_a_trained_model_keeps_the_file(self):
         text = '{"do_sample": true,\n "eos_token_id": [2, 3], "temperature": 0.6, "new_key": [1.50]}\n'

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -42,31 +44,51 @@ TEST(GenerationConfig, OfPublishedModels) {
               ElementsAre("num_beams 4", "bad_words_ids", "forced_eos_token_id 0"));
 }
 
-TEST(GenerationConfig, RefusesWrongValues) {
+// Only a command that uses a value refuses it.
+TEST(GenerationConfig, KeepsFaultsOfValues) {
   for (const auto& [text, message] : {
-           std::pair{"[]", "generation_config.json: is not a JSON object"},
-           std::pair{"{", "generation_config.json:1:"},
            std::pair{R"({"eos_token_id": -1})", "\"eos_token_id\" is -1, not a whole number from 0 to 199999"},
            std::pair{R"({"eos_token_id": [1, 200000]})", "\"eos_token_id\" contains 200000"},
            std::pair{R"({"eos_token_id": [1, "a"]})", "\"eos_token_id\" contains \"a\""},
-           std::pair{R"({"eos_token_id": []})", "\"eos_token_id\" is an empty list"},
            std::pair{R"({"eos_token_id": {}})", "\"eos_token_id\" is an object"},
            std::pair{R"({"bos_token_id": "a"})", "\"bos_token_id\" is \"a\", not a whole number"},
            std::pair{R"({"pad_token_id": 200000})", "\"pad_token_id\" is 200000, not a whole number"},
-           std::pair{R"({"do_sample": 1})", "\"do_sample\" is 1, not true or false"},
-           std::pair{R"({"temperature": -1})", "\"temperature\" is -1, not a number from 0"},
-           std::pair{R"({"temperature": "0.5"})", "\"temperature\" is \"0.5\", not a number from 0"},
-           std::pair{R"({"top_k": 1.5})", "\"top_k\" is 1.5, not a whole number from 0"},
-           std::pair{R"({"top_p": 1.5})", "\"top_p\" is 1.5, not a number from 0 to 1"},
        }) {
+    const GenerationConfig config = parsed(text);
+    EXPECT_THAT(config.notes, ElementsAre(HasSubstr(std::string("generation_config.json: ") + message))) << text;
+    EXPECT_THAT(config.faults, IsEmpty()) << text;
+  }
+  for (const auto& [key, text, message] : {
+           std::tuple{"do_sample", R"({"do_sample": 1})", "\"do_sample\" is 1, not true or false"},
+           std::tuple{"temperature", R"({"temperature": -1})", "\"temperature\" is -1, not a number from 0"},
+           std::tuple{"temperature", R"({"temperature": "0.5"})", "\"temperature\" is \"0.5\", not a number from 0"},
+           std::tuple{"top_k", R"({"top_k": -1})", "\"top_k\" is -1, not a whole number from 0"},
+           std::tuple{"top_k", R"({"top_k": 1.5})", "\"top_k\" is 1.5, not a whole number from 0"},
+           std::tuple{"top_p", R"({"top_p": 1.5})", "\"top_p\" is 1.5, not a number from 0 to 1"},
+       }) {
+    const GenerationConfig config = parsed(text);
+    EXPECT_THAT(config.faults, ElementsAre(testing::Pair(key, testing::StartsWith(message)))) << text;
+    EXPECT_EQ(config.do_sample || config.temperature || config.top_k || config.top_p, false) << text;
+  }
+  EXPECT_THAT(parsed(R"({"eos_token_id": []})").end_ids, IsEmpty());
+  for (const auto& [text, message] :
+       {std::pair{"[]", "generation_config.json: is not a JSON object"}, std::pair{"{", "generation_config.json:1:"}}) {
     try {
       parsed(text);
       ADD_FAILURE() << text;
     } catch (const InputError& error) {
       EXPECT_THAT(error.what(), HasSubstr(message)) << text;
-      EXPECT_THAT(error.what(), HasSubstr("generation_config.json")) << text;
     }
   }
+}
+
+TEST(GenerationConfig, SavedFileHasTheUsedEndToken) {
+  const auto saved = [](const char* text) { return parsed(generation_config_to_save(text, "g.json", 7)).end_ids; };
+  const char* kept = R"({"top_p": 0.90,  "eos_token_id": [5, 7]})";
+  EXPECT_EQ(generation_config_to_save(kept, "g.json", 7), kept);
+  EXPECT_THAT(saved("{}"), ElementsAre(7));
+  EXPECT_THAT(saved(R"({"eos_token_id": 5})"), ElementsAre(7, 5));
+  EXPECT_THAT(saved(R"({"eos_token_id": [5, 6]})"), ElementsAre(7, 5, 6));
 }
 
 }  // namespace

@@ -144,14 +144,18 @@ TEST(Llama, ReportsErrors) {
     expect_refused(type, {{"head_dim", 514}}, "head_dim is 514, but attention supports at most 512 channels");
     expect_refused(type, {{"hidden_act", "relu"}}, "\"hidden_act\" is \"relu\"");
     expect_refused(type, {{"num_local_experts", 8}}, "\"num_local_experts\" is 8");
-    expect_refused(type, {{"pretraining_tp", 2}}, "\"pretraining_tp\" is 2");
     expect_refused(type, {{"partial_rotary_factor", 0.5}}, "\"partial_rotary_factor\" is 0.5");
     expect_refused(type, {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2}}}}, "\"rope_type\" is \"dynamic\"");
     expect_refused(type, {{"rope_parameters", {{"rope_type", "longrope"}}}}, "\"rope_type\" is \"longrope\"");
     expect_refused(type, {{"rope_scaling", {{"type", "linear"}}}}, "\"factor\" is missing for rope type \"linear\"");
     expect_refused(type, {{"rope_scaling", 3}}, "\"rope_scaling\" is 3, not an object");
     expect_refused(type, {{"rope_theta", -1}}, "\"rope_theta\" is -1");
-    expect_refused(type, {{"eos_token_id", {1, 11}}}, "\"eos_token_id\" contains 11");
+    expect_refused(type, {{"rope_scaling", {{"type", "linear"}, {"rope_type", "yarn"}}}},
+                   "\"rope_type\" is \"yarn\", but \"type\" is \"linear\"");
+    expect_refused(type, {{"rope_scaling", {{"rope_theta", 3}}}, {"rope_parameters", {{"rope_theta", 4}}}},
+                   "\"rope_scaling\" and \"rope_parameters\" differ");
+    const json sliding{"sliding_attention", "full_attention", "full_attention"};
+    if (std::string_view(type) < "qwen") expect_refused(type, {{"layer_types", sliding}}, "\"layer_types\" contains");
     expect_refused(type, {{"rms_norm_eps", "x"}}, "\"rms_norm_eps\" is \"x\"");
   }
 }
@@ -189,6 +193,9 @@ TEST(Rope, ContextsAndScalings) {
   const ModelConfig config = parsed("qwen2", {{"rope_parameters", yarn}});
   EXPECT_EQ(config.max_positions, 128);
   EXPECT_EQ(config.rope.theta, 1e6);
+  const ModelConfig two = parsed("qwen2", {{"rope_parameters", yarn}, {"rope_theta", 5}});
+  EXPECT_EQ(two.rope.theta, 1e6);
+  EXPECT_THAT(two.notes, testing::ElementsAre(HasSubstr("\"rope_theta\" is 5, and 1000000 inside")));
   EXPECT_DOUBLE_EQ(config.rope.attention_factor, 0.1 * std::log(4.0) + 1);
   EXPECT_DOUBLE_EQ(yarn_attention_factor(40, 1, 1), 1);
   EXPECT_DOUBLE_EQ(yarn_attention_factor(40, 0.707, 0), 0.1 * std::log(40.0) + 1);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tessera/model/bloom.h"
@@ -164,8 +165,8 @@ TEST(ModelConfig, ReportsErrors) {
   expect_refused(R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 4100, "n_layer": 1, "n_head": 41})",
                  "hidden_size is 4100, but above 4096 it must be a multiple of 8");
   expect_refused(
-      R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "eos_token_id": 9})",
-      "\"eos_token_id\" is 9");
+      R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_embed": 16, "n_layer": 1, "n_head": 2})",
+      "\"hidden_size\" is 8, but \"n_embed\" is 16");
   expect_refused(
       R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2, "hidden_dropout": 1.5})",
       "\"hidden_dropout\" is 1.5");
@@ -174,6 +175,43 @@ TEST(ModelConfig, ReportsErrors) {
   expect_refused((many_heads + R"(, "attention_dropout": 0.1})").c_str(),
                  "attention_dropout is 0.1 with 5000 heads, but dropout supports at most 4096 heads");
   EXPECT_EQ(parse_model_config(many_heads + "}", "config.json").num_heads, 5000);
+}
+
+ModelConfig with_tokens(const std::string& keys) {
+  return parse_model_config(
+      R"({"model_type": "bloom", "vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2)" + keys + "}", "c.json");
+}
+
+// Only end tokens are used. Wrong ids of other tokens, and wrong end tokens beside others, give notes.
+TEST(ModelConfig, WrongTokenIdsGiveNotes) {
+  for (const char* key : {"pad_token_id", "bos_token_id", "unk_token_id", "eos_token_id"}) {
+    for (const char* value : {"-1", "9", "1e30", "1.5", "\"a\"", "{}", "true"}) {
+      const ModelConfig config = with_tokens(", \"" + std::string(key) + "\": " + value);
+      EXPECT_THAT(config.notes, testing::ElementsAre(HasSubstr(std::string("c.json: \"") + key + "\" is "))) << value;
+      EXPECT_EQ(config.end_fault.empty(), key != std::string_view("eos_token_id"));
+      EXPECT_EQ(config.bos_token_id + config.pad_token_id + config.unk_token_id + config.eos_token_id, -4);
+    }
+  }
+  const ModelConfig several = with_tokens(R"(, "eos_token_id": [9, 3, -1, 4])");
+  EXPECT_EQ(several.eos_token_id, 3);
+  EXPECT_THAT(several.more_end_ids, testing::ElementsAre(4));
+  EXPECT_EQ(several.notes.size(), 2u);
+  EXPECT_EQ(several.end_fault, "");
+}
+
+TEST(ModelConfig, SavedEndTokensIncludeTheUsedOne) {
+  const auto saved = [](const std::string& keys, int32_t used) {
+    ModelConfig config = with_tokens(keys);
+    config.eos_token_id = used;
+    return nlohmann::json::parse(model_config_json(config, DType::f32)).at("eos_token_id").dump();
+  };
+  EXPECT_EQ(saved("", 3), "3");
+  EXPECT_EQ(saved(R"(, "eos_token_id": null)", 3), "3");
+  EXPECT_EQ(saved(R"(, "eos_token_id": -1)", 3), "3");
+  EXPECT_EQ(saved(R"(, "eos_token_id": 4)", 4), "4");
+  EXPECT_EQ(saved(R"(, "eos_token_id": 4)", 3), "[3,4]");
+  EXPECT_EQ(saved(R"(, "eos_token_id": [4, 11, 5])", 3), "[3,4,11,5]");
+  EXPECT_EQ(saved(R"(, "eos_token_id": [4, 11, 3])", 3), "[4,11,3]");
 }
 
 }  // namespace

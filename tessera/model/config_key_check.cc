@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "tessera/base/closest_word.h"
+#include "tessera/base/error.h"
+#include "tessera/model/config_keys.h"
+#include "tessera/model/config_reader.h"
+
+namespace tessera {
+namespace {
+
+// The words of a text that are separated by spaces.
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    if (end > begin) words.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+bool has_name(const char* names, const std::string& key) {
+  return std::ranges::any_of(words_of(names), [&](const std::string& name) {
+    return name.find('*') == std::string::npos ? name == key : fnmatch(name.c_str(), key.c_str(), 0) == 0;
+  });
+}
+
+bool is_neutral(const Json& value, const char* neutral) {
+  const Json list = Json::parse(neutral);
+  return std::ranges::find(list, value) != list.end();
+}
+
+// null, "", [] and {} mean that a key is not given.
+bool is_given(const Json& value) {
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
+  return !value.empty();
+}
+
+bool gives(const Json& config, const std::string& key) {
+  const auto found = config.find(key);
+  return found != config.end() && is_given(*found);
+}
+
+uint32_t bit_of(const std::string& type) {
+  const auto* const found = std::ranges::find(kTypeNames, type);
+  TESSERA_ASSERT(found != std::end(kTypeNames));
+  return 1u << (found - std::begin(kTypeNames));
+}
+
+const ConfigKeys* row_of(const std::string& key, uint32_t type) {
+  for (const ConfigKeys& row : config_keys()) {
+    if ((row.types & type) && has_name(row.names, key)) return &row;
+  }
+  return nullptr;
+}
+
+// Without case, "_" and "-".
+std::string plain(const std::string& key) {
+  std::string text;
+  for (const char c : key) {
+    if (c != '_' && c != '-') text += (c >= 'A' && c <= 'Z') ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return text;
+}
+
+// The key that matters for this type of model and that `key` probably means. "" if there is none. Short keys may differ
+// by one letter, long keys by three: published configurations have many keys of other programs.
+std::string meant_by(const std::string& key, uint32_t type) {
+  constexpr size_t kLongest = 64;
+  if (key.size() > kLongest) return "";
+  std::string best;
+  int best_distance = std::clamp(static_cast<int>(key.size()) / 5, 1, 3) + 1;
+  for (const ConfigKeys& row : config_keys()) {
+    if (!(row.types & type) || (row.use != KeyUse::read && row.use != KeyUse::refused)) continue;
+    for (std::string& name : words_of(row.names)) {
+      if (name.find('*') != std::string::npos) continue;
+      const int distance = plain(key) == plain(name) ? 0 : edit_distance(key, name);
+      if (distance < best_distance) best_distance = distance, best = std::move(name);
+    }
+  }
+  return best;
+}
+
+std::string quoted(const std::string& key) {
+  return fmt::format("\"{}\"", printable(key, 64));
+}
+
+// Throws InputError if `key` is a misspelt key that the configuration lacks.
+void check_spelling(const Json& config, const std::string& key, uint32_t type, const std::string& where) {
+  const std::string meant = meant_by(key, type);
+  if (meant.empty() || gives(config, meant)) return;
+  throw InputError(where, fmt::format("has the unknown key {}", quoted(key)),
+                   fmt::format("Did you mean \"{}\"? Rename the key, or remove it", meant));
+}
+
+void check_key(const Json& config, const std::string& key, const ConfigKeys& row, const std::string& type,
+               const std::string& where, std::vector<std::string>& notes) {
+  const Json& value = config[key];
+  if (row.use == KeyUse::read || row.use == KeyUse::unused || is_neutral(value, row.neutral)) return;
+  if (row.use == KeyUse::refused) {
+    const bool by_pattern = !std::ranges::count(words_of(row.names), key);
+    if (by_pattern) check_spelling(config, key, bit_of(type), where);
+    throw InputError(where, fmt::format("{} is {}", quoted(key), in_words(value)), row.why);
+  }
+  if (row.use == KeyUse::noted) {
+    notes.push_back(fmt::format("{}: {} is {}, which has no effect: {}", where, quoted(key), in_words(value), row.why));
+  } else if (!gives(config, row.why)) {
+    throw InputError(where, fmt::format("has the key {}, which models of type \"{}\" do not read", quoted(key), type),
+                     fmt::format("Did you mean \"{}\"? Rename the key, or remove it", row.why));
+  } else {
+    notes.push_back(fmt::format("{}: {} has no effect: models of this type read \"{}\"", where, quoted(key), row.why));
+  }
+}
+
+}  // namespace
+
+void check_config_keys(const Json& config, const std::string& type, const std::string& where,
+                       std::vector<std::string>& notes) {
+  constexpr size_t kMostKeys = 1000;  // limits the time for hostile input
+  constexpr size_t kShown = 8;
+  if (config.size() > kMostKeys) {
+    throw InputError(where, fmt::format("has {} keys, more than {}", config.size(), kMostKeys), kOwn);
+  }
+  const uint32_t bit = bit_of(type);
+  size_t num_ignored = 0;
+  std::string ignored;
+  for (const auto& [key, value] : config.items()) {
+    if (!is_given(value)) continue;
+    if (const ConfigKeys* row = row_of(key, bit)) {
+      check_key(config, key, *row, type, where, notes);
+      continue;
+    }
+    check_spelling(config, key, bit, where);
+    if (value == Json(false)) continue;
+    if (++num_ignored <= kShown) ignored += (num_ignored > 1 ? ", " : "") + quoted(key);
+  }
+  if (num_ignored == 0) return;
+  if (num_ignored > kShown) ignored += fmt::format(" and {} more", num_ignored - kShown);
+  notes.push_back(
+      fmt::format("{}: Tessera ignores keys that models of type \"{}\" do not have: {}", where, type, ignored));
+}
+
+void check_rope_keys(const Json& parameters, const std::string& rope_type, const std::string& where) {
+  std::vector<std::string> names;
+  for (const RopeKeys& row : rope_keys()) {
+    for (std::string& name : words_of(row.names)) names.push_back(std::move(name));
+  }
+  for (const auto& [key, value] : parameters.items()) {
+    if (!is_given(value)) continue;
+    const std::string& name = key;  // a lambda may not capture a structured binding (clang)
+    const auto known =
+        std::ranges::find_if(rope_keys(), [&](const RopeKeys& row) { return has_name(row.names, name); });
+    if (known == rope_keys().end() && value.is_object()) {
+      throw InputError(where, fmt::format("{} is an object", quoted(key)),
+                       "Tessera supports only one set of rotary positions, for all layers. Put its keys directly into "
+                       "the outer object");
+    }
+    if (known == rope_keys().end()) {
+      const std::string meant = did_you_mean(key, names);
+      throw InputError(where, fmt::format("has the unknown key {}", quoted(key)),
+                       meant + (meant.empty() ? "Remove the key, if the model was trained without it"
+                                              : " Rename the key, or remove it"));
+    }
+    const bool is_read = has_name(known->readers, "*") || has_name(known->readers, rope_type);
+    if (is_read || !known->neutral || is_neutral(value, known->neutral)) continue;
+    std::string readers = known->readers;
+    for (size_t i = readers.find(' '); i != std::string::npos; i = readers.find(' ', i + 2))
+      readers.replace(i, 1, ", ");
+    if (readers.empty()) {
+      throw InputError(where, fmt::format("{} is {}", quoted(key), in_words(value)),
+                       "Tessera does not support this key");
+    }
+    throw InputError(
+        where,
+        fmt::format("{} is {}, but rope type \"{}\" does not read this key", quoted(key), in_words(value), rope_type),
+        fmt::format("Set \"rope_type\" to the type of the model (with this key: {}), or remove the key", readers));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,259 @@
+// Reads configurations with every key of the tables in model/config_keys.cc, for every type of model.
+#include "tessera/model/config_keys.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tessera/base/error.h"
+#include "tessera/model/config.h"
+
+namespace tessera {
+namespace {
+
+using testing::HasSubstr;
+
+Json config_of(const std::string& type) {
+  Json config{{"model_type", type}, {"vocab_size", 11}, {"hidden_size", 12}};
+  if (type == "bloom" || type == "gpt") {
+    config["num_layers"] = 3;
+    config["num_heads"] = 2;
+    return config;
+  }
+  config.update(
+      Json{{"intermediate_size", 8}, {"num_hidden_layers", 3}, {"num_attention_heads", 2}, {"num_key_value_heads", 2}});
+  config["head_dim"] = 6;
+  config["max_position_embeddings"] = 64;
+  config["rope_scaling"] = {{"type", "yarn"}, {"factor", 2}};  // reads original_max_position_embeddings
+  return config;
+}
+
+struct Outcome {
+  std::string error;  // empty: the configuration is valid
+  std::vector<std::string> notes;
+};
+
+Outcome outcome_of(const Json& config) {
+  try {
+    return {"", parse_model_config(config.dump(), "config.json").notes};
+  } catch (const InputError& error) {
+    return {error.what(), {}};
+  }
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+// Calls visit(type, key, row) for every key and type for which `row` is the first one. A pattern gives one key.
+template <typename Visit>
+void for_each_key(Visit&& visit) {
+  std::vector<std::pair<std::string, uint32_t>> seen;
+  for (const ConfigKeys& row : config_keys()) {
+    for (std::string key : words_of(row.names)) {
+      for (size_t pos; (pos = key.find('*')) != std::string::npos;) key.replace(pos, 1, "zz");
+      uint32_t earlier = 0;
+      for (const auto& [name, types] : seen) earlier |= name == key ? types : 0;
+      for (size_t bit = 0; bit < std::size(kTypeNames); ++bit) {
+        if (!((row.types & ~earlier) >> bit & 1)) continue;
+        SCOPED_TRACE(std::string(kTypeNames[bit]) + " " + key);
+        visit(std::string(kTypeNames[bit]), key, row);
+      }
+      seen.emplace_back(key, row.types);
+    }
+  }
+}
+
+TEST(ConfigKeys, DoWhatTheTableSays) {
+  int num_cases = 0;
+  for_each_key([&](const std::string& type, const std::string& key, const ConfigKeys& row) {
+    ++num_cases;
+    const auto with = [&](const Json& value, bool has_other = true) {
+      Json config = config_of(type);
+      const Json valid{
+          {"hidden_act", "silu"}, {"num_key_value_heads", 2}, {"head_dim", 6}, {"tie_word_embeddings", true}};
+      if (row.use == KeyUse::renamed && has_other) config[row.why] = valid.value(row.why, Json(1));
+      if (row.use == KeyUse::renamed && !has_other) config.erase(row.why);
+      config[key] = value;
+      return outcome_of(config);
+    };
+    const Json odd{{"odd", 1}};
+    const std::string quoted = "\"" + key + "\"";
+    if (row.use == KeyUse::read) {  // its value has an effect, so a wrong value has one, too
+      const Outcome outcome = with(odd);
+      EXPECT_THAT(outcome.error + (outcome.notes.empty() ? "" : outcome.notes[0]), HasSubstr(quoted));
+      return;
+    }
+    for (const Json& value : Json::parse(row.neutral)) {
+      EXPECT_EQ(with(value).error, "") << value;
+      EXPECT_THAT(with(value).notes, testing::IsEmpty()) << value;
+    }
+    EXPECT_EQ(with(nullptr).error, "");
+    EXPECT_THAT(with(nullptr).notes, testing::IsEmpty());
+    for (const Json& value : {odd, Json(-7.5), Json("odd")}) {
+      const Outcome outcome = with(value);
+      if (row.use == KeyUse::refused) {
+        EXPECT_THAT(outcome.error, HasSubstr("config.json: " + quoted + " is ")) << value;
+        EXPECT_THAT(outcome.error, HasSubstr(row.why)) << value;
+      } else if (row.use == KeyUse::noted) {
+        EXPECT_THAT(outcome.notes, testing::ElementsAre(HasSubstr("config.json: " + quoted + " is "))) << value;
+      } else if (row.use == KeyUse::unused) {
+        EXPECT_EQ(outcome.error, "") << value;
+        EXPECT_THAT(outcome.notes, testing::IsEmpty()) << value;
+      } else {
+        EXPECT_THAT(with(value, false).error, HasSubstr(std::string("Did you mean \"") + row.why + "\"?")) << value;
+      }
+    }
+  });
+  EXPECT_GT(num_cases, 600);
+}
+
+// A misspelt key is an error if the configuration lacks the key that it probably means.
+TEST(ConfigKeys, MisspeltKeysAreNamed) {
+  std::vector<std::string> known;
+  for_each_key(
+      [&](const std::string& type, const std::string& key, const ConfigKeys&) { known.push_back(type + key); });
+  int num_cases = 0;
+  for_each_key([&](const std::string& type, const std::string& key, const ConfigKeys& row) {
+    if ((row.use != KeyUse::read && row.use != KeyUse::refused) || key.size() < 6 || key.find("zz") != key.npos) return;
+    if (key == "model_type") return;  // without it, nothing else is read
+    std::string dashed = key, upper = key;
+    std::ranges::replace(dashed, '_', '-');
+    upper[0] = static_cast<char>(upper[0] - 'a' + 'A');
+    for (const std::string& word : {key.substr(0, 3) + key.substr(4), key + "s", key.substr(0, 2) + "q" + key.substr(2),
+                                    key.substr(0, 4) + key[5] + key[4] + key.substr(6), dashed, upper}) {
+      if (std::ranges::find(known, type + word) != known.end()) continue;
+      Json config = config_of(type);
+      config.erase(key);
+      config[word] = 3;
+      const std::string error = outcome_of(config).error;
+      EXPECT_THAT(error, testing::AnyOf(HasSubstr("has the unknown key \"" + word + "\". Did you mean \""),
+                                        HasSubstr("\"" + word + "\" is 3")));
+      ++num_cases;
+    }
+  });
+  EXPECT_GT(num_cases, 200);
+  Json config = config_of("llama");
+  config["hidden_sizes"] = 13;  // beside hidden_size, the key may belong to another program
+  config["use_foo"] = false;
+  config["foo"] = {{"bar", 1}};
+  EXPECT_THAT(outcome_of(config).notes, testing::ElementsAre("config.json: Tessera ignores keys that models of type "
+                                                             "\"llama\" do not have: \"hidden_sizes\", \"foo\""));
+  for (int i = 0; i < 1000; ++i) config["k" + std::to_string(i)] = 1;
+  EXPECT_THAT(outcome_of(config).error, HasSubstr("keys, more than 1000"));
+}
+
+TEST(RopeKeys, DoWhatTheTableSays) {
+  for (const char* outer : {"rope_parameters", "rope_scaling"}) {
+    for (const char* type : {"default", "linear", "llama3", "yarn"}) {
+      for (const RopeKeys& row : rope_keys()) {
+        for (const std::string& key : words_of(row.names)) {
+          SCOPED_TRACE(std::string(outer) + " " + type + " " + key);
+          Json config = config_of("llama");
+          config.erase("rope_scaling");
+          Json& rope = config[outer] = Json{{"rope_type", type}};
+          if (type != std::string("default")) rope["factor"] = 2;
+          if (type == std::string("llama3")) rope.update(Json{{"low_freq_factor", 1}, {"high_freq_factor", 4}});
+          ASSERT_EQ(outcome_of(config).error, "");
+          const std::vector<std::string> readers = words_of(row.readers);
+          const bool is_read = std::ranges::any_of(readers, [&](auto& name) { return name == "*" || name == type; });
+          rope[key] = Json{{"odd", 1}};
+          const std::string where = "config.json: \"" + std::string(outer) + "\": ";
+          if (is_read || row.neutral) {
+            EXPECT_THAT(outcome_of(config).error, HasSubstr(where + "\"" + key + "\" is an object"));
+          } else {
+            EXPECT_EQ(outcome_of(config).error, "");
+          }
+          if (is_read) continue;
+          for (const Json& value : Json::parse(row.neutral ? row.neutral : "[3]")) {
+            rope[key] = value;
+            EXPECT_EQ(outcome_of(config).error, "") << value;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RopeKeys, UnknownKeysAreRefused) {
+  const auto error_of = [](const char* rope) {
+    Json config = config_of("qwen3");
+    config["rope_scaling"] = Json::parse(rope);
+    return outcome_of(config).error;
+  };
+  EXPECT_THAT(error_of(R"({"full_attention": {"rope_type": "default", "rope_theta": 3}})"),
+              HasSubstr("\"full_attention\" is an object. Tessera supports only one set of rotary positions"));
+  EXPECT_THAT(error_of(R"({"rope_tetha": 3})"), HasSubstr("unknown key \"rope_tetha\". Did you mean \"rope_theta\"?"));
+  EXPECT_THAT(error_of(R"({"type": "linear", "faktor": 3})"), HasSubstr("Did you mean \"factor\"?"));
+  EXPECT_THAT(error_of(R"({"type": "yarn", "factor": 3, "attn_factor": 2})"), HasSubstr("\"attn_factor\" is 2"));
+  EXPECT_THAT(error_of(R"({"factor": 3})"), HasSubstr("\"factor\" is 3, but rope type \"default\" does not read this "
+                                                      "key. Set \"rope_type\" to the type of the model"));
+  EXPECT_EQ(error_of(R"({"factor": 1.0, "full_attention": null})"), "");
+}
+
+// docs/config-keys.md shows the tables. TESSERA_WRITE_DOCS=1 writes them into the page.
+std::string tables() {
+  const auto code = [](const std::string& text) {
+    std::string result;
+    for (const std::string& word : words_of(text)) result += (result.empty() ? "`" : ", `") + word + "`";
+    return result;
+  };
+  const auto neutral = [](const char* values) {
+    std::string result;
+    for (const Json& value : Json::parse(values)) result += (result.empty() ? "`" : ", `") + value.dump() + "`";
+    return result;
+  };
+  std::string page;
+  for (const auto& [use, title] :
+       {std::pair{KeyUse::read, "### Read"}, std::pair{KeyUse::refused, "### Refused"},
+        std::pair{KeyUse::renamed, "### Names of other types"}, std::pair{KeyUse::noted, "### Ignored, with a note"},
+        std::pair{KeyUse::unused, "### Ignored"}}) {
+    const bool has_neutral = use == KeyUse::refused || use == KeyUse::noted, has_why = use != KeyUse::read;
+    page += std::string(title) + "\n\n| keys | types |" + (has_neutral ? " allowed values |" : "");
+    page += has_why ? (use == KeyUse::renamed ? " the key to use |\n" : " reason |\n") : "\n";
+    page += std::string("|---|---|") + (has_neutral ? "---|" : "") + (has_why ? "---|\n" : "\n");
+    for (const ConfigKeys& row : config_keys()) {
+      if (row.use != use) continue;
+      std::string types;
+      for (size_t bit = 0; bit < std::size(kTypeNames); ++bit) {
+        if (row.types >> bit & 1) types += (types.empty() ? "" : ", ") + std::string(kTypeNames[bit]);
+      }
+      page += "| " + code(row.names) + " | " + (row.types == kAnyType ? "all" : types) + " | ";
+      if (has_neutral) page += neutral(row.neutral) + " | ";
+      if (has_why) page += (use == KeyUse::renamed ? code(row.why) : row.why) + " |";
+      page.erase(page.find_last_not_of(' ') + 1);
+      page += "\n";
+    }
+    page += "\n";
+  }
+  page +=
+      "### In `rope_parameters` and `rope_scaling`\n\n| keys | rope types that read them | allowed values with other "
+      "types |\n|---|---|---|\n";
+  for (const RopeKeys& row : rope_keys()) {
+    const std::string readers = row.readers == std::string("*") ? "all" : code(row.readers);
+    page += "| " + code(row.names) + " | " + (readers.empty() ? "none" : readers) + " | " +
+            (row.neutral ? neutral(row.neutral) : "all") + " |\n";
+  }
+  return page;
+}
+
+TEST(ConfigKeys, ThePageShowsTheTables) {
+  const std::string path = TESSERA_TEST_DIR "/../docs/config-keys.md";
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  const std::string page = text.str(), mark = "## Tables\n\n";
+  const size_t begin = page.find(mark);
+  ASSERT_NE(begin, std::string::npos);
+  if (std::getenv("TESSERA_WRITE_DOCS"))
+    std::ofstream(path) << page.substr(0, begin) << mark << tables();
+  else
+    EXPECT_EQ(page.substr(begin + mark.size()), tables()) << "Run this test with TESSERA_WRITE_DOCS=1";
+}
+
+}  // namespace
+}  // namespace tessera
