@@ -22,13 +22,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char *kTokenizerConfig = "tokenizer_config.json", *kSpecialTokens = "special_tokens_map.json";
+constexpr const char *kTokenizerConfig = "tokenizer_config.json", *kSpecialTokensMap = "special_tokens_map.json";
 // Files that the tokenizers of transformers read or write. tokenizer.json is not one of them: Tessera writes its own
 // copy.
 constexpr const char* kTokenizerFiles[] = {
-    kTokenizerConfig, kSpecialTokens,            "added_tokens.json",  "vocab.json",           "vocab.txt",
-    "merges.txt",     "tokenizer.model",         "tokenizer.model.v*", "sentencepiece*.model", "spiece.model",
-    "*.tiktoken",     "tiktoken.model",          "tekken.json",        "chat_template.jinja",  "chat_template.json"};
+    kTokenizerConfig, kSpecialTokensMap, "added_tokens.json",  "vocab.json",           "vocab.txt",
+    "merges.txt",     "tokenizer.model", "tokenizer.model.v*", "sentencepiece*.model", "spiece.model",
+    "*.tiktoken",     "tiktoken.model",  "tekken.json",        "chat_template.jinja",  "chat_template.json"};
 
 std::string read_companion(const fs::path& path) {
   constexpr uint64_t kMaxBytes = 64 << 20;
@@ -71,15 +71,14 @@ std::vector<Companion> read_companions(const Settings& settings, const ModelConf
   const fs::path generation = folder_of_model(settings) / "generation_config.json";
   std::error_code ignored;  // an unreadable folder is reported when its other files are read
   if (fs::exists(generation, ignored)) {
-    companions.push_back(
-        {generation.filename(),
-         generation_config_to_save(read_companion(generation), generation.string(), config.eos_token_id)});
+    companions.push_back({generation.filename(), generation_config_to_save(read_companion(generation),
+                                                                           generation.string(), config.eos_token_id)});
   }
   const fs::path folder = tokenizer_file_of(settings).parent_path();
   for (const std::string& name : names_like(std::begin(kTokenizerFiles), std::end(kTokenizerFiles), folder)) {
     std::string text = read_companion(folder / name);
     // --eos-token replaces the token that these files name, so that the saved model ends its texts as in training.
-    if (!settings.eos_token.empty() && (name == kTokenizerConfig || name == kSpecialTokens)) {
+    if (!settings.eos_token.empty() && (name == kTokenizerConfig || name == kSpecialTokensMap)) {
       text = with_end_token(text, (folder / name).string(), tokenizer.decode(std::array{config.eos_token_id}, false));
     }
     companions.push_back({name, std::move(text)});
