@@ -190,6 +190,7 @@ class ModelFolders(TinyJobTest):
         os.makedirs(self.path("full/additional_chat_templates"))
         for name in files:
             self.write(f"full/{name}", f"{name}, \0 any bytes\n")
+        self.write("full/special_tokens_map.json", '{ "eos_token":  "</s>" }')  # Tessera reads this file
         words = ["--dataset", "texts.jsonl", *TEXTS, "--max-steps", "1"]
         self.train("out", job=["--model", "full", *words])
         step = f"out/checkpoint-{self.checkpoints('out')[0]}"
@@ -201,17 +202,17 @@ class ModelFolders(TinyJobTest):
             for name in files:
                 self.assertEqual(self.read(folder, name), self.read("gone", name), f"{folder}/{name}")
             self.assertFalse(os.path.exists(self.path(folder, "notes.txt")))
-        self.assertEqual(self.read("exported", "generation_config.json"), b'{"max_length": 20}')
+        self.assertEqual(self.json_of("exported", "generation_config.json"), {"max_length": 20, "eos_token_id": 2})
         self.copy("full", **{"tokenizer.model": POINTER})
         self.fails(INPUT, "full/tokenizer.model: is a Git LFS pointer", "train", "--model", "full", *words, "--output-dir", "no")
 
     def test_save_dtype_in_config_json(self):
         config = {**self.json_of("good", "model", "config.json"), "dtype": "float32", "torch_dtype": "float32",
-                  "text_config": {"torch_dtype": "float32", "inner": {"dtype": "float32", "depth": 2}}}
+                  "extra": {"torch_dtype": "float32", "inner": {"dtype": "float32", "depth": 2}}}
         self.copy("odd", **{"config.json": json.dumps(config)})
         self.succeeds("export", "--model", "odd", "--checkpoint", "good", "--output-dir", "new", "--save-dtype", "bf16")
         saved = self.json_of("new", "config.json")
-        self.assertEqual([saved["dtype"], saved["torch_dtype"], saved["text_config"]],
+        self.assertEqual([saved["dtype"], saved["torch_dtype"], saved["extra"]],
                          ["bfloat16", "bfloat16", {"torch_dtype": "bfloat16", "inner": {"dtype": "bfloat16", "depth": 2}}])
 
     def test_tokens_beyond_the_embedding(self):
@@ -238,8 +239,7 @@ class ModelFolders(TinyJobTest):
         config = {key: value for key, value in self.json_of("odd", "config.json").items() if key != "eos_token_id"}
         self.write("odd/config.json", json.dumps(config))
         self.write("odd/tokenizer_config.json", '{"eos_token": "[PAD]"}')
-        self.fails(INPUT, 'the token that ends a text, "[PAD]", has the id 400, but the model\'s embedding has only 400 rows. '
-                   "Give --resize-embeddings", "generate", "--model", "odd", "--prompt", "a")
+        self.fails(INPUT, 'the end token 400 "[PAD]" is beyond the model\'s vocabulary of 400 tokens. Give --resize-embeddings', "generate", "--model", "odd", "--prompt", "a")
 
     def test_resize_embeddings(self):
         tensors = read_tensors(self.path("good", "model", "model.safetensors"))
