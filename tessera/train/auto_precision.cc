@@ -96,7 +96,8 @@ void settle_precision(ResolvedSettings& resolved, const RunDevices& devices, con
     s.precision_reason = "auto, as in " + recorded.checkpoint;
   }
   Origin& origin = resolved.origins.at("precision");
-  if (origin.kind == Origin::Kind::preset) origin.place = s.precision_reason;
+  // A repeated command writes the same resolved-config.toml, so the place does not name the checkpoint.
+  if (origin.kind == Origin::Kind::preset) origin.place = recorded.precision.empty() ? s.precision_reason : "auto";
   check_consistent(resolved);  // for example, bf16 optimizer states need the precision bf16
 }
 
