@@ -220,6 +220,19 @@ static void settle_micro_batch(ResolvedSettings& resolved) {
   }
 }
 
+// Gives save_strategy the value "steps" if save_steps is given, and save_strategy is not. The same for evaluation.
+static void settle_intervals(ResolvedSettings& resolved) {
+  for (const auto& [steps, strategy] :
+       {std::pair{"save_steps", "save_strategy"}, std::pair{"eval_steps", "eval_strategy"}}) {
+    const auto given = resolved.origins.find(steps), asked = resolved.origins.find(strategy);
+    if (given == resolved.origins.end() || asked == resolved.origins.end()) continue;
+    const bool is_open = given->second.kind != Origin::Kind::preset && asked->second.kind == Origin::Kind::preset;
+    if (!is_open || find_setting(steps)->get(resolved.settings) == find_setting(steps)->get(Settings())) continue;
+    find_setting(strategy)->set(resolved.settings, std::string("steps"));
+    asked->second = given->second;
+  }
+}
+
 // Applies the layers in ascending precedence. `deepspeed` may be nullptr.
 static ResolvedSettings layered(const SettingSources& sources, Groups groups, const std::string& verb,
                                 const std::vector<std::string>& verb_names, const DeepSpeedLayer* deepspeed) {
@@ -242,6 +255,7 @@ static ResolvedSettings layered(const SettingSources& sources, Groups groups, co
   if (groups & kRanks) resolved.num_ranks = std::max(resolved.num_ranks, resolved.settings.nproc);
   settle_train_size(resolved);
   settle_micro_batch(resolved);
+  settle_intervals(resolved);
   report_unused_sizes(resolved);
   return resolved;
 }

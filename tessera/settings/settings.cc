@@ -193,8 +193,9 @@ std::vector<Setting> checkpoint_settings() {
       choice("eval_strategy", &S::eval_strategy, kTrainEvaluation, intervals(),
              "When to evaluate on --eval-dataset. no: never; epoch: after each epoch; steps: every --eval-steps",
              {"evaluation_strategy"}),
-      steps("eval_steps", &S::eval_steps, kTrainEvaluation,
-            "Steps between two evaluations, or a fraction of all steps, with --eval-strategy steps"),
+      steps(
+          "eval_steps", &S::eval_steps, kTrainEvaluation,
+          "Steps between two evaluations, or a fraction of all steps. Sets --eval-strategy steps, unless you give one"),
       boolean("eval_before", &S::eval_before, kTrainEvaluation, "Also evaluate before the first step",
               {"eval_on_start"}),
       text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
@@ -210,8 +211,9 @@ std::vector<Setting> checkpoint_settings() {
                         "When to save a checkpoint. no: never; epoch: after each epoch; steps: every --save-steps"),
                  {},
                  {{"best", "Give --load-best-model-at-end: the best checkpoint is then kept with the newest ones"}}),
-      steps("save_steps", &S::save_steps, kCheckpoints,
-            "Steps between two checkpoints, or a fraction of all steps, with --save-strategy steps"),
+      steps(
+          "save_steps", &S::save_steps, kCheckpoints,
+          "Steps between two checkpoints, or a fraction of all steps. Sets --save-strategy steps, unless you give one"),
       integer("save_total_limit", &S::save_total_limit, kCheckpoints, "N", kCount,
               "Number of newest checkpoints to keep; the best one is also kept; 0: keep all"),
       boolean("load_best_model_at_end", &S::load_best_model_at_end, kCheckpoints,

@@ -32,8 +32,10 @@ class Program(CliTest):
 
 class Flags(CliTest):
     def test_flags_that_would_do_nothing(self):
-        for words, error in [(["--save-steps", "2"], '--save-steps: does nothing unless save_strategy is "steps"'),
-                             (["--eval-steps", "2"], '--eval-steps: does nothing unless eval_strategy is "steps"'),
+        self.write("epochs.toml", 'save_strategy = "epoch"\neval_strategy = "epoch"\n')
+        for words, error in [(["epochs.toml", "--save-steps", "2"], '--save-steps: does nothing unless save_strategy is "steps"'),
+                             (["epochs.toml", "--eval-steps", "2"], '--eval-steps: does nothing unless eval_strategy is "steps"'),
+                             (["--eval-steps", "2"], "--eval-steps: does nothing without an eval_dataset"),
                              (["--eval-before"], "--eval-before: does nothing without an eval_dataset"),
                              (["--eval-generation"], "--eval-generation: does nothing without an eval_dataset"),
                              (["--eval-size", "2"], "--eval-size: does nothing without an eval_dataset")]:
@@ -44,6 +46,10 @@ class Flags(CliTest):
         self.succeeds("config", "train", "--no-eval-before", "--eval-size", "0", "--save-steps", "0")
         for strategy in "steps", "no":
             self.succeeds("config", "train", "--save-steps", "2", "--save-strategy", strategy)
+        # A number of steps alone chooses the strategy.
+        out = self.succeeds("config", "train", "--save-steps", "0.5", "--eval-steps", "3", "--eval-dataset", "e.json")
+        self.assertRegex(out, r'(?m)^save_strategy = "steps" +# flag --save-steps$')
+        self.assertRegex(out, r'(?m)^eval_strategy = "steps" +# flag --eval-steps$')
 
     def test_micro_batches_by_samples_or_by_tokens(self):
         self.fails(2, "--batch-tokens: 600 contradicts --batch-size 2. Give only one of the two",
