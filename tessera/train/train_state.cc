@@ -117,7 +117,8 @@ std::string TrainState::to_json(const Record& fingerprint) const {
                 {"steady_tokens", steady_tokens},
                 {"eval_timing", eval_timing},
                 {"stop_steps", stop_steps}};
-  Record health_record{{"num_skipped", health.num_skipped},
+  Record health_record{{"num_without_targets", health.num_without_targets},
+                       {"num_skipped", health.num_skipped},
                        {"skipped_in_a_row", health.skipped_in_a_row},
                        {"sound_checkpoint", health.sound_checkpoint}};
   if (health.first_loss) health_record["first_loss"] = *health.first_loss;
@@ -186,7 +187,8 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
   }
   if (read.has("health")) {
     const RecordReader health(read.object("health"), where);
-    state.health = {health.get<int64_t>("num_skipped"), health.get<int64_t>("skipped_in_a_row"),
+    const bool counts_them = health.has("num_without_targets");  // older checkpoints do not
+    state.health = {counts_them ? health.get<int64_t>("num_without_targets") : 0, health.get<int64_t>("num_skipped"), health.get<int64_t>("skipped_in_a_row"),
                     health.optional("first_loss"), health.get<int64_t>("sound_checkpoint")};
   }
   state.metrics_bytes = read.get<int64_t>("metrics_bytes");

@@ -284,7 +284,12 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   utilization_.add(worker_.device().ledger().current_total(), gpu_sampler_ ? gpu_sampler_->latest() : GpuSample{});
   speed_.add(result.num_sequences);
   state_.num_updates = engine_.num_updates();
-  watch_update(result, loss_scale);  // may end the run
+  const bool has_targets = result.num_targets > 0;
+  if (has_targets) {
+    watch_update(result, loss_scale);  // may end the run
+  } else {
+    note_no_targets();
+  }
   state_.num_samples += result.num_sequences;
   state_.num_tokens += result.num_tokens;
   state_.num_targets += result.num_targets;
@@ -292,12 +297,12 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     for (double* sum : {&state_.total_loss, &state_.logged_loss, &state_.row_loss}) *sum += result.loss();
     for (int64_t* count : {&state_.loss_steps, &state_.logged_steps, &state_.row_steps}) ++*count;
   }
-  if (++steps_of_this_run_ > 1) {
+  if (++steps_of_this_run_ > 1 && has_targets) {
     state_.steady_s += steady_seconds() - begin_s;
     state_.steady_samples += result.num_sequences;
     state_.steady_tokens += result.num_tokens;
   }
-  progress_->update(state_.step, result.num_sequences, result.loss());
+  progress_->update(state_.step, result.num_sequences, has_targets ? std::optional(result.loss()) : std::nullopt);
   if (settings_.logging_steps > 0 && state_.step % settings_.logging_steps == 0) {
     log_step(result, learning_rate, loss_scale);
   }
@@ -391,7 +396,7 @@ void Trainer::finish() {
                        worker_.pool());
     console_.note(fmt::format("Loaded the best model, from step {}", state_.best_step));
   }
-  const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.loss_steps) : 0;
+  const double mean_loss = state_.total_loss / static_cast<double>(state_.loss_steps);  // NaN without a loss
   const Record gpu = gpu_of_all_ranks();
   speed_.log(steady_seconds());
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};

@@ -77,6 +77,7 @@ class Trainer {
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
   void watch_update(const StepResult& result, double loss_scale);
+  void note_no_targets();
   void watch_loss(double loss);
   [[noreturn]] void end_diverged(const std::string& where, const std::string& what, const std::string& remedy);
   void note_skipped_end() const;

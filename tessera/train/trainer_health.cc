@@ -71,6 +71,15 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
   }
 }
 
+// Counts a step in which no token has a loss. Such a step says nothing about the model, so watch_update() is not called.
+void Trainer::note_no_targets() {
+  if (++state_.health.num_without_targets > 1) return;
+  console_.note(
+      fmt::format("warning: no token of step {} has a loss. Such a step updates nothing and counts in no mean. The "
+                  "number of these steps is steps_without_targets in summary.json",
+                  state_.step));
+}
+
 void Trainer::watch_loss(double loss) {
   std::optional<double>& first = state_.health.first_loss;
   if (!first) first = loss;
@@ -94,6 +103,11 @@ void Trainer::end_diverged(const std::string& where, const std::string& what, co
 }
 
 void Trainer::note_skipped_end() const {
+  if (const int64_t without = state_.health.num_without_targets; without > 0) {
+    console_.note(fmt::format("warning: in {} of {} steps, no token has a loss. These steps updated nothing. Increase "
+                              "--max-length or --batch-size, or give --truncation context to keep the answers",
+                              without, state_.step));
+  }
   const int64_t count = state_.health.skipped_in_a_row;
   if (count == 0) return;
   const std::string updates = count == 1 ? "update of the run was" : fmt::format("{} updates of the run were", count);

@@ -130,6 +130,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["bytes_sent"] = bytes_sent_;
   if (loss_scaler_) record["loss_scale"] = loss_scaler_->scale();
   record["skipped_steps"] = state_.health.num_skipped;
+  record["steps_without_targets"] = state_.health.num_without_targets;
   const bool on_gpu = worker_.device().kind() == DeviceKind::cuda;
   record["device"] = on_gpu ? "cuda" : "cpu";
   record["machine"] = machine_record(worker_.world(), on_gpu);
@@ -173,7 +174,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
 
 void Trainer::print_table(const Record& summary) const {
   const auto number = [](const std::optional<double>& value, int decimals) {
-    return value ? fmt::format("{:.{}f}", *value, decimals) : std::string("-");
+    return value && !std::isnan(*value) ? fmt::format("{:.{}f}", *value, decimals) : std::string("-");
   };
   Table table({{"epoch", Align::kRight},
                {"train loss", Align::kRight},

@@ -1,5 +1,6 @@
 """Runs that diverge. If losses, gradients or parameters are NaN or infinite, a run neither uses nor saves them, and
 reports why."""
+import json
 import math
 import os
 import shutil
@@ -8,7 +9,7 @@ import unittest
 
 from ranks_job import RanksTest
 from tessera_cli import main
-from tiny_job import EVALUATED, FAILED, JOB, MOST_RANKS, TinyJobTest, read_tensors, safetensors
+from tiny_job import EVALUATED, FAILED, JOB, MOST_RANKS, TinyJobTest, read_tensors, safetensors, without_timing
 
 EVERY_STEP = ["--save-strategy", "steps", "--save-steps", "1"]
 # With this learning rate, the parameters are still finite after the first update, but the activations of step 2
@@ -112,6 +113,64 @@ class Skipped(DivergenceTest):
         words = self.model_of("big", **{f"transformer__h__{i}__mlp__dense_4h_to_h__bias": (3, 60000) for i in (0, 1)})
         last, err = self.ends("loss", *words, "--precision", "fp16")
         self.assertRegex(last, r"error: step 3: 3 updates in a row skipped: the loss is (nan|inf)")
+
+
+class NoTargets(DivergenceTest):
+    """--truncation right cuts off the answers of the long rows, so no token of these rows has a loss."""
+    LONG, SHORT = "Anna lives in Oslo and works as a baker. " * 5, "Anna lives in Oslo."
+
+    def setUp(self):
+        super().setUp()
+        rows = [{"context": context, "question": "Where?", "answers": {"text": ["Oslo"]}}
+                for context in [*[self.LONG] * 4, self.SHORT, self.LONG, self.SHORT, self.LONG]]
+        self.write("cut.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        self.job = [*JOB, *self.model_of("start"), "--dataset", "cut.jsonl", "--truncation", "right", "--max-length", "36",
+                    "--no-shuffle", "--batch-size", "1", "--weight-decay", "0.5", "--lr-schedule", "constant"]
+
+    def losses(self, output):
+        return [record["loss"] for record in self.metrics(output, "train")]
+
+    def test_such_a_step_changes_nothing(self):
+        for i, words in enumerate([["--max-steps", "4"], ["--max-steps", "2", "--grad-accum", "2"],
+                                   ["--max-steps", "1", "--batch-size", "4", "--precision", "fp16"],
+                                   ["--max-steps", "4", "--precision", "bf16", "--offload", "optimizer,gradients"]]):
+            with self.subTest(words=words):
+                output = f"out{i}"
+                _, err = self.train(output, *words, job=self.job)
+                self.assertEqual(read_tensors(self.path(output, *MODEL)), read_tensors(self.path("start", MODEL[1])))
+                summary = self.json_of(output, "summary.json")
+                steps = int(words[1])
+                self.assertEqual((summary["steps_without_targets"], summary["skipped_steps"]), (steps, 0))
+                self.assertEqual(summary.get("loss_scale", 65536), 65536)
+                self.assertIsNone(summary["train_loss"])
+                self.assertEqual(self.losses(output), [None] * steps)
+                self.assertEqual(self.metrics(output, "skipped"), [])
+                self.assertEqual(err.count("warning: no token of step 1 has a loss."), 1, err)
+                self.assertIn(f"warning: in {steps} of {steps} steps, no token has a loss.", err)
+
+    def test_such_a_step_counts_in_no_mean(self):
+        evaluated = ["--eval-dataset", "eval.jsonl", "--eval-strategy", "steps", "--eval-steps", "4", "--epochs", "1"]
+        self.train("all", *evaluated, job=self.job)
+        losses = self.losses("all")
+        self.assertEqual([loss is None for loss in losses], [True] * 4 + [False, True, False, True])
+        summary = self.json_of("all", "summary.json")
+        mean = (losses[4] + losses[6]) / 2
+        self.assertEqual(summary["train_loss"], mean)
+        self.assertEqual([row["train_loss"] for row in summary["epochs"]], [None, mean])
+        self.assertEqual((summary["steps"], summary["steps_without_targets"]), (8, 6))
+        # Only the rows with a loss train the same model. A resumed run has the same bits.
+        self.write("two.jsonl", "".join(self.read("cut.jsonl").decode().splitlines(True)[i] for i in (4, 6)))
+        self.train("two", "--epochs", "1", job=[*self.job, "--dataset", "two.jsonl"])
+        self.assertEqual(self.read("two", *MODEL), self.read("all", *MODEL))
+        self.train("resumed", *evaluated, "--max-steps", "6", job=self.job)
+        self.train("resumed", *evaluated, job=self.job)
+        records = [[line for line in without_timing(self.path(name, "metrics.jsonl")) if '"kind": "train"' in line]
+                   for name in ("all", "resumed")]
+        self.assertEqual(*records)
+        self.assertEqual(self.json_of("resumed", "summary.json")["steps_without_targets"], 6)
+        # A line that covers several steps has the mean of the losses that exist.
+        self.train("window", "--epochs", "1", "--logging-steps", "8", job=self.job)
+        self.assertEqual(self.losses("window"), [mean])
 
 
 class Sound(DivergenceTest):

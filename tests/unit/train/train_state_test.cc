@@ -24,7 +24,7 @@ TEST(TrainState, ComesBackAsItWas) {
   state.loss_scale = {.scale = 1024, .clean_steps = 3, .hysteresis_left = 1};
   state.loss_steps = 10;
   state.loaded_types = {{"a", DType::bf16}, {"b", DType::f32}, {"c", DType::f16}};
-  state.health = {.num_skipped = 5, .skipped_in_a_row = 2, .first_loss = 7.5, .sound_checkpoint = 9};
+  state.health = {.num_without_targets = 4, .num_skipped = 5, .skipped_in_a_row = 2, .first_loss = 7.5, .sound_checkpoint = 9};
   const TrainState back = there_and_back(state);
   EXPECT_EQ(back.step, 12);
   EXPECT_EQ(back.num_updates, 11);
@@ -35,6 +35,7 @@ TEST(TrainState, ComesBackAsItWas) {
   EXPECT_EQ(back.loss_scale->scale, 1024);
   EXPECT_EQ(back.loaded_types, state.loaded_types);
   EXPECT_EQ(back.loss_steps, 10);
+  EXPECT_EQ(back.health.num_without_targets, 4);
   EXPECT_EQ(back.health.num_skipped, 5);
   EXPECT_EQ(back.health.skipped_in_a_row, 2);
   EXPECT_EQ(back.health.first_loss, 7.5);
