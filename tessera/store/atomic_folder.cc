@@ -88,7 +88,13 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
   create_folders(target_.parent_path());
   check_replaceable(target_, markers);
   const fs::path temporary = name_beside(target_, kTemporary);
-  if (uninterrupted([&] { return mkdir(temporary.c_str(), 0777); }) != 0) throw_write_error(temporary, errno, 0);
+  const auto make = [&] { return uninterrupted([&] { return mkdir(temporary.c_str(), 0777); }) == 0; };
+  bool is_made = make();
+  if (!is_made && errno == EEXIST) {  // this process left it when the parent was renamed during an earlier write
+    remove_or_throw(temporary);
+    is_made = make();
+  }
+  if (!is_made) throw_write_error(temporary, errno, 0);
   temporary_ = temporary;
 }
 
@@ -110,7 +116,7 @@ void AtomicFolder::write_text(std::string_view name, std::string_view text) cons
 void AtomicFolder::commit() {
   TESSERA_ASSERT(!committed_);
   // Syncs every file, because its writer may not have done so. A second sync of a file costs almost nothing.
-  for (const auto& entry : fs::directory_iterator(temporary_)) File::open_to_read(entry.path()).sync();
+  for (const std::string& name : names_in_folder(temporary_)) File::open_to_read(temporary_ / name).sync();
   sync_folder(temporary_);
   fs::path old;
   if (!fs::exists(target_)) {
