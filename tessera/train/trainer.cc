@@ -385,7 +385,7 @@ bool Trainer::improves(const EvalOutcome& outcome) {
 
 void Trainer::finish() {
   finish_checkpoints();
-  note_skipped_end();
+  check_end();
   if (lock_) lock_->check_held();
   bytes_sent_ = engine_.bytes_sent();
   const fs::path folder = settings_.output_dir;

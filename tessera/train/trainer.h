@@ -79,8 +79,9 @@ class Trainer {
   void watch_update(const StepResult& result, double loss_scale);
   void note_no_targets();
   void watch_loss(double loss);
+  [[noreturn]] void end_hopeless();
   [[noreturn]] void end_diverged(const std::string& where, const std::string& what, const std::string& remedy);
-  void note_skipped_end() const;
+  void check_end();
   void check_parameters();
   void log_step(const StepResult& result, double learning_rate, double loss_scale);
   void append(const char* kind, const Record& values, const Record& timing);
@@ -93,7 +94,7 @@ class Trainer {
   bool improves(const EvalOutcome& outcome);
   std::string check_memory_again() const;
   void checkpoint();
-  void rotate();
+  void rotate(bool keeps_sound = false);
   void finish_checkpoints();
   void finish();
   Record summary(const TrainMetrics& metrics, const Record& gpu);
@@ -134,7 +135,6 @@ class Trainer {
   double runtime_before_s_ = 0;        // runtime up to the checkpoint that training started from
   int64_t last_saved_step_ = -1;
   int64_t bytes_sent_ = 0;                 // sent by this rank during training
-  bool warned_of_loss_ = false;            // the warning about an exploding loss was printed
   bool rotates_ = false;                   // remove old checkpoints when the next step has succeeded, or at the end
   std::optional<MetricsLog> metrics_;      // first rank only
   TrackerOptions tracker_options_;         // from track()
@@ -142,6 +142,7 @@ class Trainer {
   GpuUsage tracked_usage_;                 // the GPU's usage when trackers last recorded it
   std::optional<double> tracked_at_s_;     // when trackers recorded tracked_usage_
   std::optional<LossScaler> loss_scaler_;  // fp16 only
+  LossWatch loss_watch_{config_.vocab_size};
   std::unique_ptr<BackgroundCheckpoint> background_;
   int stop_signal_ = 0;  // the signal that stops all ranks; 0: none
   std::optional<Progress> progress_;

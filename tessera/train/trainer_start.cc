@@ -157,6 +157,7 @@ void Trainer::restore(const Checkpoint& checkpoint, TrainState state) {
   runtime_before_s_ = state_.runtime_s;
   engine_.set_num_updates(state_.num_updates);
   if (loss_scaler_ && state_.loss_scale) loss_scaler_->restore(*state_.loss_scale);
+  loss_watch_.restore(state_.health.losses);
   if (checkpoint.world_size() != worker_.num_ranks()) {
     console_.note(
         fmt::format("The checkpoint was made by {} ranks, and this run has {}. The state is the same; sums round "
@@ -191,7 +192,9 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
   }
   set_checkpoints_aside(settings_.output_dir, worker_.world(), state_.step, newer_are,
                         [&](const std::string& text) { console_.note(text); });
-  rotate();  // the earlier run may have ended before it removed old checkpoints
+  // The earlier run may have ended before it removed old checkpoints. No step has used the newest one yet.
+  rotate(true);
+  rotates_ = true;
   console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step, num_steps_));
   const std::string text = checkpoint.trainer_state();
   const Record then = TrainState::fingerprint_in(text, state_file(checkpoint));
