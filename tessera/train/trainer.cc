@@ -260,7 +260,8 @@ int Trainer::stop() {
   }
   const std::string when = state_.step > 0 ? fmt::format("after step {}. A checkpoint is saved", state_.step)
                                            : "before the run had anything to save";
-  console_.note(fmt::format("Stopped by signal {} {}. Start the same command again to continue.", stop_signal_, when));
+  console_.note(fmt::format("Stopped by signal {} {}. Start the same command again{} to continue.", stop_signal_, when,
+                            words_of_new_name(output_dir_)));
   return static_cast<int>(ExitCode::kSavedAfterSignal);
 }
 
@@ -329,7 +330,9 @@ void Trainer::log_step(const StepResult& result, double learning_rate, double lo
 
 void Trainer::append(const char* kind, const Record& values, const Record& timing) {
   if (!metrics_) return;
-  const Record line = metrics_->append(kind, state_.step, epoch_now(), values, timing);
+  Record line;
+  saving(fmt::format("Step {}", state_.step),
+         [&] { line = metrics_->append(kind, state_.step, epoch_now(), values, timing); });
   if (trackers_) trackers_->append(line, runtime_s());
 }
 
@@ -384,18 +387,11 @@ bool Trainer::improves(const EvalOutcome& outcome) {
 }
 
 void Trainer::finish() {
+  find_output_folder();
   finish_checkpoints();
   check_end();
-  if (lock_) lock_->check_held();
   bytes_sent_ = engine_.bytes_sent();
-  const fs::path folder = settings_.output_dir;
-  if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
-    worker_.enter(Phase::resume);
-    const fs::path best = checkpoint_folder(folder, state_.best_step);
-    restore_checkpoint(Checkpoint::open_verified(best, worker_.world(), &worker_.pool()), engine_, false,
-                       worker_.pool());
-    console_.note(fmt::format("Loaded the best model, from step {}", state_.best_step));
-  }
+  load_best_model();
   const double mean_loss = state_.total_loss / static_cast<double>(state_.loss_steps);  // NaN without a loss
   const Record gpu = gpu_of_all_ranks();
   speed_.log(steady_seconds());
@@ -403,8 +399,8 @@ void Trainer::finish() {
   say(trainer_line(metrics, terminal()));
   worker_.enter(Phase::save);
   check_parameters();
-  model_writer_->write(folder / "model",
-                       [&](const ModelWriter::Write& write_part) { engine_.save_parameters(write_part); });
+  const auto write_part = [&](const ModelWriter::Write& write) { engine_.save_parameters(write); };
+  saving("The model", [&] { in_output_folder([&] { model_writer_->write(output_dir_ / "model", write_part); }); });
   Record timing = timing_record(metrics);
   if (!gpu.empty()) timing["gpu"] = gpu;
   append("summary",
@@ -415,7 +411,7 @@ void Trainer::finish() {
          timing);
   const Record record = summary(metrics, gpu);
   if (!worker_.is_first()) return;
-  write_file_atomically(folder / "summary.json", to_pretty_json(record) + "\n");
+  write_file_atomically(output_dir_ / "summary.json", to_pretty_json(record) + "\n");
   if (trackers_) trackers_->finish(static_cast<int>(ExitCode::kDone), record, runtime_s());
   forget_overwritten_runs();
   if (settings_.json) {

@@ -93,7 +93,15 @@ class Trainer {
   int stop();
   bool improves(const EvalOutcome& outcome);
   std::string check_memory_again() const;
+  void find_output_folder();
+  void make_output_folder_again();
+  void saving(const std::string& what, const std::function<void()>& work) const;
+  void in_output_folder(const std::function<void()>& work);
+  std::string words_of_continuation() const;
+  std::string words_of_new_name(const std::filesystem::path& folder) const;
+  void load_best_model();
   void checkpoint();
+  void write_checkpoint_now(bool in_background);
   void rotate(bool keeps_sound = false);
   void finish_checkpoints();
   void finish();
@@ -108,6 +116,7 @@ class Trainer {
 
   const Settings settings_;
   const std::string resolved_config_;
+  std::filesystem::path output_dir_{settings_.output_dir};  // changes if the folder is renamed during the run
   Console& console_;
   const std::function<int()> received_signal_;
   ReadAhead read_ahead_;  // lives until the model is loaded
@@ -135,6 +144,7 @@ class Trainer {
   double runtime_before_s_ = 0;        // runtime up to the checkpoint that training started from
   int64_t last_saved_step_ = -1;
   int64_t bytes_sent_ = 0;                 // sent by this rank during training
+  bool folder_moved_ = false;              // find_output_folder() found a change since the last successful save
   bool rotates_ = false;                   // remove old checkpoints when the next step has succeeded, or at the end
   std::optional<MetricsLog> metrics_;      // first rank only
   TrackerOptions tracker_options_;         // from track()

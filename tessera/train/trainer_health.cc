@@ -113,7 +113,7 @@ void Trainer::end_hopeless() {
 void Trainer::end_diverged(const std::string& where, const std::string& what, const std::string& remedy) {
   if (background_) background_->wait();
   const int64_t step = state_.health.sound_checkpoint;
-  const std::string folder = checkpoint_folder(settings_.output_dir, step).string();
+  const std::string folder = checkpoint_folder(output_dir_, step).string();
   const std::string from =
       step >= 0
           ? fmt::format(

@@ -14,7 +14,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kResults[] = {"model", "summary.json"};  // only a finished run has them
 constexpr const char* kOverwrittenRun = "overwritten-run";
 
@@ -51,7 +50,7 @@ void move_run_aside(const fs::path& folder) {
   create_folders(target);
   std::vector<std::string> names{"summary.json", "model", "resolved-config.toml"};
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) names.push_back(fmt::format("checkpoint-{}", *step));
-  names.insert(names.end(), {kMetrics, "trackers.json", "tensorboard", "wandb"});
+  names.insert(names.end(), {MetricsLog::kFileName, "trackers.json", "tensorboard", "wandb"});
   for (const std::string& name : names) {
     if (fs::exists(folder / name)) rename_folder(folder / name, target / name);
   }
@@ -188,7 +187,7 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
   restore(checkpoint, std::move(state));
   last_saved_step_ = state_.step;
   if (worker_.is_first()) {
-    metrics_.emplace(MetricsLog::resume((fs::path(settings_.output_dir) / kMetrics).string(), state_.metrics_bytes));
+    metrics_.emplace(MetricsLog::resume((output_dir_ / MetricsLog::kFileName).string(), state_.metrics_bytes));
   }
   set_checkpoints_aside(settings_.output_dir, worker_.world(), state_.step, newer_are,
                         [&](const std::string& text) { console_.note(text); });
@@ -221,8 +220,8 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
   state_.stop_steps.clear();
   make_way();
   if (worker_.is_first()) {
-    const fs::path source = checkpoint.folder().parent_path() / kMetrics,
-                   log = fs::path(settings_.output_dir) / kMetrics;
+    const fs::path source = checkpoint.folder().parent_path() / MetricsLog::kFileName,
+                   log = output_dir_ / MetricsLog::kFileName;
     const auto bytes = static_cast<size_t>(state_.metrics_bytes);
     std::string records = fs::exists(source) ? read_file(source, {}) : "";
     const bool is_its_log = records.size() >= bytes && (bytes == 0 || records[bytes - 1] == '\n');
@@ -246,7 +245,7 @@ void Trainer::start_again() {
   read_ahead_ = {};
   make_way();
   if (worker_.is_first()) {
-    metrics_.emplace(MetricsLog::create((fs::path(settings_.output_dir) / kMetrics).string()));
+    metrics_.emplace(MetricsLog::create((output_dir_ / MetricsLog::kFileName).string()));
   }
 }
 
@@ -265,8 +264,8 @@ void Trainer::make_way() {
 // Removes the runs that --overwrite moved aside. Called when this run has written its own results.
 void Trainer::forget_overwritten_runs() const {
   if (!worker_.is_first() || !settings_.overwrite) return;
-  for (const std::string& name : names_in_folder(settings_.output_dir)) {
-    if (name.starts_with(kOverwrittenRun)) remove_folder_atomically(fs::path(settings_.output_dir) / name);
+  for (const std::string& name : names_in_folder(output_dir_)) {
+    if (name.starts_with(kOverwrittenRun)) remove_folder_atomically(output_dir_ / name);
   }
 }
 

@@ -98,7 +98,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     if (outcome.f1) record["f1" + suffix] = *outcome.f1;
     if (outcome.loss) record["eval_loss" + suffix] = *outcome.loss;
   };
-  Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
+  Record record{{"schema", 1}, {"model", (output_dir_ / "model").string()}};
   record["version"] = TESSERA_VERSION;
   if (!settings_.experiment.empty()) record["experiment"] = settings_.experiment;
   if (!state_.origin.empty()) record["resumed_from"] = state_.origin;
