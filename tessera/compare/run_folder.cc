@@ -197,7 +197,8 @@ class RunReader {
   }
 
   // Adds a record of metrics.jsonl to the run, if the record's kind is "train" or "eval". Returns 1 if a record of kind
-  // "train", "eval" or "skipped" has a loss that is NaN or infinite (null in the file), otherwise 0.
+  // "train", "eval" or "skipped" has a loss that is NaN or infinite (null in the file), otherwise 0. If a step has no
+  // target, its loss is also null, but nothing is wrong with it.
   static int64_t add_record(const Record& record, RunFolder& run) {
     const auto number = [&](const char* key) { return find_number(record, key).value_or(kNaN); };
     const auto step = find_number(record, "step");
@@ -207,7 +208,7 @@ class RunReader {
     if (kind == "train") {
       run.train.push_back({at, number("epoch"), number("loss"), number("learning_rate"), number("timing.runtime_s"),
                            number("timing.samples_per_second")});
-      return record.contains("loss") && !std::isfinite(run.train.back().loss);
+      return record.contains("loss") && !std::isfinite(run.train.back().loss) && number("num_targets") != 0;
     }
     if (kind == "eval") {
       run.evals.push_back(

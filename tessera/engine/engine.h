@@ -84,11 +84,12 @@ struct GenerationOptions {
 struct StepResult {     // each value covers all ranks
   double loss_sum = 0;  // sum of the losses of the step's targets
   int64_t num_targets = 0, num_tokens = 0, num_sequences = 0;
-  double gradient_norm = 0;  // norm of the gradient of the mean loss, before clipping
-  // true: nothing was updated, because the loss or the norm is not finite, or the norm after clipping is too large
-  // (may_update()).
+  double gradient_norm = 0;  // norm of the gradient of the mean loss, before clipping; NaN without a target
+  // true: nothing was updated. Either the step has no target, or the loss or the norm is not finite, or the norm after
+  // clipping is too large (may_update()).
   bool skipped = false;
-  double loss() const { return num_targets ? loss_sum / static_cast<double>(num_targets) : 0; }
+  // The mean over the targets. NaN without a target.
+  double loss() const { return loss_sum / static_cast<double>(num_targets); }
 };
 
 struct LossSum {
@@ -187,7 +188,7 @@ class Engine {
   // Then clips the gradients and runs AdamW's update. Updates are numbered from 1: after the first update,
   // num_updates() is 1. Backward multiplies the loss by `loss_scale`, which is 1 except in f16. All ranks use the same
   // loss and the same gradient norm. If the loss or the norm is not finite, or the norm after clipping is too large
-  // (may_update()), no rank updates anything.
+  // (may_update()), no rank updates anything. A step without a target on any rank computes and updates nothing.
   StepResult train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale = 1);
   // Accumulates the gradients of loss_scale times the mean loss, without clipping and update.
   StepResult accumulate_gradients(std::span<const PackedBatch> window, double loss_scale = 1);
@@ -234,7 +235,8 @@ class Engine {
   Frame frame(const Batch& batch, bool training);
   int64_t padding(int64_t num_tokens, bool training) const;
   Batch upload(const PackedBatch& batch, bool training);
-  StepResult accumulate(std::span<const PackedBatch> window, double loss_scale);
+  StepResult count(std::span<const PackedBatch> window);
+  void accumulate(std::span<const PackedBatch> window, const StepResult& counts, double loss_scale);
   void forward_backward(const PackedBatch& packed, double scale);
   View run_blocks(Frame& frame, int64_t num_tokens);
   // Throws if parameters could not be loaded or gathered.

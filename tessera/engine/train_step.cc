@@ -33,6 +33,7 @@
 // at a time: copy reads the piece before a and writes it after a. With several micro-batches, host adds the gradients
 // of each s to sums in host memory, and computes the norm from these sums.
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tessera/engine/engine.h"
@@ -40,7 +41,13 @@
 namespace tessera {
 
 StepResult Engine::train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale) {
-  StepResult result = accumulate(window, loss_scale);
+  StepResult result = count(window);
+  if (result.num_targets == 0 && !counting()) {  // all ranks agree, so no rank computes anything
+    result.gradient_norm = std::numeric_limits<double>::quiet_NaN();
+    result.skipped = true;
+    return result;
+  }
+  accumulate(window, result, loss_scale);
 
   // Phase 4: clip by the global norm. AdamW multiplies each gradient by the clipping factor when it reads the gradient,
   // which saves a separate pass. Before the update, one exchange sums the squares and the loss over all ranks. All
@@ -62,15 +69,15 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
 }
 
 StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, double loss_scale) {
-  StepResult result = accumulate(window, loss_scale);
+  StepResult result = count(window);
+  accumulate(window, result, loss_scale);
   result.loss_sum = context_.ranks.world->sum({read_f64(loss_.view({1}, DType::f64))}, "a step's loss")[0];
   return result;
 }
 
-StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_scale) {
+// Phase 1: count the targets, tokens and sequences of the step over all ranks.
+StepResult Engine::count(std::span<const PackedBatch> window) {
   TESSERA_ASSERT(!window.empty() && std::ssize(window) <= work_.micro_batches);
-  // Phase 1: count the targets, tokens and sequences of the step over all ranks. The sums of gradients and losses start
-  // at zero.
   double local_targets = 0, local_tokens = 0, local_sequences = 0;
   for (const PackedBatch& batch : window) {
     local_targets += batch.num_targets;
@@ -82,20 +89,24 @@ StepResult Engine::accumulate(std::span<const PackedBatch> window, double loss_s
   result.num_targets = static_cast<int64_t>(totals[0]);
   result.num_tokens = static_cast<int64_t>(totals[1]);
   result.num_sequences = static_cast<int64_t>(totals[2]);
+  return result;
+}
+
+void Engine::accumulate(std::span<const PackedBatch> window, const StepResult& counts, double loss_scale) {
+  // The sums of gradients and losses start at zero.
   gradients_->begin_step();
   const View loss = loss_.view({1}, DType::f64);
   ops_->fill(loss, 0);
 
   // Phases 2 and 3: forward and backward of each micro-batch. Backward multiplies the gradients by `scale`. The sum of
   // the gradients over all micro-batches and ranks is then loss_scale times the gradient of the step's mean loss.
-  const double scale = result.num_targets ? loss_scale / static_cast<double>(result.num_targets) : 0;
+  const double scale = counts.num_targets ? loss_scale / static_cast<double>(counts.num_targets) : 0;
   for (const PackedBatch& batch : window) {
     gradients_->begin_micro_batch(&batch == &window.back());
     forward_backward(batch, scale);
     gradients_->end_micro_batch();
   }
   first_step_ = false;
-  return result;
 }
 
 void Engine::forward_backward(const PackedBatch& packed, double scale) {

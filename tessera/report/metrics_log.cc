@@ -37,6 +37,15 @@ Record MetricsLog::append(std::string_view kind, int64_t step, double epoch, con
   return record;
 }
 
+void MetricsLog::keep_at(const std::string& path) {
+  const bool is_there = file_.is_at(path);
+  if (is_there && file_.path() == path) return;
+  const std::string records = is_there ? "" : file_.content();
+  OutputFile file(path, is_there ? 0 : O_TRUNC);
+  if (!is_there) file.append(records);
+  file_ = std::move(file);
+}
+
 int64_t MetricsLog::synced_size_bytes() {
   file_.sync();
   return file_.size_bytes();

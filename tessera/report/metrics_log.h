@@ -20,6 +20,7 @@ namespace tessera {
 class MetricsLog {
  public:
   static constexpr int kSchema = 1;
+  static constexpr const char* kFileName = "metrics.jsonl";
 
   // Creates an empty file. Removes earlier content.
   static MetricsLog create(const std::string& path);
@@ -36,6 +37,9 @@ class MetricsLog {
   // Syncs all records to the disk and returns the size of the file, for a checkpoint.
   int64_t synced_size_bytes();
   int64_t size_bytes() const { return file_.size_bytes(); }
+  // Continues the log in the file `path`. If the log is not there, because its file was removed or replaced, writes all
+  // records there first.
+  void keep_at(const std::string& path);
   const std::string& path() const { return file_.path(); }
 
  private:

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
 #include "tessera/base/uninterrupted.h"
 
 namespace tessera {
@@ -21,7 +22,7 @@ const char* remedy_of(int cause) {
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return "Free some space on the disk, then resume from the last checkpoint";
+      return "Free some space on the disk";
     case EACCES:
     case EPERM:
     case EROFS:
@@ -58,6 +59,24 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+bool OutputFile::is_at(const std::string& path) const {
+  struct stat mine {
+  }, named{};
+  return ::fstat(descriptor_, &mine) == 0 && ::stat(path.c_str(), &named) == 0 && mine.st_dev == named.st_dev &&
+         mine.st_ino == named.st_ino;
+}
+
+std::string OutputFile::content() const {
+  return read_file(fmt::format("/proc/self/fd/{}", descriptor_), {}).substr(0, static_cast<size_t>(size_bytes_));
+}
 
 void OutputFile::append(std::string_view text) {
   int64_t written_bytes = 0;

@@ -166,6 +166,9 @@ std::vector<Setting> optimization_settings() {
       integer("max_skipped_updates", &S::max_skipped_updates, kOptimization, "N", kCount,
               "Stop the run after this many consecutive updates with NaN or infinite loss or gradients; 0: never. "
               "Updates skipped by the search for fp16's loss scale do not count"),
+      boolean("stop_on_divergence", &S::stop_on_divergence, kOptimization,
+              "End the run with an error when its loss is hopeless: for many steps far above the first loss and the "
+              "loss of random guesses. Otherwise, only print a warning"),
       choice(
           "optimizer_states", &S::optimizer_states, kOptimization,
           {{"fp32", S::OptimizerStates::fp32}, {"bf16", S::OptimizerStates::bf16}},

@@ -84,6 +84,7 @@ struct Settings {
   std::string freeze;
   double lr = 5e-5, weight_decay = 0.01, beta1 = 0.9, beta2 = 0.999, adam_epsilon = 1e-8, max_grad_norm = 1.0;
   int64_t max_skipped_updates = 3;
+  bool stop_on_divergence = true;
   Schedule lr_schedule = Schedule::linear;
   StepCount warmup_steps;
   double warmup_ratio = 0.0;

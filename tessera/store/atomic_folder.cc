@@ -94,7 +94,13 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
   create_folders(target_.parent_path());
   check_replaceable(target_, markers, subfolder);
   const fs::path temporary = name_beside(target_, kTemporary);
-  if (uninterrupted([&] { return mkdir(temporary.c_str(), 0777); }) != 0) throw_write_error(temporary, errno, 0);
+  const auto make = [&] { return uninterrupted([&] { return mkdir(temporary.c_str(), 0777); }) == 0; };
+  bool is_made = make();
+  if (!is_made && errno == EEXIST) {  // this process left it when the parent was renamed during an earlier write
+    remove_or_throw(temporary);
+    is_made = make();
+  }
+  if (!is_made) throw_write_error(temporary, errno, 0);
   temporary_ = temporary;
 }
 
@@ -114,13 +120,18 @@ void AtomicFolder::write_text(std::string_view name, std::string_view text) cons
   write_new_file(path(name), text);
 }
 
+// Syncs all files and folders in a folder, and the folder itself.
+static void sync_tree(const fs::path& folder) {
+  for (const std::string& name : names_in_folder(folder)) {
+    fs::is_directory(folder / name) ? sync_tree(folder / name) : File::open_to_read(folder / name).sync();
+  }
+  sync_folder(folder);
+}
+
 void AtomicFolder::commit() {
   TESSERA_ASSERT(!committed_);
   // Syncs every file, because its writer may not have done so. A second sync of a file costs almost nothing.
-  for (const auto& entry : fs::recursive_directory_iterator(temporary_)) {
-    entry.is_directory() ? sync_folder(entry.path()) : File::open_to_read(entry.path()).sync();
-  }
-  sync_folder(temporary_);
+  sync_tree(temporary_);
   fs::path old;
   if (!fs::exists(target_)) {
     rename_or_throw(temporary_, target_);

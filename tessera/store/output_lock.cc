@@ -33,6 +33,10 @@ namespace {
                    "Wait until that run ends, stop it, or choose another output folder");
 }
 
+bool is_same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 int open_to_write(const fs::path& path, int flags) {
   return uninterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags, 0666); });
 }
@@ -68,12 +72,14 @@ OutputLock::~OutputLock() {
   }
   ended_.notify_all();
   heartbeat_.join();
-  struct stat mine, named;  // another run may have replaced the owner file
-  if (fstat(descriptor_, &mine) == 0 && stat(file_.c_str(), &named) == 0 && mine.st_dev == named.st_dev &&
-      mine.st_ino == named.st_ino) {
-    unlink(file_.c_str());
+  // Another run may have replaced the owner file, and the folder may have been renamed.
+  struct stat mine, named;
+  if (fstat(descriptor_, &mine) == 0 && fstatat(folder_descriptor_, kFileName, &named, 0) == 0 &&
+      is_same_file(mine, named)) {
+    unlinkat(folder_descriptor_, kFileName, 0);
   }
   close(descriptor_);
+  close(folder_descriptor_);
 }
 
 bool OutputLock::try_take() {
@@ -182,6 +188,7 @@ bool OutputLock::remove_dead_marker(const OwnerFile& seen) const {
 
 void OutputLock::begin(int descriptor) {
   descriptor_ = descriptor;
+  folder_descriptor_ = uninterrupted([&] { return open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   // Blocks all signals in the heartbeat thread. Other threads handle them.
   sigset_t all, before;
   sigfillset(&all);
@@ -200,8 +207,29 @@ void OutputLock::renew() {
   }
 }
 
+// Whether `path` is the folder that this run has taken. On a file system whose numbers of files change, the owner file
+// identifies the folder.
+bool OutputLock::is_taken_folder(const fs::path& path) const {
+  struct stat taken, named;
+  if (stat(path.c_str(), &named) != 0 || !S_ISDIR(named.st_mode)) return false;
+  if (fstat(folder_descriptor_, &taken) == 0 && is_same_file(taken, named)) return true;
+  const auto found = read_owner_file(path / kFileName);
+  return found && found->text == text_;
+}
+
+std::optional<fs::path> OutputLock::locate() const {
+  if (is_taken_folder(folder_)) return folder_;
+  std::error_code error;
+  fs::path now = fs::read_symlink(fmt::format("/proc/self/fd/{}", folder_descriptor_), error);
+  if (error || !is_taken_folder(now)) return std::nullopt;
+  if (folder_.is_absolute()) return now;
+  const fs::path shorter = now.lexically_proximate(fs::current_path(error));
+  return error || shorter.native().starts_with("..") ? now : shorter;
+}
+
 void OutputLock::check_held() const {
-  const auto found = read_owner_file(file_);
+  const auto folder = locate();
+  const auto found = folder ? read_owner_file(*folder / kFileName) : std::nullopt;
   if (!found || !found->owner || found->text == text_) return;
   throw RunError(folder_,
                  fmt::format("was taken over by another run ({}), because this run sent no heartbeat for {:.0f} "

@@ -43,6 +43,9 @@ class OutputLock {
   // Throws RunError if another run has taken the folder because this run sent no heartbeat. Call it before replacing
   // anything in the folder.
   void check_held() const;
+  // The present path of the folder that this run has taken. It changes if the folder, or a folder above it, is renamed.
+  // Returns nullopt if the folder was removed, or moved to another file system.
+  std::optional<std::filesystem::path> locate() const;
   // The previous owner, if it was gone and this run has taken its folder. Otherwise nullopt.
   const std::optional<ProcessIdentity>& predecessor() const { return predecessor_; }
 
@@ -54,12 +57,14 @@ class OutputLock {
   bool take_over(const OwnerFile& seen);
   bool remove_dead_marker(const OwnerFile& seen) const;
   void renew();
+  bool is_taken_folder(const std::filesystem::path& path) const;
 
   const std::filesystem::path folder_, file_;
   const double stale_after_s_;
   OwnerWatch watch_;
-  std::string text_;      // content of this run's owner file
-  int descriptor_ = -1;   // of the owner file; -1: the folder is not taken
+  std::string text_;     // content of this run's owner file
+  int descriptor_ = -1;  // of the owner file; -1: the folder is not taken
+  int folder_descriptor_ = -1;
   double pause_s_ = 0.5;  // time between two attempts
   std::string waiting_for_;
   std::optional<ProcessIdentity> predecessor_;

@@ -48,6 +48,15 @@ class RecordReader {
   const Record& list(const char* key) const {
     return checked(key, [](const Record& v) { return v.is_array(); });
   }
+  RecordReader inner(const char* key) const { return {object(key), where_}; }
+  // A list of 1 to LossWatch::kWindow numbers.
+  std::vector<double> numbers(const char* key) const {
+    const Record& values = checked(key, [](const Record& v) {
+      const bool all = std::all_of(v.begin(), v.end(), [](const Record& number) { return number.is_number(); });
+      return v.is_array() && !v.empty() && all && v.size() <= static_cast<size_t>(LossWatch::kWindow);
+    });
+    return values.get<std::vector<double>>();
+  }
   std::optional<double> optional(const char* key) const {
     return has(key) ? std::optional(get<double>(key)) : std::nullopt;
   }
@@ -95,6 +104,36 @@ class RecordReader {
   const std::string& where_;
 };
 
+Record health_record(const TrainHealth& health) {
+  Record record{{"num_without_targets", health.num_without_targets},
+                {"num_skipped", health.num_skipped},
+                {"skipped_in_a_row", health.skipped_in_a_row},
+                {"sound_checkpoint", health.sound_checkpoint}};
+  const LossWatch::State& losses = health.losses;
+  if (losses.first) {
+    record["warned_of_loss"] = health.warned_of_loss;
+    record["losses"] = Record{{"first", *losses.first},
+                              {"lowest", losses.lowest},
+                              {"noise", losses.noise},
+                              {"excess", losses.excess},
+                              {"recent", losses.recent}};
+  }
+  return record;
+}
+
+// Checkpoints of older versions have no num_without_targets and no losses.
+void read_health(const RecordReader& read, TrainHealth& health) {
+  health.num_skipped = read.get<int64_t>("num_skipped");
+  health.skipped_in_a_row = read.get<int64_t>("skipped_in_a_row");
+  health.sound_checkpoint = read.get<int64_t>("sound_checkpoint");
+  if (read.has("num_without_targets")) health.num_without_targets = read.get<int64_t>("num_without_targets");
+  if (!read.has("losses")) return;
+  health.warned_of_loss = read.get<bool>("warned_of_loss");
+  const RecordReader losses = read.inner("losses");
+  health.losses = {losses.get<double>("first"), losses.get<double>("lowest"), losses.get<double>("noise"),
+                   losses.get<double>("excess"), losses.numbers("recent")};
+}
+
 }  // namespace
 
 std::string TrainState::to_json(const Record& fingerprint) const {
@@ -127,11 +166,7 @@ std::string TrainState::to_json(const Record& fingerprint) const {
                 {"steady_tokens", steady_tokens},
                 {"eval_timing", eval_timing},
                 {"stop_steps", stop_steps}};
-  Record health_record{{"num_skipped", health.num_skipped},
-                       {"skipped_in_a_row", health.skipped_in_a_row},
-                       {"sound_checkpoint", health.sound_checkpoint}};
-  if (health.first_loss) health_record["first_loss"] = *health.first_loss;
-  record["health"] = health_record;
+  record["health"] = health_record(health);
   if (!origin.empty()) record["origin"] = origin;
   if (loaded_types) {
     Record types = Record::object();
@@ -194,11 +229,7 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
     // In older checkpoints, the number of skipped updates is in the record "loss_scale".
     if (scale.has("num_skipped")) state.health.num_skipped = scale.get<int64_t>("num_skipped");
   }
-  if (read.has("health")) {
-    const RecordReader health(read.object("health"), where);
-    state.health = {health.get<int64_t>("num_skipped"), health.get<int64_t>("skipped_in_a_row"),
-                    health.optional("first_loss"), health.get<int64_t>("sound_checkpoint")};
-  }
+  if (read.has("health")) read_health(read.inner("health"), state.health);
   state.metrics_bytes = read.get<int64_t>("metrics_bytes");
   state.runtime_s = read.get<double>("runtime_s");
   state.steady_s = read.get<double>("steady_s");

@@ -10,6 +10,7 @@
 
 #include "tessera/engine/engine.h"
 #include "tessera/load/model_writer.h"
+#include "tessera/optim/divergence.h"
 #include "tessera/report/record.h"
 #include "tessera/report/trainer_lines.h"
 #include "tessera/settings/settings.h"
@@ -31,13 +32,16 @@ struct EpochRow {
 
 // Indicators of a run that diverges.
 struct TrainHealth {
-  int64_t num_skipped = 0;  // steps whose update was skipped
+  int64_t num_without_targets = 0;  // steps in which no token has a loss. They count in none of the other values
+  int64_t num_skipped = 0;          // steps whose update was skipped
   // Steps skipped since the last update. Steps skipped in the search for fp16's loss scale (Overflow::searched) do not
   // count.
   int64_t skipped_in_a_row = 0;
-  std::optional<double> first_loss;  // the first finite loss
+  bool warned_of_loss = false;  // the warning of LossWatch::Verdict::diverges was printed
+  LossWatch::State losses;      // the finite losses
   // Step of the last sound checkpoint; -1: none. A checkpoint is sound if a step after it updated the parameters, or if
-  // such a step was skipped only because of the search for the loss scale.
+  // such a step was skipped only because of the search for the loss scale. The loss must then also be usual
+  // (LossWatch).
   int64_t sound_checkpoint = -1;
 };
 

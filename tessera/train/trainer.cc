@@ -267,7 +267,8 @@ int Trainer::stop() {
   }
   const std::string when = state_.step > 0 ? fmt::format("after step {}. A checkpoint is saved", state_.step)
                                            : "before the run had anything to save";
-  console_.note(fmt::format("Stopped by signal {} {}. Start the same command again to continue.", stop_signal_, when));
+  console_.note(fmt::format("Stopped by signal {} {}. Start the same command again{} to continue.", stop_signal_, when,
+                            words_of_new_name(output_dir_)));
   return static_cast<int>(ExitCode::kSavedAfterSignal);
 }
 
@@ -291,7 +292,12 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   utilization_.add(worker_.device().ledger().current_total(), gpu_sampler_ ? gpu_sampler_->latest() : GpuSample{});
   speed_.add(result.num_sequences);
   state_.num_updates = engine_.num_updates();
-  watch_update(result, loss_scale);  // may end the run
+  const bool has_targets = result.num_targets > 0;
+  if (has_targets) {
+    watch_update(result, loss_scale);  // may end the run
+  } else {
+    note_no_targets();
+  }
   state_.num_samples += result.num_sequences;
   state_.num_tokens += result.num_tokens;
   state_.num_targets += result.num_targets;
@@ -299,12 +305,12 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     for (double* sum : {&state_.total_loss, &state_.logged_loss, &state_.row_loss}) *sum += result.loss();
     for (int64_t* count : {&state_.loss_steps, &state_.logged_steps, &state_.row_steps}) ++*count;
   }
-  if (++steps_of_this_run_ > 1) {
+  if (++steps_of_this_run_ > 1 && has_targets) {
     state_.steady_s += steady_seconds() - begin_s;
     state_.steady_samples += result.num_sequences;
     state_.steady_tokens += result.num_tokens;
   }
-  progress_->update(state_.step, result.num_sequences, result.loss());
+  progress_->update(state_.step, result.num_sequences, has_targets ? std::optional(result.loss()) : std::nullopt);
   if (logging_steps_ > 0 && state_.step % logging_steps_ == 0) {
     log_step(result, learning_rate, loss_scale);
   }
@@ -331,7 +337,9 @@ void Trainer::log_step(const StepResult& result, double learning_rate, double lo
 
 void Trainer::append(const char* kind, const Record& values, const Record& timing) {
   if (!metrics_) return;
-  const Record line = metrics_->append(kind, state_.step, epoch_now(), values, timing);
+  Record line;
+  saving(fmt::format("Step {}", state_.step),
+         [&] { line = metrics_->append(kind, state_.step, epoch_now(), values, timing); });
   if (trackers_) trackers_->append(line, runtime_s());
 }
 
@@ -383,27 +391,20 @@ bool Trainer::improves(const EvalOutcome& outcome) {
 }
 
 void Trainer::finish() {
+  find_output_folder();
   finish_checkpoints();
-  note_skipped_end();
-  if (lock_) lock_->check_held();
+  check_end();
   bytes_sent_ = engine_.bytes_sent();
-  const fs::path folder = settings_.output_dir;
-  if (settings_.load_best_model_at_end && state_.best_metric && state_.best_step != state_.step) {
-    worker_.enter(Phase::resume);
-    const fs::path best = checkpoint_folder(folder, state_.best_step);
-    restore_checkpoint(Checkpoint::open_verified(best, worker_.world(), &worker_.pool()), engine_, false,
-                       worker_.pool());
-    console_.note(fmt::format("Loaded the best model, from step {}", state_.best_step));
-  }
-  const double mean_loss = state_.step ? state_.total_loss / static_cast<double>(state_.loss_steps) : 0;
+  load_best_model();
+  const double mean_loss = state_.total_loss / static_cast<double>(state_.loss_steps);  // NaN without a loss
   const Record gpu = gpu_of_all_ranks();
   speed_.log(steady_seconds());
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
   say(trainer_line(metrics, terminal()));
   worker_.enter(Phase::save);
   check_parameters();
-  model_writer_->write(folder / "model",
-                       [&](const ModelWriter::Write& write_part) { engine_.save_parameters(write_part); });
+  const auto write_part = [&](const ModelWriter::Write& write) { engine_.save_parameters(write); };
+  saving("The model", [&] { in_output_folder([&] { model_writer_->write(output_dir_ / "model", write_part); }); });
   Record timing = timing_record(metrics);
   if (!gpu.empty()) timing["gpu"] = gpu;
   append("summary",
@@ -414,7 +415,7 @@ void Trainer::finish() {
          timing);
   const Record record = summary(metrics, gpu);
   if (!worker_.is_first()) return;
-  write_file_atomically(folder / "summary.json", to_pretty_json(record) + "\n");
+  write_file_atomically(output_dir_ / "summary.json", to_pretty_json(record) + "\n");
   if (trackers_) trackers_->finish(static_cast<int>(ExitCode::kDone), record, runtime_s());
   forget_overwritten_runs();
   if (settings_.json) {

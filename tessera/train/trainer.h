@@ -77,9 +77,11 @@ class Trainer {
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
   void watch_update(const StepResult& result, double loss_scale);
+  void note_no_targets();
   void watch_loss(double loss);
+  [[noreturn]] void end_hopeless();
   [[noreturn]] void end_diverged(const std::string& where, const std::string& what, const std::string& remedy);
-  void note_skipped_end() const;
+  void check_end();
   void check_parameters();
   void log_step(const StepResult& result, double learning_rate, double loss_scale);
   void append(const char* kind, const Record& values, const Record& timing);
@@ -91,8 +93,16 @@ class Trainer {
   int stop();
   bool improves(const EvalOutcome& outcome);
   std::string check_memory_again() const;
+  void find_output_folder();
+  void make_output_folder_again();
+  void saving(const std::string& what, const std::function<void()>& work) const;
+  void in_output_folder(const std::function<void()>& work);
+  std::string words_of_continuation() const;
+  std::string words_of_new_name(const std::filesystem::path& folder) const;
+  void load_best_model();
   void checkpoint();
-  void rotate();
+  void write_checkpoint_now(bool in_background);
+  void rotate(bool keeps_sound = false);
   void finish_checkpoints();
   void finish();
   Record summary(const TrainMetrics& metrics, const Record& gpu);
@@ -106,6 +116,7 @@ class Trainer {
 
   const Settings settings_;
   const std::string resolved_config_;
+  std::filesystem::path output_dir_{settings_.output_dir};  // changes if the folder is renamed during the run
   Console& console_;
   const std::function<int()> received_signal_;
   ReadAhead read_ahead_;  // lives until the model is loaded
@@ -134,7 +145,7 @@ class Trainer {
   double runtime_before_s_ = 0;        // runtime up to the checkpoint that training started from
   int64_t last_saved_step_ = -1;
   int64_t bytes_sent_ = 0;                 // sent by this rank during training
-  bool warned_of_loss_ = false;            // the warning about an exploding loss was printed
+  bool folder_moved_ = false;              // find_output_folder() found a change since the last successful save
   bool rotates_ = false;                   // remove old checkpoints when the next step has succeeded, or at the end
   std::optional<MetricsLog> metrics_;      // first rank only
   TrackerOptions tracker_options_;         // from track()
@@ -142,6 +153,7 @@ class Trainer {
   GpuUsage tracked_usage_;                 // the GPU's usage when trackers last recorded it
   std::optional<double> tracked_at_s_;     // when trackers recorded tracked_usage_
   std::optional<LossScaler> loss_scaler_;  // fp16 only
+  LossWatch loss_watch_{config_.vocab_size};
   std::unique_ptr<BackgroundCheckpoint> background_;
   int stop_signal_ = 0;  // the signal that stops all ranks; 0: none
   std::optional<Progress> progress_;

@@ -33,8 +33,9 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
   const bool is_finite = std::isfinite(result.loss());
   const Overflow overflow = loss_scaler_ ? loss_scaler_->update(!std::isfinite(result.gradient_norm)) : Overflow::none;
   const bool searches = overflow == Overflow::searched && is_finite;
-  if (!result.skipped || searches) health.sound_checkpoint = last_saved_step_;
   if (is_finite) watch_loss(result.loss());
+  const bool is_usual = loss_watch_.verdict() == LossWatch::Verdict::usual;
+  if (is_usual && (!result.skipped || searches)) health.sound_checkpoint = last_saved_step_;
   if (!result.skipped) {
     health.skipped_in_a_row = 0;
     return;
@@ -71,36 +72,88 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
   }
 }
 
+// Counts a step in which no token has a loss. Such a step says nothing about the model, so watch_update() is not
+// called.
+void Trainer::note_no_targets() {
+  if (++state_.health.num_without_targets > 1) return;
+  console_.note(
+      fmt::format("warning: no token of step {} has a loss. Such a step updates nothing and counts in no mean. The "
+                  "number of these steps is steps_without_targets in summary.json",
+                  state_.step));
+}
+
+static std::string losses_of(const LossWatch& watch) {
+  const LossWatch::State& state = watch.state();
+  return fmt::format(
+      "the loss is {:.6g}. The median of the last {} losses is {:.6g}, and the lowest such median was {:.6g}",
+      state.recent.back(), state.recent.size(), watch.smoothed(), state.lowest);
+}
+
+// Warns if training diverges, once until the smoothed loss is at its lowest value again. Ends the run if it is hopeless
+// (--stop-on-divergence).
 void Trainer::watch_loss(double loss) {
-  std::optional<double>& first = state_.health.first_loss;
-  if (!first) first = loss;
-  if (!has_exploded(loss, *first, config_.vocab_size) || std::exchange(warned_of_loss_, true)) return;
-  console_.note(fmt::format("warning: the loss of step {} is {}, and the first loss was {}: training diverges. {}",
-                            state_.step, loss, *first, remedy_of(settings_)));
+  loss_watch_.add(loss);
+  bool& warned = state_.health.warned_of_loss;
+  if (loss_watch_.is_lowest()) warned = false;
+  const LossWatch::Verdict verdict = loss_watch_.verdict();
+  if (verdict == LossWatch::Verdict::hopeless && settings_.stop_on_divergence) end_hopeless();
+  if (verdict < LossWatch::Verdict::diverges || std::exchange(warned, true)) return;
+  console_.note(fmt::format("warning: step {}: training diverges: {}. {}", state_.step, losses_of(loss_watch_),
+                            remedy_of(settings_)));
+}
+
+void Trainer::end_hopeless() {
+  end_diverged(fmt::format("step {}", state_.step),
+               fmt::format("training has diverged: {} (--no-stop-on-divergence continues in spite of this)",
+                           losses_of(loss_watch_)),
+               remedy_of(settings_));
 }
 
 // Ends the run with an error. The error names the last sound checkpoint (TrainHealth) if there is one. Collective.
 void Trainer::end_diverged(const std::string& where, const std::string& what, const std::string& remedy) {
   if (background_) background_->wait();
   const int64_t step = state_.health.sound_checkpoint;
-  const std::string folder = checkpoint_folder(settings_.output_dir, step).string();
+  const std::string folder = checkpoint_folder(output_dir_, step).string();
   const std::string from =
-      step >= 0 ? fmt::format(
-                      "The last sound checkpoint is {0}. To start from it, make a model with tessera export "
-                      "--checkpoint {0}",
-                      folder)
-                : "No checkpoint of the run is known to be sound: start again with --resume none";
+      step >= 0
+          ? fmt::format(
+                "The last sound checkpoint is {0}. A new run with other settings can begin from it: give --resume "
+                "{0} and another --output-dir",
+                folder)
+          : "No checkpoint of the run is known to be sound: start again with --resume none";
   throw RunError(where, what, fmt::format("{}. {}", remedy, from));
 }
 
-void Trainer::note_skipped_end() const {
-  const int64_t count = state_.health.skipped_in_a_row;
-  if (count == 0) return;
-  const std::string updates = count == 1 ? "update of the run was" : fmt::format("{} updates of the run were", count);
-  console_.note(
-      fmt::format("warning: the last {} skipped, because loss or gradients were not finite. The model may be "
-                  "unusable",
-                  updates));
+// Called after the last step. Ends the run with an error if its model is useless: no step has updated the parameters,
+// or the last losses are hopeless. Warns of other losses and updates that are wrong. Collective.
+void Trainer::check_end() {
+  const TrainHealth& health = state_.health;
+  if (health.num_without_targets > 0) {
+    console_.note(
+        fmt::format("warning: in {} of {} steps, no token has a loss. These steps updated nothing. Increase "
+                    "--max-length or --batch-size, or give --truncation context to keep the answers",
+                    health.num_without_targets, state_.step));
+  }
+  if (state_.num_updates == 0 && health.num_skipped > 0) {
+    const std::string scale = loss_scaler_ ? fmt::format(". The loss scale is now {}", loss_scaler_->scale()) : "";
+    throw RunError(
+        fmt::format("step {}", state_.step),
+        fmt::format("all {} updates of the run were skipped, because loss or gradients were not finite{}. "
+                    "The model did not change, and is not saved",
+                    health.num_skipped, scale),
+        loss_scaler_ ? "Use --precision bf16, a smaller --initial-scale-power or more steps" : remedy_of(settings_));
+  }
+  if (const int64_t count = health.skipped_in_a_row; count > 0) {
+    const std::string updates = count == 1 ? "update of the run was" : fmt::format("{} updates of the run were", count);
+    console_.note(
+        fmt::format("warning: the last {} skipped, because loss or gradients were not finite. The model may be "
+                    "unusable",
+                    updates));
+  }
+  if (loss_watch_.ends_hopeless() && settings_.stop_on_divergence) end_hopeless();
+  if (loss_watch_.verdict() < LossWatch::Verdict::diverges) return;
+  console_.note(fmt::format("warning: the run ends with a loss that has diverged: {}. The model may be unusable. {}",
+                            losses_of(loss_watch_), remedy_of(settings_)));
 }
 
 // Ends the run if parameters are NaN or infinite. Call it before parameters are saved, so that no file with good

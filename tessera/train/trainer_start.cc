@@ -14,7 +14,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kResults[] = {"model", "summary.json"};  // only a finished run has them
 constexpr const char* kOverwrittenRun = "overwritten-run";
 
@@ -51,7 +50,7 @@ void move_run_aside(const fs::path& folder) {
   create_folders(target);
   std::vector<std::string> names{"summary.json", "model", "resolved-config.toml"};
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) names.push_back(fmt::format("checkpoint-{}", *step));
-  names.insert(names.end(), {kMetrics, "trackers.json", "tensorboard", "wandb"});
+  names.insert(names.end(), {MetricsLog::kFileName, "trackers.json", "tensorboard", "wandb"});
   for (const std::string& name : names) {
     if (fs::exists(folder / name)) rename_folder(folder / name, target / name);
   }
@@ -157,6 +156,7 @@ void Trainer::restore(const Checkpoint& checkpoint, TrainState state) {
   runtime_before_s_ = state_.runtime_s;
   engine_.set_num_updates(state_.num_updates);
   if (loss_scaler_ && state_.loss_scale) loss_scaler_->restore(*state_.loss_scale);
+  loss_watch_.restore(state_.health.losses);
   if (checkpoint.world_size() != worker_.num_ranks()) {
     console_.note(
         fmt::format("The checkpoint was made by {} ranks, and this run has {}. The state is the same; sums round "
@@ -187,11 +187,13 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
   restore(checkpoint, std::move(state));
   last_saved_step_ = state_.step;
   if (worker_.is_first()) {
-    metrics_.emplace(MetricsLog::resume((fs::path(settings_.output_dir) / kMetrics).string(), state_.metrics_bytes));
+    metrics_.emplace(MetricsLog::resume((output_dir_ / MetricsLog::kFileName).string(), state_.metrics_bytes));
   }
   set_checkpoints_aside(settings_.output_dir, worker_.world(), state_.step, newer_are,
                         [&](const std::string& text) { console_.note(text); });
-  rotate();  // the earlier run may have ended before it removed old checkpoints
+  // The earlier run may have ended before it removed old checkpoints. No step has used the newest one yet.
+  rotate(true);
+  rotates_ = true;
   console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step, num_steps_));
   const std::string text = checkpoint.trainer_state();
   const Record then = TrainState::fingerprint_in(text, state_file(checkpoint));
@@ -218,8 +220,8 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
   state_.stop_steps.clear();
   make_way();
   if (worker_.is_first()) {
-    const fs::path source = checkpoint.folder().parent_path() / kMetrics,
-                   log = fs::path(settings_.output_dir) / kMetrics;
+    const fs::path source = checkpoint.folder().parent_path() / MetricsLog::kFileName,
+                   log = output_dir_ / MetricsLog::kFileName;
     const auto bytes = static_cast<size_t>(state_.metrics_bytes);
     std::string records = fs::exists(source) ? read_file(source, {}) : "";
     const bool is_its_log = records.size() >= bytes && (bytes == 0 || records[bytes - 1] == '\n');
@@ -245,7 +247,7 @@ void Trainer::start_again() {
   read_ahead_ = {};
   make_way();
   if (worker_.is_first()) {
-    metrics_.emplace(MetricsLog::create((fs::path(settings_.output_dir) / kMetrics).string()));
+    metrics_.emplace(MetricsLog::create((output_dir_ / MetricsLog::kFileName).string()));
   }
 }
 
@@ -264,8 +266,8 @@ void Trainer::make_way() {
 // Removes the runs that --overwrite moved aside. Called when this run has written its own results.
 void Trainer::forget_overwritten_runs() const {
   if (!worker_.is_first() || !settings_.overwrite) return;
-  for (const std::string& name : names_in_folder(settings_.output_dir)) {
-    if (name.starts_with(kOverwrittenRun)) remove_folder_atomically(fs::path(settings_.output_dir) / name);
+  for (const std::string& name : names_in_folder(output_dir_)) {
+    if (name.starts_with(kOverwrittenRun)) remove_folder_atomically(output_dir_ / name);
   }
 }
 

@@ -97,7 +97,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     if (outcome.answers) record.update(answer_record(*outcome.answers, suffix));
     if (outcome.loss) record["eval_loss" + suffix] = *outcome.loss;
   };
-  Record record{{"schema", 1}, {"model", (fs::path(settings_.output_dir) / "model").string()}};
+  Record record{{"schema", 1}, {"model", (output_dir_ / "model").string()}};
   record["version"] = TESSERA_VERSION;
   if (!settings_.experiment.empty()) record["experiment"] = settings_.experiment;
   if (!state_.origin.empty()) record["resumed_from"] = state_.origin;
@@ -129,6 +129,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["bytes_sent"] = bytes_sent_;
   if (loss_scaler_) record["loss_scale"] = loss_scaler_->scale();
   record["skipped_steps"] = state_.health.num_skipped;
+  record["steps_without_targets"] = state_.health.num_without_targets;
   const bool on_gpu = worker_.device().kind() == DeviceKind::cuda;
   record["device"] = on_gpu ? "cuda" : "cpu";
   record["precision"] = std::get<std::string>(find_setting("precision")->get(settings_));
@@ -173,7 +174,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
 
 void Trainer::print_table(const Record& summary) const {
   const auto number = [](const std::optional<double>& value, int decimals) {
-    return value ? fmt::format("{:.{}f}", *value, decimals) : std::string("-");
+    return value && !std::isnan(*value) ? fmt::format("{:.{}f}", *value, decimals) : std::string("-");
   };
   Table table({{"epoch", Align::kRight},
                {"train loss", Align::kRight},

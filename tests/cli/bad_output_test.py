@@ -51,6 +51,8 @@ class Outputs(BadInputTest):
         code, _, err = self.run_tessera("train", *EVALUATED, "--output-dir", output, **options)
         self.assertEqual(code, FAILED, err)
         self.assertRegex(err, rf"(?m)^error: .*{message}")
+        self.assertIn("Step 18 is not saved. When the cause is gone, start the same command again: it continues from "
+                      f"{output}/checkpoint-12. To continue in another folder, add --resume {output}/checkpoint-12 and another ", err)
         self.assertNotIn("terminate", err)
         self.assert_tidy(output)
         self.assertEqual(self.checkpoints(output), [12])

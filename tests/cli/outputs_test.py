@@ -97,7 +97,7 @@ class Outputs(TinyJobTest):
     def test_of_a_run_with_everything(self):
         self.add_a_question_without_an_answer()
         self.check_run(["train", "eval", "skipped", "summary"], ["GPU"], "--precision", "fp16", "--initial-scale-power",
-                       "40", "--eval-before", "--experiment", "all of it", job=EVALUATED)
+                       "26", "--eval-before", "--experiment", "all of it", job=EVALUATED)
 
     def test_of_a_run_that_evaluates_losses(self):
         without = ["GPU", "fp16", "--eval-before", "--eval-generation"]

@@ -180,8 +180,13 @@ class LossScale(PrecisionTest):
         self.assertLess(train[-1]["loss"], train[0]["loss"])
 
     def test_a_fixed_scale_stays(self):
-        self.train("out", "--precision", "fp16", "--loss-scale", "16777216", "--max-steps", "4", "--max-skipped-updates", "5",
-                   job=JOB)
+        code, _, err = self.run_tessera("train", *JOB, "--precision", "fp16", "--loss-scale", "16777216", "--max-steps", "4",
+                                        "--max-skipped-updates", "5", "--output-dir", "out")
+        self.assertEqual(code, 1, err)
+        self.assertTrue(err.splitlines()[-1].startswith(
+            "error: step 4: all 4 updates of the run were skipped, because loss or gradients were not finite. The loss scale is "
+            "now 16777216. The model did not change, and is not saved. Use --precision bf16, "), err)
+        self.assertFalse(os.path.exists(self.path("out", "model")))
         skipped = self.metrics("out", "skipped")
         self.assertEqual([(record["loss_scale"], record["in_a_row"]) for record in skipped],
                          [(2.0**24, i) for i in range(1, 5)])

@@ -259,6 +259,12 @@ TEST(Engine, NonFiniteValuesUpdateNothing) {
     EXPECT_EQ(engine->find_non_finite_unit(), std::nullopt);
     EXPECT_FALSE(step(*engine, 0, loss_scale).skipped);
     EXPECT_TRUE(step(*engine, 1, INFINITY).skipped);  // the loss is finite, but no rank has finite gradients
+    auto without_targets = window_of(1, world.rank(), world.size(), micro_batches);
+    for (PackedBatch& batch : without_targets) {
+      std::fill(batch.labels.begin(), batch.labels.end(), -100);
+      batch.num_targets = 0;
+    }
+    EXPECT_TRUE(engine->train_step(without_targets, kLearningRate, loss_scale).skipped);
     EXPECT_FALSE(step(*engine, 1, loss_scale).skipped);
     for (int number = 0; number < 2; ++number) EXPECT_FALSE(step(*other, number, loss_scale).skipped);
     const States sound = all_states(*engine, *communicator);

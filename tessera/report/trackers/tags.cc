@@ -7,11 +7,15 @@
 namespace tessera {
 namespace {
 
+bool is_finite(const Record& value) {
+  return value.is_number() && std::isfinite(value.get<double>());
+}
+
 void add(Record& tags, const std::string& tag, const Record& value) {
   if (value.is_object()) {
     for (const auto& [key, inner] : value.items()) add(tags, tag + "." + key, inner);
   } else if (value.is_number()) {
-    tags[tag] = std::isfinite(value.get<double>()) ? value : Record();
+    tags[tag] = is_finite(value) ? value : Record();
   } else if (value.is_null()) {
     tags[tag] = Record();
   }
@@ -31,7 +35,9 @@ Record tags_of(const Record& line) {
   const std::string kind = line.value("kind", "");
   Record tags = Record::object();
   add(tags, kEpochTag, line.value("epoch", Record(0.0)));
+  const bool has_targets = line.value("num_targets", int64_t{1}) != 0;
   for (const auto& [key, value] : line.items()) {
+    if (!has_targets && (key == "loss" || key == "grad_norm") && !is_finite(value)) continue;
     if (key == "schema" || key == "kind" || key == "step" || key == "epoch" || key == "timing") continue;
     add(tags, tag_of(kind, key), value);
   }

@@ -10,7 +10,7 @@ namespace tessera {
 inline constexpr const char* kEpochTag = "train/epoch";
 
 // Returns the numbers of a record of metrics.jsonl by tag (train/epoch, train/loss, eval/loss, train/train_runtime and
-// others). NaN and infinity become null.
+// others). NaN and infinity become null. A step without a target has neither a loss nor a norm.
 Record tags_of(const Record& line);
 
 }  // namespace tessera

@@ -61,7 +61,8 @@ TEST(RunFolders, WhatCannotBeUsedIsReported) {
   made.write("other/summary.json", "{\"a\": 1}");
   made.run("odd", {});
   made.write("odd/metrics.jsonl",
-             "{\"kind\": \"train\", \"step\": 1, \"loss\": null}\n{\"kind\": \"train\", \"loss\": NaN}\n");
+             "{\"kind\": \"train\", \"step\": 1, \"loss\": null}\n{\"kind\": \"train\", \"loss\": NaN}\n"
+             "{\"kind\": \"train\", \"step\": 3, \"loss\": null, \"num_targets\": 0}\n");
   std::filesystem::create_directories(made.path("empty"));
   const RunSet set = read_runs({made.path(), made.path("none"), made.path("empty"), made.path("good/summary.json")});
   EXPECT_THAT(names_of(set), ElementsAre("good", "odd"));

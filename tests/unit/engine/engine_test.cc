@@ -107,8 +107,11 @@ TEST_F(EngineTest, EmptyMicroBatchesAndStepsWithoutTargetsChangeNothing) {
     std::fill(without.labels.begin(), without.labels.end(), -100);
     without.num_targets = 0;
     const StepResult result = engine->train_step(std::vector{without, PackedBatch{{}, {}, {0}, 0}}, 1e-2);
-    EXPECT_EQ(result.loss(), 0);
-    EXPECT_EQ(result.gradient_norm, 0);
+    EXPECT_TRUE(std::isnan(result.loss()));
+    EXPECT_TRUE(std::isnan(result.gradient_norm));
+    EXPECT_TRUE(result.skipped);
+    EXPECT_EQ(result.num_tokens, 4);
+    EXPECT_EQ(engine->num_updates(), 0);
     EXPECT_TRUE(same_parameters(*engine, *make(config, {})));
   }
 }

@@ -205,6 +205,9 @@ TEST(Trackers, tags_are_those_of_the_trainer) {
                      {"loss", std::numeric_limits<double>::infinity()},
                      {"timing", {{"runtime_s", 3.0}, {"train/steps_per_second", 2.0}}}};
   EXPECT_EQ(tags_of(train), (Record{{"train/epoch", 0.5}, {"train/loss", nullptr}, {"train/steps_per_second", 2.0}}));
+  const double nan = std::numeric_limits<double>::quiet_NaN();  // the step has no target
+  const Record empty{{"kind", "train"}, {"epoch", 0.5}, {"loss", nan}, {"grad_norm", Record()}, {"num_targets", 0}};
+  EXPECT_EQ(tags_of(empty), (Record{{"train/epoch", 0.5}, {"train/num_targets", 0}}));
   const Record end{{"kind", "summary"}, {"epoch", 1.0}, {"train_loss", 2.0}, {"timing", {{"train_runtime", 9.0}}}};
   EXPECT_EQ(tags_of(end), (Record{{"train/epoch", 1.0}, {"train/train_loss", 2.0}, {"train/train_runtime", 9.0}}));
 }

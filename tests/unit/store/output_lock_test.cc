@@ -165,6 +165,26 @@ TEST(OutputLock, ARunThatLostTheFolderMayNotWrite) {
 
 // A run takes the folder and is killed at one of its system calls. The next run then takes the folder immediately. The
 // test repeats this for every system call of the run.
+TEST(OutputLock, FollowsItsFolder) {
+  TemporaryFolder parent;
+  {
+    OutputLock lock(parent / "a/b");
+    ASSERT_TRUE(take(lock));
+    EXPECT_EQ(lock.locate(), parent / "a/b");
+    fs::rename(parent / "a", parent / "c");
+    EXPECT_EQ(lock.locate(), parent / "c/b");
+    fs::create_directories(parent / "a/b");  // another folder with the name
+    EXPECT_EQ(lock.locate(), parent / "c/b");
+    lock.check_held();
+  }
+  EXPECT_TRUE(fs::is_empty(parent / "c/b"));  // the owner file is removed
+  OutputLock lock(parent / "c/b");
+  ASSERT_TRUE(take(lock));
+  fs::remove_all(parent / "c");
+  EXPECT_EQ(lock.locate(), std::nullopt);
+  lock.check_held();
+}
+
 TEST(OutputLock, SurvivesDeathAtAnySystemCall) {
   for (int n = 0;; ++n) {
     TemporaryFolder parent(memory_folder());

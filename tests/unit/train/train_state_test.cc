@@ -24,7 +24,12 @@ TEST(TrainState, ComesBackAsItWas) {
   state.loss_scale = {.scale = 1024, .clean_steps = 3, .hysteresis_left = 1};
   state.loss_steps = 10;
   state.loaded_types = {{"a", DType::bf16}, {"b", DType::f32}, {"c", DType::f16}};
-  state.health = {.num_skipped = 5, .skipped_in_a_row = 2, .first_loss = 7.5, .sound_checkpoint = 9};
+  state.health = {.num_without_targets = 4,
+                  .num_skipped = 5,
+                  .skipped_in_a_row = 2,
+                  .warned_of_loss = true,
+                  .losses = {7.5, 0.1 + 0.2, 0.25, 3.5, {7.5, 1e30, 0.1}},
+                  .sound_checkpoint = 9};
   state.before = {.loss = 2.5, .answers = AnswerMetrics{.exact_match = 0.1, .f1 = 0.3}};
   state.rows = {{1, 2.5, {.loss = 2, .answers = AnswerMetrics{0.1, 0.2, {{0.1, 0.3, 7}}, {{1.0 / 3, 1.0 / 3, 9}}}}}};
   const TrainState back = there_and_back(state);
@@ -40,9 +45,11 @@ TEST(TrainState, ComesBackAsItWas) {
   EXPECT_EQ(back.loss_scale->scale, 1024);
   EXPECT_EQ(back.loaded_types, state.loaded_types);
   EXPECT_EQ(back.loss_steps, 10);
+  EXPECT_EQ(back.health.num_without_targets, 4);
   EXPECT_EQ(back.health.num_skipped, 5);
   EXPECT_EQ(back.health.skipped_in_a_row, 2);
-  EXPECT_EQ(back.health.first_loss, 7.5);
+  EXPECT_TRUE(back.health.warned_of_loss);
+  EXPECT_EQ(back.health.losses, state.health.losses);
   EXPECT_EQ(back.health.sound_checkpoint, 9);
   EXPECT_EQ(back.to_json(kFingerprint), state.to_json(kFingerprint));
 }
@@ -55,7 +62,7 @@ TEST(TrainState, WhatWasNotSetIsNotKnown) {
   EXPECT_EQ(back.best_metric, std::nullopt);
   EXPECT_EQ(back.loaded_types, std::nullopt);
   EXPECT_FALSE(back.loss_scale);
-  EXPECT_FALSE(back.health.first_loss);
+  EXPECT_EQ(back.health.losses, LossWatch::State());
 }
 
 // Older checkpoints have no `health` and no `loss_steps`. Instead, `loss_scale` has the number of updates that fp16
