@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks that every file includes only what its room (its folder in tessera/) may include, that only certain folders
-include the headers of other libraries, and that CMake lists every source file once."""
+include the headers of other libraries, that all threads start in one place, and that CMake lists every source file
+once."""
 import re
 import sys
 from collections import Counter
@@ -64,6 +65,21 @@ def violations():
                     yield f"{place}: <{header}> may be included only in {' or '.join(folders)}"
 
 
+# Code that starts a thread. std::jthread may only be the type of a variable that start_thread() initializes.
+THREAD = re.compile(r"std::thread\b(?!::)|std::async\b|\b(?:pthread|thrd)_create\b|std::jthread\s*[({]|"
+                    r"std::jthread\s+\w+\s*[({](?!start_thread)")
+
+
+def threads():
+    """Yields a message for each place, except base/start_thread.h, that starts a thread itself. start_thread() reports to
+    the user that a thread cannot start."""
+    for path in sorted(p for p in ROOT.rglob("*") if p.suffix in {".h", ".cc", ".cu", ".cuh"}):
+        relative = path.relative_to(ROOT)
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if THREAD.search(line.split("//")[0]) and str(relative) != "base/start_thread.h":
+                yield f"tessera/{relative}:{number}: starts a thread. Use start_thread() (tessera/base/start_thread.h)"
+
+
 def listed(lists):
     """Returns how often the file `lists`, a CMakeLists.txt, names each source file and Python test. The names are
     relative to the folder of `lists`."""
@@ -100,6 +116,6 @@ def unlisted():
 
 
 if __name__ == "__main__":
-    found = list(violations()) + list(unlisted())
+    found = list(violations()) + list(threads()) + list(unlisted())
     print("\n".join(found) or "every include follows the table, and CMake lists every source file once")
     sys.exit(bool(found))

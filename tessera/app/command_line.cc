@@ -189,6 +189,11 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
     for (const auto& warning : warnings) console.note("warning: " + warning);
   }
   check_settings(*verb, invocation.resolved);
+  for (const auto& [setting, text] : flags.values) {
+    if (!text.empty() || !is_first || starts_ranks) continue;
+    console.note(fmt::format("warning: {}: the value is empty and means \"none\". Is a shell variable not set?",
+                             setting->flag()));
+  }
   if (!verb->operands.empty() && flags.operands.empty()) {
     throw UsageError(verb->operands, fmt::format("is required by {}", verb->name),
                      verb->example.empty() ? "" : "Example: " + verb->example);

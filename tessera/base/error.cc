@@ -1,9 +1,12 @@
 #include "tessera/base/error.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
+#include <system_error>
 
 namespace tessera {
 
@@ -15,6 +18,13 @@ static std::string compose(const std::string& where, const std::string& what, co
   return text;
 }
 
+bool is_wrong_path(int error) {
+  for (const int known : {ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EACCES, EPERM}) {
+    if (error == known) return true;
+  }
+  return false;
+}
+
 Error::Error(ExitCode code, std::string where, std::string what, std::string remedy)
     : std::runtime_error(compose(where, what, remedy)), code_(code) {}
 
@@ -23,11 +33,22 @@ Failure current_failure() {
     throw;
   } catch (const Error& error) {
     return {error.code(), error.what()};
+  } catch (const std::length_error&) {  // a size that no memory can hold
+    return {ExitCode::kOutOfMemory, "a size exceeds what memory can hold. Check the sizes in settings and input files"};
   } catch (const std::bad_alloc&) {
     return {ExitCode::kOutOfMemory,
             "out of host memory. Free memory on this machine, or use fewer ranks per machine or smaller batches"};
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string path = printable(error.path1().string(), 300), reason = error.code().message();
+    const std::string text = (path.empty() ? "" : path + ": ") + "cannot be used: " + reason;
+    return {is_wrong_path(error.code().value()) ? ExitCode::kBadInput : ExitCode::kRunFailed,
+            text + ". Check the path, its permissions and the disk"};
+  } catch (const std::system_error& error) {
+    return {ExitCode::kRunFailed, "the system refuses a request: " + error.code().message() +
+                                      ". Check the limits of this process (ulimit -a), and start the command again"};
   } catch (const std::exception& error) {
-    return {ExitCode::kRunFailed, error.what()};
+    return {ExitCode::kRunFailed, "an internal error of Tessera or one of its libraries (" +
+                                      printable(error.what(), 300) + "). Report the command and its output"};
   } catch (...) {
     return {ExitCode::kRunFailed, "an unknown exception. Report the command and its output"};
   }

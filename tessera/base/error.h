@@ -58,6 +58,10 @@ struct CommunicationError : Error {
       : Error(ExitCode::kCommunication, std::move(where), std::move(what), std::move(remedy)) {}
 };
 
+// Whether this errno of a failed call on a file means that its path is wrong: nothing is there, a name is too long, the
+// kind of file is wrong, or a permission is missing. Otherwise the disk, the file server or a limit is the reason.
+bool is_wrong_path(int error);
+
 // An exception as the user sees it.
 struct Failure {
   ExitCode code;

@@ -1,17 +1,15 @@
 #include "tessera/base/periodic_thread.h"
 
-#include <signal.h>
-
 #include <chrono>
 #include <utility>
 
+#include "tessera/base/start_thread.h"
+
 namespace tessera {
 
-PeriodicThread::PeriodicThread(double interval_s, std::function<void()> work) : work_(std::move(work)) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this, interval_s] {
+PeriodicThread::PeriodicThread(const char* purpose, double interval_s, std::function<void()> work)
+    : work_(std::move(work)) {
+  thread_ = start_thread(purpose, [this, interval_s] {
     for (bool ended = false; !ended;) {
       {
         std::unique_lock lock(mutex_);
@@ -20,7 +18,6 @@ PeriodicThread::PeriodicThread(double interval_s, std::function<void()> work) : 
       work_();
     }
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void PeriodicThread::stop() {

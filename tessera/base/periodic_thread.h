@@ -8,11 +8,12 @@
 
 namespace tessera {
 
-// Calls `work` after each pause of `interval_s` seconds, and once more when the thread ends. All signals are blocked on
-// the thread, so other threads handle them. `work` must not throw.
+// Calls `work` after each pause of `interval_s` seconds, and once more when the thread ends. See start_thread() for
+// signals and exceptions.
 class PeriodicThread {
  public:
-  PeriodicThread(double interval_s, std::function<void()> work);
+  // `purpose`: see start_thread().
+  PeriodicThread(const char* purpose, double interval_s, std::function<void()> work);
   ~PeriodicThread() { stop(); }
   PeriodicThread(const PeriodicThread&) = delete;
   PeriodicThread& operator=(const PeriodicThread&) = delete;
@@ -25,7 +26,7 @@ class PeriodicThread {
   std::mutex mutex_;
   std::condition_variable end_;
   bool ended_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace tessera

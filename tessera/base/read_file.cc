@@ -1,38 +1,69 @@
 #include "tessera/base/read_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "tessera/base/error.h"
+#include "tessera/base/uninterrupted.h"
 
 namespace tessera {
 
-std::string read_file(const std::filesystem::path& path, const ReadOptions& options) {
-  namespace fs = std::filesystem;
-  const auto refuse = [&](const std::string& what) { throw InputError(path.string(), what, options.remedy); };
-  std::error_code error;
-  const fs::file_type type = fs::status(path, error).type();
-  if (type == fs::file_type::not_found) refuse("no such file");
-  if (type == fs::file_type::none) refuse("cannot be read: " + error.message());
-  if (type == fs::file_type::directory) refuse("is a folder, not a file");
-  if (type != fs::file_type::regular && !(type == fs::file_type::fifo && options.pipes)) {
-    refuse("is not a regular file");
+namespace {
+
+struct Descriptor {
+  int number;
+  ~Descriptor() {
+    if (number >= 0) close(number);
   }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse(std::string("cannot be read: ") + std::strerror(errno));
-  std::string text;
-  std::array<char, 1 << 16> part;
-  while (file.read(part.data(), part.size()) || file.gcount() > 0) {
-    text.append(part.data(), static_cast<size_t>(file.gcount()));
-    if (text.size() > options.longest_bytes) {
+};
+
+}  // namespace
+
+std::string fault_of_kind(mode_t mode) {
+  if (S_ISREG(mode)) return "";
+  if (S_ISDIR(mode)) return "is a folder, not a file";
+  if (S_ISFIFO(mode)) return "is a pipe, not a regular file. Save its content to a file first";
+  if (S_ISSOCK(mode)) return "is a socket, not a regular file";
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return "is a device, not a regular file";
+  return "is not a regular file";
+}
+
+std::string read_file(const std::filesystem::path& path, const ReadOptions& options) {
+  const auto refuse = [&](const std::string& what) { throw InputError(path.string(), what, options.remedy); };
+  const auto refuse_call = [&](int error) { refuse(std::string("cannot be read: ") + std::strerror(error)); };
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) refuse("no such file");
+    refuse_call(errno);
+  }
+  const bool is_pipe = S_ISFIFO(status.st_mode) && options.pipes;
+  if (const std::string fault = fault_of_kind(status.st_mode); !is_pipe && !fault.empty()) refuse(fault);
+  // O_NONBLOCK: if a pipe has replaced the file since stat(), open() must not wait for a writer.
+  const int flags = O_RDONLY | O_CLOEXEC | (is_pipe ? 0 : O_NONBLOCK);
+  const Descriptor file{uninterrupted([&] { return open(path.c_str(), flags); })};
+  if (file.number < 0) refuse_call(errno);
+  // One byte more than the file has: it shows the end of the file without another allocation. The size is 0 for pipes
+  // and for files of /proc.
+  const auto known = static_cast<uint64_t>(status.st_size);
+  std::string text(known > 0 ? std::min(known, options.longest_bytes) + 1 : 1 << 16, '\0');
+  size_t size = 0;
+  for (;;) {
+    if (size == text.size()) text.resize(2 * size);
+    const ssize_t got = uninterrupted([&] { return read(file.number, text.data() + size, text.size() - size); });
+    if (got < 0) refuse_call(errno);
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+    if (size > options.longest_bytes) {
       refuse(fmt::format("has more than {} bytes, the limit for this file", options.longest_bytes));
     }
   }
-  if (file.bad()) refuse(std::string("cannot be read: ") + std::strerror(errno));
+  text.resize(size);
   return text;
 }
 

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <exception>
 
+#include "tessera/base/start_thread.h"
+
 namespace tessera {
 
 namespace {
@@ -42,10 +44,19 @@ void pause() {
 
 ThreadPool::ThreadPool(int num_threads) {
   const int n = num_threads > 0 ? num_threads : default_num_threads();
-  for (int i = 1; i < n; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    for (int i = 1; i < n; ++i) workers_.push_back(start_thread("computing", [this] { work(); }));
+  } catch (...) {
+    end_workers();  // those that have started
+    throw;
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  end_workers();
+}
+
+void ThreadPool::end_workers() {
   stop_ = true;
   open_gate(false);
   for (auto& worker : workers_) worker.join();

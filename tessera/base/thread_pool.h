@@ -14,7 +14,7 @@ namespace tessera {
 class ThreadPool {
  public:
   // num_threads includes the calling thread. 0: the value of OMP_NUM_THREADS or, if this is not a positive number, the
-  // number of cores that this process may use.
+  // number of cores that this process may use. Throws RunError if a thread cannot start.
   explicit ThreadPool(int num_threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -37,10 +37,11 @@ class ThreadPool {
 
  private:
   void work();
+  void end_workers();
   void take_tasks();
   void open_gate(bool for_tasks);
 
-  std::vector<std::thread> workers_;
+  std::vector<std::jthread> workers_;
   std::mutex turn_;  // held by the thread whose loop uses the workers
   std::mutex mutex_;
   std::condition_variable wake_, done_;

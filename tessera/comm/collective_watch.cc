@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <set>
-#include <system_error>
 
+#include "tessera/base/start_thread.h"
 #include "tessera/comm/time_limit.h"
 
 namespace tessera {
@@ -44,7 +44,9 @@ std::optional<PendingCollectives::Running> PendingCollectives::look(Clock::time_
 }
 
 CollectiveWatch::CollectiveWatch(const WatchOptions& options, std::function<std::string()> library_error)
-    : options_(options), library_error_(std::move(library_error)), thread_([this] { work(); }) {}
+    : options_(options),
+      library_error_(std::move(library_error)),
+      thread_(start_thread("watching collectives", [this] { work(); })) {}
 
 CollectiveWatch::~CollectiveWatch() {
   {
@@ -119,15 +121,18 @@ void CollectiveWatch::work() {
   std::unique_lock lock(mutex_);
   while (!end_.wait_for(lock, interval, [this] { return ended_; })) {
     lock.unlock();
+    std::optional<TimeLimit> limit;
     try {
-      const TimeLimit limit(options_.timeout_s, [this] { unanswered(); });
+      limit.emplace(options_.timeout_s, [this] { unanswered(); });
+    } catch (const RunError&) {  // its thread cannot start now; the next round tries again
+    }
+    try {
       if (const auto error = look()) {
         options_.fail(*error);
         return;
       }
     } catch (const Error&) {  // the device has failed: the computing thread gets the same error
       return;
-    } catch (const std::system_error&) {  // TimeLimit could not start its thread; the next round tries again
     }
     lock.lock();
   }

@@ -95,7 +95,7 @@ class CollectiveWatch {
   // Only the watch's thread uses waiting_in_ and waiting_: the running collective, and its entry on the board.
   std::string waiting_in_;
   std::optional<StatusBoard::Waiting> waiting_;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace tessera

@@ -3,13 +3,15 @@
 #include <chrono>
 #include <utility>
 
+#include "tessera/base/start_thread.h"
+
 namespace tessera {
 
 TimeLimit::TimeLimit(double seconds, std::function<void()> expire)
-    : thread_([this, seconds, expire = std::move(expire)] {
+    : thread_(start_thread("a time limit", [this, seconds, expire = std::move(expire)] {
         std::unique_lock lock(mutex_);
         if (!changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; })) expire();
-      }) {}
+      })) {}
 
 TimeLimit::~TimeLimit() {
   {

@@ -10,7 +10,8 @@ namespace tessera {
 
 class TimeLimit {
  public:
-  // Calls `expire` on a separate thread if this object still exists after `seconds`.
+  // Calls `expire` on a separate thread if this object still exists after `seconds`. Throws RunError if the thread
+  // cannot start.
   TimeLimit(double seconds, std::function<void()> expire);
   ~TimeLimit();
   TimeLimit(const TimeLimit&) = delete;
@@ -20,7 +21,7 @@ class TimeLimit {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tessera/base/start_thread.h"
 #include "tessera/device/stream.h"
 
 namespace tessera {
@@ -41,7 +42,7 @@ class HostEvent final : public Event::State {
 
 class HostStream final : public Stream {
  public:
-  HostStream() : thread_([this] { work(); }) {}
+  HostStream() : thread_(start_thread("a stream of the host", [this] { work(); })) {}
   ~HostStream() override {
     {
       const std::lock_guard lock(mutex_);
@@ -107,7 +108,7 @@ class HostStream final : public Stream {
   std::deque<std::function<void()>> queue_;
   bool stop_ = false;
   bool failed_ = false;  // used only by thread_
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace

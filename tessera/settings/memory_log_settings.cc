@@ -44,7 +44,8 @@ MemoryLogPlace parse_memory_log(std::string_view text, const std::string& where)
   };
   MemoryLogPlace place;
   if (text.empty()) return place;
-  const size_t colon = text.rfind(':');
+  size_t colon = text.rfind(':');
+  if (colon != text.npos && text.find('/', colon) != text.npos) colon = text.npos;  // the colon is part of the folder
   place.folder = text.substr(0, colon);
   if (place.folder.empty()) refuse(fmt::format("{} has no folder", quoted_value(std::string(text))));
   if (colon == text.npos) return place;
@@ -52,8 +53,11 @@ MemoryLogPlace parse_memory_log(std::string_view text, const std::string& where)
   const auto [end, error] = std::from_chars(seconds.data(), seconds.data() + seconds.size(), place.interval_s);
   if (error != std::errc() || end != seconds.data() + seconds.size() || !(place.interval_s >= kShortestS) ||
       !(place.interval_s <= kLongestS)) {
-    refuse(fmt::format("{} is not a number of seconds from {} to {}", quoted_value(std::string(seconds)), kShortestS,
-                       kLongestS));
+    throw UsageError(where,
+                     fmt::format("{} is not a number of seconds from {} to {}", quoted_value(std::string(seconds)),
+                                 kShortestS, kLongestS),
+                     fmt::format("If the name of the folder contains a colon, write the seconds too: {}",
+                                 quoted_value(std::string(text) + ":5")));
   }
   return place;
 }

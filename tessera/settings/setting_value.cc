@@ -98,6 +98,15 @@ std::string checked_choice(const Setting& setting, const std::string& word, cons
   throw UsageError(where, "unknown value " + quoted_value(word), remedy);
 }
 
+// An empty text means "none". Refuses it if the setting has a default, because such a setting always needs a value.
+void check_not_empty(const Setting& setting, const std::string& text, const std::string& where) {
+  if (!text.empty() || setting.type != SettingType::text) return;
+  const SettingValue preset = setting.get(Settings());
+  if (std::get<std::string>(preset).empty()) return;
+  throw UsageError(where, "is empty",
+                   fmt::format("Give a value, or leave it out: the default is {}", toml_text(preset)));
+}
+
 // Reads the complete `text` as one number. Returns false if it is not a number or does not fit the type.
 template <typename T>
 bool parse_number(std::string_view text, T& number) {
@@ -192,7 +201,9 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       if (!text && setting.takes_scalars) return setting.canonical(toml_text(value), where);
       if (!text) wrong_type(setting, value, where);
       if (!is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
+      if (text->find('\0') != std::string::npos) throw UsageError(where, "contains a zero byte");
       if (setting.canonical) return setting.canonical(*text, where);
+      check_not_empty(setting, *text, where);
       if (setting.type == SettingType::text) return value;
       return checked_choice(setting, *text, where);
     }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/base/start_thread.h"
 #include "tessera/store/all_ranks.h"
 
 namespace tessera {
@@ -80,9 +81,12 @@ void BackgroundCheckpoint::save(const std::filesystem::path& output_folder, int6
     return "";
   });
   if (host_.kind() == DeviceKind::counting) return;
-  write_ = std::async(std::launch::async, [this, output_folder, step, copy] {
+  std::packaged_task<void()> write([this, output_folder, step, copy] {
     write_checkpoint(output_folder, step, *world_, [&](CheckpointPart& part) { copy->give_to(part); });
   });
+  std::future<void> written = write.get_future();
+  thread_ = start_thread("writing a checkpoint", std::move(write));
+  write_ = std::move(written);
 }
 
 void BackgroundCheckpoint::wait() {

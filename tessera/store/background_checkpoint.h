@@ -6,6 +6,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tessera/base/thread_pool.h"
@@ -69,8 +70,8 @@ class BackgroundCheckpoint {
   Device& host_;
   const std::unique_ptr<Communicator> world_;
   Buffer buffer_;
-  std::future<void> write_;  // the last member, so its destructor, which waits for the write, runs before the other
-                             // members are destroyed
+  std::future<void> write_;
+  std::jthread thread_;  // the last member: its destructor waits for the write before the other members are destroyed
 };
 
 }  // namespace tessera

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
 #include "tessera/base/uninterrupted.h"
 
 namespace tessera {
@@ -80,7 +81,7 @@ std::optional<std::vector<std::string>> listed(const std::filesystem::path& fold
 void throw_read_error(const std::filesystem::path& path, int error) {
   const std::string what = std::string("cannot read: ") + std::strerror(error);
   if (error == ENOMEM) throw OutOfMemoryError(path, what, "Free some memory, and start the same command again");
-  if (is_missing(error) || error == EACCES || error == EPERM || error == EISDIR || error == ELOOP) {
+  if (is_wrong_path(error)) {
     throw InputError(path, what, "Check the path and its permissions");
   }
   if (error == EMFILE) throw RunError(path, what, "Raise the limit on open files (ulimit -n)");
@@ -107,13 +108,16 @@ void throw_write_error(const std::filesystem::path& path, int error, uint64_t ne
 }
 
 std::optional<File> File::open_if_there(const std::filesystem::path& path) {
-  const int descriptor = open_patiently(path, O_RDONLY);
+  const int descriptor = open_patiently(path, O_RDONLY | O_NONBLOCK);  // a pipe must not wait for a writer
   if (descriptor < 0 && is_missing(errno)) return std::nullopt;
+  if (descriptor < 0 && errno == ENXIO) throw InputError(path, fault_of_kind(S_IFSOCK), "Check the path");
   if (descriptor < 0) throw_read_error(path, errno);
   File file(path, descriptor, 0);
   struct stat status;
   if (fstat(descriptor, &status) != 0) throw_read_error(path, errno);
-  if (!S_ISREG(status.st_mode)) throw InputError(path, "is not a regular file", "Check the path");
+  if (const std::string fault = fault_of_kind(status.st_mode); !fault.empty()) {
+    throw InputError(path, fault, "Check the path");
+  }
   return file;
 }
 

@@ -16,7 +16,7 @@ struct FolderOwner {
   ProcessIdentity process;
   std::string boot_id;        // the kernel's id of the current boot; every boot of a machine has a new id
   std::string pid_namespace;  // the namespace of the process number, such as a container's
-  double stale_after_s = 0;   // other hosts consider the owner gone after this time without a heartbeat
+  double stale_after_s = 0;   // a run on another host that sees no heartbeat for this time considers the owner gone
 
   static FolderOwner self(double stale_after_s);
   // to_text() returns the owner as one line of JSON, with a new random token. parse() reads such a line, and returns
@@ -39,32 +39,38 @@ struct OwnerFile {
 // server for the current state.
 std::optional<OwnerFile> read_owner_file(const std::filesystem::path& path);
 
-// The current time of the file system's clock: the modification time of a new file next to `path`. Throws RunError.
-int64_t file_system_now_ns(const std::filesystem::path& path);
+// Number of heartbeat intervals in stale_after_s.
+inline constexpr int kHeartbeatsUntilStale = 12;
 
-// Decides whether an owner is alive. The decision can need several calls of look(), with time between them.
+// Decides whether an owner is alive. The decision can need several calls of look(), with time between them. It depends
+// only on changes of the heartbeat and on this process's own monotonic clock. Clocks of hosts and file servers may
+// differ or jump, so the watch never compares a heartbeat with the time of a clock.
 class OwnerWatch {
  public:
   enum class Verdict { alive, gone, unknown };
+  // An owner file whose text is still incomplete after this time has no living owner: a process writes the text
+  // immediately after it has created the file.
+  static constexpr double kIncompleteAfterS = 30;
+  explicit OwnerWatch(double incomplete_after_s = kIncompleteAfterS) : incomplete_after_s_(incomplete_after_s) {}
+
   // There are three kinds of owners:
   //   - is_comparable_here() is true: the owner is alive if its process is alive, and gone otherwise.
-  //   - is_comparable_here() is false: the owner is alive if its heartbeat changes between two calls. It is gone if two
-  //     conditions are true: the last heartbeat is older than stale_after_s by the file system's clock, and the calls
-  //     have seen no change for one and a half heartbeat intervals. The second condition protects a living owner if
-  //     the clock that sets its heartbeats is slow.
-  //   - The text of the owner file is incomplete: the owner is gone if the file is older than 30 s.
+  //   - is_comparable_here() is false: the owner is alive if its heartbeat changes between two calls. It is gone if the
+  //     calls have seen no change for stale_after_s.
+  //   - The text of the owner file is incomplete: the owner is gone if the text stays the same for incomplete_after_s.
   // In all other cases, the verdict is unknown.
-  Verdict look(const OwnerFile& file, const std::filesystem::path& path);
-  double age_s() const { return age_s_; }  // age of the heartbeat at the last look(); 0 if it was not needed
+  Verdict look(const OwnerFile& file);
+  // The time without a change after which the owner is gone.
+  double limit_s(const OwnerFile& file) const { return file.owner ? file.owner->stale_after_s : incomplete_after_s_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  const double incomplete_after_s_;
   std::string text_;  // of the watched owner
   int64_t heartbeat_ns_ = 0;
-  double age_s_ = 0;
-  std::chrono::steady_clock::time_point since_;
+  double watched_s_ = 0;  // the time without a change
+  std::optional<Clock::time_point> last_look_;
 };
-
-// Number of heartbeat intervals in stale_after_s.
-inline constexpr int kHeartbeatsUntilStale = 12;
 
 }  // namespace tessera

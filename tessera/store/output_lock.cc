@@ -15,9 +15,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 
 #include "tessera/base/error.h"
+#include "tessera/base/start_thread.h"
 #include "tessera/base/uninterrupted.h"
 #include "tessera/store/checksum.h"
 #include "tessera/store/file.h"
@@ -59,8 +59,12 @@ void write_text(int descriptor, const fs::path& path, const std::string& text) {
 
 }  // namespace
 
-OutputLock::OutputLock(const fs::path& folder, double stale_after_s)
-    : folder_(folder), file_(folder / kFileName), stale_after_s_(stale_after_s) {
+OutputLock::OutputLock(const fs::path& folder, double stale_after_s, double incomplete_after_s)
+    : folder_(folder),
+      file_(folder / kFileName),
+      stale_after_s_(stale_after_s),
+      watch_(incomplete_after_s),
+      marker_watch_(incomplete_after_s) {
   create_folders(folder);
 }
 
@@ -72,7 +76,11 @@ OutputLock::~OutputLock() {
   }
   ended_.notify_all();
   heartbeat_.join();
-  // Another run may have replaced the owner file, and the folder may have been renamed.
+  remove_own_file();
+}
+
+// Another run may have replaced the owner file, and the folder may have been renamed.
+void OutputLock::remove_own_file() {
   struct stat mine, named;
   if (fstat(descriptor_, &mine) == 0 && fstatat(folder_descriptor_, kFileName, &named, 0) == 0 &&
       is_same_file(mine, named)) {
@@ -80,6 +88,7 @@ OutputLock::~OutputLock() {
   }
   close(descriptor_);
   close(folder_descriptor_);
+  descriptor_ = folder_descriptor_ = -1;
 }
 
 bool OutputLock::try_take() {
@@ -90,7 +99,7 @@ bool OutputLock::try_take() {
       if (take_free()) return true;
       continue;  // another run was faster
     }
-    switch (watch_.look(*found, file_)) {
+    switch (watch_.look(*found)) {
       case OwnerWatch::Verdict::alive:
         throw_in_use(folder_, *found->owner);
       case OwnerWatch::Verdict::gone:
@@ -102,11 +111,11 @@ bool OutputLock::try_take() {
       case OwnerWatch::Verdict::unknown:
         waiting_for_ = found->owner
                            ? fmt::format(
-                                 "{} belongs to {}, whose last heartbeat is {:.0f} s old. Waiting for a new "
-                                 "heartbeat, or until this one is {:.0f} s old",
-                                 folder_.string(), found->owner->shown(), watch_.age_s(), found->owner->stale_after_s)
+                                 "{} belongs to {}. Waiting for a new heartbeat of that run. Without one for {:g} s, "
+                                 "this run takes the folder",
+                                 folder_.string(), found->owner->shown(), found->owner->stale_after_s)
                            : fmt::format("{} has an incomplete owner file. Waiting for its owner", folder_.string());
-        pause_s_ = found->owner ? std::min(0.5, found->owner->stale_after_s / kHeartbeatsUntilStale / 4) : 0.5;
+        pause_s_ = std::min(0.5, watch_.limit_s(*found) / kHeartbeatsUntilStale / 4);
         return false;
     }
   }
@@ -175,26 +184,22 @@ bool OutputLock::take_over(const OwnerFile& seen) {
   return true;
 }
 
-bool OutputLock::remove_dead_marker(const OwnerFile& seen) const {
+bool OutputLock::remove_dead_marker(const OwnerFile& seen) {
   const fs::path marker = marker_of(seen);
   const auto found = read_owner_file(marker);
   if (!found) return false;
-  const auto& maker = found->owner;
-  const auto age_s = [&] { return static_cast<double>(file_system_now_ns(file_) - found->heartbeat_ns) / 1e9; };
-  const bool is_dead = maker && maker->is_comparable_here() ? !maker->process.is_alive_here()
-                                                            : age_s() > (maker ? maker->stale_after_s : kStaleAfterS);
-  return is_dead && unlink(marker.c_str()) == 0;
+  return marker_watch_.look(*found) == OwnerWatch::Verdict::gone && unlink(marker.c_str()) == 0;
 }
 
 void OutputLock::begin(int descriptor) {
   descriptor_ = descriptor;
   folder_descriptor_ = uninterrupted([&] { return open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  // Blocks all signals in the heartbeat thread. Other threads handle them.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  heartbeat_ = std::thread([this] { renew(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  try {
+    heartbeat_ = start_thread("the heartbeat of the output folder", [this] { renew(); });
+  } catch (...) {
+    remove_own_file();
+    throw;
+  }
 }
 
 void OutputLock::renew() {

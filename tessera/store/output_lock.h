@@ -25,8 +25,10 @@ class OutputLock {
   static constexpr const char* kInUse = "is in use by another run";
 
   // Creates the folder if it is missing, but does not take it yet. Other hosts consider this run gone after
-  // `stale_after_s` without a heartbeat. Throws RunError: the folder cannot be created.
-  explicit OutputLock(const std::filesystem::path& folder, double stale_after_s = kStaleAfterS);
+  // `stale_after_s` without a heartbeat. See OwnerWatch for `incomplete_after_s`. Throws RunError: the folder cannot be
+  // created.
+  explicit OutputLock(const std::filesystem::path& folder, double stale_after_s = kStaleAfterS,
+                      double incomplete_after_s = OwnerWatch::kIncompleteAfterS);
   // Removes the owner file, if it is still this run's file.
   ~OutputLock();
   OutputLock(const OutputLock&) = delete;
@@ -35,7 +37,7 @@ class OutputLock {
   // Takes the folder if it is free or its owner is gone. Returns false if it is not yet known whether the owner is
   // alive, or if another run is taking the folder. waiting_for() then describes the state. Call try_take() again after
   // pause(). Throws UsageError: the owner is alive; the message names its process and host. Throws RunError: the folder
-  // cannot be read or written.
+  // cannot be read or written, or the thread of the heartbeat cannot start.
   bool try_take();
   const std::string& waiting_for() const { return waiting_for_; }
   void pause() const;
@@ -55,13 +57,14 @@ class OutputLock {
   bool take_free();
   std::filesystem::path marker_of(const OwnerFile& seen) const;
   bool take_over(const OwnerFile& seen);
-  bool remove_dead_marker(const OwnerFile& seen) const;
+  bool remove_dead_marker(const OwnerFile& seen);
+  void remove_own_file();
   void renew();
   bool is_taken_folder(const std::filesystem::path& path) const;
 
   const std::filesystem::path folder_, file_;
   const double stale_after_s_;
-  OwnerWatch watch_;
+  OwnerWatch watch_, marker_watch_;
   std::string text_;     // content of this run's owner file
   int descriptor_ = -1;  // of the owner file; -1: the folder is not taken
   int folder_descriptor_ = -1;
@@ -71,7 +74,7 @@ class OutputLock {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool ends_ = false;
-  std::thread heartbeat_;
+  std::jthread heartbeat_;
 };
 
 }  // namespace tessera

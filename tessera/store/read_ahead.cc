@@ -4,7 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <system_error>
+#include "tessera/base/error.h"
+#include "tessera/base/start_thread.h"
 
 namespace tessera {
 
@@ -26,10 +27,10 @@ static void bring(const std::filesystem::path& file, const std::stop_token& stop
 
 ReadAhead::ReadAhead(std::vector<std::filesystem::path> files) {
   try {
-    thread_ = std::jthread([files = std::move(files)](const std::stop_token& stop) {
+    thread_ = start_thread("reading ahead", [files = std::move(files)](const std::stop_token& stop) {
       for (const auto& file : files) bring(file, stop);
     });
-  } catch (const std::system_error&) {  // no thread is available: the files are not read in advance
+  } catch (const RunError&) {  // no thread is available: the files are not read in advance
   }
 }
 

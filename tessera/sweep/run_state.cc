@@ -75,7 +75,7 @@ bool has_settings(const fs::path& file, const ResolvedSettings& resolved) {
 RunState state_of_run(const fs::path& folder, const ResolvedSettings& resolved) {
   const fs::path lock = folder / OutputLock::kFileName;
   if (const auto owner = read_owner_file(lock)) {
-    if (OwnerWatch().look(*owner, lock) == OwnerWatch::Verdict::alive) return RunState::in_use;
+    if (OwnerWatch().look(*owner) == OwnerWatch::Verdict::alive) return RunState::in_use;
   }
   std::error_code none;
   const bool is_done = fs::exists(folder / "summary.json", none) && has_ended(folder / "metrics.jsonl") &&

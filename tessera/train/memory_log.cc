@@ -76,7 +76,7 @@ MemoryLog::MemoryLog(const MemoryLogNames& names, MemorySources sources, double 
                      std::function<void(const std::string&)> warn, std::function<double()> now_s)
     : files_(names, std::move(sources)), warn_(std::move(warn)), now_s_(std::move(now_s)), begin_s_(now_s_()) {
   sample();
-  thread_.emplace(interval_s, [this] { sample(); });
+  thread_.emplace("the memory log", interval_s, [this] { sample(); });
 }
 
 void MemoryLog::sample() {

@@ -23,8 +23,14 @@ Record eval_record(const EvalOutcome& outcome) {
 constexpr const char* kOtherVersion =
     "Another version of Tessera wrote this checkpoint: resume with that version, or use --resume none";
 
-// Reads typed values from a record that to_json() wrote. Throws InputError if a key is missing or has another type.
-// This can happen even if the checksum of the file is correct, because another version of Tessera may have written it.
+constexpr const char* kEdited =
+    "The file was edited or damaged: put the original back, name an earlier checkpoint with --resume, or use --resume "
+    "none";
+constexpr int64_t kMaxCount = 1'000'000'000'000'000;
+
+// Reads typed values from a record that to_json() wrote. Throws InputError if a key is missing, or has another type or
+// an impossible value. This can happen even if the checksum of the file is correct, because another version of Tessera
+// or an editor may have written it.
 class RecordReader {
  public:
   RecordReader(const Record& record, const std::string& where) : record_(record), where_(where) {}
@@ -33,7 +39,7 @@ class RecordReader {
   T get(const char* key) const {
     const Record& value = checked(key, [](const Record& v) {
       if constexpr (std::is_same_v<T, bool>) return v.is_boolean();
-      if constexpr (std::is_same_v<T, int64_t>) return v.is_number_integer();
+      if constexpr (std::is_same_v<T, int64_t>) return is_int64(v);
       if constexpr (std::is_same_v<T, double>) return v.is_number() || v.is_null();
       if constexpr (std::is_same_v<T, std::string>) return v.is_string();
     });
@@ -41,6 +47,17 @@ class RecordReader {
       if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
     }
     return value.template get<T>();
+  }
+  // A whole number from `least` to `most`.
+  int64_t count(const char* key, int64_t most = kMaxCount, int64_t least = 0) const {
+    const auto value = get<int64_t>(key);
+    if (value < least || value > most) refuse(key, fmt::format("a whole number from {} to {}", least, most));
+    return value;
+  }
+  double amount(const char* key) const {
+    const auto value = get<double>(key);
+    if (!(value >= 0)) refuse(key, "a number of at least 0");
+    return value;
   }
   const Record& object(const char* key) const {
     return checked(key, [](const Record& v) { return v.is_object(); });
@@ -56,6 +73,16 @@ class RecordReader {
       return v.is_array() && !v.empty() && all && v.size() <= static_cast<size_t>(LossWatch::kWindow);
     });
     return values.get<std::vector<double>>();
+  }
+  // The members of a list, whose type is_of_its_type() checks.
+  template <typename Test>
+  const Record& list(const char* key, Test&& is_of_its_type) const {
+    const Record& members = list(key);
+    for (const Record& member : members) {
+      if (!is_of_its_type(member))
+        throw InputError(where_, fmt::format("\"{}\" contains {}", key, shown(member)), kEdited);
+    }
+    return members;
   }
   std::optional<double> optional(const char* key) const {
     return has(key) ? std::optional(get<double>(key)) : std::nullopt;
@@ -84,6 +111,10 @@ class RecordReader {
     return types;
   }
 
+  static bool is_int64(const Record& value) {
+    return value.is_number_integer() && !(value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{1} << 62);
+  }
+
  private:
   // The reverse of answer_record() for a group of questions.
   std::optional<AnswerMetrics::Group> group(const std::string& name) const {
@@ -91,11 +122,17 @@ class RecordReader {
     return AnswerMetrics::Group{get<double>((name + "_exact").c_str()), get<double>((name + "_f1").c_str()),
                                 get<int64_t>((name + "_total").c_str())};
   }
+  static std::string shown(const Record& value) { return printable(to_json(value), 40); }
+  [[noreturn]] void refuse(const char* key, const std::string& wanted) const {
+    throw InputError(where_, fmt::format("the key \"{}\" is {}, but must be {}", key, shown(record_.at(key)), wanted),
+                     kEdited);
+  }
   template <typename Test>
   const Record& checked(const char* key, Test&& is_of_its_type) const {
     const auto value = record_.find(key);
     if (value == record_.end() || !is_of_its_type(*value)) {
-      throw InputError(where_, fmt::format("the key \"{}\" is missing or of another type", key), kOtherVersion);
+      throw InputError(where_, fmt::format("the key \"{}\" is missing or of another type", printable(key)),
+                       kOtherVersion);
     }
     return *value;
   }
@@ -121,12 +158,12 @@ Record health_record(const TrainHealth& health) {
   return record;
 }
 
-// Checkpoints of older versions have no num_without_targets and no losses.
-void read_health(const RecordReader& read, TrainHealth& health) {
-  health.num_skipped = read.get<int64_t>("num_skipped");
-  health.skipped_in_a_row = read.get<int64_t>("skipped_in_a_row");
-  health.sound_checkpoint = read.get<int64_t>("sound_checkpoint");
-  if (read.has("num_without_targets")) health.num_without_targets = read.get<int64_t>("num_without_targets");
+// `steps`: the step of the checkpoint. Checkpoints of older versions have no num_without_targets and no losses.
+void read_health(const RecordReader& read, int64_t steps, TrainHealth& health) {
+  health.num_skipped = read.count("num_skipped", steps);
+  health.skipped_in_a_row = read.count("skipped_in_a_row", steps);
+  health.sound_checkpoint = read.count("sound_checkpoint", steps, -1);
+  if (read.has("num_without_targets")) health.num_without_targets = read.count("num_without_targets", steps);
   if (!read.has("losses")) return;
   health.warned_of_loss = read.get<bool>("warned_of_loss");
   const RecordReader losses = read.inner("losses");
@@ -185,7 +222,11 @@ std::string TrainState::to_json(const Record& fingerprint) const {
 
 Record TrainState::fingerprint_in(const std::string& text, const std::string& where) {
   const Record record = record_from_json(text, where);
-  return RecordReader(record, where).object("fingerprint");
+  Record fingerprint = RecordReader(record, where).object("fingerprint");
+  const RecordReader read(fingerprint, where);
+  if (read.has("max_steps")) read.count("max_steps");
+  if (read.has("epochs")) read.amount("epochs");
+  return fingerprint;
 }
 
 TrainState TrainState::from_json(const std::string& text, const Record& fingerprint, const std::string& where) {
@@ -199,50 +240,54 @@ TrainState TrainState::from_json(const std::string& text, const std::string& whe
   const Record record = record_from_json(text, where);
   const RecordReader read(record, where);
   TrainState state;
-  state.step = read.get<int64_t>("step");
+  state.step = read.count("step");
+  const int64_t most = state.step;  // of counts of steps
   state.total_loss = read.get<double>("total_loss");
-  state.loss_steps = read.has("loss_steps") ? read.get<int64_t>("loss_steps") : state.step;
+  state.loss_steps = read.has("loss_steps") ? read.count("loss_steps", most) : state.step;
   state.logged_loss = read.get<double>("logged_loss");
-  state.logged_steps = read.get<int64_t>("logged_steps");
+  state.logged_steps = read.count("logged_steps", most);
   state.row_loss = read.get<double>("row_loss");
-  state.row_steps = read.get<int64_t>("row_steps");
-  state.num_samples = read.get<int64_t>("num_samples");
-  state.num_tokens = read.get<int64_t>("num_tokens");
-  state.num_targets = read.get<int64_t>("num_targets");
+  state.row_steps = read.count("row_steps", most);
+  state.num_samples = read.count("num_samples");
+  state.num_tokens = read.count("num_tokens");
+  state.num_targets = read.count("num_targets");
   state.evaluated_before = read.get<bool>("evaluated_before");
   state.before = read.outcome("before");
-  for (const Record& row : read.list("rows")) {
-    if (!row.is_object()) throw InputError(where, "\"rows\" contains a value that is not an object", kOtherVersion);
+  for (const Record& row : read.list("rows", [](const Record& v) { return v.is_object(); })) {
     const RecordReader row_reader(row, where);
     state.rows.push_back(
-        {row_reader.get<double>("epoch"), row_reader.get<double>("train_loss"), row_reader.outcome("eval")});
+        {row_reader.amount("epoch"), row_reader.get<double>("train_loss"), row_reader.outcome("eval")});
   }
   state.best_metric = read.optional("best_metric");
   if (read.has("fused_micro_batches")) state.fused_micro_batches = read.get<bool>("fused_micro_batches");
-  state.best_step = read.get<int64_t>("best_step");
-  state.num_updates = read.get<int64_t>("num_updates");
-  state.evaluated_step = read.get<int64_t>("evaluated_step");
+  state.best_step = read.count("best_step", most);
+  state.num_updates = read.count("num_updates", most);
+  state.evaluated_step = read.count("evaluated_step", most, -1);
   if (read.has("loss_scale")) {
     const RecordReader scale(read.object("loss_scale"), where);
-    state.loss_scale = {scale.get<double>("scale"), scale.get<int64_t>("clean_steps"),
-                        scale.get<int64_t>("hysteresis_left")};
+    state.loss_scale = {scale.amount("scale"), scale.count("clean_steps"),
+                        scale.count("hysteresis_left", kMaxCount, 1)};
     // In older checkpoints, the number of skipped updates is in the record "loss_scale".
-    if (scale.has("num_skipped")) state.health.num_skipped = scale.get<int64_t>("num_skipped");
+    if (scale.has("num_skipped")) state.health.num_skipped = scale.count("num_skipped", most);
   }
-  if (read.has("health")) read_health(read.inner("health"), state.health);
-  state.metrics_bytes = read.get<int64_t>("metrics_bytes");
-  state.runtime_s = read.get<double>("runtime_s");
-  state.steady_s = read.get<double>("steady_s");
-  state.steady_samples = read.get<int64_t>("steady_samples");
-  state.steady_tokens = read.get<int64_t>("steady_tokens");
+  if (read.has("health")) read_health(read.inner("health"), most, state.health);
+  state.metrics_bytes = read.count("metrics_bytes");
+  state.runtime_s = read.amount("runtime_s");
+  state.steady_s = read.amount("steady_s");
+  state.steady_samples = read.count("steady_samples");
+  state.steady_tokens = read.count("steady_tokens");
   if (read.has("stop_steps")) {
-    for (const Record& step : read.list("stop_steps")) {
-      if (step.is_number_integer()) state.stop_steps.push_back(step.get<int64_t>());
+    for (const Record& step : read.list("stop_steps", RecordReader::is_int64)) {
+      state.stop_steps.push_back(step.get<int64_t>());
     }
   }
   if (read.has("origin")) state.origin = read.get<std::string>("origin");
   if (read.has("loaded_types")) state.loaded_types = read.types("loaded_types");
-  if (read.has("eval_timing")) state.eval_timing = read.object("eval_timing");
+  if (read.has("eval_timing")) {
+    state.eval_timing = read.object("eval_timing");
+    const RecordReader timing(state.eval_timing, where);
+    for (const auto& entry : state.eval_timing.items()) timing.get<double>(entry.key().c_str());  // all are numbers
+  }
   return state;
 }
 

@@ -92,7 +92,7 @@ class DeepSpeed(CliTest):
         self.fails(2, "nowhere.json: no such file. --deepspeed needs", "config", "train",
                    "--deepspeed", "nowhere.json")
         self.fails(2, ": is a folder, not a file. --deepspeed needs", "config", "train", "--deepspeed", self.folder)
-        self.fails(2, "/dev/zero: is not a regular file", "config", "train", "--deepspeed", "/dev/zero")
+        self.fails(2, "/dev/zero: is a device, not a regular file", "config", "train", "--deepspeed", "/dev/zero")
         self.write("ds.json", "{\n\"a\": }")
         self.fails(2, "ds.json:2:6: not valid JSON", "config", "train", "--deepspeed", "ds.json")
 

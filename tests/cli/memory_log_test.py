@@ -206,8 +206,15 @@ class Logs(TinyJobTest):
         code, _, err = self.run_tessera("train", *GPT, "--output-dir", "out", "--memory-log", "file/logs")
         self.assertEqual(code, 1)
         self.assertIn("file", err)
-        self.fails(2, '--memory-log: "5s" is not a number of seconds', "train", *GPT, "--output-dir", "out",
-                   "--memory-log", "logs:5s")
+        for place, folder in [("logs:5s", None), ("a:b", None), ("a:", None), ("a:b/c", "a:b/c"), ("a:b/c:2", "a:b/c"),
+                              ("a:5/", "a:5/"), ("a:b:5", "a:b"), ("x y/ü:ü/:3", "x y/ü:ü/")]:
+            words = ["config", "train", "--memory-log", place]
+            if folder is None:
+                seconds = place[place.index(":") + 1:]
+                self.fails(2, f'--memory-log: "{seconds}" is not a number of seconds from 0.01 to 86400. If the name of the '
+                              f'folder contains a colon, write the seconds too: "{place}:5"', *words)
+            else:
+                self.assertRegex(self.succeeds(*words), rf'(?m)^memory_log = "{folder}:\d" ')
 
     def test_figures_of_the_callbacks(self):
         self.train("out", "--max-steps", "4", "--batch-size", "2", "--grad-accum", "2", job=GPT)

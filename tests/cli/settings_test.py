@@ -1,6 +1,7 @@
 """Tests flags, configuration files, environment variables, help and the verb `config`."""
 import json
 import os
+import re
 
 from tessera_cli import CliTest, main
 
@@ -205,7 +206,32 @@ class Files(CliTest):
         self.fails(2, "nowhere.toml: no such file. The argument after the verb must be a TOML file", "config",
                    "nowhere.toml")
         self.fails(2, ": is a folder, not a file. The argument after the verb", "config", self.folder)
-        self.fails(2, "/dev/zero: is not a regular file", "config", "/dev/zero")
+        self.fails(2, "/dev/zero: is a device, not a regular file", "config", "/dev/zero")
+
+    def test_empty_texts(self):
+        """A setting that always needs a value refuses an empty text. For the other settings, an empty text means "none",
+        and a warning says so."""
+        printed = self.succeeds("config", "train")
+        texts = re.findall(r'(?m)^#? ?(\w+) = "(.*)" ', printed)
+        self.assertGreater(len(texts), 20)
+        self.write("c.toml", 'resume = ""\n')
+        self.fails(2, 'c.toml:1: resume: is empty. Give a value, or leave it out: the default is "auto"', "config", "train",
+                   "c.toml")
+        empty = []
+        for name, preset in texts:
+            flag = "--" + name.replace("_", "-")
+            if preset:
+                self.fails(2, flag + ": ", "config", "train", flag, "")
+            else:
+                empty += [flag, ""]
+        code, out, err = self.run_tessera("config", "train", *empty)
+        self.assertEqual((code, out.replace("flag", "default").count("= \"\"")), (0, len(empty) // 2))
+        self.assertEqual(err.splitlines(), [f'warning: {flag}: the value is empty and means "none". Is a shell variable not '
+                                            'set?' for flag in sorted(empty[::2], key=empty.index)])
+
+    def test_zero_bytes(self):
+        self.write("c.toml", 'model = "a\\u0000b"\n')
+        self.fails(2, "c.toml:1: model: contains a zero byte", "config", "c.toml")
 
     def test_precedence_and_origins(self):
         self.write("c.toml", "lr = 1e-3\nbatch-size = 2\nepochs = 2\n\n[config]\nepochs = 5\n[doctor]\njson = true\n")

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <utility>
 
+#include "tessera/base/start_thread.h"
+
 namespace tessera {
 namespace {
 
@@ -37,7 +39,7 @@ PeerWatch::PeerWatch(const StatusBoard& board, int rank, std::function<void(int)
   action.sa_handler = note_termination;
   action.sa_flags = SA_RESTART;
   if (puts_off_termination_) sigaction(SIGTERM, &action, nullptr);
-  thread_ = std::thread([this] { work(); });
+  thread_ = start_thread("watching the other ranks", [this] { work(); });
 }
 
 PeerWatch::~PeerWatch() {

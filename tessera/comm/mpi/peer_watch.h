@@ -41,7 +41,7 @@ class PeerWatch {
   std::mutex mutex_;
   std::condition_variable end_;
   bool ended_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace tessera

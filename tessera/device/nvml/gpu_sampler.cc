@@ -1,6 +1,7 @@
 #include "tessera/device/nvml/gpu_sampler.h"
 
 #include "tessera/base/error.h"
+#include "tessera/base/start_thread.h"
 #include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
@@ -14,13 +15,13 @@ void GpuUsage::add(const GpuSample& sample) {
 }
 
 GpuSampler::GpuSampler(std::unique_ptr<const Nvml> nvml, Nvml::Gpu gpu, std::chrono::milliseconds interval)
-    : nvml_(std::move(nvml)), gpu_(gpu), thread_([this, interval] {
+    : nvml_(std::move(nvml)), gpu_(gpu), thread_(start_thread("sampling the GPU", [this, interval] {
         for (bool ended = false; !ended;) {
           add(nvml_->sample(gpu_));
           std::unique_lock lock(mutex_);
           ended = end_.wait_for(lock, interval, [this] { return ended_; });
         }
-      }) {}
+      })) {}
 
 GpuSampler::~GpuSampler() {
   {

@@ -59,7 +59,7 @@ class GpuSampler {
   bool ended_ = false;
   GpuUsage usage_;
   GpuSample latest_;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 // Returns a sampler for a CUDA device. Returns null for other devices, and if NVML is missing or does not know the GPU.

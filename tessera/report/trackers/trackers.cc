@@ -94,10 +94,8 @@ void Trackers::guard(const std::string& effect, const std::function<void()>& wor
   std::string why;
   try {
     return work();
-  } catch (const Error& error) {
-    why = error.what();
-  } catch (const std::exception& error) {
-    why = error.what();
+  } catch (...) {
+    why = current_failure().text;
   }
   note_(fmt::format("warning: {}, and the run continues: {}", effect, why));
   give_up();

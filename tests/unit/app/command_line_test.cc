@@ -153,7 +153,8 @@ TEST(CommandLine, exceptions_become_exit_codes) {
   EXPECT_EQ(
       code_of([](const Invocation&) -> int { throw std::bad_alloc(); }),
       "4 error: out of host memory. Free memory on this machine, or use fewer ranks per machine or smaller batches\n");
-  EXPECT_EQ(code_of([](const Invocation&) -> int { throw std::runtime_error("odd"); }), "1 error: odd\n");
+  EXPECT_EQ(code_of([](const Invocation&) -> int { throw std::runtime_error("odd"); }),
+            "1 error: an internal error of Tessera or one of its libraries (odd). Report the command and its output\n");
   EXPECT_EQ(code_of([](const Invocation&) -> int { throw 3; }),
             "1 error: an unknown exception. Report the command and its output\n");
 }

@@ -12,7 +12,7 @@ namespace {
 TEST(PeriodicThread, WorksALastTimeAtTheEnd) {
   std::atomic<int> calls{0};
   {
-    PeriodicThread thread(3600, [&] { ++calls; });
+    PeriodicThread thread("a test", 3600, [&] { ++calls; });
     thread.stop();
     EXPECT_EQ(calls, 1) << "stop() does the work one last time, without waiting for the interval";
     thread.stop();
@@ -23,7 +23,7 @@ TEST(PeriodicThread, WorksALastTimeAtTheEnd) {
 TEST(PeriodicThread, RepeatsTheWorkWithSignalsBlocked) {
   std::promise<sigset_t> blocked;
   int calls = 0;
-  PeriodicThread thread(0.0001, [&] {
+  PeriodicThread thread("a test", 0.0001, [&] {
     if (++calls != 4) return;
     sigset_t set;
     pthread_sigmask(SIG_SETMASK, nullptr, &set);

@@ -50,8 +50,8 @@ TEST_F(ReadFile, RefusesPathsThatAreNotFiles) {
   EXPECT_EQ(refusal(folder_ / "none"), (folder_ / "none").string() + ": no such file. The remedy");
   EXPECT_EQ(refusal(write("a", "b") / "none"), (folder_ / "a/none").string() + ": no such file. The remedy");
   EXPECT_EQ(refusal(folder_), folder_.string() + ": is a folder, not a file. The remedy");
-  EXPECT_EQ(refusal("/dev/zero"), "/dev/zero: is not a regular file. The remedy");
-  EXPECT_EQ(refusal("/dev/zero", {.pipes = true}), "/dev/zero: is not a regular file");
+  EXPECT_EQ(refusal("/dev/zero"), "/dev/zero: is a device, not a regular file. The remedy");
+  EXPECT_EQ(refusal("/dev/zero", {.pipes = true}), "/dev/zero: is a device, not a regular file");
   EXPECT_THAT(refusal("/proc/self/mem"), ::testing::StartsWith("/proc/self/mem: cannot be read: "));
   EXPECT_EQ(refusal(write("long", "123"), {.longest_bytes = 2}),
             (folder_ / "long").string() + ": has more than 2 bytes, the limit for this file");
@@ -60,7 +60,8 @@ TEST_F(ReadFile, RefusesPathsThatAreNotFiles) {
 TEST_F(ReadFile, ReadsPipesWhereAllowed) {
   const fs::path pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_EQ(refusal(pipe), pipe.string() + ": is not a regular file. The remedy");
+  EXPECT_EQ(refusal(pipe),
+            pipe.string() + ": is a pipe, not a regular file. Save its content to a file first. The remedy");
   const auto writer = std::async(std::launch::async, [&] { std::ofstream(pipe) << "piped"; });
   EXPECT_EQ(read_file(pipe, {.pipes = true}), "piped");
 }

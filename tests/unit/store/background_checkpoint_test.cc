@@ -104,7 +104,7 @@ TEST(BackgroundCheckpoint, ErrorsOfTheCopyAppearImmediatelyOnAllRanks) {
     Rank rank(world);
     rank.background.save(output.path(), 1, [&](CheckpointPart& part) {
       write_part(part, world, rank.values);
-      if (world.rank() == 2) throw std::runtime_error("no more");
+      if (world.rank() == 2) throw RunError("", "no more");
     });
   });
   EXPECT_THAT(errors, Each("rank 2: no more"));

@@ -168,7 +168,7 @@ TEST(WriteCheckpointOfRanks, FailsOnAllRanksTogether) {
     expect_nobody_saves(
         rank, [] { throw RunError("disk", "is full"); }, "disk: is full");
     expect_nobody_saves(
-        rank, [] { throw std::runtime_error("bad luck"); }, "bad luck");
+        rank, [] { throw RunError("", "bad luck"); }, "bad luck");
     expect_nobody_saves(
         rank, [] { throw std::bad_alloc(); },
         "out of host memory. Free memory on this machine, or use fewer ranks per machine or smaller batches");

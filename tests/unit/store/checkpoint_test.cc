@@ -240,7 +240,8 @@ TEST(LatestCheckpoint, OtherErrorsThanDamageAreThrown) {
   std::vector<std::string> warnings;
   fs::remove(output / "checkpoint-10/trainer_state.json");
   fs::create_directory(output / "checkpoint-10/trainer_state.json");
-  EXPECT_THAT(error_of<InputError>([&] { latest_step(output.path(), warnings); }), HasSubstr("is not a regular file"));
+  EXPECT_THAT(error_of<InputError>([&] { latest_step(output.path(), warnings); }),
+              HasSubstr("is a folder, not a file"));
   std::string other = manifest;
   other.replace(other.find("\"schema_version\": 2"), 19, "\"schema_version\": 9");
   const size_t digits = other.find(": \"") + 3;

@@ -27,13 +27,17 @@ std::string refusal(const fs::path& folder) {
   return error_of<UsageError>([&] { EXPECT_TRUE(OutputLock(folder).try_take()); });
 }
 
-// Writes an owner file whose heartbeat (the file's modification time) is `age_s` seconds old.
+// Sets the heartbeat (the modification time of the owner file) to `age_s` seconds before now.
+void put_heartbeat(const fs::path& folder, double age_s) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const timespec times[] = {{0, UTIME_OMIT}, {now.tv_sec - static_cast<time_t>(age_s), now.tv_nsec}};
+  ASSERT_EQ(utimensat(AT_FDCWD, (folder / kOwnerFile).c_str(), times, 0), 0);
+}
+
 void put_owner(const fs::path& folder, const FolderOwner& owner, double age_s = 0) {
-  const fs::path file = folder / kOwnerFile;
-  put(file, owner.to_text());
-  const int64_t ns = file_system_now_ns(file) - static_cast<int64_t>(age_s * 1e9);
-  const timespec times[] = {{0, UTIME_OMIT}, {ns / 1'000'000'000, ns % 1'000'000'000}};
-  ASSERT_EQ(utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
+  put(folder / kOwnerFile, owner.to_text());
+  put_heartbeat(folder, age_s);
 }
 
 FolderOwner on_another_host(double stale_after_s) {
@@ -100,36 +104,52 @@ TEST(OutputLock, AProcessOfThisHostIsIdentifiedExactly) {
   EXPECT_EQ(refusal(parent.path()), "");
 }
 
-TEST(OutputLock, AnotherHostOwnsItUntilItsHeartbeatIsStale) {
-  FolderOwner another_boot = FolderOwner::self(1.2), another_container = FolderOwner::self(1.2);
+// Clocks that are a day ahead or behind, for heartbeats on other hosts.
+constexpr double kAges_s[] = {0, 86400, -86400};
+
+TEST(OutputLock, AnotherHostOwnsItUntilItIsSilent) {
+  constexpr double kStaleAfterS = 0.4;
+  FolderOwner another_boot = FolderOwner::self(kStaleAfterS), another_container = another_boot;
   another_boot.boot_id = "b";
   another_container.pid_namespace = "pid:[1]";
-  for (const FolderOwner& owner : {on_another_host(1.2), another_boot, another_container}) {
-    TemporaryFolder parent;
-    put_owner(parent.path(), owner);
-    OutputLock lock(parent.path());
-    EXPECT_FALSE(lock.try_take());
-    EXPECT_THAT(lock.waiting_for(), AllOf(HasSubstr("belongs to " + owner.shown()), HasSubstr("is 1 s old")));
-    const auto begin = std::chrono::steady_clock::now();
-    EXPECT_TRUE(take(lock));
-    EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1000));
-    EXPECT_EQ(lock.predecessor(), owner.process);
-    lock.check_held();
+  for (const FolderOwner& owner : {on_another_host(kStaleAfterS), another_boot, another_container}) {
+    for (const double age_s : kAges_s) {
+      TemporaryFolder parent;
+      put_owner(parent.path(), owner, age_s);
+      OutputLock lock(parent.path());
+      EXPECT_FALSE(lock.try_take());
+      EXPECT_THAT(lock.waiting_for(),
+                  AllOf(HasSubstr("belongs to " + owner.shown()), HasSubstr("Without one for 0.4 s")));
+      const auto begin = std::chrono::steady_clock::now();
+      EXPECT_TRUE(take(lock));
+      EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(400));
+      EXPECT_EQ(lock.predecessor(), owner.process);
+      lock.check_held();
+    }
   }
 }
 
 TEST(OutputLock, AHeartbeatOfAnotherHostRefuses) {
   TemporaryFolder parent;
-  // In the second case, the heartbeat seems to be a day old, because the clock of the other host is behind. This
-  // age does not count: the folder is in use because the heartbeat changes.
-  for (const double age_s : {0.0, 86400.0}) {
-    put_owner(parent.path(), on_another_host(1.2), age_s);
-    OutputLock lock(parent.path());
-    EXPECT_FALSE(lock.try_take());
-    const timespec times[] = {{0, UTIME_OMIT}, {1000, 0}};
-    ASSERT_EQ(utimensat(AT_FDCWD, (parent / kOwnerFile).c_str(), times, 0), 0);
-    EXPECT_THAT(error_of<UsageError>([&] { lock.try_take(); }), HasSubstr("in use by another run"));
+  for (const double age_s : kAges_s) {
+    for (const double next_age_s : {age_s - 5, age_s + 5, 1e9}) {  // the clock of the other host may also jump
+      put_owner(parent.path(), on_another_host(0.4), age_s);
+      OutputLock lock(parent.path());
+      EXPECT_FALSE(lock.try_take());
+      put_heartbeat(parent.path(), next_age_s);
+      EXPECT_THAT(error_of<UsageError>([&] { lock.try_take(); }), HasSubstr("in use by another run"));
+    }
   }
+}
+
+// If the watching process was stopped, the owner on a stopped file server had no time for a heartbeat either.
+TEST(OwnerWatch, ALongPauseIsNotSilence) {
+  const FolderOwner owner = on_another_host(0.4);
+  const OwnerFile file{owner.to_text(), owner, 7};
+  OwnerWatch watch;
+  EXPECT_EQ(watch.look(file), OwnerWatch::Verdict::unknown);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(watch.look(file), OwnerWatch::Verdict::unknown);
 }
 
 TEST(OutputLock, ALockRenewsItsHeartbeat) {
@@ -146,12 +166,10 @@ TEST(OutputLock, AnOwnerFileThatStaysIncompleteHasNoOwner) {
        {std::string(), std::string("garbage"), FolderOwner::self(9).to_text().substr(0, 30)}) {
     TemporaryFolder parent;
     put(parent / kOwnerFile, text);
-    OutputLock lock(parent.path());
+    OutputLock lock(parent.path(), 180, 0.2);
     EXPECT_FALSE(lock.try_take());
     EXPECT_THAT(lock.waiting_for(), HasSubstr("incomplete"));
-    const timespec times[] = {{0, UTIME_OMIT}, {1000, 0}};
-    ASSERT_EQ(utimensat(AT_FDCWD, (parent / kOwnerFile).c_str(), times, 0), 0);
-    EXPECT_TRUE(lock.try_take());
+    EXPECT_TRUE(take(lock));
   }
 }
 

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <set>
+
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -91,6 +94,85 @@ TEST(TrainState, UnknownTypesAreRefused) {
     Record record = record_from_json(state.to_json(kFingerprint), "state");
     record["loaded_types"] = Record{{"a", wrong}};
     EXPECT_THROW(TrainState::from_json(to_json(record), kFingerprint, "state"), InputError) << wrong;
+  }
+}
+
+// Calls `check` with the record, in which each value in turn, at any depth, is removed or replaced by an odd value.
+void for_each_edit(const Record& original, const std::function<void(const Record&, const std::string&)>& check) {
+  const Record odd[] = {nullptr,
+                        true,
+                        -1,
+                        -5,
+                        1e300,
+                        -0.5,
+                        9'000'000'000'000'000'000,
+                        ~uint64_t{0},
+                        "",
+                        "7",
+                        std::string("a\0b", 3),
+                        Record::array(),
+                        Record::array({"x", -1}),
+                        Record::object()};
+  const Record flat = original.flatten();
+  std::set<std::string> places;
+  for (const auto& [place, value] : flat.items()) {
+    for (size_t end = place.find('/', 1); end != std::string::npos; end = place.find('/', end + 1)) {
+      places.insert(place.substr(0, end));
+    }
+    places.insert(place);
+  }
+  for (const std::string& place : places) {
+    const Record::json_pointer pointer(place);
+    for (const Record& value : odd) {
+      Record edited = original;
+      edited[pointer] = value;
+      check(edited, place + " = " + value.dump());
+    }
+    Record edited = original;
+    Record& parent = edited[pointer.parent_pointer()];
+    if (parent.is_object()) parent.erase(pointer.back());
+    check(edited, place + " removed");
+  }
+}
+
+TEST(TrainState, EditedFilesAreReadOrRefused) {
+  TrainState state;
+  state.step = 12;
+  state.num_updates = 11;
+  state.best_metric = 0.75;
+  state.loss_scale = {.scale = 1024, .clean_steps = 3, .hysteresis_left = 1};
+  state.loaded_types = {{"a", DType::bf16}};
+  state.health = {.num_skipped = 5, .skipped_in_a_row = 2, .first_loss = 7.5, .sound_checkpoint = 9};
+  state.rows = {{.epoch = 1, .train_loss = 2, .eval = {.loss = 3, .exact_match = 0.5, .f1 = 0.25}}};
+  state.stop_steps = {3, 12};
+  state.origin = "there";
+  const Record fingerprint{{"seed", int64_t{7}}, {"max_steps", int64_t{3}}, {"epochs", 2.5}};
+  int num_refused = 0;
+  for_each_edit(record_from_json(state.to_json(fingerprint), "state"), [&](const Record& edited,
+                                                                           const std::string& edit) {
+    const std::string text = to_json(edited);
+    try {
+      TrainState::fingerprint_in(text, "state");
+      const TrainState read = TrainState::from_json(text, "state");
+      for (const int64_t count : {read.step, read.num_samples, read.num_tokens, read.metrics_bytes, read.num_updates}) {
+        EXPECT_TRUE(count >= 0 && count <= 1'000'000'000'000'000) << edit;
+      }
+    } catch (const InputError& error) {
+      ++num_refused;
+      EXPECT_EQ(std::string(error.what()).find('\0'), std::string::npos) << edit;
+    }  // any other exception fails the test
+  });
+  EXPECT_GT(num_refused, 400);
+  Record edited = record_from_json(state.to_json(fingerprint), "state");
+  edited["num_updates"] = 13;
+  try {
+    TrainState::from_json(to_json(edited), "state");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "state: the key \"num_updates\" is 13, but must be a whole number from 0 to 12. The file was "
+                 "edited or damaged: put the original back, name an earlier checkpoint with --resume, or "
+                 "use --resume none");
   }
 }
 
