@@ -59,6 +59,10 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
     if (equals != std::string::npos) {
       result.push_back("");
     } else if (i + 1 == words.size() || is_long_flag(words[i + 1])) {
+      if (!setting->bare_value.empty()) {
+        result.push_back(setting->bare_value);
+        continue;
+      }
       throw UsageError("--" + name, "needs a value",
                        fmt::format("Write --{} {} or --{}={}", name, setting->unit.empty() ? "VALUE" : setting->unit,
                                    name, setting->unit.empty() ? "VALUE" : setting->unit));

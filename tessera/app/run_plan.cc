@@ -123,15 +123,16 @@ std::optional<WorkBounds> fused_work(const Settings& settings, const ModelConfig
   const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
   throw OutOfMemoryError(
       "--fit",
-      fmt::format("no configuration fits into {}: the smallest one, {}, needs {}{}, but the limit of a rank is {}{}",
-                  format_bytes(limits.device_bytes), to_json(searched_settings(least.settings)),
-                  format_bytes(e.limit_bytes + e.bytes), largest, format_bytes(e.limit_bytes),
+      fmt::format("no configuration fits into {}: the smallest one ({}) needs {}{}, but the limit of a rank is {}{}: {} "
+                  "are missing",
+                  format_bytes(limits.device_bytes), summary_of(least.settings), format_bytes(e.limit_bytes + e.bytes),
+                  largest, format_bytes(e.limit_bytes),
                   disk                       ? " on the disk"
                   : e.of == Excess::Of::host ? " on the host"
-                                             : ""),
+                                             : "",
+                  format_bytes(e.bytes)),
       "Use more ranks, a smaller --max-length or a smaller model, or leave out flags such as --batch-size and "
-      "--offload: --fit does not change the settings of flags. To plan for another machine, give --host-memory and "
-      "--disk");
+      "--offload: --fit does not change the settings of flags");
 }
 
 }  // namespace
@@ -151,10 +152,14 @@ int run_plan(const Invocation& invocation) {
   report.settings = settings;
   report.rank = first_rank_of(settings);
   report.limits = planned_limits(settings, report.rank);
-  if (settings.fit > 0) {
-    report.fit = find_fit({config, settings, fixed_settings(invocation.resolved), work_of, report.rank, report.limits});
+  if (settings.fit != 0) {
+    const std::set<std::string> fixed = fixed_settings(invocation.resolved);
+    report.fit = find_fit({config, settings, fixed, work_of, report.rank, report.limits});
     if (!report.fit->best) nothing_fits(*report.fit, report.limits);
     report.settings = report.fit->best->settings;
+    report.start = start_command(invocation.resolved, fixed, report.settings, report.rank);
+  } else {
+    report.to_find_fit = fit_command(invocation.resolved);
   }
   report.work = work_of(report.settings);
   if (const auto work = fused_work(report.settings, config, data, report.rank, report.limits)) {
@@ -177,7 +182,7 @@ int run_plan(const Invocation& invocation) {
   } else {
     print_plan(report, console);
   }
-  return static_cast<int>(ExitCode::kDone);
+  return static_cast<int>(report.excess().fits() ? ExitCode::kDone : ExitCode::kOutOfMemory);
 }
 
 }  // namespace tessera

@@ -3,25 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "tessera/base/process.h"
 #include "tessera/comm/launcher_link.h"
+#include "tessera/plan/start_command.h"
 #include "tessera/report/text.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 namespace {
 
 using S = Settings;
-
-// The arguments of this process's command. Empty if the system does not show them.
-std::vector<std::string> own_command() {
-  std::ifstream file("/proc/self/cmdline");
-  std::vector<std::string> arguments;
-  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
-  return arguments;
-}
 
 // Whether the arguments of this process are the complete command of the run. This is true for a run with one rank or
 // with --nproc. If mpirun or srun started several ranks, the arguments do not contain the command of mpirun or srun.
@@ -61,28 +52,6 @@ std::optional<Configuration> find_nearest_fit(FitRequest request) {
     if (result.best) return std::move(result.best);
     if (work.evaluation.num_tokens == 0 || request.settings.eval_batch_size == 1) return std::nullopt;
   }
-}
-
-std::string command_with(const std::vector<std::string>& command,
-                         const std::vector<std::pair<std::string, std::string>>& flags) {
-  std::vector<std::string> arguments;
-  const auto replaced = [&](const std::string& argument) {
-    if (!argument.starts_with("--")) return false;
-    const Setting* setting = find_setting(argument.substr(2, argument.find('=') - 2));
-    return setting && std::ranges::any_of(flags, [&](const auto& flag) { return flag.first == setting->flag(); });
-  };
-  for (size_t i = 0; i < command.size(); ++i) {
-    if (!replaced(command[i])) {
-      arguments.push_back(quoted_for_shell(command[i]));
-    } else if (command[i].find('=') == std::string::npos) {
-      ++i;  // skip the value of the flag
-    }
-  }
-  for (const auto& [flag, value] : flags) {
-    arguments.push_back(flag);
-    arguments.push_back(quoted_for_shell(value));
-  }
-  return joined(arguments, " ");
 }
 
 static std::string command_to(const FitRequest& request, const Configuration& fit) {

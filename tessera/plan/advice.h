@@ -18,9 +18,4 @@ std::optional<Configuration> find_nearest_fit(FitRequest request);
 // smaller run.
 std::string advice(const FitRequest& request);
 
-// Returns the command, quoted for a shell, with `flags` at its end. Each element of `flags` is a flag ("--lr") and its
-// value. Leaves out the command's own flags for these settings.
-std::string command_with(const std::vector<std::string>& command,
-                         const std::vector<std::pair<std::string, std::string>>& flags);
-
 }  // namespace tessera

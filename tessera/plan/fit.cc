@@ -38,8 +38,6 @@ const NominalMachine& nominal(DeviceKind device) {
   return device == DeviceKind::cuda ? kGpu : kCpu;
 }
 
-const char* const kSearched[] = {"strategy", "offload", "activation_checkpointing", "batch_size", "grad_accum"};
-
 std::vector<ShardingStrategy> strategies(const FitRequest& request) {
   using enum ShardingStrategy;
   if (request.fixed.contains("strategy")) return {request.settings.strategy};
@@ -266,9 +264,15 @@ Record cost_model(DeviceKind device) {
           {"update_bytes_per_s", m.update}};
 }
 
+const std::vector<std::string>& searched_names() {
+  static const std::vector<std::string> names{"strategy", "offload", "activation_checkpointing", "batch_size",
+                                              "grad_accum"};
+  return names;
+}
+
 Record searched_settings(const Settings& settings) {
   Record record;
-  for (const char* name : kSearched) {
+  for (const std::string& name : searched_names()) {
     const SettingValue value = find_setting(name)->get(settings);
     std::visit([&](const auto& v) { record[name] = v; }, value);
   }
@@ -277,14 +281,14 @@ Record searched_settings(const Settings& settings) {
 
 std::vector<std::pair<std::string, std::string>> flags_between(const Settings& from, const Settings& to) {
   std::vector<std::pair<std::string, std::string>> flags;
-  const auto add = [&](const char* name) {
+  const auto add = [&](const std::string& name) {
     const Setting& setting = *find_setting(name);
     const SettingValue value = setting.get(to);
     if (value == setting.get(from)) return;
     const auto* text = std::get_if<std::string>(&value);
     flags.emplace_back(setting.flag(), text ? *text : toml_text(value));
   };
-  for (const char* name : kSearched) add(name);
+  for (const std::string& name : searched_names()) add(name);
   for (const char* name : {"offload_dir", "eval_batch_size"}) add(name);
   return flags;
 }

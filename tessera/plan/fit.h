@@ -53,6 +53,8 @@ struct Configuration {
   StepCost cost;
   Excess excess;
 };
+// The names of the settings that find_fit() may change.
+const std::vector<std::string>& searched_names();
 // {"strategy": …, "offload": …, "activation_checkpointing": …, "batch_size": …, "grad_accum": …}
 Record searched_settings(const Settings& settings);
 // The flags and values that change `from` into `to`, for example {"--batch-size", "2"}.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tessera/base/error.h"
 #include "tessera/base/host_resources.h"
 #include "tessera/device/cuda/cuda_device.h"
 
@@ -37,19 +38,31 @@ MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<
   return limits;
 }
 
+bool plans_another_machine(const Settings& settings, const PlannedRank& rank) {
+  if (settings.fit == Settings::kThisMachine) return false;
+  if (settings.fit > 0 || settings.device_memory > 0 || settings.host_memory > 0) return true;
+  return rank.world_size > rank.ranks_per_node ||
+         (rank.device == DeviceKind::cuda && cuda_info().devices.empty());
+}
+
 MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank) {
   const int ranks_of_node = std::min(rank.world_size, rank.ranks_per_node);
   const int64_t host = settings.host_memory / ranks_of_node;
   const int64_t given = settings.fit > 0 ? settings.fit : settings.device_memory;
   const bool cuda = rank.device == DeviceKind::cuda;
-  std::optional<int64_t> gpu_bytes;
-  if (cuda) {
-    const CudaInfo info = cuda_info();
-    // Without a GPU here, the plan is for another machine. If the settings also give no limit, no limit is known.
-    if (info.devices.empty() && given == 0 && host == 0 && settings.disk == 0) return {};
-    gpu_bytes = info.devices.empty() ? MemoryLimits{}.device_bytes : info.devices[0].memory_bytes;
+  MemoryLimits limits{.one_memory = !cuda};
+  if (!plans_another_machine(settings, rank)) {
+    std::optional<int64_t> gpu_bytes;
+    if (cuda) {
+      const CudaInfo info = cuda_info();
+      if (info.devices.empty()) {
+        throw UsageError("--fit", "auto is the memory of this machine, but the plan is for GPUs and this machine has none",
+                         "Give the memory of a GPU, for example --fit 80GiB");
+      }
+      gpu_bytes = info.devices[0].memory_bytes;
+    }
+    limits = limits_here(settings, ranks_of_node, gpu_bytes);
   }
-  MemoryLimits limits = limits_here(settings, ranks_of_node, gpu_bytes);
   if (settings.disk > 0) limits.disk_bytes = settings.disk / ranks_of_node;
   if (host > 0) (cuda ? limits.host_bytes : limits.device_bytes) = host;
   if (given > 0) limits.device_bytes = cuda || host == 0 ? given : std::min(given, host);

@@ -36,10 +36,15 @@ constexpr int64_t pinnable_bytes(int64_t host_bytes) {
   return host_bytes / 10 * 9;
 }
 
+// Whether a plan is for another machine than this one: if --fit, --device-memory or --host-memory gives a size, if the
+// ranks need several nodes, or if the plan is for GPUs and this machine has none. `--fit auto` means this machine, or
+// nodes like it.
+bool plans_another_machine(const Settings& settings, const PlannedRank& rank);
+
 // The limits for a plan. --fit, or --device-memory without --fit, limits the device memory of a rank. The ranks of a
-// node share --host-memory and --disk. A limit that the settings do not give is the limit of this machine. For a plan
-// for GPUs on a machine without GPUs, the device memory is not known unless the settings give it. If the settings also
-// give no other limit, no limit is known.
+// node share --host-memory and --disk. A limit that the settings do not give is the limit of this machine. In a plan
+// for another machine, it is not known instead. Throws UsageError for `--fit auto` if the plan is for GPUs and this
+// machine has none.
 MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank);
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
 #include "tessera/settings/engine_options.h"
+#include "tessera/settings/suggest.h"
 
 namespace tessera {
 namespace {
@@ -142,18 +143,13 @@ void print_rank(const PlanReport& report, const std::string& name, const Plan& p
     table.rule();
     rows.add_ledger(pinned == 0 ? "host" : pinned < bytes ? "host, in part pinned" : "host, pinned", plan, &Plan::host);
   }
-  console.print(table.render(console.out_terminal()));
+  console.print(table.remove_empty_columns().render(console.out_terminal()));
 }
+
+constexpr int64_t kUnknown = MemoryLimits{}.device_bytes;
 
 double step_flops(const PlanReport& r) {
   return static_cast<double>(r.first.micro_batch_flops) * static_cast<double>(r.work.micro_batches);
-}
-
-std::string summary_of(const Settings& settings) {
-  const Record searched = searched_settings(settings);
-  const auto text = [&](const char* key) { return searched.at(key).get<std::string>(); };
-  return fmt::format("{}, offload {}, activation checkpointing {}, {}", text("strategy"), text("offload"),
-                     text("activation_checkpointing"), settings.batch_words());
 }
 
 // "4.3 GiB too much (activations: 10.1 GiB)"
@@ -164,11 +160,67 @@ std::string account_of(const Excess& e) {
                      e.of == Excess::Of::host ? " on the host" : "", name_of(e.largest), format_bytes(e.largest_bytes));
 }
 
+// "GPU memory", "memory" (of a CPU rank), "host memory" or "disk space".
+std::string words_of(const PlanReport& r, Excess::Of of) {
+  if (of == Excess::Of::disk) return "disk space";
+  if (of == Excess::Of::host) return "host memory";
+  return r.limits.one_memory ? "memory" : "GPU memory";
+}
+
+// "fits: a rank needs 5.99 GiB of GPU memory, and the limit is 8.00 GiB: 2.01 GiB are left"
+std::string verdict_of(const PlanReport& r) {
+  const Excess e = r.excess();
+  if (e.fits() && e.limit_bytes == kUnknown) {
+    const int64_t needed = r.limits.one_memory ? r.first.peak_bytes() : r.first.device.peak_total();
+    const std::string what = words_of(r, e.of);
+    return fmt::format("not known: a rank needs {} of {}, and no limit is given. Give the {} as --device-memory or --fit",
+                       format_bytes(needed), what, what);
+  }
+  const std::string needs = fmt::format("a rank needs {} of {}", format_bytes(e.bytes + e.limit_bytes), words_of(r, e.of));
+  if (e.fits())
+    return fmt::format("fits: {}, and the limit is {}: {} are left", needs, format_bytes(e.limit_bytes),
+                       format_bytes(-e.bytes));
+  const std::string most =
+      e.of == Excess::Of::disk
+          ? ""
+          : fmt::format(" (largest part{}: {}, {})", e.phase == Phase::step ? "" : fmt::format(" of {}", name_of(e.phase)),
+                        name_of(e.largest), format_bytes(e.largest_bytes));
+  return fmt::format("does not fit: {}, but the limit is {}: {} are missing{}", needs, format_bytes(e.limit_bytes),
+                     format_bytes(e.bytes), most);
+}
+
+// "limits of a rank: GPU memory 8.00 GiB (--fit); not checked: host memory (needs 6.38 GiB), disk space (needs 0 B)"
+std::string limits_of(const PlanReport& r) {
+  const Settings& s = r.settings;
+  std::vector<std::string> checked, unchecked;
+  const auto add = [&](Excess::Of of, int64_t limit, int64_t needed, const std::string& flag) {
+    if (limit == kUnknown) {
+      unchecked.push_back(fmt::format("{} (needs {})", words_of(r, of), format_bytes(needed)));
+    } else {
+      checked.push_back(fmt::format("{} {} ({})", words_of(r, of), format_bytes(limit),
+                                    flag.empty() ? "this machine" : flag));
+    }
+  };
+  std::string device = s.fit > 0 ? "--fit" : s.device_memory > 0 ? "--device-memory" : "";
+  const std::string host = s.host_memory > 0 ? "--host-memory" : "";
+  if (r.limits.one_memory && !host.empty()) device += (device.empty() ? "" : ", ") + host;
+  add(Excess::Of::device, r.limits.device_bytes,
+      r.limits.one_memory ? r.first.peak_bytes() : r.first.device.peak_total(), device);
+  if (!r.limits.one_memory) add(Excess::Of::host, r.limits.host_bytes, r.first.host.peak_total(), host);
+  add(Excess::Of::disk, r.limits.disk_bytes, r.first.file_bytes, s.disk > 0 ? "--disk" : "");
+  std::string text = "limits of a rank: " + (checked.empty() ? "none" : joined(checked, ", "));
+  if (!unchecked.empty()) text += "; not checked: " + joined(unchecked, ", ");
+  return text;
+}
+
 void print_fit(const PlanReport& report, Console& console) {
   constexpr size_t kMostRows = 10;
   const FitResult& fit = *report.fit;
-  console.print(fmt::format("Fastest configuration that fits into {}: {}", format_bytes(report.limits.device_bytes),
-                            summary_of(fit.best->settings)));
+  console.print("fastest configuration: " + summary_of(fit.best->settings));
+  std::string replace;
+  for (const std::string& word : report.start.placeholders) replace += (replace.empty() ? "" : "; ") + word;
+  console.print(fmt::format("start the run with{}\n  {}", replace.empty() ? ":" : " (" + replace + "):",
+                            report.start.text));
   if (fit.faster.empty()) return;
   console.print("Faster configurations that do not fit, by estimated time of a step (--json shows the cost model):");
   Table table(
@@ -190,6 +242,13 @@ void print_fit(const PlanReport& report, Console& console) {
 }
 
 }  // namespace
+
+std::string summary_of(const Settings& settings) {
+  const Record searched = searched_settings(settings);
+  const auto text = [&](const char* key) { return searched.at(key).get<std::string>(); };
+  return fmt::format("{}, offload {}, activation checkpointing {}, {}", text("strategy"), text("offload"),
+                     text("activation_checkpointing"), settings.batch_words());
+}
 
 bool PlanReport::ranks_differ() const {
   return other && (!same_peaks(first.device, other->device) || !same_peaks(first.host, other->host));
@@ -218,8 +277,8 @@ Record plan_record(const PlanReport& r) {
   record["peak_bytes"] = r.first.peak_bytes();
   record["first_rank"] = rank_record(r, r.first);
   record["other_ranks"] = r.other ? Record(rank_record(r, *r.other)) : Record(nullptr);
-  const Excess excess = excess_of(r.first, r.limits);
-  const bool known = excess.limit_bytes < MemoryLimits{}.device_bytes;
+  const Excess excess = r.excess();
+  const bool known = excess.limit_bytes < kUnknown;
   record["memory_bytes"] = known ? Record(excess.limit_bytes) : Record(nullptr);
   record["fits"] = known ? Record(excess.fits()) : Record(nullptr);
   const auto limit = [](int64_t bytes) { return bytes < MemoryLimits{}.disk_bytes ? Record(bytes) : Record(nullptr); };
@@ -231,11 +290,15 @@ Record plan_record(const PlanReport& r) {
   std::vector<Record> faster;
   for (const Configuration& c : r.fit->faster) faster.push_back(configuration_record(c));
   record["fit"] = Record{
-      {"best", configuration_record(*r.fit->best)}, {"faster", faster}, {"cost_model", cost_model(r.rank.device)}};
+      {"best", configuration_record(*r.fit->best)}, {"command", r.start.text}, {"faster", faster},
+      {"cost_model", cost_model(r.rank.device)}};
   return record;
 }
 
 void print_plan(const PlanReport& r, Console& console) {
+  console.print(verdict_of(r));
+  console.print(limits_of(r));
+  if (!r.fit && !r.excess().fits() && r.limits.device_bytes != kUnknown) console.print("to find a run that fits:\n  " + r.to_find_fit);
   if (r.fit) print_fit(r, console);
   const int world = r.rank.world_size;
   const bool gpu = r.rank.device == DeviceKind::cuda;
@@ -259,7 +322,7 @@ void print_plan(const PlanReport& r, Console& console) {
                             r.fused ? " (all micro-batches of a step run as this one)" : "", step_flops(r) * 1e-12));
   const bool may_fuse =
       gpu && r.settings.grad_accum > 1 && r.settings.fuse_micro_batches != Settings::FuseMicroBatches::off;
-  if (may_fuse && r.limits.device_bytes == MemoryLimits{}.device_bytes) {
+  if (may_fuse && r.limits.device_bytes == kUnknown) {
     console.print(
         "fusing   with enough GPU memory, the micro-batches of a step run as one. To plan for this, give "
         "--device-memory");
@@ -271,13 +334,6 @@ void print_plan(const PlanReport& r, Console& console) {
     console.print(fmt::format("files    {} per rank, on the disk of {}", format_bytes(r.first.file_bytes),
                               offload_folder(r.settings)));
   }
-  const Excess excess = excess_of(r.first, r.limits);
-  if (excess.limit_bytes == MemoryLimits{}.device_bytes) return;
-  const bool both = r.limits.one_memory && excess.of == Excess::Of::device;
-  const char* what = both ? "device and host together" : name_of(excess.of);
-  console.print(fmt::format("{}  a rank needs {}, and the limit is {} ({}){}", excess.fits() ? "fits   " : "exceeds",
-                            format_bytes(excess.bytes + excess.limit_bytes), format_bytes(excess.limit_bytes), what,
-                            excess.fits() ? "" : ": " + account_of(excess)));
 }
 
 }  // namespace tessera

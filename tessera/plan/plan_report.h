@@ -3,6 +3,7 @@
 
 #include "tessera/data/data_use.h"
 #include "tessera/plan/fit.h"
+#include "tessera/plan/start_command.h"
 #include "tessera/report/console.h"
 
 namespace tessera {
@@ -17,14 +18,21 @@ struct PlanReport {
   std::optional<Plan> other;  // of each rank except rank 0, if there are several ranks
   MemoryLimits limits;        // of each rank
   std::optional<FitResult> fit;
+  StartCommand start;      // with --fit: starts the best configuration
+  std::string to_find_fit;  // without --fit: the command of a plan that searches for a configuration
   std::optional<DataUse> train_data, eval_data;
 
   bool ranks_differ() const;
+  Excess excess() const { return excess_of(first, limits); }
   // Bytes of host memory that a rank with this plan pins. The system may allow less.
   int64_t pinned_bytes(const Plan& plan) const;
 };
 
+// "no_shard, offload none, activation checkpointing none, 4 x 1 samples"
+std::string summary_of(const Settings& settings);
+
 Record plan_record(const PlanReport& report);
+// Prints the verdict first: whether the run fits, and how much is left or missing.
 void print_plan(const PlanReport& report, Console& console);
 
 }  // namespace tessera

@@ -19,10 +19,13 @@ class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // Adds one row, with as many cells as columns. A cell must not contain a newline.
+  // Adds one row, with as many cells as columns. A cell may have several lines.
   Table& row(std::vector<std::string> cells);
   // Adds a horizontal rule between the previous row and the next one.
   Table& rule();
+
+  // Removes the columns without values: all their cells are empty or "-".
+  Table& remove_empty_columns();
 
   // Returns the table, without a newline at the end. Frames use Unicode if the terminal supports it, else ASCII.
   //   ╭──────────┬─────────╮      +----------+---------+

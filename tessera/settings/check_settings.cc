@@ -271,7 +271,7 @@ void check_consistent(const ResolvedSettings& resolved) {
                      fmt::format("{} is not divisible by num_heads {}", s.hidden_size, s.num_heads),
                      "Make --hidden-size a multiple of --num-heads");
   }
-  if (s.fit > 0 && s.device_memory > 0) {
+  if (s.fit != 0 && s.device_memory > 0) {
     throw UsageError(resolved.where("device_memory"), "contradicts fit",
                      "Give only one of the two: both set the memory per rank");
   }

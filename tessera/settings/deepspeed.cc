@@ -208,7 +208,7 @@ class Reader {
       if (*elements < 1 || *elements > (int64_t{1} << 60)) {
         refuse("zero_optimization.reduce_bucket_size", fmt::format("must be from 1 to 2^60, got {}", *elements), "");
       }
-      set("reduce_bucket_size", *elements * element_bytes, "zero_optimization.reduce_bucket_size");
+      set("reduce_bucket_size", bytes_text(*elements * element_bytes), "zero_optimization.reduce_bucket_size");
     }
   }
 

@@ -53,7 +53,9 @@ std::vector<Setting> message_settings() {
              "Collectives to measure: all, or a list of all_reduce, all_gather, reduce_scatter, broadcast",
              parse_collectives, [](const Names& words) { return joined(words, ","); }),
       parsed("sizes", &S::sizes, brief_line("sizes of the messages: 8K,1M,64M"), "BYTES,...",
-             "Sizes of the messages, for example 8K,1M,64M. K, M, G and T are powers of 1024", parse_message_sizes,
+             "Sizes of the messages, for example 8K,1M,64M. K, M, G and T are powers of 1024; a number without a unit "
+             "counts bytes, as in nccl-tests",
+             parse_message_sizes,
              message_sizes_text),
       message_size("min_bytes", &S::min_bytes, brief_line("instead of --sizes: the smallest size"),
                    "Smallest message, instead of --sizes; 0: the same as --max-bytes. Without any size: 4 GiB between "
@@ -133,7 +135,8 @@ int64_t parse_message_size(std::string_view text, const std::string& where) {
   std::string word(text);
   while (word.ends_with(' ')) word.pop_back();
   const bool has_letter = word.size() > 1 && std::string_view("KMGTkmgt").find(word.back()) != std::string_view::npos;
-  const int64_t bytes = parse_bytes(has_letter ? word + "iB" : word, where);
+  const bool has_digit = !word.empty() && word.back() >= '0' && word.back() <= '9';  // bytes, as in nccl-tests
+  const int64_t bytes = parse_bytes(word + (has_letter ? "iB" : has_digit ? "B" : ""), where);
   if (bytes == 0) throw UsageError(where, "a message has at least one byte", "Write a size such as 8K, 1M or 64MiB");
   return bytes;
 }

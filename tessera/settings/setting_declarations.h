@@ -104,13 +104,13 @@ inline Setting real(const char* name, double S::*field, const Placement& place, 
   return setting;
 }
 
-// A number of bytes. Its SettingValue is the text that bytes_text() returns.
+// A number of bytes, given as a number with a unit. Its SettingValue is the text that bytes_text() returns.
 inline Setting bytes(const char* name, int64_t S::*field, const Placement& place, Range range, const char* help) {
   return {
       .name = name,
       .group = place.group,
       .type = SettingType::bytes,
-      .unit = "BYTES",
+      .unit = "SIZE",
       .help = help,
       .brief = place.line,
       .brief_for = place.brief_for,

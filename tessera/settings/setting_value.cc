@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/data/tokenizer_text.h"
+#include "tessera/settings/setting_words.h"
 #include "tessera/settings/settings.h"
 #include "tessera/settings/suggest.h"
 
@@ -51,7 +52,7 @@ std::string remedy_for_text(const Setting& setting, const std::string& text, con
       wanted = "a number";
       break;
     case SettingType::bytes:
-      wanted = "a number of bytes, for example 34359738368 or \"32GiB\"";
+      wanted = "a number of bytes with a unit, for example \"32GiB\"";
       break;
     case SettingType::text:
       wanted = "a text in quotes";
@@ -98,13 +99,20 @@ std::string checked_choice(const Setting& setting, const std::string& word, cons
   throw UsageError(where, "unknown value " + quoted_value(word), remedy);
 }
 
-// An empty text means "none". Refuses it if the setting has a default, because such a setting always needs a value.
+// An empty text means "none". Refuses it if the setting has a default and therefore always needs a value.
 void check_not_empty(const Setting& setting, const std::string& text, const std::string& where) {
-  if (!text.empty() || setting.type != SettingType::text) return;
+  if (!text.empty() || setting.type != SettingType::text || setting.may_be_empty) return;
   const SettingValue preset = setting.get(Settings());
   if (std::get<std::string>(preset).empty()) return;
   throw UsageError(where, "is empty",
                    fmt::format("Give a value, or leave it out: the default is {}", toml_text(preset)));
+}
+
+// The unit of a size's default: "MiB" for 25MiB. "GiB" if the default is 0.
+std::string unit_of_preset(const Setting& setting) {
+  const std::string preset = std::get<std::string>(setting.get(Settings()));
+  const size_t digits = preset.find_first_not_of("0123456789");
+  return digits == std::string::npos ? "GiB" : preset.substr(digits);
 }
 
 // Reads the complete `text` as one number. Returns false if it is not a number or does not fit the type.
@@ -185,13 +193,13 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       return x;
     }
     case SettingType::bytes: {
-      // The value is a text such as "32GiB", which parse_bytes() reads, or already a whole number of bytes. If the
-      // amount is negative, parse_bytes() refuses the text, and check_range() refuses the number.
+      // A text such as "32GiB". A number without quotes in a configuration file has no unit, like a text without one.
       const auto* whole = std::get_if<int64_t>(&value);
       const auto* text = std::get_if<std::string>(&value);
       if (!whole && !text) wrong_type(setting, value, where);
       if (text && !is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
-      const int64_t bytes = whole ? *whole : parse_bytes(*text, where);
+      if (text && !setting.bare_value.empty() && lower(*text) == setting.bare_value) return setting.bare_value;
+      const int64_t bytes = parse_bytes(whole ? fmt::format("{}", *whole) : *text, where, unit_of_preset(setting));
       check_range(setting, static_cast<double>(bytes), value, where);
       return bytes_text(bytes);
     }

@@ -35,7 +35,7 @@ std::string_view trimmed(std::string_view text) {
 // The bytes of a unit; 0 if the unit is unknown.
 int64_t bytes_of_unit(std::string_view unit) {
   const std::string word = lower(unit);
-  if (word.empty() || word == "b") return 1;
+  if (word == "b") return 1;
   for (const ByteUnit& known : kByteUnits) {
     if (word == lower(known.name)) return known.bytes;
   }
@@ -43,13 +43,27 @@ int64_t bytes_of_unit(std::string_view unit) {
 }
 
 [[noreturn]] void refuse_bytes(std::string_view text, const std::string& where, const std::string& unit) {
-  std::string remedy =
-      "Write a number with a unit, for example 32GiB or 500MB, or a whole number of bytes without a unit";
+  std::string remedy = "Write a number with a unit, for example 32GiB, 500MB or 4096B";
   if (unit.size() == 1 && std::string_view("kmgt").find(lower(unit)[0]) != std::string_view::npos) {
     const std::string letter(1, static_cast<char>(lower(unit)[0] - 'a' + 'A'));
     remedy = fmt::format("Write {0}iB (powers of 1024) or {0}B (powers of 1000)", letter);
   }
   throw UsageError(where, fmt::format("must be a number of bytes, got {}", quoted_value(std::string(text))), remedy);
+}
+
+// `number` has no unit, for example 80, which probably means GiB and not bytes.
+[[noreturn]] void refuse_without_unit(double number, std::string_view text, const std::string& where,
+                                      std::string_view usual_unit) {
+  constexpr double kFewestBytes = 1e6;  // from here on, a number probably counts bytes
+  const bool is_whole = number == std::floor(number), is_exact = is_whole && number < 0x1p53;
+  std::string remedy = fmt::format("Write {}{}", text, usual_unit);
+  if (number >= kFewestBytes) {
+    remedy = fmt::format("Write {} for this number of bytes",
+                         is_exact ? bytes_text(static_cast<int64_t>(number)) : fmt::format("{}B", text));
+  } else if (is_whole) {
+    remedy += fmt::format(", or {}B for bytes", text);
+  }
+  throw UsageError(where, fmt::format("the size {} has no unit", quoted_value(std::string(text))), remedy);
 }
 
 Tier parse_tier(const std::string& word, const std::string& item, const std::string& where) {
@@ -69,12 +83,14 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-int64_t parse_bytes(std::string_view text, const std::string& where) {
+int64_t parse_bytes(std::string_view text, const std::string& where, std::string_view usual_unit) {
   const std::string_view amount = trimmed(text);
   double number = 0;
   const auto [end, error] = std::from_chars(amount.data(), amount.data() + amount.size(), number);
   if (error != std::errc() || !std::isfinite(number) || number < 0) refuse_bytes(text, where, "");
   const std::string unit(trimmed(amount.substr(static_cast<size_t>(end - amount.data()))));
+  if (unit.empty() && number == 0) return 0;
+  if (unit.empty()) refuse_without_unit(number, amount, where, usual_unit);
   const int64_t unit_bytes = bytes_of_unit(unit);
   if (unit_bytes == 0) refuse_bytes(text, where, unit);
   // An amount without fraction or exponent is read as an integer, because a double has a precision of only 53 bits.
@@ -95,7 +111,7 @@ std::string bytes_text(int64_t bytes) {
   for (const ByteUnit& unit : kByteUnits) {
     if (bytes != 0 && bytes % unit.bytes == 0) return fmt::format("{}{}", bytes / unit.bytes, unit.name);
   }
-  return fmt::format("{}", bytes);
+  return bytes == 0 ? "0" : fmt::format("{}B", bytes);
 }
 
 Offload parse_offload(std::string_view text, const std::string& where) {

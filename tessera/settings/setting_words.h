@@ -14,16 +14,17 @@ namespace tessera {
 // The text with its ASCII letters in lower case.
 std::string lower(std::string_view text);
 
-// Reads "32GiB", "25 MB", "1.5KiB", "500000000", "5e8". Units: B; kB, MB, GB, TB (powers of 1000); KiB, MiB, GiB, TiB
-// (powers of 1024). Upper and lower case are equal. Throws UsageError with `where` if the text has another form, or if
-// the amount is negative, too large, or not a whole number of bytes.
-int64_t parse_bytes(std::string_view text, const std::string& where);
+// Reads "32GiB", "25 MB", "1.5KiB", "4096B". Units: B; kB, MB, GB, TB (powers of 1000); KiB, MiB, GiB, TiB (powers of
+// 1024). Upper and lower case are equal. Only 0 needs no unit. Throws UsageError with `where` if the text has another
+// form, or if the amount is negative, too large, or not a whole number of bytes. If only the unit is missing, the error
+// proposes `usual_unit`.
+int64_t parse_bytes(std::string_view text, const std::string& where, std::string_view usual_unit = "GiB");
 // The canonical text of an amount: "25MiB", "500MB". The unit is the first of TiB, GiB, MiB, KiB, TB, GB, MB and kB
-// that gives a whole number. If none does, the text is the number of bytes: "1001".
+// that gives a whole number. If none does, the unit is B: "1001B". Zero has no unit: "0".
 std::string bytes_text(int64_t bytes);
 
-// Reads the size of a message, as parse_bytes() does. Also reads the units K, M, G and T, which are powers of 1024 as
-// in nccl-tests: "8K", "4G". The size must be at least one byte.
+// Reads the size of a message, as parse_bytes() does. Also reads sizes as in nccl-tests: the units K, M, G and T, which
+// are powers of 1024, and numbers of bytes without a unit: "8K", "4G", "512". The size must be at least one byte.
 int64_t parse_message_size(std::string_view text, const std::string& where);
 // Reads a comma-separated list of message sizes. An empty text is an empty list.
 std::vector<int64_t> parse_message_sizes(std::string_view text, const std::string& where);

@@ -84,9 +84,10 @@ std::vector<Setting> data_settings() {
              "results; they reproduce the tables of a workshop"),
       boolean("append_eos", &S::append_eos, kText,
               "End each sample with the end-of-sequence token (not with --objective separate)"),
-      text("unanswerable_text", &S::unanswerable_text, kText, "TEXT",
-           "What the model learns to answer to a question without an answer; empty: only the end-of-sequence token. A "
-           "generated answer with the same words counts as no answer, and predictions.json has an empty text for it"),
+      or_empty(text(
+          "unanswerable_text", &S::unanswerable_text, kText, "TEXT",
+          "What the model learns to answer to a question without an answer; empty: only the end-of-sequence token. A "
+          "generated answer with the same words counts as no answer, and predictions.json has an empty text for it")),
       integer("max_length", &S::max_length, brief(kText, "longest sample"), "TOKENS", {2, kMaxCount},
               "Maximum length of a sample in tokens", {"max_seq_length", "model_max_length"}),
       choice("truncation", &S::truncation, kText, {{"context", Truncation::context}, {"right", Truncation::right}},
@@ -108,6 +109,11 @@ Setting max_steps() {
   Setting setting = integer("max_steps", &S::max_steps, kOptimization, "STEPS", {-1, kMaxCount},
                             "Total number of optimizer steps; replaces --epochs; 0 or -1: use --epochs");
   setting.set = [](S& s, const SettingValue& value) { s.max_steps = std::max<int64_t>(0, std::get<int64_t>(value)); };
+  return setting;
+}
+
+Setting or_empty(Setting setting) {
+  setting.may_be_empty = true;
   return setting;
 }
 

@@ -162,8 +162,9 @@ struct Settings {
   int64_t initial_scale_power = 16, loss_scale_window = 0, loss_scale_hysteresis = 0;
   double min_loss_scale = 1;
   // plan
-  int64_t fit = 0, device_memory = 0;  // bytes per rank
-  int64_t host_memory = 0, disk = 0;   // bytes per node
+  static constexpr int64_t kThisMachine = -1;  // a value of `fit`: the memory of this machine
+  int64_t fit = 0, device_memory = 0;          // bytes per rank
+  int64_t host_memory = 0, disk = 0;           // bytes per node
   // nettest, preflight and doctor
   std::vector<std::string> collective = {"all_reduce"};  // words of all_collectives()
   std::vector<int64_t> sizes;                            // bytes; empty: from min_bytes to max_bytes
@@ -293,8 +294,13 @@ struct Setting {
   // For a text with a prescribed syntax, such as "none|block|N": returns the text in canonical form. Throws UsageError
   // with the place (second argument) if the text does not follow the syntax.
   std::function<std::string(const std::string&, const std::string&)> canonical{};
+  // The word that a flag without a value stands for, as in `--fit` for `--fit auto`. Empty: the flag needs a value. A
+  // setting of bytes also accepts this word as its value.
+  std::string bare_value{};
   // For a text: a configuration file may also give a number or a boolean, without quotes. It is converted to text.
   bool takes_scalars = false;
+  // For a text with a default: the empty text is a value of its own.
+  bool may_be_empty = false;
   // This setting only sets other settings. Resolution gives these other settings their values. A printed configuration
   // then shows this setting only as a comment.
   bool stands_for_others = false;

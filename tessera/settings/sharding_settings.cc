@@ -109,18 +109,35 @@ std::vector<Setting> gradient_settings() {
   };
 }
 
+Setting fit() {
+  Setting setting = bytes(
+      "fit", &S::fit, brief(kPlan, "find the fastest run in this memory per rank"), kNonNegativeReal,
+      "Find the fastest strategy, offload, checkpointing and batch size that fit into this memory per rank (with "
+      "--device cuda: of its GPU). auto, or --fit without a value: memory and disk of this machine; 0: plan the given "
+      "settings");
+  setting.unit = "SIZE|auto";
+  setting.bare_value = "auto";
+  setting.get = [](const S& s) {
+    return SettingValue(s.fit == S::kThisMachine ? std::string("auto") : bytes_text(s.fit));
+  };
+  setting.set = [](S& s, const SettingValue& value) {
+    const auto& text = std::get<std::string>(value);
+    s.fit = text == "auto" ? S::kThisMachine : parse_bytes(text, "");
+  };
+  return setting;
+}
+
 std::vector<Setting> plan_settings() {
   return {
-      bytes("fit", &S::fit, brief(kPlan, "find the fastest run in this memory per rank"), kNonNegativeReal,
-            "Find the fastest strategy, offload, checkpointing and batch size that fit into this memory per rank (with "
-            "--device cuda: of its GPU); 0: plan the given settings"),
+      fit(),
       bytes("device_memory", &S::device_memory, kPlan, kNonNegativeReal,
-            "Memory per rank (with --device cuda: of its GPU); 0: as on this machine"),
+            "Memory per rank (with --device cuda: of its GPU) of another machine; 0: as on this machine"),
       bytes("host_memory", &S::host_memory, kPlan, kNonNegativeReal,
-            "Host memory of a node, shared by its ranks; 0: as on this machine"),
+            "Host memory of a node, shared by its ranks. 0: as on this machine, or not checked if another limit of "
+            "memory is given"),
       bytes("disk", &S::disk, kPlan, kNonNegativeReal,
-            "Disk space of a node for offloaded files, shared by its ranks; 0: the free space on the disk of "
-            "--offload-dir, or of --output-dir if --offload-dir is empty"),
+            "Disk space of a node for offloaded files, shared by its ranks. 0: the free space on the disk of "
+            "--offload-dir, or of --output-dir if --offload-dir is empty; not checked if a limit of memory is given"),
   };
 }
 

@@ -136,7 +136,8 @@ void TensorSource::open_index(const fs::path& index) {
   for (const auto& [name, file] : map->items()) {
     const std::string where = fmt::format("{}: weight_map[\"{}\"]", index.string(), printable(name));
     if (!file.is_string() || !is_base_name(file.get_ref<const std::string&>())) {
-      throw InputError(where, fmt::format("is {}, not the name of a file in the same folder", printable(file.dump())));
+      const std::string shown = file.is_structured() ? std::string("an ") + file.type_name() : printable(file.dump());
+      throw InputError(where, fmt::format("is {}, not the name of a file in the same folder", shown));
     }
     const auto& file_name = file.get_ref<const std::string&>();
     const auto [at, is_new] = opened.try_emplace(file_name, files_.size());

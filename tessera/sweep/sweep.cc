@@ -223,7 +223,7 @@ std::string sweep_report(const std::vector<SweepRun>& runs, const std::vector<Sw
                result.state == SweepState::not_started ? "" : log_of(runs[i])});
     if (!result.error.empty()) errors += fmt::format("\n{}: {}", runs[i].name, result.error);
   }
-  return table.render(terminal) + errors;
+  return table.remove_empty_columns().render(terminal) + errors;
 }
 
 Record sweep_record(const std::vector<SweepRun>& runs, const std::vector<SweepResult>& results) {

@@ -65,7 +65,7 @@ MayChange may_change(const std::string& key) {
 }  // namespace
 
 std::string Change::shown() const {
-  return fmt::format("{} = {}, and this run has {}", key, then, now);
+  return then.empty() ? "other " + key : fmt::format("{} = {}, and this run has {}", key, then, now);
 }
 
 std::vector<Change> changes_between(const Record& then, const Record& now) {
@@ -74,7 +74,11 @@ std::vector<Change> changes_between(const Record& then, const Record& now) {
     const auto before = then.find(key);
     if (before != then.end() && *before == value) continue;
     if (before == then.end() && value == value_without(key)) continue;
-    changes.push_back({key, before != then.end() ? to_json(*before) : "nothing", to_json(value), may_change(key)});
+    if (value.is_structured()) {
+      changes.push_back({key, "", "", may_change(key)});
+    } else {
+      changes.push_back({key, before != then.end() ? to_json(*before) : "nothing", to_json(value), may_change(key)});
+    }
   }
   return changes;
 }

@@ -22,10 +22,10 @@ enum class MayChange {
 // A key of the fingerprint whose value differs between the checkpoint's run and the resumed run.
 struct Change {
   std::string key;
-  std::string then, now;  // as JSON; `then` is "nothing" if the key was missing
+  std::string then, now;  // the values as text; `then` is "nothing" if the key was missing; both empty for lists
   MayChange may_change;
 
-  std::string shown() const;  // "lr = 0.01, and this run has 0.02"
+  std::string shown() const;  // "lr = 0.01, and this run has 0.02"; "other windows" for a list
 };
 
 // The keys of `now` that have another value in `then`, or that `then` lacks. Keys that only `then` has do not count. A

@@ -17,7 +17,12 @@ SEARCHED = ["strategy", "offload", "activation_checkpointing", "batch_size", "gr
 
 class PlanTest(TinyJobTest):
     def plan(self, *words):
-        return json.loads(self.succeeds("plan", *words, "--json"))
+        """The result of a plan, which ends with 4 if it exceeds a limit."""
+        code, out, err = self.run_tessera("plan", *words, "--json")
+        self.assertIn(code, (0, 4), err)
+        plan = json.loads(out)
+        self.assertEqual(plan["fits"] is False, code == 4)
+        return plan
 
     def flags(self, configuration):
         return [word for name in SEARCHED for word in ("--" + name.replace("_", "-"), str(configuration[name]))]
@@ -176,7 +181,7 @@ class Ledger(PlanTest):
         offload = ["--offload", "optimizer", "--strategy", "full_shard", "--model", "gpt", "--vocab-size", "999"]
         self.assertEqual(self.plan(*offload, "--device", "cpu")["first_rank"]["pinned_bytes"], 0)
         for more, title in [([], "host, pinned"), (["--no-pin-memory"], "host"), (["--host-memory", "4GiB"], "host, in part pinned")]:
-            self.assertIn(f"| {title} ", self.succeeds("plan", *words, "--offload", "optimizer", *more))
+            self.assertIn(f"| {title} ", self.run_tessera("plan", *words, "--offload", "optimizer", *more)[1])
 
     def test_a_tokenizer_next_to_the_model(self):
         words = ["--model", "config.json", "--init", "random", "--dataset", "train.jsonl"]
@@ -193,9 +198,9 @@ class Ledger(PlanTest):
                    "64", "--num-layers", "2147483647")
 
     def test_table(self):
-        titles = r" +\| +load \| +step \| +evaluation \| +save \| +resume \|"
+        titles = r" +\| +load \| +step \| +save \| +resume \|"  # no evaluation, so no column for it
         rows = [r"\| optimizer +\|", r"\|   including head \|", r"\| device +\|", r"\| host +\|", "^compute  ",
-                "^sent     .* by each rank per step", "^fits     "]
+                "^sent     .* by each rank per step"]
         # Seven ranks save unequal parts of a unit. On GPUs, these parts go through host memory, so the ranks need
         # different amounts of host memory.
         gpu = ["--device", "cuda", "--device-memory", "8GiB"]
@@ -203,6 +208,7 @@ class Ledger(PlanTest):
                             ([*gpu, "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
                             ([*gpu, "--nproc", "7"], [r"\| rank 0" + titles, "On the other ranks, these values are different:", "other ranks"])]:
             out = self.succeeds("plan", *OF_ANY_DEVICE, *words)
+            self.assertRegex(out, r"\Afits: a rank needs .* and the limit is .*: .* are left\nlimits of a rank: ")
             for row in [*more, *rows]:
                 self.assertTrue(re.search(row, out, re.M), (row, out))
 
@@ -243,8 +249,10 @@ class Fit(PlanTest):
             self.assertEqual(again["first_rank"]["device"][faster["phase"]][faster["largest_category"]],
                              faster["largest_category_bytes"])
         self.assertIn("flops_per_s", plan["fit"]["cost_model"])
-        out = self.succeeds("plan", *words, "--fit", "4GiB")
-        self.assertTrue(out.startswith(f"Fastest configuration that fits into 4.00 GiB: {best['strategy']}, "), out)
+        out = self.succeeds("plan", *words, "--fit", "4GiB").splitlines()
+        self.assertRegex(out[0], "^fits: a rank needs .* of GPU memory, and the limit is 4.00 GiB: .* are left$")
+        self.assertRegex(out[1], r"^limits of a rank: GPU memory 4.00 GiB \(--fit\); not checked: host memory \(needs .*\), disk space")
+        self.assertTrue(out[2].startswith(f"fastest configuration: {best['strategy']}, "), out[2])
 
     def test_what_the_command_line_gives_stays(self):
         for words in [["--strategy", "zero2"], ["--offload", "optimizer"], ["--activation-checkpointing", "none"],
@@ -285,16 +293,70 @@ class Fit(PlanTest):
         # Each of four ranks gets a quarter of the host memory and of the disk.
         four = self.plan(*words, "--nproc", "4", "--host-memory", "480GiB", "--disk", "4MiB")
         self.assertEqual((four["host_memory_bytes"], four["disk_bytes"]), (120 * 2 ** 30, 2 ** 20))
-        self.fails(4, "--fit: no configuration fits into 32.0 GiB: the smallest one, ", "plan", *words, "--host-memory", "24GiB",
+        self.fails(4, "--fit: no configuration fits into 32.0 GiB: the smallest one (", "plan", *words, "--host-memory", "24GiB",
                    "--disk", "1MiB")
         out = self.succeeds("plan", *words, "--host-memory", "24GiB", "--disk", "200GiB")
         self.assertRegex(out, r"(?m)^files    .* GiB per rank, on the disk of offload$")
 
     def test_nothing_fits(self):
-        self.fails(4, "--fit: no configuration fits into 100 MiB: the smallest one, ", "plan", *self.WORDS, "--fit", "100MiB")
+        for words in [[], ["--json"]]:
+            self.fails(4, "--fit: no configuration fits into 100 MiB: the smallest one (shard_grad_op, offload ", "plan", *self.WORDS,
+                       "--fit", "100MiB", *words)
         self.fails(2, "--fit: the settings that are given permit no combination of strategy and offload", "plan", *self.WORDS,
                    "--fit", "1GiB", "--strategy", "no_shard", "--offload", "optimizer")
         self.fails(2, "--device-memory: contradicts fit", "plan", *self.WORDS, "--fit", "1GiB", "--device-memory", "1GiB")
+
+    def test_the_command_starts_the_run(self):
+        """The printed command is complete: it starts a run with the settings that --fit found. Flags of the plan only are not
+        in it."""
+        self.write("run.toml", 'model = "config.json"\ninit = "random"\ndataset = "train.jsonl"\nlr = 1e-2\nfit = "1GiB"\n')
+        words = ["plan", "run.toml", "--tokenizer=tok", "--device", "cpu", "--max-steps", "2", "--threads", "1", "--disk", "1GiB",
+                 "--host-memory=1GiB", "--batch-size", "2", "--output-dir", "it's out", "--fit"]
+        out = self.succeeds(*words, "5MiB", "--nproc", "1").splitlines()
+        self.assertEqual(out[3], "start the run with:")
+        command = out[4].strip()
+        for flag in ["--fit", "--disk", "--host-memory"]:
+            self.assertNotIn(flag, command)
+        self.assertEqual(json.loads(self.succeeds(*words, "5MiB", "--json", "--nproc=1"))["fit"]["command"].split("--strategy")[1],
+                         command.split("--strategy")[1])
+        subprocess.run(command, shell=True, check=True, cwd=self.folder, timeout=RUN_LIMIT_S, stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE)
+        self.assertEqual(self.json_of("it's out", "summary.json")["steps"], 2)
+        self.assertIn(b"batch_size = 2", self.read("it's out", "resolved-config.toml"))
+        # What the plan cannot know is a word in capitals. --fit without a value means this machine.
+        out = self.succeeds("plan", "--model", "bloom-560m", "--nproc", "16", "--ranks-per-node", "8", "--max-length", "8", "--device",
+                            "cpu", "--fit")
+        self.assertIn("start the run with (MODEL: the folder of bloom-560m; DATA: the training data):\n  mpirun -n 16 ", out)
+        self.assertRegex(out, r"tessera train --ranks-per-node 8 --max-length 8 --device cpu --model MODEL --dataset DATA "
+                              r"--output-dir runs/bloom-560m --strategy \w+ --offload \S+ --activation-checkpointing \w+ "
+                              r"--batch-size \d+ --grad-accum \d+\n")
+        self.assertRegex(out, r"(?m)^limits of a rank: memory .* \(this machine\), disk space .*$")
+
+    def test_limits_of_another_machine(self):
+        """A plan for another machine uses only the limits that are given. The verdict is the first line; a plan that exceeds
+        a limit of any kind ends with 4."""
+        model = ["plan", "--model", "bloom-560m", "--max-length", "64"]
+        unchecked = r"; not checked: host memory \(needs .*\), disk space \(needs .*\)$"
+        for words, code, verdict, limits in [
+            (["--device", "cuda", "--device-memory", "80GiB"], 0, "fits: .* of GPU memory", r"GPU memory 80.0 GiB \(--device-memory\)" + unchecked),
+            (["--device", "cuda", "--device-memory", "4GiB"], 4, "does not fit: .* of GPU memory, .* are missing", "GPU memory 4.00 GiB"),
+            (["--device", "cuda", "--device-memory", "80GiB", "--host-memory", "1GiB", "--offload", "optimizer"], 4,
+             "does not fit: .* of host memory", r"GPU memory .*, host memory 1.00 GiB \(--host-memory\); not checked: disk space"),
+            (["--device", "cuda", "--disk", "1GiB", "--offload", "optimizer:file", "--offload-dir", "."], 4,
+             "does not fit: .* of disk space", r"disk space 1.00 GiB \(--disk\); not checked: GPU memory"),
+            (["--device", "cpu", "--host-memory", "1TiB"], 0, "fits: .* of memory",
+             r"memory 1.00 TiB \(--host-memory\); not checked: disk space \(needs 0 B\)$"),
+            (["--device", "cpu", "--nproc", "4", "--ranks-per-node", "2"], 0, "not known: .* no limit is given", "none; not checked: memory"),
+            (["--device", "cpu", "--disk", "9GiB"], None, ".* of memory", r"memory .* \(this machine\), disk space 9.00 GiB \(--disk\)$"),
+        ]:
+            with self.subTest(words=words):
+                got, out, err = self.run_tessera(*model, *words)
+                self.assertIn(got, (0, 4) if code is None else (code,), err)
+                lines = out.splitlines()
+                self.assertRegex(lines[0], "^" + verdict)
+                self.assertRegex(lines[1], "^limits of a rank: " + limits)
+                self.assertNotRegex(out, r"[{\[]\"")  # no JSON in the text
+                self.assertEqual("to find a run that fits:\n" in out, code == 4 and "not checked: GPU memory" not in lines[1])
 
 
 @unless_sanitized

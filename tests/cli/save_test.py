@@ -59,7 +59,7 @@ class Shards(SaveTest):
         self.assertEqual(list(read_tensors(self.path("out", "model", files[0]))), ["transformer.word_embeddings.weight"])
         self.assertEqual(self.eval_loss("out/model"), self.eval_loss("whole/model"))
         self.succeeds("export", "--model", "out/model", "--checkpoint", "out", "--output-dir", "exported",
-                      "--max-shard-size", "8000")
+                      "--max-shard-size", "8000B")
         for name in os.listdir(self.path("out", "model")):
             self.assertEqual(self.read("exported", name), self.read("out", "model", name), name)
 
@@ -79,7 +79,7 @@ class Shards(SaveTest):
 
     def test_limits_that_are_none(self):
         for limit, message in [("0", "at least 1, got"), ("-5", "must be"), ("5XB", "must be a number of bytes, got \"5XB\""),
-                               ("5G", "Write GiB (powers of 1024) or GB (powers of 1000)"), ("1.5", "not a whole number of bytes"),
+                               ("5G", "Write GiB (powers of 1024) or GB (powers of 1000)"), ("1.5B", "not a whole number of bytes"), ("5", "has no unit. Write 5GB, or 5B for bytes"),
                                ("", "must be a number of bytes"), ("9EB", "must be a number of bytes")]:
             self.fails(USAGE, message, "train", *SAVING, "--output-dir", "out", "--max-shard-size=" + limit)
         self.assertFalse(os.path.exists(self.path("out")))

@@ -8,6 +8,7 @@
 
 #include "tessera/app/machine.h"
 #include "tessera/plan/advice.h"
+#include "tessera/plan/start_command.h"
 #include "tessera/train/worker.h"
 
 namespace tessera {
@@ -185,6 +186,10 @@ TEST(Fit, flags_that_change_one_run_into_the_other) {
             "tessera train --lr 1e-3 '--prompt=it'\\''s' --strategy full_shard --offload optimizer:host --batch-size 1 "
             "--grad-accum 4 --eval-batch-size 2");
   EXPECT_EQ(command_with({"tessera"}, {{"--fsdp", ""}}), "tessera --fsdp ''");
+  // Flags without a value, and flags whose value is optional.
+  EXPECT_EQ(command_with({"tessera", "--json", "run.toml", "--fit", "--disk=1GiB", "--lr", "1", "--fit"}, {},
+                         {"json", "fit", "disk"}),
+            "tessera run.toml --lr 1");
 }
 
 TEST(Fit, costs_follow_the_stated_model) {

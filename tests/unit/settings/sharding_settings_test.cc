@@ -34,21 +34,39 @@ std::string contradiction(const std::string& toml, int64_t num_ranks = 1) {
 TEST(Bytes, units_and_canonical_text) {
   const auto read = [](const char* text) { return parse_bytes(text, ""); };
   EXPECT_EQ(read("0"), 0);
-  EXPECT_EQ(read("500000000"), 500'000'000);
-  EXPECT_EQ(read("5e8"), 500'000'000);
+  EXPECT_EQ(read("500000000B"), 500'000'000);
+  EXPECT_EQ(read("5e8 b"), 500'000'000);
   EXPECT_EQ(read("32GiB"), int64_t{32} << 30);
   EXPECT_EQ(read("32 gib"), int64_t{32} << 30);
   EXPECT_EQ(read("25MB"), 25'000'000);
   EXPECT_EQ(read("1.5KiB"), 1536);
   EXPECT_EQ(read("12 B"), 12);
-  EXPECT_EQ(read("9007199254740993"), 9007199254740993);
+  EXPECT_EQ(read("9007199254740993B"), 9007199254740993);
   EXPECT_EQ(canonical("fit", "32768MiB"), "32GiB");
-  EXPECT_EQ(canonical("fit", int64_t{26214400}), "25MiB");
-  EXPECT_EQ(canonical("fit", "500000000"), "500MB");
-  EXPECT_EQ(canonical("fit", "1001"), "1001");
+  EXPECT_EQ(canonical("fit", int64_t{0}), "0");
+  EXPECT_EQ(canonical("fit", "Auto"), "auto");
+  EXPECT_EQ(canonical("fit", "500000000B"), "500MB");
+  EXPECT_EQ(canonical("fit", "1001B"), "1001B");
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1} << 40, int64_t{999}, INT64_MAX}) {
     EXPECT_EQ(parse_bytes(bytes_text(bytes), ""), bytes);
   }
+}
+
+// Only 0 needs no unit. The error proposes a unit: that of the default, or GiB. A large number probably counts bytes.
+TEST(Bytes, need_a_unit) {
+  for (const Setting& setting : all_settings()) {
+    if (setting.type != SettingType::bytes) continue;
+    EXPECT_NE(error_of(setting.name.c_str(), "80").find("the size \"80\" has no unit. Write 80"), std::string::npos)
+        << setting.name << ": " << error_of(setting.name.c_str(), "80");
+    EXPECT_EQ(error_of(setting.name.c_str(), int64_t{80}), error_of(setting.name.c_str(), "80"));
+  }
+  EXPECT_EQ(error_of("fit", "80"), "here: the size \"80\" has no unit. Write 80GiB, or 80B for bytes");
+  EXPECT_EQ(error_of("device_memory", "1.5"), "here: the size \"1.5\" has no unit. Write 1.5GiB");
+  EXPECT_EQ(error_of("reduce_bucket_size", "25"), "here: the size \"25\" has no unit. Write 25MiB, or 25B for bytes");
+  EXPECT_EQ(error_of("max_shard_size", "5"), "here: the size \"5\" has no unit. Write 5GB, or 5B for bytes");
+  EXPECT_EQ(error_of("max_shard_size", "5e9"), "here: the size \"5e9\" has no unit. Write 5GB for this number of bytes");
+  EXPECT_EQ(error_of("fit", int64_t{34359738368}),
+            "here: the size \"34359738368\" has no unit. Write 32GiB for this number of bytes");
 }
 
 TEST(Bytes, invalid_amounts) {
@@ -58,11 +76,11 @@ TEST(Bytes, invalid_amounts) {
     EXPECT_NE(error_of("fit", text).find("must be a number of bytes"), std::string::npos) << text;
   }
   EXPECT_EQ(error_of("fit", "0.3B"), "here: \"0.3B\" is not a whole number of bytes");
-  EXPECT_EQ(error_of("fit", "9223372036854775808"), "here: \"9223372036854775808\" is too large");
+  EXPECT_EQ(error_of("fit", "9223372036854775808B"), "here: \"9223372036854775808B\" is too large");
   EXPECT_EQ(error_of("fit", "1e300TiB"), "here: \"1e300TiB\" is too large");
-  EXPECT_EQ(error_of("fit", int64_t{-1}), "here: must be at least 0, got -1");
+  EXPECT_NE(error_of("fit", int64_t{-1}).find("must be a number of bytes, got \"-1\""), std::string::npos);
   EXPECT_EQ(error_of("reduce_bucket_size", "0MiB"), "here: must be at least 1, got \"0MiB\"");
-  EXPECT_EQ(error_of("fit", 1.5), "here: must be a number of bytes, for example 34359738368 or \"32GiB\", got 1.5");
+  EXPECT_EQ(error_of("fit", 1.5), "here: must be a number of bytes with a unit, for example \"32GiB\", got 1.5");
 }
 
 TEST(OffloadWords, read_and_print) {

@@ -1,0 +1,112 @@
+#include "tessera/plan/start_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "tessera/plan/fit.h"
+#include "tessera/report/text.h"
+#include "tessera/settings/setting_words.h"
+#include "tessera/settings/suggest.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string text_of(const std::string& name, const Settings& settings) {
+  const SettingValue value = find_setting(name)->get(settings);
+  const auto* text = std::get_if<std::string>(&value);
+  return text ? *text : toml_text(value);
+}
+
+}  // namespace
+
+std::vector<std::string> own_command() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
+
+std::string command_with(const std::vector<std::string>& command,
+                         const std::vector<std::pair<std::string, std::string>>& flags,
+                         const std::set<std::string>& dropped) {
+  std::vector<std::string> arguments;
+  // The setting of an argument that is left out; otherwise nullptr.
+  const auto left_out = [&](const std::string& argument) -> const Setting* {
+    if (!argument.starts_with("--")) return nullptr;
+    const Setting* setting = find_setting(argument.substr(2, argument.find('=') - 2));
+    if (!setting) return nullptr;
+    const bool replaced = std::ranges::any_of(flags, [&](const auto& flag) { return flag.first == setting->flag(); });
+    return replaced || dropped.contains(setting->name) ? setting : nullptr;
+  };
+  for (size_t i = 0; i < command.size(); ++i) {
+    const Setting* setting = left_out(command[i]);
+    if (!setting) {
+      arguments.push_back(quoted_for_shell(command[i]));
+      continue;
+    }
+    const bool is_bare =
+        !setting->bare_value.empty() && (i + 1 == command.size() || command[i + 1].starts_with("--"));
+    const bool has_value_next =
+        command[i].find('=') == std::string::npos && setting->type != SettingType::boolean && !is_bare;
+    if (has_value_next) ++i;
+  }
+  for (const auto& [flag, value] : flags) {
+    arguments.push_back(flag);
+    arguments.push_back(quoted_for_shell(value));
+  }
+  return joined(arguments, " ");
+}
+
+StartCommand start_command(const ResolvedSettings& resolved, const std::set<std::string>& fixed, const Settings& found,
+                           const PlannedRank& rank) {
+  const Settings& given = resolved.settings;
+  StartCommand start;
+  std::vector<std::pair<std::string, std::string>> flags;
+  std::set<std::string> dropped{"fit", "device_memory", "host_memory", "disk", "json"};
+  const auto placeholder = [&](const char* flag, const std::string& word, const std::string& meaning) {
+    flags.emplace_back(flag, word);
+    start.placeholders.push_back(word + ": " + meaning);
+  };
+  std::error_code ignored;
+  if (!fs::exists(given.model, ignored)) {  // the name of a shape
+    const bool is_drawn = given.model == "gpt" || resolved.is_given("init") || !given.tokenizer.empty();
+    if (is_drawn) {
+      if (!resolved.is_given("init")) flags.emplace_back("--init", "random");
+      if (given.tokenizer.empty()) placeholder("--tokenizer", "TOKENIZER", "a folder with a tokenizer.json");
+    } else {
+      placeholder("--model", "MODEL", "the folder of " + given.model);
+    }
+  }
+  if (given.dataset.empty()) placeholder("--dataset", "DATA", "the training data");
+  if (given.output_dir.empty()) {
+    flags.emplace_back("--output-dir", "runs/" + fs::path(given.model).lexically_normal().stem().string());
+  }
+  for (const std::string& name : searched_names()) {
+    const bool is_unused = name == "batch_size" && found.batch_tokens > 0;
+    if (!fixed.contains(name) && !is_unused) flags.emplace_back(find_setting(name)->flag(), text_of(name, found));
+  }
+  if (found.offload_dir != given.offload_dir) flags.emplace_back("--offload-dir", found.offload_dir);
+  std::vector<std::string> words = own_command();
+  if (words.size() > 1) words[1] = "train";
+  const bool several_nodes = rank.world_size > rank.ranks_per_node;
+  if (several_nodes) {
+    dropped.insert("nproc");
+    words.insert(words.begin(), {"mpirun", "-n", fmt::format("{}", rank.world_size)});
+  }
+  start.text = command_with(words, flags, dropped);
+  return start;
+}
+
+std::string fit_command(const ResolvedSettings& resolved) {
+  const Settings& s = resolved.settings;
+  return command_with(own_command(), {{"--fit", s.device_memory > 0 ? bytes_text(s.device_memory) : "auto"}},
+                      {"device_memory"});
+}
+
+}  // namespace tessera
