@@ -53,6 +53,11 @@ Setting per_rank(Setting setting) {
   return setting;
 }
 
+Setting or_empty(Setting setting) {
+  setting.may_be_empty = true;
+  return setting;
+}
+
 std::vector<Setting> data_settings() {
   return {
       text("dataset", &S::dataset, brief(kDataset, "SQuAD JSON, or rows as JSON or JSONL"), "PATH",
@@ -109,11 +114,6 @@ Setting max_steps() {
   Setting setting = integer("max_steps", &S::max_steps, kOptimization, "STEPS", {-1, kMaxCount},
                             "Total number of optimizer steps; replaces --epochs; 0 or -1: use --epochs");
   setting.set = [](S& s, const SettingValue& value) { s.max_steps = std::max<int64_t>(0, std::get<int64_t>(value)); };
-  return setting;
-}
-
-Setting or_empty(Setting setting) {
-  setting.may_be_empty = true;
   return setting;
 }
 
