@@ -190,7 +190,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   }
   check_settings(*verb, invocation.resolved);
   for (const auto& [setting, text] : flags.values) {
-    if (!text.empty() || !is_first || starts_ranks) continue;
+    if (!text.empty() || setting->may_be_empty || !is_first || starts_ranks) continue;
     console.note(fmt::format("warning: {}: the value is empty and means \"none\". Is a shell variable not set?",
                              setting->flag()));
   }

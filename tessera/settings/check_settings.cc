@@ -38,7 +38,9 @@ void check_effective(const ResolvedSettings& resolved) {
             "Add --eval-strategy steps");
   for (const auto& [name, asked] :
        {std::pair{"eval_before", s.eval_before}, std::pair{"eval_generation", s.eval_generation},
-        std::pair{"eval_size", s.eval_size > 0}, std::pair{"eval_steps", s.eval_steps.is_given()}}) {
+        std::pair{"eval_size", s.eval_size > 0},
+        std::pair{"eval_steps",
+                  s.eval_steps.is_given() && resolved.where("eval_strategy") == resolved.where("eval_steps")}}) {
     refuse_if(asked && s.eval_dataset.empty(), name, "does nothing without an eval_dataset", "Give --eval-dataset");
   }
 }

@@ -299,7 +299,7 @@ struct Setting {
   std::string bare_value{};
   // For a text: a configuration file may also give a number or a boolean, without quotes. It is converted to text.
   bool takes_scalars = false;
-  // For a text with a default: the empty text is a value of its own.
+  // The empty text is a value of its own: it does not mean that the setting is not given.
   bool may_be_empty = false;
   // This setting only sets other settings. Resolution gives these other settings their values. A printed configuration
   // then shows this setting only as a comment.

@@ -97,7 +97,7 @@ class Moved(TinyJobTest):
 
     def test_replaced(self):
         """The folder is removed, and a folder of the user has its name: the run must not write there."""
-        process = self.start("out")
+        process = self.start("out", "--save-steps", "100")  # no save begins while the folders are replaced
         os.rename(self.path("out"), self.path("gone"))
         os.mkdir(self.path("out"))
         self.write("out/mine", "text")

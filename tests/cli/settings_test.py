@@ -220,7 +220,9 @@ class Files(CliTest):
         empty = []
         for name, preset in texts:
             flag = "--" + name.replace("_", "-")
-            if preset:
+            if name == "unanswerable_text":  # the empty text is a value of its own
+                self.assertEqual(self.run_tessera("config", "train", flag, "")[::2], (0, ""))
+            elif preset:
                 self.fails(2, flag + ": ", "config", "train", flag, "")
             else:
                 empty += [flag, ""]
