@@ -138,6 +138,26 @@ TEST_F(MetricsLogTest, UnwritablePlacesAreRunErrors) {
             folder_ + "/none/metrics.jsonl: cannot open the file: No such file or directory. Create the folder first");
 }
 
+// The file is renamed, removed, or replaced by another file.
+TEST_F(MetricsLogTest, OutlivesItsFile) {
+  MetricsLog log = MetricsLog::create(path_);
+  log.append("train", 1, 0.5, {{"loss", 1.0}});
+  const std::string moved = path_ + "-moved";
+  ASSERT_EQ(std::rename(path_.c_str(), moved.c_str()), 0);
+  log.keep_at(moved);
+  EXPECT_EQ(log.path(), moved);
+  for (const bool is_replaced : {false, true}) {
+    const std::string before = read(moved);
+    ASSERT_EQ(std::remove(moved.c_str()), 0);
+    if (is_replaced) std::ofstream(moved) << "a longer text than the records of the log";
+    log.append("train", 2, 1.0, {{"loss", 0.5}});
+    log.keep_at(moved);
+    EXPECT_TRUE(read(moved).starts_with(before));
+    EXPECT_EQ(records(moved).size(), is_replaced ? 3u : 2u);
+  }
+  std::remove(moved.c_str());
+}
+
 // A limit on the file size imitates a disk that fills up in the middle of a record.
 TEST_F(MetricsLogTest, FullDiskKeepsThePreviousRecord) {
   MetricsLog log = MetricsLog::create(path_);
