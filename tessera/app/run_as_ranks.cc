@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
 #include <thread>
 
 #include "tessera/app/net_report.h"
@@ -18,6 +22,7 @@
 #include "tessera/settings/engine_options.h"
 #include "tessera/store/checksum.h"
 #include "tessera/train/auto_precision.h"
+#include "tessera/train/trainer.h"
 #include "tessera/train/worker.h"
 
 namespace tessera {
@@ -66,6 +71,34 @@ void check_restarts(const Invocation& invocation, const std::optional<RankEnviro
                    ranks ? fmt::format("needs --nproc N, but {} has started the ranks", ranks->source)
                          : std::string("needs --nproc N with two or more ranks"),
                    "Leave it out and start the same command again: it continues from the last checkpoint");
+}
+
+bool is_pipe(const std::string& path) {
+  std::error_code error;
+  return !path.empty() && std::filesystem::is_fifo(path, error);
+}
+
+// Refuses pipes that would be read more than once: by several ranks, or for several settings. A pipe, such as a shell's
+// <(...), delivers its content only once.
+void check_pipes(const Invocation& invocation, const std::vector<std::string>& arguments) {
+  const int64_t num_ranks = invocation.resolved.num_ranks;
+  const auto refuse = [](const std::string& where, const std::string& path, const std::string& why) {
+    throw UsageError(where, fmt::format("\"{}\" is a pipe, and a pipe can be read only once{}", printable(path), why),
+                     "Save its content to a file first");
+  };
+  std::map<std::string, std::string> places;  // pipe → the setting that names it
+  for (const Setting* setting : settings_of(invocation.resolved.groups)) {
+    const SettingValue value = setting->get(invocation.settings());
+    const auto* path = std::get_if<std::string>(&value);
+    if (!path || setting->type != SettingType::text || !is_pipe(*path)) continue;
+    const std::string where = invocation.resolved.where(setting->name);
+    if (num_ranks > 1) refuse(where, *path, fmt::format(", but the run has {} ranks", num_ranks));
+    const auto [other, is_new] = places.emplace(*path, where);
+    if (!is_new) refuse(where, *path, ", but " + other->second + " reads it too");
+  }
+  for (const std::string& word : arguments) {  // a configuration file
+    if (num_ranks > 1 && is_pipe(word)) refuse(word, word, fmt::format(", but the run has {} ranks", num_ranks));
+  }
 }
 
 // Returns the exit code of a failed rank. If the launcher of --nproc started the rank, this is `code`: the launcher
@@ -126,16 +159,25 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   const Settings& settings = invocation.settings();
   const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
   check_restarts(invocation, ranks);
+  check_pipes(invocation, arguments);
   if (is_alone && settings.nproc > 1) return launch_ranks(invocation, arguments);
   ignore_hydras_signal(invocation);
   // The handlers of the signals must exist before make_world(): from then on, the launcher may send signals to this
   // rank.
   std::optional<StopSignals> signals;
-  if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace();
+  std::atomic<World*> running = nullptr;
+  const auto end_start = [&](int signal) {
+    if (!ranks || ranks->rank == 0) StreamWriter(STDERR_FILENO).write(note_of_stop(signal, 0) + "\n");
+    if (World* const known = running) known->abort(ExitCode::kSavedAfterSignal);
+    std::_Exit(static_cast<int>(ExitCode::kSavedAfterSignal));
+  };
+  if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace(end_start);
   WorldOptions options{.timeout_s = settings.comm_timeout, .report = print_error};
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;
   const auto world = make_world(ranks, options);
+  const StartScope start(invocation.signals);
   invocation.world = world.get();
+  running = world.get();
   const auto check_number = [&] {
     if (settings.nproc == 0 || settings.nproc == world->size()) return;
     throw UsageError(invocation.resolved.where("nproc"),

@@ -35,8 +35,11 @@ int run_train(const Invocation& invocation) {
                   [&] { return invocation.signals->received(); });
   trainer.track(std::move(trackers));
   trainer.note_preflight(std::move(preflight));
+  StopSignals& signals = *invocation.signals;
+  const StartScope start(&signals);
+  signals.before_end([&] { trainer.unlock_output(); });
   return run_among_ranks(
-      invocation, [&] { return trainer.run(); }, [&] { trainer.unlock_output(); });
+      invocation, [&] { return trainer.run([&] { signals.end_start(); }); }, [&] { trainer.unlock_output(); });
 }
 
 }  // namespace tessera

@@ -38,15 +38,15 @@ struct Verb {
 
 // The arguments of a verb's function.
 struct Invocation {
-  const Verb* verb;                      // the verb that runs
-  const Verb* subject;                   // the verb after `config`; else `verb` itself
-  ResolvedSettings resolved;             // checked
-  Environment environment;               // of the process
-  std::vector<std::string> operands{};   // words without a flag; at least one if the verb takes such words
-  World* world = nullptr;                // the ranks; only with runs_as_ranks
-  const StopSignals* signals = nullptr;  // only with stops_on_signals
-  std::vector<std::string> command{};    // the command after the verb's flags; only with takes_command
-  std::string own_file{};                // the file's path, as written; only if the verb has Verb::own_file
+  const Verb* verb;                     // the verb that runs
+  const Verb* subject;                  // the verb after `config`; else `verb` itself
+  ResolvedSettings resolved;            // checked
+  Environment environment;              // of the process
+  std::vector<std::string> operands{};  // words without a flag; at least one if the verb takes such words
+  World* world = nullptr;               // the ranks; only with runs_as_ranks
+  StopSignals* signals = nullptr;       // only with stops_on_signals
+  std::vector<std::string> command{};   // the command after the verb's flags; only with takes_command
+  std::string own_file{};               // the file's path, as written; only if the verb has Verb::own_file
   std::vector<std::pair<const Setting*, std::string>> run_flags{};  // flags of Verb::run_groups, values as written
 
   const Settings& settings() const { return resolved.settings; }

@@ -191,6 +191,14 @@ std::optional<int> StatusBoard::exit_code() const {
   return highest;
 }
 
+bool StatusBoard::has_stopped() const {
+  for (int rank = 0; rank < size_; ++rank) {
+    const RankStatus& status = status_of(rank);
+    if (status.state == State::ended && status.code == static_cast<int>(ExitCode::kSavedAfterSignal)) return true;
+  }
+  return false;
+}
+
 bool StatusBoard::is_waiting(int rank) const {
   const auto& waits = status_of(rank).waits;
   return std::any_of(waits.begin(), waits.end(), [](const Wait& wait) { return wait.in_use != 0; });

@@ -61,6 +61,8 @@ class StatusBoard {
   bool is_waiting(int rank) const;
   // If all ranks have ended normally, returns their highest exit code. Otherwise nullopt.
   std::optional<int> exit_code() const;
+  // Whether a signal has stopped a rank: the rank has ended normally, with ExitCode::kSavedAfterSignal.
+  bool has_stopped() const;
   // Whether the board has shared pages. A board without them says nothing about other ranks.
   bool is_shared() const { return static_cast<bool>(pages_); }
   std::vector<int> absent() const;  // ranks that have not joined

@@ -109,6 +109,10 @@ Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board, const std::st
   const bool has_died = !end.lost.empty();
   const auto failure = board.first_failure();
   if (failure && failure->code == ExitCode::kOutputClosed) return {static_cast<int>(ExitCode::kOutputClosed)};
+  // A signal during the start of the run can stop one rank before the others. This rank then ends all ranks.
+  if (board.has_stopped() && (!failure || failure->code == ExitCode::kCommunication)) {
+    return {static_cast<int>(ExitCode::kSavedAfterSignal)};
+  }
   if (failure && (failure->code != ExitCode::kCommunication || !has_died)) {
     return failed(static_cast<int>(failure->code), board.account(*failure));
   }

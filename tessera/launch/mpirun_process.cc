@@ -31,6 +31,8 @@ constexpr size_t kMaxNoise = 64 << 10;
 constexpr auto kGrace = std::chrono::milliseconds(3000);
 constexpr auto kOwnGrace = std::chrono::milliseconds(1000);
 constexpr int kLookAround_ms = 100;
+// The longest time that a signal waits for the first rank.
+constexpr auto kStartOfRanks = std::chrono::milliseconds(1500);
 
 Environment rank_environment(const Environment& environment, const std::string& link) {
   Environment result = environment;
@@ -189,6 +191,10 @@ MpirunEnd run_mpirun(const std::string& mpirun, int num_ranks, const std::vector
       undelivered = signal;
     }
     if (undelivered && forward(undelivered, board)) undelivered = 0;
+    if (undelivered && Clock::now() - *signalled_at > kStartOfRanks) {  // no rank has started yet
+      kill(child, SIGTERM);
+      undelivered = 0;
+    }
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0) end.wait_error = errno;
     running = ended == 0;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <utility>
 
 #include "tessera/launch/surroundings.h"
 
@@ -36,9 +37,12 @@ void handle(int signal) {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(std::function<void(int signal)> end_process) {
   received_signal = 0;
   received_at_ms = 0;
+  constexpr double kInterval_s = 0.05;
+  watch_.emplace("signals during the start", kInterval_s,
+                 [this, end_process = std::move(end_process)] { watch_start(end_process); });
   struct sigaction action {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
@@ -48,6 +52,7 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
+  end_start();
   for (const int signal : kSignals) {
     if (!parent_ignores(signal)) ::signal(signal, SIG_IGN);
   }
@@ -55,6 +60,27 @@ StopSignals::~StopSignals() {
 
 int StopSignals::received() const {
   return received_signal;
+}
+
+void StopSignals::before_end(std::function<void()> release) {
+  const std::lock_guard lock(mutex_);
+  release_ = std::move(release);
+}
+
+void StopSignals::watch_start(const std::function<void(int signal)>& end_process) {
+  const std::lock_guard lock(mutex_);
+  const int64_t first = received_at_ms;
+  if (!starts_ || first == 0 || now_ms() - first <= kStartGrace.count()) return;
+  if (release_) release_();
+  end_process(received_signal);
+}
+
+void StopSignals::end_start() {
+  {
+    const std::lock_guard lock(mutex_);  // if the thread is ending the process, this call does not return
+    starts_ = false;
+  }
+  watch_->stop();
 }
 
 }  // namespace tessera

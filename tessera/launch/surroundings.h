@@ -12,6 +12,9 @@ namespace tessera {
 //   SIGPIPE, SIGXFSZ   become ignored: a write that fails then returns an error, which Tessera can report
 //   SIGHUP, SIGINT     stay ignored if the parent ignored them, as nohup and a shell's `&` do on purpose. Otherwise
 //                      these signals get the default action
+//   OPENBLAS_NUM_THREADS   is 1 while the shared libraries start, and then gets its inherited value again. OpenBLAS
+//                      would otherwise start threads when it is loaded, and would end the process or hang if the system
+//                      refuses them. Tessera uses one thread of the BLAS library per call
 //   streams 0, 1, 2    a closed stream is opened, so no file that is opened later gets its number. Reads and writes on
 //                      this stream fail
 void prepare_process();

@@ -162,7 +162,7 @@ bool Trainer::due(const Interval& interval) const {
   return false;
 }
 
-int Trainer::run() {
+int Trainer::run(const std::function<void()>& started) {
   if (stop_asked() || !take_output_folder()) return stop();  // a signal must not wait until the model is loaded
   return within_memory([&] { return check_memory_again(); },
                        [&] {
@@ -178,6 +178,7 @@ int Trainer::run() {
                                                  resolved_config_);
                          }
                          start_trackers();
+                         started();
                          return train();
                        });
 }
@@ -254,6 +255,12 @@ bool Trainer::stop_asked() {
   return stop_signal_ != 0;
 }
 
+std::string note_of_stop(int signal, int64_t step, const std::string& added_words) {
+  const std::string when =
+      step > 0 ? fmt::format("after step {}. A checkpoint is saved", step) : "before the run had anything to save";
+  return fmt::format("Stopped by signal {} {}. Start the same command again{} to continue.", signal, when, added_words);
+}
+
 int Trainer::stop() {
   if (state_.step > 0) {
     const bool is_extra = last_saved_step_ != state_.step && !due(save_every_);
@@ -265,10 +272,7 @@ int Trainer::stop() {
   if (trackers_) {
     trackers_->finish(static_cast<int>(ExitCode::kSavedAfterSignal), Record::object(), runtime_s());
   }
-  const std::string when = state_.step > 0 ? fmt::format("after step {}. A checkpoint is saved", state_.step)
-                                           : "before the run had anything to save";
-  console_.note(fmt::format("Stopped by signal {} {}. Start the same command again{} to continue.", stop_signal_, when,
-                            words_of_new_name(output_dir_)));
+  console_.note(note_of_stop(stop_signal_, state_.step, words_of_new_name(output_dir_)));
   return static_cast<int>(ExitCode::kSavedAfterSignal);
 }
 

@@ -30,6 +30,10 @@ WorkBounds training_work(const Settings& settings, const Dataset& train, const D
 // The value that the search for the best model compares. Higher is better.
 double metric_of(const EvalOutcome& outcome, Settings::Metric metric);
 
+// What a run prints when a signal has stopped it after `step` steps. `added_words`: what the command that continues the
+// run needs in addition, such as " --output-dir NEW".
+std::string note_of_stop(int signal, int64_t step, const std::string& added_words = "");
+
 class Trainer {
  public:
   // Reads the data and the model's configuration and allocates all memory. Creates the output folder and the files of
@@ -41,8 +45,9 @@ class Trainer {
           std::function<int()> received_signal);
 
   // Trains from the start or from a checkpoint, until the end or until one of the ranks receives a signal. Returns the
-  // exit code of the process. Collective.
-  int run();
+  // exit code of the process. Calls `started` when the first evaluation or step begins: from then on, the run checks
+  // `received_signal` regularly. Collective.
+  int run(const std::function<void()>& started = [] {});
   // Makes run() record its measurements with trackers. Call it before run().
   void track(TrackerOptions options) { tracker_options_ = std::move(options); }
   // Sets the result of the check of --preflight, for summary.json; null: there was no check.
