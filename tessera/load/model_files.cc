@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/read_file.h"
 #include "tessera/load/model_place.h"
 #include "tessera/load/special_tokens.h"
@@ -120,8 +121,8 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   Tokenizer tokenizer = Tokenizer::load(path);
   if (tokenizer.vocabulary_end() > config.vocab_size) {
     throw InputError(path.string(),
-                     fmt::format("has token ids up to {}, but the model's vocabulary has only {} tokens",
-                                 tokenizer.vocabulary_end() - 1, config.vocab_size),
+                     fmt::format("has token ids up to {}, but the model's vocabulary has only {}",
+                                 tokenizer.vocabulary_end() - 1, counted(config.vocab_size, "token")),
                      "Use the tokenizer of the model, or give --resize-embeddings to add rows to its embedding");
   }
   const GenerationConfig generation = generation_config_of(settings, config);

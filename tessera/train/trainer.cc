@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tessera/base/counted.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/initial_weights.h"
@@ -209,9 +210,10 @@ int Trainer::train() {
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
   const int64_t all = engine_.model().num_parameters(), trained = engine_.model().num_trainable_parameters();
   const std::string some = trained < all ? fmt::format(" ({} of them trainable)", format_count(trained)) : "";
-  console_.note(fmt::format("{} parameters{}, {} samples, {} steps of {}{}, {}{} threads", format_count(all), some,
-                            format_count(std::ssize(train_.samples)), num_steps_, settings_.batch_words(),
-                            ranks.empty() ? "" : " per rank", ranks, worker_.pool().num_threads()));
+  console_.note(fmt::format("{} parameters{}, {} {}, {} of {}{}, {}{}", format_count(all), some,
+                            format_count(std::ssize(train_.samples)), noun_for(train_.samples.size(), "sample"),
+                            counted(num_steps_, "step"), settings_.batch_words(), ranks.empty() ? "" : " per rank",
+                            ranks, counted(worker_.pool().num_threads(), "thread")));
   if (settings_.offload.uses(Tier::host) && worker_.device().host_visible()) {
     console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
   }
