@@ -32,12 +32,18 @@ void check_effective(const ResolvedSettings& resolved) {
   for (const auto& [name, asked] :
        {std::pair{"eval_before", s.eval_before}, std::pair{"eval_generation", s.eval_generation},
         std::pair{"eval_size", s.eval_size > 0}}) {
-    refuse_if(asked && s.eval_dataset.empty(), name, "does nothing without an eval_dataset", "Give --eval-dataset");
+    refuse_if(asked && !s.has_eval_data(), name, "does nothing without an eval_dataset",
+              resolved.groups & kTrainData ? "Give --eval-dataset or --eval-fraction" : "Give --eval-dataset");
   }
 }
 
 void check_training(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
+  if (s.eval_fraction > 0 && !s.eval_dataset.empty()) {
+    throw UsageError(resolved.where("eval_fraction"),
+                     fmt::format("contradicts eval_dataset ({})", resolved.where("eval_dataset")),
+                     "Give only one of the two. To ignore the other one, give --eval-fraction none or --eval-dataset=");
+  }
   if (s.eval_strategy == S::Interval::steps && s.eval_steps == 0) {
     throw UsageError(resolved.where("eval_strategy"), "\"steps\" needs the number of steps", "Give --eval-steps");
   }
@@ -118,7 +124,7 @@ void check_best_model(const ResolvedSettings& resolved) {
                                  s.save_steps, s.eval_steps),
                      "Make --save-steps a multiple of --eval-steps");
   }
-  if (s.eval_dataset.empty()) throw UsageError(where, "needs evaluations", "Give --eval-dataset");
+  if (!s.has_eval_data()) throw UsageError(where, "needs evaluations", "Give --eval-dataset or --eval-fraction");
 }
 
 bool is_greedy_temperature(const ResolvedSettings& resolved) {
