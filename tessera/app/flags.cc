@@ -58,6 +58,12 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
     }
     if (equals != std::string::npos) {
       result.push_back("");
+    } else if (setting->type == SettingType::list && i + 1 < words.size() && !is_long_flag(words[i + 1])) {
+      // Each word gets its own flag. A configuration file ends the list.
+      result.push_back(words[++i]);
+      while (i + 1 < words.size() && !words[i + 1].starts_with("-") && !words[i + 1].ends_with(".toml")) {
+        result.insert(result.end(), {"--" + name, words[++i]});
+      }
     } else if (i + 1 == words.size() || is_long_flag(words[i + 1])) {
       if (!setting->bare_value.empty()) {
         result.push_back(setting->bare_value);
@@ -173,7 +179,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
   for (const Setting* setting : settings_of(groups)) {
     CLI::Option* option = setting->type == SettingType::boolean ? app.add_flag(option_names(*setting))
                                                                 : app.add_option(option_names(*setting));
-    options.emplace_back(setting, option->take_last());
+    options.emplace_back(setting, setting->type == SettingType::list ? option->take_all() : option->take_last());
   }
   std::vector<std::string> reversed = canonical_words(without_foreign(words, groups, parsed.warnings), groups);
   std::reverse(reversed.begin(), reversed.end());  // CLI11 reads the vector from its end
@@ -191,7 +197,12 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
   if (!verb.operands.empty()) take_operands(parsed, extras);
   if (!extras.empty()) unknown_word(extras, parsed.config_file, words, verb, groups, verbs);
   for (const auto& [setting, option] : options) {
-    if (option->count() > 0) parsed.values.emplace_back(setting, option->results().back());
+    if (option->count() == 0) continue;
+    if (setting->type != SettingType::list) {
+      parsed.values.emplace_back(setting, option->results().back());
+      continue;
+    }
+    for (const auto& word : option->results()) parsed.values.emplace_back(setting, word);
   }
   return parsed;
 }

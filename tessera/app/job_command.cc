@@ -78,6 +78,10 @@ void add_environment(JobCommand& command) {
     if (origin.kind != Origin::Kind::environment) continue;
     const Setting* setting = find_setting(name);
     const SettingValue value = setting->get(command.resolved.settings);
+    if (setting->type == SettingType::list) {
+      for (const std::string& each : texts_of(value)) command.flags.values.emplace_back(setting, each);
+      continue;
+    }
     const auto* text = std::get_if<std::string>(&value);
     command.flags.values.emplace_back(setting, text ? *text : toml_text(value));
   }

@@ -27,8 +27,7 @@ int run_eval(const Invocation& invocation) {
   ThreadPool& pool = worker.pool();
   ModelConfig config = model_config_of(settings);
   const Tokenizer tokenizer = tokenizer_of(settings, config);
-  const Dataset dataset =
-      load_dataset(settings, DatasetUse::evaluation, tokenizer, config, settings.eval_generation, pool);
+  const Dataset dataset = load_eval_data(settings, tokenizer, config, pool);
   const auto work_of = [&](const Settings& s) {
     WorkBounds work;
     work.evaluation = bounds_of(dataset.samples, s.eval_batch_size);
@@ -61,7 +60,7 @@ int run_eval(const Invocation& invocation) {
     worker.note_precision(settings, console);
     note_model(config, console);
     note_unused_keys(tokenizer.unused_keys(), console);
-    note_data(dataset.use, settings.eval_dataset, settings, console);
+    note_data(dataset.use, settings, console);
     note_long_no_answer(dataset.use, tokenizer, settings, console);
 
     const LossEvaluation loss =

@@ -161,10 +161,6 @@ uint64_t checksum_of_prompts(const Prompts& prompts) {
 
 int run_generate(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
-  if (!settings.question.empty() && !invocation.resolved.is_given("context")) {
-    throw UsageError(invocation.resolved.where("question"), "needs the passage that answers it",
-                     "Give --context, or the complete text as --prompt");
-  }
   check_target(invocation.resolved, "output", settings.output);
   ReadAhead read_ahead = read_weights_ahead(settings, invocation.world);
   Worker worker(settings, invocation.world);

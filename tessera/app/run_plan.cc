@@ -35,7 +35,7 @@ WorkBounds largest_work(const Settings& settings) {
     work.training = {tokens, settings.batch_size, tokens};
   }
   work.micro_batches = settings.grad_accum;
-  if (settings.eval_dataset.empty()) return work;
+  if (!settings.has_eval_data()) return work;
   const int64_t eval_tokens = settings.eval_batch_size * settings.max_length;
   work.evaluation = {eval_tokens, settings.eval_batch_size, eval_tokens};
   if (settings.eval_generation) {
@@ -57,7 +57,7 @@ void check_planned_length(const Settings& settings, const ModelConfig& config) {
 }
 
 struct PlannedData {
-  std::optional<Dataset> train, eval;    // both empty without --dataset; `eval` also empty without --eval-dataset
+  std::optional<Dataset> train, eval;    // both empty without --dataset; `eval` also empty without evaluation data
   std::vector<std::string> unused_keys;  // keys of tokenizer.json that have no effect
 };
 
@@ -65,8 +65,8 @@ PlannedData planned_data(const Settings& settings, ModelConfig& config) {
   if (settings.dataset.empty()) return {};
   ThreadPool pool(threads_to_use(settings.threads));
   const Tokenizer tokenizer = tokenizer_of(settings, config);
-  return {load_dataset(settings, DatasetUse::training, tokenizer, config, false, pool),
-          eval_dataset_of(settings, tokenizer, config, pool), tokenizer.unused_keys()};
+  TrainingData data = load_training_data(settings, tokenizer, config, pool);
+  return {std::move(data.train), std::move(data.eval), tokenizer.unused_keys()};
 }
 
 // Returns a function that computes the work of `data`. If `data` is empty, the function returns an upper bound. `data`
@@ -177,8 +177,8 @@ int run_plan(const Invocation& invocation) {
   Console console = Console::of_process();
   note_model(config, console);
   note_unused_keys(data.unused_keys, console);
-  if (data.train) note_data(data.train->use, settings.dataset, settings, console);
-  if (data.eval) note_data(data.eval->use, settings.eval_dataset, settings, console);
+  if (data.train) note_data(data.train->use, settings, console);
+  if (data.eval) note_data(data.eval->use, settings, console);
   if (settings.json) {
     console.print(to_json(plan_record(report)));
   } else {

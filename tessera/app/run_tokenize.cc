@@ -98,10 +98,9 @@ int run_tokenizer_train(const Invocation& invocation) {
       continue;
     }
     // In SQuAD's files, the questions of one paragraph are neighbours and have the same context. Adds the context once.
-    if (texts.empty() || &example == &examples.front() || example.context != (&example - 1)->context) {
-      texts.push_back(example.context);
-    }
-    texts.push_back(example.question);
+    const bool is_new = &example == &examples.front() || example.context != (&example - 1)->context;
+    if (is_new && !example.context.empty()) texts.push_back(example.context);
+    texts.push_back(example.prompt ? *example.prompt : example.question);
     texts.insert(texts.end(), example.answers.begin(), example.answers.end());
     if (example.answers.empty()) texts.push_back(settings.unanswerable_text);
   }

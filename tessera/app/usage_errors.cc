@@ -59,10 +59,7 @@ std::string remedy_for_boolean(const Setting& setting, const std::string& word) 
 std::string remedy_for_second_value(const FlagBefore& before, const std::string& word) {
   const Setting& setting = *before.setting;
   const std::string flag = setting.flag();
-  if (setting.group == kDataset || setting.group == kEvalData) {
-    return fmt::format("{} takes one file; join several JSONL files first, as in cat {} {} > all.jsonl", flag,
-                       before.value, word);
-  }
+  if (setting.type == SettingType::list) return fmt::format("Write {} {} {}", flag, before.value, word);
   if (setting.type == SettingType::bytes) return fmt::format("Write {} {}{}", flag, before.value, word);
   if (setting.unit.ends_with(",...")) return fmt::format("Write {} {},{}", flag, before.value, word);
   if (setting.unit == "TEXT" || setting.unit == "WORDS") {
@@ -98,7 +95,7 @@ std::string remedy_by_content(const std::string& word, Groups groups, const std:
   }
   if (groups & kModel && is_model(word)) return "Write --model " + word;
   if (groups & kTokenizer && word.ends_with("tokenizer.json")) return "Write --tokenizer " + word;
-  if (word.ends_with(".json") || word.ends_with(".jsonl")) {
+  if (word.ends_with(".json") || word.ends_with(".jsonl") || word.ends_with(".txt")) {
     if (groups & kDataset) return "Write --dataset " + word;
     if (groups & kEvalData) return "Write --eval-dataset " + word;
     if (groups & kPromptFile) return "Write --prompts " + word;

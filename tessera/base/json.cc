@@ -13,22 +13,26 @@ namespace tessera {
 
 namespace {
 
-// A JSON text and its origin, for error messages.
-struct Place {
+// A JSON text, and the number of its first line.
+struct Source {
   std::string_view text;
-  const std::string& where;
-  const std::string& remedy;
   int64_t first_line;
 
-  // Throws the error for a parser that has read `num_bytes` bytes of the text. The last of these bytes is wrong.
+  // Throws the fault for a parser that has read `num_bytes` bytes of the text. The last of these bytes is wrong.
   [[noreturn]] void fail(size_t num_bytes, std::string_view what) const {
     const std::string_view before = text.substr(0, std::max<size_t>(1, num_bytes) - 1);
     const auto line = first_line + std::count(before.begin(), before.end(), '\n');
     const size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // on the first line, npos + 1 is 0
     const bool is_cut = text.empty() || what.find("unexpected end of input") != what.npos ||
                         what.find("missing closing quote") != what.npos;
-    throw InputError(fmt::format("{}:{}:{}", where, line, column), fmt::format("not valid JSON: {}", what),
-                     is_cut ? "The file seems to be cut short: fetch or write it again" : remedy);
+    std::string reason = fmt::format("not valid JSON: {}", what);
+    for (const char* word : {"NaN", "Infinity", "-Infinity"}) {
+      const std::string_view name(word);
+      // The parser stops at the first letter, so a minus sign is one byte earlier.
+      const size_t begin = before.size() - std::min(before.size(), size_t{name[0] == '-'});
+      if (text.substr(begin).starts_with(name)) reason += fmt::format(". JSON has no {}: write null", name);
+    }
+    throw JsonFault{line, static_cast<int64_t>(column), std::move(reason), is_cut};
   }
 };
 
@@ -45,7 +49,7 @@ std::string reason_of(std::string_view message) {
 template <typename Json>
 class Builder {
  public:
-  explicit Builder(const Place& place) : place_(place) {}
+  explicit Builder(const Source& source) : source_(source) {}
   Json take() { return std::move(root_); }
 
   bool null() { return put(nullptr); }
@@ -84,7 +88,7 @@ class Builder {
     return true;
   }
   bool parse_error(size_t num_bytes, const std::string&, const nlohmann::detail::exception& error) {
-    place_.fail(num_bytes, reason_of(error.what()));
+    source_.fail(num_bytes, reason_of(error.what()));
   }
 
  private:
@@ -101,34 +105,47 @@ class Builder {
   bool open(Json container) {
     constexpr size_t kDeepest = 64;
     if (open_.size() == kDeepest) {
-      throw InputError(place_.where, fmt::format("is nested deeper than {} levels", kDeepest), place_.remedy);
+      throw JsonFault{.what = fmt::format("is nested deeper than {} levels", kDeepest)};
     }
     put(std::move(container));
     open_.push_back(at_);
     return true;
   }
   [[noreturn]] void refuse_key(std::string_view name) const {
-    throw InputError(place_.where, fmt::format("has the key \"{}\" twice in one object", printable(name)),
-                     place_.remedy);
+    throw JsonFault{.what = fmt::format("has the key \"{}\" twice in one object", printable(name))};
   }
 
-  const Place& place_;
+  const Source& source_;
   Json root_;
   Json* at_ = &root_;        // the place for the next value, unless this value belongs to an array
   std::vector<Json*> open_;  // the arrays and objects that are not complete yet, each inside the previous one
 };
+
+template <typename Json>
+Json parsed(std::string_view text, int64_t first_line) {
+  const Source source{text, first_line};
+  // nlohmann::json would treat a zero byte as the end of the text.
+  if (const size_t zero = text.find('\0'); zero != text.npos) source.fail(zero + 1, "it contains a zero byte");
+  Builder<Json> builder(source);
+  Json::sax_parse(text, &builder);
+  return builder.take();
+}
 
 }  // namespace
 
 template <typename Json>
 Json parse_json(std::string_view text, const std::string& where, const std::string& remedy, int64_t first_line) {
   if (is_lfs_pointer(text)) throw_lfs_pointer(where);
-  const Place place{text, where, remedy, first_line};
-  // nlohmann::json would treat a zero byte as the end of the text.
-  if (const size_t zero = text.find('\0'); zero != text.npos) place.fail(zero + 1, "it contains a zero byte");
-  Builder<Json> builder(place);
-  Json::sax_parse(text, &builder);
-  return builder.take();
+  try {
+    return parsed<Json>(text, first_line);
+  } catch (const JsonFault& fault) {
+    throw InputError(fault.line > 0 ? fmt::format("{}:{}:{}", where, fault.line, fault.column) : where, fault.what,
+                     fault.is_cut ? "The file seems to be cut short: fetch or write it again" : remedy);
+  }
+}
+
+nlohmann::json parse_json_or_fault(std::string_view text, int64_t first_line) {
+  return parsed<nlohmann::json>(text, first_line);
 }
 
 template nlohmann::json parse_json(std::string_view, const std::string&, const std::string&, int64_t);

@@ -19,6 +19,15 @@ template <typename Json = nlohmann::json>
 Json parse_json(std::string_view text, const std::string& where, const std::string& remedy = "",
                 int64_t first_line = 1);
 
+// Why a text is not JSON as parse_json() accepts it.
+struct JsonFault {
+  int64_t line = 0, column = 0;  // from 1; both are 0 if the parser does not know them
+  std::string what;
+  bool is_cut = false;  // the text seems to be cut short
+};
+// Like parse_json(), but throws JsonFault, so that the caller can continue with another text.
+nlohmann::json parse_json_or_fault(std::string_view text, int64_t first_line);
+
 extern template nlohmann::json parse_json(std::string_view, const std::string&, const std::string&, int64_t);
 extern template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const std::string&, int64_t);
 

@@ -29,6 +29,17 @@ std::string base_name(const std::string& path) {
   return file.filename().empty() ? file.parent_path().filename().string() : file.filename().string();
 }
 
+// The names of files, from their paths with ", " between them.
+std::string base_names(const std::string& paths) {
+  std::string names;
+  for (size_t begin = 0; begin < paths.size();) {
+    const size_t end = std::min(paths.find(", ", begin), paths.size());
+    names += (names.empty() ? "" : ", ") + base_name(paths.substr(begin, end - begin));
+    begin = end + 2;
+  }
+  return names;
+}
+
 std::string count_text(const RunFolder& run, const char* key) {
   const auto value = find_number(run.summary, key);
   return value ? shown(*value, FigureUnit::count) : "";
@@ -62,12 +73,12 @@ Identity identity_of(const RunFolder& run) {
   // of the saved model, which is different for every run.
   identity.model = run.settings.empty() ? "" : base_name(model);
   if (!parameters.empty()) identity.model += (identity.model.empty() ? "" : ", ") + parameters + " parameters";
-  identity.data = base_name(text_of_key(run, "dataset"));
+  identity.data = base_names(text_of_key(run, "dataset"));
   if (const auto n = find_number(run.summary, "train_data.samples")) {
     identity.data += fmt::format("{}{} {}", identity.data.empty() ? "" : ", ", shown(*n, FigureUnit::count),
                                  noun_for(static_cast<int64_t>(*n), "sample"));
   }
-  if (const std::string eval = base_name(text_of_key(run, "eval_dataset")); !eval.empty()) {
+  if (const std::string eval = base_names(text_of_key(run, "eval_dataset")); !eval.empty()) {
     identity.data += ", evaluated on " + eval;
     if (const auto n = find_number(run.summary, "eval_data.samples")) {
       identity.data +=

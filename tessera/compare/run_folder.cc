@@ -30,16 +30,11 @@ bool has_entry(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// The value of a TOML line: a text without its quotes, or another value unchanged. A comment after the value is
-// omitted.
-std::string toml_value(std::string_view text) {
-  if (!text.starts_with('"')) {
-    text = text.substr(0, text.find('#'));
-    while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-    return std::string(text);
-  }
+// Removes a text in quotes from the beginning of a TOML value. Returns the text without its quotes.
+std::string take_toml_text(std::string_view& text) {
   std::string value;
-  for (size_t i = 1; i < text.size() && text[i] != '"'; ++i) {
+  size_t i = 1;
+  for (; i < text.size() && text[i] != '"'; ++i) {
     if (text[i] != '\\' || i + 1 == text.size()) {
       value += text[i];
       continue;
@@ -52,7 +47,24 @@ std::string toml_value(std::string_view text) {
       value += c == 'n' || c == 't' ? ' ' : c;
     }
   }
+  text.remove_prefix(std::min(i + 1, text.size()));
   return value;
+}
+
+// The value of a TOML line: a text without its quotes, the texts of a list with ", " between them, or another value
+// unchanged. A comment after the value is omitted.
+std::string toml_value(std::string_view text) {
+  if (text.starts_with('"')) return take_toml_text(text);
+  if (text.starts_with("[\"")) {
+    std::string list;
+    for (text.remove_prefix(1); text.starts_with('"'); text.remove_prefix(text.starts_with(", ") ? 2 : 0)) {
+      list += (list.empty() ? "" : ", ") + take_toml_text(text);
+    }
+    return list;
+  }
+  text = text.substr(0, text.find('#'));
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return std::string(text);
 }
 
 class RunReader {

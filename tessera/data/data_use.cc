@@ -30,13 +30,45 @@ void DataUse::add(const EncodedRow& row) {
   if (!has_target) ++rows_without_loss;
 }
 
+void DataUse::add_kind(const Example& example) {
+  if (example.text || example.prompt) return;
+  rows_without_context += example.context.empty();
+  rows_free_answer += example.free_answer;
+}
+
 void DataUse::add_malformed(std::vector<BadRow> rows) {
   rows_malformed += std::ssize(rows);
   bad.insert(bad.end(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
 }
 
+std::string data_name(const std::vector<std::string>& files) {
+  if (files.size() < 2) return files.empty() ? "" : files[0];
+  return fmt::format("{} and {} more file{}", files[0], files.size() - 1, files.size() == 2 ? "" : "s");
+}
+
+std::string place_in_file(const std::string& place, const std::vector<std::string>& files, std::string& named) {
+  const std::string* file = nullptr;
+  for (const std::string& each : files) {
+    const bool is_inside = place == each || place.starts_with(each + ":");
+    if (is_inside && (!file || each.size() > file->size())) file = &each;
+  }
+  if (!file) return place;
+  std::string row = place.substr(std::min(file->size() + 1, place.size()));
+  if (row.starts_with(' ')) {
+    row.erase(0, 1);
+  } else if (!row.empty()) {
+    const size_t end = std::min(row.find_first_not_of("0123456789"), row.size());
+    const bool has_column = end + 1 < row.size() && row[end] == ':' && row[end + 1] != ' ';
+    row = fmt::format("line {}{}{}", row.substr(0, end), has_column ? ", column " : "",
+                      row.substr(end + (has_column ? 1 : 0)));
+  }
+  if (*file == named) return row;
+  named = *file;
+  return row.empty() ? *file : *file + ": " + row;
+}
+
 void check_bad_rows(std::span<const BadRow> bad, int64_t num_rows, BadRows policy, double most,
-                    const std::string& path) {
+                    const std::vector<std::string>& files) {
   constexpr size_t kShown = 3;
   if (bad.empty()) return;
   if (policy == BadRows::stop) throw InputError(bad[0].place, bad[0].what, bad[0].remedy);
@@ -47,13 +79,15 @@ void check_bad_rows(std::span<const BadRow> bad, int64_t num_rows, BadRows polic
       all && num_rows == 1 ? std::string("its only row cannot be used")
       : all                ? fmt::format("none of its {} rows can be used", num_rows)
             : fmt::format("{} of its {} rows cannot be used, and --max-bad-rows is {}", count, num_rows, most);
+  std::string named = files.size() == 1 ? files[0] : "";
   for (size_t i = 0; i < std::min(kShown, bad.size()); ++i) {
-    what += fmt::format("{}{}: {}", i == 0 ? ": " : "; ", bad[i].place, bad[i].what);
+    const std::string place = place_in_file(bad[i].place, files, named);
+    what += fmt::format("{}{}{}{}", i == 0 ? ": " : "; ", place, place.empty() ? "" : ": ", bad[i].what);
   }
   if (bad.size() > kShown) what += "; …";
   std::string remedy = bad[0].remedy.empty() ? "Correct the rows" : bad[0].remedy;
   if (!all) remedy += ". To skip them, raise --max-bad-rows";
-  throw InputError(path, what, remedy);
+  throw InputError(data_name(files), what, remedy);
 }
 
 }  // namespace tessera

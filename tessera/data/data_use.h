@@ -17,11 +17,15 @@ enum class BadRows {
 };
 
 struct DataUse {
+  std::string name;                // of the data set in messages
+  std::vector<std::string> files;  // its files
   int64_t rows_used = 0;
-  int64_t rows_cut = 0;             // used rows that lost tokens
-  int64_t rows_without_loss = 0;    // used rows without a token that carries loss
-  int64_t rows_without_answer = 0;  // used rows with a question that has no answer; load_dataset() counts them
-  int64_t rows_malformed = 0;       // skipped because they could not be read; their token counts are unknown
+  int64_t rows_cut = 0;              // used rows that lost tokens
+  int64_t rows_without_loss = 0;     // used rows without a token that carries loss
+  int64_t rows_without_answer = 0;   // used rows with a question that has no answer; load_dataset() counts them
+  int64_t rows_without_context = 0;  // used questions without a context
+  int64_t rows_free_answer = 0;      // used questions whose answer is no copy of text in their context
+  int64_t rows_malformed = 0;        // skipped because they could not be read; their token counts are unknown
   // Skipped because the row is too long for a sample even without its context, or because the tokenizer rejects the
   // text.
   int64_t rows_too_long = 0;
@@ -38,14 +42,23 @@ struct DataUse {
 
   // Counts a row that could be read. A row with a fault counts in rows_too_long.
   void add(const EncodedRow& row);
+  // Counts what is special about a used row.
+  void add_kind(const Example& example);
   // Counts malformed rows.
   void add_malformed(std::vector<BadRow> rows);
 };
 
-// Throws InputError if the `bad` rows among `num_rows` rows of the file `path` must not be skipped. Under
-// BadRows::stop, no row may be bad. Under BadRows::skip, at least one row must be good, and the share of bad rows must
-// not exceed `most`. The error names the first bad rows.
+// The name of a data set in messages: the path of its only file, or "a.jsonl and 2 more files".
+std::string data_name(const std::vector<std::string>& files);
+
+// The place of a row within its file: "line 12", "line 12, column 5" or "data[3]", with the path before it unless it is
+// the path `named`. Sets `named` to the path.
+std::string place_in_file(const std::string& place, const std::vector<std::string>& files, std::string& named);
+
+// Throws InputError if the `bad` rows among `num_rows` rows of `files` must not be skipped. Under BadRows::stop, no row
+// may be bad. Under BadRows::skip, at least one row must be good, and the share of bad rows must not exceed `most`. The
+// error names the first bad rows.
 void check_bad_rows(std::span<const BadRow> bad, int64_t num_rows, BadRows policy, double most,
-                    const std::string& path);
+                    const std::vector<std::string>& files);
 
 }  // namespace tessera

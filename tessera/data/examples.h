@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,14 +12,17 @@ namespace tessera {
 // What a model learns to answer to a question without an answer, unless --unanswerable-text gives another text.
 inline constexpr const char* kNoAnswer = "No Answer";
 
-// One sample of a data set: a question about a context, or a plain text. All strings are valid UTF-8.
+// One sample of a data set: a question, a prompt with its completion, or a plain text. All strings are valid UTF-8.
 struct Example {
   std::string place;  // of the sample in its file: "rows.jsonl:12", "squad.json: data[0].paragraphs[0].qas[1]"
   std::string id;     // as in the file; may be empty
-  std::string context, question;
+  std::string context, question;     // the context is empty for a question without a context
   std::vector<std::string> answers;  // training uses the first one; empty if the question has no answer
   int64_t answer_start = -1;         // byte offset of answers[0] in context; -1 if not answerable
-  bool answerable = false;
+  bool answerable = false;           // answers[0] is a copy of text in the context
+  bool free_answer = false;          // there is a context, but answers[0] is no copy of text in it
+  // Set only for a row {"prompt", "completion"}. The prompt is used unchanged, and answers[0] is the completion.
+  std::optional<std::string> prompt;
   // Set only for a row {"text": ...}. All other fields except place and id then have their initial values.
   std::optional<std::string> text;
 };
@@ -35,32 +37,36 @@ struct ExampleRows {
   std::vector<BadRow> bad;        // the malformed rows, in file order
 };
 
-// Reads a data set. The content of the file, not its name, decides the format:
+// What is a row of a .txt file.
+enum class TextRows {
+  file,  // the complete file is one text
+  line,  // each line that is not blank is one text, without the end of the line
+};
+
+// Reads the files of a data set, one after the other. The content of a file decides its format, except that a file
+// whose name ends with .txt has plain texts (see TextRows):
 //   - SQuAD v1.1 or v2.0: {"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers":
 //     [{"text", "answer_start"}], "is_impossible"}]}]}]};
-//   - rows, as a JSON array or one JSON object per line (JSONL): {"context", "question", "answers": {"text": [...],
-//     "answer_start": [...]}}, as in Hugging Face data sets. "id" and "answer_start" are optional. "answers" may also
-//     be a list, as in SQuAD;
-//   - rows {"text": ...}, as an array or as JSONL.
-// A question has no answer if "answers" is an empty list or null, or if it is absent and "is_impossible" is true. If
-// "is_impossible" is true and "answers" has a text, the row contradicts itself and is a bad row. Exceptions are the
-// empty text and kNoAnswer. In files, answer_start counts code points. If the answer is not at this position of the
-// context, its nearest occurrence is used. Without answer_start, the first occurrence of the answer is used. Every
-// answer must occur in its context, except kNoAnswer. A row with another structure, or with an answer that is not in
-// its context, is a bad row. A malformed paragraph or article of SQuAD counts as one bad row.
+//   - rows: a JSON array of rows, {"data": [rows]}, or one JSON object per line (JSONL). row_formats.h lists the
+//     formats of a row.
+// A row with another structure is a bad row. So is a line of JSONL that is not a JSON object: the next line is the next
+// row. In an array, a row is bad if only its values are invalid (such as NaN, half of an emoji or a duplicate key). If
+// the brackets, commas or quotes of an array are wrong, then nobody knows where the next row begins, and the file is
+// refused. In SQuAD's format, the smallest part (question, paragraph, article) with the fault counts as one bad row.
 //
-// Throws InputError if the file cannot be read, is not UTF-8 (with offset and line), is not JSON (with the line), or
-// has no row. Each question gets a copy of its context. If answer_start does not fit the answer, the context is also
-// searched. To limit memory and time, throws InputError if the copied and searched bytes are in total more than 1 GiB
-// and more than 64 times the size of the file.
-ExampleRows load_rows(const std::filesystem::path& path);
+// Throws InputError if a file cannot be read, has no row, is not JSON (with line and column), or is a file of another
+// kind (see read_data_file()). Each question gets a copy of its context. If answer_start does not fit the answer, the
+// context is also searched. To limit memory and time, throws InputError if the copied and searched bytes of a file are
+// in total more than 1 GiB and more than 64 times the size of the file.
+ExampleRows load_rows(const std::vector<std::string>& paths, TextRows text_rows = TextRows::file);
 // Like load_rows(), but every row must be good. Throws InputError for the first bad row, with its line (JSONL) or its
 // key (data[3].paragraphs[0].qas[2]).
-std::vector<Example> load_examples(const std::filesystem::path& path);
+std::vector<Example> load_examples(const std::vector<std::string>& paths, TextRows text_rows = TextRows::file);
 
-// Like load_rows() and load_examples(), for the content of a file. `where` replaces the path of the file in errors.
-ExampleRows rows_from_text(std::string_view content, const std::string& where);
-std::vector<Example> examples_from_text(std::string_view content, const std::string& where);
+// Like load_rows() and load_examples(), for the content of one file. `where` replaces the path of the file in errors.
+ExampleRows rows_from_text(std::string_view content, const std::string& where, TextRows text_rows = TextRows::file);
+std::vector<Example> examples_from_text(std::string_view content, const std::string& where,
+                                        TextRows text_rows = TextRows::file);
 
 // The order of the rows. select_examples() takes the first rows in this order.
 enum class RowOrder {
@@ -74,5 +80,10 @@ enum class RowOrder {
 // flag in errors, such as "--train-size".
 std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, RowOrder order,
                                      const std::string& setting);
+
+// Moves a part of the examples to a second list: `fraction` (between 0 and 1) of their number, rounded, but at least
+// one. The seed alone decides which examples. Both lists keep the order of the file. Throws UsageError if no example
+// would be left in the first list.
+std::vector<Example> hold_out(std::vector<Example>& examples, double fraction, uint64_t seed);
 
 }  // namespace tessera

@@ -13,7 +13,8 @@
 namespace tessera {
 
 static constexpr const char* kRowRemedy =
-    "Give one JSON object per line, as {\"prompt\": \"...\"}, or as {\"question\": \"...\", \"context\": \"...\"}";
+    "Give one JSON object per line, as {\"prompt\": \"...\"}, or as {\"question\": \"...\"} with or without "
+    "\"context\"";
 
 static PromptRow prompt_row(const nlohmann::json& row, const std::string& place) {
   const auto refuse = [&](const std::string& what) { throw InputError(place, what, kRowRemedy); };
@@ -33,7 +34,9 @@ static PromptRow prompt_row(const nlohmann::json& row, const std::string& place)
     prompt.example.text = text_of("prompt");
   } else {
     prompt.example.question = text_of("question");
-    prompt.example.context = text_of("context");
+    if (const auto context = row.find("context"); context != row.end() && !context->is_null()) {
+      prompt.example.context = text_of("context");
+    }
   }
   if (const auto id = row.find("id"); id != row.end() && !id->is_null()) {
     if (!id->is_string() && !id->is_number_integer()) refuse("\"id\" is not a string or a whole number");

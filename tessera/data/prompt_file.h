@@ -15,7 +15,7 @@ struct PromptRow {
   std::string id_json;  // the row's "id" as JSON; empty if it is missing or null
 };
 
-// Reads JSON lines. Each line is an object with either the key "prompt", or the keys "question" and "context". A
+// Reads JSON lines. Each line is an object with either the key "prompt", or the key "question" and perhaps "context". A
 // question with its context becomes the same prompt as in training (prompt_text()). "id" is optional: a string or a
 // whole number. Further keys are ignored, so a data set of questions (as JSON lines) is also a valid file. Blank lines
 // are skipped. Throws InputError (with path and line) if a line has another structure. Also throws InputError if the

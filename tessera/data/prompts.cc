@@ -46,6 +46,10 @@ Range window_around(const Ids& tokens, std::string_view text, Range answer, int6
   return {begin, begin + room};
 }
 
+std::string full_prompt(const Example& example) {
+  return example.prompt ? *example.prompt : prompt_text(example.question, example.context);
+}
+
 // The tokens of a prompt, cut to fit if possible.
 struct FittedPrompt {
   Ids ids;
@@ -59,9 +63,14 @@ struct FittedPrompt {
 FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options, int64_t tail) {
   const int64_t room = options.max_length - tail;
   FittedPrompt prompt;
-  prompt.ids = encode(TextPlace::start, prompt_text(example.question, example.context));
+  prompt.ids = encode(TextPlace::start, full_prompt(example));
   prompt.num_tokens = std::ssize(prompt.ids);
   if (options.truncation == Truncation::right || prompt.num_tokens <= room) return prompt;
+  if (example.context.empty()) {
+    prompt.num_least = prompt.num_tokens + tail;
+    prompt.fits = false;
+    return prompt;
+  }
 
   const std::string text = " " + example.context;
   Ids& ids = prompt.ids;
@@ -85,11 +94,12 @@ FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const Pr
 }
 
 std::string too_long(const FittedPrompt& prompt, const Example& example, const PromptOptions& options, bool answer) {
-  return fmt::format(
-      "a maximum length of {} is too small: the question{} take{} {} even without the context (id "
-      "\"{}\", \"{:.60}\")",
-      counted(options.max_length, "token"), answer ? " and answer" : "", answer ? "" : "s",
-      counted(prompt.num_least, "token"), example.id, example.question);
+  const char* asked = example.prompt ? "prompt" : "question";
+  const char* answered = !answer ? "" : example.prompt ? " and completion" : " and answer";
+  return fmt::format("a maximum length of {} is too small: the {}{} take{} {}{} (id \"{}\", \"{}\")",
+                     counted(options.max_length, "token"), asked, answered, answer ? "" : "s",
+                     counted(prompt.num_least, "token"), example.context.empty() ? "" : " even without the context",
+                     example.id, printable(example.prompt ? *example.prompt : example.question, 60));
 }
 
 std::string longer_remedy(const FittedPrompt& prompt) {
@@ -122,10 +132,10 @@ std::vector<Sample> split(const Ids& ids, int64_t max_length) {
 
 EncodedRow encode_text(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   if (options.objective != Objective::causal_lm) {
-    throw UsageError(
-        "--objective",
-        fmt::format("the data set contains a plain text (\"{:.60}\"), which has no answer to learn", *example.text),
-        "Use --objective causal_lm for rows of {\"text\"}");
+    throw UsageError("--objective",
+                     fmt::format("the data set contains a plain text (\"{}\"), which has no answer to learn",
+                                 printable(*example.text, 60)),
+                     "Use --objective causal_lm for rows of {\"text\"}");
   }
   Ids ids = encode(TextPlace::start, *example.text);
   if (options.append_eos) ids.push_back(options.eos_id);
@@ -163,13 +173,15 @@ EncodedRow encode_separate(const Example& example, const EncodeFn& encode, const
 }  // namespace
 
 std::string prompt_text(std::string_view question, std::string_view context) {
+  if (context.empty()) return fmt::format("Question: {} Answer:", question);
   return fmt::format("Question: {} Context: {} Answer:", question, context);
 }
 
 static EncodedRow encode_question(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   const bool has_answer = options.objective != Objective::prompt;
   const std::string& text = answer_of(example, options);
-  Ids answer = has_answer && !text.empty() ? encode(TextPlace::inside, " " + text) : Ids();
+  const std::string space = example.prompt ? "" : " ";
+  Ids answer = has_answer && !text.empty() ? encode(TextPlace::inside, space + text) : Ids();
   if (options.append_eos) answer.push_back(options.eos_id);
   FittedPrompt prompt = fit_prompt(example, encode, options, std::ssize(answer));
   EncodedRow row{.samples = {}, .num_tokens = prompt.num_tokens + std::ssize(answer)};

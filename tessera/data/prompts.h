@@ -19,11 +19,12 @@ class ThreadPool;
 using EncodeFn = std::function<std::vector<int32_t>(TextPlace, std::string_view)>;
 
 // The tokens of a sample, and which of them carry loss. The first token never carries loss, because no position
-// predicts it. P is the prompt, as prompt_text() returns it. If the tokenizer puts a token before each text (BOS), a
-// prompt and a plain text begin with this token. `encode` adds BOS only for TextPlace::start, so never in the middle of
-// a sample.
+// predicts it. P is the prompt, as prompt_text() returns it, and " {answer}" follows it. Or P is the prompt of a row
+// {"prompt", "completion"}, and its completion follows unchanged. If the tokenizer puts a token before each text (BOS),
+// a prompt and a plain text begin with this token. `encode` adds BOS only for TextPlace::start, so never in the middle
+// of a sample.
 enum class Objective {
-  // P, then " {answer}" and the end-of-sequence token; all tokens after P carry loss. If the question has no answer and
+  // P, then the answer and the end-of-sequence token; all tokens after P carry loss. If the question has no answer and
   // its text for that is empty, only the end-of-sequence token follows P.
   completion,
   causal_lm,  // the tokens of `completion`, or a plain text and the end-of-sequence token; all carry loss
@@ -65,7 +66,7 @@ struct Sample {
   std::vector<int32_t> ids, labels;  // [N] each
 };
 
-// "Question: {question} Context: {context} Answer:"
+// "Question: {question} Context: {context} Answer:", or "Question: {question} Answer:" if the context is empty.
 std::string prompt_text(std::string_view question, std::string_view context);
 
 // The samples of a data row: one sample, the pieces of a plain text, or none if the row is omitted or has a fault.
@@ -85,6 +86,9 @@ struct EncodedRow {
 // "Question: … Context:", " {context}" and " Answer:". The context begins after a colon, with a space. " Answer:"
 // begins with a space and a letter. Because of the two properties, these parts also get the ids that they have in one
 // text.
+//
+// If the answer is not a copy of text in the context, a context that is too long keeps its beginning. A prompt without
+// a context cannot be shortened.
 //
 // A context that is shortened around its answer keeps a window of its tokens. The answer is as near to the middle of
 // the window as the ends of the context allow. If the answer is longer than the window, the window keeps the middle of

@@ -31,6 +31,8 @@ Record data_record(const DataUse& use) {
   return {{"rows_used", use.rows_used},
           {"rows_cut", use.rows_cut},
           {"rows_without_loss", use.rows_without_loss},
+          {"rows_without_context", use.rows_without_context},
+          {"rows_free_answer", use.rows_free_answer},
           {"rows_left_out", use.rows_left_out},
           {"rows_malformed", use.rows_malformed},
           {"rows_too_long", use.rows_too_long},
@@ -41,8 +43,8 @@ Record data_record(const DataUse& use) {
           {"skipped", skipped}};
 }
 
-std::string data_line(const DataUse& use, const std::string& path, const Settings& settings) {
-  std::string line = fmt::format("{}: {} as {}, {}", path, counted_long(use.rows_used, "row"),
+std::string data_line(const DataUse& use, const Settings& settings) {
+  std::string line = fmt::format("{}: {} as {}, {}", use.name, counted_long(use.rows_used, "row"),
                                  counted_long(use.num_samples, "sample"), counted_long(use.tokens_used, "token"));
   if (use.rows_cut > 0) {
     line += fmt::format("; {} cut at --max-length {} ({} lost)", counted_long(use.rows_cut, "row"), settings.max_length,
@@ -52,6 +54,10 @@ std::string data_line(const DataUse& use, const std::string& path, const Setting
     line += fmt::format("; {} without an answer", counted_long(use.rows_without_answer, "question"));
   }
   if (use.rows_without_loss > 0) line += fmt::format("; {} without loss", counted_long(use.rows_without_loss, "row"));
+  if (use.rows_without_context > 0)
+    line += fmt::format("; {} without context", counted_long(use.rows_without_context, "question"));
+  if (use.rows_free_answer > 0)
+    line += fmt::format("; {} not copied from the context", counted_long(use.rows_free_answer, "answer"));
   if (use.rows_left_out > 0) {
     line += fmt::format("; {} longer than --max-length {} omitted", counted_long(use.rows_left_out, "row"),
                         settings.max_length);
@@ -61,14 +67,20 @@ std::string data_line(const DataUse& use, const std::string& path, const Setting
   return use.complete() ? line + "; nothing cut or dropped" : line;
 }
 
-void note_data(const DataUse& use, const std::string& path, const Settings& settings, Console& console) {
+void note_data(const DataUse& use, const Settings& settings, Console& console) {
   constexpr size_t kShown = 5;
-  console.note(data_line(use, path, settings));
+  console.note(data_line(use, settings));
+  if (use.bad.empty()) return;
+  std::string named = use.files.size() == 1 ? use.files[0] : "";
+  console.note(fmt::format("warning: skipped {}:", counted(use.rows_bad(), "bad row")));
   for (size_t i = 0; i < std::min(kShown, use.bad.size()); ++i) {
-    console.note("warning: skipped: " + in_words(use.bad[i]));
+    const BadRow& row = use.bad[i];
+    const std::string place = place_in_file(row.place, use.files, named);
+    console.note(printable(fmt::format("  {}{}{}", place, place.empty() ? "" : ": ", row.what), 300));
   }
-  if (use.bad.size() <= kShown) return;
-  console.note(fmt::format("warning: skipped: {} more", format_count(static_cast<int64_t>(use.bad.size() - kShown))));
+  if (use.bad.size() > kShown) {
+    console.note(fmt::format("  and {} more", format_count(static_cast<int64_t>(use.bad.size() - kShown))));
+  }
 }
 
 void note_long_no_answer(const DataUse& use, const Tokenizer& tokenizer, const Settings& settings, Console& console) {

@@ -16,10 +16,10 @@ namespace tessera {
 // The value of "train_data" or "eval_data" in summary.json. Lists at most 100 skipped rows.
 Record data_record(const DataUse& use);
 // "train.jsonl: 8 rows as 192 samples, 24,123 tokens; nothing cut or dropped"
-std::string data_line(const DataUse& use, const std::string& path, const Settings& settings);
-// Prints data_line(). Then prints a warning for each of the first 5 skipped rows, with the place and the fault of the
-// row, and one warning with the number of further skipped rows.
-void note_data(const DataUse& use, const std::string& path, const Settings& settings, Console& console);
+std::string data_line(const DataUse& use, const Settings& settings);
+// Prints data_line(). If rows were skipped, then prints a warning with the file and the number of these rows, and a
+// line for each of the first 5, with its place in the file and its fault.
+void note_data(const DataUse& use, const Settings& settings, Console& console);
 // Prints a warning if evaluation data have questions without an answer, but --max-new-tokens is too small for the
 // answer that says so (--unanswerable-text).
 void note_long_no_answer(const DataUse& use, const Tokenizer& tokenizer, const Settings& settings, Console& console);

@@ -57,9 +57,9 @@ RowOrder row_order(const Settings& settings, bool training) {
 void remove_no_answers(std::vector<Example>& examples, const std::string& no_answer) {
   for (Example& example : examples) {
     const auto says_so = [&](const std::string& answer) { return says_no_answer(answer, no_answer); };
-    if (!std::ranges::all_of(example.answers, says_so)) continue;
+    if (example.text || example.prompt || !std::ranges::all_of(example.answers, says_so)) continue;
     example.answers.clear();
-    example.answerable = false;
+    example.answerable = example.free_answer = false;
     example.answer_start = -1;
   }
 }
@@ -69,7 +69,7 @@ void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded) {
   size_t kept = 0;
   for (size_t i = 0; i < encoded.size(); ++i) {
     const Example& example = dataset.examples[i];
-    const bool has_no_answer = !example.text && example.answers.empty();
+    const bool has_no_answer = !example.text && example.answers.empty();  // a prompt always has one
     if (encoded[i].samples.empty()) {
       if (has_no_answer) ++dataset.num_too_long_without_answer;
       continue;
@@ -82,21 +82,54 @@ void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded) {
   dataset.examples.resize(kept);
 }
 
-}  // namespace
+enum class DatasetUse { training, evaluation };
 
-Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
-                     bool with_prompts, ThreadPool& pool) {
+// Rows of files, before --train-size or --eval-size chooses some of them.
+struct Source {
+  std::string name;  // in messages
+  std::vector<std::string> files;
+  ExampleRows rows;
+};
+
+Source read_source(const Settings& settings, const std::vector<std::string>& files) {
+  Source source{data_name(files), files, load_rows(files, settings.txt_rows)};
+  const size_t num_rows = source.rows.bad.size() + source.rows.examples.size();
+  check_bad_rows(source.rows.bad, static_cast<int64_t>(num_rows), settings.bad_rows, settings.max_bad_rows, files);
+  return source;
+}
+
+void add_prompts(Dataset& dataset, const EncodeFn& encode, const PromptOptions& options, const Settings& settings,
+                 const ModelConfig& config, ThreadPool& pool) {
+  for (const Example& example : dataset.examples) {
+    if (!example.text) continue;
+    throw UsageError("--eval-generation",
+                     fmt::format("{} contains plain texts, which have no answers to score", dataset.use.name),
+                     "Remove --eval-generation, or evaluate on questions, or on prompts with completions");
+  }
+  dataset.prompts.resize(dataset.examples.size());
+  pool.for_ranges(static_cast<int64_t>(dataset.examples.size()), 16, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      dataset.prompts[i] = encode_prompt(dataset.examples[i], encode, options);
+    }
+  });
+  for (size_t i = 0; i < dataset.prompts.size(); ++i) {
+    if (dataset.prompts[i].empty()) {
+      throw InputError(dataset.examples[i].place, "the prompt has no tokens", "Remove the row, or give another prompt");
+    }
+    check_context(config, std::ssize(dataset.prompts[i]), settings.max_new_tokens);
+  }
+}
+
+// Encodes the rows that the settings select.
+Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use, const Tokenizer& tokenizer,
+                        const ModelConfig& config, ThreadPool& pool) {
   const bool training = use == DatasetUse::training;
-  const std::string& path = training ? settings.dataset : settings.eval_dataset;
-  ExampleRows rows = load_rows(path);
-  const auto check_bad = [&](const std::vector<BadRow>& bad, size_t num_rows) {
-    check_bad_rows(bad, static_cast<int64_t>(num_rows), settings.bad_rows, settings.max_bad_rows, path);
-  };
-  check_bad(rows.bad, rows.bad.size() + rows.examples.size());
   Dataset dataset;
-  dataset.examples = select_examples(std::move(rows.examples), training ? settings.train_size : settings.eval_size,
-                                     static_cast<uint64_t>(settings.seed), row_order(settings, training),
-                                     training ? "--train-size" : "--eval-size");
+  dataset.use.name = source.name;
+  dataset.use.files = source.files;
+  dataset.examples = select_examples(
+      std::move(source.rows.examples), training ? settings.train_size : settings.eval_size,
+      static_cast<uint64_t>(settings.seed), row_order(settings, training), training ? "--train-size" : "--eval-size");
   remove_no_answers(dataset.examples, settings.unanswerable_text);
   const EncodeFn encode = encoder_of(tokenizer, config);
   const PromptOptions options{settings.objective,
@@ -109,37 +142,51 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
                               settings.unanswerable_text};
   std::vector<EncodedRow> encoded = encode_rows(dataset.examples, encode, options, pool);
   for (const EncodedRow& row : encoded) dataset.use.add(row);
-  check_bad(dataset.use.bad, encoded.size());
+  check_bad_rows(dataset.use.bad, std::ssize(encoded), settings.bad_rows, settings.max_bad_rows, source.files);
   if (dataset.use.num_samples == 0) {
-    throw InputError(path, fmt::format("all texts are longer than --max-length {}", settings.max_length),
+    throw InputError(source.name, fmt::format("all texts are longer than --max-length {}", settings.max_length),
                      "Increase --max-length, or give --long-texts split");
   }
   keep_used(dataset, std::move(encoded));
-  dataset.use.add_malformed(std::move(rows.bad));
-  check_lengths(dataset.samples, config, path);
+  for (const Example& example : dataset.examples) dataset.use.add_kind(example);
+  dataset.use.add_malformed(std::move(source.rows.bad));
+  check_lengths(dataset.samples, config, source.name);
   const bool has_targets = std::any_of(dataset.samples.begin(), dataset.samples.end(), [](const Sample& sample) {
     return std::any_of(sample.labels.begin(), sample.labels.end(), [](int32_t label) { return label != kNoTarget; });
   });
   if (!has_targets) {
-    throw InputError(path, fmt::format("no token of the {} has a loss", counted(dataset.samples.size(), "sample")),
+    throw InputError(source.name,
+                     fmt::format("no token of the {} has a loss", counted(dataset.samples.size(), "sample")),
                      "Increase --max-length, or give --truncation context to keep the answers");
   }
-  if (with_prompts) {
-    for (const Example& example : dataset.examples) {
-      if (!example.text) continue;
-      throw UsageError("--eval-generation",
-                       fmt::format("{} contains plain texts, which have no answers to score", path),
-                       "Remove --eval-generation, or give an --eval-dataset with questions");
-    }
-    dataset.prompts.resize(dataset.examples.size());
-    pool.for_ranges(static_cast<int64_t>(dataset.examples.size()), 16, [&](int64_t begin, int64_t end) {
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-        dataset.prompts[i] = encode_prompt(dataset.examples[i], encode, options);
-      }
-    });
-    for (const auto& prompt : dataset.prompts) check_context(config, std::ssize(prompt), settings.max_new_tokens);
-  }
+  if (!training && settings.eval_generation) add_prompts(dataset, encode, options, settings, config, pool);
   return dataset;
+}
+
+}  // namespace
+
+TrainingData load_training_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
+                                ThreadPool& pool) {
+  Source source = read_source(settings, settings.dataset);
+  std::optional<Source> held;
+  if (settings.eval_fraction > 0) {
+    const auto seed = static_cast<uint64_t>(settings.seed);
+    held = {
+        source.name + ", held out", source.files, {hold_out(source.rows.examples, settings.eval_fraction, seed), {}}};
+  }
+  TrainingData data{encoded_dataset(std::move(source), settings, DatasetUse::training, tokenizer, config, pool)};
+  if (held) {
+    data.eval = encoded_dataset(std::move(*held), settings, DatasetUse::evaluation, tokenizer, config, pool);
+  } else if (!settings.eval_dataset.empty()) {
+    data.eval = load_eval_data(settings, tokenizer, config, pool);
+  }
+  return data;
+}
+
+Dataset load_eval_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
+                       ThreadPool& pool) {
+  return encoded_dataset(read_source(settings, settings.eval_dataset), settings, DatasetUse::evaluation, tokenizer,
+                         config, pool);
 }
 
 void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens, const std::string& place) {
@@ -149,12 +196,6 @@ void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new
                                counted(prompt_tokens, "token"), place.empty() ? "" : " (" + place + ")",
                                counted(new_tokens, "new token"), counted(config.max_positions, "token")),
                    "Give fewer new tokens, or a shorter prompt");
-}
-
-std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
-                                       ThreadPool& pool) {
-  if (settings.eval_dataset.empty()) return std::nullopt;
-  return load_dataset(settings, DatasetUse::evaluation, tokenizer, config, settings.eval_generation, pool);
 }
 
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size) {

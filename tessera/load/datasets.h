@@ -2,6 +2,7 @@
 // bounds determine the memory of a run.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,17 +22,25 @@ struct Dataset {
   int64_t num_too_long_without_answer = 0;    // the questions in use.rows_too_long that have no answer
 };
 
-enum class DatasetUse { training, evaluation };
+struct TrainingData {
+  Dataset train;
+  // With prompts if --eval-generation is set. Empty without --eval-dataset and --eval-fraction.
+  std::optional<Dataset> eval{};
+};
 
-// Reads --dataset or --eval-dataset, selects --train-size or --eval-size of its rows, and encodes them on the threads
-// of the pool. config.eos_token_id is the end-of-sequence token. A question has no answer if
-// its row has none, or if all its answers say so by --unanswerable-text. A row is bad if it is malformed, or if it is
-// too long even without its context. With --bad-rows skip, malformed rows are skipped before the selection, and rows
-// that are too long are skipped after it. Throws UsageError if a setting does not suit the data, or if a sample is
-// longer than the model's context or than kMaxDropoutKeys. Throws InputError if the file is not valid, if it has more
-// bad rows than the settings allow, or if no sample has a token with loss.
-Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& tokenizer, const ModelConfig& config,
-                     bool with_prompts, ThreadPool& pool);
+// Reads --dataset and --eval-dataset, selects --train-size and --eval-size of their rows, and encodes them on the
+// threads of the pool. With --eval-fraction, holds out rows of --dataset before the selection. config.eos_token_id is
+// the end-of-sequence token. A question has no answer if its row has none, or if all its answers say so by
+// --unanswerable-text. A row is bad if it is malformed, or if it is too long even without its context. With
+// --bad-rows skip, malformed rows are skipped before the selection, and rows that are too long are skipped after it.
+// Throws UsageError if a setting does not suit the data, or if a sample is longer than the model's context or than
+// kMaxDropoutKeys. Throws InputError if a file is not valid, if there are more bad rows than the settings allow, or if
+// no sample has a token with loss.
+TrainingData load_training_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
+                                ThreadPool& pool);
+// Like load_training_data(), for --eval-dataset alone.
+Dataset load_eval_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
+                       ThreadPool& pool);
 
 // Throws UsageError if a prompt and its continuation are longer than the model's context. `place` names the prompt in
 // the error, unless it is empty.
@@ -43,9 +52,5 @@ BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t 
 // Upper bounds of the total tokens, sequences and targets in any `num_batches` batches. A batch consists of
 // complete samples, which have at most `batch_tokens` tokens in total.
 BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_tokens, int64_t num_batches = 1);
-
-// The data set of --eval-dataset, with prompts if --eval-generation is set. nullopt without --eval-dataset.
-std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
-                                       ThreadPool& pool);
 
 }  // namespace tessera

@@ -42,12 +42,18 @@ void check_effective(const ResolvedSettings& resolved) {
         std::pair{"eval_size", s.eval_size > 0},
         std::pair{"eval_steps",
                   s.eval_steps.is_given() && resolved.where("eval_strategy") == resolved.where("eval_steps")}}) {
-    refuse_if(asked && s.eval_dataset.empty(), name, "does nothing without an eval_dataset", "Give --eval-dataset");
+    refuse_if(asked && !s.has_eval_data(), name, "does nothing without an eval_dataset",
+              resolved.groups & kTrainData ? "Give --eval-dataset or --eval-fraction" : "Give --eval-dataset");
   }
 }
 
 void check_training(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
+  if (s.eval_fraction > 0 && !s.eval_dataset.empty()) {
+    throw UsageError(resolved.where("eval_fraction"),
+                     fmt::format("contradicts eval_dataset ({})", resolved.where("eval_dataset")),
+                     "Give only one of the two. To ignore the other one, give --eval-fraction none or --eval-dataset=");
+  }
   if (s.eval_strategy == S::Interval::steps && !s.eval_steps.is_given()) {
     throw UsageError(resolved.where("eval_strategy"), "\"steps\" needs the number of steps", "Give --eval-steps");
   }
@@ -171,7 +177,7 @@ void check_best_model(const ResolvedSettings& resolved) {
                                  text_of(s, "save_steps"), text_of(s, "eval_steps")),
                      "Make --save-steps a multiple of --eval-steps");
   }
-  if (s.eval_dataset.empty()) throw UsageError(where, "needs evaluations", "Give --eval-dataset");
+  if (!s.has_eval_data()) throw UsageError(where, "needs evaluations", "Give --eval-dataset or --eval-fraction");
 }
 
 bool is_greedy_temperature(const ResolvedSettings& resolved) {

@@ -29,16 +29,6 @@ std::string place(const std::string& name, int line) {
   return fmt::format("{}:{}", name, line);
 }
 
-// The texts of an array, joined with commas. nullopt if an element is not a text.
-std::optional<std::string> joined_texts(const toml::array& array) {
-  std::vector<std::string> words;
-  for (const auto& element : array) {
-    if (!element.is_string()) return std::nullopt;
-    words.push_back(element.as_string()->get());
-  }
-  return joined(words, ",");
-}
-
 FileEntry entry_of(const std::string& table, const toml::key& key, const toml::node& node, const std::string& name) {
   FileEntry entry{.table = table,
                   .key = std::string(key.str()),
@@ -53,8 +43,8 @@ FileEntry entry_of(const std::string& table, const toml::key& key, const toml::n
     entry.value = number->get();
   else if (const auto* text = node.as_string())
     entry.value = text->get();
-  else if (const auto texts = is_fsdp(table) && node.is_array() ? joined_texts(*node.as_array()) : std::nullopt)
-    entry.value = *texts;
+  else if (const auto texts = texts_in(node))
+    entry.value = is_fsdp(table) ? SettingValue(joined(*texts, ",")) : SettingValue(*texts);
   else {
     const char* kind = node.is_table() ? "a table" : node.is_array() ? "an array" : "a date or time";
     throw UsageError(fmt::format("{}: {}", place(name, entry.line), entry.key),
@@ -64,6 +54,28 @@ FileEntry entry_of(const std::string& table, const toml::key& key, const toml::n
 }
 
 }  // namespace
+
+std::optional<std::vector<std::string>> texts_in(const toml::node& node) {
+  if (!node.is_array()) return std::nullopt;
+  std::vector<std::string> texts;
+  for (const auto& element : *node.as_array()) {
+    if (!element.is_string()) return std::nullopt;
+    texts.push_back(element.as_string()->get());
+  }
+  return texts;
+}
+
+std::vector<std::string> parse_list(std::string_view text, const std::string& where) {
+  if (!text.starts_with('[')) return {std::string(text)};
+  try {
+    const toml::table table = toml::parse("list = " + std::string(text));
+    const auto texts = texts_in(*table.get("list"));
+    if (table.size() == 1 && texts) return *texts;
+  } catch (const toml::parse_error&) {
+  }
+  throw UsageError(where, fmt::format("is not a list of texts: {}", quoted_value(std::string(text))),
+                   R"(Write it as in ["a.jsonl", "b.jsonl"])");
+}
 
 toml::table parse_toml(std::string_view text, const std::string& name) {
   if (text.size() > kMaxFileBytes) {

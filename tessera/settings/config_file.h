@@ -18,11 +18,16 @@ struct FileEntry {
 };
 
 // The entries of a TOML text: first the top level, then the tables. The top level and each table are sorted by key.
-// Every value must be a text, a number or a boolean. The table [fsdp] (or [fsdp_config]) may also contain nested tables
-// and arrays of texts. The name of a nested table becomes a prefix of its keys ("mixed_precision_policy.param_dtype").
-// An array of texts becomes one text, joined with commas. Throws UsageError if the text is not TOML, is too large, or
-// has a value of another type. Errors name the file as `name`, and the line where possible.
+// Every value must be a text, a number, a boolean or an array of texts. The table [fsdp] (or [fsdp_config]) may also
+// contain nested tables. The name of a nested table becomes a prefix of its keys
+// ("mixed_precision_policy.param_dtype"). In this table, an array becomes one text, joined with commas. Throws
+// UsageError if the text is not TOML, is too large, or has a value of another type. Errors name the file as `name`, and
+// the line where possible.
 std::vector<FileEntry> parse_config(std::string_view text, const std::string& name);
+
+// The texts of a list in an environment variable. It is an array as in TOML, or otherwise one text. Throws UsageError
+// if the text begins like an array, but is none.
+std::vector<std::string> parse_list(std::string_view text, const std::string& where);
 
 // The content of a text file of at most 16 KiB. Throws UsageError with the remedy if the file is longer or cannot be
 // read.

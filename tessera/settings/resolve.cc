@@ -6,6 +6,7 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/settings/config_file.h"
 #include "tessera/settings/deepspeed.h"
 #include "tessera/settings/foreign_arguments.h"
 #include "tessera/settings/fsdp_words.h"
@@ -147,7 +148,9 @@ void apply_environment(const Environment& environment, ResolvedSettings& resolve
     }
     const Setting& setting = all_settings()[static_cast<size_t>(it - variables.begin())];
     if (!(setting.group & resolved.groups)) continue;
-    setting.set(resolved.settings, parse_value(setting, text, variable));
+    const bool is_list = setting.type == SettingType::list;
+    setting.set(resolved.settings, is_list ? checked_value(setting, parse_list(text, variable), variable)
+                                           : parse_value(setting, text, variable));
     resolved.origins[setting.name] = {Origin::Kind::environment, variable};
   }
 }
@@ -233,6 +236,23 @@ static void settle_intervals(ResolvedSettings& resolved) {
   }
 }
 
+// Applies the flags. The words of all flags of a list become one list.
+static void apply_flags(const SettingSources& sources, ResolvedSettings& resolved) {
+  std::map<const Setting*, std::vector<std::string>> lists;
+  for (const auto& [setting, text] : sources.flags) {
+    SettingValue value;
+    if (setting->type == SettingType::list) {
+      auto& texts = lists[setting];
+      texts.push_back(text);
+      value = texts.size() == 1 ? parse_value(*setting, text, setting->flag())
+                                : checked_value(*setting, texts, setting->flag());
+    } else {
+      value = parse_value(*setting, text, setting->flag());
+    }
+    apply({setting, value, {Origin::Kind::flag, setting->flag()}}, resolved);
+  }
+}
+
 // Applies the layers in ascending precedence. `deepspeed` may be nullptr.
 static ResolvedSettings layered(const SettingSources& sources, Groups groups, const std::string& verb,
                                 const std::vector<std::string>& verb_names, const DeepSpeedLayer* deepspeed) {
@@ -248,9 +268,7 @@ static ResolvedSettings layered(const SettingSources& sources, Groups groups, co
     for (const LayerValue& value : deepspeed->values) apply(value, resolved);
   }
   apply_environment(sources.environment, resolved);
-  for (const auto& [setting, text] : sources.flags) {
-    apply({setting, parse_value(*setting, text, setting->flag()), {Origin::Kind::flag, setting->flag()}}, resolved);
-  }
+  apply_flags(sources, resolved);
   apply_trainer_words(resolved);
   if (groups & kRanks) resolved.num_ranks = std::max(resolved.num_ranks, resolved.settings.nproc);
   settle_train_size(resolved);

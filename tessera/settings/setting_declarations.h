@@ -60,6 +60,19 @@ inline Setting text(const char* name, std::string S::*field, const Placement& pl
   return setting;
 }
 
+// Several texts: several words after a flag, or a list in a file.
+inline Setting list(const char* name, Names S::*field, const Placement& place, const char* unit, const char* help) {
+  return {.name = name,
+          .group = place.group,
+          .type = SettingType::list,
+          .unit = unit,
+          .help = help,
+          .brief = place.line,
+          .brief_for = place.brief_for,
+          .get = [field](const S& s) { return list_value(s.*field); },
+          .set = [field](S& s, const SettingValue& value) { s.*field = texts_of(value); }};
+}
+
 inline Setting boolean(const char* name, bool S::*field, const Placement& place, const char* help, Names aliases = {}) {
   Setting setting = declare(name, field, place, SettingType::boolean, "", help);
   setting.aliases = std::move(aliases);

@@ -60,6 +60,9 @@ std::string remedy_for_text(const Setting& setting, const std::string& text, con
     case SettingType::choice:
       wanted = "a word in quotes";
       break;
+    case SettingType::list:
+      wanted = "a text in quotes, or a list of such texts";
+      break;
   }
   const auto* text = std::get_if<std::string>(&value);
   throw UsageError(where, fmt::format("must be {}, got {}", wanted, quoted_value(value)),
@@ -135,6 +138,17 @@ std::string quoted_value(const SettingValue& value) {
   return text;
 }
 
+SettingValue list_value(std::vector<std::string> texts) {
+  if (texts.size() > 1) return texts;
+  return texts.empty() ? std::string() : texts[0];
+}
+
+std::vector<std::string> texts_of(const SettingValue& list) {
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&list)) return *texts;
+  const auto& text = std::get<std::string>(list);
+  return text.empty() ? std::vector<std::string>() : std::vector<std::string>{text};
+}
+
 std::string underscored(std::string_view word) {
   std::string text(word);
   std::replace(text.begin(), text.end(), '-', '_');
@@ -203,6 +217,16 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       check_range(setting, static_cast<double>(bytes), value, where);
       return bytes_text(bytes);
     }
+    case SettingType::list: {
+      const auto* text = std::get_if<std::string>(&value);
+      if (!text && !std::holds_alternative<std::vector<std::string>>(value)) wrong_type(setting, value, where);
+      const std::vector<std::string> texts = texts_of(value);
+      for (const std::string& each : texts) {
+        if (!is_utf8(each)) throw UsageError(where, "is not valid UTF-8");
+        if (each.empty()) throw UsageError(where, "contains an empty text", "Remove it");
+      }
+      return list_value(texts);
+    }
     case SettingType::text:
     case SettingType::choice: {
       const auto* text = std::get_if<std::string>(&value);
@@ -239,6 +263,11 @@ std::string toml_text(const SettingValue& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (const auto* whole = std::get_if<int64_t>(&value)) return fmt::format("{}", *whole);
   if (const auto* number = std::get_if<double>(&value)) return number_text(*number);
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+    std::string array;
+    for (const std::string& text : *texts) array += (array.empty() ? "[" : ", ") + toml_text(text);
+    return array.empty() ? "[]" : array + "]";
+  }
   std::string quoted = "\"";
   for (const char c : std::get<std::string>(value)) {
     if (c == '"' || c == '\\')

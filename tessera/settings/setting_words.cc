@@ -173,4 +173,21 @@ std::string checkpointing_text(int64_t blocks) {
   return blocks == 0 ? "none" : blocks == kAllBlocks ? "block" : fmt::format("{}", blocks);
 }
 
+double parse_eval_fraction(std::string_view text, const std::string& where) {
+  if (lower(text) == "none") return 0;
+  double fraction = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fraction);
+  const std::string_view rest = text.substr(static_cast<size_t>(end - text.data()));
+  if (error == std::errc() && rest.empty() && fraction > 0 && fraction < 1) return fraction;
+  const bool is_percent = error == std::errc() && rest == "%" && fraction > 0 && fraction < 100;
+  throw UsageError(where,
+                   fmt::format("must be a fraction greater than 0 and less than 1, or none, got {}",
+                               quoted_value(std::string(text))),
+                   is_percent ? fmt::format("Write {}", fraction / 100) : "");
+}
+
+std::string eval_fraction_text(double fraction) {
+  return fraction == 0 ? "none" : fmt::format("{}", fraction);
+}
+
 }  // namespace tessera

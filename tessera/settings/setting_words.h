@@ -72,4 +72,8 @@ MemoryLogPlace parse_memory_log(std::string_view text, const std::string& where)
 // The canonical text: "", "logs:5", "logs:0.5".
 std::string memory_log_text(const MemoryLogPlace& place);
 
+// Parses a fraction greater than 0 and less than 1, or "none", which gives 0. eval_fraction_text() does the opposite.
+double parse_eval_fraction(std::string_view text, const std::string& where);
+std::string eval_fraction_text(double fraction);
+
 }  // namespace tessera

@@ -59,10 +59,32 @@ Setting or_empty(Setting setting) {
   return setting;
 }
 
+Setting eval_fraction() {
+  Setting setting{
+      .name = "eval_fraction",
+      .group = kTrainData,
+      .type = SettingType::text,
+      .unit = "FRACTION|none",
+      .help =
+          "Hold out this fraction of the training rows, drawn with --seed, and evaluate on them. It replaces "
+          "--eval-dataset. The rows are held out before --train-size and --eval-size choose rows",
+      .get = [](const S& s) { return SettingValue(eval_fraction_text(s.eval_fraction)); },
+      .set =
+          [](S& s, const SettingValue& value) {
+            s.eval_fraction = parse_eval_fraction(std::get<std::string>(value), "");
+          }};
+  setting.canonical = [](const std::string& text, const std::string& where) {
+    return eval_fraction_text(parse_eval_fraction(text, where));
+  };
+  setting.takes_scalars = true;
+  return setting;
+}
+
 std::vector<Setting> data_settings() {
   return {
-      text("dataset", &S::dataset, brief(kDataset, "SQuAD JSON, or rows as JSON or JSONL"), "PATH",
-           "Data file: SQuAD JSON, or rows with questions or plain texts as JSON or JSONL"),
+      list("dataset", &S::dataset, brief(kDataset, "files: SQuAD JSON, rows as JSON or JSONL, .txt"), "PATH...",
+           "Data files, read in this order: SQuAD JSON, rows (questions, prompts with completions, or plain texts) as "
+           "JSON or JSONL, or plain text (.txt)"),
       integer("train_size", &S::train_size, kTrainData, "ROWS", kCount,
               "Number of training rows to use, chosen by --subset; 0: all", {"max_train_samples"}),
       per_rank(integer("train_size_per_rank", &S::train_size_per_rank, kTrainData, "ROWS", kCount,
@@ -76,8 +98,9 @@ std::vector<Setting> data_settings() {
              "datasets: the rows that shuffle(seed).select(range(N)) of Hugging Face datasets takes; auto: random, but "
              "with --no-shuffle the first rows of the training data"),
       boolean("shuffle", &S::shuffle, kTrainData, "Draw a new order of the samples for every epoch"),
-      text("eval_dataset", &S::eval_dataset, brief(kEvalData, "questions to evaluate on"), "PATH",
-           "Evaluation data, in the same formats as the training data"),
+      eval_fraction(),
+      list("eval_dataset", &S::eval_dataset, brief(kEvalData, "files to evaluate on"), "PATH...",
+           "Evaluation data: files in the same formats as the training data"),
       integer("eval_size", &S::eval_size, kEvalData, "ROWS", kCount,
               "Number of evaluation rows to use, chosen by --subset; 0: all", {"max_eval_samples"}),
       choice("objective", &S::objective, brief(kText, "completion: answers; causal_lm: all", kOptimization),
@@ -96,6 +119,8 @@ std::vector<Setting> data_settings() {
           "generated answer with the same words counts as no answer, and predictions.json has an empty text for it")),
       integer("max_length", &S::max_length, brief(kText, "longest sample"), "TOKENS", {2, kMaxCount},
               "Maximum length of a sample in tokens", {"max_seq_length", "model_max_length"}),
+      choice("txt_rows", &S::txt_rows, kText, {{"file", TextRows::file}, {"line", TextRows::line}},
+             "What is a text in a .txt file. file: the complete file; line: each line that is not blank"),
       choice("truncation", &S::truncation, kText, {{"context", Truncation::context}, {"right", Truncation::right}},
              "How to shorten a sample that is too long. context: shorten its context (training keeps the part around "
              "the answer, evaluation keeps the beginning); right: cut the end of the sample"),
@@ -278,10 +303,10 @@ std::vector<Setting> generation_settings() {
       text("question", &S::question, brief(kQuestion, "a question about the context"), "TEXT",
            "Question to answer; it is put into the prompt format of the training data"),
       text("context", &S::context, brief(kQuestion, "the passage that answers the question"), "TEXT",
-           "Passage that contains the answer to --question"),
+           "Passage that contains the answer to --question; empty: a question without a context"),
       text("prompts", &S::prompts, brief(kPromptFile, "JSON lines of prompts or questions"), "FILE",
-           "JSON lines of {\"prompt\"} or {\"question\", \"context\"}, with an optional \"id\". The results are JSON "
-           "lines in the same order"),
+           "JSON lines of {\"prompt\"}, {\"question\"} or {\"question\", \"context\"}, with an optional \"id\". The "
+           "results are JSON lines in the same order"),
       choice("stream", &S::stream, kPromptFile,
              {{"auto", S::Stream::automatic}, {"on", S::Stream::on}, {"off", S::Stream::off}},
              "Print the text of a single prompt token by token. auto: only on a terminal; on: always; off: never"),

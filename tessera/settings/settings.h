@@ -62,7 +62,9 @@ struct Settings {
   bool tie_word_embeddings = true;
   double dropout = 0.1;
   // data
-  std::string dataset, eval_dataset;
+  std::vector<std::string> dataset, eval_dataset;  // paths of files
+  TextRows txt_rows = TextRows::file;
+  double eval_fraction = 0;  // 0: none
   int64_t train_size = 0, train_size_per_rank = 0, eval_size = 0;
   std::optional<RowOrder> subset;  // unset: depends on `shuffle`
   bool shuffle = true;
@@ -201,6 +203,8 @@ struct Settings {
   // the verb `memory`
   bool gpu_only = false, cpu_only = false;
 
+  // Whether a training run has data to evaluate on.
+  bool has_eval_data() const { return !eval_dataset.empty() || eval_fraction > 0; }
   // Whether to show progress bars. nullopt if this depends on the terminal.
   std::optional<bool> bars() const {
     return progress == Progress::automatic ? std::nullopt : std::optional(progress == Progress::on);
@@ -260,11 +264,15 @@ inline constexpr Groups kAllGroups = ~Groups{0};
 // The heading of a group in help texts.
 const char* title_of(Group group);
 
-enum class SettingType { boolean, integer, real, bytes, text, choice };
+enum class SettingType { boolean, integer, real, bytes, text, choice, list };
 
 // The value of any setting, as in a configuration file. A choice is its word, and a number of bytes is the text that
-// bytes_text() returns.
-using SettingValue = std::variant<bool, int64_t, double, std::string>;
+// bytes_text() returns. A list of texts is a vector only if it has several texts. One text is the text itself, and no
+// text is "".
+using SettingValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
+
+SettingValue list_value(std::vector<std::string> texts);
+std::vector<std::string> texts_of(const SettingValue& list);
 
 // The permitted range of a number. Real numbers must also be finite.
 struct Range {
@@ -335,7 +343,8 @@ std::string dashed(std::string_view word);
 // dashes or capitals. Throws UsageError with `where` if the value has the wrong type or syntax, is out of
 // range, or is not one of the choices.
 SettingValue checked_value(const Setting& setting, const SettingValue& value, const std::string& where);
-// Parses the text of a flag or an environment variable, and checks it like checked_value().
+// Parses the text of a flag or an environment variable, and checks it like checked_value(). The text is one element of
+// a list.
 SettingValue parse_value(const Setting& setting, std::string_view text, const std::string& where);
 // The value for an error message: control characters are escaped, and a long text is shortened.
 std::string quoted_value(const SettingValue& value);

@@ -22,13 +22,17 @@
 #pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
 // Parses a TOML text. Throws UsageError if the text has more than 16 KiB or is not TOML. `name` is the name
 // of the file, for the error. If the text is not TOML, the error also contains the line. Defined in config_file.cc.
 toml::table parse_toml(std::string_view text, const std::string& name);
+// The texts of an array. nullopt if the node is not an array of texts only. Defined in config_file.cc.
+std::optional<std::vector<std::string>> texts_in(const toml::node& node);
 
 }  // namespace tessera

@@ -46,6 +46,7 @@ const SweepValue* find_value(const std::vector<SweepValue>& values, const Settin
 
 std::string plain_text(const SettingValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) return joined(*texts, "+");
   return toml_text(value);
 }
 
@@ -53,6 +54,10 @@ std::string plain_text(const SettingValue& value) {
 void add_flag(const Setting& setting, const SettingValue& value, std::vector<std::string>& words) {
   if (const auto* flag = std::get_if<bool>(&value)) {
     words.push_back(*flag ? setting.flag() : "--no-" + dashed(setting.name));
+    return;
+  }
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+    for (const std::string& each : *texts) add_flag(setting, each, words);
     return;
   }
   const std::string text = plain_text(value);
@@ -102,6 +107,13 @@ class Expansion {
                              return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '-';
                            });
       const SettingValue value = is_rule ? SettingValue(text) : parse_value(*setting, text, setting->flag());
+      const auto earlier = std::ranges::find(flags_, setting, &SweepValue::setting);
+      if (setting->type == SettingType::list && earlier != flags_.end()) {  // one more word of the list
+        std::vector<std::string> texts = texts_of(earlier->value);
+        texts.push_back(text);
+        earlier->value = checked_value(*setting, texts, setting->flag());
+        continue;
+      }
       flags_.push_back({setting, value, is_rule, setting->flag()});
     }
     if (!output_template_.empty() && output_template_.find('{') == std::string::npos) {

@@ -214,6 +214,7 @@ class SweepReader {
   }
 
   SweepValue value_of(const Setting& setting, const toml::node& node, const std::string& place) const {
+    if (const auto texts = texts_in(node)) return {&setting, checked_value(setting, *texts, place), false, place};
     const auto scalar = scalar_of(node);
     if (!scalar) throw UsageError(place, "must be a text, a number or a boolean");
     if (setting.type == SettingType::integer && std::holds_alternative<std::string>(*scalar)) {

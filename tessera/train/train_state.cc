@@ -380,6 +380,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
   } else {
     record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
   }
+  if (settings.eval_fraction > 0) record["eval_fraction"] = settings.eval_fraction;
   // If a setting that determines the samples differs, these keys differ too. They come after the settings, because an
   // error lists differences in the order of the keys, and it must name the setting first.
   record["dataset_samples"] = samples.size();

@@ -121,8 +121,7 @@ Trainer::Trainer(const Settings& settings, std::string resolved_config, Console&
       memory_log_(start_memory_log(settings, worker_, world, console)),
       config_(model_config_of(settings)),
       tokenizer_(tokenizer_of(settings, config_)),
-      train_(load_dataset(settings, DatasetUse::training, tokenizer_, config_, false, worker_.pool())),
-      eval_(eval_dataset_of(settings, tokenizer_, config_, worker_.pool())),
+      data_(load_training_data(settings, tokenizer_, config_, worker_.pool())),
       fused_(runs_fused(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr)),
       work_(work_within_memory(settings, worker_, config_, train_, eval_ ? &*eval_ : nullptr, fused_)),
       engine_(within_memory([&] { return check_memory_again(); },
@@ -202,9 +201,9 @@ int Trainer::train() {
   worker_.note_unpinned(console_);
   note_model(config_, console_);
   note_unused_keys(tokenizer_.unused_keys(), console_);
-  note_data(train_.use, settings_.dataset, settings_, console_);
+  note_data(train_.use, settings_, console_);
   if (eval_) {
-    note_data(eval_->use, settings_.eval_dataset, settings_, console_);
+    note_data(eval_->use, settings_, console_);
     note_long_no_answer(eval_->use, tokenizer_, settings_, console_);
   }
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());

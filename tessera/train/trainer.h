@@ -130,8 +130,9 @@ class Trainer {
   std::optional<OutputLock> lock_;         // first rank only
   ModelConfig config_;
   Tokenizer tokenizer_;
-  Dataset train_;
-  std::optional<Dataset> eval_;
+  TrainingData data_;
+  Dataset& train_ = data_.train;
+  std::optional<Dataset>& eval_ = data_.eval;
   bool fused_;
   WorkBounds work_;
   Engine engine_;

@@ -18,14 +18,16 @@ class Datasets(BadInputTest):
             ('{"data": []}', "data.json: the data set is empty"),
             ("hello", "data.json:1:1: not valid JSON: "),
             (whole[:40], "The file seems to be cut short: fetch or write it again"),
-            (whole + "\n" + whole[:30], "data.json:2:31: not valid JSON: "),
+            (whole + "\n" + whole[:30], "data.json: 1 of its 2 rows cannot be used, and --max-bad-rows is 0.1: line 2, column 31: not "
+                                         "valid JSON: "),
             ("[" * 100000, "data.json: is nested deeper than 64 levels"),
-            ('{"contxt": "a", "question": "b", "answers": {"text": ["a"]}}', 'key "context" is missing. ' + remedy),
+            ('{"contxt": "a", "question": "b", "answers": {"text": ["a"], "answer_start": [0]}}',
+             'its only row cannot be used: has an answer_start, but no "context"'),
             ('{"context": 3, "question": "b", "answers": {"text": ["a"]}}', '"context" must be a string, found 3'),
             ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "q"}]}]}]}',
-             'data.json: data[0].paragraphs[0].qas[0]: key "answers" is missing'),
+             'data.json: its only row cannot be used: data[0].paragraphs[0].qas[0]: key "answers" is missing'),
             (whole + '\n{"context": "a", "question": "b", "answers": {"text": ["zzz"], "answer_start": [0]}}',
-             'data.json:2: the answer "zzz" does not occur in the context "a". Answers must be exact copies'),
+             'line 2: the answer "zzz" does not occur in the context "a". An answer with an answer_start must be'),
             (b'{"context": "a\xff", "question": "b", "answers": {"text": ["a"]}}',
              "data.json: invalid UTF-8: byte 0xFF at offset 14 (line 1). Save the file as UTF-8"),
             ('{"text": "hello"}', 'the data set contains a plain text ("hello"), which has no answer to learn'),
@@ -36,14 +38,21 @@ class Datasets(BadInputTest):
                 code = USAGE if content == '{"text": "hello"}' else INPUT
                 self.refuses(code, message, "--dataset", "data.json")
                 self.refuses(code, message, "--eval-dataset", "data.json")
-        self.refuses(INPUT, ".: is a folder, not a file. Give the path of a JSON or JSONL file", "--dataset", ".")
+        self.write("data.json", "[]")
+        self.refuses(INPUT, ".: is a folder, not a file. Give one or more of its files: data.json eval.jsonl train.jsonl",
+                     "--dataset", ".")
+        self.write("data.csv", "question,answer\nq,a\n")
+        self.refuses(INPUT, "data.csv: is a CSV file, which Tessera does not read. Convert it: python3 -c", "--dataset",
+                     "train.jsonl", "data.csv")
+        self.refuses(INPUT, "hub: hf download squad --repo-type dataset", "--dataset", "squad")
+        self.refuses(INPUT, "Give several files as several words: train.jsonl data.csv.", "--dataset", "train.jsonl,data.csv")
 
     def test_sizes(self):
         self.refuses(USAGE, "--train-size: 100 examples are requested, but the data set has 22. Give at most 22",
                      "--train-size", "100")
         self.refuses(USAGE, "--eval-size: 8 examples are requested, but the data set has 7", "--eval-dataset",
                      "eval.jsonl", "--eval-size", "8")
-        self.refuses(INPUT, "train.jsonl: none of its 22 rows can be used: train.jsonl:", "--max-length", "10")
+        self.refuses(INPUT, "train.jsonl: none of its 22 rows can be used: line ", "--max-length", "10")
         self.refuses(INPUT, ": a maximum length of 10 tokens is too small: the question and answer take",
                      "--max-length", "10")
         self.refuses(INPUT, "train.jsonl: no token of the 22 samples has a loss. Increase --max-length, or give --truncation",

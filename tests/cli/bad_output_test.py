@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from tessera_cli import PROGRAM, main
-from tiny_job import EVALUATED, FAILED, JOB, USAGE, BadInputTest, jsonl, questions
+from tiny_job import EVALUATED, FAILED, JOB, USAGE, BadInputTest, jsonl, questions, with_last_data
 
 
 class Outputs(BadInputTest):
@@ -30,7 +30,7 @@ class Outputs(BadInputTest):
 
     def test_a_folder_in_use(self):
         self.write("many.jsonl", jsonl(questions(22, 1) * 400))
-        process = subprocess.Popen([PROGRAM, "train", *JOB, "--dataset", "many.jsonl", "--output-dir", "out"],
+        process = subprocess.Popen([PROGRAM, "train", *with_last_data([*JOB, "--dataset", "many.jsonl"]), "--output-dir", "out"],
                                    cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)

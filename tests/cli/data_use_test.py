@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from tessera_cli import main
+from tessera_cli import CliTest, main
 from tiny_job import INPUT, JOB, MOST_RANKS, TinyJobTest, jsonl, questions
 
 TEXTS = JOB + ["--objective", "causal_lm", "--dataset", "texts.jsonl", "--max-length", "32", "--max-steps", "2"]
@@ -79,7 +79,7 @@ class BadRows(DataUseTest):
     def setUp(self):
         super().setUp()
         self.good = questions(22, 1)
-        self.bad = [{"id": "b", "context": "a", "question": "q", "answers": {"text": ["zzz"]}}, self.LONG]
+        self.bad = [{"id": "b", "context": "a", "question": "q", "answers": {"text": ["zzz"], "answer_start": [0]}}, self.LONG]
         self.write("mixed.jsonl", jsonl([*self.good[:5], self.bad[0], *self.good[5:], self.bad[1]]))
 
     def test_are_skipped_and_named(self):
@@ -87,8 +87,9 @@ class BadRows(DataUseTest):
         err = self.note("train", *JOB, "--dataset", "mixed.jsonl", "--output-dir", "out")
         self.assertIn("mixed.jsonl: 22 rows as 22 samples, ", err)
         self.assertIn("2 bad rows skipped", err)
-        self.assertIn('warning: skipped: mixed.jsonl:6: the answer "zzz" does not occur in the context', err)
-        self.assertRegex(err, r'warning: skipped: mixed.jsonl:24: a maximum length of 512 tokens is too small: .*\(id "long"')
+        self.assertIn('\nwarning: skipped 2 bad rows:\n  line 24: a maximum length of 512 tokens is too small: ', err)
+        self.assertIn('\n  line 6: the answer "zzz" does not occur in the context', err)
+        self.assertEqual(err.count("mixed.jsonl"), 1)
         use = self.json_of("out", "summary.json")["train_data"]
         self.assertEqual((use["rows_malformed"], use["rows_too_long"], use["rows_used"]), (1, 1, 22))
         self.assertEqual([place.split(": ")[0] for place in use["skipped"]], ["mixed.jsonl:24", "mixed.jsonl:6"])
@@ -102,19 +103,20 @@ class BadRows(DataUseTest):
 
     def test_stop_and_shares(self):
         words = ["train", *JOB, "--dataset", "mixed.jsonl", "--output-dir", "out"]
-        message = 'mixed.jsonl:6: the answer "zzz" does not occur in the context "a". Answers must be exact copies'
-        self.fails(INPUT, message, *words, "--bad-rows", "stop")
-        self.fails(INPUT, "mixed.jsonl: 1 of its 24 rows cannot be used, and --max-bad-rows is 0: " + message, *words,
+        message = '6: the answer "zzz" does not occur in the context "a". An answer with an answer_start must be'
+        self.fails(INPUT, "mixed.jsonl:" + message, *words, "--bad-rows", "stop")
+        self.fails(INPUT, "mixed.jsonl: 1 of its 24 rows cannot be used, and --max-bad-rows is 0: line " + message, *words,
                    "--max-bad-rows", "0")
         self.write("mixed.jsonl", jsonl([*self.good[:1], *[self.LONG] * 5]))
-        self.fails(INPUT, "mixed.jsonl: 5 of its 6 rows cannot be used, and --max-bad-rows is 0.1: mixed.jsonl:", *words)
+        self.fails(INPUT, "mixed.jsonl: 5 of its 6 rows cannot be used, and --max-bad-rows is 0.1: line ", *words)
         self.fails(INPUT, ": a maximum length of 512 tokens is too small: the question and answer take", *words,
                    "--bad-rows", "stop")
         self.write("mixed.jsonl", jsonl([self.LONG]))
-        self.fails(INPUT, "mixed.jsonl: its only row cannot be used: mixed.jsonl: a maximum length of 512 tokens is too small",
+        self.fails(INPUT, "mixed.jsonl: its only row cannot be used: a maximum length of 512 tokens is too small",
                    *words, "--max-bad-rows", "1")
         self.write("mixed.jsonl", jsonl([*self.good]) + '{"context": ')
-        self.fails(INPUT, "mixed.jsonl:23:13: not valid JSON", *words)
+        self.fails(INPUT, "mixed.jsonl:23:13: not valid JSON", *words, "--bad-rows", "stop")
+        self.assertIn("\n  line 23, column 13: not valid JSON", self.note(*words))
 
     def test_questions_that_are_too_long_to_ask_score_0(self):
         """In EM and F1, a question that is too long counts as a wrong answer. A malformed row does not count. The loss
@@ -143,6 +145,133 @@ class BadRows(DataUseTest):
         self.assertNotIn("warning", self.note("eval", "--eval-dataset", "none.jsonl", *words, "--unanswerable-text", "Oslo"))
         for name in ["long", "malformed"]:
             self.assertEqual(reports[name]["eval_loss"], good["eval_loss"])
+
+
+class Files(DataUseTest):
+    """Several files of a data set, text files, and rows that are held out for evaluation."""
+
+    def setUp(self):
+        super().setUp()
+        rows = questions(22, 1)
+        self.write("a.jsonl", jsonl(rows[:9]))
+        self.write("b c.json", json.dumps({"data": rows[9:]}))
+        self.job = JOB[:JOB.index("--dataset")] + JOB[JOB.index("--dataset") + 2:] + ["--max-steps", "3"]
+
+    def start(self, *words, **options):
+        """Runs Tessera with repeated flags. TinyJobTest.run_tessera would drop them."""
+        code, out, err = CliTest.run_tessera(self, *words, **options)
+        self.assertEqual(code, 0, err)
+        return out, err
+
+    def test_several_files(self):
+        self.train("one", "--dataset", "train.jsonl", job=self.job)
+        self.train("two", "--dataset", "a.jsonl", "b c.json", job=self.job)
+        self.assert_same_results("one", "two")
+        self.assertIn('dataset = ["a.jsonl", "b c.json"]', self.read("two", "resolved-config.toml").decode())
+        self.assertEqual(self.json_of("one", "summary.json")["train_data"], self.json_of("two", "summary.json")["train_data"])
+        # All ways to give a list, and the run continues from any of them.
+        self.write("run.toml", 'dataset = ["a.jsonl", "b c.json"]\n')
+        files = ["--dataset", "a.jsonl", "--dataset=b c.json"]
+        env = {"TESSERA_DATASET": '["a.jsonl", "b c.json"]'}
+        for words, options in [(files, {}), (["run.toml"], {}), ([], {"env": env}),
+                               (["--dataset", "a.jsonl", "b c.json", "run.toml"], {}), (["two/resolved-config.toml"], {})]:
+            out, _ = self.start("config", "train", *self.job, *words, "--output-dir", "x", **options)
+            self.assertIn('\ndataset = ["a.jsonl", "b c.json"] ', out)
+        _, err = self.start("train", *self.job, *files, "--max-steps", "4", "--output-dir", "two")
+        self.assertIn("Resuming from two/checkpoint-3", err)
+        self.assertIn("a.jsonl and 1 more file: 22 rows as 22 samples", err)
+        out, _ = self.start("slurm", "--job-file", "-", "train", *self.job, *files, "--output-dir", "x")
+        self.assertIn("--dataset a.jsonl \\\n  --dataset 'b c.json'", out)
+        out, _ = self.start("slurm", "--job-file", "-", "train", *self.job, "--output-dir", "x", env=env)
+        self.assertIn("--dataset a.jsonl \\\n  --dataset 'b c.json'", out)
+        self.write("sweep.toml", 'output_dir = "s/{name}"\n[matrix]\ndataset = [["a.jsonl", "b c.json"], "a.jsonl"]\n')
+        out, _ = self.start("sweep", "sweep.toml", "--dry-run", *self.job)
+        self.assertIn("--dataset a.jsonl --dataset 'b c.json'", out)
+        self.assertIn("dataset=a.jsonl+b-c.json", out)
+        use = json.loads(self.start("plan", *self.job, *files, "--eval-dataset", "eval.jsonl", "a.jsonl", "--json")[0])
+        self.assertEqual((use["train_data"]["rows_used"], use["eval_data"]["rows_used"]), (22, 16))
+        # Errors name the file, and the row within this file.
+        self.write("a.jsonl", jsonl(questions(8, 3)) + '{"question": "half \\ud83d", "answer": "a"}\n')
+        words = ["train", *self.job, "--dataset", "b c.json", "a.jsonl", "--output-dir"]
+        self.fails(INPUT, "a.jsonl:9:26: not valid JSON", *words, "new", "--bad-rows", "stop")
+        self.fails(INPUT, "b c.json and 1 more file: 1 of its 22 rows cannot be used, and --max-bad-rows is 0: a.jsonl: line 9, "
+                          "column 26: not valid JSON", *words, "new", "--max-bad-rows", "0")
+        self.fails(2, "was made with dataset_samples = 22, and this run has 21", *words, "two")
+        self.fails(INPUT, "gone.jsonl: no such file", "train", *self.job, "--dataset", "b c.json", "gone.jsonl", "--output-dir",
+                   "n")
+        for value, message in [('["a.jsonl", 3]', "TESSERA_DATASET: is not a list of texts"),
+                               ('["a.jsonl", ""]', "TESSERA_DATASET: contains an empty text"),
+                               ("a.jsonl:b c.json", 'Give several files as several words: a.jsonl \'b c.json\'')]:
+            with self.subTest(value=value):
+                self.fails(2 if value[0] == "[" else INPUT, message, "train", *self.job, "--output-dir", "n",
+                           env={"TESSERA_DATASET": value})
+
+    def test_held_out_rows(self):
+        words = ["--dataset", "a.jsonl", "b c.json", "--eval-fraction", "0.2", "--eval-strategy", "steps", "--eval-steps", "2",
+                 "--batch-size", "2", "--no-append-eos"]
+        self.train("out", *words, job=self.job)
+        summary = self.json_of("out", "summary.json")
+        self.assertEqual((summary["train_data"]["rows_used"], summary["eval_data"]["rows_used"]), (18, 4))
+        self.assertIn("eval_loss", self.metrics("out", "eval")[0])
+        code, _, err = self.run_tessera("train", *self.job, *words, "--eval-fraction", "0.3", "--output-dir", "out")
+        self.assertEqual(code, 2)
+        self.assertIn("was made with eval_fraction = 0.2, and this run has 0.3", err)
+        if MOST_RANKS > 1:  # the same rows on two ranks, in a run that is resumed
+            self.train("two", *words, "--batch-size", "1", "--nproc", "2", "--save-strategy", "steps", "--save-steps", "2",
+                       job=self.job)
+            two = self.json_of("two", "summary.json")
+            self.assertEqual(two["eval_data"], summary["eval_data"])
+            self.assertAlmostEqual(two["eval_loss"], summary["eval_loss"], places=5)
+            err = self.note("train", *self.job, *words, "--resume", "two/checkpoint-2", "--output-dir", "again")
+            self.assertIn("a.jsonl and 1 more file, held out: 4 rows as 4 samples", err)
+            self.assertAlmostEqual(self.json_of("again", "summary.json")["eval_loss"], summary["eval_loss"], places=5)
+        plan = json.loads(self.succeeds("plan", *self.job, *words, "--train-size", "5", "--eval-size", "2", "--json"))
+        self.assertEqual((plan["train_data"]["rows_used"], plan["eval_data"]["rows_used"]), (5, 2))
+        for value in ["0", "1", "nan", "-0.1", "1.5", "inf", "", "x"]:
+            self.fails(2, "--eval-fraction: must be a fraction greater than 0 and less than 1, or none, got ", "config", "train",
+                       "--eval-fraction=" + value)
+        self.fails(2, "Write 0.05", "config", "train", "--eval-fraction", "5%")
+        self.fails(2, "--eval-fraction: contradicts eval_dataset (--eval-dataset)", "train", *self.job, *words, "--eval-dataset",
+                   "eval.jsonl", "--output-dir", "n")
+        self.fails(2, "--eval-fraction: 0.99 of 22 rows leaves no row to train on", "train", *self.job, *words,
+                   "--eval-fraction", "0.99", "--output-dir", "n")
+        self.write("run.toml", "eval_fraction = 0.25\n")
+        self.assertIn('\neval_fraction = "0.25" ', self.succeeds("config", "train", "run.toml"))
+
+    def test_text_files(self):
+        text = "Arlo lives in Oslo.\r\n\nBryn is a baker.\n"
+        self.write("one.txt", "\ufeff" + text)
+        self.write("two.TXT", b"Cora\n\xff\nDane\n")
+        self.write("same.jsonl", jsonl([{"text": text}]))
+        self.write("lines.jsonl", jsonl([{"text": line} for line in ["Arlo lives in Oslo.", "Bryn is a baker.", "Cora", "Dane"]]))
+        words = [*self.job, "--objective", "causal_lm", "--max-bad-rows", "0.9"]
+        self.train("file", "--dataset", "same.jsonl", job=words)
+        err = self.note("train", *words, "--dataset", "one.txt", "two.TXT", "--output-dir", "txt")
+        self.assertIn("one.txt and 1 more file: 1 row as 1 sample", err)
+        self.assertIn("\n  two.TXT: invalid UTF-8: byte 0xFF (line 2, column 1 of the text)", err)
+        self.assert_same_results("file", "txt")
+        self.train("lines", "--dataset", "lines.jsonl", job=words)
+        self.assertIn("\n  two.TXT: line 2: invalid UTF-8", self.note("train", *words, "--dataset", "one.txt", "two.TXT", "--txt-rows", "line",
+                                                                      "--output-dir", "txt-lines"))
+        self.assert_same_results("lines", "txt-lines")
+        self.fails(2, "--objective: the data set contains a plain text", "train", *self.job, "--dataset", "one.txt",
+                   "--output-dir", "n")
+
+    def test_free_answers_and_completions(self):
+        rows = [{"question": "Who?", "answer": "Arlo"}, {"question": "Who?", "context": "Bryn is here.", "answers": ["Arlo"]},
+                {"prompt": "Question: Who? Answer:", "completion": " Arlo", "id": "p"}]
+        self.write("free.jsonl", jsonl(rows))
+        words = [*self.job, "--dataset", "free.jsonl", "--eval-dataset", "free.jsonl", "--eval-generation", "--max-new-tokens", "2",
+                 "--max-steps", "60"]
+        err = self.note("train", *words, "--output-dir", "out")
+        self.assertIn("free.jsonl: 3 rows as 3 samples, ", err)
+        self.assertIn("; 1 question without context; 1 answer not copied from the context", err)
+        summary = self.json_of("out", "summary.json")
+        self.assertEqual((summary["exact_match"], summary["f1"]), (1, 1))
+        self.assertEqual((summary["train_data"]["rows_without_context"], summary["train_data"]["rows_free_answer"]), (1, 1))
+        for more in [["--question", "Who?"], ["--prompt", "Question: Who? Answer:"]]:
+            out = self.succeeds("generate", "--model", "out", *more, "--max-new-tokens", "1")
+            self.assertEqual(out.strip()[:1], "A")
 
 
 class Tokenizers(DataUseTest):

@@ -8,7 +8,7 @@ import time
 
 from continue_test import Continued
 from tessera_cli import PROGRAM, RUN_LIMIT_S, main
-from tiny_job import JOB, USAGE, jsonl, questions
+from tiny_job import JOB, USAGE, jsonl, questions, with_last_data
 
 TIMEOUT_S = 3.0  # --owner-timeout
 LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
@@ -18,8 +18,8 @@ class Owner(Continued):
     def setUp(self):
         super().setUp()
         self.write("many.jsonl", jsonl(questions(22, 1) * 400))
-        self.job = JOB + ["--dataset", "many.jsonl", "--save-strategy", "steps", "--save-steps", "5", "--owner-timeout",
-                          str(TIMEOUT_S)]
+        self.job = with_last_data(JOB + ["--dataset", "many.jsonl", "--save-strategy", "steps", "--save-steps", "5",
+                                         "--owner-timeout", str(TIMEOUT_S)])
 
     def on_host(self, name):
         """Returns words to put before a command. With these words, the command runs as on another host: the host name

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from tessera_cli import PROGRAM, RUN_LIMIT_S, main
-from tiny_job import EVALUATED, GPT, TinyJobTest, cut, flip_a_bit, jsonl, questions, without_timing
+from tiny_job import EVALUATED, GPT, TinyJobTest, cut, flip_a_bit, jsonl, questions, with_last_data, without_timing
 
 # A job with many steps, evaluations and checkpoints. It takes less than a second.
 LONG = EVALUATED + ["--epochs", "40", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
@@ -155,7 +155,7 @@ class Stopped(Interrupted):
     def slow_job(self):
         """A job whose steps take seconds. An evaluation before the first step shows that the run has begun."""
         self.write("many.jsonl", jsonl(questions(22, 1) * 200))
-        return EVALUATED + ["--dataset", "many.jsonl", "--eval-before", "--max-steps", "2", "--threads", "1"]
+        return with_last_data(EVALUATED + ["--dataset", "many.jsonl", "--eval-before", "--max-steps", "2", "--threads", "1"])
 
     def test_a_run_that_is_done(self):
         self.train("out", job=LONG)

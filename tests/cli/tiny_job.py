@@ -40,6 +40,16 @@ def questions(count, seed):
     return rows
 
 
+def with_last_data(words):
+    """The words without each --dataset and --eval-dataset that a later one replaces. In Tessera, several of these flags add
+    up. In a test, a flag after JOB replaces the flag in JOB."""
+    for flag in ("--dataset", "--eval-dataset"):
+        while words.count(flag) > 1:
+            first = words.index(flag)
+            words = [*words[:first], *words[first + 2:]]
+    return words
+
+
 def jsonl(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
@@ -96,6 +106,9 @@ class TinyJobTest(CliTest):
         self.write("eval.jsonl", jsonl(questions(7, 2)))
         self.write("config.json", json.dumps(BLOOM))
         self.succeeds("tokenizer", "train", "--dataset", "train.jsonl", "--vocab-size", "400", "--output-dir", "tok")
+
+    def run_tessera(self, *words, **options):
+        return super().run_tessera(*with_last_data(list(words)), **options)
 
     def path(self, *parts):
         return os.path.join(self.folder, *parts)

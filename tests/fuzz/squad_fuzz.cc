@@ -16,6 +16,7 @@ std::vector<int32_t> bytes_of(tessera::TextPlace, std::string_view text) {
 void check(const tessera::Example& example) {
   using namespace tessera;
   TESSERA_ASSERT(!example.text || example.answers.empty());
+  TESSERA_ASSERT(!example.prompt || (example.question.empty() && example.context.empty() && !example.text));
   TESSERA_ASSERT(example.answerable == (example.answer_start >= 0));
   if (example.answerable) {
     const auto start = static_cast<size_t>(example.answer_start);
@@ -39,10 +40,14 @@ void check(const tessera::Example& example) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  try {
-    const std::string_view content(reinterpret_cast<const char*>(data), size);
-    for (const auto& example : tessera::rows_from_text(content, "fuzz").examples) check(example);
-  } catch (const tessera::InputError&) {
+  const std::string_view content(reinterpret_cast<const char*>(data), size);
+  for (const char* name : {"fuzz", "fuzz.jsonl", "fuzz.txt"}) {
+    try {
+      const tessera::ExampleRows rows = tessera::rows_from_text(content, name, tessera::TextRows::line);
+      for (const auto& example : rows.examples) check(example);
+      TESSERA_ASSERT(rows.bad.empty() || !rows.bad[0].what.empty());
+    } catch (const tessera::InputError&) {
+    }
   }
   return 0;
 }

@@ -145,7 +145,7 @@ std::string refusal(int64_t num_bad, int64_t num_rows, BadRows policy, double mo
   std::vector<BadRow> bad;
   for (int64_t i = 0; i < num_bad; ++i) bad.push_back({"f.jsonl:" + std::to_string(i + 1), "is odd", "Make it even"});
   try {
-    check_bad_rows(bad, num_rows, policy, most, "f.jsonl");
+    check_bad_rows(bad, num_rows, policy, most, {"f.jsonl"});
   } catch (const InputError& error) {
     return error.what();
   }
@@ -155,14 +155,29 @@ std::string refusal(int64_t num_bad, int64_t num_rows, BadRows policy, double mo
 TEST(BadRows, AreSkippedUpToAShare) {
   EXPECT_EQ(refusal(0, 0, BadRows::stop, 0), "");
   EXPECT_EQ(refusal(10, 100, BadRows::skip, 0.1), "");
-  EXPECT_EQ(
-      refusal(11, 100, BadRows::skip, 0.1),
-      "f.jsonl: 11 of its 100 rows cannot be used, and --max-bad-rows is 0.1: f.jsonl:1: is odd; f.jsonl:2: is odd; "
-      "f.jsonl:3: is odd; …. Make it even. To skip them, raise --max-bad-rows");
+  EXPECT_EQ(refusal(11, 100, BadRows::skip, 0.1),
+            "f.jsonl: 11 of its 100 rows cannot be used, and --max-bad-rows is 0.1: line 1: is odd; line 2: is odd; "
+            "line 3: is odd; …. Make it even. To skip them, raise --max-bad-rows");
   EXPECT_THAT(refusal(1, 100, BadRows::skip, 0), HasSubstr("1 of its 100 rows cannot be used"));
   EXPECT_EQ(refusal(2, 2, BadRows::skip, 1),
-            "f.jsonl: none of its 2 rows can be used: f.jsonl:1: is odd; f.jsonl:2: is odd. Make it even");
+            "f.jsonl: none of its 2 rows can be used: line 1: is odd; line 2: is odd. Make it even");
   EXPECT_EQ(refusal(1, 100, BadRows::stop, 1), "f.jsonl:1: is odd. Make it even");
+}
+
+TEST(BadRows, ThePathIsShownOnce) {
+  const std::vector<std::string> files = {"a", "a:1", "b.json"};
+  EXPECT_EQ(data_name({"a"}), "a");
+  EXPECT_EQ(data_name({"a", "b"}), "a and 1 more file");
+  EXPECT_EQ(data_name(files), "a and 2 more files");
+  std::string named;
+  EXPECT_EQ(place_in_file("a:12", files, named), "a: line 12");
+  EXPECT_EQ(place_in_file("a:12:5", files, named), "line 12, column 5");
+  EXPECT_EQ(place_in_file("a:12: answers[0]", files, named), "line 12: answers[0]");
+  EXPECT_EQ(place_in_file("b.json: data[0].qas[1]", files, named), "b.json: data[0].qas[1]");
+  EXPECT_EQ(place_in_file("b.json: [1]", files, named), "[1]");
+  EXPECT_EQ(place_in_file("a:1:7", files, named), "a:1: line 7");  // the longest path
+  EXPECT_EQ(place_in_file("b.json", files, named), "b.json");
+  EXPECT_EQ(place_in_file("elsewhere:3", files, named), "elsewhere:3");
 }
 
 }  // namespace

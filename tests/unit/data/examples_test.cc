@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "tessera/base/error.h"
@@ -136,10 +137,58 @@ TEST(Examples, PlainTexts) {
   EXPECT_EQ(read("[{\"text\": \"é\"}]")[0].text, "é");
 }
 
+TEST(Examples, FreeAnswers) {
+  const auto examples = read(R"({"context": "Ada met Bob.", "question": "1", "answers": {"text": ["Eve", "Ada"]}}
+{"context": "Ada met Bob.", "question": "2", "answers": {"text": ["Eve"], "answer_start": [-1]}}
+{"context": "Ada met Bob.", "question": "3", "answer": "Bob"}
+{"question": "4", "answer": "Eve"}
+{"context": null, "question": "5", "answers": ["Eve", "Ada"]}
+{"context": "", "question": "6", "answers": []})");
+  ASSERT_EQ(examples.size(), 6u);
+  const std::vector<bool> free = {true, true, false, false, false, false};
+  for (size_t i = 0; i < examples.size(); ++i) {
+    EXPECT_EQ(examples[i].question, std::to_string(i + 1));
+    EXPECT_EQ(examples[i].context.empty(), i >= 3);
+    EXPECT_EQ(examples[i].answerable, i == 2);
+    EXPECT_EQ(examples[i].free_answer, free[i]);
+    EXPECT_EQ(examples[i].answers[0], i == 5 ? kNoAnswer : i == 2 ? "Bob" : "Eve");
+  }
+  EXPECT_THAT(examples[0].answers, ElementsAre("Eve", "Ada"));
+  EXPECT_THAT(refusal(R"({"question": "q", "answers": {"text": ["Eve"], "answer_start": [3]}})"),
+              HasSubstr("has an answer_start, but no \"context\""));
+  EXPECT_THAT(refusal(R"({"question": "q", "answer": ["a", 3]})"), HasSubstr("answer[1]: expected an object, found 3"));
+}
+
+TEST(Examples, PromptsWithCompletions) {
+  const auto examples = read(
+      "{\"prompt\": \"a:\", \"completion\": \" b\", \"id\": 3, \"question\": null}\n"
+      "{\"text\": \"c\", \"prompt\": \"d\", \"completion\": \"e\"}");
+  ASSERT_EQ(examples.size(), 2u);
+  EXPECT_EQ(examples[0].prompt, "a:");
+  EXPECT_THAT(examples[0].answers, ElementsAre(" b"));
+  EXPECT_EQ(examples[0].id, "3");
+  EXPECT_FALSE(examples[0].text || examples[0].answerable);
+  EXPECT_EQ(examples[1].text, "c");  // the first format in the order of read_row()
+  EXPECT_THAT(refusal(R"({"prompt": "a"})"), HasSubstr("key \"completion\" is missing"));
+  EXPECT_THAT(refusal(R"({"completion": "a"})"), HasSubstr("key \"prompt\" is missing"));
+  EXPECT_THAT(refusal(R"({"prompt": "a", "completion": ""})"), HasSubstr("\"completion\" is the empty string"));
+  EXPECT_THAT(refusal(R"({"prompt": "", "completion": "a"})"), HasSubstr("\"prompt\" is the empty string"));
+}
+
+TEST(Examples, RowsBelowData) {
+  const auto examples = read(R"({"version": 1, "data": [{"text": "a"}, {"question": "q", "answer": "b"},
+      {"paragraphs": [{"context": "c", "qas": [{"question": "d", "answers": []}]}]}]})");
+  ASSERT_EQ(examples.size(), 3u);
+  EXPECT_EQ(examples[0].place, "f.json: data[0]");
+  EXPECT_EQ(examples[1].question, "q");
+  EXPECT_EQ(examples[2].place, "f.json: data[2].paragraphs[0].qas[0]");
+}
+
 TEST(Examples, NotJson) {
   EXPECT_THAT(refusal("hello"), HasSubstr("f.json:1:1: not valid JSON: syntax error"));
   EXPECT_THAT(refusal("{'a': 1}"), HasSubstr("f.json:1:2: "));
-  EXPECT_THAT(refusal("{\"data\": [\n{\"paragraphs\": oops}\n]}"), HasSubstr("f.json:2:16: "));
+  EXPECT_THAT(refusal("{\"data\": [\n{\"paragraphs\": oops}\n]}"), HasSubstr("f.json: data[0]: not valid JSON: "));
+  EXPECT_THAT(refusal("{\"data\": [\n{\"paragraphs\": [oops}\n]}"), HasSubstr("f.json:2:17: "));
   EXPECT_THAT(refusal(""), HasSubstr("empty"));
   EXPECT_THAT(refusal(" \n\t "), HasSubstr("empty"));
   EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": 1e999}"), HasSubstr("f.json:2:14: not valid JSON"));
@@ -151,7 +200,7 @@ TEST(Examples, TruncatedAtEveryByte) {
   for (size_t size = 1; size < complete.size(); ++size) {
     EXPECT_THAT(refusal(complete.substr(0, size)), HasSubstr("cut short")) << size;
   }
-  EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"b"), HasSubstr("f.json:2:12: "));
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"b"), HasSubstr("f.json:2:12: not valid JSON"));
 }
 
 TEST(Examples, WrongKeysAndTypesNameTheirPlace) {
@@ -161,11 +210,13 @@ TEST(Examples, WrongKeysAndTypesNameTheirPlace) {
   EXPECT_THAT(refusal("{\"text\": 1}"), HasSubstr("\"text\" must be a string, found 1"));
   EXPECT_THAT(refusal("{}"), HasSubstr("the row has no key"));
   EXPECT_THAT(refusal("5"), HasSubstr("expected an object, found 5"));
-  EXPECT_THAT(refusal("{\"data\": [{}]}"), HasSubstr("f.json: data[0]: key \"paragraphs\" is missing"));
+  EXPECT_THAT(refusal("{\"data\": [{}]}"), HasSubstr("f.json: data[0]: the row has no key"));
+  EXPECT_THAT(refusal("{\"data\": [{\"text\": \"a\"}, {\"paragraphs\": 3}]}"),
+              HasSubstr("f.json: data[1]: \"paragraphs\" must be an array, found 3"));
   EXPECT_THAT(refusal(squad("c", "{}")), HasSubstr("data[0].paragraphs[0].qas[0]: key \"question\" is missing"));
   EXPECT_THAT(refusal(squad("c", R"({"question": "q"})")), HasSubstr("qas[0]: key \"answers\" is missing"));
-  EXPECT_THAT(refusal(squad("c", R"({"question": "q", "answers": "c"})")),
-              HasSubstr("qas[0].answers: expected an object, found the string \"c\""));
+  EXPECT_THAT(refusal(squad("c", R"({"question": "q", "answers": 3})")),
+              HasSubstr("qas[0].answers: expected an object, found 3"));
   EXPECT_THAT(refusal(squad("c", R"({"question": "q", "answers": [{"text": "c", "answer_start": 0.5}]})")),
               HasSubstr("qas[0].answers[0]: \"answer_start\" must be a whole number, found 0.5"));
   EXPECT_THAT(refusal(squad("c", R"({"question": "q", "id": [], "answers": []})")), HasSubstr("\"id\""));
@@ -184,9 +235,9 @@ TEST(Examples, NoExamples) {
 TEST(Examples, AnswersThatAreNotInTheContext) {
   EXPECT_THAT(refusal(squad("Ada met Bob.", question("Eve", 8))),
               HasSubstr("f.json: data[0].paragraphs[0].qas[0]: the answer \"Eve\" does not occur in the context"));
-  EXPECT_THAT(
-      refusal("{\"text\": \"a\"}\n\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"d\"]}}"),
-      HasSubstr("f.json:3: the answer \"d\" does not occur"));
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\n\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"d\"], "
+                      "\"answer_start\": [0]}}"),
+              HasSubstr("f.json:3: the answer \"d\" does not occur"));
   EXPECT_THAT(refusal(squad("Ada", question("", 0))), HasSubstr("empty string"));
   EXPECT_THAT(refusal(squad("Ada", question("Ada Lovelace", 0))), HasSubstr("does not occur"));
 }
@@ -194,7 +245,7 @@ TEST(Examples, AnswersThatAreNotInTheContext) {
 TEST(Examples, BadRowsAreSeparatedFromValidRows) {
   const ExampleRows lines = rows_from_text(
       "{\"text\": \"a\"}\n{\"txt\": \"b\"}\n\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": "
-      "[\"d\"]}}\n{\"text\": \"e\", \"id\": 5}\n7",
+      "[\"d\"], \"answer_start\": [0]}}\n{\"text\": \"e\", \"id\": 5}\n7",
       "f.jsonl");
   ASSERT_EQ(lines.examples.size(), 2u);
   EXPECT_EQ(lines.examples[0].place, "f.jsonl:1");
@@ -218,13 +269,11 @@ TEST(Examples, BadRowsAreSeparatedFromValidRows) {
   EXPECT_EQ(squads.bad[1].place, "f.json: data[1].paragraphs[0]");
   EXPECT_EQ(squads.bad[2].place, "f.json: data[1].paragraphs[1].qas[0]");
   EXPECT_EQ(rows_from_text("{\"data\": 5}", "f.json").bad.size(), 1u);
-  // If a row is not JSON, it is not a bad row: the complete file is refused.
-  EXPECT_THROW(rows_from_text("{\"text\": \"a\"}\n{\"text\"", "f.jsonl"), InputError);
 }
 
 TEST(Examples, InvalidUtf8NamesTheByte) {
   EXPECT_THAT(refusal("{\"text\": \"ab\xFF\"}"), HasSubstr("invalid UTF-8: byte 0xFF at offset 12 (line 1)"));
-  EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"\xC3\"}"), HasSubstr("byte 0xC3 at offset 24 (line 2)"));
+  EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"\xC3\"}"), HasSubstr("f.json:2:11: invalid UTF-8: byte 0xC3"));
   EXPECT_THAT(refusal("{\"text\": \"\xED\xA0\x80\"}"), HasSubstr("invalid UTF-8"));  // a surrogate
   EXPECT_THAT(refusal("{\"text\": \"a\"}\xE2\x82"), HasSubstr("invalid UTF-8"));     // the last character is incomplete
 }
@@ -253,7 +302,7 @@ class ExamplesFile : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(directory_); }
   std::string refusal_of(const std::filesystem::path& path) {
     try {
-      load_examples(path);
+      load_examples({path.string()});
     } catch (const InputError& error) {
       return error.what();
     }
@@ -265,9 +314,19 @@ class ExamplesFile : public ::testing::Test {
 TEST_F(ExamplesFile, Loads) {
   const auto path = directory_ / "rows.jsonl";
   std::ofstream(path) << "{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
-  const auto examples = load_examples(path);
-  ASSERT_EQ(examples.size(), 2u);
+  const auto other = directory_ / "document.txt";
+  std::ofstream(other) << "\xEF\xBB\xBFthree\n\nfour\r\n";
+  const auto examples = load_examples({path.string(), other.string(), path.string()});
+  ASSERT_EQ(examples.size(), 5u);
   EXPECT_EQ(examples[1].text, "two");
+  EXPECT_EQ(examples[1].place, path.string() + ":2");
+  EXPECT_EQ(examples[2].text, "three\n\nfour\r\n");
+  EXPECT_EQ(examples[2].place, other.string());
+  EXPECT_EQ(examples[4].place, path.string() + ":2");
+  const auto lines = load_examples({other.string()}, TextRows::line);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[1].text, "four");
+  EXPECT_EQ(lines[1].place, other.string() + ":3");
 }
 
 TEST_F(ExamplesFile, MissingFileDirectoryAndDevice) {
@@ -276,6 +335,65 @@ TEST_F(ExamplesFile, MissingFileDirectoryAndDevice) {
   EXPECT_THAT(refusal_of("/dev/zero"), HasSubstr("not a regular file"));
   std::ofstream(directory_ / "empty.json");
   EXPECT_THAT(refusal_of(directory_ / "empty.json"), HasSubstr("the file is empty"));
+}
+
+// Files that people have in place of data: the error names the file, and a command that gets or converts the data.
+TEST_F(ExamplesFile, OtherKindsOfFiles) {
+  using namespace std::string_literals;
+  const std::vector<std::tuple<std::string, std::string, std::string>> files = {
+      {"a.jsonl", "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 3\n", "Git LFS pointer"},
+      {"a.parquet", "PAR1\x15\x04", "is a Parquet file, which Tessera does not read. Convert it: python3 -c"},
+      {"data.json", "PAR1\x15\x04", "is a Parquet file"},
+      {"a.feather", "ARROW1\0\0"s, "is an Arrow file"},
+      {"a.arrow", "\xFF\xFF\xFF\xFF\x10\0\0\0"s, "is an Arrow file"},
+      {"a.jsonl.gz", "\x1F\x8B\x08", "Convert it: gzip -dc "},
+      {"a.jsonl.zst", "\x28\xB5\x2F\xFD", "Convert it: zstd -dc "},
+      {"a.jsonl.xz",
+       "\xFD"
+       "7zXZ\0"s,
+       "Convert it: xz -dc "},
+      {"a.jsonl.bz2", "BZh9", "Convert it: bzip2 -dc "},
+      {"a.zip", "PK\x03\x04", "Convert it: unzip "},
+      {"a.xlsx", "PK\x03\x04", "is a spreadsheet"},
+      {"a.tar", std::string(257, 'a') + "ustar\0"s, "Unpack it: tar xf "},
+      {"a.csv", "question,answer\nq,a\n", "is a CSV file"},
+      {"A.TSV", "question\tanswer\nq\ta\n", "is a TSV file"},
+      {"a.jsonl", "\xFF\xFE{\0"s, "a.new.jsonl"},
+      {"a.txt", "\xFE\xFF\0a"s, "is UTF-16 text, which Tessera does not read. Convert it: iconv -f UTF-16 -t UTF-8 "},
+      {"a.json", "\n<!DOCTYPE html><html>", "is an HTML page"},
+      {"a.txt", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", "has rows as JSON, but its name ends with .txt"},
+      {"a.txt", "[{\"question\": \"a\"}]", "has rows as JSON, but its name ends with .txt"},
+      {"a.txt", "{\n\"data\": []}", "has rows as JSON, but its name ends with .txt"},
+      {"a.txt", " \n", "the file is empty"},
+      {"a.txt", "a\n\xC3", "invalid UTF-8: byte 0xC3 (line 2, column 1 of the text)"},
+      {"a.txt", "a\0b"s, "contains a zero byte"},
+  };
+  for (const auto& [name, content, message] : files) {
+    SCOPED_TRACE(message);
+    const auto path = directory_ / name;
+    std::ofstream(path, std::ios::binary) << content;
+    EXPECT_THAT(refusal_of(path), AllOf(HasSubstr(path.string()), HasSubstr(message)));
+    std::filesystem::remove(path);
+  }
+  // The content decides, except for .txt.
+  std::ofstream(directory_ / "rows.csv") << "{\"text\": \"one\"}\n";
+  EXPECT_EQ(load_examples({(directory_ / "rows.csv").string()}).size(), 1u);
+  // Names that are no files.
+  const std::string in_folder = refusal_of(directory_);
+  EXPECT_THAT(in_folder, HasSubstr("is a folder, not a file. Each of these files is a CSV file"));
+  std::ofstream(directory_ / "train set.jsonl") << "{\"text\": \"one\"}\n";
+  EXPECT_THAT(refusal_of(directory_), HasSubstr("is a folder, not a file. Give one or more of its files: '"));
+  EXPECT_THAT(refusal_of("squad"),
+              HasSubstr("squad: no such file. To get a data set of this name from the Hugging Face "
+                        "hub: hf download squad --repo-type dataset --local-dir squad"));
+  EXPECT_THAT(refusal_of("no_such_org/data-1.1"), HasSubstr("hf download no_such_org/data-1.1 --repo-type dataset"));
+  EXPECT_THAT(refusal_of("https://huggingface.co/datasets/org/data"), HasSubstr("hf download org/data --repo-type"));
+  EXPECT_THAT(refusal_of("https://example.org/a.jsonl"), HasSubstr("curl -LO https://example.org/a.jsonl"));
+  EXPECT_THAT(refusal_of("/dev/null,/dev/zero"),
+              HasSubstr("Give several files as several words: /dev/null /dev/zero."));
+  for (const char* path : {"none.parquet", "none/a/b", "./none", "/none", "none/"}) {
+    EXPECT_THAT(refusal_of(path), HasSubstr("no such file. Give the path of a JSON or JSONL file")) << path;
+  }
 }
 
 std::vector<std::string> ids_of(const std::vector<Example>& examples) {
@@ -294,6 +412,33 @@ TEST(SelectExamples, SeededShuffleThenTheFirst) {
   EXPECT_THAT(all, ::testing::UnorderedElementsAreArray(ids_of(examples)));
   EXPECT_EQ(ids_of(select_examples(examples, 5, 1, RowOrder::random, "--train-size")),
             std::vector<std::string>(all.begin(), all.begin() + 5));
+}
+
+TEST(HoldOut, IsASeededPart) {
+  for (const auto& [size, fraction, count] : std::vector<std::tuple<size_t, double, size_t>>{
+           {20, 0.05, 1}, {20, 0.001, 1}, {20, 0.5, 10}, {20, 0.12, 2}, {2, 0.7, 1}, {1000, 0.07, 70}}) {
+    std::vector<Example> rows(size);
+    for (size_t i = 0; i < size; ++i) rows[i].id = std::string(1, static_cast<char>('a' + i / 100)) + std::to_string(i);
+    const std::vector<Example> all = rows;
+    const std::vector<std::string> held = ids_of(hold_out(rows, fraction, 7)), rest = ids_of(rows);
+    EXPECT_EQ(held.size(), count);
+    std::vector<std::string> both = held;
+    both.insert(both.end(), rest.begin(), rest.end());
+    EXPECT_THAT(both, ::testing::UnorderedElementsAreArray(ids_of(all)));
+    const auto in_order = [&](const std::vector<std::string>& ids) {
+      size_t at = 0;
+      for (const Example& example : all) at += at < ids.size() && example.id == ids[at];
+      return at == ids.size();
+    };
+    EXPECT_TRUE(in_order(held) && in_order(rest));
+    rows = all;
+    EXPECT_EQ(ids_of(hold_out(rows, fraction, 7)), held);
+    rows = all;
+    EXPECT_TRUE(size < 1000 || ids_of(hold_out(rows, fraction, 8)) != held);
+  }
+  std::vector<Example> one(1), few(10);
+  EXPECT_THROW(hold_out(one, 0.1, 7), UsageError);
+  EXPECT_THROW(hold_out(few, 0.96, 7), UsageError);
 }
 
 // The expected ids are the first three numbers of numpy_permutation(10, 42), which the next test checks.

@@ -70,7 +70,7 @@ TEST(PromptFile, RefusesOtherLines) {
           "p.jsonl:2: \"prompt\" is not a string. Give one JSON object per line");
   refused("{\"text\": \"a\"}", "p.jsonl:1: the row has neither \"prompt\" nor \"question\"");
   refused("{\"prompt\": \"a\", \"question\": \"b\"}", "p.jsonl:1: the row has both \"prompt\" and \"question\"");
-  refused("{\"question\": \"b\"}", "p.jsonl:1: key \"context\" is missing");
+  refused("{\"question\": \"b\", \"context\": 3}", "p.jsonl:1: \"context\" is not a string");
   refused("[{\"prompt\": \"a\"}]", "p.jsonl:1: the line is an array, not an object");
   refused("\"a\"", "p.jsonl:1: the line is a string, not an object");
   refused("{\"prompt\": \"a\", \"id\": [1]}", "p.jsonl:1: \"id\" is not a string or a whole number");

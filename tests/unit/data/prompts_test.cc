@@ -69,6 +69,13 @@ Sample encode_sample(const Example& example, const EncodeFn& encode, const Promp
   throw InputError(row.fault.place, row.fault.what, row.fault.remedy);
 }
 
+Example prompt_with_completion(std::string prompt, std::string completion) {
+  Example example = question_about("", std::move(completion));
+  example.question.clear();
+  example.prompt = std::move(prompt);
+  return example;
+}
+
 Example plain_text(std::string text) {
   Example example;
   example.text = std::move(text);
@@ -118,6 +125,50 @@ TEST(Prompts, PromptLearnsThePromptAlone) {
   const Sample sample = encode_sample(question_about("It was Ada.", "Ada"), by_pairs, options_of(Objective::prompt));
   EXPECT_EQ(decode_pairs(sample.ids), "Question: Who was it? Context: It was Ada. Answer:</s>");
   for (size_t t = 0; t + 1 < sample.ids.size(); ++t) EXPECT_EQ(sample.labels[t], sample.ids[t + 1]);
+}
+
+TEST(Prompts, AQuestionWithoutAContext) {
+  const Example example = question_about("", "Ada");
+  for (const auto& [objective, text] : {std::pair{Objective::completion, "Question: Who was it? Answer: Ada</s>"},
+                                        {Objective::causal_lm, "Question: Who was it? Answer: Ada</s>"},
+                                        {Objective::separate, "Question: Who was it? Answer:"},
+                                        {Objective::prompt, "Question: Who was it? Answer:</s>"}}) {
+    EXPECT_EQ(decode_pairs(encode_sample(example, by_pairs, options_of(objective)).ids), text);
+  }
+  EXPECT_EQ(decode_pairs(encode_prompt(example, by_pairs, options_of(Objective::completion))),
+            "Question: Who was it? Answer:");
+}
+
+TEST(Prompts, APromptIsUsedUnchanged) {
+  const Example example = prompt_with_completion("User: hi ->", "hello");
+  const Sample sample = encode_sample(example, by_pairs, options_of(Objective::completion));
+  EXPECT_EQ(decode_pairs(sample.ids), "User: hi ->hello</s>");
+  const size_t prompt = encode_pairs("User: hi ->").size();
+  for (size_t t = 0; t < sample.ids.size(); ++t) {
+    const bool learned = t + 1 >= prompt && t + 1 < sample.ids.size();
+    EXPECT_EQ(sample.labels[t], learned ? sample.ids[t + 1] : kNoTarget) << t;
+  }
+  const PromptOptions all = options_of(Objective::causal_lm);
+  EXPECT_EQ(encode_sample(example, by_pairs, all).ids, sample.ids);
+  EXPECT_EQ(decode_pairs(encode_sample(example, by_pairs, options_of(Objective::prompt)).ids), "User: hi -></s>");
+  EXPECT_EQ(decode_pairs(encode_prompt(example, by_pairs, all)), "User: hi ->");
+}
+
+TEST(Prompts, WithoutAContextNothingCanBeShortened) {
+  for (const Example& example :
+       {question_about("", "Ada"), prompt_with_completion("Question: Who was it? Answer:", " Ada")}) {
+    const auto size = std::ssize(encode_sample(example, by_pairs, options_of(Objective::completion)).ids);
+    EncodedRow row = encode_row(example, by_pairs, options_of(Objective::completion, size - 1));
+    EXPECT_TRUE(row.samples.empty());
+    EXPECT_EQ(row.num_tokens, size);
+    EXPECT_THAT(row.fault.what,
+                HasSubstr(example.prompt ? "the prompt and completion take " : "the question and answer take "));
+    EXPECT_THAT(row.fault.what, ::testing::Not(HasSubstr("context")));
+    EXPECT_THAT(row.fault.remedy, HasSubstr("at least " + std::to_string(size)));
+    row = encode_row(example, by_pairs, options_of(Objective::completion, size - 1, Truncation::right));
+    ASSERT_EQ(row.samples.size(), 1u);
+    EXPECT_EQ(std::ssize(row.samples[0].ids), size - 1);
+  }
 }
 
 TEST(Prompts, WithoutTheEndOfSequenceToken) {

@@ -1,0 +1,16 @@
+// Reads the bytes of a data file, and recognizes files that are no data for Tessera.
+#pragma once
+
+#include <string>
+
+namespace tessera {
+
+// Returns the content of a data file, or of a pipe. Throws InputError if the file cannot be read, or if it is a file
+// that people have in place of one: a folder, the name of a data set on a hub, a URL, a Git LFS pointer, a compressed
+// file, Parquet, Arrow, CSV, UTF-16 and similar. The error gives a command that gets or converts the data.
+std::string read_data_file(const std::string& path);
+
+// Whether the name ends with one of these endings, in any case. An ending begins with a point.
+bool has_ending(const std::string& path, std::initializer_list<const char*> endings);
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+// The formats of a row of a data set: one reader for each format.
+#pragma once
+
+#include <string>
+
+#include "tessera/base/json.h"
+#include "tessera/data/examples.h"
+#include "tessera/data/text.h"
+
+namespace tessera {
+
+// What to give instead of a file or row that cannot be used.
+extern const char* const kStructureRemedy;
+
+// Why a part of a file (a row, a question, a paragraph or an article) cannot be used. The exception ends the reading of
+// this part.
+struct RowFault {
+  RowFault(std::string where, std::string fault, std::string advice = "")
+      : place(std::move(where)), what(std::move(fault)), remedy(std::move(advice)) {}
+  std::string place, what, remedy;
+};
+
+// Counts bytes of contexts that are copied or searched. Each question of a paragraph gets a copy of the context, and a
+// misplaced answer is searched in its context. Without a limit, a small malicious file could use any amount of time and
+// memory.
+class ContextWork {
+ public:
+  explicit ContextWork(size_t file_bytes);
+  // Throws InputError if the work of the file exceeds its limit.
+  void spend(size_t bytes, const std::string& where);
+
+ private:
+  size_t work_ = 0, limit_;
+};
+
+// Returns the value of a required key. Throws RowFault if the key is missing or its value has another type.
+const nlohmann::json& member(const nlohmann::json& object, const char* key, nlohmann::json::value_t type,
+                             const std::string& where);
+const std::string& string_member(const nlohmann::json& object, const char* key, const std::string& where);
+void require_type(const nlohmann::json& value, nlohmann::json::value_t type, const std::string& where);
+
+// Reads a row. Its keys decide the format; further keys are ignored. If a row has keys of several formats, the first of
+// these formats counts. "id" is optional in all formats: a string or a whole number.
+//   - {"question", "answers", "context"}: a question. The context may be absent. "answers" (or "answer") is a string, a
+//     list of strings, SQuAD's list of {"text", "answer_start"}, or {"text": [...], "answer_start": [...]} as in
+//     Hugging Face data sets. A question has no answer if the list is empty or null, or if it is absent and
+//     "is_impossible" is true. If "is_impossible" is true and "answers" has a text, the row contradicts itself and is a
+//     bad row. Exceptions are the empty text and kNoAnswer.
+//   - {"text"}: a plain text;
+//   - {"prompt", "completion"}: a prompt that is used unchanged, and the text to learn.
+// answer_start counts code points. If the answer is not at this position of the context, its nearest occurrence is
+// used. Without answer_start, the first occurrence is used, and an answer that does not occur is a free answer. With an
+// answer_start of at least 0, the answer must occur in the context.
+// Throws RowFault with the place and the key if the row does not have the structure of its format.
+Example read_row(const nlohmann::json& row, const std::string& where, ContextWork& work);
+
+// Reads a question of SQuAD's format. The context belongs to the paragraph of the question, and `code_points` to the
+// context.
+Example read_question(const nlohmann::json& owner, const std::string& context, const CodePoints& code_points,
+                      const std::string& where, ContextWork& work);
+
+}  // namespace tessera

@@ -1,0 +1,68 @@
+// Collects the rows of one data file.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/data/examples.h"
+#include "tessera/data/json_pieces.h"
+#include "tessera/data/row_formats.h"
+
+namespace tessera {
+
+// What is wrong with the bytes of a text. An empty `what` if all of them are valid UTF-8.
+struct ByteFault {
+  int64_t line = 1, column = 1;  // of the text, from 1
+  size_t offset = 0;
+  std::string what{};
+};
+ByteFault byte_fault_of(std::string_view text);
+inline constexpr const char* kUtf8Remedy = "Save the file as UTF-8";
+
+// An object whose member `key` is an array: the array's elements, and the object without this member.
+struct OpenedObject {
+  nlohmann::json rest = nlohmann::json::object();
+  std::vector<JsonPiece> elements{};
+};
+// nullopt if the object has no such member, or has a fault outside of the elements.
+std::optional<OpenedObject> open_object(const JsonPiece& object, std::string_view key);
+
+// A part that cannot be used becomes a bad row, and the other parts remain usable.
+class RowReader {
+ public:
+  RowReader(std::string path, size_t content_bytes) : path_(std::move(path)), work_(content_bytes) {}
+
+  // Adds a line of JSONL: a row, or an article of SQuAD.
+  void add_line(std::string_view text, int64_t line);
+  // Adds rows or articles. The place of the element i is "<path>: <name>[i]".
+  void add_elements(const std::vector<JsonPiece>& elements, const char* name);
+  // Adds a row or an article.
+  void add_row(const nlohmann::json& row, const std::string& where);
+  // Adds a text of a .txt file.
+  void add_text(std::string_view text, const std::string& where);
+  void add_bad(const std::string& place, const std::string& what, const std::string& remedy);
+  // The rows. Throws InputError if the file has none.
+  ExampleRows take();
+
+ private:
+  struct PieceFault;
+  struct Parsed;
+  static Parsed parse(const JsonPiece& piece);
+
+  template <typename Read>
+  void unless_faulty(const Read& read);
+  void add_bad(const std::string& place, const PieceFault& fault);
+  void add_element(const JsonPiece& piece, const std::string& where);
+  void add_faulty_paragraph(const JsonPiece& piece, const std::string& where, const PieceFault& fault);
+  void add_article(const nlohmann::json& article, const std::string& where);
+  void add_paragraph(const nlohmann::json& paragraph, const std::string& where);
+  void add_question(const nlohmann::json& question, const std::string& context, const CodePoints& code_points,
+                    const std::string& where);
+
+  std::string path_;
+  ContextWork work_;
+  ExampleRows rows_;
+};
+
+}  // namespace tessera
