@@ -225,7 +225,7 @@ class ModelFolders(TinyJobTest):
         rows = [{"text": f"Arlo lives in Oslo. {i}"} for i in range(19)]
         self.write("some.jsonl", jsonl(rows + [{"text": "Arlo [PAD] lives."}]))
         err = self.loss("odd", data="some.jsonl")[1]
-        self.assertIn(f"warning: skipped: some.jsonl:20: {what}", err)
+        self.assertIn(f"warning: skipped 1 bad row:\n  line 20: {what}", err)
         stop = ["--bad-rows", "stop"]
         self.fails(INPUT, f"some.jsonl:20: {what}. {remedy}", "eval", "--model", "odd", "--eval-dataset", "some.jsonl", *TEXTS,
                    *stop)
