@@ -10,6 +10,7 @@
 #include "tessera/app/help.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/net_report.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/read_file.h"
 #include "tessera/comm/communication_variables.h"
 #include "tessera/comm/mpi_flavour.h"
@@ -149,9 +150,8 @@ void check_gpus(const Record& hosts, Record& warnings) {
     const size_t num_gpus = host["gpus"].size(), num_ranks = host["ranks"].size();
     if (num_gpus > 0 && num_gpus < num_ranks) {
       warnings.push_back(
-          fmt::format("{} has {} ranks, but they see {} GPU{}. Start at most one rank per GPU, or train "
-                      "with --device cpu",
-                      name, num_ranks, num_gpus, num_gpus == 1 ? "" : "s"));
+          fmt::format("{} has {}, but they see {}. Start at most one rank per GPU, or train with --device cpu", name,
+                      counted(num_ranks, "rank"), counted(num_gpus, "GPU")));
     }
     for (const Record& gpu : host["gpus"]) {
       const auto warn = [&](const std::string& what) {
@@ -234,8 +234,8 @@ Record cluster_summary(const std::vector<Record>& ranks, const std::vector<Clock
 }
 
 std::string cluster_text(const Record& summary, const Terminal& terminal) {
-  std::string text = fmt::format("{} ranks on {} host{}\n", summary["ranks"].get<size_t>(), summary["hosts"].size(),
-                                 summary["hosts"].size() == 1 ? "" : "s");
+  std::string text = fmt::format("{} on {}\n", counted(summary["ranks"].get<size_t>(), "rank"),
+                                 counted(summary["hosts"].size(), "host"));
   Table table({{"host"},
                {"ranks"},
                {"cores", Align::kRight},

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tessera/app/usage_errors.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/launch/slurm_job.h"
 #include "tessera/settings/slurm_time.h"
@@ -110,19 +111,19 @@ Settings resources_of_job(const ResolvedSettings& slurm, const ResolvedSettings&
   const int64_t ranks = run.settings.nproc;
   if (ranks == 0 || (slurm.is_given("nodes") && ranks == ranks_of(s))) return s;
   if (slurm.is_given("nodes")) {
-    throw UsageError(
-        run.where("nproc"),
-        fmt::format("{} contradicts the {} rank{} of the job", ranks, ranks_of(s), ranks_of(s) == 1 ? "" : "s"),
-        "Remove the setting nproc. --nodes and --ntasks-per-node give the number of ranks");
+    throw UsageError(run.where("nproc"),
+                     fmt::format("{} contradicts the {} of the job", ranks, counted(ranks_of(s), "rank")),
+                     "Remove the setting nproc. --nodes and --ntasks-per-node give the number of ranks");
   }
   int64_t most = run.settings.ranks_per_node > 0 ? run.settings.ranks_per_node : ranks;
   if (s.gpus_per_node > 0) most = std::min(most, s.gpus_per_node);
   if (s.ntasks_per_node > 0) most = s.ntasks_per_node;
   const int64_t on_a_node = std::min(ranks, most);
   if (ranks % on_a_node != 0) {
-    throw UsageError(run.where("nproc"),
-                     fmt::format("{} ranks cannot be divided into nodes of {} ranks each", ranks, on_a_node),
-                     "Give --ntasks-per-node and --nodes before the command");
+    throw UsageError(
+        run.where("nproc"),
+        fmt::format("{} cannot be divided into nodes of {} each", counted(ranks, "rank"), counted(on_a_node, "rank")),
+        "Give --ntasks-per-node and --nodes before the command");
   }
   s.nodes = ranks / on_a_node;
   s.ntasks_per_node = on_a_node;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/counted.h"
 #include "tessera/report/table.h"
 
 namespace tessera {
@@ -41,7 +42,7 @@ int with_workshop_codes(const Settings& settings, int code) {
 NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const std::string& limit_flag) {
   if (num_wrong > 0) {
     return {.code = ExitCode::kCommunication,
-            .error = fmt::format("{} element{} of the received data {} wrong", num_wrong, num_wrong == 1 ? "" : "s",
+            .error = fmt::format("{} of the received data {} wrong", counted(num_wrong, "element"),
                                  num_wrong == 1 ? "is" : "are"),
             .remedy = "Do not train on these nodes. Run tessera nettest --pairs to find the faulty node"};
   }
@@ -55,8 +56,8 @@ NetVerdict verdict_of(double busbw, int64_t num_wrong, double min_busbw, const s
 
 std::string net_header(const NetRanks& ranks, const NetTest& test) {
   const int num_nodes = *std::max_element(ranks.nodes.begin(), ranks.nodes.end()) + 1;
-  std::string text = fmt::format("# tessera nettest: {} ranks on {} node{}, {} on {}\n", ranks.hosts.size(), num_nodes,
-                                 num_nodes == 1 ? "" : "s", ranks.library, ranks.on_gpus ? "GPUs" : "CPUs");
+  std::string text = fmt::format("# tessera nettest: {} on {}, {} on {}\n", counted(ranks.hosts.size(), "rank"),
+                                 counted(num_nodes, "node"), ranks.library, ranks.on_gpus ? "GPUs" : "CPUs");
   text += fmt::format("# warm-up {}, iterations {}, data checked before and after; times are means over the ranks\n#\n",
                       test.warmup, test.iterations);
   for (int node = 0; node < num_nodes; ++node) {

@@ -6,6 +6,7 @@
 
 #include "tessera/app/net_report.h"
 #include "tessera/app/run_as_ranks.h"
+#include "tessera/base/counted.h"
 #include "tessera/report/console.h"
 #include "tessera/report/text.h"
 
@@ -57,8 +58,9 @@ Record run_preflight(const Invocation& invocation) {
   record["min_busbw"] = settings.preflight_min_busbw;
   if (invocation.world->rank() == 0) {
     Console::of_process({}, Console::LostOutput::is_noted)
-        .note(fmt::format("Preflight: all_reduce of {} among {} ranks: bus bandwidth {:.4g} GB/s, {} wrong elements",
-                          format_bytes(result.message.bytes), invocation.world->size(), result.busbw, result.wrong));
+        .note(fmt::format("Preflight: all_reduce of {} among {}: bus bandwidth {:.4g} GB/s, {}",
+                          format_bytes(result.message.bytes), counted(invocation.world->size(), "rank"), result.busbw,
+                          counted(result.wrong, "wrong element")));
   }
   const NetVerdict verdict =
       verdict_of(result.busbw, result.wrong, settings.preflight_min_busbw, "--preflight-min-busbw");

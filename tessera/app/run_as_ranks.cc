@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tessera/app/net_report.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
 #include "tessera/comm/launcher_link.h"
@@ -138,8 +139,8 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
   const auto check_number = [&] {
     if (settings.nproc == 0 || settings.nproc == world->size()) return;
     throw UsageError(invocation.resolved.where("nproc"),
-                     fmt::format("{} contradicts the {} rank{} that {} has started", settings.nproc, world->size(),
-                                 world->size() == 1 ? "" : "s", ranks->source),
+                     fmt::format("{} contradicts the {} that {} has started", settings.nproc,
+                                 counted(world->size(), "rank"), ranks->source),
                      "Remove the setting nproc");
   };
   if (world->size() == 1) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/app/verbs.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/host_resources.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/data_report.h"
@@ -47,9 +48,9 @@ WorkBounds largest_work(const Settings& settings) {
 void check_planned_length(const Settings& settings, const ModelConfig& config) {
   if (config.max_positions == 0 || settings.max_length <= config.max_positions) return;
   throw UsageError("--max-length",
-                   fmt::format("{} tokens are more than the context of the model, {} tokens (max_position_embeddings "
+                   fmt::format("{} tokens are more than the context of the model, {} (max_position_embeddings "
                                "and the scaling of its positions)",
-                               settings.max_length, config.max_positions),
+                               settings.max_length, counted(config.max_positions, "token")),
                    fmt::format("Give at most {}, or the --dataset if its rows are shorter", config.max_positions));
 }
 
@@ -121,14 +122,15 @@ std::optional<WorkBounds> fused_work(const Settings& settings, const ModelConfig
   const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
   throw OutOfMemoryError(
       "--fit",
-      fmt::format("no configuration fits into {}: the smallest one ({}) needs {}{}, but the limit of a rank is {}{}: {} "
-                  "are missing",
-                  format_bytes(limits.device_bytes), summary_of(least.settings), format_bytes(e.limit_bytes + e.bytes),
-                  largest, format_bytes(e.limit_bytes),
-                  disk                       ? " on the disk"
-                  : e.of == Excess::Of::host ? " on the host"
-                                             : "",
-                  format_bytes(e.bytes)),
+      fmt::format(
+          "no configuration fits into {}: the smallest one ({}) needs {}{}, but the limit of a rank is {}{}: {} "
+          "are missing",
+          format_bytes(limits.device_bytes), summary_of(least.settings), format_bytes(e.limit_bytes + e.bytes), largest,
+          format_bytes(e.limit_bytes),
+          disk                       ? " on the disk"
+          : e.of == Excess::Of::host ? " on the host"
+                                     : "",
+          format_bytes(e.bytes)),
       "Use more ranks, a smaller --max-length or a smaller model, or leave out flags such as --batch-size and "
       "--offload: --fit does not change the settings of flags");
 }

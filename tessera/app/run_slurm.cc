@@ -9,6 +9,7 @@
 #include "tessera/app/help.h"
 #include "tessera/app/job_command.h"
 #include "tessera/app/sweep_runs.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/launch/slurm_job.h"
 #include "tessera/launch/slurm_submission.h"
@@ -200,7 +201,7 @@ int jobs_of_sweep(const Invocation& invocation, const std::vector<std::string>& 
   const size_t count = submission.job_files.size();
   files.push_back({submission.script, slurm_submission_text(submission)});
   write_files(files, slurm.replace);
-  return submit_or_print(fmt::format("{}: submit {} job{} with: ", submission.script, count, count == 1 ? "" : "s"),
+  return submit_or_print(fmt::format("{}: submit {} with: ", submission.script, counted(count, "job")),
                          {"bash", submission.script}, slurm.submit, console);
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/app/verbs.h"
+#include "tessera/base/counted.h"
 #include "tessera/data/bpe_trainer.h"
 #include "tessera/data/examples.h"
 #include "tessera/data/text.h"
@@ -112,9 +113,9 @@ int run_tokenizer_train(const Invocation& invocation) {
   create_folders(settings.output_dir);
   const fs::path target = fs::path(settings.output_dir) / "tokenizer.json";
   write_file_atomically(target, json);
-  Console::of_process().print(fmt::format("{}: {} tokens, from {} texts", target.string(),
-                                          format_count(tokenizer.vocab_size()),
-                                          format_count(static_cast<int64_t>(texts.size()))));
+  Console::of_process().print(
+      fmt::format("{}: {} tokens, from {} {}", target.string(), format_count(tokenizer.vocab_size()),
+                  format_count(static_cast<int64_t>(texts.size())), noun_for(texts.size(), "text")));
   return static_cast<int>(ExitCode::kDone);
 }
 

@@ -9,6 +9,7 @@
 #include <limits>
 #include <set>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
 #include "tessera/compare/memory_files.h"
@@ -185,9 +186,9 @@ class RunReader {
       begin = end + 1;
     }
     if (num_bad > 0) {
-      set_.problems.push_back(num_bad == 1
-                                  ? fmt::format("{}. The line is left out", first_bad)
-                                  : fmt::format("{}. This and {} more lines are left out", first_bad, num_bad - 1));
+      set_.problems.push_back(
+          num_bad == 1 ? fmt::format("{}. The line is left out", first_bad)
+                       : fmt::format("{}. This and {} are left out", first_bad, counted(num_bad - 1, "more line")));
     }
     if (num_not_finite > 0) {
       report(path, num_not_finite == 1

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/thread_pool.h"
 
@@ -85,10 +86,10 @@ FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const Pr
 
 std::string too_long(const FittedPrompt& prompt, const Example& example, const PromptOptions& options, bool answer) {
   return fmt::format(
-      "a maximum length of {} tokens is too small: the question{} take{} {} tokens even without the context (id "
+      "a maximum length of {} is too small: the question{} take{} {} even without the context (id "
       "\"{}\", \"{:.60}\")",
-      options.max_length, answer ? " and answer" : "", answer ? "" : "s", prompt.num_least, example.id,
-      example.question);
+      counted(options.max_length, "token"), answer ? " and answer" : "", answer ? "" : "s",
+      counted(prompt.num_least, "token"), example.id, example.question);
 }
 
 std::string longer_remedy(const FittedPrompt& prompt) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tessera/base/counted.h"
 #include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
@@ -61,7 +62,8 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
   TESSERA_ASSERT(!options_.bf16_states || options_.dtype == DType::bf16);
   const int64_t wanted = options_.checkpointed_blocks, L = model_.num_blocks();
   if (wanted != kAllBlocks && wanted > L) {
-    throw UsageError("--activation-checkpointing", fmt::format("{} blocks, but the model has only {}", wanted, L),
+    throw UsageError("--activation-checkpointing",
+                     fmt::format("{}, but the model has only {}", counted(wanted, "block"), L),
                      fmt::format("Give at most {}, or \"block\" for all blocks", L));
   }
 }
@@ -103,9 +105,10 @@ static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
   const auto check = [&](const BatchBounds& bounds, const char* flag) {
     if (is_supported(bounds, config)) return;
     throw UsageError(flag,
-                     fmt::format("a batch can have up to {} sequences with {} tokens in total, but the maximum is {} "
-                                 "sequences and {} tokens",
-                                 bounds.num_sequences, bounds.num_tokens, kMaxBatchSequences, max_tokens_of(config)),
+                     fmt::format("a batch can have up to {} with {} in total, but the maximum is {} sequences and {} "
+                                 "tokens",
+                                 counted(bounds.num_sequences, "sequence"), counted(bounds.num_tokens, "token"),
+                                 kMaxBatchSequences, max_tokens_of(config)),
                      "Use smaller batches, or a smaller --max-length");
   };
   check(work.training, "--batch-size or --batch-tokens");

@@ -1,5 +1,7 @@
 #include "tessera/engine/shard_plan.h"
 
+#include "tessera/base/counted.h"
+
 #include <fmt/format.h>
 
 #include <array>
@@ -46,7 +48,7 @@ ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int r
     group_size_ = options_.shard_group_size > 0 ? options_.shard_group_size : ranks_per_node;
     if (world_size % group_size_ != 0) {
       throw UsageError("--shard-group-size",
-                       fmt::format("{} ranks cannot be divided into groups of {}", world_size, group_size_),
+                       fmt::format("{} cannot be divided into groups of {}", counted(world_size, "rank"), group_size_),
                        "Give a divisor of the number of ranks");
     }
   }

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <thread>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/world.h"
@@ -30,8 +31,8 @@ void check_number(const ResolvedSettings& resolved) {
   const int64_t most = std::max<int64_t>(64, 16 * cores);
   if (resolved.settings.nproc <= most) return;
   throw UsageError(resolved.where("nproc"),
-                   fmt::format("{} ranks are too many for this machine with {} cores. At most {} may start",
-                               resolved.settings.nproc, cores, most),
+                   fmt::format("{} ranks are too many for this machine with {}. At most {} may start",
+                               resolved.settings.nproc, counted(cores, "core"), most),
                    "Start the ranks on several machines with mpirun or srun");
 }
 

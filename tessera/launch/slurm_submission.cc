@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/uninterrupted.h"
 #include "tessera/report/text.h"
@@ -23,7 +24,7 @@ std::string slurm_submission_text(const SlurmSubmission& submission) {
                       "# {} jobs, at most {} at once. From job {} on, each job waits for the end of an earlier job, "
                       "even if that job fails.\n",
                       count, submission.max_jobs, submission.max_jobs + 1)
-                : fmt::format("# {} job{}. No job waits for another job.\n", count, count == 1 ? "" : "s");
+                : fmt::format("# {}. No job waits for another job.\n", counted(count, "job"));
   text += fmt::format("set -euo pipefail\ncd {}\n\nfiles=(\n", quoted_for_shell(submission.working_folder));
   for (const std::string& file : submission.job_files) text += "  " + quoted_for_shell(file) + "\n";
   text += ")\njobs=()\nfor file in \"${files[@]}\"; do\n  words=(--parsable)\n";

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/report/text.h"
 #include "tessera/settings/suggest.h"
@@ -12,8 +13,9 @@
 namespace tessera {
 namespace {
 
-std::string counted(int64_t count, const char* what) {
-  return fmt::format("{} {}{}", format_count(count), what, count == 1 ? "" : "s");
+// Like counted(), but with separators: "1,065 tokens".
+std::string counted_long(int64_t count, const char* noun) {
+  return format_count(count) + " " + noun_for(count, noun);
 }
 
 std::string in_words(const BadRow& row) {
@@ -40,19 +42,19 @@ Record data_record(const DataUse& use) {
 }
 
 std::string data_line(const DataUse& use, const std::string& path, const Settings& settings) {
-  std::string line = fmt::format("{}: {} as {}, {}", path, counted(use.rows_used, "row"),
-                                 counted(use.num_samples, "sample"), counted(use.tokens_used, "token"));
+  std::string line = fmt::format("{}: {} as {}, {}", path, counted_long(use.rows_used, "row"),
+                                 counted_long(use.num_samples, "sample"), counted_long(use.tokens_used, "token"));
   if (use.rows_cut > 0) {
-    line += fmt::format("; {} cut at --max-length {} ({} lost)", counted(use.rows_cut, "row"), settings.max_length,
-                        counted(use.tokens_cut, "token"));
+    line += fmt::format("; {} cut at --max-length {} ({} lost)", counted_long(use.rows_cut, "row"), settings.max_length,
+                        counted_long(use.tokens_cut, "token"));
   }
-  if (use.rows_without_loss > 0) line += fmt::format("; {} without loss", counted(use.rows_without_loss, "row"));
+  if (use.rows_without_loss > 0) line += fmt::format("; {} without loss", counted_long(use.rows_without_loss, "row"));
   if (use.rows_left_out > 0) {
-    line +=
-        fmt::format("; {} longer than --max-length {} omitted", counted(use.rows_left_out, "row"), settings.max_length);
+    line += fmt::format("; {} longer than --max-length {} omitted", counted_long(use.rows_left_out, "row"),
+                        settings.max_length);
   }
-  if (use.rows_bad() > 0) line += fmt::format("; {} skipped", counted(use.rows_bad(), "bad row"));
-  if (use.tokens_dropped > 0) line += fmt::format("; {} dropped", counted(use.tokens_dropped, "token"));
+  if (use.rows_bad() > 0) line += fmt::format("; {} skipped", counted_long(use.rows_bad(), "bad row"));
+  if (use.tokens_dropped > 0) line += fmt::format("; {} dropped", counted_long(use.tokens_dropped, "token"));
   return use.complete() ? line + "; nothing cut or dropped" : line;
 }
 

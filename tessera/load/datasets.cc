@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 
+#include "tessera/base/counted.h"
 #include "tessera/ops/dropout_mask.h"
 
 namespace tessera {
@@ -32,9 +33,9 @@ void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config
   for (const Sample& sample : samples) {
     if (context > 0 && std::ssize(sample.ids) > context) {
       throw UsageError("--max-length",
-                       fmt::format("{} has a sample of {} tokens, but the context of the model has {} tokens "
+                       fmt::format("{} has a sample of {}, but the context of the model has {} "
                                    "(max_position_embeddings and the scaling of its positions)",
-                                   path, sample.ids.size(), context),
+                                   path, counted(sample.ids.size(), "token"), counted(context, "token")),
                        fmt::format("Give at most {}", context));
     }
     if (std::ssize(sample.ids) <= kMaxDropoutKeys) continue;
@@ -99,9 +100,7 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
     return std::any_of(sample.labels.begin(), sample.labels.end(), [](int32_t label) { return label != kNoTarget; });
   });
   if (!has_targets) {
-    throw InputError(path,
-                     fmt::format("no token of the {} sample{} has a loss", dataset.samples.size(),
-                                 dataset.samples.size() == 1 ? "" : "s"),
+    throw InputError(path, fmt::format("no token of the {} has a loss", counted(dataset.samples.size(), "sample")),
                      "Increase --max-length, or give --truncation context to keep the answers");
   }
   if (with_prompts) {
@@ -124,11 +123,11 @@ Dataset load_dataset(const Settings& settings, DatasetUse use, const Tokenizer& 
 
 void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens, const std::string& place) {
   if (config.max_positions == 0 || prompt_tokens + new_tokens <= config.max_positions) return;
-  throw UsageError(
-      "--max-new-tokens",
-      fmt::format("a prompt of {} tokens{} and {} new tokens exceed the model's context of {} tokens", prompt_tokens,
-                  place.empty() ? "" : " (" + place + ")", new_tokens, config.max_positions),
-      "Give fewer new tokens, or a shorter prompt");
+  throw UsageError("--max-new-tokens",
+                   fmt::format("a prompt of {}{} and {} exceed the model's context of {}",
+                               counted(prompt_tokens, "token"), place.empty() ? "" : " (" + place + ")",
+                               counted(new_tokens, "new token"), counted(config.max_positions, "token")),
+                   "Give fewer new tokens, or a shorter prompt");
 }
 
 std::optional<Dataset> eval_dataset_of(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/read_file.h"
 #include "tessera/comm/world.h"
 #include "tessera/report/record.h"
@@ -259,8 +260,8 @@ Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   Tokenizer tokenizer = Tokenizer::load(path);
   if (tokenizer.vocab_size() > config.vocab_size) {
     throw InputError(path.string(),
-                     fmt::format("has token ids up to {}, but the model's vocabulary has only {} tokens",
-                                 tokenizer.vocab_size() - 1, config.vocab_size),
+                     fmt::format("has token ids up to {}, but the model's vocabulary has only {}",
+                                 tokenizer.vocab_size() - 1, counted(config.vocab_size, "token")),
                      "Use the tokenizer of the model");
   }
   settle_end(config, settings, tokenizer, path);

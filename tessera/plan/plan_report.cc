@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/counted.h"
 #include "tessera/load/data_report.h"
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
@@ -169,18 +170,20 @@ std::string verdict_of(const PlanReport& r) {
   if (e.fits() && e.limit_bytes == kUnknown) {
     const int64_t needed = r.limits.one_memory ? r.first.peak_bytes() : r.first.device.peak_total();
     const std::string what = words_of(r, e.of);
-    return fmt::format("not known: a rank needs {} of {}, and no limit is given. Give the {} as --device-memory or --fit",
-                       format_bytes(needed), what, what);
+    return fmt::format(
+        "not known: a rank needs {} of {}, and no limit is given. Give the {} as --device-memory or --fit",
+        format_bytes(needed), what, what);
   }
-  const std::string needs = fmt::format("a rank needs {} of {}", format_bytes(e.bytes + e.limit_bytes), words_of(r, e.of));
+  const std::string needs =
+      fmt::format("a rank needs {} of {}", format_bytes(e.bytes + e.limit_bytes), words_of(r, e.of));
   if (e.fits())
     return fmt::format("fits: {}, and the limit is {}: {} are left", needs, format_bytes(e.limit_bytes),
                        format_bytes(-e.bytes));
-  const std::string most =
-      e.of == Excess::Of::disk
-          ? ""
-          : fmt::format(" (largest part{}: {}, {})", e.phase == Phase::step ? "" : fmt::format(" of {}", name_of(e.phase)),
-                        name_of(e.largest), format_bytes(e.largest_bytes));
+  const std::string most = e.of == Excess::Of::disk
+                               ? ""
+                               : fmt::format(" (largest part{}: {}, {})",
+                                             e.phase == Phase::step ? "" : fmt::format(" of {}", name_of(e.phase)),
+                                             name_of(e.largest), format_bytes(e.largest_bytes));
   return fmt::format("does not fit: {}, but the limit is {}: {} are missing{}", needs, format_bytes(e.limit_bytes),
                      format_bytes(e.bytes), most);
 }
@@ -193,8 +196,8 @@ std::string limits_of(const PlanReport& r) {
     if (limit == kUnknown) {
       unchecked.push_back(fmt::format("{} (needs {})", words_of(r, of), format_bytes(needed)));
     } else {
-      checked.push_back(fmt::format("{} {} ({})", words_of(r, of), format_bytes(limit),
-                                    flag.empty() ? "this machine" : flag));
+      checked.push_back(
+          fmt::format("{} {} ({})", words_of(r, of), format_bytes(limit), flag.empty() ? "this machine" : flag));
     }
   };
   std::string device = s.fit > 0 ? "--fit" : s.device_memory > 0 ? "--device-memory" : "";
@@ -215,8 +218,8 @@ void print_fit(const PlanReport& report, Console& console) {
   console.print("fastest configuration: " + summary_of(fit.best->settings));
   std::string replace;
   for (const std::string& word : report.start.placeholders) replace += (replace.empty() ? "" : "; ") + word;
-  console.print(fmt::format("start the run with{}\n  {}", replace.empty() ? ":" : " (" + replace + "):",
-                            report.start.text));
+  console.print(
+      fmt::format("start the run with{}\n  {}", replace.empty() ? ":" : " (" + replace + "):", report.start.text));
   if (fit.faster.empty()) return;
   console.print("Faster configurations that do not fit, by estimated time of a step (--json shows the cost model):");
   Table table(
@@ -284,16 +287,18 @@ Record plan_record(const PlanReport& r) {
   if (!r.fit) return record;
   std::vector<Record> faster;
   for (const Configuration& c : r.fit->faster) faster.push_back(configuration_record(c));
-  record["fit"] = Record{
-      {"best", configuration_record(*r.fit->best)}, {"command", r.start.text}, {"faster", faster},
-      {"cost_model", cost_model(r.rank.device)}};
+  record["fit"] = Record{{"best", configuration_record(*r.fit->best)},
+                         {"command", r.start.text},
+                         {"faster", faster},
+                         {"cost_model", cost_model(r.rank.device)}};
   return record;
 }
 
 void print_plan(const PlanReport& r, Console& console) {
   console.print(verdict_of(r));
   console.print(limits_of(r));
-  if (!r.fit && !r.excess().fits() && r.limits.device_bytes != kUnknown) console.print("to find a run that fits:\n  " + r.to_find_fit);
+  if (!r.fit && !r.excess().fits() && r.limits.device_bytes != kUnknown)
+    console.print("to find a run that fits:\n  " + r.to_find_fit);
   if (r.fit) print_fit(r, console);
   const int world = r.rank.world_size;
   const bool gpu = r.rank.device == DeviceKind::cuda;
@@ -312,8 +317,8 @@ void print_plan(const PlanReport& r, Console& console) {
     print_rank(r, "other ranks", *r.other, &r.first, console);
   }
   const double tera = static_cast<double>(r.first.micro_batch_flops) * 1e-12;
-  console.print(fmt::format("compute  {:.3g} TFLOP per micro-batch of at most {} tokens{}, {:.3g} per step", tera,
-                            format_count(r.work.training.num_tokens),
+  console.print(fmt::format("compute  {:.3g} TFLOP per micro-batch of at most {} {}{}, {:.3g} per step", tera,
+                            format_count(r.work.training.num_tokens), noun_for(r.work.training.num_tokens, "token"),
                             r.fused ? " (all micro-batches of a step run as this one)" : "", step_flops(r) * 1e-12));
   const bool may_fuse =
       gpu && r.settings.grad_accum > 1 && r.settings.fuse_micro_batches != Settings::FuseMicroBatches::off;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
 
@@ -68,9 +69,7 @@ std::string modes_text(const MemoryStatistics& statistics) {
 }
 
 std::string note_of_unreadable(const fs::path& file, int64_t count) {
-  return count == 0
-             ? ""
-             : fmt::format("[!] Skipped {} unreadable row{} of {}\n", count, count == 1 ? "" : "s", file.string());
+  return count == 0 ? "" : fmt::format("[!] Skipped {} of {}\n", counted(count, "unreadable row"), file.string());
 }
 
 // The files in `folder`, `folder`/memory and `folder`/`own` whose names have this prefix and suffix, sorted by path.

@@ -1,6 +1,7 @@
 // The checks that need more than one setting, or depend on the build and the machine.
 #include <fmt/format.h>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/settings/resolve.h"
@@ -67,8 +68,8 @@ void check_micro_batch(const ResolvedSettings& resolved) {
   }
   if (s.batch_tokens > 0 && s.batch_tokens < s.max_length) {
     throw UsageError(resolved.where("batch_tokens"),
-                     fmt::format("a micro-batch of {} tokens has no room for a sample of max_length {} ({})",
-                                 s.batch_tokens, s.max_length, resolved.where("max_length")),
+                     fmt::format("a micro-batch of {} has no room for a sample of max_length {} ({})",
+                                 counted(s.batch_tokens, "token"), s.max_length, resolved.where("max_length")),
                      fmt::format("Give at least {}, or a smaller --max-length", s.max_length));
   }
   constexpr double kMostEpochs = 100'000;  // each epoch's steps are counted before the run, which takes time
@@ -91,8 +92,8 @@ void check_rates(const ResolvedSettings& resolved) {
   }
   if (s.lr_decay_steps > 0 && s.warmup_steps > s.lr_decay_steps) {
     throw UsageError(resolved.where("lr_decay_steps"),
-                     fmt::format("is {} steps, but the warm-up alone takes {} steps ({})", s.lr_decay_steps,
-                                 s.warmup_steps, resolved.where("warmup_steps")),
+                     fmt::format("is {}, but the warm-up alone takes {} ({})", counted(s.lr_decay_steps, "step"),
+                                 counted(s.warmup_steps, "step"), resolved.where("warmup_steps")),
                      "Give fewer warm-up steps, or a larger value here");
   }
 }

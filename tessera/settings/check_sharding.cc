@@ -1,6 +1,7 @@
 // Checks that sharding, offload and loss scaling do not contradict each other.
 #include <fmt/format.h>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/settings/resolve.h"
 
@@ -52,9 +53,10 @@ void check_groups(const ResolvedSettings& resolved) {
                      "Give --strategy hybrid_shard or hybrid_shard_zero2, or remove this setting");
   }
   if (resolved.num_ranks % s.shard_group_size != 0) {
-    throw UsageError(resolved.where("shard_group_size"),
-                     fmt::format("{} ranks are not a multiple of {}", resolved.num_ranks, s.shard_group_size),
-                     "Give a divisor of the number of ranks");
+    throw UsageError(
+        resolved.where("shard_group_size"),
+        fmt::format("{} cannot be divided into groups of {}", counted(resolved.num_ranks, "rank"), s.shard_group_size),
+        "Give a divisor of the number of ranks");
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/settings/deepspeed_file.h"
 #include "tessera/settings/setting_words.h"
@@ -302,9 +303,9 @@ void settle_batch(const DeepSpeedLayer& layer, ResolvedSettings& resolved) {
       return fmt::format("{} {} ({}) x ", name, value, resolved.origins.at(name).to_string());
     };
     return UsageError(where,
-                      fmt::format("{} is not {}{}{}{} rank{}", total, is_multiple ? "a multiple of " : "",
+                      fmt::format("{} is not {}{}{}{}", total, is_multiple ? "a multiple of " : "",
                                   named("batch_size", has_micro, micro),
-                                  named("grad_accum", has_accumulation, accumulation), ranks, ranks == 1 ? "" : "s"),
+                                  named("grad_accum", has_accumulation, accumulation), counted(ranks, "rank")),
                       "Change one of these numbers, or write \"auto\"");
   };
   // micro and accumulation are below 2^31, so their product fits into int64_t. The product with `ranks` may not fit.

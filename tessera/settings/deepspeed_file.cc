@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
 #include "tessera/settings/settings.h"
@@ -216,7 +217,7 @@ bool is_off(const json& value) {
 std::string shown(const json& value) {
   if (value.is_string()) return quoted_value(value.get<std::string>());
   if (value.is_object()) return "an object";
-  if (value.is_array()) return fmt::format("an array of {} element{}", value.size(), value.size() == 1 ? "" : "s");
+  if (value.is_array()) return "an array of " + counted(value.size(), "element");
   return value.dump();
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <system_error>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
 #include "tessera/base/read_file.h"
@@ -49,7 +50,7 @@ std::string_view without_prefix(std::string_view name) {
 std::string describe(std::string_view what, const std::vector<std::string>& items) {
   constexpr size_t kShown = 5;
   if (items.empty()) return "";
-  std::string text = fmt::format("{} {} {} (", items.size(), items.size() == 1 ? "tensor is" : "tensors are", what);
+  std::string text = fmt::format("{} {} {} (", counted(items.size(), "tensor"), items.size() == 1 ? "is" : "are", what);
   for (size_t i = 0; i < std::min(items.size(), kShown); ++i) text += (i ? ", " : "") + printable(items[i]);
   return text + (items.size() > kShown ? ", ...); " : "); ");
 }

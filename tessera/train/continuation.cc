@@ -1,5 +1,7 @@
 #include "tessera/train/continuation.h"
 
+#include "tessera/base/counted.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -85,7 +87,9 @@ std::string listed(const std::vector<Change>& changes) {
   for (size_t i = 0; i < std::min(kShown, changes.size()); ++i) {
     text += (i > 0 ? "; with " : " with ") + changes[i].shown();
   }
-  if (changes.size() > kShown) text += fmt::format("; and {} more settings differ", changes.size() - kShown);
+  if (const size_t more = changes.size() - std::min(kShown, changes.size()); more > 0) {
+    text += fmt::format("; and {} {}", counted(more, "more setting"), more == 1 ? "differs" : "differ");
+  }
   return text;
 }
 
@@ -101,7 +105,7 @@ ScheduleOptions schedule_options(const Settings& settings, int64_t num_steps) {
 
 std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t steps_now, int64_t step,
                            int64_t num_updates) {
-  std::string text = fmt::format("The run has {} steps now instead of {}", steps_now, steps_then);
+  std::string text = fmt::format("The run has {} now instead of {}", counted(steps_now, "step"), steps_then);
   if (step >= steps_now) return text + ", and all of them are done";
   const ScheduleOptions before = schedule_options(settings, steps_then), after = schedule_options(settings, steps_now);
   const auto rate = [&](const ScheduleOptions& schedule) {
@@ -115,8 +119,8 @@ std::string note_of_length(const Settings& settings, int64_t steps_then, int64_t
   if (decays)
     text += fmt::format("From here on, the rate decays until step {} instead of step {}. ", after.num_steps,
                         before.num_steps);
-  return text + fmt::format("The rate of step {} is {}, but with {} steps it would be {}", step + 1, rate(after),
-                            steps_then, rate(before));
+  return text + fmt::format("The rate of step {} is {}, but with {} it would be {}", step + 1, rate(after),
+                            counted(steps_then, "step"), rate(before));
 }
 
 }  // namespace tessera

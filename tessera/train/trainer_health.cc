@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "tessera/base/counted.h"
 #include "tessera/optim/divergence.h"
 #include "tessera/store/checkpoint_writer.h"
 #include "tessera/train/trainer.h"
@@ -65,8 +66,7 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
   }
   if (most > 0 && health.skipped_in_a_row >= most) {
     end_diverged(fmt::format("step {}", state_.step),
-                 fmt::format("{} update{} in a row skipped: {}", health.skipped_in_a_row,
-                             health.skipped_in_a_row == 1 ? "" : "s", numbers),
+                 fmt::format("{} in a row skipped: {}", counted(health.skipped_in_a_row, "update"), numbers),
                  remedy_of(settings_));
   }
 }

@@ -1,6 +1,7 @@
 // The start of a training run: takes the output folder, then loads a checkpoint or the initial model.
 #include <fmt/format.h>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/read_file.h"
 #include "tessera/load/model_files.h"
 #include "tessera/store/all_ranks.h"
@@ -159,9 +160,9 @@ void Trainer::restore(const Checkpoint& checkpoint, TrainState state) {
   if (loss_scaler_ && state_.loss_scale) loss_scaler_->restore(*state_.loss_scale);
   if (checkpoint.world_size() != worker_.num_ranks()) {
     console_.note(
-        fmt::format("The checkpoint was made by {} ranks, and this run has {}. The state is the same; sums round "
+        fmt::format("The checkpoint was made by {}, and this run has {}. The state is the same; sums round "
                     "differently from here on",
-                    checkpoint.world_size(), worker_.num_ranks()));
+                    counted(checkpoint.world_size(), "rank"), worker_.num_ranks()));
   }
   if (state_.fused_micro_batches.value_or(fused_) != fused_) {
     console_.note(

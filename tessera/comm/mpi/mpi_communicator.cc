@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "tessera/base/counted.h"
 #include "tessera/comm/mpi/direct_collectives.h"
 #include "tessera/comm/mpi/message_collectives.h"
 #include "tessera/comm/mpi/rendezvous_limit.h"
@@ -140,9 +141,8 @@ class MpiCommunicator final : public Communicator {
       if (texts[r].size() != bytes) {
         throw CommunicationError(
             fmt::format("rank {}", host_collectives_->group().world_ranks[static_cast<size_t>(rank())]),
-            fmt::format("sum of {}: this rank passes {} value{}, but rank {} passes {}", what, values.size(),
-                        values.size() == 1 ? "" : "s", host_collectives_->group().world_ranks[r],
-                        texts[r].size() / sizeof(double)));
+            fmt::format("sum of {}: this rank passes {}, but rank {} passes {}", what, counted(values.size(), "value"),
+                        host_collectives_->group().world_ranks[r], texts[r].size() / sizeof(double)));
       }
     }
     std::vector<double> input(values.size());

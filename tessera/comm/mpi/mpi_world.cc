@@ -15,6 +15,7 @@
 #include <string_view>
 #include <thread>
 
+#include "tessera/base/counted.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
 #include "tessera/comm/mpi/peer_watch.h"
 #include "tessera/comm/mpi/rendezvous_limit.h"
@@ -234,8 +235,8 @@ std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldO
   auto world = std::make_unique<MpiWorld>(options, board);
   if (ranks.size > 0 && world->size() != ranks.size) {
     throw UsageError(ranks.source,
-                     fmt::format("started {} rank{}, but the MPI library of this program finds {}", ranks.size,
-                                 ranks.size == 1 ? "" : "s", world->size()),
+                     fmt::format("started {}, but the MPI library of this program finds {}",
+                                 counted(ranks.size, "rank"), world->size()),
                      fmt::format("Use the mpirun of {}, which this program uses, or srun --mpi={}", mpi_flavour().text,
                                  mpi_flavour().family == MpiFlavour::Family::mpich ? "pmi2" : "pmix"));
   }

@@ -64,7 +64,8 @@ TEST(Bytes, need_a_unit) {
   EXPECT_EQ(error_of("device_memory", "1.5"), "here: the size \"1.5\" has no unit. Write 1.5GiB");
   EXPECT_EQ(error_of("reduce_bucket_size", "25"), "here: the size \"25\" has no unit. Write 25MiB, or 25B for bytes");
   EXPECT_EQ(error_of("max_shard_size", "5"), "here: the size \"5\" has no unit. Write 5GB, or 5B for bytes");
-  EXPECT_EQ(error_of("max_shard_size", "5e9"), "here: the size \"5e9\" has no unit. Write 5GB for this number of bytes");
+  EXPECT_EQ(error_of("max_shard_size", "5e9"),
+            "here: the size \"5e9\" has no unit. Write 5GB for this number of bytes");
   EXPECT_EQ(error_of("fit", int64_t{34359738368}),
             "here: the size \"34359738368\" has no unit. Write 32GiB for this number of bytes");
 }
@@ -140,7 +141,7 @@ TEST(ShardingConsistency, groups) {
       "c:1: shard_group_size: 2 has no effect with the strategy \"full_shard\", because all ranks form one group. "
       "Give --strategy hybrid_shard or hybrid_shard_zero2, or remove this setting");
   EXPECT_EQ(contradiction("shard_group_size = 3\nstrategy = \"hybrid_shard\"", 4),
-            "c:1: shard_group_size: 4 ranks are not a multiple of 3. Give a divisor of the number of ranks");
+            "c:1: shard_group_size: 4 ranks cannot be divided into groups of 3. Give a divisor of the number of ranks");
 }
 
 TEST(ShardingConsistency, loss_scale) {
