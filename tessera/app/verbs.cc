@@ -6,7 +6,8 @@ namespace tessera {
 static constexpr Groups kAnyModel = kModel | kTokenizer | kVocabulary | kShape | kMachine;
 // Settings that change what a training run computes. `tessera plan` also takes these settings.
 static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
-                                    kTrainEvaluation | kEvalBatch | kScoring | kGeneration | kSharding | kGradients;
+                                    kTrainEvaluation | kEvalBatch | kScoring | kGeneration | kSharding | kGradients |
+                                    kLog;
 static constexpr Groups kTrainVerb =
     kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation;
 
@@ -24,7 +25,7 @@ const std::vector<Verb>& all_verbs() {
       {.name = "eval",
        .help = "Measure a model on a data set: loss, exact match, F1",
        .groups = kAnyModel | kText | kEvalData | kEvalBatch | kScoring | kGeneration | kRanks | kSharding | kOutputDir |
-                 kPresentation,
+                 kLog | kPresentation,
        .example = "tessera eval --model runs/mine --eval-dataset dev.json --eval-generation",
        .required = {"model", "eval_dataset"},
        .run = run_eval,

@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "tessera/base/counted.h"
 #include "tessera/compare/words.h"
 #include "tessera/report/text.h"
 
@@ -16,8 +17,9 @@ namespace tessera {
 namespace {
 
 // Settings that change no result. They decide the name, the folder or the start of a run, or what it prints and logs.
-constexpr std::array<std::string_view, 9> kNotCompared{"output_dir", "experiment", "resume",  "overwrite",    "json",
-                                                       "progress",   "memory_log", "tracker", "owner_timeout"};
+constexpr std::array<std::string_view, 10> kNotCompared{"output_dir", "experiment",   "resume",   "overwrite",
+                                                        "json",       "log_format",   "progress", "memory_log",
+                                                        "tracker",    "owner_timeout"};
 
 bool is_compared(std::string_view setting) {
   return std::find(kNotCompared.begin(), kNotCompared.end(), setting) == kNotCompared.end();
@@ -63,12 +65,14 @@ Identity identity_of(const RunFolder& run) {
   if (!parameters.empty()) identity.model += (identity.model.empty() ? "" : ", ") + parameters + " parameters";
   identity.data = base_name(text_of_key(run, "dataset"));
   if (const auto n = find_number(run.summary, "train_data.samples")) {
-    identity.data += fmt::format("{}{} samples", identity.data.empty() ? "" : ", ", shown(*n, FigureUnit::count));
+    identity.data += fmt::format("{}{} {}", identity.data.empty() ? "" : ", ", shown(*n, FigureUnit::count),
+                                 noun_for(static_cast<int64_t>(*n), "sample"));
   }
   if (const std::string eval = base_name(text_of_key(run, "eval_dataset")); !eval.empty()) {
     identity.data += ", evaluated on " + eval;
     if (const auto n = find_number(run.summary, "eval_data.samples")) {
-      identity.data += fmt::format(", {} samples", shown(*n, FigureUnit::count));
+      identity.data +=
+          fmt::format(", {} {}", shown(*n, FigureUnit::count), noun_for(static_cast<int64_t>(*n), "sample"));
     }
   }
   const std::string gpus = find_texts(run.summary, "machine.gpus"), cpus = find_texts(run.summary, "machine.cpus");

@@ -30,6 +30,10 @@ std::string digits_of(double value, int digits) {
   return is_float ? text : text + ".0";
 }
 
+std::string line_of(const Record& record, LineStyle style) {
+  return style == LineStyle::json ? to_json(record) : to_python(record);
+}
+
 }  // namespace
 
 Record timing_record(const EvalMetrics& metrics) {
@@ -62,12 +66,12 @@ Record trainer_record(const TrainMetrics& metrics) {
   return record;
 }
 
-std::string trainer_line(const AnswerMetrics& metrics) {
-  return "Evaluation Metrics: " + to_python({{"exact_match", metrics.exact_match}, {"f1", metrics.f1}});
+Record trainer_record(const AnswerMetrics& metrics) {
+  return {{"exact_match", metrics.exact_match}, {"f1", metrics.f1}};
 }
 
-std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal) {
-  if (!terminal.interactive) return trainer_line(metrics);
+std::string trainer_line(const StepMetrics& metrics, LineStyle style) {
+  if (style != LineStyle::rounded) return line_of(trainer_record(metrics), style);
   // Each entry: the significant digits of loss, gradient norm, learning rate and epoch. The first entry whose line fits
   // into kTerminalColumns is used. The last entry always fits.
   constexpr int kDigits[][4] = {{5, 4, 4, 7}, {5, 3, 4, 7}, {5, 3, 3, 7}, {4, 3, 3, 7}, {4, 2, 3, 7},
@@ -82,21 +86,24 @@ std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal) {
   return line;
 }
 
-std::string trainer_line(const EvalMetrics& metrics, const Terminal& terminal) {
+std::string trainer_line(const EvalMetrics& metrics, LineStyle style) {
   EvalMetrics shown = metrics;
-  if (terminal.interactive) shown.loss = round_decimals(metrics.loss, 4);
-  return trainer_line(shown);
+  if (style == LineStyle::rounded) shown.loss = round_decimals(metrics.loss, 4);
+  return line_of(trainer_record(shown), style);
 }
 
-std::string trainer_line(const TrainMetrics& metrics, const Terminal& terminal) {
+std::string trainer_line(const TrainMetrics& metrics, LineStyle style) {
   TrainMetrics shown = metrics;
-  if (terminal.interactive) shown.mean_loss = round_decimals(metrics.mean_loss, 4);
-  return trainer_line(shown);
+  if (style == LineStyle::rounded) shown.mean_loss = round_decimals(metrics.mean_loss, 4);
+  return line_of(trainer_record(shown), style);
 }
 
-std::string trainer_line(const AnswerMetrics& metrics, const Terminal& terminal) {
-  if (!terminal.interactive) return trainer_line(metrics);
-  return trainer_line(AnswerMetrics{round_decimals(metrics.exact_match, 4), round_decimals(metrics.f1, 4)});
+std::string trainer_line(const AnswerMetrics& metrics, LineStyle style) {
+  AnswerMetrics shown = metrics;
+  if (style == LineStyle::rounded) {
+    shown = {round_decimals(metrics.exact_match, 4), round_decimals(metrics.f1, 4)};
+  }
+  return (style == LineStyle::json ? "" : "Evaluation Metrics: ") + line_of(trainer_record(shown), style);
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/base/counted.h"
 #include "tessera/engine/engine.h"
 #include "tessera/settings/setting_declarations.h"
 
@@ -301,6 +302,10 @@ std::vector<Setting> machine_settings() {
       choice("progress", &S::progress, kPresentation,
              {{"auto", S::Progress::automatic}, {"on", S::Progress::on}, {"off", S::Progress::off}},
              "Progress bar. auto: only on a terminal; on: always; off: never"),
+      choice("log_format", &S::log_format, kLog,
+             {{"auto", S::LogFormat::automatic}, {"trainer", S::LogFormat::trainer}, {"json", S::LogFormat::json}},
+             "Lines with losses, scores and speeds. trainer: dicts as the Hugging Face Trainer prints them; json: the "
+             "same records, each as one line of JSON; auto: like trainer, but with rounded values on a terminal"),
   };
 }
 
@@ -354,6 +359,8 @@ const char* title_of(Group group) {
       return "Prompts";
     case kEvalBatch:
       return "Batches without training";
+    case kLog:
+      return "Log";
     case kOutputFile:
       return "Output file";
     case kVocabulary:
@@ -403,8 +410,9 @@ const char* title_of(Group group) {
 }
 
 std::string Settings::batch_words() const {
-  return batch_tokens > 0 ? fmt::format("up to {} x {} tokens", batch_tokens, grad_accum)
-                          : fmt::format("{} x {} samples", batch_size, grad_accum);
+  return batch_tokens > 0
+             ? fmt::format("up to {} x {} tokens", batch_tokens, grad_accum)
+             : fmt::format("{} x {} {}", batch_size, grad_accum, noun_for(batch_size * grad_accum, "sample"));
 }
 
 const std::vector<Setting>& all_settings() {

@@ -36,6 +36,7 @@ struct Settings {
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
   enum class Progress { automatic, on, off };
+  enum class LogFormat { automatic, trainer, json };
   enum class Stream { automatic, on, off };
   enum class Preflight { none, nettest };
   enum class ReportFormat { table, markdown, csv, json };
@@ -169,6 +170,7 @@ struct Settings {
   MemoryLogPlace memory_log;
   bool json = false, dry_run = false;
   Progress progress = Progress::automatic;
+  LogFormat log_format = LogFormat::automatic;
   // report
   std::string rows, columns, baseline, sort, html;
   ReportFormat format = ReportFormat::table;
@@ -229,6 +231,7 @@ enum Group : Groups {
   kPromptFile = 1ull << 34,      // many prompts, and how their texts are shown
   kEvalBatch = 1ull << 35,       // eval_batch_size
   kOutputFile = 1ull << 36,      // file of the result
+  kLog = 1ull << 37,             // the lines that a run prints
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

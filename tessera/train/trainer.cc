@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tessera/base/counted.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/model_files.h"
@@ -201,9 +202,10 @@ int Trainer::train() {
   const std::string ranks = worker_.num_ranks() == 1 ? "" : fmt::format("{} ranks of ", worker_.num_ranks());
   const int64_t all = engine_.model().num_parameters(), trained = engine_.model().num_trainable_parameters();
   const std::string some = trained < all ? fmt::format(" ({} of them trainable)", format_count(trained)) : "";
-  console_.note(fmt::format("{} parameters{}, {} samples, {} steps of {}{}, {}{} threads", format_count(all), some,
-                            format_count(std::ssize(train_.samples)), num_steps_, settings_.batch_words(),
-                            ranks.empty() ? "" : " per rank", ranks, worker_.pool().num_threads()));
+  console_.note(fmt::format("{} parameters{}, {} {}, {} of {}{}, {}{}", format_count(all), some,
+                            format_count(std::ssize(train_.samples)), noun_for(train_.samples.size(), "sample"),
+                            counted(num_steps_, "step"), settings_.batch_words(), ranks.empty() ? "" : " per rank",
+                            ranks, counted(worker_.pool().num_threads(), "thread")));
   if (settings_.offload.uses(Tier::host) && worker_.device().host_visible()) {
     console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
   }
@@ -213,8 +215,9 @@ int Trainer::train() {
     state_.before = *before;
     state_.evaluated_before = true;
   }
-  progress_.emplace(console_,
-                    ProgressOptions{.description = "Training", .first_step = state_.step, .total_steps = num_steps_});
+  progress_.emplace(
+      console_, ProgressOptions{
+                    .description = "Training", .first_step = state_.step, .total_steps = num_steps_, .unit = "tokens"});
   std::optional<BatchPlan> plan;
   for (int64_t epoch = -1;;) {
     const int64_t best_before = state_.best_step;
@@ -297,7 +300,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     state_.steady_samples += result.num_sequences;
     state_.steady_tokens += result.num_tokens;
   }
-  progress_->update(state_.step, result.num_sequences, result.loss());
+  progress_->update(state_.step, result.num_tokens, result.loss());
   if (settings_.logging_steps > 0 && state_.step % settings_.logging_steps == 0) {
     log_step(result, learning_rate, loss_scale);
   }
@@ -306,7 +309,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
 void Trainer::log_step(const StepResult& result, double learning_rate, double loss_scale) {
   const StepMetrics metrics{state_.logged_loss / static_cast<double>(state_.logged_steps), result.gradient_norm,
                             learning_rate, epoch_now()};
-  say(trainer_line(metrics, terminal()));
+  say(trainer_line(metrics, line_style()));
   Record timing{{"runtime_s", runtime_s()}};
   if (state_.steady_s > 0) timing["samples_per_second"] = static_cast<double>(state_.steady_samples) / state_.steady_s;
   timing.update(speed_.log(steady_seconds()));
@@ -350,8 +353,8 @@ std::optional<EvalOutcome> Trainer::evaluate() {
     values["f1"] = *outcome.f1;
     state_.eval_timing["answers_runtime"] = answers->runtime_s;
   }
-  say(trainer_line(metrics, terminal()));
-  if (answers) say(trainer_line(answers->metrics, terminal()));
+  say(trainer_line(metrics, line_style()));
+  if (answers) say(trainer_line(answers->metrics, line_style()));
   append("eval", values, state_.eval_timing);
   return outcome;
 }
@@ -395,7 +398,7 @@ void Trainer::finish() {
   const Record gpu = gpu_of_all_ranks();
   speed_.log(steady_seconds());
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
-  say(trainer_line(metrics, terminal()));
+  say(trainer_line(metrics, line_style()));
   worker_.enter(Phase::save);
   check_parameters();
   model_writer_->write(folder / "model",
