@@ -69,15 +69,16 @@ int run_eval(const Invocation& invocation) {
         trainer_record(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, 0});
     Record summary = loss_record;
     summary.erase("epoch");
+    const LineStyle style = line_style(settings, console.out_terminal());
     Record line = summary;
-    if (console.out_terminal().interactive) line["eval_loss"] = round_decimals(loss.loss, 4);
-    if (!settings.json) console.print(to_python(line));
+    if (style == LineStyle::rounded) line["eval_loss"] = round_decimals(loss.loss, 4);
+    if (!settings.json) console.print(style == LineStyle::json ? to_json(line) : to_python(line));
     Record predictions;
     if (settings.eval_generation) {
       const AnswerEvaluation answers = *evaluate_answers(engine, worker.world(), dataset, tokenizer, settings, console);
       summary.update(answer_record(answers.metrics));
       summary["answers_runtime"] = answers.runtime_s;
-      if (!settings.json) console.print(trainer_line(answers.metrics, console.out_terminal()));
+      if (!settings.json) console.print(trainer_line(answers.metrics, style));
       predictions = predictions_by_id(dataset.examples, answers.predictions, console);
     }
     summary["eval_data"] = data_record(dataset.use);

@@ -17,8 +17,9 @@ namespace tessera {
 namespace {
 
 // Settings that change no result. They decide the name, the folder or the start of a run, or what it prints and logs.
-constexpr std::array<std::string_view, 9> kNotCompared{"output_dir", "experiment", "resume",  "overwrite",    "json",
-                                                       "progress",   "memory_log", "tracker", "owner_timeout"};
+constexpr std::array<std::string_view, 10> kNotCompared{"output_dir", "experiment",   "resume",   "overwrite",
+                                                        "json",       "log_format",   "progress", "memory_log",
+                                                        "tracker",    "owner_timeout"};
 
 bool is_compared(std::string_view setting) {
   return std::find(kNotCompared.begin(), kNotCompared.end(), setting) == kNotCompared.end();

@@ -111,7 +111,7 @@ void Progress::update(int64_t step, int64_t num_units, std::optional<double> los
   const double kept = std::exp2(-added.seconds / kHalfLife);
   recent_ = {recent_.seconds * kept + added.seconds, recent_.steps * kept + added.steps,
              recent_.units * kept + added.units};
-  all_ = {all_.seconds + added.seconds, all_.steps + added.steps, all_.units + added.units};
+  all_s_ += added.seconds;
   last_update_s_ = now_s;
   step_ = step;
   if (loss) loss_ = loss;
@@ -135,8 +135,7 @@ void Progress::finish() {
   finished_ = true;
   std::string line = fmt::format("{} {}/{}", options_.description, step_, options_.total_steps);
   if (loss_) line += ", " + loss_text(*loss_);
-  if (all_.seconds > 0) line += fmt::format(", {} {}/s", format_rate(all_.units / all_.seconds), options_.unit);
-  console_.note(line + ", in " + format_clock(all_.seconds));
+  console_.note(line + ", in " + format_clock(all_s_));
 }
 
 ProgressState Progress::state_now() const {

@@ -55,8 +55,8 @@ class Progress {
   void pause();
   void resume();
 
-  // Prints a final line with the mean rate and the time, both without pauses:
-  //   Training 1000/1000, loss 2.345, 73.2 samples/s, in 1:23
+  // Prints a final line with the time without pauses. It has no rate: a run reports its own speed.
+  //   Training 1000/1000, loss 2.345, in 1:23
   void finish();
 
  private:
@@ -71,13 +71,14 @@ class Progress {
 
   double last_update_s_;  // time of the last update() or resume()
   double last_shown_s_;
-  // all_: sums since the start, for the final line. recent_: sums for the rate and the time left that are shown during
-  // the loop. In these sums, the weight of a step halves every kHalfLife seconds. A rate is the ratio of two of these
-  // sums, so it is not biased at the start, when both sums are small.
+  double all_s_ = 0;  // since the start, without pauses
+  // Sums for the rate and the time left that are shown during the loop. In these sums, the weight of a step halves
+  // every kHalfLife seconds. A rate is the ratio of two of these sums, so it is not biased at the start, when both sums
+  // are small.
   struct Sums {
     double seconds = 0, steps = 0, units = 0;
   };
-  Sums all_, recent_;
+  Sums recent_;
 };
 
 }  // namespace tessera

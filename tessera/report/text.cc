@@ -82,6 +82,18 @@ std::string format_rate(double rate) {
   return fmt::format("{:.3g}", rate);
 }
 
+std::string format_perplexity(double loss) {
+  constexpr double kLargest = 700;  // exp(700) is about 1e304
+  if (std::isnan(loss)) return "nan";
+  if (loss > kLargest) return "over 1e304";
+  const double perplexity = std::exp(loss);
+  return perplexity < 9999.5 ? fmt::format("{:.{}f}", perplexity,
+                                           perplexity < 9.995   ? 3
+                                           : perplexity < 99.95 ? 2
+                                                                : 1)
+                             : fmt::format("{:.3g}", perplexity);
+}
+
 std::string format_clock(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "--:--";
   const auto total = std::llround(seconds);

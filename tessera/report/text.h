@@ -18,6 +18,9 @@ std::string format_bytes(int64_t bytes);  // 512 B, 1.50 KiB, 14.2 GiB
 std::string format_count(int64_t count);  // 559,214,592
 // Three significant digits; from 100 on, a whole number: 0.0123, 7.32, 73.2, 12345.
 std::string format_rate(double rate);
+// exp(loss), for a loss in nats: "1.03", "26.5", "2.35e+05". A loss above 700 gives "over 1e304", because the result
+// may not be a number of the computer. NaN gives "nan".
+std::string format_perplexity(double loss);
 std::string format_clock(double seconds);  // 0:07, 12:34, 1:02:03; negative, above 1e9 or not finite: --:--
 
 // Returns text that a shell reads as exactly this argument: unchanged if possible, otherwise in single quotes.

@@ -30,6 +30,10 @@ std::string digits_of(double value, int digits) {
   return is_float ? text : text + ".0";
 }
 
+std::string line_of(const Record& record, LineStyle style) {
+  return style == LineStyle::json ? to_json(record) : to_python(record);
+}
+
 }  // namespace
 
 Record timing_record(const EvalMetrics& metrics) {
@@ -75,12 +79,8 @@ Record answer_record(const AnswerMetrics& metrics, const std::string& suffix) {
   return record;
 }
 
-std::string trainer_line(const AnswerMetrics& metrics) {
-  return "Evaluation Metrics: " + to_python(answer_record(metrics));
-}
-
-std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal) {
-  if (!terminal.interactive) return trainer_line(metrics);
+std::string trainer_line(const StepMetrics& metrics, LineStyle style) {
+  if (style != LineStyle::rounded) return line_of(trainer_record(metrics), style);
   // Each entry: the significant digits of loss, gradient norm, learning rate and epoch. The first entry whose line fits
   // into kTerminalColumns is used. The last entry always fits.
   constexpr int kDigits[][4] = {{5, 4, 4, 7}, {5, 3, 4, 7}, {5, 3, 3, 7}, {4, 3, 3, 7}, {4, 2, 3, 7},
@@ -95,25 +95,26 @@ std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal) {
   return line;
 }
 
-std::string trainer_line(const EvalMetrics& metrics, const Terminal& terminal) {
+std::string trainer_line(const EvalMetrics& metrics, LineStyle style) {
   EvalMetrics shown = metrics;
-  if (terminal.interactive) shown.loss = round_decimals(metrics.loss, 4);
-  return trainer_line(shown);
+  if (style == LineStyle::rounded) shown.loss = round_decimals(metrics.loss, 4);
+  return line_of(trainer_record(shown), style);
 }
 
-std::string trainer_line(const TrainMetrics& metrics, const Terminal& terminal) {
+std::string trainer_line(const TrainMetrics& metrics, LineStyle style) {
   TrainMetrics shown = metrics;
-  if (terminal.interactive) shown.mean_loss = round_decimals(metrics.mean_loss, 4);
-  return trainer_line(shown);
+  if (style == LineStyle::rounded) shown.mean_loss = round_decimals(metrics.mean_loss, 4);
+  return line_of(trainer_record(shown), style);
 }
 
-std::string trainer_line(const AnswerMetrics& metrics, const Terminal& terminal) {
-  if (!terminal.interactive) return trainer_line(metrics);
+std::string trainer_line(const AnswerMetrics& metrics, LineStyle style) {
   Record shown = answer_record(metrics);
-  for (auto& [key, value] : shown.items()) {
-    if (value.is_number_float()) value = round_decimals(value.get<double>(), 4);
+  if (style == LineStyle::rounded) {
+    for (auto& [key, value] : shown.items()) {
+      if (value.is_number_float()) value = round_decimals(value.get<double>(), 4);
+    }
   }
-  return "Evaluation Metrics: " + to_python(shown);
+  return (style == LineStyle::json ? "" : "Evaluation Metrics: ") + line_of(shown, style);
 }
 
 }  // namespace tessera

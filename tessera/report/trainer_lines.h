@@ -61,20 +61,17 @@ Record answer_record(const AnswerMetrics& metrics, const std::string& suffix = "
 Record timing_record(const EvalMetrics& metrics);
 Record timing_record(const TrainMetrics& metrics);
 
-// The record as a line to print, without a newline.
-template <typename Metrics>
-std::string trainer_line(const Metrics& metrics) {
-  return to_python(trainer_record(metrics));
-}
-// Evaluation Metrics: {'exact_match': …, 'f1': …}, with the keys of answer_record()
-std::string trainer_line(const AnswerMetrics& metrics);
 
-// The line to print on an output stream. On an interactive terminal, losses and scores have at most 4 decimals, and the
-// line of a step has at most kTerminalColumns columns. On other streams, the line is the same as trainer_line(metrics).
+// The form of a record on one line, without a newline:
+//   trainer  as the Trainer prints it, a Python dict. "Evaluation Metrics: " is before the dict of answers
+//   rounded  the same for a terminal: losses and scores have at most 4 decimals, and the line of a step has at most
+//            kTerminalColumns columns
+//   json     the same record as JSON
+enum class LineStyle { trainer, rounded, json };
 constexpr int kTerminalColumns = 80;
-std::string trainer_line(const StepMetrics& metrics, const Terminal& terminal);
-std::string trainer_line(const EvalMetrics& metrics, const Terminal& terminal);
-std::string trainer_line(const TrainMetrics& metrics, const Terminal& terminal);
-std::string trainer_line(const AnswerMetrics& metrics, const Terminal& terminal);
+std::string trainer_line(const StepMetrics& metrics, LineStyle style);
+std::string trainer_line(const EvalMetrics& metrics, LineStyle style);
+std::string trainer_line(const TrainMetrics& metrics, LineStyle style);
+std::string trainer_line(const AnswerMetrics& metrics, LineStyle style);
 
 }  // namespace tessera

@@ -97,6 +97,12 @@ AnswerMetrics score_answers(const Dataset& dataset, const Settings& settings, st
 
 }  // namespace
 
+LineStyle line_style(const Settings& settings, const Terminal& terminal) {
+  if (settings.log_format == Settings::LogFormat::json) return LineStyle::json;
+  const bool rounds = settings.log_format == Settings::LogFormat::automatic && terminal.interactive;
+  return rounds ? LineStyle::rounded : LineStyle::trainer;
+}
+
 std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const std::vector<Sample>& samples,
                                             int64_t batch_size, Console& console, const StopNow& stop) {
   const double begin_s = steady_seconds();

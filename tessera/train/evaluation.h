@@ -14,6 +14,9 @@
 
 namespace tessera {
 
+// The style of log lines that --log-format selects for an output.
+LineStyle line_style(const Settings& settings, const Terminal& terminal);
+
 struct LossEvaluation {
   double loss = 0;  // mean over all targets
   double runtime_s = 0;

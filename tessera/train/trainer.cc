@@ -222,8 +222,9 @@ int Trainer::train() {
     state_.before = *before;
     state_.evaluated_before = true;
   }
-  progress_.emplace(console_,
-                    ProgressOptions{.description = "Training", .first_step = state_.step, .total_steps = num_steps_});
+  progress_.emplace(
+      console_, ProgressOptions{
+                    .description = "Training", .first_step = state_.step, .total_steps = num_steps_, .unit = "tokens"});
   std::optional<BatchPlan> plan;
   for (int64_t epoch = -1;;) {
     const int64_t best_before = state_.best_step;
@@ -315,7 +316,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
     state_.steady_samples += result.num_sequences;
     state_.steady_tokens += result.num_tokens;
   }
-  progress_->update(state_.step, result.num_sequences, has_targets ? std::optional(result.loss()) : std::nullopt);
+  progress_->update(state_.step, result.num_tokens, has_targets ? std::optional(result.loss()) : std::nullopt);
   if (logging_steps_ > 0 && state_.step % logging_steps_ == 0) {
     log_step(result, learning_rate, loss_scale);
   }
@@ -324,7 +325,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
 void Trainer::log_step(const StepResult& result, double learning_rate, double loss_scale) {
   const StepMetrics metrics{state_.logged_loss / static_cast<double>(state_.logged_steps), result.gradient_norm,
                             learning_rate, epoch_now()};
-  say(trainer_line(metrics, terminal()));
+  say(trainer_line(metrics, line_style()));
   Record timing{{"runtime_s", runtime_s()}};
   if (state_.steady_s > 0) timing["samples_per_second"] = static_cast<double>(state_.steady_samples) / state_.steady_s;
   timing.update(speed_.log(steady_seconds()));
@@ -367,8 +368,8 @@ std::optional<EvalOutcome> Trainer::evaluate() {
     values.update(answer_record(answers->metrics));
     state_.eval_timing["answers_runtime"] = answers->runtime_s;
   }
-  say(trainer_line(metrics, terminal()));
-  if (answers) say(trainer_line(answers->metrics, terminal()));
+  say(trainer_line(metrics, line_style()));
+  if (answers) say(trainer_line(answers->metrics, line_style()));
   append("eval", values, state_.eval_timing);
   return outcome;
 }
@@ -405,7 +406,7 @@ void Trainer::finish() {
   const Record gpu = gpu_of_all_ranks();
   speed_.log(steady_seconds());
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
-  say(trainer_line(metrics, terminal()));
+  say(trainer_line(metrics, line_style()));
   worker_.enter(Phase::save);
   check_parameters();
   const auto write_part = [&](const ModelWriter::Write& write) { engine_.save_parameters(write); };

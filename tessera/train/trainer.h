@@ -78,7 +78,9 @@ class Trainer {
   void make_way();
   void forget_overwritten_runs() const;
   void say(const std::string& line);
-  const Terminal& terminal() const { return settings_.json ? console_.err_terminal() : console_.out_terminal(); }
+  LineStyle line_style() const {
+    return tessera::line_style(settings_, settings_.json ? console_.err_terminal() : console_.out_terminal());
+  }
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
   void watch_update(const StepResult& result, double loss_scale);

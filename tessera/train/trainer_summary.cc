@@ -173,30 +173,36 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
 }
 
 void Trainer::print_table(const Record& summary) const {
+  const bool as_json = settings_.log_format == Settings::LogFormat::json;  // standard output has only JSON then
+  const auto print = [&](const std::string& text) { as_json ? console_.note(text) : console_.print(text); };
   const auto number = [](const std::optional<double>& value, int decimals) {
     return value && !std::isnan(*value) ? fmt::format("{:.{}f}", *value, decimals) : std::string("-");
   };
+  // Without scores of answers, the table shows the perplexity instead.
   Table table({{"epoch", Align::kRight},
                {"train loss", Align::kRight},
                {"eval loss", Align::kRight},
+               {"perplexity", Align::kRight},
                {"exact match", Align::kRight},
                {"F1", Align::kRight}});
   const auto add = [&](const std::string& epoch, std::optional<double> loss, const EvalOutcome& e) {
     const auto score = [&](double AnswerMetrics::*value) {
       return number(e.answers ? std::optional(*e.answers.*value) : std::nullopt, 3);
     };
-    table.row(
-        {epoch, number(loss, 4), number(e.loss, 4), score(&AnswerMetrics::exact_match), score(&AnswerMetrics::f1)});
+    const std::string perplexity = e.loss && !settings_.eval_generation ? format_perplexity(*e.loss) : "-";
+    table.row({epoch, number(loss, 4), number(e.loss, 4), perplexity, score(&AnswerMetrics::exact_match),
+               score(&AnswerMetrics::f1)});
   };
   if (state_.evaluated_before) add("before", std::nullopt, state_.before);
   for (const EpochRow& row : state_.rows) add(fmt::format("{:.2f}", row.epoch), row.train_loss, row.eval);
-  if (state_.evaluated_before || !state_.rows.empty()) console_.print(table.render(console_.out_terminal()));
-  const auto field = [&](const char* key) { return summary.at(key).get<double>(); };
-  console_.print(fmt::format("speed   {} samples/s, {} tokens/s", format_rate(field("train_samples_per_second_steady")),
-                             format_rate(field("train_tokens_per_second_steady"))));
-  console_.print(fmt::format("memory  {} at most", format_bytes(summary.at("peak_memory_bytes").get<int64_t>())));
-  if (summary.contains("gpu")) console_.print("GPU     " + gpu_line(summary["gpu"]));
-  console_.print(fmt::format("model   {}", summary.at("model").get<std::string>()));
+  if (state_.evaluated_before || !state_.rows.empty()) {
+    print(table.remove_empty_columns().render(as_json ? console_.err_terminal() : console_.out_terminal()));
+  }
+  print(fmt::format("speed   {} tokens/s {}", format_rate(summary.at("train_tokens_per_second_steady").get<double>()),
+                    state_.steady_s > 0 ? "in steps, without evaluations and checkpoints" : "of the complete run"));
+  print(fmt::format("memory  {} at most", format_bytes(summary.at("peak_memory_bytes").get<int64_t>())));
+  if (summary.contains("gpu")) print("GPU     " + gpu_line(summary["gpu"]));
+  print(fmt::format("model   {}", summary.at("model").get<std::string>()));
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from tessera_cli import PROGRAM, RUN_LIMIT_S, main, unless_sanitized
-from tiny_job import BLOOM, EVALUATED, GPT, JOB, TinyJobTest, jsonl, questions, read_tensors, without_timing
+from tiny_job import BLOOM, EVALUATED, GPT, JOB, USAGE, TinyJobTest, jsonl, questions, read_tensors, without_timing
 
 
 class Output(TinyJobTest):
@@ -69,13 +69,37 @@ class Output(TinyJobTest):
                 self.assertTrue(math.isclose(value, record[key], rel_tol=0.06), (line, key, record))
         self.assertGreater(max(len(str(record["grad_norm"])) for record in records), 15)
 
+    def test_log_format(self):
+        """--log-format json prints the records of the Trainer's lines as lines of JSON, and standard output has only these.
+        The table shows no column without values. A run prints one speed, and its label says what it means."""
+        self.write("text.jsonl", "".join(json.dumps({"text": f"a text with the number {i}"}) + "\n" for i in range(8)))
+        words = ["--dataset", "text.jsonl", "--eval-dataset", "text.jsonl", "--objective", "causal_lm", "--max-steps", "4"]
+        code, out, err = self.run_tessera("train", *JOB, *words, "--output-dir", "json", "--log-format", "json")
+        self.assertEqual(code, 0, err)
+        dicts = self.train("out", *words, job=JOB)
+        lines, same = [json.loads(line) for line in out.splitlines()], [ast.literal_eval(line) for line in dicts.splitlines()
+                                                                       if line.startswith("{")]
+        self.assertEqual([list(line) for line in lines], [list(line) for line in same])
+        self.assertEqual([line["loss"] for line in lines if "loss" in line], [line["loss"] for line in same if "loss" in line])
+        self.assertEqual(without_timing(self.path("json", "metrics.jsonl")), without_timing(self.path("out", "metrics.jsonl")))
+        for text in [err, dicts]:
+            row = re.search(r"\| epoch \| train loss \| eval loss \| perplexity \|\n.*\n\|.*\|.*\| +([0-9.]+) \| +([0-9.]+) \|\n", text)
+            self.assertAlmostEqual(float(row[2]), math.exp(float(row[1])), delta=0.1)
+            self.assertEqual(re.findall(r"(?m)^speed .*", text), re.findall(r".*/s\b(?!econd).*", text))
+        scored = self.train("scored", "--max-steps", "1")
+        self.assertRegex(scored, r"\| epoch \| train loss \| eval loss \| exact match \| +F1 \|")
+        out = self.succeeds("eval", "--model", "scored/model", "--eval-dataset", "eval.jsonl", "--eval-generation",
+                            "--max-new-tokens", "2", env={"TESSERA_LOG_FORMAT": "json"})
+        self.assertEqual([list(json.loads(line))[0] for line in out.splitlines()], ["eval_loss", "exact_match"])
+        self.fails(USAGE, '--log-format: unknown value "xml"', "train", *JOB, "--output-dir", "no", "--log-format", "xml")
+
     def assert_same_timing(self, line, record, keys):
         for key in keys:
             self.assertEqual(line[key], round(record[key], 4 if key.endswith("_runtime") else 3), key)
 
     def test_a_single_step_has_a_speed(self):
         out = self.train("out", "--max-steps", "1", job=JOB)
-        self.assertRegex(out, r"(?m)^speed   [1-9][0-9.]* samples/s, [1-9][0-9.]* tokens/s$")
+        self.assertRegex(out, r"(?m)^speed   [1-9][0-9.]* tokens/s of the complete run$")
 
     def test_files(self):
         self.train("out", "--eval-before", "--epochs", "2")
