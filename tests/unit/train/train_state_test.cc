@@ -142,8 +142,14 @@ TEST(TrainState, EditedFilesAreReadOrRefused) {
   state.best_metric = 0.75;
   state.loss_scale = {.scale = 1024, .clean_steps = 3, .hysteresis_left = 1};
   state.loaded_types = {{"a", DType::bf16}};
-  state.health = {.num_skipped = 5, .skipped_in_a_row = 2, .first_loss = 7.5, .sound_checkpoint = 9};
-  state.rows = {{.epoch = 1, .train_loss = 2, .eval = {.loss = 3, .exact_match = 0.5, .f1 = 0.25}}};
+  state.health = {.num_without_targets = 4,
+                  .num_skipped = 5,
+                  .skipped_in_a_row = 2,
+                  .warned_of_loss = true,
+                  .losses = {7.5, 0.25, 0.5, 3.5, {7.5, 1, 0.1}},
+                  .sound_checkpoint = 9};
+  state.rows = {
+      {.epoch = 1, .train_loss = 2, .eval = {.loss = 3, .answers = AnswerMetrics{.exact_match = 0.5, .f1 = 0.25}}}};
   state.stop_steps = {3, 12};
   state.origin = "there";
   const Record fingerprint{{"seed", int64_t{7}}, {"max_steps", int64_t{3}}, {"epochs", 2.5}};
