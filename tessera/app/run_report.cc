@@ -1,4 +1,6 @@
 // tessera report: compares finished runs in tables, and on an HTML page.
+#include <filesystem>
+
 #include "tessera/app/usage_errors.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/error.h"
@@ -84,6 +86,9 @@ int run_report(const Invocation& invocation) {
     write_file_atomically(settings.output, text + "\n");
   } else {
     console.print(text);
+  }
+  if (!settings.html.empty()) {
+    console.note("The page is " + std::filesystem::absolute(settings.html).lexically_normal().string());
   }
   return static_cast<int>(ExitCode::kDone);
 }

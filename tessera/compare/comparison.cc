@@ -38,6 +38,53 @@ FigureOrKey find_column(const std::string& name, const RunSet& set, const char* 
                    fmt::format("Figures: {}", join_words(names)));
 }
 
+// The figure that decides which run is the best.
+const Figure& figure_of_best(const std::vector<RunGroup>& groups) {
+  std::set<std::string> metrics;
+  for (const RunGroup& group : groups) metrics.insert(text_of_key(first(group), "metric_for_best_model"));
+  std::vector<std::string> names{"eval_loss", "train_loss"};
+  if (metrics.size() == 1) names.insert(names.begin(), *metrics.begin());
+  for (const std::string& name : names) {
+    const Figure* figure = find_figure(name);
+    const bool has_values = figure && std::ranges::any_of(groups, [&](const RunGroup& group) {
+                              return !measure_of(*figure, group, nullptr, Scaling::automatic).measure.values.empty();
+                            });
+    if (has_values) return *figure;
+  }
+  return *find_figure("train_loss");
+}
+
+// Empty if there is no other group, if no group has a value, or if the groups were not measured on the same data.
+std::optional<BestRun> best_of(const std::vector<RunGroup>& groups) {
+  if (groups.size() < 2) return {};
+  const Figure& figure = figure_of_best(groups);
+  const bool is_loss = figure.unit != FigureUnit::share, trained = figure.name == "train_loss";
+  const char* samples = trained ? "train_data.samples" : "eval_data.samples";
+  std::optional<size_t> best;
+  double best_value = 0, best_speed = 0;
+  size_t num_equal = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (const char* key : {trained ? "dataset" : "eval_dataset", samples}) {
+      if (label_value(first(groups[i]), key) != label_value(first(groups[0]), key)) return {};
+    }
+    const auto value_of = [&](const Figure& f) {
+      const auto values = measure_of(f, groups[i], nullptr, Scaling::automatic).measure.values;
+      return values.empty() ? std::nan("") : values[0];
+    };
+    const double value = value_of(figure), speed = value_of(*find_figure("samples_per_second"));
+    if (!std::isfinite(value)) continue;
+    const bool is_equal = best && shown(value, figure.unit) == shown(best_value, figure.unit);
+    const bool is_better = !best || (is_loss ? value < best_value : value > best_value);
+    num_equal = is_equal ? num_equal + 1 : is_better ? 1 : num_equal;
+    if (is_equal ? speed > best_speed : is_better) best = i, best_value = value, best_speed = speed;
+  }
+  if (!best) return {};
+  std::string reason =
+      fmt::format("the {} {}, {}", is_loss ? "lowest" : "highest", figure.title, shown(best_value, figure.unit));
+  if (num_equal > 1) reason += fmt::format(", and the fastest of {} rows with this value", num_equal);
+  return BestRun{*best, reason};
+}
+
 class Comparer {
  public:
   Comparer(const RunSet& set, const ComparisonOptions& options) : set_(set), options_(options) {}
@@ -53,6 +100,7 @@ class Comparer {
     const size_t baseline = find_baseline();
     sort_groups(baseline);
     choose_columns();
+    result_.best = best_of(result_.groups);
     fill();
     return std::move(result_);
   }
@@ -181,8 +229,8 @@ class Comparer {
         std::any_of(groups.begin(), groups.end(), [](const RunGroup& g) { return is_on_gpu(first(g)); });
     const bool scales = differs([](const RunGroup& g) { return find_number(first(g).summary, "world_size"); });
     for (const char* name :
-         {"train_loss", "eval_loss", "exact_match", "f1", "HasAns_f1", "NoAns_f1", "samples_per_second", "runtime",
-          "gpu_peak", "cpu_peak", "speedup", "efficiency", "memory_saved", "runtime_change"}) {
+         {"train_loss", "eval_loss", "perplexity", "exact_match", "f1", "HasAns_f1", "NoAns_f1", "samples_per_second",
+          "runtime", "gpu_peak", "cpu_peak", "speedup", "efficiency", "memory_saved", "runtime_change"}) {
       const FigureOrKey column{find_figure(name), ""};
       if (column.figure->derived && groups.size() < 2) continue;
       if (column.figure->name == "gpu_peak" && !on_gpus) continue;
@@ -267,6 +315,10 @@ class Comparer {
     const bool derives = std::any_of(columns_.begin(), columns_.end(),
                                      [](const FigureOrKey& c) { return c.figure && c.figure->derived; });
     if (derives) sheet.remarks.push_back(fmt::format("Baseline: {}.", result_.labels[result_.baseline]));
+    if (result_.best) {
+      sheet.best_row = result_.best->group;
+      sheet.remarks.push_back(fmt::format("Best: {}: {}.", result_.labels[result_.best->group], result_.best->reason));
+    }
     if (keys_.empty() && !result_.differing.empty()) {
       sheet.remarks.push_back(fmt::format("Settings that differ: {}.", join_words(result_.differing)));
     }

@@ -20,12 +20,21 @@ struct ComparisonOptions {
   Scaling scaling = Scaling::automatic;
 };
 
+// The best of several groups. It has the best value of the figure that --metric-for-best-model of the runs names, or
+// the lowest eval loss. If no run was evaluated, it has the lowest train loss. Of groups with the same value as shown,
+// the fastest one is the best.
+struct BestRun {
+  size_t group = 0;    // index in `groups`
+  std::string reason;  // "the lowest eval loss, 1.2345"
+};
+
 struct Comparison {
   Sheet sheet;
   std::vector<RunGroup> groups;        // in the order of the sheet's rows
   std::vector<std::string> labels;     // the label of each group; all are different
   std::vector<std::string> differing;  // names of settings that differ between groups, except the seed
   size_t baseline = 0;                 // index in `groups`
+  std::optional<BestRun> best;
 };
 
 // Compares the runs. Throws UsageError if a name in `rows`, `columns` or `sort` is neither a figure nor a key of any

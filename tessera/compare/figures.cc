@@ -39,6 +39,7 @@ std::vector<Figure> declare_figures() {
   return {
       {"train_loss", {"loss"}, "train loss", FigureUnit::none, keyed("train_loss")},
       {"eval_loss", {}, "eval loss", FigureUnit::none, keyed("eval_loss")},
+      {"perplexity", {"ppl"}, "perplexity", FigureUnit::perplexity, perplexity},
       {"eval_loss_1", {}, "eval loss, epoch 1", FigureUnit::none, eval_loss_at<1>},
       {"eval_loss_2", {}, "eval loss, epoch 2", FigureUnit::none, eval_loss_at<2>},
       {"eval_loss_3", {}, "eval loss, epoch 3", FigureUnit::none, eval_loss_at<3>},
@@ -54,7 +55,11 @@ std::vector<Figure> declare_figures() {
        "samples/s, steps only",
        FigureUnit::rate,
        keyed("train_samples_per_second_steady")},
-      {"tokens_per_second", {"tokens_s"}, "tokens/s", FigureUnit::rate, keyed("train_tokens_per_second_steady")},
+      {"tokens_per_second",
+       {"tokens_s"},
+       "tokens/s, steps only",
+       FigureUnit::rate,
+       keyed("train_tokens_per_second_steady")},
       {"steps_per_second", {"steps_s"}, "steps/s", FigureUnit::rate, keyed("train_steps_per_second")},
       {"eval_samples_per_second", {}, "eval samples/s", FigureUnit::rate, keyed("eval_samples_per_second")},
       {"runtime", {}, "runtime (s)", FigureUnit::seconds, runtime},
@@ -195,6 +200,8 @@ std::string shown(double value, FigureUnit unit) {
       return std::abs(value) < 1e15 ? format_count(std::llround(value)) : fmt::format("{}", value);
     case FigureUnit::ratio:
       return fmt::format("{:.2f}", value);
+    case FigureUnit::perplexity:
+      return format_perplexity(std::log(value));
     case FigureUnit::none:
     case FigureUnit::text:
       break;

@@ -15,7 +15,7 @@ namespace {
 // The most important figures of a single run, in large letters.
 std::string tiles_of(const RunFolder& run) {
   std::string html;
-  for (const char* name : {"train_loss", "eval_loss", "exact_match", "f1", "HasAns_f1", "NoAns_f1",
+  for (const char* name : {"eval_loss", "train_loss", "perplexity", "exact_match", "f1", "HasAns_f1", "NoAns_f1",
                            "samples_per_second", "tokens_per_second", "runtime", "gpu_peak", "cpu_peak", "ranks"}) {
     const Figure& figure = *find_figure(name);
     if (figure.name == "gpu_peak" && !is_on_gpu(run)) continue;
@@ -58,17 +58,17 @@ std::string html_page(const RunSet& set, const Comparison& comparison, const std
     parts.emplace_back(id, name);
     body += html;
   };
-  add("glance", "At a glance", glance_section(clusters));
+  add("loss", "Loss and scores", loss_section(clusters));
   const bool shows_results = !one || !notes_of(comparison.sheet).empty();  // tiles replace the table of one run
   if (shows_results)
     add("results", "Results",
         section("results", "Results", "",
                 sheet_as_html(comparison.sheet, one ? -1 : static_cast<int>(comparison.baseline))));
+  add("speed", "Speed and memory", speed_section(clusters));
   std::string tables;
   for (const Sheet& sheet : sheets) tables += "<h3>" + html_escaped(sheet.title) + "</h3>\n" + sheet_as_html(sheet, -1);
   if (!tables.empty()) add("tables", "Workshop tables", section("tables", "Workshop tables", "", tables));
   add("settings", "Settings", settings_section(comparison));
-  add("curves", "Training curves", curves_section(clusters));
   add("memory", "Memory", memory_section(clusters));
   add("phases", "Time and tokens", phases_section(clusters));
   add("runs", "Runs", runs_section(clusters));

@@ -120,6 +120,14 @@ Measure eval_loss_of_epoch(const RunFolder& run, size_t epoch) {
   return absent(fmt::format("The run has no evaluation of epoch {}", epoch));
 }
 
+Measure perplexity(const RunFolder& run) {
+  Measure measure = of_key(run, "eval_loss");
+  if (measure.values.empty() || has_value(run.summary, "exact_match")) return absent();
+  measure.values[0] = std::exp(measure.values[0]);
+  if (std::isinf(measure.values[0])) return absent("The eval loss is too large for a perplexity");
+  return measure;
+}
+
 Measure steps_per_epoch(const RunFolder& run) {
   const auto steps = find_number(run.summary, "steps"), epochs = find_number(run.summary, "epoch");
   if (!steps || !epochs || *epochs <= 0) return absent();

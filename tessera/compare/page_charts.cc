@@ -56,15 +56,19 @@ std::string heading(const Cluster& cluster, const char* element) {
                      element[0] == 'b' ? " class=\"wide\"" : "");
 }
 
-std::string charts_of(const Cluster& cluster, bool small) {
+enum class Curves { losses, speeds };
+
+// Charts of the losses, or of the learning rate and the speed.
+std::string charts_of(const Cluster& cluster, Curves curves, bool small) {
   struct Kind {
     ChartOptions options;
     std::vector<Curve> curves{};
   };
-  Kind loss{{.title = "Training loss", .x_title = "step"}};
-  Kind eval{{.title = "Evaluation loss", .x_title = "step", .markers = true}};
-  Kind rate{{.title = "Learning rate", .x_title = "step", .from_zero = true}};
-  Kind speed{{.title = "Samples per second", .x_title = "seconds since the first step", .from_zero = true}};
+  Kind loss{{.title = "Training loss", .x_title = "step", .small = small}};
+  Kind eval{{.title = "Evaluation loss", .x_title = "step", .markers = true, .small = small}};
+  Kind rate{{.title = "Learning rate", .x_title = "step", .from_zero = true, .small = small}};
+  Kind speed{
+      {.title = "Samples per second", .x_title = "seconds since the first step", .from_zero = true, .small = small}};
   for (const PageRun& page_run : cluster.runs) {
     const auto curve = [&] { return Curve{page_run.short_label, page_run.color, {}, {}}; };
     Curve l = curve(), e = curve(), r = curve(), s = curve();
@@ -81,8 +85,7 @@ std::string charts_of(const Cluster& cluster, bool small) {
     rate.curves.push_back(std::move(r)), speed.curves.push_back(std::move(s));
   }
   std::string html;
-  for (Kind* kind : {&loss, &eval, &rate, &speed}) {
-    kind->options.small = small;
+  for (Kind* kind : curves == Curves::losses ? std::array{&loss, &eval} : std::array{&rate, &speed}) {
     html += line_chart(std::move(kind->curves), kind->options);
   }
   return html;
@@ -238,6 +241,66 @@ std::string tokens_text(double tokens) {
   return std::abs(tokens) < 1e15 ? format_count(std::llround(tokens)) : "-";
 }
 
+// Bars of these figures, one row for each run. Empty if there is only one run, or if no run has a value.
+std::string bars_of(const std::vector<Cluster>& clusters, const std::vector<const char*>& names) {
+  std::vector<const Figure*> columns;
+  std::vector<double> longest;
+  size_t num_runs = 0;
+  for (const Cluster& cluster : clusters) num_runs += cluster.runs.size();
+  const auto value_of = [](const RunFolder& run, const Figure& figure) {
+    const Measure measure = figure.of_run(run);
+    const bool known = !measure.values.empty() && std::isfinite(measure.values[0]) && measure.values[0] >= 0;
+    return known ? measure.values[0] : -1;
+  };
+  for (const char* name : names) {
+    const Figure& figure = *find_figure(name);
+    double highest = -1;
+    for (const Cluster& cluster : clusters) {
+      for (const PageRun& page_run : cluster.runs) highest = std::max(highest, value_of(*page_run.run, figure));
+    }
+    if (highest >= 0) columns.push_back(&figure), longest.push_back(highest);
+  }
+  if (columns.empty() || num_runs < 2) return "";
+  const auto title_of = [](const Figure& figure) { return figure.title.substr(0, figure.title.find(" (")); };
+  std::string html = fmt::format("<div class=\"bars\" style=\"--n:{}\">\n<b class=\"head\">run</b>", columns.size());
+  for (const Figure* figure : columns) html += fmt::format("<b class=\"head\">{}</b>", title_of(*figure));
+  for (const Cluster& cluster : clusters) {
+    html += "\n" + heading(cluster, "b");
+    for (const PageRun& page_run : cluster.runs) {
+      html += fmt::format("<span{}>{}{}{}</span>", page_run.is_baseline ? " class=\"base\"" : "",
+                          html_label(page_run.short_label), page_run.is_baseline ? " (baseline)" : "",
+                          page_run.is_best ? kBestBadge : "");
+      for (size_t i = 0; i < columns.size(); ++i) {
+        const double value = value_of(*page_run.run, *columns[i]);
+        const FigureUnit unit = columns[i]->unit;
+        const std::string text = value < 0                     ? "-"
+                                 : unit == FigureUnit::mib     ? mib_text(value)
+                                 : unit == FigureUnit::seconds ? seconds_text(value)
+                                                               : shown(value, unit);
+        html +=
+            fmt::format("<div class=\"bar\" data-name=\"{}\"><em><i style=\"width:{:.1f}%\"></i></em><u>{}</u></div>",
+                        title_of(*columns[i]), value > 0 ? 100 * value / longest[i] : 0, text);
+      }
+      html += "\n";
+    }
+  }
+  return html + "</div>\n";
+}
+
+std::string curves_of(const std::vector<Cluster>& clusters, Curves curves) {
+  std::string html;
+  for (const Cluster& cluster : clusters) {
+    const std::string charts = charts_of(cluster, curves, clusters.size() > 1);
+    if (charts.empty()) continue;
+    std::vector<std::pair<size_t, std::string>> items;
+    for (const PageRun& page_run : cluster.runs) items.emplace_back(page_run.color, page_run.short_label);
+    html += heading(cluster, "h3");
+    if (items.size() > 1) html += legend(items, true);
+    html += (clusters.size() > 1 ? "<div class=\"charts small\">\n" : "<div class=\"charts\">\n") + charts + "</div>\n";
+  }
+  return html;
+}
+
 }  // namespace
 
 std::vector<double> seconds_by_phase(const RunFolder& run) {
@@ -259,72 +322,25 @@ std::vector<double> seconds_by_phase(const RunFolder& run) {
   return {std::max(0.0, steps), eval, answers, std::max(0.0, left - steps)};
 }
 
-std::string glance_section(const std::vector<Cluster>& clusters) {
-  struct Column {
-    const char* figure;
-    const char* title;
-  };
-  std::vector<Column> columns;
-  std::vector<double> longest;
-  size_t num_runs = 0;
-  const auto value_of = [](const RunFolder& run, const Column& column) {
-    const Measure measure = find_figure(column.figure)->of_run(run);
-    const bool known = !measure.values.empty() && std::isfinite(measure.values[0]) && measure.values[0] > 0;
-    return known ? measure.values[0] : -1;
-  };
-  bool all_on_gpus = true;
-  for (const Cluster& cluster : clusters) {
-    num_runs += cluster.runs.size();
-    for (const PageRun& page_run : cluster.runs) all_on_gpus = all_on_gpus && is_on_gpu(*page_run.run);
-  }
-  const Column memory = all_on_gpus ? Column{"gpu_peak", "peak GPU memory"} : Column{"cpu_peak", "peak CPU memory"};
-  for (const Column& column : {Column{"samples_per_second", "samples/s"}, memory, Column{"runtime", "runtime"}}) {
-    double highest = 0;
-    for (const Cluster& cluster : clusters) {
-      for (const PageRun& page_run : cluster.runs) highest = std::max(highest, value_of(*page_run.run, column));
-    }
-    if (highest > 0) columns.push_back(column), longest.push_back(highest);
-  }
-  if (columns.empty() || num_runs < 2) return "";
-  std::string html = fmt::format("<div class=\"bars\" style=\"--n:{}\">\n<b class=\"head\">run</b>", columns.size());
-  for (const Column& column : columns) html += fmt::format("<b class=\"head\">{}</b>", column.title);
-  for (const Cluster& cluster : clusters) {
-    html += "\n" + heading(cluster, "b");
-    for (const PageRun& page_run : cluster.runs) {
-      html += fmt::format("<span{}>{}{}</span>", page_run.is_baseline ? " class=\"base\"" : "",
-                          html_label(page_run.short_label), page_run.is_baseline ? " (baseline)" : "");
-      for (size_t i = 0; i < columns.size(); ++i) {
-        const double value = value_of(*page_run.run, columns[i]);
-        const std::string text = value < 0                                    ? "-"
-                                 : columns[i].figure == memory.figure         ? mib_text(value)
-                                 : std::string(columns[i].title) == "runtime" ? seconds_text(value)
-                                                                              : format_rate(value);
-        html +=
-            fmt::format("<div class=\"bar\" data-name=\"{}\"><em><i style=\"width:{:.1f}%\"></i></em><u>{}</u></div>",
-                        columns[i].title, value < 0 ? 0 : 100 * value / longest[i], text);
-      }
-      html += "\n";
-    }
-  }
-  return section("glance", "At a glance",
-                 "A longer bar is a larger value: better for samples/s, worse for memory and runtime.",
-                 html + "</div>\n");
+std::string loss_section(const std::vector<Cluster>& clusters) {
+  const std::string bars = bars_of(clusters, {"eval_loss", "perplexity", "exact_match", "f1", "train_loss"});
+  const std::string html = bars + curves_of(clusters, Curves::losses);
+  if (html.empty()) return "";
+  return section("loss", "Loss and scores",
+                 bars.empty() ? "" : "A longer bar is a larger value: better for scores, worse for losses.", html);
 }
 
-std::string curves_section(const std::vector<Cluster>& clusters) {
-  std::string html;
+std::string speed_section(const std::vector<Cluster>& clusters) {
+  bool all_on_gpus = true;
   for (const Cluster& cluster : clusters) {
-    const std::string charts = charts_of(cluster, clusters.size() > 1);
-    if (charts.empty()) continue;
-    std::vector<std::pair<size_t, std::string>> items;
-    for (const PageRun& page_run : cluster.runs) items.emplace_back(page_run.color, page_run.short_label);
-    html += heading(cluster, "h3");
-    if (items.size() > 1) html += legend(items, true);
-    html += (clusters.size() > 1 ? "<div class=\"charts small\">\n" : "<div class=\"charts\">\n") + charts + "</div>\n";
+    for (const PageRun& page_run : cluster.runs) all_on_gpus = all_on_gpus && is_on_gpu(*page_run.run);
   }
+  const std::string bars = bars_of(clusters, {"samples_per_second", all_on_gpus ? "gpu_peak" : "cpu_peak", "runtime"});
+  const std::string html = bars + curves_of(clusters, Curves::speeds);
   if (html.empty()) return "";
-  return section("curves", "Training curves", clusters.size() > 1 ? "Each group has its own colors and axes." : "",
-                 html);
+  return section(
+      "speed", "Speed and memory",
+      bars.empty() ? "" : "A longer bar is a larger value: better for samples/s, worse for memory and runtime.", html);
 }
 
 std::string memory_section(const std::vector<Cluster>& clusters) {

@@ -25,7 +25,7 @@ std::vector<PageRun> page_runs(const Comparison& comparison) {
     for (const RunFolder* run : group.runs) {
       std::string label = comparison.labels[i];
       if (group.runs.size() > 1) label += fmt::format(", seed {}", text_of_key(*run, "seed"));
-      runs.push_back({run, label, label, 0, i == comparison.baseline});
+      runs.push_back({run, label, label, 0, i == comparison.baseline, comparison.best && comparison.best->group == i});
     }
   }
   return runs;
@@ -129,8 +129,8 @@ std::string sheet_as_html(const Sheet& sheet, int base_row) {
     html += static_cast<int>(r) == base_row ? "<tr class=\"base\">" : "<tr>";
     for (size_t c = 0; c < sheet.rows[r].size(); ++c) {
       const Cell& cell = sheet.rows[r][c];
-      html += fmt::format("<td{}>{}{}</td>", sheet.columns[c].is_number ? " class=\"n\"" : "", html_label(cell.text),
-                          marks(cell.notes));
+      html += fmt::format("<td{}>{}{}{}</td>", sheet.columns[c].is_number ? " class=\"n\"" : "", html_label(cell.text),
+                          c == 0 && sheet.best_row == r ? kBestBadge : "", marks(cell.notes));
     }
     html += "</tr>\n";
   }

@@ -63,6 +63,7 @@ i.c4{background:var(--c4)}i.c5{background:var(--c5)}i.c6{background:var(--c6)}i.
 .bars{display:grid;grid-template-columns:minmax(120px,max-content) repeat(var(--n),minmax(90px,1fr));gap:5px 22px;font-size:13px;margin:10px 0 0}
 .bars>b{font-weight:600;color:var(--ink2);font-size:12.5px}.bars>b.wide{grid-column:1/-1;color:var(--ink);margin-top:10px;overflow-wrap:anywhere}
 .bars>span{overflow-wrap:anywhere;max-width:330px;line-height:1.35}.bars>span.base{font-weight:600}
+.best{background:var(--accent);color:var(--surface);font-size:11px;font-weight:600;border-radius:8px;padding:1px 7px;white-space:nowrap}
 .bar{display:flex;align-items:center;gap:8px;font-variant-numeric:tabular-nums;min-width:0}
 .bar>em{flex:1;min-width:0;height:14px;display:block}.bar>em>i{display:block;height:14px;background:var(--accent);border-radius:0 4px 4px 0;min-width:1px}
 .bar>u{text-decoration:none;flex:none;min-width:56px;color:var(--ink);font-size:12.5px;text-align:right}

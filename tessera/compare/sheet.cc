@@ -5,14 +5,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tessera/base/error.h"
 #include "tessera/compare/words.h"
 #include "tessera/report/table.h"
+#include "tessera/report/text.h"
 
 namespace tessera {
 
 namespace {
+
+constexpr const char* kBest = " (best)";  // after the name of the best run
 
 std::string one_line(std::string_view text) {
   return printable(text, 4000);
@@ -36,6 +40,151 @@ std::vector<std::string> lines_below(const Sheet& sheet) {
   for (const std::string& remark : sheet.remarks) lines.push_back(one_line(remark));
   return lines;
 }
+
+// The texts of a sheet in columns, which become narrower until their table fits a terminal.
+class NarrowTable {
+ public:
+  NarrowTable(const Sheet& sheet, const std::vector<std::string>& notes) {
+    const auto with_marks = [&](const std::string& text, const std::vector<std::string>& of_cell) {
+      return one_line(text) + (of_cell.empty() ? "" : " " + marks_of(of_cell, notes));
+    };
+    for (size_t c = 0; c < sheet.columns.size(); ++c) {
+      const SheetColumn& column = sheet.columns[c];
+      TextColumn texts{column.is_number ? Align::kRight : Align::kLeft, {with_marks(column.title, column.notes)}, 0};
+      for (size_t r = 0; r < sheet.rows.size(); ++r) {
+        const Cell& cell = sheet.rows[r][c];
+        const char* best = c == 0 && sheet.best_row == r ? kBest : "";
+        texts.cells.push_back(with_marks(cell.text + best, cell.notes));
+      }
+      texts.width = width_of(texts.cells);
+      columns_.push_back(std::move(texts));
+    }
+  }
+
+  // If the table has more than `most` columns of text: wraps the titles of numbers. If this is not enough, removes the
+  // folders that all names begin with, then columns with equal cells, then narrows the remaining columns. Returns the
+  // lines that say what was removed.
+  std::vector<std::string> fit(int most) {
+    wrap_titles(most);
+    if (columns_[0].cells.size() < 3) {  // one row
+      narrow(most);
+      return {};
+    }
+    if (width(0, columns_.size()) <= most) return {};
+    std::vector<std::string> removed;
+    if (const std::string folder = remove_folder(); !folder.empty())
+      removed.push_back("All names begin with " + folder);
+    std::string same;
+    for (size_t c = 1; c < columns_.size() && width(0, columns_.size()) > most;) {
+      const auto& cells = columns_[c].cells;
+      if (std::adjacent_find(cells.begin() + 1, cells.end(), std::not_equal_to<>()) != cells.end()) {
+        ++c;
+        continue;
+      }
+      same += (same.empty() ? "Same in all rows: " : ", ") + cells[0] + " " + cells[1];
+      columns_.erase(columns_.begin() + static_cast<std::ptrdiff_t>(c));
+    }
+    if (!same.empty()) removed.push_back(same);
+    narrow(most);
+    return removed;
+  }
+
+  // One table, or several if the table is wider than `most`. Each table begins with the first column.
+  std::vector<Table> parts(int most) const {
+    std::vector<Table> tables;
+    for (size_t begin = 1; begin < columns_.size() || tables.empty();) {
+      size_t end = std::min(begin + 1, columns_.size());
+      while (end < columns_.size() && width(0, 1) + width(begin, end + 1) - 1 <= most) ++end;
+      std::vector<const TextColumn*> shown{&columns_[0]};
+      for (size_t c = begin; c < end; ++c) shown.push_back(&columns_[c]);
+      const auto lines_of = [](const TextColumn& column, size_t i) {
+        return join_words(wrapped(column.cells[i], column.width), "\n");
+      };
+      std::vector<Column> columns;
+      for (const TextColumn* column : shown) columns.push_back({lines_of(*column, 0), column->align});
+      Table table(columns);
+      for (size_t r = 1; r < columns_[0].cells.size(); ++r) {
+        std::vector<std::string> cells;
+        for (const TextColumn* column : shown) cells.push_back(lines_of(*column, r));
+        table.row(cells);
+      }
+      tables.push_back(std::move(table));
+      begin = end;
+    }
+    return tables;
+  }
+
+ private:
+  struct TextColumn {
+    Align align;
+    std::vector<std::string> cells;  // the title, then the rows
+    int width;
+  };
+
+  static int width_of(const std::vector<std::string>& cells) {
+    int widest = 0;
+    for (const std::string& text : cells) widest = std::max(widest, display_width(text));
+    return widest;
+  }
+
+  // Removes the start that the cells of the first column have in common, up to the last slash. Returns it.
+  std::string remove_folder() {
+    auto& names = columns_[0].cells;
+    std::string folder = names[1].substr(0, names[1].rfind('/') + 1);
+    for (size_t r = 2; r < names.size(); ++r) {
+      while (!folder.empty() && !names[r].starts_with(folder)) {
+        const size_t slash = folder.size() < 2 ? std::string::npos : folder.rfind('/', folder.size() - 2);
+        folder.resize(slash == std::string::npos ? 0 : slash + 1);
+      }
+    }
+    for (size_t r = 1; r < names.size(); ++r) names[r].erase(0, folder.size());
+    columns_[0].width = width_of(names);
+    return folder;
+  }
+
+  void wrap_titles(int most) {
+    for (TextColumn& column : columns_) {
+      if (column.align == Align::kLeft || width(0, columns_.size()) <= most) continue;
+      column.width = std::max(least({column.align, {column.cells[0]}, 0}),
+                              width_of({column.cells.begin() + 1, column.cells.end()}));
+    }
+  }
+
+  // Wraps the widest column, again and again.
+  void narrow(int most) {
+    while (width(0, columns_.size()) > most) {
+      TextColumn* widest = nullptr;
+      for (TextColumn& column : columns_) {
+        if (column.width > least(column) && (!widest || column.width > widest->width)) widest = &column;
+      }
+      if (!widest) break;
+      --widest->width;
+    }
+  }
+
+  // The columns of text that a table of the columns [begin, end) takes.
+  int width(size_t begin, size_t end) const {
+    int sum = 1;
+    for (size_t c = begin; c < end; ++c) sum += columns_[c].width + 3;
+    return sum;
+  }
+
+  // The least width: that of the longest word. A word of a column of text may be divided.
+  static int least(const TextColumn& column) {
+    constexpr int kLeastText = 16;
+    int longest = 1;
+    for (const std::string& cell : column.cells) {
+      for (size_t begin = 0; begin <= cell.size();) {
+        const size_t end = std::min(cell.find(' ', begin), cell.size());
+        longest = std::max(longest, display_width(std::string_view(cell).substr(begin, end - begin)));
+        begin = end + 1;
+      }
+    }
+    return column.align == Align::kLeft ? std::min(longest, kLeastText) : longest;
+  }
+
+  std::vector<TextColumn> columns_;
+};
 
 }  // namespace
 
@@ -64,23 +213,16 @@ std::string marks_of(const std::vector<std::string>& notes, const std::vector<st
 }
 
 std::string sheet_for_terminal(const Sheet& sheet, const Terminal& terminal) {
-  const std::vector<std::string> notes = notes_of(sheet);
-  const auto with_marks = [&](const std::string& text, const std::vector<std::string>& of_cell) {
-    return one_line(text) + (of_cell.empty() ? "" : " " + marks_of(of_cell, notes));
+  std::string text;
+  const auto add_wrapped = [&](const std::string& line) {
+    for (const std::string& piece : wrapped(line, kSheetColumns)) text += (text.empty() ? "" : "\n") + piece;
   };
-  std::vector<Column> columns;
-  for (const SheetColumn& column : sheet.columns) {
-    columns.push_back({with_marks(column.title, column.notes), column.is_number ? Align::kRight : Align::kLeft});
-  }
-  Table table(columns);
-  for (const auto& row : sheet.rows) {
-    std::vector<std::string> cells;
-    for (const Cell& cell : row) cells.push_back(with_marks(cell.text, cell.notes));
-    table.row(cells);
-  }
-  std::string text = sheet.title.empty() ? "" : one_line(sheet.title) + "\n";
-  text += table.render(terminal);
-  for (const std::string& line : lines_below(sheet)) text += "\n" + line;
+  if (!sheet.title.empty()) add_wrapped(one_line(sheet.title));
+  NarrowTable table(sheet, notes_of(sheet));
+  const std::vector<std::string> removed = table.fit(kSheetColumns);
+  for (const Table& part : table.parts(kSheetColumns)) text += (text.empty() ? "" : "\n") + part.render(terminal);
+  for (const std::string& line : removed) add_wrapped(line);
+  for (const std::string& line : lines_below(sheet)) add_wrapped(line);
   return text;
 }
 
@@ -107,9 +249,14 @@ std::string sheet_as_markdown(const Sheet& sheet) {
     rule += column.is_number ? "---:|" : "---|";
   }
   text += "\n" + rule + "\n";
-  for (const auto& row : sheet.rows) {
+  for (size_t r = 0; r < sheet.rows.size(); ++r) {
     text += "|";
-    for (const Cell& cell : row) text += " " + cell_text(cell.text, cell.notes) + " |";
+    for (size_t c = 0; c < sheet.rows[r].size(); ++c) {
+      const Cell& cell = sheet.rows[r][c];
+      const bool is_best = c == 0 && sheet.best_row == r;
+      text += is_best ? " **" + markdown_escaped(cell.text) + "**" + cell_text(kBest, cell.notes) + " |"
+                      : " " + cell_text(cell.text, cell.notes) + " |";
+    }
     text += "\n";
   }
   const std::vector<std::string> below = lines_below(sheet);
@@ -181,11 +328,13 @@ Record sheet_as_record(const Sheet& sheet) {
     }
     rows.emplace_back(record);
   }
-  return {{"name", sheet.name},
-          {"title", sheet.title},
-          {"columns", std::move(columns)},
-          {"rows", std::move(rows)},
-          {"remarks", sheet.remarks}};
+  Record record{{"name", sheet.name},
+                {"title", sheet.title},
+                {"columns", std::move(columns)},
+                {"rows", std::move(rows)},
+                {"remarks", sheet.remarks}};
+  if (sheet.best_row) record["best_row"] = *sheet.best_row;
+  return record;
 }
 
 }  // namespace tessera

@@ -31,6 +31,7 @@ struct Sheet {
   std::vector<SheetColumn> columns;
   std::vector<std::vector<Cell>> rows;
   std::vector<std::string> remarks;  // below the table
+  std::optional<size_t> best_row{};  // the row of the best run, which gets a mark
 };
 
 // All different notes of a sheet: first the notes of columns, then the notes of cells. Note i has the mark mark_of(i).
@@ -39,6 +40,9 @@ std::string mark_of(size_t index);  // a, b, ... z, aa, ab, ...
 // The marks of `notes`, such as "[a][c]". `all` is the result of notes_of() for the sheet.
 std::string marks_of(const std::vector<std::string>& notes, const std::vector<std::string>& all);
 
+// The sheet in lines of at most kSheetColumns columns. If the table is too wide, its columns with the same text in all
+// rows become a line below it, and names are wrapped. If it is still too wide, it is divided into several tables.
+inline constexpr int kSheetColumns = 120;
 std::string sheet_for_terminal(const Sheet& sheet, const Terminal& terminal);
 std::string sheet_as_markdown(const Sheet& sheet);
 // CSV as in RFC 4180, with a header. The first column has the name of the sheet. The last column has the notes of the

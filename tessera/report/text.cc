@@ -53,6 +53,24 @@ std::string_view cut_to_width(std::string_view text, int columns) {
   return text.substr(0, end);
 }
 
+std::vector<std::string> wrapped(std::string_view text, int columns) {
+  std::vector<std::string> lines;
+  while (display_width(text) > columns) {
+    const std::string_view most = cut_to_width(text, std::max(columns, 1));
+    // The line may end before the space that follows it.
+    size_t end = text[most.size()] == ' ' ? most.size() : most.rfind(' ');
+    if (end == 0 || end == std::string_view::npos) {
+      const size_t piece = most.find_last_of("/,=_-");
+      end = piece == std::string_view::npos ? most.size() : piece + 1;
+    }
+    lines.emplace_back(text.substr(0, std::max<size_t>(end, 1)));
+    text.remove_prefix(std::max<size_t>(end, 1));
+    while (text.starts_with(' ')) text.remove_prefix(1);
+  }
+  lines.emplace_back(text);
+  return lines;
+}
+
 std::string format_bytes(int64_t bytes) {
   static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (std::abs(bytes) < 1024) return fmt::format("{} B", bytes);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
@@ -13,6 +14,10 @@ int display_width(std::string_view text);
 
 // The longest prefix of the text that fits into `columns`.
 std::string_view cut_to_width(std::string_view text, int columns);
+
+// The text in lines of at most `columns`. A line ends at a space. A longer word ends after one of the characters /,=_-
+// if possible, else anywhere.
+std::vector<std::string> wrapped(std::string_view text, int columns);
 
 std::string format_bytes(int64_t bytes);  // 512 B, 1.50 KiB, 14.2 GiB
 std::string format_count(int64_t count);  // 559,214,592

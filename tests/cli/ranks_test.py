@@ -201,7 +201,8 @@ class Start(RanksTest):
         for words, message in [("--lr 0.02", "lr: is 0.01 on rank 0, but 0.02 on rank 2"),
                                ("--strategy hybrid_shard --shard-group-size 1",
                                 'strategy: is "no_shard" on rank 0, but "hybrid_shard" on rank 2'),
-                               ("--dataset a.jsonl", 'dataset: is "train.jsonl" on rank 0, but "a.jsonl" on rank 2'),
+                               ("--dataset a.jsonl",
+                                r'dataset: is "train.jsonl" on rank 0, but \["train.jsonl", "a.jsonl"\] on rank 2'),
                                ("--save-async", "save_async: is false on rank 0, but true on rank 2"),
                                ("--comm-timeout 5", "comm_timeout: is 600.0 on rank 0, but 5.0 on rank 2")]:
             with self.subTest(words=words):

@@ -64,7 +64,7 @@ class Report(TinyJobTest):
 
     def test_all_formats(self):
         out = self.report()
-        self.assertIn("| deepspeed/one |", out)
+        self.assertRegex(out, r"\| deepspeed/one +\|")
         self.assertIn("Settings that differ: lr.", out)
         self.assertIn("Baseline: deepspeed/one.", out)
         markdown = self.report("--format", "markdown", "--rows", "lr", "--columns", "train_loss,runtime,world_size")
@@ -80,6 +80,28 @@ class Report(TinyJobTest):
         self.assertEqual(result["tables"][0]["rows"][0]["train_loss"], loss)
         self.assertEqual(self.report("--format", "csv", "--output", "out.csv"), "")
         self.assertEqual(self.read("out.csv").decode(), self.report("--format", "csv"))
+
+    def test_the_best_run(self):
+        """All forms for people mark the run with the lowest eval loss. The page shows losses and scores first, and the report
+        prints its path."""
+        runs = {name: self.json_of(f"runs/{name}", "summary.json")["eval_loss"] for name in ("one", "two")}
+        best = min(runs, key=runs.get)
+        code, out, err = self.run_tessera("report", "runs", "--html", "page.html")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(err, f"The page is {self.path('page.html')}\n")
+        self.assertIn(f"| deepspeed/{best} (best)", out)
+        self.assertEqual(out.count("(best)"), 1)
+        self.assertIn(f"Best: deepspeed/{best}: the lowest eval loss, {runs[best]:.4f}", out)
+        self.assertTrue(all(len(line) <= 120 for line in out.splitlines()), out)
+        self.assertIn(f"| **deepspeed/{best}** (best) |", self.report("--format", "markdown"))
+        page = self.read("page.html").decode()
+        self.assertEqual(page.count(f'{best} <span class="best">best</span>'), 3)  # in both groups of bars and in the table
+        self.assertRegex(page, rf'<td>deepspeed/<wbr>{best} <span class="best">best</span></td>')
+        places = [page.index(f'<section id="{name}">') for name in ("loss", "results", "speed", "settings", "memory")]
+        self.assertEqual(places, sorted(places))
+        self.assertLess(page.index("eval loss</b>"), page.index("Training loss</figcaption>"))
+        self.assertLess(page.index("Evaluation loss</figcaption>"), places[1])
+        self.assertLess(places[2], page.index("samples/s</b>"))
 
     def test_page(self):
         os.makedirs(self.path("runs/<b>&"))

@@ -14,6 +14,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 std::vector<std::string> texts(const std::vector<Cell>& row) {
   std::vector<std::string> all;
@@ -45,10 +46,46 @@ TEST_F(ComparisonTest, RowsAreTheSettingsThatDiffer) {
   EXPECT_THAT(comparison.labels, ElementsAre("zero1", "zero2"));
   EXPECT_THAT(comparison.differing, ElementsAre("strategy"));
   EXPECT_THAT(names(comparison.sheet),
-              ElementsAre("run", "train_loss", "eval_loss", "samples_per_second", "runtime", "cpu_peak", "speedup",
-                          "efficiency", "memory_saved", "runtime_change"));
+              ElementsAre("run", "train_loss", "eval_loss", "perplexity", "samples_per_second", "runtime", "cpu_peak",
+                          "speedup", "efficiency", "memory_saved", "runtime_change"));
   EXPECT_THAT(texts(comparison.sheet.rows[1]),
-              ElementsAre("zero2", "1.2500", "1.5000", "20.0", "5.00", "64", "2.00", "50.0", "0.0", "-50.0"));
+              ElementsAre("zero2", "1.2500", "1.5000", "4.482", "20.0", "5.00", "64", "2.00", "50.0", "0.0", "-50.0"));
+}
+
+TEST_F(ComparisonTest, MarksTheBestRun) {
+  const auto best = [&](const ComparisonOptions& options = {}) {
+    const Comparison comparison = compare_runs(read(), options);
+    EXPECT_EQ(comparison.best.has_value(), comparison.sheet.best_row.has_value());
+    if (!comparison.best) return std::string("none");
+    EXPECT_EQ(comparison.sheet.best_row, comparison.best->group);
+    EXPECT_THAT(comparison.sheet.remarks, Contains(HasSubstr("Best: " + comparison.labels[comparison.best->group])));
+    return comparison.labels[comparison.best->group] + ": " + comparison.best->reason;
+  };
+  made_.run("a", {.settings = {{"lr", "1"}}, .more = {{"eval_loss", 1.5}}});
+  EXPECT_EQ(best(), "none");  // a single row
+  made_.run("b", {.settings = {{"lr", "2"}}, .more = {{"eval_loss", 1.25}}});
+  made_.run("c", {.settings = {{"lr", "3"}}, .more = {{"eval_loss", nullptr}}});
+  EXPECT_EQ(best({.sort = "-lr"}), "2: the lowest eval loss, 1.2500");
+  made_.run("d", {.runtime_s = 1, .settings = {{"lr", "4"}}, .more = {{"eval_loss", 1.25000001}}});
+  EXPECT_EQ(best(), "4: the lowest eval loss, 1.2500, and the fastest of 2 rows with this value");
+  for (const char* name : {"a", "b", "c", "d"}) {
+    const int64_t f1 = name[0] == 'a';
+    made_.run(name, {.settings = {{"lr", std::to_string(name[0])}, {"metric_for_best_model", "\"f1\""}},
+                     .more = {{"eval_loss", 2.0 + name[0]}, {"exact_match", 0}, {"f1", f1}}});
+  }
+  EXPECT_EQ(best(), "97: the highest F1, 1.000");
+  EXPECT_THAT(names(compare_runs(read(), {}).sheet), Not(Contains("perplexity")));  // the runs have scores
+  made_.run("e", {.settings = {{"eval_dataset", "\"other.json\""}}});
+  EXPECT_EQ(best(), "none");  // scores on other data are not comparable
+}
+
+TEST_F(ComparisonTest, AHugeLossHasNoPerplexity) {
+  made_.run("a", {.more = {{"eval_loss", 63830.5}}});
+  made_.run("b", {.settings = {{"lr", "2"}}, .more = {{"eval_loss", 12.5}}});
+  const Sheet sheet = compare_runs(read(), {.columns = {"perplexity"}}).sheet;
+  EXPECT_EQ(sheet.rows[0][1].text, "-");
+  EXPECT_THAT(sheet.rows[0][1].notes, ElementsAre("The eval loss is too large for a perplexity"));
+  EXPECT_EQ(sheet.rows[1][1].text, "2.68e+05");
 }
 
 TEST_F(ComparisonTest, RepeatedRunsBecomeTheirMedian) {
@@ -92,7 +129,7 @@ TEST_F(ComparisonTest, RowsColumnsSortAndBaseline) {
   // Two rows have the value zero2 for `strategy`. The note names the setting that differs between them.
   EXPECT_THAT(comparison.sheet.rows[0][0].notes, ElementsAre(HasSubstr("lr")));
   EXPECT_THAT(texts(comparison.sheet.rows[1]), ElementsAre("zero1", "10.00", "1.00", "1", "1048576"));
-  EXPECT_THAT(comparison.sheet.remarks, ElementsAre("Baseline: zero1."));
+  EXPECT_THAT(comparison.sheet.remarks, ElementsAre("Baseline: zero1.", HasSubstr("Best: zero2 (b): ")));
   for (const char* baseline : {"a", "strategy=zero1"}) {
     EXPECT_EQ(compare_runs(read(), {.rows = {"strategy"}, .baseline = baseline}).baseline, 0u);
   }
