@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -43,7 +44,7 @@ void DataUse::add_malformed(std::vector<BadRow> rows) {
 
 std::string data_name(const std::vector<std::string>& files) {
   if (files.size() < 2) return files.empty() ? "" : files[0];
-  return fmt::format("{} and {} more file{}", files[0], files.size() - 1, files.size() == 2 ? "" : "s");
+  return fmt::format("{} and {}", files[0], counted(files.size() - 1, "more file"));
 }
 
 std::string place_in_file(const std::string& place, const std::vector<std::string>& files, std::string& named) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
 #include "tessera/base/random.h"
@@ -219,7 +220,7 @@ std::vector<Example> hold_out(std::vector<Example>& examples, double fraction, u
   const int64_t count = std::max<int64_t>(1, std::llround(fraction * static_cast<double>(size)));
   if (count >= size) {
     throw UsageError("--eval-fraction",
-                     fmt::format("{} of {} row{} leaves no row to train on", fraction, size, size == 1 ? "" : "s"),
+                     fmt::format("{} of {} leaves no row to train on", fraction, counted(size, "row")),
                      "Give a smaller fraction, or more rows");
   }
   std::vector<int64_t> order(examples.size());

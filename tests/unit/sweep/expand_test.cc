@@ -208,7 +208,7 @@ TEST_F(Sweep, errors_of_the_file) {
       {"run = [1]\n", "must be a list of tables"},
       {"repeats = 0\n", "repeats: must be a whole number from 1 to 1000"},
       {"[settings]\noutput_dir = \"x\"\n", "belongs to the top level"},
-      {"[settings]\nsave_steps = 2\n", "save_strategy"},
+      {"[settings]\neval_steps = 2\n", "eval_dataset"},
       {"name = [\n", "is not TOML"}};
   for (const auto& [text, message] : cases) EXPECT_THAT(error_of(text), HasSubstr(message)) << text;
   EXPECT_THAT(error_of("[matrix]\nnproc = [1, 2]\n", {{find_setting("nproc"), "3"}}),
