@@ -77,8 +77,8 @@ std::optional<Leftover> parse_leftover(const fs::path& path, std::string_view ki
 
 }  // namespace
 
-AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string>& markers,
-                           std::string_view subfolder) {
+AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string>& markers, std::string_view subfolder,
+                           bool creates_parents) {
   std::error_code error;
   // If `target` is a link to a folder, commit() replaces this folder, and the link stays.
   target_ = fs::weakly_canonical(fs::absolute(target), error);
@@ -91,7 +91,7 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
     throw UsageError(target, "has no name at its end",
                      "Give a path that ends with the name of a folder, such as runs/first");
   }
-  create_folders(target_.parent_path());
+  if (creates_parents) create_folders(target_.parent_path());
   check_replaceable(target_, markers, subfolder);
   const fs::path temporary = name_beside(target_, kTemporary);
   const auto make = [&] { return uninterrupted([&] { return mkdir(temporary.c_str(), 0777); }) == 0; };

@@ -15,12 +15,13 @@ namespace tessera {
 // gives this folder the target's name. The folder may have subfolders of files, but no deeper ones.
 class AtomicFolder {
  public:
-  // Creates the temporary folder and the target's parents. An existing target is replaced only if it is empty or an
-  // earlier version. An earlier version contains only regular files, and one of them has a name in `markers`, such as
-  // "config.json". It may also contain a folder `subfolder` of regular files. Throws UsageError if the target exists
-  // and must not be replaced, or if its name is not valid. Throws RunError if the folder cannot be created.
+  // Creates the temporary folder and, with `creates_parents`, the target's parents. An existing target is replaced only
+  // if it is empty or an earlier version. An earlier version contains only regular files, and one of them has a name in
+  // `markers`, such as "config.json". It may also contain a folder `subfolder` of regular files. Throws UsageError if
+  // the target exists and must not be replaced, or if its name is not valid. Throws RunError if the folder cannot be
+  // created.
   AtomicFolder(const std::filesystem::path& target, const std::vector<std::string>& markers,
-               std::string_view subfolder = {});
+               std::string_view subfolder = {}, bool creates_parents = true);
   // Removes the temporary folder if it has not been committed.
   ~AtomicFolder();
   AtomicFolder(const AtomicFolder&) = delete;

@@ -81,11 +81,9 @@ void write_checkpoint(const fs::path& output_folder, int64_t step, Communicator&
   std::optional<AtomicFolder> target;  // rank 0 only; removes the temporary folder on failure
   const auto folders = on_all_ranks(world, "a checkpoint's folder", [&]() -> std::string {
     if (world.rank() != 0) return "";
-    if (!is_folder(output_folder)) {  // do not create it again under its old name
-      throw RunError(output_folder, "was renamed or removed", "Give the new path with --output-dir");
-    }
     const std::vector<std::string> markers{kManifestName, "trainer_state.json", rank_file_name(0, world.size())};
-    return target.emplace(checkpoint_folder(output_folder, step), markers, kChatTemplates).temporary();
+    // If the output folder was renamed or removed, this fails and does not create it again under its earlier name.
+    return target.emplace(checkpoint_folder(output_folder, step), markers, kChatTemplates, false).temporary();
   });
   const fs::path folder = folders[0];
   const auto parts = on_all_ranks(world, "a checkpoint's parts", [&] {

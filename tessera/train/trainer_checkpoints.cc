@@ -4,6 +4,7 @@
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
+#include "tessera/store/process.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera {
@@ -21,6 +22,8 @@ void Trainer::find_output_folder() {
       make_output_folder_again();
       return "";
     }
+    // A write that began under the earlier name fails, and cannot remove its own temporary files any more.
+    if (*folder != output_dir_) remove_stale_temporaries(*folder, ProcessIdentity::self());
     if (metrics_) metrics_->keep_at((*folder / MetricsLog::kFileName).string());
     return folder->string();
   })[0];
@@ -78,7 +81,9 @@ void Trainer::saving(const std::string& what, const std::function<void()>& work)
 
 std::string Trainer::words_of_continuation() const {
   try {
-    const fs::path folder = lock_ ? lock_->locate().value_or(output_dir_) : output_dir_;
+    const auto located = lock_ ? lock_->locate() : output_dir_;
+    if (!located) return ". The output folder was removed, with its checkpoints";
+    const fs::path& folder = *located;
     const auto steps = checkpoint_steps(folder);
     if (steps.empty()) return ", and the run has no checkpoint: the same command begins again with the first step";
     const std::string newest = checkpoint_folder(folder, steps.back()).string();
@@ -127,9 +132,22 @@ void Trainer::write_checkpoint_now(bool in_background) {
     }
   };
   saving(fmt::format("Step {}", state_.step), [&] {
-    in_output_folder(write);
-    find_output_folder();
-    if (std::exchange(folder_moved_, false)) write();
+    bool moved = false;
+    for (int tries_left = 4; tries_left > 0; --tries_left) {
+      bool is_written = false;
+      try {
+        write();
+        is_written = true;
+      } catch (const Error& error) {
+        if (!is_of_files(error)) throw;
+        find_output_folder();
+        moved = moved || folder_moved_;
+        if (!moved || tries_left == 1) throw;
+      }
+      find_output_folder();
+      moved = moved || folder_moved_;
+      if (!std::exchange(folder_moved_, false) && is_written) return;
+    }
   });
 }
 

@@ -233,7 +233,7 @@ class Models(BadInputTest):
         self.fails(USAGE, "--max-new-tokens: must be at most 1048576, got 2147483647", "generate", "--model", "good/model",
                    "--prompt", "a", "--max-new-tokens", "2147483647")
         self.write_json("long.json", [{"context": "a " * 300, "question": "what " * 300, "answers": {"text": ["a"]}}])
-        self.fails(INPUT, "long.json: [0]: a maximum length of 512 tokens is too small", "eval", "--model", "good/model",
+        self.fails(INPUT, "long.json: its only row cannot be used: [0]: a maximum length of 512 tokens is too small", "eval", "--model", "good/model",
                    "--eval-dataset", "long.json", "--eval-generation")
         # A prompt from the command line is never cut.
         out = self.succeeds("generate", "--model", "good/model", "--question", "What?", "--context", "lives in " * 600,

@@ -19,6 +19,10 @@ QUICKSTART = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."
 RAW = re.compile(r"terminate called|what\(\)|filesystem error|json\.exception|bad_alloc|basic_string|_M_|sto[id]\b|OpenBLAS")
 
 
+def clean_environment():
+    return {name: value for name, value in os.environ.items() if not name.startswith("TESSERA_")}
+
+
 class AllVerbs(TinyJobTest):
     def setUp(self):
         super().setUp()
@@ -46,7 +50,7 @@ class AllVerbs(TinyJobTest):
         shutil.rmtree(self.path("o"), ignore_errors=True)
         os.mkdir(self.path("o"))
         os.chmod(self.path("o"), 0o777)
-        done = subprocess.run([PROGRAM, *words], cwd=self.folder, preexec_fn=limit, stdout=subprocess.DEVNULL,
+        done = subprocess.run([PROGRAM, *words], cwd=self.folder, env=clean_environment(), preexec_fn=limit, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, timeout=RUN_LIMIT_S, check=False)
         return done.returncode, done.stderr.decode(errors="replace")
 
@@ -178,7 +182,7 @@ class SpecialFiles(AllVerbs):
         """The writer of the pipe never writes. One signal ends the run, which leaves nothing behind."""
         os.mkfifo(self.path("pipe"))
         for number in signal.SIGTERM, signal.SIGINT:
-            process = subprocess.Popen([PROGRAM, "train", *JOB, "--output-dir", "p", "--dataset", "pipe"], cwd=self.folder,
+            process = subprocess.Popen([PROGRAM, "train", *JOB, "--output-dir", "p", "--dataset", "pipe"], cwd=self.folder, env=clean_environment(),
                                        stderr=subprocess.PIPE)
             self.addCleanup(process.kill)
             with open(self.path("pipe"), "wb"):  # opening returns when the run has opened the pipe, too

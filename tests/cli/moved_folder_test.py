@@ -32,6 +32,16 @@ class Moved(TinyJobTest):
             self.assertIsNone(process.poll(), process.poll() is not None and process.stderr.read())
             time.sleep(0.001)
 
+    def pause(self, output, process):
+        """Stops the process between two saves."""
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            if self.num_lines(output) % 5 > 1:  # it saves after the record of step 5 and cleans up after that of step 6
+                return
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.001)
+
     def end(self, process, code=SAVED_AFTER_SIGNAL, by=signal.SIGTERM):
         if by:
             process.send_signal(by)
@@ -85,7 +95,9 @@ class Moved(TinyJobTest):
             with self.subTest(name=name):
                 process = self.start("out")
                 path = self.path(name)
+                self.pause("out", process)
                 (shutil.rmtree if os.path.isdir(path) else os.remove)(path)
+                process.send_signal(signal.SIGCONT)
                 self.wait_for("out", 30, process)
                 err = self.end(process)
                 self.assertEqual(err.count("warning: out was removed during the run. Its checkpoints are lost"), name == "out", err)
@@ -97,11 +109,12 @@ class Moved(TinyJobTest):
 
     def test_replaced(self):
         """The folder is removed, and a folder of the user has its name: the run must not write there."""
-        process = self.start("out", "--save-steps", "100")  # no save begins while the folders are replaced
-        os.rename(self.path("out"), self.path("gone"))
+        process = self.start("out")
+        self.pause("out", process)
+        shutil.rmtree(self.path("out"))
         os.mkdir(self.path("out"))
         self.write("out/mine", "text")
-        shutil.rmtree(self.path("gone"))
+        process.send_signal(signal.SIGCONT)
         err = self.end(process, FAILED, by=None)
         self.assertRegex(err, r"\nerror: out: the run's folder was removed, and another folder has its name\. The checkpoints of the run "
                               r"are lost, and step \d+ is not saved\. Start the command again with another --output-dir")

@@ -197,7 +197,7 @@ class BadSweeps(SweepTest):
                 ('base = "job.toml"\n[matrix]\nnproc = []\n', "sweep.toml:3: matrix.nproc: is an empty list"),
                 ('base = "job.toml"\n[settings]\ntrain_size = "500 * nproc +"\n', "sweep.toml:3: settings.train_size: "),
                 ('base = "job.toml"\nname = "x"\n[matrix]\nlr = [1, 2]\n', "the runs x and x have the same folder, runs/"),
-                ('base = "job.toml"\n[[run]]\nlr = 1\n[[run]]\nsave_steps = 3\n', "save_steps"),
+                ('base = "job.toml"\n[[run]]\nlr = 1\n[[run]]\neval_steps = 3\n', "eval_steps"),
                 ("[matrix]\nlr = [1, 2]\n", "sweep.toml: run lr=1.0: train: needs --model and --dataset")]:
             self.write("sweep.toml", text)
             self.fails(2, message, "sweep", "sweep.toml")
