@@ -90,12 +90,19 @@ void check_pipes(const Invocation& invocation, const std::vector<std::string>& a
   std::map<std::string, std::string> places;  // pipe → the setting that names it
   for (const Setting* setting : settings_of(invocation.resolved.groups)) {
     const SettingValue value = setting->get(invocation.settings());
-    const auto* path = std::get_if<std::string>(&value);
-    if (!path || setting->type != SettingType::text || !is_pipe(*path)) continue;
-    const std::string where = invocation.resolved.where(setting->name);
-    if (num_ranks > 1) refuse(where, *path, fmt::format(", but the run has {} ranks", num_ranks));
-    const auto [other, is_new] = places.emplace(*path, where);
-    if (!is_new) refuse(where, *path, ", but " + other->second + " reads it too");
+    std::vector<std::string> paths;
+    if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
+      paths = *list;
+    } else if (setting->type == SettingType::text) {
+      paths.push_back(std::get<std::string>(value));
+    }
+    for (const std::string& path : paths) {
+      if (!is_pipe(path)) continue;
+      const std::string where = invocation.resolved.where(setting->name);
+      if (num_ranks > 1) refuse(where, path, fmt::format(", but the run has {} ranks", num_ranks));
+      const auto [other, is_new] = places.emplace(path, where);
+      if (!is_new) refuse(where, path, ", but " + other->second + " reads it too");
+    }
   }
   for (const std::string& word : arguments) {  // a configuration file
     if (num_ranks > 1 && is_pipe(word)) refuse(word, word, fmt::format(", but the run has {} ranks", num_ranks));
