@@ -18,9 +18,9 @@ namespace tessera {
 ModelConfig model_config_of(const Settings& settings);
 
 // The tokenizer of --tokenizer or, without this flag, of the model folder. Settles the special tokens of `config`, and
-// adds to config.notes (special_tokens.h). Throws InputError if the tokenizer does not exist, has ids of ordinary tokens
-// beyond the model's vocabulary, or if the token that ends a text is unknown, wrong or beyond the vocabulary. Added
-// tokens may be beyond the vocabulary (encoder_of()). Throws UsageError if --model is a known name, which has no
+// adds to config.notes (special_tokens.h). Throws InputError if the tokenizer does not exist, has ids of ordinary
+// tokens beyond the model's vocabulary, or if the token that ends a text is unknown, wrong or beyond the vocabulary.
+// Added tokens may be beyond the vocabulary (encoder_of()). Throws UsageError if --model is a known name, which has no
 // tokenizer, and --tokenizer is not given, or if --eos-token is not a token.
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config);
 

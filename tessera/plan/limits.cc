@@ -41,8 +41,7 @@ MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<
 bool plans_another_machine(const Settings& settings, const PlannedRank& rank) {
   if (settings.fit == Settings::kThisMachine) return false;
   if (settings.fit > 0 || settings.device_memory > 0 || settings.host_memory > 0) return true;
-  return rank.world_size > rank.ranks_per_node ||
-         (rank.device == DeviceKind::cuda && cuda_info().devices.empty());
+  return rank.world_size > rank.ranks_per_node || (rank.device == DeviceKind::cuda && cuda_info().devices.empty());
 }
 
 MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank) {
@@ -56,7 +55,8 @@ MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank) {
     if (cuda) {
       const CudaInfo info = cuda_info();
       if (info.devices.empty()) {
-        throw UsageError("--fit", "auto is the memory of this machine, but the plan is for GPUs and this machine has none",
+        throw UsageError("--fit",
+                         "auto is the memory of this machine, but the plan is for GPUs and this machine has none",
                          "Give the memory of a GPU, for example --fit 80GiB");
       }
       gpu_bytes = info.devices[0].memory_bytes;

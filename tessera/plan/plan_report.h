@@ -18,7 +18,7 @@ struct PlanReport {
   std::optional<Plan> other;  // of each rank except rank 0, if there are several ranks
   MemoryLimits limits;        // of each rank
   std::optional<FitResult> fit;
-  StartCommand start;      // with --fit: starts the best configuration
+  StartCommand start;       // with --fit: starts the best configuration
   std::string to_find_fit;  // without --fit: the command of a plan that searches for a configuration
   std::optional<DataUse> train_data, eval_data;
 

@@ -50,8 +50,7 @@ std::string command_with(const std::vector<std::string>& command,
       arguments.push_back(quoted_for_shell(command[i]));
       continue;
     }
-    const bool is_bare =
-        !setting->bare_value.empty() && (i + 1 == command.size() || command[i + 1].starts_with("--"));
+    const bool is_bare = !setting->bare_value.empty() && (i + 1 == command.size() || command[i + 1].starts_with("--"));
     const bool has_value_next =
         command[i].find('=') == std::string::npos && setting->type != SettingType::boolean && !is_bare;
     if (has_value_next) ++i;

@@ -61,7 +61,6 @@ Record answer_record(const AnswerMetrics& metrics, const std::string& suffix = "
 Record timing_record(const EvalMetrics& metrics);
 Record timing_record(const TrainMetrics& metrics);
 
-
 // The form of a record on one line, without a newline:
 //   trainer  as the Trainer prints it, a Python dict. "Evaluation Metrics: " is before the dict of answers
 //   rounded  the same for a terminal: losses and scores have at most 4 decimals, and the line of a step has at most

@@ -55,8 +55,7 @@ std::vector<Setting> message_settings() {
       parsed("sizes", &S::sizes, brief_line("sizes of the messages: 8K,1M,64M"), "BYTES,...",
              "Sizes of the messages, for example 8K,1M,64M. K, M, G and T are powers of 1024; a number without a unit "
              "counts bytes, as in nccl-tests",
-             parse_message_sizes,
-             message_sizes_text),
+             parse_message_sizes, message_sizes_text),
       message_size("min_bytes", &S::min_bytes, brief_line("instead of --sizes: the smallest size"),
                    "Smallest message, instead of --sizes; 0: the same as --max-bytes. Without any size: 4 GiB between "
                    "GPUs, 64 MiB between CPU ranks, or less if memory is short"),

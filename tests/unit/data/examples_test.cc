@@ -151,7 +151,9 @@ TEST(Examples, FreeAnswers) {
     EXPECT_EQ(examples[i].context.empty(), i >= 3);
     EXPECT_EQ(examples[i].answerable, i == 2);
     EXPECT_EQ(examples[i].free_answer, free[i]);
-    if (i < 5) { EXPECT_EQ(examples[i].answers.at(0), i == 2 ? "Bob" : "Eve"); }
+    if (i < 5) {
+      EXPECT_EQ(examples[i].answers.at(0), i == 2 ? "Bob" : "Eve");
+    }
   }
   EXPECT_THAT(examples[0].answers, ElementsAre("Eve", "Ada"));
   EXPECT_TRUE(examples[5].answers.empty());

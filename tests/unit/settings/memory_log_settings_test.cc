@@ -26,7 +26,8 @@ TEST(MemoryLogPlace, IsAFolderWithSeconds) {
 
 TEST(MemoryLogPlace, RefusesOtherTexts) {
   for (const char* text : {"logs:", "logs:5s", "logs:0", "logs:-1", "logs:1e9", "logs:nan", "logs: 5"}) {
-    EXPECT_NE(error_of(text).find("is not a number of seconds from 0.01 to 86400. If the name of the folder"), std::string::npos)
+    EXPECT_NE(error_of(text).find("is not a number of seconds from 0.01 to 86400. If the name of the folder"),
+              std::string::npos)
         << text;
   }
   EXPECT_NE(error_of(":5").find("has no folder"), std::string::npos);
