@@ -58,7 +58,7 @@ class Elsewhere(Checkpoints):
             shutil.copytree(self.path(before), self.path("same"))
             shutil.rmtree(self.path("same", "model"))
             err = self.train_ranks("same", *words, ranks=ranks)
-            self.assertIn(f"The checkpoint was made by {writers} ranks, and this run has {ranks}", err)
+            self.assertIn(f"The checkpoint was made by {writers} rank{'s' if writers > 1 else ''}, and this run has {ranks}", err)
             self.assertIn("same/checkpoint-12 (step 12 of 12)", err)
             for name in os.listdir(self.path(before, "model")):
                 self.assertEqual(self.read("same", "model", name), self.read(before, "model", name), name)

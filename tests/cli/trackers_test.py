@@ -238,8 +238,9 @@ class Trackers(TinyJobTest):
         # and the model would not.
         self.train("good", job=LONG + ["--save-strategy", "no"])
         sizes = [os.path.getsize(self.path("good", name)) for name in ("metrics.jsonl", "model/model.safetensors")]
-        self.assertLess(max(sizes), os.path.getsize(self.wandb_log("good")))
-        limit = max(sizes) + 100
+        size_of_log = os.path.getsize(self.wandb_log("good"))
+        self.assertLess(max(sizes), size_of_log)
+        limit = (max(sizes) + size_of_log) // 2  # the sizes vary a little, because the files contain times
         code, _, err = self.run_tessera(
             "train", *LONG, "--save-strategy", "no", "--output-dir", "out",
             preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
