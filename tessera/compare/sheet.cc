@@ -169,7 +169,7 @@ class NarrowTable {
     return sum;
   }
 
-  // The least width: that of the longest word. A word of a column of text may be divided.
+  // The least width is the length of the longest word. A word of a column of text may be divided.
   static int least(const TextColumn& column) {
     constexpr int kLeastText = 16;
     int longest = 1;

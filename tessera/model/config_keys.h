@@ -36,7 +36,7 @@ enum class KeyUse : uint8_t {
 // One row of the table. The first row that has a key and a type counts.
 struct ConfigKeys {
   const char* names;  // one or several keys, separated by spaces. A name with * is a shell pattern
-  uint32_t types;     // the model types for which the row applies
+  uint32_t types;     // the row applies to these model types
   KeyUse use;
   const char* neutral;  // a JSON list: values that change nothing. null, "", [] and {} are always neutral
   const char* why;      // renamed: the key to use instead. Otherwise the reason or the remedy, a sentence without a dot

@@ -32,7 +32,7 @@ struct StartCommand {
 StartCommand start_command(const ResolvedSettings& resolved, const std::set<std::string>& fixed, const Settings& found,
                            const PlannedRank& rank);
 
-// The command of a plan that finds settings with which the run fits: this process's own command with --fit.
+// The command of a plan that finds settings for a run that does not fit: this process's own command with --fit.
 std::string fit_command(const ResolvedSettings& resolved);
 
 }  // namespace tessera

@@ -32,7 +32,7 @@ struct EpochRow {
 
 // Indicators of a run that diverges.
 struct TrainHealth {
-  int64_t num_without_targets = 0;  // steps in which no token has a loss. They count in none of the other values
+  int64_t num_without_targets = 0;  // steps without a token that has a loss. They count in none of the other values
   int64_t num_skipped = 0;          // steps whose update was skipped
   // Steps skipped since the last update. Steps skipped in the search for fp16's loss scale (Overflow::searched) do not
   // count.

@@ -72,7 +72,7 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
   }
 }
 
-// Counts a step in which no token has a loss. Such a step says nothing about the model, so watch_update() is not
+// Counts a step without a token that has a loss. Such a step says nothing about the model, so watch_update() is not
 // called.
 void Trainer::note_no_targets() {
   if (++state_.health.num_without_targets > 1) return;
