@@ -98,7 +98,7 @@ class Ledger(PlanTest):
         self.assertFalse(os.path.exists(self.path("out")))
 
     def test_models_and_worlds_that_are_not_here(self):
-        words = ["--model", "bloom-176b", "--nproc", "512", "--ranks-per-node", "8", "--strategy", "full_shard"]
+        words = ["--model", "bloom-176b", "--nproc", "512", "--ranks-per-node", "8", "--strategy", "full_shard", "--precision", "fp32"]
         plan = self.plan(*words)
         self.assertEqual((plan["num_parameters"], plan["world_size"]), (176247271424, 512))
         step = plan["first_rank"]["device"]["step"]
@@ -343,7 +343,8 @@ class Fit(PlanTest):
             (["--device", "cuda", "--device-memory", "80GiB", "--host-memory", "1GiB", "--offload", "optimizer"], 4,
              "does not fit: .* of host memory", r"GPU memory .*, host memory 1.00 GiB \(--host-memory\); not checked: disk space"),
             (["--device", "cuda", "--disk", "1GiB", "--offload", "optimizer:file", "--offload-dir", "."], 4,
-             "does not fit: .* of disk space", r"disk space 1.00 GiB \(--disk\); not checked: GPU memory"),
+             "does not fit: .* of disk space", r"GPU memory .* \(this machine\), host memory .*, disk space 1.00 GiB \(--disk\)$" if ON_GPU
+             else r"disk space 1.00 GiB \(--disk\); not checked: GPU memory"),
             (["--device", "cpu", "--host-memory", "1TiB"], 0, "fits: .* of memory",
              r"memory 1.00 TiB \(--host-memory\); not checked: disk space \(needs 0 B\)$"),
             (["--device", "cpu", "--nproc", "4", "--ranks-per-node", "2"], 0, "not known: .* no limit is given", "none; not checked: memory"),
