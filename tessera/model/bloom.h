@@ -3,6 +3,8 @@
 #pragma once
 
 #include "tessera/model/config.h"
+#include "tessera/model/linear.h"
+#include "tessera/model/norm.h"
 #include "tessera/model/unit.h"
 
 namespace tessera {
@@ -19,14 +21,12 @@ class BloomBlock final : public Block {
                 View d_y, View d_x) const override;
 
  private:
-  Dropout dropout(const Frame& frame, uint32_t site, double rate) const;
-
   int64_t layer_, hidden_size_, num_heads_;
-  double epsilon_, hidden_dropout_, attention_dropout_;
+  double hidden_dropout_, attention_dropout_;
   bool residual_from_norm_;
   AttentionShape attention_;
-  ParameterTable::Handle qkv_weight_, dense_weight_, up_weight_, down_weight_, norm1_weight_, norm1_bias_, qkv_bias_,
-      dense_bias_, norm2_weight_, norm2_bias_, up_bias_, down_bias_;
+  Norm norm1_, norm2_;
+  Linear qkv_, dense_, up_, down_;
 };
 
 }  // namespace tessera

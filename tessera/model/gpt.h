@@ -3,6 +3,8 @@
 #pragma once
 
 #include "tessera/model/config.h"
+#include "tessera/model/linear.h"
+#include "tessera/model/norm.h"
 #include "tessera/model/unit.h"
 
 namespace tessera {
@@ -15,13 +17,13 @@ class GptBlock final : public Block {
                 View d_y, View d_x) const override;
 
  private:
-  Dropout dropout(const Frame& frame, uint32_t site) const;
+  Dropout dropout(const Frame& f, uint32_t site) const { return f.dropout(rate_, layer_, site); }
 
   int64_t layer_, hidden_size_, num_heads_, ff_dim_;
-  double epsilon_, rate_;
+  double rate_;
   AttentionShape attention_;
-  ParameterTable::Handle in_weight_, out_weight_, up_weight_, down_weight_, in_bias_, out_bias_, up_bias_, down_bias_,
-      norm1_weight_, norm1_bias_, norm2_weight_, norm2_bias_;
+  Linear in_, out_, up_, down_;
+  Norm norm1_, norm2_;
 };
 
 }  // namespace tessera

@@ -26,7 +26,9 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
   if (!parts.final_norm.empty()) {
     norm_.emplace(parts.norm, table, parts.final_norm, C, config.layer_norm_epsilon);
   }
-  if (!parts.bias.empty()) bias_ = table.add(parts.bias, {vocab_size_}, linear(embedding_init.stream + 1), false);
+  std::optional<Handle> bias;
+  if (!parts.bias.empty()) bias = table.add(parts.bias, {vocab_size_}, linear(embedding_init.stream + 1), false);
+  linear_ = Linear(weight_, bias);
 }
 
 // Returns the number of rows per chunk. All chunks have this size, except the last one, which may be smaller. `most` is
@@ -80,14 +82,13 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
       stats = norm_->push_stats(f, m);
       norm_->forward(f, p, x_rows, z, stats);
     }
-    f.ops->linear_forward(z, p[weight_], bias_of(p), {}, {}, chunk_logits);
+    linear_.forward(f, p, z, chunk_logits);
     f.ops->softmax_cross_entropy(chunk_logits, f.batch.targets.rows(begin, begin + m), scale, loss);
-    const bool fresh = f.fresh_gradients && begin == 0;
-    if (g[weight_]) f.ops->linear_backward_weight(chunk_logits, z, fresh, g[weight_]);
-    if (bias_) bias_gradients(f, {{chunk_logits, g[*bias_]}});
+    linear_.backward_weight(f, g, chunk_logits, z, f.fresh_gradients && begin == 0);
+    bias_gradients(f, {linear_.bias_gradient(g, chunk_logits)});
     const View d_z = d_rows.rows(begin, begin + m);
-    f.ops->linear_backward_input(chunk_logits, p[weight_], {}, {}, d_z, {});
-    if (norm_) norm_->backward(f, p, g, d_z, x_rows, stats, {}, d_z, {});
+    linear_.backward_input(f, p, chunk_logits, d_z);
+    if (norm_) norm_->backward(f, p, g, {.d_y = d_z, .x = x_rows, .stats = stats, .d_x = d_z});
   }
   f.ops->scatter_rows(d_rows, f.batch.target_rows, d_x);
 }
@@ -123,7 +124,7 @@ void Head::logits(Frame& f, const ParameterViews& p, View x, View logits) const 
     z = f.push(x.shape[0], hidden_size_);
     norm_->forward(f, p, x, z, {});
   }
-  f.ops->linear_forward(z, p[weight_], bias_of(p), {}, {}, logits);
+  linear_.forward(f, p, z, logits);
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tessera/model/config.h"
+#include "tessera/model/linear.h"
 #include "tessera/model/norm.h"
 #include "tessera/model/unit.h"
 
@@ -41,7 +42,7 @@ class Head {
   void argmax(Frame& frame, const ParameterViews& p, View x, View ids) const;
   // Writes to ids [M] i32 a next token after each of the rows x [M, C], drawn with the random numbers draws [M] i64.
   void sample(Frame& frame, const ParameterViews& p, View x, View draws, const Sampling& sampling, View ids) const;
-  // Writes the logits [M, V] of the rows x [M, C]. For tests and small inputs.
+  // Writes the logits [M, V] of the rows x [M, C] without chunks.
   void logits(Frame& frame, const ParameterViews& p, View x, View logits) const;
 
  private:
@@ -51,12 +52,11 @@ class Head {
   // Divides the rows x [M, C] into chunks [begin, end) and calls body(logits [end - begin, V], begin, end) for each.
   template <typename Body>
   void for_logits(Frame& frame, const ParameterViews& p, View x, const Body& body) const;
-  View bias_of(const ParameterViews& p) const { return bias_ ? p[*bias_] : View{}; }
 
   int64_t vocab_size_, hidden_size_;
   Handle weight_ = 0;
+  Linear linear_;
   std::optional<Norm> norm_;
-  std::optional<Handle> bias_;
 };
 
 // An untied head.

@@ -6,16 +6,11 @@
 #include <optional>
 
 #include "tessera/model/config.h"
+#include "tessera/model/linear.h"
 #include "tessera/model/norm.h"
 #include "tessera/model/unit.h"
 
 namespace tessera {
-
-// The tensors of the block's ParameterTable from `first` to `last` (inclusive). They belong to linear layers with the
-// same input, so kernels use them as one tensor.
-struct JoinedTensors {
-  ParameterTable::Handle first = 0, last = 0;
-};
 
 class LlamaBlock final : public Block {
  public:
@@ -25,27 +20,18 @@ class LlamaBlock final : public Block {
                 View d_y, View d_x) const override;
 
  private:
-  using Views = ParameterViews;
-  Dropout dropout(const Frame& frame) const;
-  HeadNorms head_norms(const Views& p) const;
-  View head_norm_gradient(Frame& frame, const Views& g, const std::optional<ParameterTable::Handle>& tensor) const;
-  static View joined(const Views& p, const JoinedTensors& tensors) { return p.joined(tensors.first, tensors.last); }
-  static View joined(const Views& p, const std::optional<JoinedTensors>& tensors) {
-    return tensors ? joined(p, *tensors) : View{};
-  }
-  static View optional(const Views& p, const std::optional<ParameterTable::Handle>& tensor) {
-    return tensor ? p[*tensor] : View{};
-  }
+  Dropout dropout(const Frame& f) const { return f.dropout(attention_dropout_, layer_, 0); }
+  HeadNorms head_norms(const ParameterViews& p) const;
+  View head_norm_gradient(Frame& frame, const ParameterViews& g,
+                          const std::optional<ParameterTable::Handle>& tensor) const;
 
   int64_t layer_, hidden_size_, ff_dim_;
   double epsilon_, attention_dropout_;
   Activation activation_;
   AttentionShape attention_;
-  JoinedTensors qkv_weight_, gate_up_weight_;
-  ParameterTable::Handle o_weight_, down_weight_;
-  std::optional<JoinedTensors> qkv_bias_, gate_up_bias_;
-  std::optional<ParameterTable::Handle> o_bias_, down_bias_, query_norm_, key_norm_;
-  std::optional<Norm> norm1_, norm2_;
+  Norm norm1_, norm2_;
+  Linear qkv_, o_, gate_up_, down_;  // qkv_ and gate_up_ have joined tensors
+  std::optional<ParameterTable::Handle> query_norm_, key_norm_;
 };
 
 }  // namespace tessera

@@ -15,15 +15,25 @@ void Norm::forward(Frame& f, const ParameterViews& p, View x, View y, View stats
     f.ops->rms_norm_forward(x, p[weight_], epsilon_, y, stats);
 }
 
-void Norm::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View d_y, View x, View stats,
-                    View residual, View d_x, View y) const {
-  if (kind_ == Kind::layer) {
-    norm_backward(f, d_y, x, p[weight_], y ? p[bias_] : View{}, stats, residual, d_x, g[weight_], g[bias_], y);
-  } else {
-    const StackScope scope(f.stack);
-    const View sums = or_unwanted(f, g[weight_], x.shape[1], f.dtype);
-    f.ops->rms_norm_backward(d_y, x, p[weight_], stats, residual, d_x, sums, y);
+void Norm::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, const NormGradient& n) const {
+  const StackScope scope(f.stack);
+  const int64_t C = n.x.shape[1];
+  View d_weight = g[weight_];
+  if (kind_ == Kind::rms) {
+    d_weight = or_unwanted(f, d_weight, C, f.dtype);
+    f.ops->rms_norm_backward(n.d_y, n.x, p[weight_], n.stats, n.residual, n.d_x, d_weight, n.y);
+    return;
   }
+  View d_bias = g[bias_];
+  const DType dtype = d_weight ? d_weight.dtype : d_bias ? d_bias.dtype : f.dtype;
+  d_weight = or_unwanted(f, d_weight, C, dtype);
+  d_bias = or_unwanted(f, d_bias, C, dtype);
+  f.ops->layer_norm_backward(n.d_y, n.x, p[weight_], n.y ? p[bias_] : View{}, n.stats, n.residual, n.d_x, d_weight,
+                             d_bias, n.y);
+}
+
+bool Norm::trains(const ParameterTable& table) const {
+  return table.specs()[weight_].trainable || (kind_ == Kind::layer && table.specs()[bias_].trainable);
 }
 
 }  // namespace tessera

@@ -7,9 +7,19 @@
 
 namespace tessera {
 
+// The arguments of a norm's backward pass. d_x = residual + gradient through the norm.
+struct NormGradient {
+  View d_y, x, stats;  // [N, C], [N, C], and what forward wrote
+  View residual = {};  // [N, C] or empty; may be d_x
+  View d_x;            // [N, C]; may be d_y
+  View y = {};         // [N, C], receives the output of forward again; or empty
+};
+
 class Norm {
  public:
   enum class Kind { layer, rms };
+
+  Norm() = default;
   // Adds `name`.weight [C], and for a layer norm `name`.bias [C], to the table.
   Norm(Kind kind, ParameterTable& table, const std::string& name, int64_t channels, double epsilon);
 
@@ -17,16 +27,14 @@ class Norm {
   View push_stats(Frame& frame, int64_t rows) const { return frame.push_stats(rows, kind_ == Kind::layer ? 2 : 1); }
   // y may be the same view as x. stats may be empty.
   void forward(Frame& frame, const ParameterViews& p, View x, View y, View stats) const;
-  // d_x = residual + gradient through the norm. residual may be empty or the same view as d_x, and d_x may be the same
-  // view as d_y. backward adds the gradients of weight and bias to `g`. If y is not empty, backward computes the output
-  // of forward again and writes it to y.
-  void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View d_y, View x, View stats,
-                View residual, View d_x, View y) const;
+  // Also adds the gradients of weight and bias to `g`, unless they are frozen.
+  void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, const NormGradient& gradient) const;
+  bool trains(const ParameterTable& table) const;  // whether the weight or the bias is trainable
 
  private:
-  Kind kind_;
-  double epsilon_;
-  ParameterTable::Handle weight_, bias_ = 0;
+  Kind kind_ = Kind::layer;
+  double epsilon_ = 0;
+  ParameterTable::Handle weight_ = 0, bias_ = 0;
 };
 
 }  // namespace tessera

@@ -12,28 +12,31 @@ int64_t ParameterTable::append(ParameterSpec& spec) {
 }
 
 ParameterTable::Handle ParameterTable::add(std::string name, Shape shape, Initializer init, bool decays, Gap gap) {
-  TESSERA_ASSERT(num_frozen() == 0 && (!decays || specs_.empty() || specs_.back().decays));
+  TESSERA_ASSERT(num_frozen() == 0);
   TESSERA_ASSERT(gap == Gap::aligned || (!specs_.empty() && specs_.back().decays == decays));
   specs_.push_back({std::move(name), shape, 0, init, decays, true, gap == Gap::none});
-  num_trainable_ = append(specs_.back());
-  if (decays) num_decayed_ = num_elems_;
+  place();
   return specs_.size() - 1;
 }
 
 void ParameterTable::freeze(const std::function<bool(const std::string& name)>& frozen) {
   for (ParameterSpec& spec : specs_) spec.trainable = spec.trainable && !frozen(spec.name);
+  place();
+}
+
+void ParameterTable::place() {
   num_elems_ = end_ = 0;
-  const auto place = [&](bool trainable, bool decays) {
+  const auto place_part = [&](bool trainable, bool decays) {
     for (ParameterSpec& spec : specs_) {
       if (spec.trainable != trainable || spec.decays != decays) continue;
       append(spec);
     }
     return num_elems_;
   };
-  num_decayed_ = place(true, true);
-  num_trainable_ = place(true, false);
-  place(false, true);
-  place(false, false);
+  num_decayed_ = place_part(true, true);
+  num_trainable_ = place_part(true, false);
+  place_part(false, true);
+  place_part(false, false);
 }
 
 int64_t ParameterTable::num_parameters() const {

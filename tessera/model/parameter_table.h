@@ -51,6 +51,7 @@ class ParameterTable {
   int64_t num_trainable_parameters() const;
 
  private:
+  void place();  // computes the offsets of all tensors
   int64_t append(ParameterSpec& spec);
 
   std::vector<ParameterSpec> specs_;

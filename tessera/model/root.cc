@@ -4,27 +4,20 @@
 namespace tessera {
 
 Root::Root(const ModelConfig& config, const Names& names, const Initializer& embedding_init, const Head::Parts* head)
-    : Unit("root"),
-      hidden_size_(config.hidden_size),
-      epsilon_(config.layer_norm_epsilon),
-      embedding_norm_(!names.embedding_norm.empty()) {
+    : Unit("root"), hidden_size_(config.hidden_size) {
   const int64_t C = hidden_size_;
   embedding_ = table_.add(names.embedding, {config.vocab_size, C}, embedding_init, true);
-  if (embedding_norm_) {
-    embedding_norm_weight_ = table_.add(names.embedding_norm + ".weight", {C}, {Initializer::Kind::one}, false);
-    embedding_norm_bias_ = table_.add(names.embedding_norm + ".bias", {C}, {}, false);
+  if (!names.embedding_norm.empty()) {
+    norm_.emplace(Norm::Kind::layer, table_, names.embedding_norm, C, config.layer_norm_epsilon);
   }
   if (head) head_.emplace(config, *head, table_, embedding_init, embedding_);
 }
 
 void Root::embed_forward(Frame& f, const ParameterViews& p, View y, SavedViews* saved) const {
-  if (!embedding_norm_) {
-    f.ops->gather_rows(p[embedding_], f.batch.ids, y);
-    return;
-  }
-  const View stats = saved ? f.push_stats(f.batch.num_tokens, 2) : View{};  // [N, 2]
   f.ops->gather_rows(p[embedding_], f.batch.ids, y);
-  f.ops->layer_norm_forward(y, p[embedding_norm_weight_], p[embedding_norm_bias_], epsilon_, y, stats);
+  if (!norm_) return;
+  const View stats = saved ? norm_->push_stats(f, f.batch.num_tokens) : View{};
+  norm_->forward(f, p, y, y, stats);
   if (saved) *saved = {stats};
 }
 
@@ -32,12 +25,11 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
                           View d_y) const {
   const StackScope scope(f.stack);
   View d_e = d_y;  // [N, C]
-  if (embedding_norm_) {
+  if (norm_) {
     const View e = f.push(f.batch.num_tokens, hidden_size_);  // gathered again, because forward does not keep it
     f.ops->gather_rows(p[embedding_], f.batch.ids, e);
     d_e = f.push(f.batch.num_tokens, hidden_size_);
-    norm_backward(f, d_y, e, p[embedding_norm_weight_], {}, saved[0], {}, d_e, g[embedding_norm_weight_],
-                  g[embedding_norm_bias_], {});
+    norm_->backward(f, p, g, {.d_y = d_y, .x = e, .stats = saved[0], .d_x = d_e});
   }
   if (!g[embedding_]) return;
   // embedding_backward() adds to the gradient. A tied head (head_) has already written its own part there. If there
@@ -47,8 +39,7 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
 }
 
 bool Root::embedding_trains() const {
-  const auto trains = [&](ParameterTable::Handle handle) { return table_.specs()[handle].trainable; };
-  return trains(embedding_) || (embedding_norm_ && (trains(embedding_norm_weight_) || trains(embedding_norm_bias_)));
+  return table_.specs()[embedding_].trainable || (norm_ && norm_->trains(table_));
 }
 
 }  // namespace tessera

@@ -26,9 +26,8 @@ class Root final : public Unit {
 
  private:
   int64_t hidden_size_;
-  double epsilon_;
-  bool embedding_norm_;
-  ParameterTable::Handle embedding_ = 0, embedding_norm_weight_ = 0, embedding_norm_bias_ = 0;
+  ParameterTable::Handle embedding_ = 0;
+  std::optional<Norm> norm_;  // of the embedding
   std::optional<Head> head_;
 };
 

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <array>
-#include <initializer_list>
 #include <string>
 
 #include "tessera/device/stack.h"
@@ -51,6 +50,11 @@ struct Frame {
   bool large_head_chunks = false;        // the limit grows with the bytes on the stack (head.cc)
   bool stands_for_smaller = false;       // use at least the memory that any smaller batch would use (head.cc)
 
+  // The dropout number `site` (0 to 3) of a block. Its rate is 0 outside of training.
+  Dropout dropout(double rate, int64_t layer, uint32_t site) const {
+    if (!training || rate == 0) return {};
+    return {static_cast<float>(rate), dropout_seed, static_cast<uint32_t>(layer) * 4 + site, batch.row_ids};
+  }
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics need more precision than 16-bit activations have.
   View push_stats(int64_t rows, int64_t columns) {
@@ -76,6 +80,10 @@ class Unit {
 
 class Block : public Unit {
  public:
+  // The first random stream for the initial values of a block (Initializer::stream). The root and the head use the
+  // streams below 16.
+  static uint64_t first_stream(int64_t layer) { return 16 * static_cast<uint64_t>(layer + 1); }
+
   using Unit::Unit;
   // Computes y [N, C] from x [N, C]. y may be empty if only the saved views are needed. With `saved`, the views for
   // backward stay on the stack. Otherwise the stack is unchanged afterwards.
@@ -87,18 +95,12 @@ class Block : public Unit {
                         View d_y, View d_x) const = 0;
 };
 
-// The gradients of a linear layer. If a parameter is frozen, its view is empty and nothing is computed for it.
-void weight_gradient(Frame& frame, View d_y, View x, View d_weight);
-void bias_gradients(Frame& frame, std::initializer_list<BiasGradient> gradients);
 // For a kernel that always sums a gradient, even if nobody needs it. Returns `gradient`, or new space [elems] on the
 // stack if `gradient` is empty.
 View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype);
 // The workspace of Kernels::attention_backward for N tokens: the memory of `unused`, a saved view whose contents are no
 // longer needed, or new space on the stack if this memory is too small.
 View attention_workspace(Frame& frame, const AttentionShape& shape, int64_t num_tokens, View unused);
-// Like Kernels::layer_norm_backward, but d_weight or d_bias may be empty if the weight or bias is frozen.
-void norm_backward(Frame& frame, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
-                   View d_weight, View d_bias, View y);
 
 // Attention of a block. Reads and writes the frame's cache, if there is one. Computes o [N, H·D] from qkv [N, W] (W and
 // D: see AttentionShape). Except while decoding, also computes log_sum_exp [N, H] for backward.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -36,8 +37,10 @@ void check_tables(const Model& model, size_t num_tensors) {
   std::set<std::string> names;
   for (int64_t u = 0; u < model.num_units(); ++u) {
     const ParameterTable& table = model.unit(u).table();
+    std::vector<ParameterSpec> specs = table.specs();
+    std::ranges::sort(specs, {}, &ParameterSpec::offset);
     int64_t end = 0;
-    for (const ParameterSpec& spec : table.specs()) {
+    for (const ParameterSpec& spec : specs) {
       EXPECT_TRUE(names.insert(spec.name).second) << spec.name;
       EXPECT_EQ(spec.offset % ParameterTable::kAlignment, 0);
       EXPECT_GE(spec.offset, end);
