@@ -4,7 +4,7 @@
 #include "tessera/app/verbs.h"
 #include "tessera/comm/nettest/net_test.h"
 #include "tessera/report/record.h"
-#include "tessera/train/worker.h"
+#include "tessera/session/worker.h"
 
 namespace tessera {
 

@@ -20,11 +20,11 @@
 #include "tessera/comm/status_board.h"
 #include "tessera/launch/launch.h"
 #include "tessera/report/stream_writer.h"
+#include "tessera/session/worker.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/store/checksum.h"
 #include "tessera/train/auto_precision.h"
 #include "tessera/train/trainer.h"
-#include "tessera/train/worker.h"
 
 namespace tessera {
 namespace {
@@ -146,6 +146,11 @@ void report_failure(const Environment& environment, const Failure& failure) {
   // failure.
   if (is_rank && ranks->rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
   if (const auto report = report_of(failure.code)) report(text);
+}
+
+Console console_of(const Invocation& invocation, Console::LostOutput lost_output) {
+  const bool is_first = !invocation.world || invocation.world->rank() == 0;
+  return is_first ? Console::of_process(invocation.settings().bars(), lost_output) : Console::muted();
 }
 
 int run_among_ranks(const Invocation& invocation, const std::function<int()>& work,

@@ -8,6 +8,7 @@
 
 #include "tessera/app/verbs.h"
 #include "tessera/comm/world.h"
+#include "tessera/report/console.h"
 
 namespace tessera {
 
@@ -15,6 +16,9 @@ namespace tessera {
 // code. With several ranks, the failure of one rank ends all ranks.
 int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& ranks,
                  const std::vector<std::string>& arguments);
+
+// The console of a verb: the first rank prints to standard output and error, the other ranks print nothing.
+Console console_of(const Invocation& invocation, Console::LostOutput lost_output = Console::LostOutput::ends_the_verb);
 
 // Runs `work`, the part of a verb that communicates with other ranks, and returns its exit code. If `work` throws in a
 // run with several ranks on GPUs, this function ends all ranks. It does so before the destructors of the caller's

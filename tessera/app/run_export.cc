@@ -8,9 +8,9 @@
 #include "tessera/load/model_files.h"
 #include "tessera/load/model_writer.h"
 #include "tessera/report/console.h"
+#include "tessera/session/worker.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/train/train_state.h"
-#include "tessera/train/worker.h"
 
 namespace tessera {
 

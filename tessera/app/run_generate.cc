@@ -11,23 +11,16 @@
 #include "tessera/data/prompt_file.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/text_stream.h"
-#include "tessera/load/data_report.h"
 #include "tessera/load/datasets.h"
-#include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
 #include "tessera/ops/sampling_numbers.h"
-#include "tessera/plan/memory_check.h"
-#include "tessera/report/console.h"
 #include "tessera/report/progress.h"
-#include "tessera/report/record.h"
-#include "tessera/settings/engine_options.h"
+#include "tessera/session/evaluation.h"
+#include "tessera/session/session.h"
 #include "tessera/settings/suggest.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/checksum.h"
 #include "tessera/store/file.h"
-#include "tessera/train/evaluation.h"
-#include "tessera/train/train_state.h"
-#include "tessera/train/worker.h"
 
 namespace tessera {
 
@@ -162,11 +155,11 @@ uint64_t checksum_of_prompts(const Prompts& prompts) {
 int run_generate(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   check_target(invocation.resolved, "output", settings.output);
-  ReadAhead read_ahead = read_weights_ahead(settings, invocation.world);
-  Worker worker(settings, invocation.world);
-  Console console = worker.is_first() ? Console::of_process(settings.bars()) : Console::muted();
-  ModelConfig config = model_config_of(settings);
-  const Tokenizer tokenizer = tokenizer_of(settings, config);
+  Console console = console_of(invocation);
+  Session session(settings, invocation.world, console);
+  session.read_model();
+  const ModelConfig& config = session.config();
+  const Tokenizer& tokenizer = session.tokenizer();
   const GenerationConfig file = generation_config_of(settings, config);
   GenerationOptions options{.max_new_tokens = settings.max_new_tokens,
                             .eos_id = config.eos_token_id,
@@ -178,41 +171,24 @@ int run_generate(const Invocation& invocation) {
                                  config.vocab_size, kMaxSampledVocabulary),
                      "Leave out --do-sample, --temperature, --top-k and --top-p");
   }
-  const Prompts prompts = read_prompts(settings, tokenizer, config, worker.pool());
+  const Prompts prompts = read_prompts(settings, tokenizer, config, session.pool());
 
-  const auto work_of = [&](const Settings& s) {
+  session.agree({{"prompts_checksum", checksum_text(checksum_of_prompts(prompts))}});
+  session.check_work([&](const Settings& s) {
     WorkBounds work;
     work.generation = bounds_of(prompts.ids, s.eval_batch_size);
     work.max_new_tokens = s.max_new_tokens;
     return work;
-  };
-  Record fingerprint = model_fingerprint(config);
-  fingerprint["prompts_checksum"] = checksum_text(checksum_of_prompts(prompts));
-  check_ranks_agree(worker.world(), fingerprint);
-  const PlannedRank rank = worker.planned_rank();
-  const LocalRanks local = worker.local_ranks();
-  const auto check = [&] { check_memory(config, settings, work_of, rank, local, usable_gpu_bytes(worker.device())); };
-  const auto check_again = [&] {
-    check();
-    return advice_for_less(config, settings, work_of, rank, local, usable_gpu_bytes(worker.device()));
-  };
-  check();
-  check_disk(config, settings, work_of, rank, local);
+  });
   const fs::path output = settings.output;
   // Creates the folder of --output now, so that an error comes before the long work.
-  if (output.has_parent_path() && worker.is_first()) create_folders(output.parent_path());
-  worker.note_device(settings, console);
-  Engine engine = within_memory(check_again, [&] { return Engine(worker.place(), config, engine_options(settings)); });
+  if (output.has_parent_path() && session.worker().is_first()) create_folders(output.parent_path());
+  Engine& engine = session.make_engine();
   return run_among_ranks(invocation, [&] {
-    within_memory(check_again, [&] { engine.prepare(work_of(settings)); });
-    worker.note_unpinned(console);
-    for (const std::string& note : load_or_initialize(engine, settings, worker.world(), worker.pool()))
-      console.note(note);
-    read_ahead = {};
-    // On a CPU, generation is silent: its precision is fp32, or note_device() says that it is emulated.
-    if (worker.device().kind() == DeviceKind::cuda) worker.note_precision(settings, console);
-    note_model(config, console);
-    note_unused_keys(tokenizer.unused_keys(), console);
+    session.prepare();
+    session.load_weights();
+    // On a CPU, generation is silent: its precision is fp32, or the note on the device says that it is emulated.
+    session.note_start(session.worker().device().kind() == DeviceKind::cuda);
     note_sampling(options.sampling, file, settings, console);
 
     std::string written;  // the lines for --output
@@ -226,7 +202,7 @@ int run_generate(const Invocation& invocation) {
       StreamedText streamed(tokenizer, row.example, console);
       const bool streaming = prints_as_it_comes(settings, console);
       if (streaming) options.on_token = [&](size_t, int32_t id) { streamed.add(id); };
-      generate_all(engine, worker.world(), prompts.ids, 1, options, [&](int64_t, const auto& texts) {
+      generate_all(engine, session.world(), prompts.ids, 1, options, [&](int64_t, const auto& texts) {
         if (streaming) return streamed.finish();
         if (!settings.json) return print(generated_text(texts[0], row.example, tokenizer));
         Record record = result_of(row, prompts.ids[0], texts[0], settings, tokenizer);
@@ -234,7 +210,7 @@ int run_generate(const Invocation& invocation) {
         print(to_json(record));
       });
     } else {
-      const int64_t at_once = settings.eval_batch_size * worker.num_ranks(), count = std::ssize(prompts.ids);
+      const int64_t at_once = settings.eval_batch_size * session.worker().num_ranks(), count = std::ssize(prompts.ids);
       Progress progress(
           console, {.description = "Generating", .total_steps = (count + at_once - 1) / at_once, .unit = "prompts"});
       const auto take = [&](int64_t first, const std::vector<std::vector<int32_t>>& texts) {
@@ -244,9 +220,9 @@ int run_generate(const Invocation& invocation) {
         }
         progress.update(first / at_once + 1, std::ssize(texts));
       };
-      generate_all(engine, worker.world(), prompts.ids, settings.eval_batch_size, options, take);
+      generate_all(engine, session.world(), prompts.ids, settings.eval_batch_size, options, take);
     }
-    if (!output.empty() && worker.is_first()) write_file_atomically(output, written);
+    if (!output.empty() && session.worker().is_first()) write_file_atomically(output, written);
     return static_cast<int>(ExitCode::kDone);
   });
 }

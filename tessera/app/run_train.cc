@@ -27,12 +27,12 @@ static TrackerOptions tracker_options(const ResolvedSettings& resolved) {
 int run_train(const Invocation& invocation) {
   check_model_is_kept(invocation.settings());
   TrackerOptions trackers = tracker_options(invocation.resolved);
-  const bool first = !invocation.world || invocation.world->rank() == 0;
-  Console console =
-      first ? Console::of_process(invocation.settings().bars(), Console::LostOutput::is_noted) : Console::muted();
+  Console console = console_of(invocation, Console::LostOutput::is_noted);
   Record preflight = run_preflight(invocation);
-  Trainer trainer(invocation.settings(), resolved_config_text(invocation.resolved), console, invocation.world,
-                  [&] { return invocation.signals->received(); });
+  const auto weights =
+      starts_from_checkpoint(invocation.settings()) ? Session::Weights::not_yet : Session::Weights::read_ahead;
+  Session session(invocation.settings(), invocation.world, console, weights);
+  Trainer trainer(session, resolved_config_text(invocation.resolved), [&] { return invocation.signals->received(); });
   trainer.track(std::move(trackers));
   trainer.note_preflight(std::move(preflight));
   StopSignals& signals = *invocation.signals;

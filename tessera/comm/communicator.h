@@ -47,6 +47,10 @@ class Communicator {
   // For each value, its sum over the ranks, added in the order of ranks.
   virtual std::vector<double> sum(std::vector<double> values, const char* what) = 0;
   virtual void barrier(const char* what) = 0;
+  // The greatest value of the ranks.
+  int64_t max(int64_t value, const char* what);
+  // Whether `value` is true on every rank.
+  bool all(bool value, const char* what) { return max(value ? 0 : 1, what) == 0; }
 
   // The ranks that pass the same color form a group of `size` ranks. This rank becomes rank `rank` of that group.
   // Collective.

@@ -47,10 +47,6 @@ std::vector<int64_t> steps_in(const fs::path& folder) {
 
 }  // namespace
 
-bool has_bf16(const CudaDeviceInfo& gpu) {
-  return gpu.major >= 8;
-}
-
 RecordedPrecision recorded_precision(const Settings& settings) {
   if (settings.resume == "none") return {};
   const fs::path folder = settings.resume == "auto" ? settings.output_dir : settings.resume;

@@ -5,13 +5,10 @@
 #include <vector>
 
 #include "tessera/comm/world.h"
-#include "tessera/device/cuda/cuda_device.h"
+#include "tessera/session/worker.h"
 #include "tessera/settings/resolve.h"
 
 namespace tessera {
-
-// Whether the GPU computes in bf16 and tf32.
-bool has_bf16(const CudaDeviceInfo& gpu);
 
 // The devices of a run, as far as they decide the precision.
 struct RunDevices {

@@ -94,14 +94,13 @@ Record MemoryLog::finish() {
   return files_.statistics();
 }
 
-std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Worker& worker, const World* world,
-                                            Console& console) {
+std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Worker& worker, Console& console) {
   const MemoryLogPlace& place = settings.memory_log;
   if (place.folder.empty()) return nullptr;
   const bool on_gpu = worker.device().kind() == DeviceKind::cuda;
   const RankFacts mine{getpid(), on_gpu ? cuda_pci_address_of(worker.device()) : ""};
   const std::vector<std::string> texts = worker.world().all_gather_text(mine.to_text(), "memory log");
-  const std::vector<int> nodes = world ? world->nodes() : std::vector<int>{0};
+  const std::vector<int> nodes = worker.nodes();
   const int my_node = nodes[static_cast<size_t>(worker.rank())];
   std::vector<RankFacts> node;
   for (size_t rank = 0; rank < texts.size(); ++rank) {

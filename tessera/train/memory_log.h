@@ -10,9 +10,9 @@
 
 #include "tessera/base/periodic_thread.h"
 #include "tessera/report/console.h"
+#include "tessera/session/worker.h"
 #include "tessera/settings/settings.h"
 #include "tessera/train/memory_log_files.h"
-#include "tessera/train/worker.h"
 
 namespace tessera {
 
@@ -43,8 +43,7 @@ class MemoryLog {
 };
 
 // Starts the log that the settings request. Returns null if they request none. Throws RunError if the folder is not
-// writable. `world` may be null if the run has only one rank. Collective: all ranks must call it.
-std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Worker& worker, const World* world,
-                                            Console& console);
+// writable. Collective: all ranks must call it.
+std::unique_ptr<MemoryLog> start_memory_log(const Settings& settings, const Worker& worker, Console& console);
 
 }  // namespace tessera

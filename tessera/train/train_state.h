@@ -13,6 +13,7 @@
 #include "tessera/optim/divergence.h"
 #include "tessera/report/record.h"
 #include "tessera/report/trainer_lines.h"
+#include "tessera/session/fingerprint.h"
 #include "tessera/settings/settings.h"
 #include "tessera/store/engine_checkpoint.h"
 
@@ -87,19 +88,12 @@ struct TrainState {
   static Record fingerprint_in(const std::string& text, const std::string& where);
 };
 
-// The values of a model's configuration that decide what its parameters compute.
-Record model_fingerprint(const ModelConfig& config);
 // --eos-token in a run's fingerprint. Empty if the run did not have it.
 std::string end_token_in(const Record& fingerprint);
-// A checksum of the tokens and targets of all samples.
-std::string checksum_of(const std::vector<Sample>& samples);
 // The settings and facts that determine the results of a run. A resumed run must have the same values as the
 // checkpoint's run, except for keys that may change (continuation.h).
 Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
                          int num_ranks);
-// All ranks must have the same fingerprint. Otherwise every rank throws a UsageError that names the key and a rank with
-// a different value. Collective.
-void check_ranks_agree(Communicator& world, const Record& fingerprint);
 
 // Writes the arrays of an engine and the state to a checkpoint.
 void fill_checkpoint(CheckpointPart& part, Engine& engine, const TrainState& state, const Record& fingerprint);

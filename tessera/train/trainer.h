@@ -11,17 +11,21 @@
 #include "tessera/report/metrics_log.h"
 #include "tessera/report/progress.h"
 #include "tessera/report/trackers/trackers.h"
+#include "tessera/session/evaluation.h"
+#include "tessera/session/session.h"
 #include "tessera/store/background_checkpoint.h"
 #include "tessera/store/output_lock.h"
-#include "tessera/store/read_ahead.h"
+#include "tessera/train/calendar.h"
 #include "tessera/train/callback_figures.h"
 #include "tessera/train/continuation.h"
-#include "tessera/train/evaluation.h"
 #include "tessera/train/memory_log.h"
 #include "tessera/train/train_state.h"
-#include "tessera/train/worker.h"
 
 namespace tessera {
+
+// Whether a run with these settings will probably start from a checkpoint. It then does not need the weights of
+// --model.
+bool starts_from_checkpoint(const Settings& settings);
 
 // Upper bounds of the batches that the engine computes. A run and its plan use the same bounds. `eval` may be null.
 // `fused`: the engine computes the micro-batches of a step as one batch.
@@ -41,8 +45,7 @@ class Trainer {
   // `received_signal` returns the number of a signal that asks this rank to stop, or 0. Only the first rank prints and
   // writes results; all ranks write checkpoints and models. Throws UsageError, InputError, OutOfMemoryError, RunError
   // and CommunicationError. Collective.
-  Trainer(const Settings& settings, std::string resolved_config, Console& console, World* world,
-          std::function<int()> received_signal);
+  Trainer(Session& session, std::string resolved_config, std::function<int()> received_signal);
 
   // Trains from the start or from a checkpoint, until the end or until one of the ranks receives a signal. Returns the
   // exit code of the process. Calls `started` when the first evaluation or step begins: from then on, the run checks
@@ -59,12 +62,9 @@ class Trainer {
   }
 
  private:
-  struct Interval {
-    Settings::Interval kind = Settings::Interval::no;
-    int64_t steps = 0;  // only for Settings::Interval::steps
-  };
-  // Whether an interval ends after the current step. The last step of the run ends all intervals, except kind `no`.
-  bool due(const Interval& interval) const;
+  WorkBounds work_of(const Settings& settings, bool fused) const;
+  bool fits_fused();
+  bool runs_fused();
   bool take_output_folder();
   void resume_or_start();
   enum class Source { nothing, newest, here, elsewhere };
@@ -99,7 +99,6 @@ class Trainer {
   bool stop_asked();
   int stop();
   bool improves(const EvalOutcome& outcome);
-  std::string check_memory_again() const;
   void find_output_folder();
   void make_output_folder_again();
   void saving(const std::string& what, const std::function<void()>& work) const;
@@ -116,38 +115,24 @@ class Trainer {
   Record gpu_of_all_ranks();
   Record callbacks_of_all_ranks();
   Record memory_log_of_all_ranks();
-  int64_t most_of_ranks(int64_t bytes) const;
   void print_table(const Record& summary) const;
-  double epoch_now() const { return epochs_.epochs_after(state_.step); }
+  double epoch_now() const { return calendar_->epochs_after(state_.step); }
   double runtime_s() const { return runtime_before_s_ + steady_seconds() - begin_s_; }
 
-  const Settings settings_;
+  Session& session_;
+  const Settings& settings_;
   const std::string resolved_config_;
-  std::filesystem::path output_dir_{settings_.output_dir};  // changes if the folder is renamed during the run
+  std::filesystem::path output_dir_;  // changes if the folder is renamed during the run
   Console& console_;
   const std::function<int()> received_signal_;
-  ReadAhead read_ahead_;  // lives until the model is loaded
-  Worker worker_;
   std::unique_ptr<MemoryLog> memory_log_;  // begins before data and model are read
-  std::optional<OutputLock> lock_;         // first rank only
-  ModelConfig config_;
-  Tokenizer tokenizer_;
   TrainingData data_;
-  Dataset& train_ = data_.train;
-  std::optional<Dataset>& eval_ = data_.eval;
-  bool fused_;
-  WorkBounds work_;
-  Engine engine_;
-  std::optional<ModelWriter> model_writer_;  // created when the types of the initial model are known
   Record fingerprint_, preflight_;
-
-  const std::vector<int64_t> lengths_;  // [samples] in tokens
-  const BatchOptions batch_options_;
-  const EpochSteps epochs_;
-  int64_t num_steps_ = 0;
-  ScheduleOptions schedule_;
-  Interval eval_every_, save_every_;
-  int64_t logging_steps_ = 0;  // steps between two log lines; 0: no log lines
+  bool fused_ = false;
+  std::optional<Calendar> calendar_;
+  std::optional<OutputLock> lock_;  // first rank only
+  WorkBounds work_;
+  std::optional<ModelWriter> model_writer_;  // created when the types of the initial model are known
   TrainState state_;
   double begin_s_ = steady_seconds();  // start of the training, after data and model were read
   double runtime_before_s_ = 0;        // runtime up to the checkpoint that training started from
@@ -161,7 +146,7 @@ class Trainer {
   GpuUsage tracked_usage_;                 // the GPU's usage when trackers last recorded it
   std::optional<double> tracked_at_s_;     // when trackers recorded tracked_usage_
   std::optional<LossScaler> loss_scaler_;  // fp16 only
-  LossWatch loss_watch_{config_.vocab_size};
+  std::optional<LossWatch> loss_watch_;
   std::unique_ptr<BackgroundCheckpoint> background_;
   int stop_signal_ = 0;  // the signal that stops all ranks; 0: none
   std::optional<Progress> progress_;

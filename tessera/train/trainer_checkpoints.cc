@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 // Call it before writing into the output folder. If the folder was renamed, the run continues in the renamed folder. If
 // the folder was removed, the run creates it again; its earlier checkpoints are lost. Collective.
 void Trainer::find_output_folder() {
-  const fs::path now = on_all_ranks(worker_.world(), "the owner of the output folder", [&]() -> std::string {
+  const fs::path now = on_all_ranks(session_.world(), "the owner of the output folder", [&]() -> std::string {
     if (!lock_) return "";
     lock_->check_held();
     const auto folder = lock_->locate();
@@ -119,16 +119,16 @@ void Trainer::in_output_folder(const std::function<void()>& work) {
 // Collective.
 void Trainer::write_checkpoint_now(bool in_background) {
   const auto write_part = [&](CheckpointPart& part) {
-    fill_checkpoint(part, engine_, state_, fingerprint_);
+    fill_checkpoint(part, session_.engine(), state_, fingerprint_);
     // With these files, the checkpoint can be the --model of other runs.
-    if (!worker_.is_first()) return;
+    if (!session_.worker().is_first()) return;
     model_writer_->write_companions([&](std::string_view name, std::string_view text) { part.add_text(name, text); });
   };
   const auto write = [&] {
     if (in_background) {
-      background_->save(output_dir_, state_.step, write_part, &worker_.pool());
+      background_->save(output_dir_, state_.step, write_part, &session_.pool());
     } else {
-      write_checkpoint(output_dir_, state_.step, worker_.world(), write_part, &worker_.pool());
+      write_checkpoint(output_dir_, state_.step, session_.world(), write_part, &session_.pool());
     }
   };
   saving(fmt::format("Step {}", state_.step), [&] {
@@ -157,13 +157,13 @@ void Trainer::checkpoint() {
     rotates_ = true;  // an evaluation after the last save may have changed the best model
     return;
   }
-  worker_.enter(Phase::save);
+  session_.worker().enter(Phase::save);
   check_parameters();
   if (progress_) progress_->pause();
   if (metrics_) state_.metrics_bytes = metrics_->synced_size_bytes();
   state_.runtime_s = runtime_s();
   if (loss_scaler_) state_.loss_scale = loss_scaler_->state();
-  state_.health.losses = loss_watch_.state();
+  state_.health.losses = loss_watch_->state();
   write_checkpoint_now(background_ != nullptr);
   last_saved_step_ = state_.step;
   rotates_ = true;
@@ -178,11 +178,11 @@ void Trainer::checkpoint() {
 // checkpoint in any case.
 void Trainer::rotate(bool keeps_sound) {
   Rotation rotation{static_cast<int>(settings_.save_total_limit), {}, {}};
-  const bool in_doubt = keeps_sound || loss_watch_.verdict() != LossWatch::Verdict::usual;
+  const bool in_doubt = keeps_sound || loss_watch_->verdict() != LossWatch::Verdict::usual;
   if (in_doubt || state_.health.skipped_in_a_row > 0) rotation.protected_steps.insert(state_.health.sound_checkpoint);
   if (state_.best_metric) rotation.protected_steps.insert(state_.best_step);
   rotation.replaced_steps.insert(state_.stop_steps.begin(), state_.stop_steps.end());
-  in_output_folder([&] { rotate_checkpoints(output_dir_, worker_.world(), rotation); });
+  in_output_folder([&] { rotate_checkpoints(output_dir_, session_.world(), rotation); });
 }
 
 void Trainer::finish_checkpoints() {
@@ -208,9 +208,9 @@ void Trainer::finish_checkpoints() {
 // With --load-best-model-at-end, loads the best model unless it is the last one. Collective.
 void Trainer::load_best_model() {
   if (!settings_.load_best_model_at_end || !state_.best_metric || state_.best_step == state_.step) return;
-  worker_.enter(Phase::resume);
+  session_.worker().enter(Phase::resume);
   const fs::path best = checkpoint_folder(output_dir_, state_.best_step);
-  const auto found = on_all_ranks(worker_.world(), "the best model", [&] { return is_folder(best) ? "yes" : ""; });
+  const auto found = on_all_ranks(session_.world(), "the best model", [&] { return is_folder(best) ? "yes" : ""; });
   if (found[0].empty()) {
     console_.note(
         fmt::format("warning: {}, the checkpoint of the best model, was removed during the run. The saved model "
@@ -220,7 +220,8 @@ void Trainer::load_best_model() {
     state_.best_step = 0;
     return;
   }
-  restore_checkpoint(Checkpoint::open_verified(best, worker_.world(), &worker_.pool()), engine_, false, worker_.pool());
+  restore_checkpoint(Checkpoint::open_verified(best, session_.world(), &session_.pool()), session_.engine(), false,
+                     session_.pool());
   console_.note(fmt::format("Loaded the best model, from step {}", state_.best_step));
 }
 

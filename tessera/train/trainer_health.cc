@@ -35,7 +35,7 @@ void Trainer::watch_update(const StepResult& result, double loss_scale) {
   const Overflow overflow = loss_scaler_ ? loss_scaler_->update(!std::isfinite(result.gradient_norm)) : Overflow::none;
   const bool searches = overflow == Overflow::searched && is_finite;
   if (is_finite) watch_loss(result.loss());
-  const bool is_usual = loss_watch_.verdict() == LossWatch::Verdict::usual;
+  const bool is_usual = loss_watch_->verdict() == LossWatch::Verdict::usual;
   if (is_usual && (!result.skipped || searches)) health.sound_checkpoint = last_saved_step_;
   if (!result.skipped) {
     health.skipped_in_a_row = 0;
@@ -92,20 +92,20 @@ static std::string losses_of(const LossWatch& watch) {
 // Warns if training diverges, once until the smoothed loss is at its lowest value again. Ends the run if it is hopeless
 // (--stop-on-divergence).
 void Trainer::watch_loss(double loss) {
-  loss_watch_.add(loss);
+  loss_watch_->add(loss);
   bool& warned = state_.health.warned_of_loss;
-  if (loss_watch_.is_lowest()) warned = false;
-  const LossWatch::Verdict verdict = loss_watch_.verdict();
+  if (loss_watch_->is_lowest()) warned = false;
+  const LossWatch::Verdict verdict = loss_watch_->verdict();
   if (verdict == LossWatch::Verdict::hopeless && settings_.stop_on_divergence) end_hopeless();
   if (verdict < LossWatch::Verdict::diverges || std::exchange(warned, true)) return;
-  console_.note(fmt::format("warning: step {}: training diverges: {}. {}", state_.step, losses_of(loss_watch_),
+  console_.note(fmt::format("warning: step {}: training diverges: {}. {}", state_.step, losses_of(*loss_watch_),
                             remedy_of(settings_)));
 }
 
 void Trainer::end_hopeless() {
   end_diverged(fmt::format("step {}", state_.step),
                fmt::format("training has diverged: {} (--no-stop-on-divergence continues in spite of this)",
-                           losses_of(loss_watch_)),
+                           losses_of(*loss_watch_)),
                remedy_of(settings_));
 }
 
@@ -150,21 +150,21 @@ void Trainer::check_end() {
                     "unusable",
                     updates));
   }
-  if (loss_watch_.ends_hopeless() && settings_.stop_on_divergence) end_hopeless();
-  if (loss_watch_.verdict() < LossWatch::Verdict::diverges) return;
+  if (loss_watch_->ends_hopeless() && settings_.stop_on_divergence) end_hopeless();
+  if (loss_watch_->verdict() < LossWatch::Verdict::diverges) return;
   console_.note(fmt::format("warning: the run ends with a loss that has diverged: {}. The model may be unusable. {}",
-                            losses_of(loss_watch_), remedy_of(settings_)));
+                            losses_of(*loss_watch_), remedy_of(settings_)));
 }
 
 // Ends the run if parameters are NaN or infinite. Call it before parameters are saved, so that no file with good
 // parameters is replaced. Collective.
 void Trainer::check_parameters() {
-  const std::optional<int64_t> unit = engine_.find_non_finite_unit();
+  const std::optional<int64_t> unit = session_.engine().find_non_finite_unit();
   if (!unit) return;
-  end_diverged(
-      fmt::format("step {}", state_.step),
-      fmt::format("parameters of {} are NaN or infinite, and are not saved", engine_.model().unit(*unit).name()),
-      remedy_of(settings_));
+  end_diverged(fmt::format("step {}", state_.step),
+               fmt::format("parameters of {} are NaN or infinite, and are not saved",
+                           session_.engine().model().unit(*unit).name()),
+               remedy_of(settings_));
 }
 
 }  // namespace tessera

@@ -3,7 +3,6 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/read_file.h"
-#include "tessera/load/initial_weights.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
@@ -73,7 +72,7 @@ void move_run_aside(const fs::path& folder) {
 // while the other ranks wait.
 bool Trainer::take_output_folder() {
   for (bool is_noted = false;;) {
-    const auto waiting_for = on_all_ranks(worker_.world(), "the output folder", [&]() -> std::string {
+    const auto waiting_for = on_all_ranks(session_.world(), "the output folder", [&]() -> std::string {
       return lock_ && !lock_->try_take() ? lock_->waiting_for() : "";
     })[0];
     if (waiting_for.empty()) break;
@@ -91,19 +90,19 @@ Trainer::Source Trainer::source_of_start() const {
   if (settings_.resume == "auto") return Source::newest;
   const fs::path asked = full_path(settings_.resume), own = full_path(settings_.output_dir);
   const bool is_here = asked == own || asked.parent_path() == own;
-  const auto seen = on_all_ranks(worker_.world(), "the folder of --resume", [&] { return is_here ? "here" : ""; });
+  const auto seen = on_all_ranks(session_.world(), "the folder of --resume", [&] { return is_here ? "here" : ""; });
   return seen[0].empty() ? Source::elsewhere : Source::here;
 }
 
 void Trainer::resume_or_start() {
-  worker_.enter(Phase::resume);
+  session_.worker().enter(Phase::resume);
   const auto warn = [&](const std::string& text) { console_.note("warning: " + text); };
   const Source source = source_of_start();
   std::optional<Checkpoint> checkpoint;
   if (source == Source::here) {
-    checkpoint = find_checkpoint(settings_.resume, worker_.world(), warn, &worker_.pool());
+    checkpoint = find_checkpoint(settings_.resume, session_.world(), warn, &session_.pool());
   } else if (source != Source::nothing) {
-    checkpoint = latest_checkpoint(settings_.output_dir, worker_.world(), warn, &worker_.pool());
+    checkpoint = latest_checkpoint(settings_.output_dir, session_.world(), warn, &session_.pool());
   }
   if (checkpoint) {
     const std::string text = checkpoint->trainer_state(), where = state_file(*checkpoint);
@@ -123,7 +122,7 @@ void Trainer::resume_or_start() {
   }
   refuse_to_replace_results();
   if (source == Source::elsewhere) {
-    begin_elsewhere(find_checkpoint(settings_.resume, worker_.world(), warn, &worker_.pool()));
+    begin_elsewhere(find_checkpoint(settings_.resume, session_.world(), warn, &session_.pool()));
   } else {
     start_again();
   }
@@ -132,8 +131,8 @@ void Trainer::resume_or_start() {
 // Called if this run does not continue the run in the output folder. Throws UsageError if this folder has results,
 // unless --overwrite is given. Collective.
 void Trainer::refuse_to_replace_results() const {
-  on_all_ranks(worker_.world(), "the results in the output folder", [&]() -> std::string {
-    if (!worker_.is_first() || settings_.overwrite || !has_results(settings_.output_dir)) return "";
+  on_all_ranks(session_.world(), "the results in the output folder", [&]() -> std::string {
+    if (!session_.worker().is_first() || settings_.overwrite || !has_results(settings_.output_dir)) return "";
     const std::string why = settings_.resume == "none"   ? "--resume none does not continue it"
                             : settings_.resume == "auto" ? "it left no checkpoint to continue from"
                                                          : "this run begins from a checkpoint of another folder";
@@ -146,23 +145,23 @@ void Trainer::refuse_to_replace_results() const {
 }
 
 void Trainer::restore(const Checkpoint& checkpoint, TrainState state) {
-  if (state.step > num_steps_) {
+  if (state.step > calendar_->num_steps()) {
     throw UsageError(settings_.max_steps > 0 ? "--max-steps" : "--epochs",
-                     fmt::format("the run ends after step {}, but {} is from step {}", num_steps_,
+                     fmt::format("the run ends after step {}, but {} is from step {}", calendar_->num_steps(),
                                  checkpoint.folder().string(), state.step),
                      "Increase the number of steps or epochs, or name an earlier checkpoint with --resume");
   }
   state_ = std::move(state);
-  restore_checkpoint(checkpoint, engine_, true, worker_.pool());
+  restore_checkpoint(checkpoint, session_.engine(), true, session_.pool());
   runtime_before_s_ = state_.runtime_s;
-  engine_.set_num_updates(state_.num_updates);
+  session_.engine().set_num_updates(state_.num_updates);
   if (loss_scaler_ && state_.loss_scale) loss_scaler_->restore(*state_.loss_scale);
-  loss_watch_.restore(state_.health.losses);
-  if (checkpoint.world_size() != worker_.num_ranks()) {
+  loss_watch_->restore(state_.health.losses);
+  if (checkpoint.world_size() != session_.worker().num_ranks()) {
     console_.note(
         fmt::format("The checkpoint was made by {}, and this run has {}. The state is the same; sums round "
                     "differently from here on",
-                    counted(checkpoint.world_size(), "rank"), worker_.num_ranks()));
+                    counted(checkpoint.world_size(), "rank"), session_.worker().num_ranks()));
   }
   if (state_.fused_micro_batches.value_or(fused_) != fused_) {
     console_.note(
@@ -187,21 +186,23 @@ void Trainer::resume(const Checkpoint& checkpoint, TrainState state, const std::
   }
   restore(checkpoint, std::move(state));
   last_saved_step_ = state_.step;
-  if (worker_.is_first()) {
+  if (session_.worker().is_first()) {
     metrics_.emplace(MetricsLog::resume((output_dir_ / MetricsLog::kFileName).string(), state_.metrics_bytes));
   }
-  set_checkpoints_aside(settings_.output_dir, worker_.world(), state_.step, newer_are,
+  set_checkpoints_aside(settings_.output_dir, session_.world(), state_.step, newer_are,
                         [&](const std::string& text) { console_.note(text); });
   // The earlier run may have ended before it removed old checkpoints. No step has used the newest one yet.
   rotate(true);
   rotates_ = true;
-  console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step, num_steps_));
+  console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step,
+                            calendar_->num_steps()));
   const std::string text = checkpoint.trainer_state();
   const Record then = TrainState::fingerprint_in(text, state_file(checkpoint));
   if (changes.empty() || !then.contains("max_steps") || !then.contains("epochs")) return;
-  const int64_t steps_then = total_steps(then["max_steps"].get<int64_t>(), then["epochs"].get<double>(), epochs_);
-  if (steps_then != num_steps_) {
-    console_.note(note_of_length(settings_, steps_then, num_steps_, state_.step, state_.num_updates));
+  const int64_t steps_then =
+      total_steps(then["max_steps"].get<int64_t>(), then["epochs"].get<double>(), calendar_->epochs());
+  if (steps_then != calendar_->num_steps()) {
+    console_.note(note_of_length(settings_, steps_then, calendar_->num_steps(), state_.step, state_.num_updates));
   }
 }
 
@@ -220,7 +221,7 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
   state_.health.sound_checkpoint = -1;  // nor is the last sound checkpoint (see TrainHealth)
   state_.stop_steps.clear();
   make_way();
-  if (worker_.is_first()) {
+  if (session_.worker().is_first()) {
     const fs::path source = checkpoint.folder().parent_path() / MetricsLog::kFileName,
                    log = output_dir_ / MetricsLog::kFileName;
     const auto bytes = static_cast<size_t>(state_.metrics_bytes);
@@ -235,19 +236,16 @@ void Trainer::begin_elsewhere(const Checkpoint& checkpoint) {
     metrics_.emplace(MetricsLog::resume(log.string(), static_cast<int64_t>(records.size())));
   }
   console_.note(fmt::format("A new run from {} (step {} of {}). The search for the best model starts here",
-                            checkpoint.folder().string(), state_.step, num_steps_));
+                            checkpoint.folder().string(), state_.step, calendar_->num_steps()));
   for (const Change& change : changes) console_.note("The checkpoint's run had " + change.shown());
 }
 
 void Trainer::start_again() {
-  worker_.enter(Phase::load);
+  session_.worker().enter(Phase::load);
   state_.fused_micro_batches = fused_;
-  for (const std::string& note : load_or_initialize(engine_, settings_, worker_.world(), worker_.pool())) {
-    console_.note(note);
-  }
-  read_ahead_ = {};
+  session_.load_weights();
   make_way();
-  if (worker_.is_first()) {
+  if (session_.worker().is_first()) {
     metrics_.emplace(MetricsLog::create((output_dir_ / MetricsLog::kFileName).string()));
   }
 }
@@ -256,17 +254,17 @@ void Trainer::start_again() {
 // --overwrite, renames the checkpoints that are still in the output folder. Called when the new run has loaded its
 // model. Collective.
 void Trainer::make_way() {
-  on_all_ranks(worker_.world(), "moving an earlier run aside", [&]() -> std::string {
-    if (worker_.is_first() && settings_.overwrite) move_run_aside(settings_.output_dir);
+  on_all_ranks(session_.world(), "moving an earlier run aside", [&]() -> std::string {
+    if (session_.worker().is_first() && settings_.overwrite) move_run_aside(settings_.output_dir);
     return "";
   });
-  set_checkpoints_aside(settings_.output_dir, worker_.world(), -1, "superseded",
+  set_checkpoints_aside(settings_.output_dir, session_.world(), -1, "superseded",
                         [&](const std::string& text) { console_.note(text); });
 }
 
 // Removes the runs that --overwrite moved aside. Called when this run has written its own results.
 void Trainer::forget_overwritten_runs() const {
-  if (!worker_.is_first() || !settings_.overwrite) return;
+  if (!session_.worker().is_first() || !settings_.overwrite) return;
   for (const std::string& name : names_in_folder(output_dir_)) {
     if (name.starts_with(kOverwrittenRun)) remove_folder_atomically(output_dir_ / name);
   }

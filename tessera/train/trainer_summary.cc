@@ -41,15 +41,6 @@ double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
   return 0;
 }
 
-// The maximum of `bytes` over the ranks. Collective.
-int64_t Trainer::most_of_ranks(int64_t bytes) const {
-  int64_t most = 0;
-  for (const std::string& text : worker_.world().all_gather_text(std::to_string(bytes), "memory")) {
-    most = std::max<int64_t>(most, std::stoll(text));
-  }
-  return most;
-}
-
 // The use of GPUs since this process started to train, including evaluations. Each figure is the maximum over the
 // ranks. Ends the sampling. Collective.
 Record Trainer::gpu_of_all_ranks() {
@@ -57,7 +48,7 @@ Record Trainer::gpu_of_all_ranks() {
   if (gpu_sampler_) mine = gpu_record(gpu_sampler_->usage());
   gpu_sampler_.reset();
   std::vector<Record> records;
-  for (const std::string& text : worker_.world().all_gather_text(to_json(mine), "use of GPUs")) {
+  for (const std::string& text : session_.world().all_gather_text(to_json(mine), "use of GPUs")) {
     records.push_back(record_from_json(text, "another rank's use of its GPU"));
   }
   return highest_of(records);
@@ -66,7 +57,7 @@ Record Trainer::gpu_of_all_ranks() {
 // The figures of callback_figures.h since this process started to train. Collective.
 Record Trainer::callbacks_of_all_ranks() {
   UtilizationFigures all;
-  for (const std::string& text : worker_.world().all_gather_text(utilization_.to_text(), "callbacks")) {
+  for (const std::string& text : session_.world().all_gather_text(utilization_.to_text(), "callbacks")) {
     all.add_text(text);
   }
   Record record = all.record();
@@ -77,7 +68,7 @@ Record Trainer::callbacks_of_all_ranks() {
 // Ends the memory log and returns the combined statistics of all ranks. Collective.
 Record Trainer::memory_log_of_all_ranks() {
   std::vector<Record> records;
-  for (const std::string& text : worker_.world().all_gather_text(to_json(memory_log_->finish()), "memory log")) {
+  for (const std::string& text : session_.world().all_gather_text(to_json(memory_log_->finish()), "memory log")) {
     records.push_back(record_from_json(text, "another rank's memory log"));
   }
   return combined_memory_statistics(records);
@@ -107,13 +98,13 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["epoch"] = epoch_now();
   record["steps"] = state_.step;
   record["best_step"] = state_.best_step;
-  record["num_parameters"] = engine_.model().num_parameters();
-  record["num_trainable_parameters"] = engine_.model().num_trainable_parameters();
+  record["num_parameters"] = session_.engine().model().num_parameters();
+  record["num_trainable_parameters"] = session_.engine().model().num_trainable_parameters();
   record["num_samples"] = state_.num_samples;
   record["num_tokens"] = state_.num_tokens;
   record["num_targets"] = state_.num_targets;
-  record["train_data"] = data_record(train_.use);
-  if (eval_) record["eval_data"] = data_record(eval_->use);
+  record["train_data"] = data_record(data_.train.use);
+  if (data_.eval) record["eval_data"] = data_record(data_.eval->use);
   record.update(timing_record(metrics));
   record.update(state_.eval_timing);
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
@@ -122,19 +113,19 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
       steady ? rate(state_.steady_samples, state_.steady_s) : rate(state_.num_samples, metrics.runtime_s);
   record["train_tokens_per_second_steady"] =
       steady ? rate(state_.steady_tokens, state_.steady_s) : rate(state_.num_tokens, metrics.runtime_s);
-  record["world_size"] = worker_.num_ranks();
-  record["strategy"] = row_of(engine_.shard_plan().options().strategy).name;
+  record["world_size"] = session_.worker().num_ranks();
+  record["strategy"] = row_of(session_.engine().shard_plan().options().strategy).name;
   record["fused_micro_batches"] = fused_;
-  record["threads_per_rank"] = worker_.pool().num_threads();
+  record["threads_per_rank"] = session_.pool().num_threads();
   record["bytes_sent"] = bytes_sent_;
   if (loss_scaler_) record["loss_scale"] = loss_scaler_->scale();
   record["skipped_steps"] = state_.health.num_skipped;
   record["steps_without_targets"] = state_.health.num_without_targets;
-  const bool on_gpu = worker_.device().kind() == DeviceKind::cuda;
+  const bool on_gpu = session_.worker().device().kind() == DeviceKind::cuda;
   record["device"] = on_gpu ? "cuda" : "cpu";
   record["precision"] = std::get<std::string>(find_setting("precision")->get(settings_));
-  record["machine"] = machine_record(worker_.world(), on_gpu);
-  record["peak_memory_bytes"] = most_of_ranks(peak_resident_bytes());
+  record["machine"] = machine_record(session_.world(), on_gpu);
+  record["peak_memory_bytes"] = session_.world().max(peak_resident_bytes(), "memory");
   if (!gpu.empty()) record["gpu"] = gpu;
   const Record callbacks = callbacks_of_all_ranks();
   if (!callbacks.empty()) record["callbacks"] = callbacks;
@@ -151,9 +142,9 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     ledger["total"] = book.peak_total();
     return ledger;
   };
-  record["ledger_peak_bytes"] = peaks(worker_.device().ledger());
-  record["host_ledger_peak_bytes"] = peaks(worker_.host().ledger());
-  const Plan plan = plan_training(config_, settings_, work_, worker_.planned_rank());
+  record["ledger_peak_bytes"] = peaks(session_.worker().device().ledger());
+  record["host_ledger_peak_bytes"] = peaks(session_.worker().host().ledger());
+  const Plan plan = plan_training(session_.config(), settings_, work_, session_.worker().planned_rank());
   record["planned_ledger_peak_bytes"] = peaks(plan.device);
   record["planned_peak_bytes"] = plan.peak_bytes();
   record["planned_step_bytes_sent"] = plan.step_bytes_sent;

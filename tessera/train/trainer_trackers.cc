@@ -16,8 +16,8 @@ void Trainer::start_trackers() {
   std::vector<Record> lines;
   std::istringstream text(read_file(metrics_->path(), {}));
   for (std::string line; std::getline(text, line);) lines.push_back(record_from_json(line, metrics_->path()));
-  tracker_options_.config["num_parameters"] = engine_.model().num_parameters();
-  tracker_options_.config["world_size"] = worker_.num_ranks();
+  tracker_options_.config["num_parameters"] = session_.engine().model().num_parameters();
+  tracker_options_.config["world_size"] = session_.worker().num_ranks();
   WandbVariables& variables = tracker_options_.wandb_variables;
   if (variables.name.empty()) {
     const fs::path folder = fs::absolute(settings_.output_dir).lexically_normal();

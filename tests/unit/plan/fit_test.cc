@@ -9,7 +9,7 @@
 #include "tessera/app/machine.h"
 #include "tessera/plan/advice.h"
 #include "tessera/plan/start_command.h"
-#include "tessera/train/worker.h"
+#include "tessera/session/worker.h"
 
 namespace tessera {
 namespace {

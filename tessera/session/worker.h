@@ -20,6 +20,9 @@ void check_gpus(const std::vector<std::string>& gpus);
 // Throws UsageError if the program has no code for this GPU.
 void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu);
 
+// Whether the GPU computes in bf16 and tf32.
+bool has_bf16(const CudaDeviceInfo& gpu);
+
 // Throws UsageError if --precision is bf16 or tf32, and the GPU has no tensor cores for this type.
 void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu);
 
@@ -40,6 +43,7 @@ class Worker {
   int rank() const { return group_->rank(); }
   int num_ranks() const { return group_->size(); }
   LocalRanks local_ranks() const;
+  std::vector<int> nodes() const;  // the number of each rank's node
   bool is_first() const { return rank() == 0; }
   PlannedRank planned_rank() const;  // this rank, as a plan needs it
   EnginePlace place() { return {*device_, *host_, *group_, ranks_per_node_}; }

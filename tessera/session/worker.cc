@@ -1,4 +1,4 @@
-#include "tessera/train/worker.h"
+#include "tessera/session/worker.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,6 @@
 #include "tessera/device/cuda/architectures.h"
 #include "tessera/plan/limits.h"
 #include "tessera/settings/engine_options.h"
-#include "tessera/train/auto_precision.h"
 
 namespace tessera {
 
@@ -40,6 +39,10 @@ void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu) {
       fmt::format("this program has no code for {} of compute capability {}.{}. It has code for {}", gpu.name,
                   gpu.major, gpu.minor, info.architectures),
       fmt::format("Build Tessera with -DTESSERA_CUDA_ARCHITECTURES={}{}, or use --device cpu", gpu.major, gpu.minor));
+}
+
+bool has_bf16(const CudaDeviceInfo& gpu) {
+  return gpu.major >= 8;
 }
 
 void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu) {
@@ -91,11 +94,10 @@ static std::unique_ptr<Device> make_host(const Settings& settings, World* world,
 }
 
 Worker::Worker(const Settings& settings, World* world)
-    : world_(world),
-      pool_(threads_to_use(settings.threads, world ? world->ranks_on_these_cores() : 1)),
-      device_(make_device(settings, world, pool_)),
-      host_(make_host(settings, world, pool_)),
-      group_(world ? world->make_communicator(*device_) : make_self_communicator()) {
+    : world_(world), pool_(threads_to_use(settings.threads, world ? world->ranks_on_these_cores() : 1)) {
+  device_ = make_device(settings, world, pool_);
+  host_ = make_host(settings, world, pool_);
+  group_ = world ? world->make_communicator(*device_) : make_self_communicator();
   const int found = world ? world->ranks_per_node() : 1;
   const auto asked = static_cast<int>(settings.ranks_per_node);
   ranks_per_node_ = asked > 0 ? asked : found > 0 ? found : group_->size();
@@ -113,6 +115,10 @@ LocalRanks Worker::local_ranks() const {
   if (!world_) return {};
   return {.count = world_->local_size(),
           .with_first = world_->nodes()[static_cast<size_t>(rank())] == world_->nodes()[0]};
+}
+
+std::vector<int> Worker::nodes() const {
+  return world_ ? world_->nodes() : std::vector<int>{0};
 }
 
 PlannedRank Worker::planned_rank() const {

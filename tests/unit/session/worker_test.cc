@@ -1,4 +1,4 @@
-#include "tessera/train/worker.h"
+#include "tessera/session/worker.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

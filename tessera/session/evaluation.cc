@@ -1,4 +1,4 @@
-#include "tessera/train/evaluation.h"
+#include "tessera/session/evaluation.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/train/evaluation.h"
+#include "tessera/session/evaluation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

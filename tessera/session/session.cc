@@ -1,0 +1,71 @@
+#include "tessera/session/session.h"
+
+#include <utility>
+
+#include "tessera/load/data_report.h"
+#include "tessera/load/initial_weights.h"
+#include "tessera/load/model_files.h"
+#include "tessera/session/fingerprint.h"
+#include "tessera/settings/engine_options.h"
+
+namespace tessera {
+
+Session::Session(const Settings& settings, World* world, Console& console, Weights weights)
+    : settings_(settings), console_(console) {
+  if (weights == Weights::read_ahead) read_ahead_ = read_weights_ahead(settings_, world);
+  worker_.emplace(settings_, world);
+}
+
+void Session::read_model() {
+  config_ = model_config_of(settings_);
+  tokenizer_.emplace(tokenizer_of(settings_, config_));
+}
+
+void Session::agree(const Record& facts) {
+  Record fingerprint = model_fingerprint(config_);
+  fingerprint.update(facts);
+  check_ranks_agree(world(), fingerprint);
+}
+
+void Session::check_memory() {
+  tessera::check_memory(config_, settings_, work_of_, worker_->planned_rank(), worker_->local_ranks(),
+                        usable_gpu_bytes(worker_->device()));
+}
+
+void Session::check_work(WorkOf work_of) {
+  work_of_ = std::move(work_of);
+  check_memory();
+  check_disk(config_, settings_, work_of_, worker_->planned_rank(), worker_->local_ranks());
+}
+
+std::string Session::advice_after_failure() {
+  if (!work_of_) return "";
+  check_memory();
+  if (recheck_) recheck_();
+  return advice_for_less(config_, settings_, work_of_, worker_->planned_rank(), worker_->local_ranks(),
+                         usable_gpu_bytes(worker_->device()));
+}
+
+Engine& Session::make_engine() {
+  within_memory([&] { engine_ = std::make_unique<Engine>(worker_->place(), config_, engine_options(settings_)); });
+  return *engine_;
+}
+
+void Session::prepare(const WorkBounds& work) {
+  within_memory([&] { engine_->prepare(work); });
+}
+
+void Session::load_weights() {
+  for (const std::string& note : load_or_initialize(*engine_, settings_, world(), pool())) console_.note(note);
+  read_ahead_ = {};
+}
+
+void Session::note_start(bool with_precision) {
+  if (with_precision) worker_->note_precision(settings_, console_);
+  worker_->note_device(settings_, console_);
+  worker_->note_unpinned(console_);
+  note_model(config_, console_);
+  if (tokenizer_) note_unused_keys(tokenizer_->unused_keys(), console_);
+}
+
+}  // namespace tessera

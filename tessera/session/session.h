@@ -1,0 +1,85 @@
+// What a verb needs to compute with a model: the ranks and their devices, the model's configuration and tokenizer, a
+// check that the work fits, the engine, and the weights. A Session makes them in the one order that all ranks share:
+//
+//   constructor      begins to read the weights; threads, devices and ranks
+//   read_model()     configuration and tokenizer. The verb then reads its data
+//   agree()          all ranks have the same model and data
+//   check_work()     memory and disk suffice; nothing is allocated before
+//   make_engine()    parameters. The verb creates its output before or after
+//   prepare()        activations, gradients, optimizer states
+//   load_weights()   from the files of --model, or at random
+//
+// Steps that communicate are collective. A verb may leave out later steps: `export` needs no engine.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "tessera/data/tokenizer.h"
+#include "tessera/plan/memory_check.h"
+#include "tessera/report/console.h"
+#include "tessera/report/record.h"
+#include "tessera/session/worker.h"
+#include "tessera/store/read_ahead.h"
+
+namespace tessera {
+
+class Session {
+ public:
+  enum class Weights { read_ahead, not_yet };
+
+  // `settings` must outlive the session. `world` may be null: a single rank. The first rank prints to `console`. With
+  // Weights::read_ahead, the files of --model are read into the page cache from now on. Throws UsageError and
+  // CommunicationError. Collective.
+  Session(const Settings& settings, World* world, Console& console, Weights weights = Weights::read_ahead);
+
+  // Throws UsageError or InputError.
+  void read_model();
+  // Throws UsageError if the ranks have different models, or different `facts` about their data. Collective.
+  void agree(const Record& facts);
+  // Throws OutOfMemoryError or RunError (disk) if the work does not fit. `work_of` also serves the advice of later
+  // errors. It and what it refers to must live as long as the session.
+  void check_work(WorkOf work_of);
+  // Throws OutOfMemoryError. Collective.
+  Engine& make_engine();
+  // Allocates what the checked work needs, or what `work` needs. Throws OutOfMemoryError. Collective.
+  void prepare() { prepare(work_of_(settings_)); }
+  void prepare(const WorkBounds& work);
+  // Prints what users should know about the weights. Throws InputError and UsageError. Collective.
+  void load_weights();
+  // Runs `work`, which fits according to its plan. If it runs out of memory, the error says what to change.
+  template <typename Work>
+  auto within_memory(const Work& work) -> decltype(work()) {
+    return tessera::within_memory([this] { return advice_after_failure(); }, work);
+  }
+  // Sets a check that runs after such a failure and may throw a more exact OutOfMemoryError.
+  void recheck_with(std::function<void()> check) { recheck_ = std::move(check); }
+
+  // Prints what users should know about the device, the memory, the model and the tokenizer before the work begins.
+  void note_start(bool with_precision = true);
+
+  const Settings& settings() const { return settings_; }
+  Console& console() { return console_; }
+  Worker& worker() { return *worker_; }
+  Communicator& world() { return worker_->world(); }
+  ThreadPool& pool() { return worker_->pool(); }
+  ModelConfig& config() { return config_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  Engine& engine() { return *engine_; }
+
+ private:
+  void check_memory();
+  std::string advice_after_failure();
+
+  const Settings& settings_;
+  Console& console_;
+  ReadAhead read_ahead_;
+  std::optional<Worker> worker_;
+  ModelConfig config_;
+  std::optional<Tokenizer> tokenizer_;
+  WorkOf work_of_;
+  std::function<void()> recheck_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace tessera
