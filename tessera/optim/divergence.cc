@@ -66,8 +66,14 @@ LossWatch::Verdict LossWatch::verdict() const {
   return state_.excess > 0 || last > usual_limit() ? Verdict::in_doubt : Verdict::usual;
 }
 
-bool LossWatch::ends_hopeless() const {
-  return state_.excess >= kHopelessAtEnd && state_.recent.back() > 2 * hopeless_above();
+LossWatch::Verdict LossWatch::verdict_at_end(std::optional<double> evaluated) const {
+  if (!state_.first) return Verdict::usual;
+  LossWatch end = *this;
+  for (int i = 0; evaluated && i < 2; ++i) end.add(*evaluated);
+  const double last = end.state_.recent.back();
+  const bool is_above = last > 2 * end.hopeless_above();
+  if (end.state_.excess >= kHopelessAtEnd && is_above) return Verdict::hopeless;
+  return evaluated && is_above ? Verdict::diverges : std::min(verdict(), Verdict::diverges);
 }
 
 }  // namespace tessera

@@ -63,10 +63,9 @@ Trainer::Trainer(Session& session, std::string resolved_config, std::function<in
     : session_(session),
       settings_(session.settings()),
       resolved_config_(std::move(resolved_config)),
-      output_dir_(settings_.output_dir),
       console_(session.console()),
       received_signal_(std::move(received_signal)) {
-  memory_log_ = start_memory_log(settings_, session_.worker(), console_);
+  measurements_.emplace(session_);
   session_.read_model();
   data_ = load_training_data(settings_, session_.tokenizer(), session_.config(), session_.pool());
   fingerprint_ = train_fingerprint(settings_, session_.config(), data_.train.samples, session_.worker().num_ranks());
@@ -86,28 +85,59 @@ Trainer::Trainer(Session& session, std::string resolved_config, std::function<in
   });
   const Engine& engine = session_.make_engine();
   calendar_.emplace(settings_, data_.train.samples, data_.eval.has_value(), engine.model(), session_.world());
-  loss_watch_.emplace(session_.config().vocab_size);
-  if (settings_.precision == Settings::Precision::fp16) loss_scaler_.emplace(settings_.loss_scaling());
-  if (session_.worker().is_first()) lock_.emplace(settings_.output_dir, settings_.owner_timeout);
+  open_folder();
   work_ = work_of(settings_, fused_);
   session_.prepare(work_);
+  std::unique_ptr<BackgroundCheckpoint> background;
   if (settings_.save_async) {
-    background_ = std::make_unique<BackgroundCheckpoint>(session_.worker().host(), session_.world());
+    background = std::make_unique<BackgroundCheckpoint>(session_.worker().host(), session_.world());
   }
+  checkpoints_.emplace(*folder_, session_.world(), session_.pool(), std::move(background));
+}
+
+// Creates the output folder, and what watches and records a run there. Collective.
+void Trainer::open_folder() {
+  folder_.emplace(settings_.output_dir, settings_.owner_timeout, session_.world(), console_);
+  recorder_.emplace(settings_, console_);
+  folder_->handle_moves({.settle =
+                             [this](const fs::path& folder, bool is_new) {
+                               recorder_->keep_at(folder);
+                               if (!is_new) return;
+                               write_file_atomically(folder / "resolved-config.toml", resolved_config_);
+                               recorder_->start_trackers_again();
+                             },
+                         .lose =
+                             [this] {
+                               checkpoints_->set_last_step(-1);
+                               health_->forget_checkpoints();
+                               state_.best_metric.reset();
+                               state_.best_step = 0;
+                               state_.stop_steps.clear();
+                             }});
+  const auto begin_again = [this](int64_t sound) -> std::string {
+    checkpoints_->wait();
+    if (sound < 0) return "No checkpoint of the run is known to be sound: start again with --resume none";
+    return fmt::format(
+        "The last sound checkpoint is {0}. A new run with other settings can begin from it: give "
+        "--resume {0} and another --output-dir",
+        checkpoint_folder(folder_->path(), sound).string());
+  };
+  const auto log_skipped = [this](const Record& record) { append("skipped", record, {}); };
+  health_.emplace(settings_, session_.config().vocab_size, console_, Health::Hooks{begin_again, log_skipped});
 }
 
 int Trainer::run(const std::function<void()>& started) {
-  if (stop_asked() || !take_output_folder()) return stop();  // a signal must not wait until the model is loaded
+  const auto stop_now = [&] { return stop_asked(); };
+  if (stop_now() || !folder_->take(stop_now)) return stop();  // a signal must not wait until the model is loaded
   return session_.within_memory([&] {
-    resume_or_start();
+    start();
+    Engine& engine = session_.engine();
     // Reads the tensors' types now: at the end, the initial model's files may be gone.
-    if (!state_.loaded_types) {
-      state_.loaded_types = loaded_types_of(session_.engine().model(), settings_, session_.world());
-    }
-    model_writer_.emplace(session_.engine().model(), session_.tokenizer(), settings_, *state_.loaded_types,
-                          session_.world(), session_.pool());
+    if (!state_.loaded_types) state_.loaded_types = loaded_types_of(engine.model(), settings_, session_.world());
+    model_writer_.emplace(engine.model(), session_.tokenizer(), settings_, *state_.loaded_types, session_.world(),
+                          session_.pool());
     if (session_.worker().is_first()) {
-      write_file_atomically(fs::path(settings_.output_dir) / "resolved-config.toml", resolved_config_);
+      write_file_atomically(folder_->given() / "resolved-config.toml", resolved_config_);
     }
     start_trackers();
     started();
@@ -115,19 +145,15 @@ int Trainer::run(const std::function<void()>& started) {
   });
 }
 
-// With --json, standard output contains only the summary.
-void Trainer::say(const std::string& line) {
-  if (settings_.json)
-    console_.note(line);
-  else
-    console_.print(line);
+void Trainer::start_trackers() {
+  tracker_options_.config["num_parameters"] = session_.engine().model().num_parameters();
+  tracker_options_.config["world_size"] = session_.worker().num_ranks();
+  recorder_->start_trackers(std::move(tracker_options_), runtime_before_s_);
 }
 
 int Trainer::train() {
   begin_s_ = steady_seconds();
-  speed_ = SpeedFigures(begin_s_);
-  if (memory_log_) memory_log_->note_step(state_.step);
-  gpu_sampler_ = make_gpu_sampler(session_.worker().device());
+  measurements_->begin(state_.step);
   session_.note_start();
   note_data(data_.train.use, settings_, console_);
   if (data_.eval) {
@@ -170,7 +196,7 @@ int Trainer::train() {
     const EpochSteps::Place place = calendar_->epochs().place_of(state_.step);
     if (std::exchange(epoch, place.epoch) != place.epoch) plan.emplace(calendar_->batches_of_epoch(epoch));
     one_step(*plan, place.step);
-    if (std::exchange(rotates_, false)) rotate();
+    if (checkpoints_->take_rotation()) rotate();
   }
   progress_->finish();
   finish();
@@ -191,16 +217,14 @@ std::string note_of_stop(int signal, int64_t step, const std::string& added_word
 
 int Trainer::stop() {
   if (state_.step > 0) {
-    const bool is_extra = last_saved_step_ != state_.step && !calendar_->saves_after(state_.step);
+    const bool is_extra = checkpoints_->last_step() != state_.step && !calendar_->saves_after(state_.step);
     if (is_extra) state_.stop_steps.push_back(state_.step);  // the next checkpoint replaces this one
     checkpoint();
-    finish_checkpoints();
+    finish_checkpoints(true);
   }
   progress_.reset();
-  if (trackers_) {
-    trackers_->finish(static_cast<int>(ExitCode::kSavedAfterSignal), Record::object(), runtime_s());
-  }
-  console_.note(note_of_stop(stop_signal_, state_.step, words_of_new_name(output_dir_)));
+  recorder_->finish_trackers(ExitCode::kSavedAfterSignal, Record::object(), runtime_s());
+  console_.note(note_of_stop(stop_signal_, state_.step, folder_->words_of_new_name()));
   return static_cast<int>(ExitCode::kSavedAfterSignal);
 }
 
@@ -216,21 +240,14 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   }
   if (fused_) window = {merged(window)};
   const double learning_rate = calendar_->learning_rate(session_.engine().num_updates());
-  const double loss_scale = loss_scaler_ ? loss_scaler_->scale() : 1;
+  const double loss_scale = health_->loss_scale();
   const StepResult result = session_.engine().train_step(window, learning_rate, loss_scale);
 
   ++state_.step;
-  if (memory_log_) memory_log_->note_step(state_.step);
-  utilization_.add(session_.worker().device().ledger().current_total(),
-                   gpu_sampler_ ? gpu_sampler_->latest() : GpuSample{});
-  speed_.add(result.num_sequences);
+  measurements_->add(state_.step, result);
   state_.num_updates = session_.engine().num_updates();
   const bool has_targets = result.num_targets > 0;
-  if (has_targets) {
-    watch_update(result, loss_scale);  // may end the run
-  } else {
-    note_no_targets();
-  }
+  health_->watch(state_.step, result, loss_scale, checkpoints_->last_step());  // may end the run
   state_.num_samples += result.num_sequences;
   state_.num_tokens += result.num_tokens;
   state_.num_targets += result.num_targets;
@@ -252,28 +269,25 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
 void Trainer::log_step(const StepResult& result, double learning_rate, double loss_scale) {
   const StepMetrics metrics{state_.logged_loss / static_cast<double>(state_.logged_steps), result.gradient_norm,
                             learning_rate, epoch_now()};
-  say(trainer_line(metrics, line_style()));
+  recorder_->say(trainer_line(metrics, recorder_->line_style()));
   Record timing{{"runtime_s", runtime_s()}};
   if (state_.steady_s > 0) timing["samples_per_second"] = static_cast<double>(state_.steady_samples) / state_.steady_s;
-  timing.update(speed_.log(steady_seconds()));
+  timing.update(measurements_->speed());
   Record values{{"loss", metrics.loss},
                 {"grad_norm", metrics.grad_norm},
                 {"learning_rate", learning_rate},
                 {"num_targets", result.num_targets},
                 {"num_tokens", result.num_tokens}};
-  if (loss_scaler_) values["loss_scale"] = loss_scale;
+  if (health_->has_loss_scale()) values["loss_scale"] = loss_scale;
   append("train", values, timing);
-  track_system();
+  recorder_->track_system(state_.step, measurements_->gpu_sampler());
   state_.logged_loss = 0;
   state_.logged_steps = 0;
 }
 
 void Trainer::append(const char* kind, const Record& values, const Record& timing) {
-  if (!metrics_) return;
-  Record line;
-  saving(fmt::format("Step {}", state_.step),
-         [&] { line = metrics_->append(kind, state_.step, epoch_now(), values, timing); });
-  if (trackers_) trackers_->append(line, runtime_s());
+  folder_->saving(fmt::format("Step {}", state_.step),
+                  [&] { recorder_->append(kind, state_.step, epoch_now(), values, timing, runtime_s()); });
 }
 
 // Returns nullopt if a signal stops the ranks during the evaluation. Collective.
@@ -297,8 +311,8 @@ std::optional<EvalOutcome> Trainer::evaluate() {
     values.update(answer_record(answers->metrics));
     state_.eval_timing["answers_runtime"] = answers->runtime_s;
   }
-  say(trainer_line(metrics, line_style()));
-  if (answers) say(trainer_line(answers->metrics, line_style()));
+  recorder_->say(trainer_line(metrics, recorder_->line_style()));
+  if (answers) recorder_->say(trainer_line(answers->metrics, recorder_->line_style()));
   append("eval", values, state_.eval_timing);
   return outcome;
 }
@@ -325,21 +339,94 @@ bool Trainer::improves(const EvalOutcome& outcome) {
   return true;
 }
 
+// The loss of the evaluation after the last step. Empty if there was none, if this loss is not finite, or if it is not
+// above the loss before the first step (--eval-before).
+std::optional<double> Trainer::evaluated_at_end() const {
+  if (state_.rows.empty() || state_.evaluated_step != state_.step) return std::nullopt;
+  const double loss = state_.rows.back().eval.loss.value();
+  return std::isfinite(loss) && !(loss <= state_.before.loss.value_or(-1)) ? std::optional(loss) : std::nullopt;
+}
+
+WritePart Trainer::checkpoint_part() {
+  return [this](CheckpointPart& part) {
+    fill_checkpoint(part, session_.engine(), state_, fingerprint_);
+    // With these files, the checkpoint can be the --model of other runs.
+    if (!session_.worker().is_first()) return;
+    model_writer_->write_companions([&](std::string_view name, std::string_view text) { part.add_text(name, text); });
+  };
+}
+
+void Trainer::checkpoint() {
+  folder_->find(state_.step);
+  // An evaluation after the last save may have changed the best model.
+  if (checkpoints_->last_step() == state_.step) return checkpoints_->rotate_later();
+  session_.worker().enter(Phase::save);
+  health_->check_parameters(state_.step, session_.engine());
+  if (progress_) progress_->pause();
+  state_.metrics_bytes = recorder_->synced_size_bytes();
+  state_.runtime_s = runtime_s();
+  state_.loss_scale = health_->loss_scale_state();
+  state_.health = health_->state();
+  checkpoints_->save(state_.step, checkpoint_part());
+  if (progress_) progress_->resume();
+}
+
+// Removes old checkpoints. Keeps the newest ones, as many as --save-total-limit allows. A checkpoint that is still
+// being written does not count toward this limit. Always keeps the checkpoint of the best model and, if the newer ones
+// are in doubt (Health) or with `keeps_sound`, the last sound checkpoint. A checkpoint that exists only because a
+// signal stopped the run is removed when a newer checkpoint is complete. Collective.
+void Trainer::rotate(bool keeps_sound) {
+  Rotation rotation{static_cast<int>(settings_.save_total_limit), {}, {}};
+  if (keeps_sound || health_->is_in_doubt()) rotation.protected_steps.insert(health_->sound_checkpoint());
+  if (state_.best_metric) rotation.protected_steps.insert(state_.best_step);
+  rotation.replaced_steps.insert(state_.stop_steps.begin(), state_.stop_steps.end());
+  checkpoints_->rotate(state_.step, rotation);
+}
+
+// `is_wanted`: the checkpoint of this step was saved, and must be in the folder. Collective.
+void Trainer::finish_checkpoints(bool is_wanted) {
+  checkpoints_->finish(state_.step, is_wanted ? checkpoint_part() : WritePart());
+  if (checkpoints_->take_rotation()) rotate();
+}
+
+// With --load-best-model-at-end, loads the best model unless it is the last one. Collective.
+void Trainer::load_best_model() {
+  if (!settings_.load_best_model_at_end || !state_.best_metric || state_.best_step == state_.step) return;
+  session_.worker().enter(Phase::resume);
+  const fs::path best = checkpoint_folder(folder_->path(), state_.best_step);
+  const bool found = session_.world().all(!session_.worker().is_first() || is_folder(best), "the best model");
+  if (!found) {
+    console_.note(
+        fmt::format("warning: {}, the checkpoint of the best model, was removed during the run. The saved model is the "
+                    "last one",
+                    best.string()));
+    state_.best_metric.reset();
+    state_.best_step = 0;
+    return;
+  }
+  restore_checkpoint(Checkpoint::open_verified(best, session_.world(), &session_.pool()), session_.engine(), false,
+                     session_.pool());
+  console_.note(fmt::format("Loaded the best model, from step {}", state_.best_step));
+}
+
 void Trainer::finish() {
-  find_output_folder();
-  finish_checkpoints();
-  check_end();
-  bytes_sent_ = session_.engine().bytes_sent();
+  folder_->find(state_.step);
+  finish_checkpoints(checkpoints_->last_step() == state_.step);
+  health_->check_end(state_.step, state_.num_updates, evaluated_at_end());
+  Engine& engine = session_.engine();
+  bytes_sent_ = engine.bytes_sent();
   load_best_model();
   const double mean_loss = state_.total_loss / static_cast<double>(state_.loss_steps);  // NaN without a loss
-  const Record gpu = gpu_of_all_ranks();
-  speed_.log(steady_seconds());
+  const Record gpu = measurements_->gpu_of_all_ranks();
+  measurements_->speed();
   const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
-  say(trainer_line(metrics, line_style()));
+  recorder_->say(trainer_line(metrics, recorder_->line_style()));
   session_.worker().enter(Phase::save);
-  check_parameters();
-  const auto write_part = [&](const ModelWriter::Write& write) { session_.engine().save_parameters(write); };
-  saving("The model", [&] { in_output_folder([&] { model_writer_->write(output_dir_ / "model", write_part); }); });
+  health_->check_parameters(state_.step, engine);
+  const auto write_part = [&](const ModelWriter::Write& write) { engine.save_parameters(write); };
+  folder_->saving("The model", [&] {
+    folder_->write(state_.step, [&] { model_writer_->write(folder_->path() / "model", write_part); });
+  });
   Record timing = timing_record(metrics);
   if (!gpu.empty()) timing["gpu"] = gpu;
   append("summary",
@@ -348,11 +435,12 @@ void Trainer::finish() {
           {"num_tokens", state_.num_tokens},
           {"num_targets", state_.num_targets}},
          timing);
+  state_.health = health_->state();
   const Record record = summary(metrics, gpu);
   if (!session_.worker().is_first()) return;
-  write_file_atomically(output_dir_ / "summary.json", to_pretty_json(record) + "\n");
-  if (trackers_) trackers_->finish(static_cast<int>(ExitCode::kDone), record, runtime_s());
-  forget_overwritten_runs();
+  write_file_atomically(folder_->path() / "summary.json", to_pretty_json(record) + "\n");
+  recorder_->finish_trackers(ExitCode::kDone, record, runtime_s());
+  forget_overwritten_runs(settings_, folder_->path());
   if (settings_.json) {
     console_.print(to_json(record));
   } else {

@@ -5,20 +5,18 @@
 #include <memory>
 #include <optional>
 
-#include "tessera/device/nvml/gpu_sampler.h"
+#include "tessera/load/datasets.h"
 #include "tessera/load/model_writer.h"
-#include "tessera/optim/schedule.h"
-#include "tessera/report/metrics_log.h"
 #include "tessera/report/progress.h"
-#include "tessera/report/trackers/trackers.h"
 #include "tessera/session/evaluation.h"
 #include "tessera/session/session.h"
-#include "tessera/store/background_checkpoint.h"
-#include "tessera/store/output_lock.h"
 #include "tessera/train/calendar.h"
-#include "tessera/train/callback_figures.h"
-#include "tessera/train/continuation.h"
-#include "tessera/train/memory_log.h"
+#include "tessera/train/checkpoints.h"
+#include "tessera/train/health.h"
+#include "tessera/train/measurements.h"
+#include "tessera/train/recorder.h"
+#include "tessera/train/output_folder.h"
+#include "tessera/train/run_start.h"
 #include "tessera/train/train_state.h"
 
 namespace tessera {
@@ -58,102 +56,69 @@ class Trainer {
   // Releases the output folder for other runs, unless a thread may still write a checkpoint there. Call it only if the
   // process ends immediately afterwards.
   void unlock_output() {
-    if (!background_) lock_.reset();
+    if (folder_ && !(checkpoints_ && checkpoints_->in_background())) folder_->release();
   }
 
  private:
   WorkBounds work_of(const Settings& settings, bool fused) const;
   bool fits_fused();
   bool runs_fused();
-  bool take_output_folder();
-  void resume_or_start();
-  enum class Source { nothing, newest, here, elsewhere };
-  Source source_of_start() const;
-  void resume(const Checkpoint& checkpoint, TrainState state, const std::vector<Change>& changes,
-              const char* newer_are);
-  void restore(const Checkpoint& checkpoint, TrainState state);
-  void begin_elsewhere(const Checkpoint& checkpoint);
+  void open_folder();
+  // ---- trainer_start.cc
+  void start();
+  void restore(const RunStart::From& from);
+  void resume(const RunStart& start);
+  void begin_elsewhere(const RunStart::From& from);
   void start_again();
-  void refuse_to_replace_results() const;
-  void make_way();
-  void forget_overwritten_runs() const;
-  void say(const std::string& line);
-  LineStyle line_style() const {
-    return tessera::line_style(settings_, settings_.json ? console_.err_terminal() : console_.out_terminal());
-  }
+  // ---- trainer.cc
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
-  void watch_update(const StepResult& result, double loss_scale);
-  void note_no_targets();
-  void watch_loss(double loss);
-  [[noreturn]] void end_hopeless();
-  [[noreturn]] void end_diverged(const std::string& where, const std::string& what, const std::string& remedy);
-  void check_end();
-  void check_parameters();
   void log_step(const StepResult& result, double learning_rate, double loss_scale);
   void append(const char* kind, const Record& values, const Record& timing);
   void start_trackers();
-  void track_system();
   std::optional<EvalOutcome> evaluate();
   bool evaluate_after_step();
+  std::optional<double> evaluated_at_end() const;
+  bool improves(const EvalOutcome& outcome);
   bool stop_asked();
   int stop();
-  bool improves(const EvalOutcome& outcome);
-  void find_output_folder();
-  void make_output_folder_again();
-  void saving(const std::string& what, const std::function<void()>& work) const;
-  void in_output_folder(const std::function<void()>& work);
-  std::string words_of_continuation() const;
-  std::string words_of_new_name(const std::filesystem::path& folder) const;
-  void load_best_model();
   void checkpoint();
-  void write_checkpoint_now(bool in_background);
+  WritePart checkpoint_part();
   void rotate(bool keeps_sound = false);
-  void finish_checkpoints();
+  void finish_checkpoints(bool is_wanted);
+  void load_best_model();
   void finish();
+  // ---- trainer_summary.cc
   Record summary(const TrainMetrics& metrics, const Record& gpu);
-  Record gpu_of_all_ranks();
-  Record callbacks_of_all_ranks();
-  Record memory_log_of_all_ranks();
   void print_table(const Record& summary) const;
+
   double epoch_now() const { return calendar_->epochs_after(state_.step); }
   double runtime_s() const { return runtime_before_s_ + steady_seconds() - begin_s_; }
 
   Session& session_;
   const Settings& settings_;
   const std::string resolved_config_;
-  std::filesystem::path output_dir_;  // changes if the folder is renamed during the run
   Console& console_;
   const std::function<int()> received_signal_;
-  std::unique_ptr<MemoryLog> memory_log_;  // begins before data and model are read
+  std::optional<Measurements> measurements_;
   TrainingData data_;
   Record fingerprint_, preflight_;
   bool fused_ = false;
-  std::optional<Calendar> calendar_;
-  std::optional<OutputLock> lock_;  // first rank only
   WorkBounds work_;
+  std::optional<Calendar> calendar_;
+  std::optional<OutputFolder> folder_;
+  std::optional<Health> health_;
+  std::optional<Recorder> recorder_;
+  std::optional<Checkpoints> checkpoints_;
   std::optional<ModelWriter> model_writer_;  // created when the types of the initial model are known
+  TrackerOptions tracker_options_;           // from track()
   TrainState state_;
   double begin_s_ = steady_seconds();  // start of the training, after data and model were read
   double runtime_before_s_ = 0;        // runtime up to the checkpoint that training started from
-  int64_t last_saved_step_ = -1;
-  int64_t bytes_sent_ = 0;                 // sent by this rank during training
-  bool folder_moved_ = false;              // find_output_folder() found a change since the last successful save
-  bool rotates_ = false;                   // remove old checkpoints when the next step has succeeded, or at the end
-  std::optional<MetricsLog> metrics_;      // first rank only
-  TrackerOptions tracker_options_;         // from track()
-  std::unique_ptr<Trackers> trackers_;     // first rank only
-  GpuUsage tracked_usage_;                 // the GPU's usage when trackers last recorded it
-  std::optional<double> tracked_at_s_;     // when trackers recorded tracked_usage_
-  std::optional<LossScaler> loss_scaler_;  // fp16 only
-  std::optional<LossWatch> loss_watch_;
-  std::unique_ptr<BackgroundCheckpoint> background_;
-  int stop_signal_ = 0;  // the signal that stops all ranks; 0: none
+  int64_t bytes_sent_ = 0;             // sent by this rank during training
+  int stop_signal_ = 0;                // the signal that stops all ranks; 0: none
   std::optional<Progress> progress_;
-  std::unique_ptr<GpuSampler> gpu_sampler_;  // only during training on a GPU
   int64_t steps_of_this_run_ = 0;
-  UtilizationFigures utilization_;
-  SpeedFigures speed_{begin_s_};
 };
 
 }  // namespace tessera

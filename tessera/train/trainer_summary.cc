@@ -19,16 +19,6 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-// The peak resident memory of this process, in bytes; 0: unknown.
-static int64_t peak_resident_bytes() {
-  // getrusage() would be wrong: after fork and exec, its peak still includes the memory of the parent process.
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
-  }
-  return 0;
-}
-
 double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
   switch (metric) {
     case Settings::Metric::eval_loss:
@@ -39,39 +29,6 @@ double metric_of(const EvalOutcome& outcome, Settings::Metric metric) {
       return outcome.answers.value().f1;
   }
   return 0;
-}
-
-// The use of GPUs since this process started to train, including evaluations. Each figure is the maximum over the
-// ranks. Ends the sampling. Collective.
-Record Trainer::gpu_of_all_ranks() {
-  Record mine = Record::object();
-  if (gpu_sampler_) mine = gpu_record(gpu_sampler_->usage());
-  gpu_sampler_.reset();
-  std::vector<Record> records;
-  for (const std::string& text : session_.world().all_gather_text(to_json(mine), "use of GPUs")) {
-    records.push_back(record_from_json(text, "another rank's use of its GPU"));
-  }
-  return highest_of(records);
-}
-
-// The figures of callback_figures.h since this process started to train. Collective.
-Record Trainer::callbacks_of_all_ranks() {
-  UtilizationFigures all;
-  for (const std::string& text : session_.world().all_gather_text(utilization_.to_text(), "callbacks")) {
-    all.add_text(text);
-  }
-  Record record = all.record();
-  record.update(speed_.means());
-  return record;
-}
-
-// Ends the memory log and returns the combined statistics of all ranks. Collective.
-Record Trainer::memory_log_of_all_ranks() {
-  std::vector<Record> records;
-  for (const std::string& text : session_.world().all_gather_text(to_json(memory_log_->finish()), "memory log")) {
-    records.push_back(record_from_json(text, "another rank's memory log"));
-  }
-  return combined_memory_statistics(records);
 }
 
 Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
@@ -88,7 +45,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
     if (outcome.answers) record.update(answer_record(*outcome.answers, suffix));
     if (outcome.loss) record["eval_loss" + suffix] = *outcome.loss;
   };
-  Record record{{"schema", 1}, {"model", (output_dir_ / "model").string()}};
+  Record record{{"schema", 1}, {"model", (folder_->path() / "model").string()}};
   record["version"] = TESSERA_VERSION;
   if (!settings_.experiment.empty()) record["experiment"] = settings_.experiment;
   if (!state_.origin.empty()) record["resumed_from"] = state_.origin;
@@ -118,34 +75,16 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["fused_micro_batches"] = fused_;
   record["threads_per_rank"] = session_.pool().num_threads();
   record["bytes_sent"] = bytes_sent_;
-  if (loss_scaler_) record["loss_scale"] = loss_scaler_->scale();
+  if (health_->has_loss_scale()) record["loss_scale"] = health_->loss_scale();
   record["skipped_steps"] = state_.health.num_skipped;
   record["steps_without_targets"] = state_.health.num_without_targets;
   const bool on_gpu = session_.worker().device().kind() == DeviceKind::cuda;
   record["device"] = on_gpu ? "cuda" : "cpu";
   record["precision"] = std::get<std::string>(find_setting("precision")->get(settings_));
   record["machine"] = machine_record(session_.world(), on_gpu);
-  record["peak_memory_bytes"] = session_.world().max(peak_resident_bytes(), "memory");
-  if (!gpu.empty()) record["gpu"] = gpu;
-  const Record callbacks = callbacks_of_all_ranks();
-  if (!callbacks.empty()) record["callbacks"] = callbacks;
-  if (memory_log_) record["memory_log"] = memory_log_of_all_ranks();
-  const auto peaks = [](const Ledger& book) {
-    Record ledger;
-    for (int c = 0; c < kNumCategories; ++c) {
-      int64_t peak = 0;
-      for (int p = 0; p < kNumPhases; ++p) {
-        peak = std::max(peak, book.peak(static_cast<Phase>(p), static_cast<Category>(c)));
-      }
-      ledger[name_of(static_cast<Category>(c))] = peak;
-    }
-    ledger["total"] = book.peak_total();
-    return ledger;
-  };
-  record["ledger_peak_bytes"] = peaks(session_.worker().device().ledger());
-  record["host_ledger_peak_bytes"] = peaks(session_.worker().host().ledger());
+  measurements_->add_to(record, gpu);
   const Plan plan = plan_training(session_.config(), settings_, work_, session_.worker().planned_rank());
-  record["planned_ledger_peak_bytes"] = peaks(plan.device);
+  record["planned_ledger_peak_bytes"] = peaks_of(plan.device);
   record["planned_peak_bytes"] = plan.peak_bytes();
   record["planned_step_bytes_sent"] = plan.step_bytes_sent;
   std::vector<Record> rows;
