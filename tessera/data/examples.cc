@@ -221,7 +221,8 @@ std::vector<Example> hold_out(std::vector<Example>& examples, double fraction, u
   if (count >= size) {
     throw UsageError("--eval-fraction",
                      fmt::format("{} of {} leaves no row to train on", fraction, counted(size, "row")),
-                     "Give a smaller fraction, or more rows");
+                     size > 1 ? "Give a smaller fraction, or more rows"
+                              : "Give at least 2 rows that can be used, or remove --eval-fraction");
   }
   std::vector<int64_t> order(examples.size());
   std::iota(order.begin(), order.end(), 0);

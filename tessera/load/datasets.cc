@@ -120,6 +120,15 @@ void add_prompts(Dataset& dataset, const EncodeFn& encode, const PromptOptions& 
   }
 }
 
+// What to do if no sample has a loss. The reasons are: answers were cut off, or answers or texts have too few tokens.
+std::string remedy_without_loss(const Dataset& dataset) {
+  if (dataset.use.rows_cut > 0) return "Increase --max-length, or give --truncation context to keep the answers";
+  if (std::ranges::any_of(dataset.examples, [](const Example& example) { return example.text.has_value(); })) {
+    return "Give texts that are not empty. A text needs at least 2 tokens, because the first one has no loss";
+  }
+  return "Give questions with answers, give --unanswerable-text, or remove --no-append-eos";
+}
+
 // Encodes the rows that the settings select.
 Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use, const Tokenizer& tokenizer,
                         const ModelConfig& config, ThreadPool& pool) {
@@ -157,7 +166,7 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
   if (!has_targets) {
     throw InputError(source.name,
                      fmt::format("no token of the {} has a loss", counted(dataset.samples.size(), "sample")),
-                     "Increase --max-length, or give --truncation context to keep the answers");
+                     remedy_without_loss(dataset));
   }
   if (!training && settings.eval_generation) add_prompts(dataset, encode, options, settings, config, pool);
   return dataset;

@@ -57,6 +57,15 @@ class Datasets(BadInputTest):
                      "--max-length", "10")
         self.refuses(INPUT, "train.jsonl: no token of the 22 samples has a loss. Increase --max-length, or give --truncation",
                      "--max-length", "10", "--truncation", "right")
+        # Nothing was cut: other advice.
+        self.write("empty.jsonl", '{"text": ""}\n')
+        self.refuses(INPUT, "empty.jsonl: no token of the 1 sample has a loss. Give texts that are not empty", "--objective",
+                     "causal_lm", "--dataset", "empty.jsonl")
+        self.write("none.jsonl", '{"question": "Who?", "answer": ""}\n')
+        self.refuses(INPUT, "none.jsonl: no token of the 1 sample has a loss. Give questions with answers, give "
+                     "--unanswerable-text, or", "--unanswerable-text", "", "--no-append-eos", "--dataset", "none.jsonl")
+        self.refuses(USAGE, "--eval-fraction: 0.1 of 1 row leaves no row to train on. Give at least 2 rows that can be used",
+                     "--eval-fraction", "0.1", "--dataset", "none.jsonl")
 
     def test_texts_have_no_answers(self):
         self.write("texts.jsonl", '{"text": "hello there"}\n')

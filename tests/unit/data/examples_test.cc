@@ -351,8 +351,16 @@ TEST(HoldOut, IsASeededPart) {
     EXPECT_TRUE(size < 1000 || ids_of(hold_out(rows, fraction, 8)) != held);
   }
   std::vector<Example> one(1), few(10);
-  EXPECT_THROW(hold_out(one, 0.1, 7), UsageError);
-  EXPECT_THROW(hold_out(few, 0.96, 7), UsageError);
+  const auto refusal = [](std::vector<Example>& rows, double fraction) -> std::string {
+    try {
+      hold_out(rows, fraction, 7);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal(one, 0.1), HasSubstr("leaves no row to train on. Give at least 2 rows that can be used"));
+  EXPECT_THAT(refusal(few, 0.96), HasSubstr("0.96 of 10 rows leaves no row to train on. Give a smaller fraction"));
 }
 
 // The expected ids are the first three numbers of numpy_permutation(10, 42), which the next test checks.
