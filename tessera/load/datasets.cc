@@ -93,8 +93,8 @@ struct Source {
 
 Source read_source(const Settings& settings, const std::vector<std::string>& files) {
   Source source{data_name(files), files, load_rows(files, settings.txt_rows)};
-  const size_t num_rows = source.rows.bad.size() + source.rows.examples.size();
-  check_bad_rows(source.rows.bad, static_cast<int64_t>(num_rows), settings.bad_rows, settings.max_bad_rows, files);
+  const int64_t num_rows = num_rows_of(source.rows.bad) + std::ssize(source.rows.examples);
+  check_bad_rows(source.rows.bad, num_rows, settings.bad_rows, settings.max_bad_rows, files);
   return source;
 }
 

@@ -29,7 +29,7 @@ class Datasets(BadInputTest):
             (whole + '\n{"context": "a", "question": "b", "answers": {"text": ["zzz"], "answer_start": [0]}}',
              'line 2: the answer "zzz" does not occur in the context "a". An answer with an answer_start must be'),
             (b'{"context": "a\xff", "question": "b", "answers": {"text": ["a"]}}',
-             "data.json: invalid UTF-8: byte 0xFF at offset 14 (line 1). Save the file as UTF-8"),
+             "data.json:1:15: invalid UTF-8: byte 0xFF. Save the file as UTF-8"),
             ('{"text": "hello"}', 'the data set contains a plain text ("hello"), which has no answer to learn'),
         ]:
             with self.subTest(content=content and content[:60]):
