@@ -38,8 +38,14 @@ void DataUse::add_kind(const Example& example) {
 }
 
 void DataUse::add_malformed(std::vector<BadRow> rows) {
-  rows_malformed += std::ssize(rows);
+  rows_malformed += num_rows_of(rows);
   bad.insert(bad.end(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
+}
+
+int64_t num_rows_of(std::span<const BadRow> bad) {
+  int64_t count = 0;
+  for (const BadRow& row : bad) count += row.num_rows;
+  return count;
 }
 
 std::string data_name(const std::vector<std::string>& files) {
@@ -73,7 +79,7 @@ void check_bad_rows(std::span<const BadRow> bad, int64_t num_rows, BadRows polic
   constexpr size_t kShown = 3;
   if (bad.empty()) return;
   if (policy == BadRows::stop) throw InputError(bad[0].place, bad[0].what, bad[0].remedy);
-  const int64_t count = std::ssize(bad);
+  const int64_t count = num_rows_of(bad);
   const bool all = count == num_rows;
   if (!all && static_cast<double>(count) <= most * static_cast<double>(num_rows)) return;
   std::string what =

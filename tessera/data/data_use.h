@@ -48,6 +48,9 @@ struct DataUse {
   void add_malformed(std::vector<BadRow> rows);
 };
 
+// The number of rows that these faults make unusable.
+int64_t num_rows_of(std::span<const BadRow> bad);
+
 // The name of a data set in messages: the path of its only file, or "a.jsonl and 2 more files".
 std::string data_name(const std::vector<std::string>& files);
 

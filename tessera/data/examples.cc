@@ -37,7 +37,7 @@ std::string_view take_line(std::string_view& content) {
 void require_utf8(std::string_view text, const std::string& where) {
   const ByteFault fault = byte_fault_of(text);
   if (fault.what.empty()) return;
-  throw InputError(where, fmt::format("{} at offset {} (line {})", fault.what, fault.offset, fault.line), kUtf8Remedy);
+  throw InputError(fmt::format("{}:{}:{}", where, fault.line, fault.column), fault.what, kUtf8Remedy);
 }
 
 // Whether a file that is not one valid JSON value has one value per line, in spite of faulty lines. In such a file,
@@ -68,9 +68,10 @@ void read_lines(std::string_view content, RowReader& reader) {
   }
 }
 
-// Reads {"data": [...]}, or a single row.
+// Reads {"data": [...]}, a single article, or a single row.
 void read_object(const JsonPiece& content, const std::string& where, RowReader& reader) {
   if (const auto document = open_object(content, "data")) return reader.add_elements(document->elements, "data");
+  if (open_object(content, "paragraphs")) return reader.add_row(content, where);
   const Json object = parse_json(content.text, where, kStructureRemedy);
   if (object.is_object() && object.contains("data")) {
     try {
@@ -114,7 +115,7 @@ ExampleRows read_texts(std::string_view content, const std::string& where, TextR
     for (int64_t line = 1; !content.empty(); ++line) {
       std::string_view row = take_line(content);
       if (row.ends_with('\r')) row.remove_suffix(1);
-      if (!is_blank(row)) reader.add_text(row, fmt::format("{}:{}", where, line));
+      if (!is_blank(row)) reader.add_text(row, fmt::format("{}:{}", where, line), line);
     }
   }
   return reader.take();
@@ -221,7 +222,8 @@ std::vector<Example> hold_out(std::vector<Example>& examples, double fraction, u
   if (count >= size) {
     throw UsageError("--eval-fraction",
                      fmt::format("{} of {} leaves no row to train on", fraction, counted(size, "row")),
-                     "Give a smaller fraction, or more rows");
+                     size > 1 ? "Give a smaller fraction, or more rows"
+                              : "Give at least 2 rows that can be used, or remove --eval-fraction");
   }
   std::vector<int64_t> order(examples.size());
   std::iota(order.begin(), order.end(), 0);

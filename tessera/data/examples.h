@@ -30,6 +30,7 @@ struct Example {
 // A row that cannot be used, because it is malformed or too long, or because the tokenizer rejects it.
 struct BadRow {
   std::string place, what, remedy;  // as in an error message
+  int64_t num_rows = 1;             // more than 1 for a paragraph or an article with several questions
 };
 
 struct ExampleRows {
@@ -52,7 +53,8 @@ enum class TextRows {
 // A row with another structure is a bad row. So is a line of JSONL that is not a JSON object: the next line is the next
 // row. In an array, a row is bad if only its values are invalid (such as NaN, half of an emoji or a duplicate key). If
 // the brackets, commas or quotes of an array are wrong, then nobody knows where the next row begins, and the file is
-// refused. In SQuAD's format, the smallest part (question, paragraph, article) with the fault counts as one bad row.
+// refused. In SQuAD's format, the smallest part (question, paragraph, article) with the fault is bad, and all its
+// questions count as bad rows.
 //
 // Throws InputError if a file cannot be read, has no row, is not JSON (with line and column), or is a file of another
 // kind (see read_data_file()). Each question gets a copy of its context. If answer_start does not fit the answer, the

@@ -10,7 +10,7 @@ namespace {
 // A position in a JSON text. Every function that returns false leaves the position undefined.
 class Cursor {
  public:
-  explicit Cursor(const JsonPiece& piece) : text_(piece.text), line_(piece.line) {}
+  explicit Cursor(const JsonPiece& piece) : text_(piece.text), line_(piece.line), line_begin_(1 - piece.column) {}
 
   bool at_end() const { return at_ == text_.size(); }
   void skip_space() {
@@ -34,10 +34,13 @@ class Cursor {
     skip_space();
     const size_t begin = at_;
     if (!skip_value()) return false;
-    line_ += std::count(text_.begin() + static_cast<std::ptrdiff_t>(counted_),
-                        text_.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+    const std::string_view passed = text_.substr(counted_, begin - counted_);
+    if (const auto ends = std::count(passed.begin(), passed.end(), '\n'); ends > 0) {
+      line_ += ends;
+      line_begin_ = static_cast<int64_t>(counted_ + passed.rfind('\n') + 1);
+    }
     counted_ = begin;
-    piece = {text_.substr(begin, at_ - begin), line_};
+    piece = {text_.substr(begin, at_ - begin), line_, static_cast<int64_t>(begin) - line_begin_ + 1};
     return true;
   }
 
@@ -93,8 +96,10 @@ class Cursor {
   }
 
   std::string_view text_;
-  size_t at_ = 0, counted_ = 0;  // line_ is the line of byte counted_
-  int64_t line_;
+  size_t at_ = 0, counted_ = 0;
+  // The line of byte counted_, and the position of the first byte of this line. This position is negative if the line
+  // begins before the text.
+  int64_t line_, line_begin_;
 };
 
 // Calls take() at each element or member between the brackets. Returns false if the structure is not valid.

@@ -11,7 +11,7 @@ namespace tessera {
 // A value inside a JSON text, as text.
 struct JsonPiece {
   std::string_view text;
-  int64_t line = 1;  // the line of its first byte
+  int64_t line = 1, column = 1;  // of its first byte, from 1
 };
 struct JsonMember {
   std::string_view key;  // as written, without the quotes

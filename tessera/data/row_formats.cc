@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "tessera/base/error.h"
@@ -45,12 +47,6 @@ const char* type_in_words(Json::value_t type) {
   }
 }
 
-// The place of a key for an error message. `where` is the place of the object that has the key. Examples of results:
-// "rows.jsonl:12: answers", "squad.json: data[0].paragraphs[0].qas[1].answers".
-std::string inside(const std::string& where, const std::string& key) {
-  return where + (where.ends_with(']') ? "." : ": ") + key;
-}
-
 bool has_value(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && !found->is_null();
@@ -61,62 +57,129 @@ struct Answer {
   std::optional<int64_t> start;  // in code points of the context; empty if the file does not give it
 };
 
-// The value of answer_start. Empty for a negative number, which other programs write for a free answer.
-std::optional<int64_t> start_of(const Json& value, const std::string& where) {
-  if (!value.is_number_integer()) {
-    throw RowFault(where, "\"answer_start\" must be a whole number, found " + in_words(value), kStructureRemedy);
+// Whether a text says nothing. Such an answer means that the question has none.
+bool is_blank(const std::string& text) {
+  return text.find_first_not_of(" \t\r\n") == text.npos;
+}
+
+bool all_blank(const std::vector<Answer>& answers) {
+  return std::ranges::all_of(answers, [](const Answer& answer) { return is_blank(*answer.text); });
+}
+
+// The text of an answer. null is an empty text.
+const std::string* text_of(const Json& value, const std::string& where) {
+  static const std::string kNone;
+  if (value.is_null()) return &kNone;
+  if (!value.is_string()) {
+    throw RowFault(where, "an answer must be a string, found " + in_words(value),
+                   value.is_structured() ? kStructureRemedy : "Write it as a string: \"" + value.dump() + "\"");
   }
+  return &value.get_ref<const std::string&>();
+}
+
+// The value of answer_start. Empty for null, and for a negative number, which other programs write for a free answer.
+std::optional<int64_t> start_of(const Json& value, const std::string& where) {
+  if (value.is_null()) return std::nullopt;
   if (value.is_number_unsigned()) {
     return static_cast<int64_t>(std::min<uint64_t>(value.get<uint64_t>(), std::numeric_limits<int64_t>::max()));
   }
-  const auto start = value.get<int64_t>();
-  return start < 0 ? std::nullopt : std::optional(start);
+  const auto number = value.is_number() ? value.get<double>() : 0.5;
+  if (number != std::floor(number)) {
+    throw RowFault(where, "must be a whole number, found " + in_words(value), kStructureRemedy);
+  }
+  constexpr double kMost = 1e15;  // longer than any context
+  return number < 0 ? std::nullopt : std::optional(static_cast<int64_t>(std::min(number, kMost)));
 }
 
-// Reads the answers of a question in any of their forms (read_row()).
-std::vector<Answer> read_answers(const Json& owner, const std::string& where) {
-  const char* key = owner.contains("answers") || !owner.contains("answer") ? "answers" : "answer";
-  const auto found = owner.find(key);
-  if (found == owner.end()) {
-    const auto impossible = owner.find("is_impossible");
-    if (impossible != owner.end() && *impossible == true) return {};
+// The elements of a list, or the value itself. Each with its place.
+std::vector<std::pair<const Json*, std::string>> listed(const Json& value, const std::string& where) {
+  if (!value.is_array()) return {{&value, where}};
+  std::vector<std::pair<const Json*, std::string>> elements;
+  for (size_t i = 0; i < value.size(); ++i) elements.emplace_back(&value[i], fmt::format("{}[{}]", where, i));
+  return elements;
+}
+
+// Reads {"text", "answer_start"}. Both are lists of the same length, or single values.
+std::vector<Answer> read_answer_object(const Json& object, const std::string& where) {
+  const auto text = object.find("text");
+  if (text == object.end()) throw RowFault(where, "key \"text\" is missing", kStructureRemedy);
+  std::vector<Answer> answers;
+  for (const auto& [value, place] : listed(*text, where + ".text")) {
+    answers.push_back({text_of(*value, place), std::nullopt});
+  }
+  if (!has_value(object, "answer_start") || all_blank(answers)) return answers;
+  const auto starts = listed(object["answer_start"], where + ".answer_start");
+  if (starts.size() != answers.size()) {
+    throw RowFault(
+        where, fmt::format("text and answer_start have different lengths: {} and {}", answers.size(), starts.size()),
+        "Give one answer_start for each text, or none at all");
+  }
+  for (size_t i = 0; i < starts.size(); ++i) answers[i].start = start_of(*starts[i].first, starts[i].second);
+  return answers;
+}
+
+// Reads the value of "answers" or "answer" in any form (read_row()). Empty if the question has no answer.
+std::vector<Answer> read_answers_value(const Json& value, const std::string& where) {
+  std::vector<Answer> answers;
+  for (const auto& [each, place] : listed(value, where)) {
+    if (each->is_object()) {
+      std::ranges::copy(read_answer_object(*each, place), std::back_inserter(answers));
+    } else {
+      answers.push_back({text_of(*each, place), std::nullopt});
+    }
+  }
+  if (all_blank(answers)) answers.clear();
+  return answers;
+}
+
+std::string in_words(const std::vector<Answer>& answers) {
+  std::string words;
+  for (const Answer& answer : answers) {
+    words += fmt::format("{}\"{}\"", words.empty() ? "" : ", ", printable(*answer.text));
+    if (answer.start) words += fmt::format(" at {}", *answer.start);
+  }
+  return words.empty() ? "no answer" : printable(words);
+}
+
+// Reads the answers of a question. A row may have both keys if they give the same answers. One of them may then lack
+// answer_start.
+std::vector<Answer> read_answers(const Json& owner, const std::string& where, bool is_impossible) {
+  if (!owner.contains("answers") && !owner.contains("answer") && !is_impossible) {
     throw RowFault(where, "key \"answers\" is missing", kStructureRemedy);
   }
-  if (found->is_null()) return {};
-  const auto string_of = [](const Json& value) { return &value.get_ref<const std::string&>(); };
-  if (found->is_string()) return {{string_of(*found), std::nullopt}};
-  std::vector<Answer> answers;
-  if (found->is_array()) {
-    for (size_t i = 0; i < found->size(); ++i) {
-      const std::string place = inside(where, fmt::format("{}[{}]", key, i));
-      const Json& answer = (*found)[i];
-      if (answer.is_string()) {
-        answers.push_back({string_of(answer), std::nullopt});
-        continue;
-      }
-      require_type(answer, Json::value_t::object, place);
-      const auto start = answer.find("answer_start");
-      answers.push_back(
-          {&string_member(answer, "text", place), start == answer.end() ? std::nullopt : start_of(*start, place)});
+  std::optional<std::vector<Answer>> found;
+  for (const char* key : {"answers", "answer"}) {
+    if (!has_value(owner, key)) continue;
+    std::vector<Answer> answers = read_answers_value(owner[key], inside(where, key));
+    const bool is_same = !found || std::ranges::equal(*found, answers, [](const Answer& a, const Answer& b) {
+      return *a.text == *b.text && (!a.start || !b.start || *a.start == *b.start);
+    });
+    if (!is_same) {
+      throw RowFault(where,
+                     fmt::format("\"answers\" and \"answer\" differ: {} and {}", in_words(*found), in_words(answers)),
+                     "Remove one of the two keys");
     }
-    return answers;
+    if (!found) found = answers;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      if (answers[i].start) (*found)[i].start = answers[i].start;
+    }
   }
-  const std::string place = inside(where, key);
-  require_type(*found, Json::value_t::object, place);
-  const Json& texts = member(*found, "text", Json::value_t::array, place);
-  const bool has_starts = found->contains("answer_start");
-  const Json& starts = has_starts ? member(*found, "answer_start", Json::value_t::array, place) : texts;
-  if (starts.size() != texts.size()) {
-    throw RowFault(place,
-                   fmt::format("text and answer_start have different lengths: {} and {}", texts.size(), starts.size()),
-                   "Give one answer_start for each text, or none at all");
+  return found.value_or(std::vector<Answer>());
+}
+
+// Reads "is_impossible". Other programs also write it as a number or a string.
+bool read_is_impossible(const Json& owner, const std::string& where) {
+  if (!has_value(owner, "is_impossible")) return false;
+  const Json& value = owner["is_impossible"];
+  const std::string word = value.is_string() ? value.get<std::string>() : value.is_structured() ? "" : value.dump();
+  for (const char* yes : {"true", "True", "TRUE", "1", "1.0"}) {
+    if (word == yes) return true;
   }
-  for (size_t i = 0; i < texts.size(); ++i) {
-    require_type(texts[i], Json::value_t::string, fmt::format("{}.text[{}]", place, i));
-    answers.push_back({string_of(texts[i]),
-                       has_starts ? start_of(starts[i], fmt::format("{}.answer_start[{}]", place, i)) : std::nullopt});
+  for (const char* no : {"false", "False", "FALSE", "0", "0.0"}) {
+    if (word == no) return false;
   }
-  return answers;
+  throw RowFault(where, "\"is_impossible\" must be true or false, found " + in_words(value),
+                 "Write true if the question has no answer. Otherwise write false, or remove the key");
 }
 
 // Appends an answer. The first answer decides whether the question is answerable, and where its answer starts.
@@ -124,9 +187,9 @@ void place_answer(const Answer& answer, const CodePoints& code_points, const std
                   Example& example) {
   const std::string& text = *answer.text;
   const std::string& context = example.context;
-  if (text.empty()) {
-    throw RowFault(where, "an answer is the empty string",
-                   "Use an empty list of answers if the question has no answer");
+  if (is_blank(text)) {
+    throw RowFault(where, "one answer is empty, and another answer is not",
+                   "Remove the empty answer, or the other answers if the question has none");
   }
   size_t offset = code_points.byte_offset(answer.start.value_or(0));
   if (context.compare(offset, text.size(), text) != 0) {
@@ -152,7 +215,7 @@ void place_answer(const Answer& answer, const CodePoints& code_points, const std
 }
 
 void require_no_answer(const std::string& text, const std::string& where) {
-  if (text.empty() || text == kNoAnswer) return;
+  if (is_blank(text) || text == kNoAnswer) return;
   throw RowFault(where, fmt::format("is_impossible is true, but the question has the answer \"{}\"", printable(text)),
                  "Remove the answers, or is_impossible. Answers that only seem right belong to plausible_answers");
 }
@@ -236,6 +299,10 @@ void ContextWork::spend(size_t bytes, const std::string& where) {
                    "Split long contexts into the passages that the questions are about");
 }
 
+std::string inside(const std::string& where, const std::string& key) {
+  return where + (where.ends_with(']') ? "." : ": ") + key;
+}
+
 void require_type(const Json& value, Json::value_t type, const std::string& where) {
   if (value.type() == type) return;
   throw RowFault(where, fmt::format("expected {}, found {}", type_in_words(type), in_words(value)), kStructureRemedy);
@@ -262,9 +329,9 @@ Example read_question(const Json& owner, const std::string& context, const CodeP
   example.question = string_member(owner, "question", where);
   example.context = context;
   read_id(owner, where, example.id);
-  const std::vector<Answer> answers = read_answers(owner, where);
-  const auto impossible = owner.find("is_impossible");
-  if (impossible != owner.end() && *impossible == true) {
+  const bool is_impossible = read_is_impossible(owner, where);
+  const std::vector<Answer> answers = read_answers(owner, where, is_impossible);
+  if (is_impossible) {
     for (const Answer& answer : answers) require_no_answer(*answer.text, where);
   } else {
     for (const Answer& answer : answers) place_answer(answer, code_points, where, work, example);

@@ -33,6 +33,10 @@ class ContextWork {
   size_t work_ = 0, limit_;
 };
 
+// The place of a key. `where` is the place of the object that has the key. Examples of results:
+// "rows.jsonl:12: answers", "squad.json: data[0].paragraphs[0].qas[1].answers".
+std::string inside(const std::string& where, const std::string& key);
+
 // Returns the value of a required key. Throws RowFault if the key is missing or its value has another type.
 const nlohmann::json& member(const nlohmann::json& object, const char* key, nlohmann::json::value_t type,
                              const std::string& where);
@@ -42,10 +46,11 @@ void require_type(const nlohmann::json& value, nlohmann::json::value_t type, con
 // Reads a row. Its keys decide the format; further keys are ignored. If a row has keys of several formats, the first of
 // these formats counts. "id" is optional in all formats: a string or a whole number.
 //   - {"question", "answers", "context"}: a question. The context may be absent. "answers" (or "answer") is a string, a
-//     list of strings, SQuAD's list of {"text", "answer_start"}, or {"text": [...], "answer_start": [...]} as in
-//     Hugging Face data sets. A question has no answer if the list is empty or null, or if it is absent and
-//     "is_impossible" is true. If "is_impossible" is true and "answers" has a text, the row contradicts itself and is a
-//     bad row. Exceptions are the empty text and kNoAnswer.
+//     list of strings, SQuAD's list of {"text", "answer_start"}, or {"text", "answer_start"} with one text or, as in
+//     Hugging Face data sets, with lists. A question has no answer if the list is empty, if all texts are blank or
+//     null, if "answers" is null, or if it is absent and "is_impossible" is true. "is_impossible" is true or false,
+//     also as 1 or 0 or as a string. A row that contradicts itself is a bad row: "is_impossible" is true, and "answers"
+//     has a text other than kNoAnswer; or "answer" and "answers" give different answers.
 //   - {"text"}: a plain text;
 //   - {"prompt", "completion"}: a prompt that is used unchanged, and the text to learn.
 // answer_start counts code points. If the answer is not at this position of the context, its nearest occurrence is

@@ -13,13 +13,14 @@ namespace tessera {
 
 using Json = nlohmann::json;
 
-ByteFault byte_fault_of(std::string_view text) {
+ByteFault byte_fault_of(std::string_view text, int64_t first_line, int64_t first_column) {
   const size_t invalid = find_invalid_utf8(text);
   if (invalid == std::string_view::npos) return {};
   const std::string_view before = text.substr(0, invalid);
-  return {.line = 1 + std::count(before.begin(), before.end(), '\n'),
-          .column = static_cast<int64_t>(before.size() - (before.rfind('\n') + 1)) + 1,
-          .offset = invalid,
+  const auto ends = std::count(before.begin(), before.end(), '\n');
+  const auto column = static_cast<int64_t>(before.size() - (before.rfind('\n') + 1));  // npos + 1 is 0
+  return {.line = first_line + ends,
+          .column = column + (ends > 0 ? 1 : first_column),
           .what = fmt::format("invalid UTF-8: byte 0x{:02X}", static_cast<unsigned char>(text[invalid]))};
 }
 
@@ -47,7 +48,31 @@ std::optional<OpenedObject> open_object(const JsonPiece& object, std::string_vie
   return opened;
 }
 
-// Why a piece is not JSON.
+namespace {
+
+// The elements of an object's member `key`. Empty if it has no such array.
+std::vector<JsonPiece> elements_of(const JsonPiece& object, std::string_view key) {
+  for (const JsonMember& member : json_members(object).value_or(std::vector<JsonMember>())) {
+    if (member.key == key) return json_elements(member.value).value_or(std::vector<JsonPiece>());
+  }
+  return {};
+}
+
+// The number of rows in a part of a file: the questions of a paragraph or an article, otherwise 1.
+int64_t num_rows_of(const JsonPiece& part) {
+  auto count = std::ssize(elements_of(part, "qas"));
+  for (const JsonPiece& paragraph : elements_of(part, "paragraphs")) count += std::ssize(elements_of(paragraph, "qas"));
+  return std::max<int64_t>(1, count);
+}
+
+int64_t num_rows_of(const Json& part) {
+  const std::string text = part.dump();
+  return num_rows_of(JsonPiece{text});
+}
+
+}  // namespace
+
+// Why a piece is not JSON. The place is in the file.
 struct RowReader::PieceFault {
   JsonFault json;
   std::string remedy;
@@ -61,57 +86,58 @@ struct RowReader::Parsed {
 RowReader::Parsed RowReader::parse(const JsonPiece& piece) {
   try {
     return {parse_json_or_fault(piece.text, piece.line)};
-  } catch (const JsonFault& fault) {
-    if (const ByteFault bytes = byte_fault_of(piece.text); !bytes.what.empty()) {
-      const int64_t line = piece.line + bytes.line - 1;
-      return {{}, {{.line = line, .column = bytes.column, .what = bytes.what}, kUtf8Remedy}};
+  } catch (JsonFault& fault) {
+    if (const ByteFault bytes = byte_fault_of(piece.text, piece.line, piece.column); !bytes.what.empty()) {
+      return {{}, {{.line = bytes.line, .column = bytes.column, .what = bytes.what}, kUtf8Remedy}};
     }
+    if (fault.line == piece.line) fault.column += piece.column - 1;
     return {{},
             {fault, fault.is_cut ? "The row seems to be cut short: fetch or write the file again"
                                  : "Correct the row: it must be one complete JSON object"}};
   }
 }
 
-// Reads a part of the file. If the part cannot be used, it counts as one bad row.
-template <typename Read>
-void RowReader::unless_faulty(const Read& read) {
+// Reads a part of the file. If the part cannot be used, all its rows are bad.
+template <typename Part, typename Read>
+void RowReader::unless_faulty(const Part& part, const Read& read) {
   try {
     read();
   } catch (const RowFault& fault) {
-    add_bad(fault.place, fault.what, fault.remedy);
+    add_bad(fault.place, fault.what, fault.remedy, num_rows_of(part));
   }
 }
 
-void RowReader::add_bad(const std::string& place, const std::string& what, const std::string& remedy) {
+void RowReader::add_bad(const std::string& place, const std::string& what, const std::string& remedy,
+                        int64_t num_rows) {
   // Nobody reads more descriptions, and a large file may have a fault in every line.
   constexpr size_t kDescribed = 1000;
-  if (rows_.bad.size() < kDescribed) {
-    rows_.bad.push_back({place, what, remedy});
-  } else {
-    rows_.bad.emplace_back();
-  }
+  BadRow& bad = rows_.bad.emplace_back();
+  bad.num_rows = num_rows;
+  if (rows_.bad.size() > kDescribed) return;
+  bad.place = place;
+  bad.what = num_rows > 1 ? fmt::format("{} ({} questions)", what, num_rows) : what;
+  bad.remedy = remedy;
 }
 
-void RowReader::add_bad(const std::string& place, const PieceFault& fault) {
+void RowReader::add_bad(const std::string& place, const PieceFault& fault, int64_t num_rows) {
   const JsonFault& json = fault.json;
-  add_bad(place, json.line > 0 ? fmt::format("{} (line {}, column {})", json.what, json.line, json.column) : json.what,
-          fault.remedy);
+  if (json.line == 0) return add_bad(place, json.what, fault.remedy, num_rows);
+  if (place == fmt::format("{}:{}", path_, json.line)) {
+    return add_bad(fmt::format("{}:{}", place, json.column), json.what, fault.remedy, num_rows);
+  }
+  add_bad(place, fmt::format("{} (line {}, column {})", json.what, json.line, json.column), fault.remedy, num_rows);
 }
 
 void RowReader::add_line(std::string_view text, int64_t line) {
-  const std::string place = fmt::format("{}:{}", path_, line);
-  const Parsed row = parse({text, line});
-  if (row.json) return add_row(*row.json, place);
-  const JsonFault& fault = row.fault.json;
-  add_bad(fault.column > 0 ? fmt::format("{}:{}", place, fault.column) : place, fault.what, row.fault.remedy);
+  add_row(JsonPiece{text, line}, fmt::format("{}:{}", path_, line));
 }
 
 void RowReader::add_elements(const std::vector<JsonPiece>& elements, const char* name) {
-  for (size_t i = 0; i < elements.size(); ++i) add_element(elements[i], fmt::format("{}: {}[{}]", path_, name, i));
+  for (size_t i = 0; i < elements.size(); ++i) add_row(elements[i], fmt::format("{}: {}[{}]", path_, name, i));
 }
 
 void RowReader::add_row(const Json& row, const std::string& where) {
-  unless_faulty([&] {
+  unless_faulty(row, [&] {
     if (row.is_object() && row.contains("paragraphs")) {
       add_article(row, where);
     } else {
@@ -120,11 +146,10 @@ void RowReader::add_row(const Json& row, const std::string& where) {
   });
 }
 
-void RowReader::add_text(std::string_view text, const std::string& where) {
-  const ByteFault fault = byte_fault_of(text);
+void RowReader::add_text(std::string_view text, const std::string& where, int64_t first_line) {
+  const ByteFault fault = byte_fault_of(text, first_line);
   if (!fault.what.empty()) {
-    add_bad(where, fmt::format("{} (line {}, column {} of the text)", fault.what, fault.line, fault.column),
-            kUtf8Remedy);
+    add_bad(fmt::format("{}:{}:{}", path_, fault.line, fault.column), fault.what, kUtf8Remedy);
   } else if (text.find('\0') != text.npos) {
     add_bad(where, "contains a zero byte", "Remove it, or check that this is a text file");
   } else {
@@ -141,17 +166,16 @@ ExampleRows RowReader::take() {
   return std::move(rows_);
 }
 
-// Adds a row or an article. If a value of an article is invalid, its valid paragraphs and questions are still added.
-void RowReader::add_element(const JsonPiece& piece, const std::string& where) {
+void RowReader::add_row(const JsonPiece& piece, const std::string& where) {
   const Parsed row = parse(piece);
   if (row.json) return add_row(*row.json, where);
   const auto article = open_object(piece, "paragraphs");
-  if (!article) return add_bad(where, row.fault);
+  if (!article) return add_bad(where, row.fault, num_rows_of(piece));
   for (size_t p = 0; p < article->elements.size(); ++p) {
-    const std::string place = fmt::format("{}.paragraphs[{}]", where, p);
+    const std::string place = inside(where, fmt::format("paragraphs[{}]", p));
     const Parsed paragraph = parse(article->elements[p]);
     if (paragraph.json) {
-      unless_faulty([&] { add_paragraph(*paragraph.json, place); });
+      unless_faulty(*paragraph.json, [&] { add_paragraph(*paragraph.json, place); });
     } else {
       add_faulty_paragraph(article->elements[p], place, paragraph.fault);
     }
@@ -161,8 +185,8 @@ void RowReader::add_element(const JsonPiece& piece, const std::string& where) {
 // Adds the valid questions of a paragraph with an invalid value.
 void RowReader::add_faulty_paragraph(const JsonPiece& piece, const std::string& where, const PieceFault& fault) {
   const auto paragraph = open_object(piece, "qas");
-  if (!paragraph) return add_bad(where, fault);
-  unless_faulty([&] {
+  if (!paragraph) return add_bad(where, fault, num_rows_of(piece));
+  unless_faulty(piece, [&] {
     const std::string& context = string_member(paragraph->rest, "context", where);
     work_.spend(paragraph->elements.size() * context.size(), where);
     const CodePoints code_points(context);
@@ -172,7 +196,7 @@ void RowReader::add_faulty_paragraph(const JsonPiece& piece, const std::string& 
       if (question.json) {
         add_question(*question.json, context, code_points, place);
       } else {
-        add_bad(place, question.fault);
+        add_bad(place, question.fault, 1);
       }
     }
   });
@@ -181,7 +205,8 @@ void RowReader::add_faulty_paragraph(const JsonPiece& piece, const std::string& 
 void RowReader::add_article(const Json& article, const std::string& where) {
   const Json& paragraphs = member(article, "paragraphs", Json::value_t::array, where);
   for (size_t p = 0; p < paragraphs.size(); ++p) {
-    unless_faulty([&] { add_paragraph(paragraphs[p], fmt::format("{}.paragraphs[{}]", where, p)); });
+    unless_faulty(paragraphs[p],
+                  [&] { add_paragraph(paragraphs[p], inside(where, fmt::format("paragraphs[{}]", p))); });
   }
 }
 
@@ -198,7 +223,7 @@ void RowReader::add_paragraph(const Json& paragraph, const std::string& where) {
 
 void RowReader::add_question(const Json& question, const std::string& context, const CodePoints& code_points,
                              const std::string& where) {
-  unless_faulty([&] {
+  unless_faulty(question, [&] {
     require_type(question, Json::value_t::object, where);
     rows_.examples.push_back(read_question(question, context, code_points, where, work_));
   });

@@ -13,11 +13,11 @@ namespace tessera {
 
 // What is wrong with the bytes of a text. An empty `what` if all of them are valid UTF-8.
 struct ByteFault {
-  int64_t line = 1, column = 1;  // of the text, from 1
-  size_t offset = 0;
+  int64_t line = 1, column = 1;  // of the file, from 1
   std::string what{};
 };
-ByteFault byte_fault_of(std::string_view text);
+// The text begins at this line and column of its file.
+ByteFault byte_fault_of(std::string_view text, int64_t first_line = 1, int64_t first_column = 1);
 inline constexpr const char* kUtf8Remedy = "Save the file as UTF-8";
 
 // An object whose member `key` is an array: the array's elements, and the object without this member.
@@ -28,7 +28,8 @@ struct OpenedObject {
 // nullopt if the object has no such member, or has a fault outside of the elements.
 std::optional<OpenedObject> open_object(const JsonPiece& object, std::string_view key);
 
-// A part that cannot be used becomes a bad row, and the other parts remain usable.
+// A part that cannot be used becomes a bad row, and the other parts remain usable. A bad paragraph or article counts as
+// all its questions, if its structure shows them.
 class RowReader {
  public:
   RowReader(std::string path, size_t content_bytes) : path_(std::move(path)), work_(content_bytes) {}
@@ -39,9 +40,11 @@ class RowReader {
   void add_elements(const std::vector<JsonPiece>& elements, const char* name);
   // Adds a row or an article.
   void add_row(const nlohmann::json& row, const std::string& where);
-  // Adds a text of a .txt file.
-  void add_text(std::string_view text, const std::string& where);
-  void add_bad(const std::string& place, const std::string& what, const std::string& remedy);
+  // Adds a row or an article. If a value of an article is invalid, its valid paragraphs and questions are still added.
+  void add_row(const JsonPiece& piece, const std::string& where);
+  // Adds a text of a .txt file. The text begins at this line.
+  void add_text(std::string_view text, const std::string& where, int64_t first_line = 1);
+  void add_bad(const std::string& place, const std::string& what, const std::string& remedy, int64_t num_rows = 1);
   // The rows. Throws InputError if the file has none.
   ExampleRows take();
 
@@ -50,10 +53,9 @@ class RowReader {
   struct Parsed;
   static Parsed parse(const JsonPiece& piece);
 
-  template <typename Read>
-  void unless_faulty(const Read& read);
-  void add_bad(const std::string& place, const PieceFault& fault);
-  void add_element(const JsonPiece& piece, const std::string& where);
+  template <typename Part, typename Read>
+  void unless_faulty(const Part& part, const Read& read);
+  void add_bad(const std::string& place, const PieceFault& fault, int64_t num_rows);
   void add_faulty_paragraph(const JsonPiece& piece, const std::string& where, const PieceFault& fault);
   void add_article(const nlohmann::json& article, const std::string& where);
   void add_paragraph(const nlohmann::json& paragraph, const std::string& where);

@@ -73,13 +73,13 @@ void note_data(const DataUse& use, const Settings& settings, Console& console) {
   if (use.bad.empty()) return;
   std::string named = use.files.size() == 1 ? use.files[0] : "";
   console.note(fmt::format("warning: skipped {}:", counted(use.rows_bad(), "bad row")));
-  for (size_t i = 0; i < std::min(kShown, use.bad.size()); ++i) {
-    const BadRow& row = use.bad[i];
+  const auto shown = std::span(use.bad).first(std::min(kShown, use.bad.size()));
+  for (const BadRow& row : shown) {
     const std::string place = place_in_file(row.place, use.files, named);
     console.note(printable(fmt::format("  {}{}{}", place, place.empty() ? "" : ": ", row.what), 300));
   }
-  if (use.bad.size() > kShown) {
-    console.note(fmt::format("  and {} more", format_count(static_cast<int64_t>(use.bad.size() - kShown))));
+  if (const int64_t rest = use.rows_bad() - num_rows_of(shown); rest > 0) {
+    console.note(fmt::format("  and {} more", format_count(rest)));
   }
 }
 

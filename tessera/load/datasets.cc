@@ -93,8 +93,8 @@ struct Source {
 
 Source read_source(const Settings& settings, const std::vector<std::string>& files) {
   Source source{data_name(files), files, load_rows(files, settings.txt_rows)};
-  const size_t num_rows = source.rows.bad.size() + source.rows.examples.size();
-  check_bad_rows(source.rows.bad, static_cast<int64_t>(num_rows), settings.bad_rows, settings.max_bad_rows, files);
+  const int64_t num_rows = num_rows_of(source.rows.bad) + std::ssize(source.rows.examples);
+  check_bad_rows(source.rows.bad, num_rows, settings.bad_rows, settings.max_bad_rows, files);
   return source;
 }
 
@@ -118,6 +118,15 @@ void add_prompts(Dataset& dataset, const EncodeFn& encode, const PromptOptions& 
     }
     check_context(config, std::ssize(dataset.prompts[i]), settings.max_new_tokens);
   }
+}
+
+// What to do if no sample has a loss. The reasons are: answers were cut off, or answers or texts have too few tokens.
+std::string remedy_without_loss(const Dataset& dataset) {
+  if (dataset.use.rows_cut > 0) return "Increase --max-length, or give --truncation context to keep the answers";
+  if (std::ranges::any_of(dataset.examples, [](const Example& example) { return example.text.has_value(); })) {
+    return "Give texts that are not empty. A text needs at least 2 tokens, because the first one has no loss";
+  }
+  return "Give questions with answers, give --unanswerable-text, or remove --no-append-eos";
 }
 
 // Encodes the rows that the settings select.
@@ -157,7 +166,7 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
   if (!has_targets) {
     throw InputError(source.name,
                      fmt::format("no token of the {} has a loss", counted(dataset.samples.size(), "sample")),
-                     "Increase --max-length, or give --truncation context to keep the answers");
+                     remedy_without_loss(dataset));
   }
   if (!training && settings.eval_generation) add_prompts(dataset, encode, options, settings, config, pool);
   return dataset;

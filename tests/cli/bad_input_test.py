@@ -29,7 +29,7 @@ class Datasets(BadInputTest):
             (whole + '\n{"context": "a", "question": "b", "answers": {"text": ["zzz"], "answer_start": [0]}}',
              'line 2: the answer "zzz" does not occur in the context "a". An answer with an answer_start must be'),
             (b'{"context": "a\xff", "question": "b", "answers": {"text": ["a"]}}',
-             "data.json: invalid UTF-8: byte 0xFF at offset 14 (line 1). Save the file as UTF-8"),
+             "data.json:1:15: invalid UTF-8: byte 0xFF. Save the file as UTF-8"),
             ('{"text": "hello"}', 'the data set contains a plain text ("hello"), which has no answer to learn'),
         ]:
             with self.subTest(content=content and content[:60]):
@@ -57,6 +57,15 @@ class Datasets(BadInputTest):
                      "--max-length", "10")
         self.refuses(INPUT, "train.jsonl: no token of the 22 samples has a loss. Increase --max-length, or give --truncation",
                      "--max-length", "10", "--truncation", "right")
+        # Nothing was cut: other advice.
+        self.write("empty.jsonl", '{"text": ""}\n')
+        self.refuses(INPUT, "empty.jsonl: no token of the 1 sample has a loss. Give texts that are not empty", "--objective",
+                     "causal_lm", "--dataset", "empty.jsonl")
+        self.write("none.jsonl", '{"question": "Who?", "answer": ""}\n')
+        self.refuses(INPUT, "none.jsonl: no token of the 1 sample has a loss. Give questions with answers, give "
+                     "--unanswerable-text, or", "--unanswerable-text", "", "--no-append-eos", "--dataset", "none.jsonl")
+        self.refuses(USAGE, "--eval-fraction: 0.1 of 1 row leaves no row to train on. Give at least 2 rows that can be used",
+                     "--eval-fraction", "0.1", "--dataset", "none.jsonl")
 
     def test_texts_have_no_answers(self):
         self.write("texts.jsonl", '{"text": "hello there"}\n')

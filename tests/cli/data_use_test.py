@@ -248,10 +248,10 @@ class Files(DataUseTest):
         self.train("file", "--dataset", "same.jsonl", job=words)
         err = self.note("train", *words, "--dataset", "one.txt", "two.TXT", "--output-dir", "txt")
         self.assertIn("one.txt and 1 more file: 1 row as 1 sample", err)
-        self.assertIn("\n  two.TXT: invalid UTF-8: byte 0xFF (line 2, column 1 of the text)", err)
+        self.assertIn("\n  two.TXT: line 2, column 1: invalid UTF-8: byte 0xFF", err)
         self.assert_same_results("file", "txt")
         self.train("lines", "--dataset", "lines.jsonl", job=words)
-        self.assertIn("\n  two.TXT: line 2: invalid UTF-8", self.note("train", *words, "--dataset", "one.txt", "two.TXT", "--txt-rows", "line",
+        self.assertIn("\n  two.TXT: line 2, column 1: invalid UTF-8", self.note("train", *words, "--dataset", "one.txt", "two.TXT", "--txt-rows", "line",
                                                                       "--output-dir", "txt-lines"))
         self.assert_same_results("lines", "txt-lines")
         self.fails(2, "--objective: the data set contains a plain text", "train", *self.job, "--dataset", "one.txt",

@@ -164,6 +164,22 @@ TEST(BadRows, AreSkippedUpToAShare) {
   EXPECT_EQ(refusal(1, 100, BadRows::stop, 1), "f.jsonl:1: is odd. Make it even");
 }
 
+TEST(BadRows, CountTheirQuestions) {
+  const std::vector<BadRow> bad = {{"f.json: data[1]", "is odd (20 questions)", "Make it even", 20},
+                                   {"f.json: data[2]", "is odd", ""}};
+  EXPECT_NO_THROW(check_bad_rows(bad, 210, BadRows::skip, 0.1, {"f.json"}));
+  try {
+    check_bad_rows(bad, 209, BadRows::skip, 0.1, {"f.json"});
+    ADD_FAILURE() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("f.json: 21 of its 209 rows cannot be used, and --max-bad-rows is 0.1: data[1]: "));
+  }
+  DataUse use;
+  use.add_malformed(bad);
+  EXPECT_EQ(use.rows_malformed, 21);
+}
+
 TEST(BadRows, ThePathIsShownOnce) {
   const std::vector<std::string> files = {"a", "a:1", "b.json"};
   EXPECT_EQ(data_name({"a"}), "a");

@@ -15,7 +15,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 std::vector<Example> read(std::string_view content) {
   return examples_from_text(content, "f.json");
@@ -57,59 +56,6 @@ TEST(Examples, SquadWithSeveralAnswers) {
   EXPECT_EQ(examples[1].answer_start, 0);
 }
 
-TEST(Examples, UnanswerableQuestions) {
-  const auto examples = read(squad("Ada met Bob.", R"({"question": "1", "answers": [], "is_impossible": true},
-      {"question": "2", "is_impossible": true}, {"question": "3", "answers": []},
-      {"question": "4", "answers": {"text": [], "answer_start": []}}, {"question": "5", "answers": {"text": []}},
-      {"question": "6", "answers": null}, {"question": "7", "answers": [], "is_impossible": false},
-      {"question": "8", "answers": [{"text": "", "answer_start": 0}], "is_impossible": true},
-      {"question": "9", "answers": {"text": ["No Answer"]}, "is_impossible": true},
-      {"question": "10", "answers": [], "is_impossible": true,
-       "plausible_answers": [{"text": "Bob", "answer_start": 8}]})"));
-  ASSERT_EQ(examples.size(), 10u);
-  for (const Example& example : examples) {
-    EXPECT_THAT(example.answers, IsEmpty());
-    EXPECT_FALSE(example.answerable);
-    EXPECT_EQ(example.answer_start, -1);
-  }
-  // A file may also give the text. The run compares it with --unanswerable-text.
-  const auto text = read(squad("Ada met Bob.", R"({"question": "1", "answers": [{"text": "No Answer"}]})"));
-  EXPECT_THAT(text[0].answers, ElementsAre("No Answer"));
-  EXPECT_FALSE(text[0].answerable);
-}
-
-TEST(Examples, AnImpossibleQuestionWithAnAnswer) {
-  EXPECT_THAT(
-      refusal(squad("Ada met Bob.", R"({"question": "1", "answers": [{"text": "Bob"}], "is_impossible": true})")),
-      HasSubstr("qas[0]: is_impossible is true, but the question has the answer \"Bob\". Remove the answers, or"));
-  EXPECT_THAT(refusal(R"({"context": "Ada", "question": "1", "answers": {"text": ["Ada"]}, "is_impossible": true})"),
-              HasSubstr("is_impossible is true"));
-}
-
-TEST(Examples, AnswerStartCountsCodePoints) {
-  // "é", "中" and "😀" take two, three and four bytes. The second text writes the same characters as escapes.
-  EXPECT_EQ(read(squad("é中😀 x", question("x", 4)))[0].answer_start, 10);
-  EXPECT_EQ(read(squad("\\u00e9\\u4e2d\\ud83d\\ude00 x", question("x", 4)))[0].answer_start, 10);
-  // CodePoints stores the byte offset of every 64th code point. These answers start after several stored offsets.
-  std::string context;
-  for (int i = 0; i < 200; ++i) context += "é";
-  EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 401)))[0].answer_start, 801);
-  EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 200)))[0].answer_start, 400);
-}
-
-TEST(Examples, AMisplacedAnswerIsTheNearestOccurrence) {
-  // offsets of the words:     0   4   8   12
-  const std::string context = "aba bbb aba ccc";
-  EXPECT_EQ(read(squad(context, question("aba", 0)))[0].answer_start, 0);
-  EXPECT_EQ(read(squad(context, question("aba", 3)))[0].answer_start, 0);
-  EXPECT_EQ(read(squad(context, question("aba", 5)))[0].answer_start, 8);
-  EXPECT_EQ(read(squad(context, question("aba", 4)))[0].answer_start, 0);  // both words are 4 away: the first counts
-  EXPECT_EQ(read(squad(context, question("aba", 999999)))[0].answer_start, 8);
-  EXPECT_EQ(read(squad(context, question("aba", -5)))[0].answer_start, 0);
-  EXPECT_EQ(read(squad("ababab", question("abab", 1)))[0].answer_start, 0);  // two overlapping occurrences, both 1 away
-  EXPECT_EQ(read(squad("xabababab", question("bab", 5)))[0].answer_start, 4);
-}
-
 TEST(Examples, RowsInAllThreeForms) {
   const std::string one = R"({"id": 7, "context": "Ada met Bob.", "question": "Who?", "answers": {"text": ["Bob"], )"
                           R"("answer_start": [8]}})";
@@ -135,31 +81,6 @@ TEST(Examples, PlainTexts) {
   EXPECT_EQ(examples[1].text, "");
   EXPECT_FALSE(examples[0].answerable);
   EXPECT_EQ(read("[{\"text\": \"é\"}]")[0].text, "é");
-}
-
-TEST(Examples, FreeAnswers) {
-  const auto examples = read(R"({"context": "Ada met Bob.", "question": "1", "answers": {"text": ["Eve", "Ada"]}}
-{"context": "Ada met Bob.", "question": "2", "answers": {"text": ["Eve"], "answer_start": [-1]}}
-{"context": "Ada met Bob.", "question": "3", "answer": "Bob"}
-{"question": "4", "answer": "Eve"}
-{"context": null, "question": "5", "answers": ["Eve", "Ada"]}
-{"context": "", "question": "6", "answers": []})");
-  ASSERT_EQ(examples.size(), 6u);
-  const std::vector<bool> free = {true, true, false, false, false, false};
-  for (size_t i = 0; i < examples.size(); ++i) {
-    EXPECT_EQ(examples[i].question, std::to_string(i + 1));
-    EXPECT_EQ(examples[i].context.empty(), i >= 3);
-    EXPECT_EQ(examples[i].answerable, i == 2);
-    EXPECT_EQ(examples[i].free_answer, free[i]);
-    if (i < 5) {
-      EXPECT_EQ(examples[i].answers.at(0), i == 2 ? "Bob" : "Eve");
-    }
-  }
-  EXPECT_THAT(examples[0].answers, ElementsAre("Eve", "Ada"));
-  EXPECT_TRUE(examples[5].answers.empty());
-  EXPECT_THAT(refusal(R"({"question": "q", "answers": {"text": ["Eve"], "answer_start": [3]}})"),
-              HasSubstr("has an answer_start, but no \"context\""));
-  EXPECT_THAT(refusal(R"({"question": "q", "answer": ["a", 3]})"), HasSubstr("answer[1]: expected an object, found 3"));
 }
 
 TEST(Examples, PromptsWithCompletions) {
@@ -219,12 +140,12 @@ TEST(Examples, WrongKeysAndTypesNameTheirPlace) {
   EXPECT_THAT(refusal(squad("c", "{}")), HasSubstr("data[0].paragraphs[0].qas[0]: key \"question\" is missing"));
   EXPECT_THAT(refusal(squad("c", R"({"question": "q"})")), HasSubstr("qas[0]: key \"answers\" is missing"));
   EXPECT_THAT(refusal(squad("c", R"({"question": "q", "answers": 3})")),
-              HasSubstr("qas[0].answers: expected an object, found 3"));
+              HasSubstr("qas[0].answers: an answer must be a string, found 3"));
   EXPECT_THAT(refusal(squad("c", R"({"question": "q", "answers": [{"text": "c", "answer_start": 0.5}]})")),
-              HasSubstr("qas[0].answers[0]: \"answer_start\" must be a whole number, found 0.5"));
+              HasSubstr("qas[0].answers[0].answer_start: must be a whole number, found 0.5"));
   EXPECT_THAT(refusal(squad("c", R"({"question": "q", "id": [], "answers": []})")), HasSubstr("\"id\""));
   EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [3]}}"),
-              HasSubstr("f.json:2: answers.text[0]: expected a string, found 3"));
+              HasSubstr("f.json:2: answers.text[0]: an answer must be a string, found 3"));
   EXPECT_THAT(refusal(R"({"context": "c", "question": "q", "answers": {"text": ["c"], "answer_start": []}})"),
               HasSubstr("text and answer_start have different lengths: 1 and 0"));
 }
@@ -233,16 +154,6 @@ TEST(Examples, NoExamples) {
   EXPECT_THAT(refusal("{\"data\": []}"), HasSubstr("the data set is empty"));
   EXPECT_THAT(refusal("[]"), HasSubstr("the data set is empty"));
   EXPECT_THAT(refusal(squad("c", "")), HasSubstr("the data set is empty"));
-}
-
-TEST(Examples, AnswersThatAreNotInTheContext) {
-  EXPECT_THAT(refusal(squad("Ada met Bob.", question("Eve", 8))),
-              HasSubstr("f.json: data[0].paragraphs[0].qas[0]: the answer \"Eve\" does not occur in the context"));
-  EXPECT_THAT(refusal("{\"text\": \"a\"}\n\n{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"d\"], "
-                      "\"answer_start\": [0]}}"),
-              HasSubstr("f.json:3: the answer \"d\" does not occur"));
-  EXPECT_THAT(refusal(squad("Ada", question("", 0))), HasSubstr("empty string"));
-  EXPECT_THAT(refusal(squad("Ada", question("Ada Lovelace", 0))), HasSubstr("does not occur"));
 }
 
 TEST(Examples, BadRowsAreSeparatedFromValidRows) {
@@ -275,7 +186,7 @@ TEST(Examples, BadRowsAreSeparatedFromValidRows) {
 }
 
 TEST(Examples, InvalidUtf8NamesTheByte) {
-  EXPECT_THAT(refusal("{\"text\": \"ab\xFF\"}"), HasSubstr("invalid UTF-8: byte 0xFF at offset 12 (line 1)"));
+  EXPECT_THAT(refusal("{\"text\": \"ab\xFF\"}"), HasSubstr("f.json:1:13: invalid UTF-8: byte 0xFF"));
   EXPECT_THAT(refusal("{\"text\": \"a\"}\n{\"text\": \"\xC3\"}"), HasSubstr("f.json:2:11: invalid UTF-8: byte 0xC3"));
   EXPECT_THAT(refusal("{\"text\": \"\xED\xA0\x80\"}"), HasSubstr("invalid UTF-8"));  // a surrogate
   EXPECT_THAT(refusal("{\"text\": \"a\"}\xE2\x82"), HasSubstr("invalid UTF-8"));     // the last character is incomplete
@@ -368,7 +279,7 @@ TEST_F(ExamplesFile, OtherKindsOfFiles) {
       {"a.txt", "[{\"question\": \"a\"}]", "has rows as JSON, but its name ends with .txt"},
       {"a.txt", "{\n\"data\": []}", "has rows as JSON, but its name ends with .txt"},
       {"a.txt", " \n", "the file is empty"},
-      {"a.txt", "a\n\xC3", "invalid UTF-8: byte 0xC3 (line 2, column 1 of the text)"},
+      {"a.txt", "a\n\xC3", "a.txt:2:1: invalid UTF-8: byte 0xC3"},
       {"a.txt", "a\0b"s, "contains a zero byte"},
   };
   for (const auto& [name, content, message] : files) {
@@ -440,8 +351,16 @@ TEST(HoldOut, IsASeededPart) {
     EXPECT_TRUE(size < 1000 || ids_of(hold_out(rows, fraction, 8)) != held);
   }
   std::vector<Example> one(1), few(10);
-  EXPECT_THROW(hold_out(one, 0.1, 7), UsageError);
-  EXPECT_THROW(hold_out(few, 0.96, 7), UsageError);
+  const auto refusal = [](std::vector<Example>& rows, double fraction) -> std::string {
+    try {
+      hold_out(rows, fraction, 7);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal(one, 0.1), HasSubstr("leaves no row to train on. Give at least 2 rows that can be used"));
+  EXPECT_THAT(refusal(few, 0.96), HasSubstr("0.96 of 10 rows leaves no row to train on. Give a smaller fraction"));
 }
 
 // The expected ids are the first three numbers of numpy_permutation(10, 42), which the next test checks.

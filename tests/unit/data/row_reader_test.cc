@@ -220,7 +220,7 @@ TEST(RowReader, AFaultyQuestionDoesNotHideItsArticle) {
            .num_good = 3},
           "f.json");
   }
-  // A fault outside of the questions makes the paragraph or the article one bad row.
+  // A fault outside of the questions makes the paragraph or the article bad.
   const std::string questions = R"("qas": [)" + good + ", " + good + "]";
   check({.content = R"({"data": [{"title": "\ud83d", "paragraphs": [{"context": "c", )" + questions + R"(}]},
                                  {"paragraphs": [{"context": "\ud83d", )" +
@@ -228,6 +228,103 @@ TEST(RowReader, AFaultyQuestionDoesNotHideItsArticle) {
          .bad_places = {"f.json: data[0]", "f.json: data[1].paragraphs[0]"},
          .num_good = 2},
         "f.json");
+}
+
+// A bad paragraph or article counts as all its questions, so that --max-bad-rows limits what is lost.
+TEST(RowReader, BadPartsCountAsTheirQuestions) {
+  const auto questions = [](size_t count) {
+    std::string list;
+    for (size_t i = 0; i < count; ++i) list += (i > 0 ? ", " : "") + R"({"question": "q", "answers": []})"s;
+    return "\"qas\": [" + list + "]";
+  };
+  const std::string good = "{\"context\": \"c\", " + questions(2) + "}";
+  const std::vector<std::pair<std::string, int64_t>> paragraphs = {
+      {"{" + questions(5) + "}", 5},
+      {"{\"context\": 3, " + questions(5) + "}", 5},
+      {"{\"context\": NaN, " + questions(5) + "}", 5},
+      {"{\"context\": \"\\ud83d\", " + questions(1) + "}", 1},
+      {"{\"context\": \"\xFF\", " + questions(0) + "}", 1},
+      {"{\"x\": NaN, " + questions(7) + "}", 7},
+      {R"({"context": "c"})", 1},
+      {R"({"context": "c", "qas": {}})", 1},
+      {R"({"context": "c", "qas": NaN})", 1},
+      {"NaN", 1},
+      {"[]", 1},
+  };
+  std::vector<std::pair<std::string, int64_t>> articles = {
+      {R"({"title": NaN, "paragraphs": [)" + good + ", 3, {" + questions(4) + "}, " + good + "]}", 8},
+      {R"({"paragraphs": [)" + good + R"(], "paragraphs": 3})", 2},
+      {R"({"title": "\ud83d", "paragraphs": []})", 1},
+      {R"({"title": NaN})", 1},
+      {R"({"paragraphs": {}})", 1},
+      {"{" + questions(3) + "}", 3},  // a paragraph where an article or a row belongs
+  };
+  for (const auto& [paragraph, count] : paragraphs)
+    articles.push_back({"{\"paragraphs\": [" + paragraph + "]}", count});
+  const std::string good_article = "{\"paragraphs\": [" + good + "]}";
+  for (const auto& [article, count] : articles) {
+    for (const std::string& content :
+         {"{\"data\": [" + good_article + ", " + article + "]}", "[" + article + ",\n" + good_article + "]",
+          good_article + "\n" + article + "\n"}) {
+      SCOPED_TRACE(content);
+      const ExampleRows rows = rows_from_text(content, "f.json");
+      EXPECT_EQ(rows.examples.size(), 2u);
+      ASSERT_EQ(rows.bad.size(), 1u);
+      EXPECT_EQ(rows.bad[0].num_rows, count);
+      EXPECT_EQ(rows.bad[0].what.ends_with(" (" + std::to_string(count) + " questions)"), count > 1);
+    }
+  }
+  // A file may also be a single article.
+  const ExampleRows rows = rows_from_text("{\"paragraphs\": [" + good + ", " + paragraphs[2].first + "]}", "f.json");
+  EXPECT_EQ(rows.examples.at(1).place, "f.json: paragraphs[0].qas[1]");
+  ASSERT_EQ(rows.bad.size(), 1u);
+  EXPECT_EQ(rows.bad[0].num_rows, 5);
+  EXPECT_EQ(rows.bad[0].place, "f.json: paragraphs[1]");
+}
+
+// The line and the column of a fault are the place in the file, wherever its row begins.
+TEST(RowReader, PlacesAreInTheFile) {
+  const std::vector<std::string> bad_rows = {R"({"text": "a", "x":@})", R"({"text":"@"})", R"({"te@xt": "a"})",
+                                             "{\n \"text\": @}", "{\"x\": [1,\n2], \"text\":\n@\n}"};
+  // `@` is the place of a row.
+  const std::vector<std::string> files = {
+      "[@, ]",
+      "[\n @\n, ]",
+      R"({"version": 1, "data": [@, ]})",
+      "{\"data\":\n[@\n, ]}",
+      R"({"data": [{"title": @, "paragraphs": []}, ]})",
+      R"({"data": [{"paragraphs": [{"context": "c", "qas": []}, {"context": @, "qas": []}]}, ]})",
+      "{\"data\": [{\"paragraphs\": [{\"context\": \"c\",\n\"qas\": [3, @]}]}, ]}",
+      R"({"paragraphs": [{"context": "c", "qas": [{"question": "q", "answers": []}, @]}]})",
+      "{\"text\": \"b\"}\n{\"paragraphs\": [{\"context\": \"c\", \"qas\": [@]}]}\n",
+      "\xEF\xBB\xBF{\"text\": \"b\"}\n\n  @\n",
+  };
+  for (const std::string& file : files) {
+    for (const std::string& row : bad_rows) {
+      for (const std::string fault : {"NaN", "\xFF", "\t"}) {
+        const bool in_string = row.find("\"@") != row.npos || row.find("te@") != row.npos;
+        const bool is_line = file.ends_with('\n');
+        if (in_string == (fault == "NaN") || (is_line && row.find('\n') != row.npos)) continue;
+        std::string content = file;
+        content.replace(content.find('@'), 1, row);
+        const size_t at = content.find('@');
+        content.replace(at, 1, fault);
+        if (const size_t place = content.find(", ]"); place != content.npos)
+          content.insert(place + 1, "{\"text\": \"b\"}");
+        SCOPED_TRACE(content);
+        const size_t begin = content.starts_with('\xEF') ? 3 : 0;  // a byte order mark does not count
+        const std::string before = content.substr(begin, at - begin);
+        const auto line = std::to_string(1 + std::count(before.begin(), before.end(), '\n'));
+        const auto column = std::to_string(before.size() - (before.rfind('\n') + 1) + 1);
+        const ExampleRows rows = rows_from_text(content, "f.json");
+        ASSERT_FALSE(rows.bad.empty());
+        const BadRow& bad = rows.bad.back();
+        EXPECT_THAT(bad.place + ": " + bad.what,
+                    ::testing::AnyOf(HasSubstr("(line " + line + ", column " + column + ")"),
+                                     StartsWith("f.json:" + line + ":" + column + ": ")));
+      }
+    }
+  }
 }
 
 // If the structure of an array is wrong, no row may be taken for another one: the file is refused, with the place.
@@ -298,6 +395,7 @@ TEST(JsonPieces, EqualTheParsedValues) {
         const auto before = static_cast<size_t>((*elements)[i].text.data() - text.data());
         EXPECT_EQ((*elements)[i].line,
                   1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(before), '\n'));
+        EXPECT_EQ((*elements)[i].column, static_cast<int64_t>(before - (text.substr(0, before).rfind('\n') + 1)) + 1);
       }
     }
     if (members) {
