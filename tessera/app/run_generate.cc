@@ -36,12 +36,18 @@ struct Prompts {
   std::vector<std::vector<int32_t>> ids;  // the tokens of each row
 };
 
+bool is_empty_text(const Example& example) {
+  return example.text() && example.text()->text.empty();
+}
+
 std::vector<PromptRow> rows_of(const Settings& settings) {
   if (!settings.prompts.empty()) return load_prompts(settings.prompts);
   PromptRow row;
-  row.example.question = settings.question;
-  row.example.context = settings.context;
-  if (settings.question.empty()) row.example.text = settings.prompt;  // the prompt may be empty
+  if (settings.question.empty()) {
+    row.example.content = PlainText{settings.prompt};  // the prompt may be empty
+  } else {
+    row.example.content = Question{.context = settings.context, .question = settings.question, .answers = {}};
+  }
   return {row};
 }
 
@@ -57,7 +63,7 @@ Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const
       try {
         prompts.ids[i] = encode_prompt(example, encode, options);
       } catch (const InputError& error) {  // names neither the flag nor the line
-        throw InputError(example.place.empty() ? (example.text ? "--prompt" : "--question") : example.place,
+        throw InputError(example.place.empty() ? (example.text() ? "--prompt" : "--question") : example.place,
                          error.what());
       }
     }
@@ -65,7 +71,7 @@ Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const
   for (size_t i = 0; i < prompts.rows.size(); ++i) {
     const std::string& place = prompts.rows[i].example.place;
     if (prompts.ids[i].empty()) {
-      const std::string why = prompts.rows[i].example.text == ""
+      const std::string why = is_empty_text(prompts.rows[i].example)
                                   ? "the prompt is empty, and the tokenizer puts no BOS token before it"
                                   : "the prompt has no tokens";
       if (place.empty()) throw UsageError("--prompt", why, "Give a text");
@@ -96,7 +102,7 @@ void note_sampling(const std::optional<Sampling>& sampling, const GenerationConf
 // The text of generated ids. The prompt of a question ends with "Answer:", so the space before the answer is removed.
 std::string generated_text(const std::vector<int32_t>& ids, const Example& example, const Tokenizer& tokenizer) {
   std::string text = tokenizer.decode(ids, true);
-  if (!example.text && text.starts_with(' ')) text.erase(0, 1);
+  if (!example.text() && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }
 
@@ -104,7 +110,7 @@ std::string generated_text(const std::vector<int32_t>& ids, const Example& examp
 class StreamedText {
  public:
   StreamedText(const Tokenizer& tokenizer, const Example& example, Console& console)
-      : stream_(tokenizer, true), console_(console), drops_space_(!example.text) {}
+      : stream_(tokenizer, true), console_(console), drops_space_(!example.text()) {}
   void add(int32_t id) { print(stream_.add(id)); }
   void finish() { print(stream_.finish() + "\n"); }
 
@@ -126,7 +132,7 @@ Record result_of(const PromptRow& row, const std::vector<int32_t>& prompt, const
   if (!row.id_json.empty()) record["id"] = Record::parse(row.id_json);
   if (!settings.prompts.empty()) {
     const Example& example = row.example;
-    record["prompt"] = example.text ? *example.text : prompt_text(example.question, example.context);
+    record["prompt"] = example.text() ? example.text()->text : prompt_text(example);
   }
   record["text"] = generated_text(ids, row.example, tokenizer);
   record["ids"] = ids;

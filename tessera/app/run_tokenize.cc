@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tessera/app/verbs.h"
 #include "tessera/base/counted.h"
@@ -92,17 +93,20 @@ int run_tokenizer_train(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   const std::vector<Example> examples = load_examples(settings.dataset);
   std::vector<std::string_view> texts;
+  std::string_view context;  // of the question before
   for (const Example& example : examples) {
-    if (example.text) {
-      texts.push_back(*example.text);
-      continue;
+    if (const PlainText* text = example.text()) {
+      texts.push_back(text->text);
+    } else if (const Completion* row = example.completion()) {
+      texts.insert(texts.end(), {row->prompt, row->completion});
+    } else {
+      const Question& question = *example.question();
+      // In SQuAD's files, the questions of one paragraph are neighbours and have the same context. Adds it once.
+      if (std::exchange(context, question.context) != question.context) texts.push_back(question.context);
+      texts.push_back(question.question);
+      texts.insert(texts.end(), question.answers.begin(), question.answers.end());
+      if (question.answers.empty()) texts.push_back(settings.unanswerable_text);
     }
-    // In SQuAD's files, the questions of one paragraph are neighbours and have the same context. Adds the context once.
-    const bool is_new = &example == &examples.front() || example.context != (&example - 1)->context;
-    if (is_new && !example.context.empty()) texts.push_back(example.context);
-    texts.push_back(example.prompt ? *example.prompt : example.question);
-    texts.insert(texts.end(), example.answers.begin(), example.answers.end());
-    if (example.answers.empty()) texts.push_back(settings.unanswerable_text);
   }
   BpeTrainerOptions options;
   options.vocab_size = settings.vocab_size;

@@ -32,9 +32,10 @@ void DataUse::add(const EncodedRow& row) {
 }
 
 void DataUse::add_kind(const Example& example) {
-  if (example.text || example.prompt) return;
-  rows_without_context += example.context.empty();
-  rows_free_answer += example.free_answer;
+  const Question* question = example.question();
+  if (!question) return;
+  rows_without_context += question->context.empty();
+  rows_free_answer += question->free_answer;
 }
 
 void DataUse::add_malformed(std::vector<BadRow> rows) {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace tessera {
@@ -12,19 +12,37 @@ namespace tessera {
 // What a model learns to answer to a question without an answer, unless --unanswerable-text gives another text.
 inline constexpr const char* kNoAnswer = "No Answer";
 
-// One sample of a data set: a question, a prompt with its completion, or a plain text. All strings are valid UTF-8.
-struct Example {
-  std::string place;  // of the sample in its file: "rows.jsonl:12", "squad.json: data[0].paragraphs[0].qas[1]"
-  std::string id;     // as in the file; may be empty
+// All strings of an example are valid UTF-8.
+struct Question {
   std::string context, question;     // the context is empty for a question without a context
   std::vector<std::string> answers;  // training uses the first one; empty if the question has no answer
   int64_t answer_start = -1;         // byte offset of answers[0] in context; -1 if not answerable
   bool answerable = false;           // answers[0] is a copy of text in the context
   bool free_answer = false;          // there is a context, but answers[0] is no copy of text in it
-  // Set only for a row {"prompt", "completion"}. The prompt is used unchanged, and answers[0] is the completion.
-  std::optional<std::string> prompt;
-  // Set only for a row {"text": ...}. All other fields except place and id then have their initial values.
-  std::optional<std::string> text;
+};
+
+// A row {"prompt", "completion"}. Both texts are used unchanged.
+struct Completion {
+  std::string prompt, completion;
+};
+
+// A row {"text": ...}.
+struct PlainText {
+  std::string text;
+};
+
+// One sample of a data set.
+struct Example {
+  std::string place;  // of the sample in its file: "rows.jsonl:12", "squad.json: data[0].paragraphs[0].qas[1]"
+  std::string id;     // as in the file; may be empty
+  std::variant<Question, Completion, PlainText> content;
+
+  // Null if the example is of another kind.
+  const Question* question() const { return std::get_if<Question>(&content); }
+  Question* question() { return std::get_if<Question>(&content); }
+  const Completion* completion() const { return std::get_if<Completion>(&content); }
+  const PlainText* text() const { return std::get_if<PlainText>(&content); }
+  bool is_unanswerable() const { return question() && question()->answers.empty(); }
 };
 
 // A row that cannot be used, because it is malformed or too long, or because the tokenizer rejects it.

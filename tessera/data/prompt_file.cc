@@ -31,11 +31,12 @@ static PromptRow prompt_row(const nlohmann::json& row, const std::string& place)
   if (!row.contains("prompt") && !row.contains("question")) refuse("the row has neither \"prompt\" nor \"question\"");
   if (row.contains("prompt") && row.contains("question")) refuse("the row has both \"prompt\" and \"question\"");
   if (row.contains("prompt")) {
-    prompt.example.text = text_of("prompt");
+    prompt.example.content = PlainText{text_of("prompt")};
   } else {
-    prompt.example.question = text_of("question");
+    Question& question = prompt.example.content.emplace<Question>();
+    question.question = text_of("question");
     if (const auto context = row.find("context"); context != row.end() && !context->is_null()) {
-      prompt.example.context = text_of("context");
+      question.context = text_of("context");
     }
   }
   if (const auto id = row.find("id"); id != row.end() && !id->is_null()) {

@@ -14,96 +14,20 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-void append(Ids& ids, std::span<const int32_t> more) {
-  ids.insert(ids.end(), more.begin(), more.end());
-}
-
-struct Range {
-  int64_t begin, end;
-};
-
-// Chooses the part of a context that is kept around its answer: a range of `room` indices of `tokens`. `tokens` is the
-// encoding of `text`. The answer is bytes [answer.begin, answer.end) of `text`.
-//
-// Tokens have no offsets into the text. Therefore the text before the answer and the text after it are also encoded
-// separately (`before`, `behind`). The tokens that `before` and `tokens` have in common at the start are before the
-// answer. The tokens that `behind` and `tokens` have in common at the end are after the answer. The tokens in between
-// (`hull`) contain the answer. The middle of the answer is computed from the lengths of `before` and `behind`.
-Range window_around(const Ids& tokens, std::string_view text, Range answer, int64_t room, const EncodeFn& encode) {
-  const Ids before = encode(TextPlace::inside, text.substr(0, static_cast<size_t>(answer.begin)));
-  const Ids behind = encode(TextPlace::inside, text.substr(static_cast<size_t>(answer.end)));
-  const int64_t size = std::ssize(tokens);
-  const int64_t surely_before =
-      std::mismatch(before.begin(), before.end(), tokens.begin(), tokens.end()).first - before.begin();
-  const int64_t surely_behind =
-      std::mismatch(behind.rbegin(), behind.rend(), tokens.rbegin(), tokens.rend()).first - behind.rbegin();
-  const Range hull{surely_before, size - surely_behind};
-
-  const int64_t middle_twice = std::ssize(before) + size - std::ssize(behind);
-  int64_t begin = (middle_twice - room) / 2;
-  if (hull.end - hull.begin <= room) begin = std::clamp(begin, hull.end - room, hull.begin);
-  begin = std::clamp<int64_t>(begin, 0, size - room);
-  return {begin, begin + room};
-}
-
-std::string full_prompt(const Example& example) {
-  return example.prompt ? *example.prompt : prompt_text(example.question, example.context);
-}
-
-// The tokens of a prompt, cut to fit if possible.
-struct FittedPrompt {
-  Ids ids;
-  int64_t num_tokens = 0;  // before cutting
-  int64_t num_least = 0;   // tokens without the context, plus fit_prompt's `tail`; set only if the prompt was too long
-  bool fits = true;
-};
-
-// Under Truncation::context, cuts a longer prompt to max_length - tail tokens, because `tail` tokens follow it. Under
-// Truncation::right, cuts nothing: the caller cuts the complete sample.
-FittedPrompt fit_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options, int64_t tail) {
-  const int64_t room = options.max_length - tail;
-  FittedPrompt prompt;
-  prompt.ids = encode(TextPlace::start, full_prompt(example));
-  prompt.num_tokens = std::ssize(prompt.ids);
-  if (options.truncation == Truncation::right || prompt.num_tokens <= room) return prompt;
-  if (example.context.empty()) {
-    prompt.num_least = prompt.num_tokens + tail;
-    prompt.fits = false;
-    return prompt;
-  }
-
-  const std::string text = " " + example.context;
-  Ids& ids = prompt.ids;
-  ids = encode(TextPlace::start, "Question: " + example.question + " Context:");
-  const Ids end = encode(TextPlace::inside, " Answer:");
-  const int64_t context_room = room - std::ssize(ids) - std::ssize(end);
-  prompt.num_least = std::ssize(ids) + std::ssize(end) + tail;
-  prompt.fits = context_room >= 0;
-  if (!prompt.fits) return prompt;
-  const Ids context = encode(TextPlace::inside, text);
-  const int64_t kept = std::min(context_room, std::ssize(context));
-  Range range{0, kept};
-  if (options.around_answer && example.answerable) {
-    const int64_t begin = example.answer_start + 1;  // 1 for the space before the context
-    const Range answer{begin, begin + std::ssize(example.answers.front())};
-    range = window_around(context, text, answer, kept, encode);
-  }
-  append(ids, std::span(context).subspan(static_cast<size_t>(range.begin), static_cast<size_t>(kept)));
-  append(ids, end);
-  return prompt;
-}
-
-std::string too_long(const FittedPrompt& prompt, const Example& example, const PromptOptions& options, bool answer) {
-  const char* asked = example.prompt ? "prompt" : "question";
-  const char* answered = !answer ? "" : example.prompt ? " and completion" : " and answer";
+std::string too_long(const EncodedSegments& encoded, const Example& example, const PromptOptions& options,
+                     bool answer) {
+  const Question* question = example.question();
+  const char* asked = question ? "question" : "prompt";
+  const char* answered = !answer ? "" : question ? " and answer" : " and completion";
   return fmt::format("a maximum length of {} is too small: the {}{} take{} {}{} (id \"{}\", \"{}\")",
                      counted(options.max_length, "token"), asked, answered, answer ? "" : "s",
-                     counted(prompt.num_least, "token"), example.context.empty() ? "" : " even without the context",
-                     example.id, printable(example.prompt ? *example.prompt : example.question, 60));
+                     counted(encoded.num_least, "token"),
+                     question && !question->context.empty() ? " even without the context" : "", example.id,
+                     printable(question ? question->question : example.completion()->prompt, 60));
 }
 
-std::string longer_remedy(const FittedPrompt& prompt) {
-  return fmt::format("Give --max-length at least {}, or use --truncation right", prompt.num_least);
+std::string longer_remedy(const EncodedSegments& encoded) {
+  return fmt::format("Give --max-length at least {}, or use --truncation right", encoded.num_least);
 }
 
 // Cuts the sample at max_length. Shifts labels from their own positions to the positions that predict them.
@@ -130,14 +54,36 @@ std::vector<Sample> split(const Ids& ids, int64_t max_length) {
   return pieces;
 }
 
+// What the model learns to produce for a question or a completion.
+const std::string& answer_of(const Example& example, const PromptOptions& options) {
+  if (const Completion* row = example.completion()) return row->completion;
+  const Question& question = *example.question();
+  return question.answers.empty() ? options.unanswerable_text : question.answers.front();
+}
+
+// Under Truncation::context, encode_segments() makes the segments fit. Under Truncation::right, the caller cuts the
+// complete sample.
+int64_t fitting_length(const PromptOptions& options) {
+  return options.truncation == Truncation::right ? 0 : options.max_length;
+}
+
+// The segments of a question or a completion. A context that is cut keeps the part that the options choose.
+std::vector<Segment> prompt_segments(const Example& example, const std::string& answer, const PromptOptions& options) {
+  std::vector<Segment> segments = segments_of(example, answer);
+  for (Segment& segment : segments) {
+    if (!options.around_answer) segment.middle.reset();
+  }
+  return segments;
+}
+
 EncodedRow encode_text(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   if (options.objective != Objective::causal_lm) {
     throw UsageError("--objective",
                      fmt::format("the data set contains a plain text (\"{}\"), which has no answer to learn",
-                                 printable(*example.text, 60)),
+                                 printable(example.text()->text, 60)),
                      "Use --objective causal_lm for rows of {\"text\"}");
   }
-  Ids ids = encode(TextPlace::start, *example.text);
+  Ids ids = encode_segments(segments_of(example, ""), encode, 0).ids;
   if (options.append_eos) ids.push_back(options.eos_id);
   EncodedRow row{.samples = {}, .num_tokens = std::ssize(ids)};
   if (row.num_tokens > options.max_length && options.long_texts == LongTexts::skip) return row;
@@ -148,12 +94,8 @@ EncodedRow encode_text(const Example& example, const EncodeFn& encode, const Pro
   return row;
 }
 
-const std::string& answer_of(const Example& example, const PromptOptions& options) {
-  return example.answers.empty() ? options.unanswerable_text : example.answers.front();
-}
-
 EncodedRow encode_separate(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
-  FittedPrompt prompt = fit_prompt(example, encode, options, 0);
+  EncodedSegments prompt = encode_segments(prompt_segments(example, "", options), encode, fitting_length(options));
   EncodedRow row{.samples = {}, .num_tokens = prompt.num_tokens};
   if (!prompt.fits) {
     row.fault = {example.place, too_long(prompt, example, options, false), longer_remedy(prompt)};
@@ -170,37 +112,31 @@ EncodedRow encode_separate(const Example& example, const EncodeFn& encode, const
   return row;
 }
 
-}  // namespace
-
-std::string prompt_text(std::string_view question, std::string_view context) {
-  if (context.empty()) return fmt::format("Question: {} Answer:", question);
-  return fmt::format("Question: {} Context: {} Answer:", question, context);
-}
-
-static EncodedRow encode_question(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
+// A question or a completion, under the objectives whose labels are the sample's own tokens.
+EncodedRow encode_question(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   const bool has_answer = options.objective != Objective::prompt;
-  const std::string& text = answer_of(example, options);
-  const std::string space = example.prompt ? "" : " ";
-  Ids answer = has_answer && !text.empty() ? encode(TextPlace::inside, space + text) : Ids();
-  if (options.append_eos) answer.push_back(options.eos_id);
-  FittedPrompt prompt = fit_prompt(example, encode, options, std::ssize(answer));
-  EncodedRow row{.samples = {}, .num_tokens = prompt.num_tokens + std::ssize(answer)};
-  if (!prompt.fits) {
-    row.fault = {example.place, too_long(prompt, example, options, has_answer), longer_remedy(prompt)};
+  std::vector<Segment> segments = prompt_segments(example, has_answer ? answer_of(example, options) : "", options);
+  if (options.append_eos) segments.push_back({.content = Ids{options.eos_id}, .is_answer = true});
+  EncodedSegments encoded = encode_segments(segments, encode, fitting_length(options));
+  EncodedRow row{.samples = {}, .num_tokens = encoded.num_tokens};
+  if (!encoded.fits) {
+    row.fault = {example.place, too_long(encoded, example, options, has_answer), longer_remedy(encoded)};
     return row;
   }
-  Ids& ids = prompt.ids;
-  Ids labels = options.objective == Objective::completion ? Ids(ids.size(), kNoTarget) : ids;
-  append(ids, answer);
-  append(labels, answer);
-  row.samples.push_back(finish(std::move(ids), std::move(labels), options.max_length));
+  Ids labels = encoded.ids;
+  for (size_t t = 0; t < labels.size(); ++t) {
+    if (options.objective == Objective::completion && !encoded.is_answer[t]) labels[t] = kNoTarget;
+  }
+  row.samples.push_back(finish(std::move(encoded.ids), std::move(labels), options.max_length));
   return row;
 }
+
+}  // namespace
 
 EncodedRow encode_row(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   TESSERA_ASSERT(options.max_length > 0);
   try {
-    if (example.text) return encode_text(example, encode, options);
+    if (example.text()) return encode_text(example, encode, options);
     if (options.objective == Objective::separate) return encode_separate(example, encode, options);
     return encode_question(example, encode, options);
   } catch (const InputError& error) {  // the tokenizer rejects the text
@@ -224,8 +160,8 @@ std::vector<EncodedRow> encode_rows(std::span<const Example> examples, const Enc
 std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   TESSERA_ASSERT(options.max_length > 0);
   const auto limit = static_cast<size_t>(options.max_length);
-  if (example.text) {
-    Ids ids = encode(TextPlace::start, *example.text);
+  if (example.text()) {
+    Ids ids = encode_segments(segments_of(example, ""), encode, 0).ids;
     if (ids.size() > limit) {
       const size_t num_before = std::min(encode(TextPlace::start, "").size(), limit);  // BOS stays
       const auto first = ids.begin() + static_cast<std::ptrdiff_t>(num_before);
@@ -235,7 +171,7 @@ std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encod
   }
   PromptOptions from_start = options;
   from_start.around_answer = false;
-  FittedPrompt prompt = fit_prompt(example, encode, from_start, 0);
+  EncodedSegments prompt = encode_segments(prompt_segments(example, "", from_start), encode, fitting_length(options));
   if (!prompt.fits) {
     throw UsageError("--max-length", too_long(prompt, example, options, false), longer_remedy(prompt));
   }

@@ -2,21 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "tessera/data/examples.h"
-#include "tessera/data/tokenizer.h"
+#include "tessera/data/segments.h"
 
 namespace tessera {
 
 class ThreadPool;
-
-// Encodes text to token ids, as Tokenizer::encode_at does. Several threads may call it at the same time.
-using EncodeFn = std::function<std::vector<int32_t>(TextPlace, std::string_view)>;
 
 // The tokens of a sample, and which of them carry loss. The first token never carries loss, because no position
 // predicts it. P is the prompt, as prompt_text() returns it, and " {answer}" follows it. Or P is the prompt of a row
@@ -66,9 +60,6 @@ struct Sample {
   std::vector<int32_t> ids, labels;  // [N] each
 };
 
-// "Question: {question} Context: {context} Answer:", or "Question: {question} Answer:" if the context is empty.
-std::string prompt_text(std::string_view question, std::string_view context);
-
 // The samples of a data row: one sample, the pieces of a plain text, or none if the row is omitted or has a fault.
 struct EncodedRow {
   std::vector<Sample> samples{};
@@ -79,20 +70,9 @@ struct EncodedRow {
 
 // Encodes an example as samples.
 //
-// Prompt and answer are encoded separately. The ids are the same as for the complete text "… Answer: {answer}" if the
-// tokenizer has two properties. It starts a new piece at a space before a letter, and it never joins a colon with the
-// space after it. The tokenizers of BLOOM, GPT-2, Llama 2 and 3, Mistral and Qwen have both properties. A prompt that
-// fits is encoded as one text. If its context must be shortened, these parts are encoded separately:
-// "Question: … Context:", " {context}" and " Answer:". The context begins after a colon, with a space. " Answer:"
-// begins with a space and a letter. Because of the two properties, these parts also get the ids that they have in one
-// text.
-//
-// If the answer is not a copy of text in the context, a context that is too long keeps its beginning. A prompt without
-// a context cannot be shortened.
-//
-// A context that is shortened around its answer keeps a window of its tokens. The answer is as near to the middle of
-// the window as the ends of the context allow. If the answer is longer than the window, the window keeps the middle of
-// the answer.
+// Prompt and answer are encoded separately (segments.h says why the ids are those of one text). A context that is too
+// long is cut around its answer; if the answer is not a copy of text in the context, the context keeps its beginning. A
+// prompt without a context cannot be shortened.
 //
 // The pieces of a plain text have no gap and no overlap, and only the first one begins with BOS. Each piece has
 // max_length tokens, except the last one, which has the remaining tokens. If only one token would remain and max_length

@@ -184,9 +184,9 @@ bool read_is_impossible(const Json& owner, const std::string& where) {
 
 // Appends an answer. The first answer decides whether the question is answerable, and where its answer starts.
 void place_answer(const Answer& answer, const CodePoints& code_points, const std::string& where, ContextWork& work,
-                  Example& example) {
+                  Question& question) {
   const std::string& text = *answer.text;
-  const std::string& context = example.context;
+  const std::string& context = question.context;
   if (is_blank(text)) {
     throw RowFault(where, "one answer is empty, and another answer is not",
                    "Remove the empty answer, or the other answers if the question has none");
@@ -206,12 +206,12 @@ void place_answer(const Answer& answer, const CodePoints& code_points, const std
         "An answer with an answer_start must be an exact copy of text in the context. Leave answer_start out if the "
         "answer is free text, and use an empty list of answers for an unanswerable question");
   }
-  if (example.answers.empty() && found) {
-    example.answerable = true;
-    example.answer_start = static_cast<int64_t>(offset);
+  if (question.answers.empty() && found) {
+    question.answerable = true;
+    question.answer_start = static_cast<int64_t>(offset);
   }
-  if (example.answers.empty()) example.free_answer = !found && !context.empty() && text != kNoAnswer;
-  example.answers.push_back(text);
+  if (question.answers.empty()) question.free_answer = !found && !context.empty() && text != kNoAnswer;
+  question.answers.push_back(text);
 }
 
 void require_no_answer(const std::string& text, const std::string& where) {
@@ -236,22 +236,18 @@ Example read_question_row(const Json& row, const std::string& where, ContextWork
 }
 
 Example read_text_row(const Json& row, const std::string& where, ContextWork&) {
-  Example example;
-  example.text = string_member(row, "text", where);
-  return example;
+  return {.place = {}, .id = {}, .content = PlainText{string_member(row, "text", where)}};
 }
 
 Example read_completion_row(const Json& row, const std::string& where, ContextWork&) {
-  Example example;
-  example.prompt = string_member(row, "prompt", where);
-  example.answers = {string_member(row, "completion", where)};
-  for (const auto& [key, text] : {std::pair{"prompt", &*example.prompt}, {"completion", &example.answers[0]}}) {
+  Completion texts{string_member(row, "prompt", where), string_member(row, "completion", where)};
+  for (const auto& [key, text] : {std::pair{"prompt", &texts.prompt}, {"completion", &texts.completion}}) {
     if (text->empty()) {
       throw RowFault(where, fmt::format("\"{}\" is the empty string", key),
                      "Give both texts, or use rows {\"text\"} for a text without a prompt");
     }
   }
-  return example;
+  return {.place = {}, .id = {}, .content = std::move(texts)};
 }
 
 // A row has a format if it has one of the format's keys.
@@ -326,15 +322,16 @@ Example read_question(const Json& owner, const std::string& context, const CodeP
                       const std::string& where, ContextWork& work) {
   Example example;
   example.place = where;
-  example.question = string_member(owner, "question", where);
-  example.context = context;
+  Question& question = example.content.emplace<Question>();
+  question.question = string_member(owner, "question", where);
+  question.context = context;
   read_id(owner, where, example.id);
   const bool is_impossible = read_is_impossible(owner, where);
   const std::vector<Answer> answers = read_answers(owner, where, is_impossible);
   if (is_impossible) {
     for (const Answer& answer : answers) require_no_answer(*answer.text, where);
   } else {
-    for (const Answer& answer : answers) place_answer(answer, code_points, where, work, example);
+    for (const Answer& answer : answers) place_answer(answer, code_points, where, work, question);
   }
   return example;
 }

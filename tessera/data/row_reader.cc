@@ -155,7 +155,7 @@ void RowReader::add_text(std::string_view text, const std::string& where, int64_
   } else {
     Example& example = rows_.examples.emplace_back();
     example.place = where;
-    example.text = std::string(text);
+    example.content = PlainText{std::string(text)};
   }
 }
 

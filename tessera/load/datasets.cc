@@ -57,10 +57,11 @@ RowOrder row_order(const Settings& settings, bool training) {
 void remove_no_answers(std::vector<Example>& examples, const std::string& no_answer) {
   for (Example& example : examples) {
     const auto says_so = [&](const std::string& answer) { return says_no_answer(answer, no_answer); };
-    if (example.text || example.prompt || !std::ranges::all_of(example.answers, says_so)) continue;
-    example.answers.clear();
-    example.answerable = example.free_answer = false;
-    example.answer_start = -1;
+    Question* question = example.question();
+    if (!question || !std::ranges::all_of(question->answers, says_so)) continue;
+    question->answers.clear();
+    question->answerable = question->free_answer = false;
+    question->answer_start = -1;
   }
 }
 
@@ -69,7 +70,7 @@ void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded) {
   size_t kept = 0;
   for (size_t i = 0; i < encoded.size(); ++i) {
     const Example& example = dataset.examples[i];
-    const bool has_no_answer = !example.text && example.answers.empty();  // a prompt always has one
+    const bool has_no_answer = example.is_unanswerable();
     if (encoded[i].samples.empty()) {
       if (has_no_answer) ++dataset.num_too_long_without_answer;
       continue;
@@ -101,7 +102,7 @@ Source read_source(const Settings& settings, const std::vector<std::string>& fil
 void add_prompts(Dataset& dataset, const EncodeFn& encode, const PromptOptions& options, const Settings& settings,
                  const ModelConfig& config, ThreadPool& pool) {
   for (const Example& example : dataset.examples) {
-    if (!example.text) continue;
+    if (!example.text()) continue;
     throw UsageError("--eval-generation",
                      fmt::format("{} contains plain texts, which have no answers to score", dataset.use.name),
                      "Remove --eval-generation, or evaluate on questions, or on prompts with completions");
@@ -123,7 +124,7 @@ void add_prompts(Dataset& dataset, const EncodeFn& encode, const PromptOptions& 
 // What to do if no sample has a loss. The reasons are: answers were cut off, or answers or texts have too few tokens.
 std::string remedy_without_loss(const Dataset& dataset) {
   if (dataset.use.rows_cut > 0) return "Increase --max-length, or give --truncation context to keep the answers";
-  if (std::ranges::any_of(dataset.examples, [](const Example& example) { return example.text.has_value(); })) {
+  if (std::ranges::any_of(dataset.examples, [](const Example& example) { return example.text() != nullptr; })) {
     return "Give texts that are not empty. A text needs at least 2 tokens, because the first one has no loss";
   }
   return "Give questions with answers, give --unanswerable-text, or remove --no-append-eos";

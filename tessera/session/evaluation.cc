@@ -48,6 +48,12 @@ std::vector<std::vector<int32_t>> gather_tokens(Communicator& world, const std::
   return all;
 }
 
+// The answers that count as right. Empty if the question has no answer.
+std::vector<std::string> references_of(const Example& example) {
+  if (const Completion* row = example.completion()) return {row->completion};
+  return example.question()->answers;
+}
+
 // The sums of the scores of some questions.
 struct ScoreSum {
   double exact_match = 0, f1 = 0;
@@ -74,9 +80,10 @@ AnswerMetrics score_answers(const Dataset& dataset, const Settings& settings, st
     std::string& prediction = predictions[i];
     const std::string generated = prediction;
     if (says_no_answer(prediction, settings.unanswerable_text)) prediction.clear();
-    const bool has_answer = !dataset.examples[i].answers.empty();
+    const Example& example = dataset.examples[i];
+    const bool has_answer = !example.is_unanswerable();
     const bool by_text = settings.scoring == Scoring::workshop;
-    const std::vector<std::string>& references = by_text && !has_answer ? learned : dataset.examples[i].answers;
+    const std::vector<std::string> references = by_text && !has_answer ? learned : references_of(example);
     const std::string& scored = by_text ? generated : prediction;
     const double exact = exact_match(scored, references, settings.scoring);
     const double harmonic = f1(scored, references, settings.scoring);

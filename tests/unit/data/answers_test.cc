@@ -48,14 +48,14 @@ TEST(Answers, UnanswerableQuestions) {
        "plausible_answers": [{"text": "Bob", "answer_start": 8}]})"));
   ASSERT_EQ(examples.size(), 10u);
   for (const Example& example : examples) {
-    EXPECT_THAT(example.answers, IsEmpty());
-    EXPECT_FALSE(example.answerable);
-    EXPECT_EQ(example.answer_start, -1);
+    EXPECT_THAT(example.question()->answers, IsEmpty());
+    EXPECT_FALSE(example.question()->answerable);
+    EXPECT_EQ(example.question()->answer_start, -1);
   }
   // A file may also give the text. The run compares it with --unanswerable-text.
   const auto text = read(squad("Ada met Bob.", R"({"question": "1", "answers": [{"text": "No Answer"}]})"));
-  EXPECT_THAT(text[0].answers, ElementsAre("No Answer"));
-  EXPECT_FALSE(text[0].answerable);
+  EXPECT_THAT(text[0].question()->answers, ElementsAre("No Answer"));
+  EXPECT_FALSE(text[0].question()->answerable);
 }
 
 TEST(Answers, AnImpossibleQuestionWithAnAnswer) {
@@ -80,8 +80,8 @@ TEST(Answers, AnswersThatMeanNone) {
         const std::string row = R"({"question": "q", ")" + key + "\": " + value + more + "}";
         SCOPED_TRACE(row);
         const auto examples = read(row);
-        EXPECT_THAT(examples.at(0).answers, IsEmpty());
-        EXPECT_FALSE(examples[0].answerable || examples[0].free_answer);
+        EXPECT_THAT(examples.at(0).question()->answers, IsEmpty());
+        EXPECT_FALSE(examples[0].question()->answerable || examples[0].question()->free_answer);
       }
     }
   }
@@ -101,8 +101,8 @@ TEST(Answers, SpellingsOfAnAnswer) {
       const std::string row = R"({"context": "Ada met Bob.", "question": "q", "answers": )" + value + more + "}";
       SCOPED_TRACE(row);
       const auto examples = read(row);
-      EXPECT_THAT(examples.at(0).answers, ElementsAre("Bob"));
-      EXPECT_EQ(examples[0].answer_start, 8);
+      EXPECT_THAT(examples.at(0).question()->answers, ElementsAre("Bob"));
+      EXPECT_EQ(examples[0].question()->answer_start, 8);
     }
   }
   for (const auto& [value, message] : std::vector<std::pair<std::string, std::string>>{
@@ -121,7 +121,8 @@ TEST(Answers, BothAnswerAndAnswers) {
   // One of them may lack the position.
   EXPECT_EQ(
       read(R"({"context": "b b", "question": "q", "answer": {"text": "b", "answer_start": 2}, "answers": "b"})")[0]
-          .answer_start,
+          .question()
+          ->answer_start,
       2);
   for (const auto& [answers, answer, words] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {R"(["sea"])", R"("lake")", R"("sea" and "lake")"},
@@ -143,10 +144,10 @@ TEST(Answers, SpellingsOfIsImpossible) {
   for (const std::string value : {"true", "1", "1.0", R"("true")", R"("True")", R"("1")"}) {
     EXPECT_THAT(refusal(row(value)), HasSubstr("is_impossible is true, but the question has the answer \"a\""))
         << value;
-    EXPECT_THAT(read(R"({"question": "q", "is_impossible": )" + value + "}").at(0).answers, IsEmpty());
+    EXPECT_THAT(read(R"({"question": "q", "is_impossible": )" + value + "}").at(0).question()->answers, IsEmpty());
   }
   for (const std::string value : {"false", "0", "0.0", "null", R"("false")", R"("FALSE")", R"("0")"}) {
-    EXPECT_THAT(read(row(value)).at(0).answers, ElementsAre("a")) << value;
+    EXPECT_THAT(read(row(value)).at(0).question()->answers, ElementsAre("a")) << value;
     EXPECT_THAT(refusal(R"({"question": "q", "is_impossible": )" + value + "}"), HasSubstr("\"answers\" is missing"));
   }
   for (const std::string value : {"2", R"("maybe")", R"("")", "[true]", "{}"}) {
@@ -156,26 +157,28 @@ TEST(Answers, SpellingsOfIsImpossible) {
 
 TEST(Answers, AnswerStartCountsCodePoints) {
   // "é", "中" and "😀" take two, three and four bytes. The second text writes the same characters as escapes.
-  EXPECT_EQ(read(squad("é中😀 x", question("x", 4)))[0].answer_start, 10);
-  EXPECT_EQ(read(squad("\\u00e9\\u4e2d\\ud83d\\ude00 x", question("x", 4)))[0].answer_start, 10);
+  EXPECT_EQ(read(squad("é中😀 x", question("x", 4)))[0].question()->answer_start, 10);
+  EXPECT_EQ(read(squad("\\u00e9\\u4e2d\\ud83d\\ude00 x", question("x", 4)))[0].question()->answer_start, 10);
   // CodePoints stores the byte offset of every 64th code point. These answers start after several stored offsets.
   std::string context;
   for (int i = 0; i < 200; ++i) context += "é";
-  EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 401)))[0].answer_start, 801);
-  EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 200)))[0].answer_start, 400);
+  EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 401)))[0].question()->answer_start, 801);
+  EXPECT_EQ(read(squad(context + "x" + context + "x", question("x", 200)))[0].question()->answer_start, 400);
 }
 
 TEST(Answers, AMisplacedAnswerIsTheNearestOccurrence) {
   // offsets of the words:     0   4   8   12
   const std::string context = "aba bbb aba ccc";
-  EXPECT_EQ(read(squad(context, question("aba", 0)))[0].answer_start, 0);
-  EXPECT_EQ(read(squad(context, question("aba", 3)))[0].answer_start, 0);
-  EXPECT_EQ(read(squad(context, question("aba", 5)))[0].answer_start, 8);
-  EXPECT_EQ(read(squad(context, question("aba", 4)))[0].answer_start, 0);  // both words are 4 away: the first counts
-  EXPECT_EQ(read(squad(context, question("aba", 999999)))[0].answer_start, 8);
-  EXPECT_EQ(read(squad(context, question("aba", -5)))[0].answer_start, 0);
-  EXPECT_EQ(read(squad("ababab", question("abab", 1)))[0].answer_start, 0);  // two overlapping occurrences, both 1 away
-  EXPECT_EQ(read(squad("xabababab", question("bab", 5)))[0].answer_start, 4);
+  EXPECT_EQ(read(squad(context, question("aba", 0)))[0].question()->answer_start, 0);
+  EXPECT_EQ(read(squad(context, question("aba", 3)))[0].question()->answer_start, 0);
+  EXPECT_EQ(read(squad(context, question("aba", 5)))[0].question()->answer_start, 8);
+  EXPECT_EQ(read(squad(context, question("aba", 4)))[0].question()->answer_start,
+            0);  // both words are 4 away: the first counts
+  EXPECT_EQ(read(squad(context, question("aba", 999999)))[0].question()->answer_start, 8);
+  EXPECT_EQ(read(squad(context, question("aba", -5)))[0].question()->answer_start, 0);
+  EXPECT_EQ(read(squad("ababab", question("abab", 1)))[0].question()->answer_start,
+            0);  // two overlapping occurrences, both 1 away
+  EXPECT_EQ(read(squad("xabababab", question("bab", 5)))[0].question()->answer_start, 4);
 }
 
 TEST(Answers, FreeAnswers) {
@@ -188,16 +191,16 @@ TEST(Answers, FreeAnswers) {
   ASSERT_EQ(examples.size(), 6u);
   const std::vector<bool> free = {true, true, false, false, false, false};
   for (size_t i = 0; i < examples.size(); ++i) {
-    EXPECT_EQ(examples[i].question, std::to_string(i + 1));
-    EXPECT_EQ(examples[i].context.empty(), i >= 3);
-    EXPECT_EQ(examples[i].answerable, i == 2);
-    EXPECT_EQ(examples[i].free_answer, free[i]);
+    EXPECT_EQ(examples[i].question()->question, std::to_string(i + 1));
+    EXPECT_EQ(examples[i].question()->context.empty(), i >= 3);
+    EXPECT_EQ(examples[i].question()->answerable, i == 2);
+    EXPECT_EQ(examples[i].question()->free_answer, free[i]);
     if (i < 5) {
-      EXPECT_EQ(examples[i].answers.at(0), i == 2 ? "Bob" : "Eve");
+      EXPECT_EQ(examples[i].question()->answers.at(0), i == 2 ? "Bob" : "Eve");
     }
   }
-  EXPECT_THAT(examples[0].answers, ElementsAre("Eve", "Ada"));
-  EXPECT_TRUE(examples[5].answers.empty());
+  EXPECT_THAT(examples[0].question()->answers, ElementsAre("Eve", "Ada"));
+  EXPECT_TRUE(examples[5].question()->answers.empty());
   EXPECT_THAT(refusal(R"({"question": "q", "answers": {"text": ["Eve"], "answer_start": [3]}})"),
               HasSubstr("has an answer_start, but no \"context\""));
   EXPECT_THAT(refusal(R"({"question": "q", "answer": ["a", 3]})"),

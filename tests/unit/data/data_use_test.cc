@@ -48,26 +48,26 @@ Example drawn_example(Draw& draw) {
   Example example;
   example.place = "f.jsonl:1";
   if (draw.below(2) == 0) {
-    example.text = draw.words(draw.below(200));
+    example.content = PlainText{draw.words(draw.below(200))};
     return example;
   }
-  example.question = draw.words(draw.below(40));
-  example.context = draw.words(1 + draw.below(150));
-  example.answer_start = draw.below(std::ssize(example.context));
-  example.answerable = true;
-  example.answers = {example.context.substr(static_cast<size_t>(example.answer_start), 1 + draw.below(20))};
+  Question& question = example.content.emplace<Question>();
+  question.question = draw.words(draw.below(40));
+  question.context = draw.words(1 + draw.below(150));
+  question.answer_start = draw.below(std::ssize(question.context));
+  question.answerable = true;
+  question.answers = {question.context.substr(static_cast<size_t>(question.answer_start), 1 + draw.below(20))};
   return example;
 }
 
 // Returns the tokens that a row has before it is cut.
 std::vector<int32_t> all_tokens(const Example& example, Objective objective) {
-  std::vector<int32_t> ids =
-      encode_bytes(example.text ? *example.text : prompt_text(example.question, example.context));
-  if (!example.text && objective != Objective::separate) {
-    const std::vector<int32_t> answer = encode_bytes(" " + example.answers[0]);
+  std::vector<int32_t> ids = encode_bytes(example.text() ? example.text()->text : prompt_text(example));
+  if (!example.text() && objective != Objective::separate) {
+    const std::vector<int32_t> answer = encode_bytes(" " + example.question()->answers[0]);
     ids.insert(ids.end(), answer.begin(), answer.end());
   }
-  if (example.text || objective != Objective::separate) ids.push_back(kEos);
+  if (example.text() || objective != Objective::separate) ids.push_back(kEos);
   return ids;
 }
 
@@ -88,7 +88,7 @@ TEST(DataUse, UsedCutAndDroppedTokensAddUp) {
     options.max_length = 2 + draw.below(120);
     for (int64_t r = 0; r < num_rows; ++r) {
       Example example = drawn_example(draw);
-      while (example.text && !texts) example = drawn_example(draw);
+      while (example.text() && !texts) example = drawn_example(draw);
       const EncodedRow row = encode_row(example, by_bytes, options);
       const std::vector<int32_t> tokens = all_tokens(example, options.objective);
       ASSERT_EQ(row.num_tokens, std::ssize(tokens));
@@ -99,7 +99,7 @@ TEST(DataUse, UsedCutAndDroppedTokensAddUp) {
         ASSERT_EQ(sample.labels.back(), kNoTarget);
         joined.insert(joined.end(), sample.ids.begin(), sample.ids.end());
       }
-      if (example.text && !row.samples.empty()) {
+      if (example.text() && !row.samples.empty()) {
         const bool cut = options.long_texts == LongTexts::truncate && row.samples.size() == 1;
         ASSERT_TRUE(cut || joined == tokens);
         ASSERT_TRUE(std::equal(joined.begin(), joined.end(), tokens.begin()));
@@ -130,7 +130,7 @@ TEST(DataUse, UsedCutAndDroppedTokensAddUp) {
 TEST(DataUse, ATextThatTheTokenizerRejectsIsABadRow) {
   Example example;
   example.place = "f.jsonl:3";
-  example.text = "a";
+  example.content = PlainText{"a"};
   const auto refuses = [](TextPlace, std::string_view) -> std::vector<int32_t> {
     throw InputError("", "a text of 1 byte");
   };

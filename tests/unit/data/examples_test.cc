@@ -47,13 +47,13 @@ TEST(Examples, SquadWithSeveralAnswers) {
       {"id": "y", "question": "Who met?", "answers": [{"text": "Ada", "answer_start": 0}]})"));
   ASSERT_EQ(examples.size(), 2u);
   EXPECT_EQ(examples[0].id, "x");
-  EXPECT_EQ(examples[0].question, "Who?");
-  EXPECT_EQ(examples[0].context, "Ada met Bob.");
-  EXPECT_THAT(examples[0].answers, ElementsAre("Bob", "Bob."));
-  EXPECT_EQ(examples[0].answer_start, 8);
-  EXPECT_TRUE(examples[0].answerable);
-  EXPECT_FALSE(examples[0].text);
-  EXPECT_EQ(examples[1].answer_start, 0);
+  EXPECT_EQ(examples[0].question()->question, "Who?");
+  EXPECT_EQ(examples[0].question()->context, "Ada met Bob.");
+  EXPECT_THAT(examples[0].question()->answers, ElementsAre("Bob", "Bob."));
+  EXPECT_EQ(examples[0].question()->answer_start, 8);
+  EXPECT_TRUE(examples[0].question()->answerable);
+  EXPECT_FALSE(examples[0].text());
+  EXPECT_EQ(examples[1].question()->answer_start, 0);
 }
 
 TEST(Examples, RowsInAllThreeForms) {
@@ -65,10 +65,10 @@ TEST(Examples, RowsInAllThreeForms) {
     const auto examples = read(content);
     ASSERT_EQ(examples.size(), 2u) << content;
     EXPECT_EQ(examples[0].id, "7");
-    EXPECT_EQ(examples[0].answer_start, 8);
+    EXPECT_EQ(examples[0].question()->answer_start, 8);
     EXPECT_EQ(examples[1].id, "");
-    EXPECT_EQ(examples[1].answer_start, 2);
-    EXPECT_THAT(examples[1].answers, ElementsAre("Bob", "B"));
+    EXPECT_EQ(examples[1].question()->answer_start, 2);
+    EXPECT_THAT(examples[1].question()->answers, ElementsAre("Bob", "B"));
   }
   EXPECT_EQ(read(one).size(), 1u);
   EXPECT_EQ(read("\xEF\xBB\xBF" + one + "\n" + two).size(), 2u);  // a byte order mark
@@ -77,10 +77,10 @@ TEST(Examples, RowsInAllThreeForms) {
 TEST(Examples, PlainTexts) {
   const auto examples = read("{\"text\": \"first\", \"meta\": {\"n\": [1]}}\n{\"text\": \"\"}\n");
   ASSERT_EQ(examples.size(), 2u);
-  EXPECT_EQ(examples[0].text, "first");
-  EXPECT_EQ(examples[1].text, "");
-  EXPECT_FALSE(examples[0].answerable);
-  EXPECT_EQ(read("[{\"text\": \"é\"}]")[0].text, "é");
+  EXPECT_EQ(examples[0].text()->text, "first");
+  EXPECT_EQ(examples[1].text()->text, "");
+  EXPECT_FALSE(examples[0].question() || examples[0].completion());
+  EXPECT_EQ(read("[{\"text\": \"é\"}]")[0].text()->text, "é");
 }
 
 TEST(Examples, PromptsWithCompletions) {
@@ -88,11 +88,11 @@ TEST(Examples, PromptsWithCompletions) {
       "{\"prompt\": \"a:\", \"completion\": \" b\", \"id\": 3, \"question\": null}\n"
       "{\"text\": \"c\", \"prompt\": \"d\", \"completion\": \"e\"}");
   ASSERT_EQ(examples.size(), 2u);
-  EXPECT_EQ(examples[0].prompt, "a:");
-  EXPECT_THAT(examples[0].answers, ElementsAre(" b"));
+  EXPECT_EQ(examples[0].completion()->prompt, "a:");
+  EXPECT_EQ(examples[0].completion()->completion, " b");
   EXPECT_EQ(examples[0].id, "3");
-  EXPECT_FALSE(examples[0].text || examples[0].answerable);
-  EXPECT_EQ(examples[1].text, "c");  // the first format in the order of read_row()
+  EXPECT_FALSE(examples[0].text() || examples[0].question());
+  EXPECT_EQ(examples[1].text()->text, "c");  // the first format in the order of read_row()
   EXPECT_THAT(refusal(R"({"prompt": "a"})"), HasSubstr("key \"completion\" is missing"));
   EXPECT_THAT(refusal(R"({"completion": "a"})"), HasSubstr("key \"prompt\" is missing"));
   EXPECT_THAT(refusal(R"({"prompt": "a", "completion": ""})"), HasSubstr("\"completion\" is the empty string"));
@@ -104,7 +104,7 @@ TEST(Examples, RowsBelowData) {
       {"paragraphs": [{"context": "c", "qas": [{"question": "d", "answers": []}]}]}]})");
   ASSERT_EQ(examples.size(), 3u);
   EXPECT_EQ(examples[0].place, "f.json: data[0]");
-  EXPECT_EQ(examples[1].question, "q");
+  EXPECT_EQ(examples[1].question()->question, "q");
   EXPECT_EQ(examples[2].place, "f.json: data[2].paragraphs[0].qas[0]");
 }
 
@@ -232,14 +232,14 @@ TEST_F(ExamplesFile, Loads) {
   std::ofstream(other) << "\xEF\xBB\xBFthree\n\nfour\r\n";
   const auto examples = load_examples({path.string(), other.string(), path.string()});
   ASSERT_EQ(examples.size(), 5u);
-  EXPECT_EQ(examples[1].text, "two");
+  EXPECT_EQ(examples[1].text()->text, "two");
   EXPECT_EQ(examples[1].place, path.string() + ":2");
-  EXPECT_EQ(examples[2].text, "three\n\nfour\r\n");
+  EXPECT_EQ(examples[2].text()->text, "three\n\nfour\r\n");
   EXPECT_EQ(examples[2].place, other.string());
   EXPECT_EQ(examples[4].place, path.string() + ":2");
   const auto lines = load_examples({other.string()}, TextRows::line);
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_EQ(lines[1].text, "four");
+  EXPECT_EQ(lines[1].text()->text, "four");
   EXPECT_EQ(lines[1].place, other.string() + ":3");
 }
 

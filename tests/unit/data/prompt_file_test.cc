@@ -42,12 +42,12 @@ TEST(PromptFile, ReadsWhatWasWritten) {
     for (size_t i = 0; i < rows.size(); ++i) {
       const Example& example = read[i].example;
       EXPECT_EQ(example.place, "file:" + std::to_string(lines[i]));
-      EXPECT_EQ(example.text.has_value(), rows[i].contains("prompt"));
-      if (example.text) {
-        EXPECT_EQ(*example.text, rows[i]["prompt"]);
+      EXPECT_EQ(example.text() != nullptr, rows[i].contains("prompt"));
+      if (example.text()) {
+        EXPECT_EQ(example.text()->text, rows[i]["prompt"]);
       } else {
-        EXPECT_EQ(example.question, rows[i]["question"]);
-        EXPECT_EQ(example.context, rows[i]["context"]);
+        EXPECT_EQ(example.question()->question, rows[i]["question"]);
+        EXPECT_EQ(example.question()->context, rows[i]["context"]);
       }
       const Json id = rows[i].value("id", Json());
       EXPECT_EQ(read[i].id_json, id.is_null() ? "" : id.dump());

@@ -49,12 +49,13 @@ Example question_about(std::string context, std::string answer) {
   Example example;
   example.place = "f.json:7";
   example.id = "q1";
-  example.question = "Who was it?";
-  example.answer_start = static_cast<int64_t>(context.find(answer));
-  example.answerable = context.find(answer) != std::string::npos;
-  if (!example.answerable) example.answer_start = -1;
-  example.context = std::move(context);
-  example.answers = {std::move(answer)};
+  Question& question = example.content.emplace<Question>();
+  question.question = "Who was it?";
+  question.answer_start = static_cast<int64_t>(context.find(answer));
+  question.answerable = context.find(answer) != std::string::npos;
+  if (!question.answerable) question.answer_start = -1;
+  question.context = std::move(context);
+  question.answers = {std::move(answer)};
   return example;
 }
 
@@ -70,16 +71,13 @@ Sample encode_sample(const Example& example, const EncodeFn& encode, const Promp
 }
 
 Example prompt_with_completion(std::string prompt, std::string completion) {
-  Example example = question_about("", std::move(completion));
-  example.question.clear();
-  example.prompt = std::move(prompt);
+  Example example = question_about("", "");
+  example.content = Completion{std::move(prompt), std::move(completion)};
   return example;
 }
 
 Example plain_text(std::string text) {
-  Example example;
-  example.text = std::move(text);
-  return example;
+  return {.place = {}, .id = {}, .content = PlainText{std::move(text)}};
 }
 
 TEST(Prompts, CompletionLearnsOnlyAnswerAndEnd) {
@@ -98,7 +96,7 @@ TEST(Prompts, CompletionLearnsOnlyAnswerAndEnd) {
 
 TEST(Prompts, AQuestionWithoutAnAnswerTeachesItsText) {
   Example example = question_about("It was Ada.", "");
-  example.answers.clear();
+  example.question()->answers.clear();
   PromptOptions options = options_of(Objective::completion);
   const std::string prompt = "Question: Who was it? Context: It was Ada. Answer:";
   EXPECT_EQ(decode_pairs(encode_sample(example, by_pairs, options).ids), prompt + " No Answer</s>");
@@ -162,7 +160,7 @@ TEST(Prompts, WithoutAContextNothingCanBeShortened) {
     EXPECT_TRUE(row.samples.empty());
     EXPECT_EQ(row.num_tokens, size);
     EXPECT_THAT(row.fault.what,
-                HasSubstr(example.prompt ? "the prompt and completion take " : "the question and answer take "));
+                HasSubstr(example.completion() ? "the prompt and completion take " : "the question and answer take "));
     EXPECT_THAT(row.fault.what, ::testing::Not(HasSubstr("context")));
     EXPECT_THAT(row.fault.remedy, HasSubstr("at least " + std::to_string(size)));
     row = encode_row(example, by_pairs, options_of(Objective::completion, size - 1, Truncation::right));
@@ -260,7 +258,7 @@ TEST(Prompts, ContextThatJustFitsIsComplete) {
   const auto shorter = encode_sample(example, by_pairs, options_of(Objective::completion, size - 1));
   EXPECT_EQ(std::ssize(shorter.ids), size - 1);
   EXPECT_EQ(encode_prompt(example, by_pairs, options_of(Objective::completion, 10000)),
-            encode_pairs(prompt_text(example.question, example.context)));
+            encode_pairs(prompt_text(example.question()->question, example.question()->context)));
 }
 
 TEST(Prompts, AnswerInAContextWithoutAnySpace) {
@@ -309,7 +307,7 @@ TEST(Prompts, QuestionAndAnswerThatDoNotFit) {
 
 TEST(Prompts, TruncationRightCutsTheRow) {
   const Example example = question_about(long_context(), "w150");
-  auto complete = encode_pairs(prompt_text(example.question, example.context) + " w150");
+  auto complete = encode_pairs(prompt_text(example.question()->question, example.question()->context) + " w150");
   complete.push_back(kEos);
   const auto prompt = std::ssize(complete) - std::ssize(encode_pairs(" w150")) - 1;
   for (const int64_t length : {int64_t{1}, int64_t{40}, prompt, prompt + 1}) {
@@ -392,7 +390,8 @@ TEST(Bos, StandsOnceAtTheStartOfEveryPrompt) {
     }
   }
   const Sample complete = encode_sample(example, with_bos, options_of(Objective::completion, 10000));
-  auto expected = with_bos(TextPlace::start, prompt_text(example.question, example.context) + " w150");
+  auto expected =
+      with_bos(TextPlace::start, prompt_text(example.question()->question, example.question()->context) + " w150");
   expected.push_back(kEos);
   EXPECT_EQ(complete.ids, expected);
 }

@@ -351,7 +351,7 @@ TEST(RowReader, ALineMayBeVeryLong) {
   const std::string line = "{\"text\": \"" + text + "\"}\n";
   const ExampleRows rows = rows_from_text(line + line.substr(0, 2'000'000) + "\n" + line, "f.jsonl");
   ASSERT_EQ(rows.examples.size(), 2u);
-  EXPECT_EQ(rows.examples[1].text, text);
+  EXPECT_EQ(rows.examples[1].text()->text, text);
   ASSERT_EQ(rows.bad.size(), 1u);
   EXPECT_LT(rows.bad[0].what.size(), 400u);
   // Many bad rows need little memory.
