@@ -150,14 +150,6 @@ class Documents(unittest.TestCase):
         for name in named:
             self.assertTrue(list((ROOT / "tessera").glob(name.rstrip("/") + ("" if "." in name else "*"))), name)
 
-    def test_the_drawing_of_a_step_equals_the_one_in_the_code(self):
-        def drawing(path, prefix):
-            lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
-            first = next(i for i, line in enumerate(lines) if line.startswith(prefix + "         | forward "))
-            return [line.removeprefix(prefix) for line in lines[first:first + 6]]
-
-        self.assertEqual(drawing("docs/architecture.md", ""), drawing("tessera/engine/train_step.cc", "//   "))
-
 
 if __name__ == "__main__":
     unittest.main()
