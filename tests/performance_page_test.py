@@ -66,9 +66,10 @@ class WorkshopPage(unittest.TestCase):
     def sources(self):
         return {name: workshop.load(name) for name in ("plan", "small", "gpus", "peers")}
 
-    def test_the_committed_page_is_what_the_script_makes(self):
-        self.assertEqual(workshop.PAGE.read_text(encoding="utf-8"), workshop.make(),
-                         "run tools/make_workshop_tables.py and commit docs/workshop.md")
+    def test_the_committed_documents_are_what_the_script_makes(self):
+        for path, text in workshop.make_all().items():
+            self.assertEqual(path.read_text(encoding="utf-8"), text,
+                             f"run tools/make_workshop_tables.py and commit {path.name}")
 
     def test_all_experiments_are_recorded(self):
         sources = self.sources()
@@ -76,7 +77,9 @@ class WorkshopPage(unittest.TestCase):
                    for path in ROOT.glob("recipes/workshop/**/*.toml") if path.parent.name != "shared"}
         self.assertEqual({row["experiment"] for row in sources["plan"]["plan"]}, recipes)
         self.assertEqual({workshop.plain(run["experiment"]) for run in sources["small"]["runs"]}, recipes)
-        self.assertEqual(len(sources["small"]["tables"]), 12)
+        names = {table["name"] for table in sources["small"]["tables"]}
+        self.assertEqual(len(names), 12)
+        self.assertEqual(set(workshop.HEADINGS), names | {"planned"})
         machines = json.loads((script.RESULTS / "machines.json").read_text(encoding="utf-8"))
         for name, source in sources.items():
             if source and name != "plan":
@@ -103,10 +106,10 @@ class WorkshopPage(unittest.TestCase):
     def test_a_missing_file_is_named(self):
         with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(workshop, "FILES", Path(folder)):
             with self.assertRaisesRegex(SystemExit, r"^error: .*/plan\.json: no such file\. Make it: bench/workshop\.py plan "):
-                workshop.make()
+                workshop.make_all()
             Path(folder, "plan.json").write_text('{"plan": []}', encoding="utf-8")
             with self.assertRaisesRegex(SystemExit, r"^error: .*/small\.json: no such file\. Make it: bench/workshop\.py small "):
-                workshop.make()
+                workshop.make_all()
 
     def test_peers(self):
         row = {"experiment": "deepspeed/baseline", "samples_per_s": 300, "ledger_MiB": 12000}
@@ -146,24 +149,6 @@ class Documents(unittest.TestCase):
         self.assertGreater(len(named), 20)
         for name in named:
             self.assertTrue(list((ROOT / "tessera").glob(name.rstrip("/") + ("" if "." in name else "*"))), name)
-
-    def test_the_drawing_of_a_step_equals_the_one_in_the_code(self):
-        def drawing(path, prefix):
-            lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
-            first = next(i for i, line in enumerate(lines) if line.startswith(prefix + "         | forward "))
-            return [line.removeprefix(prefix) for line in lines[first:first + 6]]
-
-        self.assertEqual(drawing("docs/architecture.md", ""), drawing("tessera/engine/train_step.cc", "//   "))
-
-    def test_the_table_of_rooms_equals_the_one_of_rooms_test(self):
-        text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-        table = dict(re.findall(r"^\| `(\w+)` \|.*\| ([\w ]*)\|$", text, re.M))
-        source = (ROOT / "tests" / "rooms_test.py").read_text(encoding="utf-8")
-        enforced = dict(re.findall(r'^    "(\w+)": "([\w ]*)",$', source, re.M))
-        self.assertEqual(set(table), set(enforced))
-        for room, may_include in table.items():
-            expected = set(enforced) - {"app"} if may_include.strip() == "all" else set(may_include.split())
-            self.assertEqual(expected, set(enforced[room].split()), room)
 
 
 if __name__ == "__main__":

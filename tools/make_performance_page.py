@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes the tables of the documents from bench/results/*.json. Needs only Python's standard library.
 
-  docs/performance.md           a summary: one table for each subject in SUBJECTS, then the tables of STARTS and
-                                PARTS_OF_A_RUN
-  docs/performance-details.md   every recorded value
+  docs/performance.md       a summary: one table for each subject in SUBJECTS, then the tables of STARTS and
+                            PARTS_OF_A_RUN
+  bench/results/tables.md   every recorded value, for looking up one of them
   README.md, docs/tuning.md, docs/strategies.md   the tables between "begin" and "end" comments
 
   tools/make_performance_page.py            write all these documents
@@ -21,25 +21,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from bench_results import MISSING, RESULTS, ROOT, comparisons_of_bloom, load, middle, short, strongest_peers
 
 DOCS = ROOT / "docs"
-PAGE, DETAILS = DOCS / "performance.md", DOCS / "performance-details.md"
+PAGE, TABLES = DOCS / "performance.md", RESULTS / "tables.md"
+LINK = "../bench/results/tables.md#"  # from the summary to a heading of all tables
 SECTIONS = ["CPU", "GPUs"]
-MADE_BY = """\
-`tools/make_performance_page.py` makes this page from [`bench/results/*.json`](../bench/results/README.md). To change it, edit those files.
-"""
 BEGIN = """\
 # Performance
 
-""" + MADE_BY + """
-- Each heading links to all values of its table, with their spread and with the commands of single rows.
-- Compare only values of the same machine: `xeon-2` and `epyc-2` are CPU machines with 2 cores; `h200…` has NVIDIA H200 GPUs
-  ([all machines](performance-details.md#machines)). A commit is the version whose documents first recorded the value.
+Each heading links to all values of its table, with their spread and with the commands of single rows. `tools/make_performance_page.py`
+makes this page from [`bench/results/*.json`](../bench/results/README.md), so edit those files to change it.
+
+- Compare only values of the same machine: `xeon-2` and `epyc-2` are CPU machines with 2 cores, and `h200…` has NVIDIA H200 GPUs
+  ([all machines](../bench/results/tables.md#machines)).
+- The commit says which program was measured: the documents of this commit first recorded the value, and the program is the same or a
+  few commits older. A newer program may be faster or slower, so measure again before you compare.
 - `4 × 2` is a step of 2 micro-batches with 4 samples each on every rank. Unless the row says otherwise, the model has the shape of
   bloom-560m and random weights, and every sample has 512 tokens that all carry loss. [tuning.md](tuning.md) says what to set.
 """
-BEGIN_DETAILS = """\
-# Performance: all recorded values
+BEGIN_TABLES = """\
+# All recorded values
 
-""" + MADE_BY + """[performance.md](performance.md) is the summary.
+This page is for looking up one value; [performance.md](../../docs/performance.md) is the page to read. `tools/make_performance_page.py`
+makes both from the [JSON files](README.md) of this folder.
 
 - **Machine** is a name from the table below. Compare only values of the same machine.
 - **Commit** is the version whose documents first recorded the value. The program is that version, or a few commits older.
@@ -66,14 +68,14 @@ COMPARED = ["rate", "mfu", "stack", "peer", "ratio", "mib", "peer_mib", "memory"
 SUBJECTS = [
     Subject("GPU: Llama and Qwen shapes, compared with compiled PyTorch", "gpu-llama.json", COMPARED,
             rows=lambda row: row["values"]["peer"] is not None,
-            about="Full fine-tuning in bf16. Tessera keeps fp32 master weights, except with \"bf16 states\". A \"pure bf16\" "
-                  "peer keeps no master weights. With master weights, Tessera needs 1.3 to 1.45 times the memory of such a "
-                  "peer for 3B and 8B. With bf16 states, it needs less than the peer. MFU is relative to 989 TFLOP/s."),
+            about="Full fine-tuning in bf16. Tessera keeps fp32 master weights, so for 3B and 8B it needs 1.3 to 1.45 times the "
+                  "memory of a \"pure bf16\" peer, which keeps none. With \"bf16 states\", Tessera keeps none either and needs "
+                  "less memory than the peer. MFU is relative to 989 TFLOP/s."),
     Subject("GPU: Qwen shapes, compared with LLM.Q", "gpu-native.json", COMPARED,
-            about="LLM.Q is a native trainer in C++ and CUDA. It keeps weights in bf16 without fp32 master weights. Moments are "
-                  "in fp32, or in bf16 with \"bf16 states\"."),
+            about="LLM.Q, a native trainer in C++ and CUDA, keeps weights in bf16 without fp32 master weights. Moments are in "
+                  "fp32, or in bf16 with \"bf16 states\"."),
     Subject("GPUs: full_shard, compared with FSDP2 and torch.compile", "gpu-multi.json", ["gpus", *COMPARED],
-            about="The speed is per GPU. Both sides keep fp32 parameters and states."),
+            about="The speed is per GPU, and both sides keep fp32 parameters and states."),
     Subject("GPUs: bloom-560m, training and generation", "gpu-speed.json",
             ["gpus", "rate", "mfu", "peer", "peer_rate", "ratio", "of"], names={"of": "% of N × one GPU's speed"},
             about="MFU is relative to 989 TFLOP/s per GPU. The peers ran on GPUs of the same kind; their commits are not "
@@ -83,12 +85,13 @@ SUBJECTS = [
                   "at a time."),
     Subject("CPU: training, compared with the Hugging Face Trainer", "cpu-trainer.json",
             ["tessera", "trainer", "speed", "tessera_peak", "trainer_peak", "memory"],
-            about="fp32, batch 4 × accumulation 4, on the same two cores. The Trainer pads every row to 512 tokens."),
+            about="fp32, batch 4 × accumulation 4, on the same two cores; the Trainer pads every row to 512 tokens."),
     Subject("GPU: the memory plan compared with NVML", "gpu-ledger.json", ["ledger", "nvml", "r"],
-            about="The ledger equals the plan byte for byte. NVML counts the memory of the process on the GPU."),
+            about="NVML counts the memory of the process on the GPU. The ledger equals the plan byte for byte, so the ratio is "
+                  "also the plan's."),
     Subject("Losses compared with transformers", "losses.json", ["tessera", "peer", "largest", "mean"],
-            about="Both sides use the same weights and rows. \"Last loss\" is the loss of step 100. The differences are over all "
-                  "steps ([curves](loss_curves.svg))."),
+            about="Both sides use the same weights and rows. \"Last loss\" is the loss of step 100, and the differences are over "
+                  "all steps ([curves](loss_curves.svg))."),
 ]
 
 
@@ -225,13 +228,13 @@ def results():
     return sorted(found, key=lambda result: (result["order"], result["title"]))
 
 
-def make_details():
+def make_tables():
     machines, all_results = load("machines.json"), results()
     for result in all_results:
         for name in [result["machine"]] + [row.get("machine") for row in result["rows"]]:
             if name and name not in machines:
                 sys.exit(f"error: {result['title']}: machine {name} is not in machines.json. Add it there")
-    parts = [BEGIN_DETAILS, markdown([["machine", "description"]] + [list(machine) for machine in machines.items()]),
+    parts = [BEGIN_TABLES, markdown([["machine", "description"]] + [list(machine) for machine in machines.items()]),
              wrapped("The H200 machines have driver 580.159.04, CUDA 13.0 and NCCL 2.28.9. Their clocks are not locked: 1980 "
                      "MHz at rest, power limit 700 W. NVLink connects all GPUs of a machine; NVLink multicast is off.")]
     for section in SECTIONS:
@@ -276,7 +279,7 @@ def part_row(part):
     row, peer = (next(row for row in result["rows"] if row["name"] == name) for name in (part.row, part.peer_row))
     machine, commit = (row.get(key) or result[key] or MISSING for key in ("machine", "commit"))
     value, other = cell(row["values"][part.key], None), cell(peer["values"][part.peer_key], None)
-    link = f"[details](performance-details.md#{anchor(result['title'])})"
+    link = f"[details]({LINK}{anchor(result['title'])})"
     ratio = f"{row['values'][part.key] / peer['values'][part.peer_key]:.1f}" if part.peer else ""
     return [part.name, value] + ([part.peer, other, ratio] if part.peer else []) + [link, machine, commit]
 
@@ -286,7 +289,7 @@ def make_page():
     for subject in SUBJECTS:
         result = load(subject.file)
         command = f" Command: `{result['command']}`." if result["command"] else ""
-        parts += [f"## [{subject.title}](performance-details.md#{anchor(result['title'])})\n",
+        parts += [f"## [{subject.title}]({LINK}{anchor(result['title'])})\n",
                   wrapped(subject.about + command), summary_table(subject)]
     parts += ["## From the command to the first step\n",
               "bloom-560m with 2.2 GB of fp32 weights; the run reads and tokenizes XQuAD.\n",
@@ -338,7 +341,7 @@ def with_parts(document):
 
 def make_all():
     """Returns the text of each document that this script makes or changes, by path."""
-    made = {PAGE: make_page(), DETAILS: make_details()}
+    made = {PAGE: make_page(), TABLES: make_tables()}
     for document in dict.fromkeys(where for where, _, _ in PARTS):
         made[ROOT / document] = with_parts(document)
     return made

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the tables of docs/workshop.md from bench/results/workshop/*.json. Needs only Python's standard library.
+"""Makes tables from bench/results/workshop/*.json. Needs only Python's standard library.
 
-  tools/make_workshop_tables.py            write the tables, between the "begin" and "end" comments of the page
-  tools/make_workshop_tables.py --check    exit with 1 if the page is not what this script makes
+  docs/workshop.md                   the tables of the quizzes and of the peers, between "begin" and "end" comments
+  bench/results/workshop/tables.md   the workshop's 12 tables and the plans, for looking up values
+
+  tools/make_workshop_tables.py            write both documents
+  tools/make_workshop_tables.py --check    exit with 1 if a document differs from what this script makes
 
 bench/workshop.py makes the files: plan.json, small.json, gpus.json and peers.json. gpus.json and peers.json are from
 machines with GPUs. plan.json and small.json are required; the other two files are optional.
@@ -18,6 +21,30 @@ from bench_results import RESULTS, ROOT, short  # noqa: E402
 
 PAGE = ROOT / "docs" / "workshop.md"
 FILES = RESULTS / "workshop"
+TABLES = FILES / "tables.md"
+ON_PAGE = ["quiz-1", "quiz-2", "quiz-3", "peers"]  # the parts between the comments of PAGE
+HEADINGS = {  # of the parts of TABLES, in their order
+    "deepspeed-baseline": "DeepSpeed: baseline",
+    "deepspeed-stages-1-gpu": "DeepSpeed: ZeRO stages on one GPU",
+    "deepspeed-multi-gpu": "DeepSpeed: weak scaling over the GPUs of a node",
+    "deepspeed-stages-2-gpus": "DeepSpeed: ZeRO stages on two GPUs",
+    "deepspeed-multi-node": "DeepSpeed: weak scaling across nodes",
+    "fsdp-bloom-baseline": "FSDP: BLOOM on one GPU",
+    "fsdp-bloom-multi-gpu": "FSDP: BLOOM on the GPUs of a node",
+    "fsdp-bloom-multi-node": "FSDP: BLOOM across nodes",
+    "fsdp-custom-single-node": "FSDP: the custom model on one GPU",
+    "fsdp-custom-multi-gpu": "FSDP: the custom model on the GPUs of a node",
+    "fsdp-custom-multi-node": "FSDP: the custom model across nodes",
+    "fsdp-custom-weak-scaling": "FSDP: weak scaling of the custom model",
+    "planned": "Planned memory of every experiment"}
+BEGIN_TABLES = """\
+# The workshop's tables
+
+This page is for looking up a value; [docs/workshop.md](../../../docs/workshop.md) is the page to read. It also says
+[how the values were measured](../../../docs/workshop.md#how-the-values-were-measured). `tools/make_workshop_tables.py` makes this page
+from the JSON files of this folder.
+
+"""
 MIB, GB = 2**20, 1e9
 GPU, CPU = "GPU", "CPU, small"  # where a value was measured: on GPUs, or with a small model on CPUs
 STAGES = "deepspeed/deepspeed-multi-gpu/2_gpus_stages_comparison"
@@ -214,7 +241,7 @@ class Tables:
         return markdown(head, rows) + f"\n{self.peers['machine']}, commit {self.peers['commit']}.\n"
 
     def parts(self):
-        """Returns the text of each part of the page that this script makes, by name."""
+        """Returns the text of each part that this script makes, by name."""
         made = {name: self.workshop_table(name) for name in self.measured[CPU][0]}
         gpus = [f"deepspeed/deepspeed-multi-gpu/{n}_gpus" for n in (2, 4, 8)]
         nodes = [f"deepspeed/deepspeed-multi-node/{n}_nodes" for n in (2, 4, 8)]
@@ -222,27 +249,34 @@ class Tables:
                        "peers": self.beside_peers(), "planned": self.all_planned()}
 
 
-def make():
+def make_page(parts):
     """Returns the page with new tables."""
     text = PAGE.read_text(encoding="utf-8")
-    parts = Tables(load_all()).parts()
-    for name, part in parts.items():
+    for name in ON_PAGE:
         begin, end = f"<!-- begin {name}: made by tools/make_workshop_tables.py -->\n", f"<!-- end {name} -->"
         if text.count(begin) != 1 or text.count(end) != 1:
             sys.exit(f"error: {PAGE.relative_to(ROOT)} must contain each of these two lines once: "
                      f"{begin.strip()} and {end}")
-        text = text[:text.index(begin) + len(begin)] + "\n" + part + "\n" + text[text.index(end):]
+        text = text[:text.index(begin) + len(begin)] + "\n" + parts[name] + "\n" + text[text.index(end):]
     return text
+
+
+def make_all():
+    """Returns the text of each document that this script makes or changes, by path."""
+    parts = Tables(load_all()).parts()
+    tables = BEGIN_TABLES + "\n".join(f"## {heading}\n\n{parts[name]}" for name, heading in HEADINGS.items())
+    return {PAGE: make_page(parts), TABLES: tables}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    check, text = parser.parse_args().check, make()
-    if not check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif PAGE.read_text(encoding="utf-8") != text:
-        sys.exit("error: docs/workshop.md differs from the recorded results. Run tools/make_workshop_tables.py")
+    check = parser.parse_args().check
+    for path, text in make_all().items():
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            sys.exit(f"error: {path.relative_to(ROOT)} differs from the recorded results. Run tools/make_workshop_tables.py")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 // The five streams of a rank during a step with one micro-batch. The strategy is full_shard, with parameters, gradients
 // and optimizer states in host memory. Time runs to the right. Unit 0 is the root with a tied head. Units 1 to 3 are
 // blocks. At most two blocks are gathered at the same time. An untied head would be unit 4: gathered after g3, computed
-// after F3 and reduced before r3. docs/architecture.md has the same drawing.
+// after F3 and reduced before r3.
 //
 //            | forward             | backward                            | norm | update            | next forward
 //   upload   | b  p0 p1 p2 p3      |             p1                      |      |                   | b  p0 p1 …

@@ -33,7 +33,8 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
 
 // Returns the number of rows per chunk. All chunks have this size, except the last one, which may be smaller. `most` is
 // the number of rows whose logits fit into the frame's limit, but at least 16. If `most` is 128 or more on a GPU, the
-// size of a chunk is rounded up to full tiles of a matrix product, with 128 rows each.
+// size of a chunk is rounded up to full tiles of a matrix product, with 128 rows each. Few large chunks are faster,
+// because each chunk of a training step reads and writes the complete gradient of the weight.
 //
 // A batch with more rows can have smaller chunks: `most` rows are one chunk, but `most` + 1 rows are two chunks of
 // about half the size. If the memory of this frame must also be enough for all smaller batches (stands_for_smaller),
