@@ -333,7 +333,8 @@ std::vector<Setting> machine_settings() {
               "CPU threads of each rank; 0: OMP_NUM_THREADS, otherwise the cores divided among the ranks"),
       integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "Seed of all random numbers"),
       text("checkpoint", &S::checkpoint, brief(kCheckpoint, "folder checkpoint-<step>, or a run folder"), "PATH",
-           "Checkpoint folder (checkpoint-<step>), or a folder of checkpoints, whose newest one is read"),
+           "Checkpoint folder (checkpoint-<step>), or a folder of checkpoints, whose newest one is read; empty: "
+           "--model names it"),
       text("output_dir", &S::output_dir, brief(kOutputDir, "folder for the results"), "PATH", "Folder for the results"),
       text("output", &S::output, kOutputFile, "FILE", "Write the result to this file; empty: standard output"),
       boolean("json", &S::json, brief(kPresentation, "print the result as JSON", kQuestion | kPlan),

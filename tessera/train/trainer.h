@@ -75,6 +75,7 @@ class Trainer {
   void begin_elsewhere(const Checkpoint& checkpoint);
   void start_again();
   void refuse_to_replace_results() const;
+  void refuse_to_lose_files() const;
   void make_way();
   void forget_overwritten_runs() const;
   void say(const std::string& line);

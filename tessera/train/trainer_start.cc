@@ -7,6 +7,7 @@
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
+#include "tessera/store/replaceable.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera {
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kResults[] = {"model", "summary.json"};  // only a finished run has them
-constexpr const char* kOverwrittenRun = "overwritten-run";
+constexpr std::string_view kOverwrittenRun = "overwritten-run";
 
 fs::path full_path(const fs::path& path) {
   std::error_code ignored;  // an unreadable path is reported when it is used
@@ -41,6 +42,13 @@ bool has_results(const fs::path& folder) {
 bool began_from(const std::string& origin, const std::string& resume) {
   const fs::path asked = full_path(resume);
   return !origin.empty() && (origin == asked || fs::path(origin).parent_path() == asked);
+}
+
+// Whether move_run_aside() has made a folder with this name: "overwritten-run", "overwritten-run-2", ...
+bool is_overwritten_run(std::string_view name) {
+  if (!name.starts_with(kOverwrittenRun)) return false;
+  name.remove_prefix(kOverwrittenRun.size());
+  return name.empty() || (name.size() > 1 && name[0] == '-' && name.find_first_not_of("0123456789", 1) == name.npos);
 }
 
 // Moves the results, checkpoints and logs of the run in `folder` to a new subfolder. A user can move them back by hand.
@@ -99,6 +107,7 @@ void Trainer::resume_or_start() {
   worker_.enter(Phase::resume);
   const auto warn = [&](const std::string& text) { console_.note("warning: " + text); };
   const Source source = source_of_start();
+  refuse_to_lose_files();
   std::optional<Checkpoint> checkpoint;
   if (source == Source::here) {
     checkpoint = find_checkpoint(settings_.resume, worker_.world(), warn, &worker_.pool());
@@ -127,6 +136,20 @@ void Trainer::resume_or_start() {
   } else {
     start_again();
   }
+}
+
+// Throws UsageError if the run would replace files that Tessera did not write: in `model`, or, with --overwrite, in
+// checkpoints. A run that saves its model refuses this, too, but only at its end. Collective.
+void Trainer::refuse_to_lose_files() const {
+  on_all_ranks(worker_.world(), "the files in the output folder", [&]() -> std::string {
+    if (!worker_.is_first()) return "";
+    check_replaceable(fs::path(settings_.output_dir) / "model", why_no_saved_model);
+    if (!settings_.overwrite) return "";
+    for (const int64_t step : checkpoint_steps(settings_.output_dir)) {
+      check_replaceable(checkpoint_folder(settings_.output_dir, step), why_no_own_checkpoint);
+    }
+    return "";
+  });
 }
 
 // Called if this run does not continue the run in the output folder. Throws UsageError if this folder has results,
@@ -268,7 +291,7 @@ void Trainer::make_way() {
 void Trainer::forget_overwritten_runs() const {
   if (!worker_.is_first() || !settings_.overwrite) return;
   for (const std::string& name : names_in_folder(output_dir_)) {
-    if (name.starts_with(kOverwrittenRun)) remove_folder_atomically(output_dir_ / name);
+    if (is_overwritten_run(name)) remove_folder_atomically(output_dir_ / name);
   }
 }
 
