@@ -66,8 +66,17 @@ LossWatch::Verdict LossWatch::verdict() const {
   return state_.excess > 0 || last > usual_limit() ? Verdict::in_doubt : Verdict::usual;
 }
 
-bool LossWatch::ends_hopeless() const {
-  return state_.excess >= kHopelessAtEnd && state_.recent.back() > 2 * hopeless_above();
+LossWatch::Verdict LossWatch::verdict_at_end(std::optional<double> evaluated) const {
+  if (!state_.first) return Verdict::usual;
+  const auto is_above = [&](double loss) { return loss > 2 * hopeless_above(); };
+  const auto is_hopeless = [&](const State& state) {
+    return state.excess >= kHopelessAtEnd && is_above(state.recent.back());
+  };
+  if (is_hopeless(state_)) return Verdict::hopeless;
+  if (!evaluated || !is_above(*evaluated)) return std::min(verdict(), Verdict::diverges);
+  LossWatch end = *this;
+  for (int i = 0; i < 2; ++i) end.add(*evaluated);
+  return is_hopeless(end.state_) ? Verdict::hopeless : Verdict::diverges;
 }
 
 }  // namespace tessera

@@ -37,8 +37,10 @@ class LossWatch {
   // Adds the finite loss of a step.
   void add(double loss);
   Verdict verdict() const;
-  // Whether a run that ends now ends with a hopeless loss. At the end, two very large losses suffice.
-  bool ends_hopeless() const;
+  // The verdict on a run that ends now: at the end, two very large losses suffice for `hopeless`. `evaluated`: the loss
+  // of an evaluation of the last parameters, if there is one. It is a mean over many samples, so it is no noise, and
+  // counts like the losses of two steps.
+  Verdict verdict_at_end(std::optional<double> evaluated = std::nullopt) const;
   double smoothed() const;  // needs a loss, like is_lowest()
   // Whether the smoothed loss is the lowest so far.
   bool is_lowest() const { return smoothed() <= state_.lowest; }

@@ -87,7 +87,8 @@ class Trainer {
   void watch_update(const StepResult& result, double loss_scale);
   void note_no_targets();
   void watch_loss(double loss);
-  [[noreturn]] void end_hopeless();
+  [[noreturn]] void end_hopeless(std::optional<double> evaluated);
+  std::optional<double> evaluated_at_end() const;
   [[noreturn]] void end_diverged(const std::string& where, const std::string& what, const std::string& remedy);
   void check_end();
   void check_parameters();

@@ -82,11 +82,13 @@ void Trainer::note_no_targets() {
                   state_.step));
 }
 
-static std::string losses_of(const LossWatch& watch) {
+// `evaluated`: the loss of an evaluation after the last step, if it decides.
+static std::string losses_of(const LossWatch& watch, std::optional<double> evaluated = std::nullopt) {
   const LossWatch::State& state = watch.state();
-  return fmt::format(
-      "the loss is {:.6g}. The median of the last {} losses is {:.6g}, and the lowest such median was {:.6g}",
-      state.recent.back(), state.recent.size(), watch.smoothed(), state.lowest);
+  return fmt::format("the loss {}is {:.6g}. The median of the last {} is {:.6g}, and the lowest such median was {:.6g}",
+                     evaluated ? "of the last evaluation " : "", evaluated.value_or(state.recent.back()),
+                     state.recent.size() == 1 ? "loss" : fmt::format("{} losses", state.recent.size()),
+                     watch.smoothed(), state.lowest);
 }
 
 // Warns if training diverges, once until the smoothed loss is at its lowest value again. Ends the run if it is hopeless
@@ -96,17 +98,25 @@ void Trainer::watch_loss(double loss) {
   bool& warned = state_.health.warned_of_loss;
   if (loss_watch_.is_lowest()) warned = false;
   const LossWatch::Verdict verdict = loss_watch_.verdict();
-  if (verdict == LossWatch::Verdict::hopeless && settings_.stop_on_divergence) end_hopeless();
+  if (verdict == LossWatch::Verdict::hopeless && settings_.stop_on_divergence) end_hopeless(std::nullopt);
   if (verdict < LossWatch::Verdict::diverges || std::exchange(warned, true)) return;
   console_.note(fmt::format("warning: step {}: training diverges: {}. {}", state_.step, losses_of(loss_watch_),
                             remedy_of(settings_)));
 }
 
-void Trainer::end_hopeless() {
+void Trainer::end_hopeless(std::optional<double> evaluated) {
   end_diverged(fmt::format("step {}", state_.step),
                fmt::format("training has diverged: {} (--no-stop-on-divergence continues in spite of this)",
-                           losses_of(loss_watch_)),
+                           losses_of(loss_watch_, evaluated)),
                remedy_of(settings_));
+}
+
+// The loss of the evaluation after the last step. Empty if there was none, if this loss is not finite, or if it is not
+// above the loss before the first step (--eval-before).
+std::optional<double> Trainer::evaluated_at_end() const {
+  if (state_.rows.empty() || state_.evaluated_step != state_.step) return std::nullopt;
+  const double loss = state_.rows.back().eval.loss.value();
+  return std::isfinite(loss) && !(loss <= state_.before.loss.value_or(-1)) ? std::optional(loss) : std::nullopt;
 }
 
 // Ends the run with an error. The error names the last sound checkpoint (TrainHealth) if there is one. Collective.
@@ -125,7 +135,8 @@ void Trainer::end_diverged(const std::string& where, const std::string& what, co
 }
 
 // Called after the last step. Ends the run with an error if its model is useless: no step has updated the parameters,
-// or the last losses are hopeless. Warns of other losses and updates that are wrong. Collective.
+// or the last losses are hopeless, also the loss of the last evaluation. Warns of other losses and updates that are
+// wrong. Collective.
 void Trainer::check_end() {
   const TrainHealth& health = state_.health;
   if (health.num_without_targets > 0) {
@@ -150,10 +161,14 @@ void Trainer::check_end() {
                     "unusable",
                     updates));
   }
-  if (loss_watch_.ends_hopeless() && settings_.stop_on_divergence) end_hopeless();
-  if (loss_watch_.verdict() < LossWatch::Verdict::diverges) return;
+  // The evaluation decides only if the losses of the steps alone look better: it sees what the last update did.
+  std::optional<double> evaluated = evaluated_at_end();
+  const LossWatch::Verdict verdict = loss_watch_.verdict_at_end(evaluated);
+  if (loss_watch_.verdict_at_end() == verdict) evaluated.reset();
+  if (verdict == LossWatch::Verdict::hopeless && settings_.stop_on_divergence) end_hopeless(evaluated);
+  if (verdict < LossWatch::Verdict::diverges) return;
   console_.note(fmt::format("warning: the run ends with a loss that has diverged: {}. The model may be unusable. {}",
-                            losses_of(loss_watch_), remedy_of(settings_)));
+                            losses_of(loss_watch_, evaluated), remedy_of(settings_)));
 }
 
 // Ends the run if parameters are NaN or infinite. Call it before parameters are saved, so that no file with good

@@ -237,6 +237,22 @@ class Sound(DivergenceTest):
         self.assertEqual((code, err.count("warning")), (0, 0), err)
 
     def test_no_evaluation_that_is_not_finite_is_the_best(self):
+    def test_an_explosion_that_only_the_evaluation_sees(self):
+        """No step has a loss after the last update. The evaluation at the end counts, too."""
+        words = ["--max-steps", "1", "--eval-strategy", "epoch", "--max-grad-norm", "0"]
+        last, err = self.ends("out", "--lr", "30", *words, job=EVALUATED)
+        self.assertRegex(last, r"^error: step 1: training has diverged: the loss of the last evaluation is \d{3,}.* The median of "
+                               r"the last loss is 5\.\d+, .* Lower --lr \(now 30\)")
+        self.assertFalse(os.path.exists(self.path("out", "model")))
+        again, _ = self.ends("out", "--lr", "30", *words, job=EVALUATED)  # the checkpoint of the last step knows it
+        self.assertEqual(again, last)
+        for i, more in enumerate([["--lr", "30", "--no-stop-on-divergence"], ["--lr", "1"]]):
+            code, _, err = self.run_tessera("train", *EVALUATED, *words, *more, "--output-dir", f"warned{i}")
+            self.assertEqual(code, 0, err)
+            self.assertIn("\nwarning: the run ends with a loss that has diverged: the loss of the last evaluation is ", err)
+        code, _, err = self.run_tessera("train", *EVALUATED, *words, "--output-dir", "usual")
+        self.assertEqual((code, err.count("warning")), (0, 0), err)
+
         words = [*TOO_FAST, "--max-steps", "3", "--eval-strategy", "steps", "--eval-steps", "1", "--load-best-model-at-end"]
         for metric in ["eval_loss", "f1"]:
             with self.subTest(metric=metric):

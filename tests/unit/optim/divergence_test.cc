@@ -30,7 +30,7 @@ Outcome watch(int64_t vocab_size, const std::vector<double>& losses) {
     if (verdict >= Verdict::diverges && outcome.diverges_at == 0) outcome.diverges_at = number;
     if (verdict == Verdict::hopeless && outcome.hopeless_at == 0) outcome.hopeless_at = number;
   }
-  outcome.ends_hopeless = watch.ends_hopeless();
+  outcome.ends_hopeless = watch.verdict_at_end() == Verdict::hopeless;
   return outcome;
 }
 
@@ -59,6 +59,31 @@ TEST(Divergence, RecordedRuns) {
                                       7.05, 6.52, 8.67, 7.34, 5.22, 4.94, 5.22, 4.25, 5.38, 7.54,
                                       4.96, 6.52, 7.4,  5.65, 6.82, 7.55, 5.48, 4.62};
   EXPECT_EQ(watch(kVocabulary, rate_0_01).diverges_at, 0);
+}
+
+// The evaluation at the end of a run is the only one that sees the last update.
+TEST(Divergence, EvaluationAtTheEnd) {
+  const auto verdict = [](const std::vector<double>& losses, double evaluated) {
+    LossWatch watch(2048);  // ln(2048) = 7.6
+    for (const double loss : losses) watch.add(loss);
+    EXPECT_EQ(watch.verdict_at_end(), Verdict::usual);
+    return watch.verdict_at_end(evaluated);
+  };
+  const std::vector<double> one{7.7}, many(30, 2.0);
+  for (const auto& losses : {one, many}) {
+    EXPECT_EQ(verdict(losses, 2), Verdict::usual);
+    EXPECT_EQ(verdict(losses, 12), Verdict::usual);  // other data than in training
+    EXPECT_EQ(verdict(losses, 20), Verdict::diverges);
+    EXPECT_EQ(verdict(losses, 70), Verdict::diverges);
+    EXPECT_EQ(verdict(losses, 200), Verdict::hopeless);
+    EXPECT_EQ(verdict(losses, 6857), Verdict::hopeless);
+    EXPECT_EQ(verdict(losses, 1e30), Verdict::hopeless);
+  }
+  EXPECT_EQ(verdict({500}, 600), Verdict::usual);  // the run began there
+  LossWatch ruined(2048);
+  for (const double loss : {5.0, 400.0, 900.0}) ruined.add(loss);
+  EXPECT_EQ(ruined.verdict_at_end(5), Verdict::hopeless);  // an evaluation excuses nothing
+  EXPECT_EQ(verdict({}, 6857), Verdict::usual);            // no step had a loss
 }
 
 TEST(Divergence, ChangesThatAreNone) {
