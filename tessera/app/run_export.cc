@@ -6,16 +6,46 @@
 #include "tessera/load/checkpoint_weights.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/model_files.h"
+#include "tessera/load/model_place.h"
 #include "tessera/load/model_writer.h"
 #include "tessera/report/console.h"
 #include "tessera/session/worker.h"
 #include "tessera/settings/engine_options.h"
+#include "tessera/store/atomic_folder.h"
+#include "tessera/store/replaceable.h"
 #include "tessera/train/train_state.h"
 
 namespace tessera {
 
+// Sets --checkpoint if --model names the checkpoint.
+static void settle_checkpoint(Settings& settings) {
+  if (!settings.checkpoint.empty()) return;
+  if (!names_a_shape(settings)) check_place_of_model(settings);
+  const std::filesystem::path folder = folder_of_model(settings);
+  if (!is_checkpoint(folder)) {
+    throw UsageError("--model", fmt::format("\"{}\" is not a checkpoint of a run", printable(settings.model)),
+                     "Give --checkpoint with a checkpoint, or with the output folder of a run for its newest one");
+  }
+  settings.checkpoint = folder;
+}
+
+// Throws UsageError if the export would replace the folder of --model.
+static void check_model_stays(const Settings& settings) {
+  std::error_code ignored;  // an unreadable path is reported when it is used
+  if (settings.model.empty() || !std::filesystem::equivalent(folder_of_model(settings), settings.output_dir, ignored)) {
+    return;
+  }
+  throw UsageError(
+      "--output-dir",
+      fmt::format("\"{}\" is the folder of --model, which the export would replace", printable(settings.output_dir)),
+      "Give another --output-dir");
+}
+
 int run_export(const Invocation& invocation) {
   Settings settings = invocation.settings();
+  settle_checkpoint(settings);
+  check_model_stays(settings);
+  check_replaceable(settings.output_dir, why_no_saved_model);  // before the checkpoint is read, which may take long
   Console console = Console::of_process();
   Worker worker(settings);
   const auto warn = [&](const std::string& text) { console.note("warning: " + text); };

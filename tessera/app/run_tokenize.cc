@@ -9,6 +9,7 @@
 
 #include "tessera/app/verbs.h"
 #include "tessera/base/counted.h"
+#include "tessera/base/error.h"
 #include "tessera/data/bpe_trainer.h"
 #include "tessera/data/examples.h"
 #include "tessera/data/text.h"
@@ -19,6 +20,7 @@
 #include "tessera/report/text.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
+#include "tessera/store/manifest.h"
 
 namespace tessera {
 
@@ -91,6 +93,13 @@ int run_tokenize(const Invocation& invocation) {
 
 int run_tokenizer_train(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
+  for (const char* name : {kManifestName, "config.json"}) {
+    if (!fs::exists(fs::path(settings.output_dir) / name)) continue;
+    throw UsageError("--output-dir",
+                     fmt::format("\"{}\" is the folder of a model (it has {}), whose tokenizer is not replaced",
+                                 printable(settings.output_dir), name),
+                     "Give another folder, and name it with --tokenizer when you train");
+  }
   const std::vector<Example> examples = load_examples(settings.dataset);
   std::vector<std::string_view> texts;
   std::string_view context;  // of the question before

@@ -26,11 +26,13 @@ struct Source {
     const bool is_cut = text.empty() || what.find("unexpected end of input") != what.npos ||
                         what.find("missing closing quote") != what.npos;
     std::string reason = fmt::format("not valid JSON: {}", what);
-    for (const char* word : {"NaN", "Infinity", "-Infinity"}) {
+    for (const char* word : {"NaN", "-Infinity", "Infinity"}) {
       const std::string_view name(word);
       // The parser stops at the first letter, so a minus sign is one byte earlier.
       const size_t begin = before.size() - std::min(before.size(), size_t{name[0] == '-'});
-      if (text.substr(begin).starts_with(name)) reason += fmt::format(". JSON has no {}: write null", name);
+      if (!text.substr(begin).starts_with(name)) continue;
+      reason += fmt::format(". JSON has no {}: write null", name);
+      break;  // -Infinity contains Infinity
     }
     throw JsonFault{line, static_cast<int64_t>(column), std::move(reason), is_cut};
   }

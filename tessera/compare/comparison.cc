@@ -54,7 +54,8 @@ const Figure& figure_of_best(const std::vector<RunGroup>& groups) {
   return *find_figure("train_loss");
 }
 
-// Empty if there is no other group, if no group has a value, or if the groups were not measured on the same data.
+// Empty if there is no other group. No group is the best if none has a value, or if the groups were not measured on the
+// same data.
 std::optional<BestRun> best_of(const std::vector<RunGroup>& groups) {
   if (groups.size() < 2) return {};
   const Figure& figure = figure_of_best(groups);
@@ -65,7 +66,12 @@ std::optional<BestRun> best_of(const std::vector<RunGroup>& groups) {
   size_t num_equal = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
     for (const char* key : {trained ? "dataset" : "eval_dataset", samples}) {
-      if (label_value(first(groups[i]), key) != label_value(first(groups[0]), key)) return {};
+      const RunFolder &one = first(groups[0]), &other = first(groups[i]);
+      if (label_value(one, key) == label_value(other, key)) continue;
+      return BestRun{
+          {},
+          fmt::format("the rows have different {} data ({}: {} in {}, {} in {})", trained ? "training" : "evaluation",
+                      key, label_value(one, key), one.name, label_value(other, key), other.name)};
     }
     const auto value_of = [&](const Figure& f) {
       const auto values = measure_of(f, groups[i], nullptr, Scaling::automatic).measure.values;
@@ -78,11 +84,11 @@ std::optional<BestRun> best_of(const std::vector<RunGroup>& groups) {
     num_equal = is_equal ? num_equal + 1 : is_better ? 1 : num_equal;
     if (is_equal ? speed > best_speed : is_better) best = i, best_value = value, best_speed = speed;
   }
-  if (!best) return {};
+  if (!best) return BestRun{{}, fmt::format("no run has a finite {}", figure.title)};
   std::string reason =
       fmt::format("the {} {}, {}", is_loss ? "lowest" : "highest", figure.title, shown(best_value, figure.unit));
   if (num_equal > 1) reason += fmt::format(", and the fastest of {} rows with this value", num_equal);
-  return BestRun{*best, reason};
+  return BestRun{best, reason};
 }
 
 class Comparer {
@@ -317,7 +323,8 @@ class Comparer {
     if (derives) sheet.remarks.push_back(fmt::format("Baseline: {}.", result_.labels[result_.baseline]));
     if (result_.best) {
       sheet.best_row = result_.best->group;
-      sheet.remarks.push_back(fmt::format("Best: {}: {}.", result_.labels[result_.best->group], result_.best->reason));
+      const std::string name = sheet.best_row ? result_.labels[*sheet.best_row] : "none";
+      sheet.remarks.push_back(fmt::format("Best: {}: {}.", name, result_.best->reason));
     }
     if (keys_.empty() && !result_.differing.empty()) {
       sheet.remarks.push_back(fmt::format("Settings that differ: {}.", join_words(result_.differing)));

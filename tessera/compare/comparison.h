@@ -24,8 +24,8 @@ struct ComparisonOptions {
 // the lowest eval loss. If no run was evaluated, it has the lowest train loss. Of groups with the same value as shown,
 // the fastest one is the best.
 struct BestRun {
-  size_t group = 0;    // index in `groups`
-  std::string reason;  // "the lowest eval loss, 1.2345"
+  std::optional<size_t> group;  // index in `groups`; empty if no run is the best
+  std::string reason;           // "the lowest eval loss, 1.2345"; without a best run, why there is none
 };
 
 struct Comparison {
@@ -34,7 +34,7 @@ struct Comparison {
   std::vector<std::string> labels;     // the label of each group; all are different
   std::vector<std::string> differing;  // names of settings that differ between groups, except the seed
   size_t baseline = 0;                 // index in `groups`
-  std::optional<BestRun> best;
+  std::optional<BestRun> best;         // empty if there is only one group
 };
 
 // Compares the runs. Throws UsageError if a name in `rows`, `columns` or `sort` is neither a figure nor a key of any

@@ -23,12 +23,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char *kTokenizerConfig = "tokenizer_config.json", *kSpecialTokensMap = "special_tokens_map.json";
-// Files that the tokenizers of transformers read or write. tokenizer.json is not one of them: Tessera writes its own
-// copy.
-constexpr const char* kTokenizerFiles[] = {
-    kTokenizerConfig, kSpecialTokensMap, "added_tokens.json",  "vocab.json",           "vocab.txt",
-    "merges.txt",     "tokenizer.model", "tokenizer.model.v*", "sentencepiece*.model", "spiece.model",
-    "*.tiktoken",     "tiktoken.model",  "tekken.json",        "chat_template.jinja",  "chat_template.json"};
 
 std::string read_companion(const fs::path& path) {
   constexpr uint64_t kMaxBytes = 64 << 20;

@@ -13,6 +13,7 @@
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
 #include "tessera/store/model_folder.h"
+#include "tessera/store/replaceable.h"
 
 namespace tessera {
 
@@ -130,7 +131,7 @@ void ModelWriter::write(const fs::path& folder, const std::function<void(const W
   std::optional<AtomicFolder> target;  // rank 0 only; removes the temporary folder on failure
   const auto folders = on_all_ranks(world_, "a model's folder", [&]() -> std::string {
     if (world_.rank() != 0) return "";
-    target.emplace(folder, std::vector<std::string>{"config.json"}, kChatTemplates);
+    target.emplace(folder, why_no_saved_model);
     write_companions([&](std::string_view name, std::string_view text) { target->write_text(name, text); });
     shards_.create_files(target->temporary());
     return target->temporary();

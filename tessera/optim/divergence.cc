@@ -68,12 +68,15 @@ LossWatch::Verdict LossWatch::verdict() const {
 
 LossWatch::Verdict LossWatch::verdict_at_end(std::optional<double> evaluated) const {
   if (!state_.first) return Verdict::usual;
+  const auto is_above = [&](double loss) { return loss > 2 * hopeless_above(); };
+  const auto is_hopeless = [&](const State& state) {
+    return state.excess >= kHopelessAtEnd && is_above(state.recent.back());
+  };
+  if (is_hopeless(state_)) return Verdict::hopeless;
+  if (!evaluated || !is_above(*evaluated)) return std::min(verdict(), Verdict::diverges);
   LossWatch end = *this;
-  for (int i = 0; evaluated && i < 2; ++i) end.add(*evaluated);
-  const double last = end.state_.recent.back();
-  const bool is_above = last > 2 * end.hopeless_above();
-  if (end.state_.excess >= kHopelessAtEnd && is_above) return Verdict::hopeless;
-  return evaluated && is_above ? Verdict::diverges : std::min(verdict(), Verdict::diverges);
+  for (int i = 0; i < 2; ++i) end.add(*evaluated);
+  return is_hopeless(end.state_) ? Verdict::hopeless : Verdict::diverges;
 }
 
 }  // namespace tessera

@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tessera/load/model_place.h"
 #include "tessera/plan/fit.h"
 #include "tessera/report/text.h"
 #include "tessera/settings/setting_words.h"
 #include "tessera/settings/suggest.h"
+#include "tessera/store/atomic_folder.h"
+#include "tessera/store/hub_cache.h"
 
 namespace tessera {
 
@@ -21,6 +24,17 @@ std::string text_of(const std::string& name, const Settings& settings) {
   const SettingValue value = find_setting(name)->get(settings);
   const auto* text = std::get_if<std::string>(&value);
   return text ? *text : toml_text(value);
+}
+
+// The name of a model, for the folder of a run: the part of --model that says which model it is.
+std::string name_of_model(const Settings& settings) {
+  const fs::path folder = fs::absolute(folder_of_model(settings)).lexically_normal();
+  if (const auto hub = name_of_snapshot(folder)) return fs::path(*hub).filename();
+  fs::path named = folder.has_filename() ? folder : folder.parent_path();
+  if (named.filename() == "model") named = named.parent_path();  // of a run
+  const std::string name = named.filename();
+  if (name.starts_with("checkpoint-")) return named.parent_path().filename().string() + "-" + name;
+  return name.empty() ? "run" : name;
 }
 
 }  // namespace
@@ -84,7 +98,7 @@ StartCommand start_command(const ResolvedSettings& resolved, const std::set<std:
   }
   if (given.dataset.empty()) placeholder("--dataset", "DATA", "the training data");
   if (given.output_dir.empty()) {
-    flags.emplace_back("--output-dir", "runs/" + fs::path(given.model).lexically_normal().stem().string());
+    flags.emplace_back("--output-dir", free_name(fs::path("runs") / name_of_model(given)).string());
   }
   for (const std::string& name : searched_names()) {
     const bool is_unused = name == "batch_size" && found.batch_tokens > 0;
@@ -104,7 +118,8 @@ StartCommand start_command(const ResolvedSettings& resolved, const std::set<std:
 
 std::string fit_command(const ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
-  return command_with(own_command(), {{"--fit", s.device_memory > 0 ? bytes_text(s.device_memory) : "auto"}},
+  return command_with(own_command(),
+                      {{"--fit", s.device_memory > 0 ? rounded_down_bytes_text(s.device_memory) : "auto"}},
                       {"device_memory"});
 }
 

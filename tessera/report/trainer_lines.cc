@@ -45,10 +45,12 @@ Record timing_record(const TrainMetrics& metrics) {
 }
 
 Record trainer_record(const StepMetrics& metrics) {
-  return {{"loss", round_decimals(metrics.loss, 4)},
-          {"grad_norm", metrics.grad_norm},
-          {"learning_rate", metrics.learning_rate},
-          {"epoch", round_decimals(metrics.epoch, 2)}};
+  Record record;
+  if (metrics.loss) record["loss"] = round_decimals(*metrics.loss, 4);
+  if (metrics.grad_norm) record["grad_norm"] = *metrics.grad_norm;
+  record["learning_rate"] = metrics.learning_rate;
+  record["epoch"] = round_decimals(metrics.epoch, 2);
+  return record;
 }
 
 Record trainer_record(const EvalMetrics& metrics) {
@@ -61,7 +63,7 @@ Record trainer_record(const EvalMetrics& metrics) {
 Record trainer_record(const TrainMetrics& metrics) {
   Record record;
   add_rounded(record, timing_record(metrics));
-  record["train_loss"] = metrics.mean_loss;
+  if (metrics.mean_loss) record["train_loss"] = *metrics.mean_loss;
   record["epoch"] = round_decimals(metrics.epoch, 2);
   return record;
 }
@@ -87,9 +89,11 @@ std::string trainer_line(const StepMetrics& metrics, LineStyle style) {
                                 {3, 2, 3, 7}, {3, 2, 2, 6}, {2, 1, 1, 6}, {1, 1, 1, 1}};
   std::string line;
   for (const auto& [loss, norm, rate, epoch] : kDigits) {
-    line = fmt::format("{{'loss': {}, 'grad_norm': {}, 'learning_rate': {}, 'epoch': {}}}",
-                       digits_of(round_decimals(metrics.loss, 4), loss), digits_of(metrics.grad_norm, norm),
-                       digits_of(metrics.learning_rate, rate), digits_of(round_decimals(metrics.epoch, 2), epoch));
+    line = "{";
+    if (metrics.loss) line += fmt::format("'loss': {}, ", digits_of(round_decimals(*metrics.loss, 4), loss));
+    if (metrics.grad_norm) line += fmt::format("'grad_norm': {}, ", digits_of(*metrics.grad_norm, norm));
+    line += fmt::format("'learning_rate': {}, 'epoch': {}}}", digits_of(metrics.learning_rate, rate),
+                        digits_of(round_decimals(metrics.epoch, 2), epoch));
     if (line.size() <= static_cast<size_t>(kTerminalColumns)) break;
   }
   return line;
@@ -103,7 +107,7 @@ std::string trainer_line(const EvalMetrics& metrics, LineStyle style) {
 
 std::string trainer_line(const TrainMetrics& metrics, LineStyle style) {
   TrainMetrics shown = metrics;
-  if (style == LineStyle::rounded) shown.mean_loss = round_decimals(metrics.mean_loss, 4);
+  if (style == LineStyle::rounded && metrics.mean_loss) shown.mean_loss = round_decimals(*metrics.mean_loss, 4);
   return line_of(trainer_record(shown), style);
 }
 

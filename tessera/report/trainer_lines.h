@@ -13,10 +13,11 @@
 namespace tessera {
 
 struct StepMetrics {
-  double loss;           // mean of the steps' losses since the previous line; shown to 4 decimals
-  double grad_norm;      // before clipping
-  double learning_rate;  // of the step that has just finished
-  double epoch;          // such as 1.25; in all structs of this file, shown to 2 decimals
+  // Mean of the steps' losses since the previous line; shown to 4 decimals. Empty if no token had a loss.
+  std::optional<double> loss;
+  std::optional<double> grad_norm;  // before clipping; empty if no token of the step had a loss
+  double learning_rate;             // of the step that has just finished
+  double epoch;                     // such as 1.25; in all structs of this file, shown to 2 decimals
 };
 
 struct EvalMetrics {
@@ -31,7 +32,8 @@ struct TrainMetrics {
   double runtime_s;
   int64_t num_samples;  // over all epochs
   int64_t num_steps;    // optimizer steps
-  double mean_loss;     // over all steps with a finite loss
+  // Mean over all steps with a finite loss; empty if no token had a loss.
+  std::optional<double> mean_loss;
   double epoch;
 };
 
@@ -45,7 +47,8 @@ struct AnswerMetrics {
   std::optional<Group> with_answer = {}, without_answer = {};
 };
 
-// {'loss': 4.895, 'grad_norm': 81.47, 'learning_rate': 1.08e-05, 'epoch': 4.0}
+// {'loss': 4.895, 'grad_norm': 81.47, 'learning_rate': 1.08e-05, 'epoch': 4.0}; the keys of empty values
+// are left out, as 'train_loss' in the record of TrainMetrics.
 Record trainer_record(const StepMetrics& metrics);
 // {'eval_loss': …, 'eval_runtime': …, 'eval_samples_per_second': …, 'eval_steps_per_second': …, 'epoch': 1.0}
 Record trainer_record(const EvalMetrics& metrics);

@@ -215,6 +215,11 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       if (text && !setting.bare_value.empty() && lower(*text) == setting.bare_value) return setting.bare_value;
       const int64_t bytes = parse_bytes(whole ? fmt::format("{}", *whole) : *text, where, unit_of_preset(setting));
       check_range(setting, static_cast<double>(bytes), value, where);
+      if (bytes == 0 && text && text->find_first_of("bB") != text->npos) {  // "0GB" is a size, not the word 0
+        throw UsageError(where, fmt::format("the size {} is zero", quoted_value(*text)),
+                         fmt::format("Give a larger size. 0 without a unit has another meaning: see {} in the help",
+                                     setting.flag()));
+      }
       return bytes_text(bytes);
     }
     case SettingType::list: {

@@ -108,10 +108,24 @@ int64_t parse_bytes(std::string_view text, const std::string& where, std::string
 }
 
 std::string bytes_text(int64_t bytes) {
+  if (bytes == 0) return "0";
+  std::string shortest = fmt::format("{}", bytes), name = "B";
   for (const ByteUnit& unit : kByteUnits) {
-    if (bytes != 0 && bytes % unit.bytes == 0) return fmt::format("{}{}", bytes / unit.bytes, unit.name);
+    if (bytes % unit.bytes != 0) continue;
+    const std::string number = fmt::format("{}", bytes / unit.bytes);
+    if (number.size() < shortest.size()) shortest = number, name = unit.name;
   }
-  return bytes == 0 ? "0" : fmt::format("{}B", bytes);
+  return shortest + name;
+}
+
+std::string rounded_down_bytes_text(int64_t bytes) {
+  constexpr int64_t kFewest = 1000;  // an amount of this many units loses at most 0.1 %
+  std::string text = bytes_text(bytes);
+  for (const ByteUnit& unit : kByteUnits) {
+    if (text.size() <= std::size("12345MiB") - 1 || bytes < kFewest * unit.bytes) continue;
+    return bytes_text(bytes - bytes % unit.bytes);
+  }
+  return text;
 }
 
 Offload parse_offload(std::string_view text, const std::string& where) {

@@ -19,9 +19,12 @@ std::string lower(std::string_view text);
 // form, or if the amount is negative, too large, or not a whole number of bytes. If only the unit is missing, the error
 // proposes `usual_unit`.
 int64_t parse_bytes(std::string_view text, const std::string& where, std::string_view usual_unit = "GiB");
-// The canonical text of an amount: "25MiB", "500MB". The unit is the first of TiB, GiB, MiB, KiB, TB, GB, MB and kB
-// that gives a whole number. If none does, the unit is B: "1001B". Zero has no unit: "0".
+// The canonical text of an amount: "25MiB", "500MB". The unit is the one that gives the shortest whole number; of
+// several such units, the first of TiB, GiB, MiB, KiB, TB, GB, MB, kB. If no unit gives a whole number, the unit is B:
+// "1001B". Zero has no unit: "0".
 std::string bytes_text(int64_t bytes);
+// An amount as a person writes it: bytes_text() if that is short, otherwise a slightly smaller amount: "81559MiB".
+std::string rounded_down_bytes_text(int64_t bytes);
 
 // Reads the size of a message, as parse_bytes() does. Also reads sizes as in nccl-tests: the units K, M, G and T, which
 // are powers of 1024, and numbers of bytes without a unit: "8K", "4G", "512". The size must be at least one byte.

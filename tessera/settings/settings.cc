@@ -223,6 +223,24 @@ std::vector<std::pair<const char*, S::Interval>> intervals() {
   return {{"no", S::Interval::no}, {"epoch", S::Interval::epoch}, {"steps", S::Interval::steps}};
 }
 
+// The Trainer's True and False, and Python's None, in any case: `auto` or `none`.
+Setting resume() {
+  Setting setting =
+      text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
+           "auto or true: continue from the newest complete checkpoint in --output-dir; none or false: "
+           "begin a new run; PATH: continue from this checkpoint, or from the newest checkpoint in this "
+           "folder. If PATH is outside --output-dir, the run in --output-dir is a new run, and the run of "
+           "PATH is not changed",
+           {"resume_from_checkpoint"});
+  setting.canonical = [](const std::string& given, const std::string& where) -> std::string {
+    if (given.empty()) throw UsageError(where, "is empty", "Give a value, or leave it out: the default is \"auto\"");
+    const std::string word = lower(given);
+    return word == "auto" || word == "true" ? "auto" : word == "none" || word == "false" ? "none" : given;
+  };
+  setting.takes_scalars = true;
+  return setting;
+}
+
 std::vector<Setting> checkpoint_settings() {
   return {
       choice("eval_strategy", &S::eval_strategy, kTrainEvaluation, intervals(),
@@ -233,11 +251,7 @@ std::vector<Setting> checkpoint_settings() {
           "Steps between two evaluations, or a fraction of all steps. Sets --eval-strategy steps, unless you give one"),
       boolean("eval_before", &S::eval_before, kTrainEvaluation, "Also evaluate before the first step",
               {"eval_on_start"}),
-      text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
-           "auto: continue from the newest complete checkpoint in --output-dir; none: begin a new run; PATH: continue "
-           "from this checkpoint, or from the newest checkpoint in this folder. If PATH is outside --output-dir, the "
-           "run in --output-dir is a new run, and the run of PATH is not changed",
-           {"resume_from_checkpoint"}),
+      resume(),
       boolean("overwrite", &S::overwrite, kCheckpoints,
               "Replace the run in --output-dir if the new run does not continue it", {"overwrite_output_dir"}),
       real("owner_timeout", &S::owner_timeout, kCheckpoints, "SECONDS", {.min = 0.1, .max = 1e8},
@@ -333,7 +347,8 @@ std::vector<Setting> machine_settings() {
               "CPU threads of each rank; 0: OMP_NUM_THREADS, otherwise the cores divided among the ranks"),
       integer("seed", &S::seed, kMachine, "N", {0, kMaxSeed}, "Seed of all random numbers"),
       text("checkpoint", &S::checkpoint, brief(kCheckpoint, "folder checkpoint-<step>, or a run folder"), "PATH",
-           "Checkpoint folder (checkpoint-<step>), or a folder of checkpoints, whose newest one is read"),
+           "Checkpoint folder (checkpoint-<step>), or a folder of checkpoints, whose newest one is read; empty: "
+           "--model names it"),
       text("output_dir", &S::output_dir, brief(kOutputDir, "folder for the results"), "PATH", "Folder for the results"),
       text("output", &S::output, kOutputFile, "FILE", "Write the result to this file; empty: standard output"),
       boolean("json", &S::json, brief(kPresentation, "print the result as JSON", kQuestion | kPlan),

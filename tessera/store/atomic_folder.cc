@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <system_error>
@@ -40,27 +39,6 @@ void remove_or_throw(const fs::path& path) {
   if (error) throw RunError(path, "cannot remove: " + error.message(), "Check its permissions");
 }
 
-bool has_only_files(const fs::path& folder) {
-  return std::ranges::all_of(fs::directory_iterator(folder), [](const auto& entry) { return entry.is_regular_file(); });
-}
-
-void check_replaceable(const fs::path& target, const std::vector<std::string>& markers, std::string_view subfolder) {
-  if (!fs::exists(target)) return;
-  const auto refuse = [&](const std::string& why) {
-    throw UsageError(target, "exists and " + why + ", so it is not replaced",
-                     "Choose another name, or move the existing one away");
-  };
-  if (!fs::is_directory(target)) refuse("is not a folder");
-  bool marked = fs::is_empty(target);
-  for (const auto& entry : fs::directory_iterator(target)) {
-    const std::string name = entry.path().filename().string();
-    if (name == subfolder && entry.is_directory() && has_only_files(entry.path())) continue;
-    if (!entry.is_regular_file()) refuse(fmt::format("contains \"{}\", which is not a regular file", printable(name)));
-    marked = marked || std::find(markers.begin(), markers.end(), name) != markers.end();
-  }
-  if (!marked) refuse("contains no file of an earlier version, such as " + markers.front());
-}
-
 // A name with ".tmp-" or ".old-" contains two facts: the path of the target, and the process that chose the name.
 struct Leftover {
   fs::path target;
@@ -77,8 +55,17 @@ std::optional<Leftover> parse_leftover(const fs::path& path, std::string_view ki
 
 }  // namespace
 
-AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string>& markers, std::string_view subfolder,
-                           bool creates_parents) {
+void check_replaceable(const fs::path& target, const WhyKept& why_kept) {
+  if (!fs::exists(target)) return;
+  const bool is_folder = fs::is_directory(target);
+  if (is_folder && fs::is_empty(target)) return;
+  const std::string why = is_folder ? why_kept(target) : "is not a folder";
+  if (why.empty()) return;
+  throw UsageError(target, "exists and " + why + ", so it is not replaced",
+                   "Choose another name, or move the existing one away");
+}
+
+AtomicFolder::AtomicFolder(const fs::path& target, const WhyKept& why_kept, bool creates_parents) {
   std::error_code error;
   // If `target` is a link to a folder, commit() replaces this folder, and the link stays.
   target_ = fs::weakly_canonical(fs::absolute(target), error);
@@ -92,7 +79,7 @@ AtomicFolder::AtomicFolder(const fs::path& target, const std::vector<std::string
                      "Give a path that ends with the name of a folder, such as runs/first");
   }
   if (creates_parents) create_folders(target_.parent_path());
-  check_replaceable(target_, markers, subfolder);
+  check_replaceable(target_, why_kept);
   const fs::path temporary = name_beside(target_, kTemporary);
   const auto make = [&] { return uninterrupted([&] { return mkdir(temporary.c_str(), 0777); }) == 0; };
   bool is_made = make();

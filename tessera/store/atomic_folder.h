@@ -2,26 +2,31 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "tessera/store/process.h"
 
 namespace tessera {
 
+// Looks at a folder that is not empty. Returns why it must stay, such as `contains "notes.md", which …`, or an empty
+// text if Tessera wrote everything in it (replaceable.h).
+using WhyKept = std::function<std::string(const std::filesystem::path&)>;
+
+// Throws UsageError if something exists at `target`, except an empty folder and a folder for which `why_kept` returns
+// no reason.
+void check_replaceable(const std::filesystem::path& target, const WhyKept& why_kept);
+
 // A folder that is filled under a temporary name next to its target: "<target>.tmp-<host>-<pid>-<start time>". commit()
 // gives this folder the target's name. The folder may have subfolders of files, but no deeper ones.
 class AtomicFolder {
  public:
-  // Creates the temporary folder and, with `creates_parents`, the target's parents. An existing target is replaced only
-  // if it is empty or an earlier version. An earlier version contains only regular files, and one of them has a name in
-  // `markers`, such as "config.json". It may also contain a folder `subfolder` of regular files. Throws UsageError if
-  // the target exists and must not be replaced, or if its name is not valid. Throws RunError if the folder cannot be
-  // created.
-  AtomicFolder(const std::filesystem::path& target, const std::vector<std::string>& markers,
-               std::string_view subfolder = {}, bool creates_parents = true);
+  // Creates the temporary folder and, with `creates_parents`, the target's parents. See check_replaceable() for an
+  // existing target. Throws UsageError if the target must not be replaced, or if its name is not valid. Throws RunError
+  // if the folder cannot be created.
+  AtomicFolder(const std::filesystem::path& target, const WhyKept& why_kept, bool creates_parents = true);
   // Removes the temporary folder if it has not been committed.
   ~AtomicFolder();
   AtomicFolder(const AtomicFolder&) = delete;

@@ -12,6 +12,7 @@
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/damage.h"
 #include "tessera/store/file.h"
+#include "tessera/store/replaceable.h"
 
 namespace tessera {
 
@@ -93,7 +94,7 @@ void remove_old_checkpoints(const fs::path& output_folder, const Rotation& rotat
     const bool is_replaced = kept > 0 && rotation.replaced_steps.contains(step);
     if (rotation.protected_steps.contains(step) || (!is_replaced && (rotation.keep == 0 || kept < rotation.keep))) {
       ++kept;
-    } else {
+    } else if (why_no_own_checkpoint(folder).empty()) {  // a folder with files of a user stays
       remove_folder_atomically(folder);
     }
   }

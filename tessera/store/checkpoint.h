@@ -79,8 +79,8 @@ struct Rotation {
 
 // Removes the checkpoints that `rotation` does not keep. Only checkpoints with a valid manifest and the right file
 // sizes count toward `keep`, and only these are removed. If the newest checkpoint is damaged, the last good one
-// therefore stays. Of each checkpoint, reads only the manifest and the sizes of the files. Collective: rank 0 does the
-// work, and all ranks throw its error.
+// therefore stays. A checkpoint with files that its manifest does not list also stays. Of each checkpoint, reads only
+// the manifest and the sizes of the files. Collective: rank 0 does the work, and all ranks throw its error.
 void rotate_checkpoints(const std::filesystem::path& output_folder, Communicator& world, const Rotation& rotation);
 
 // Renames all checkpoints with a step after `last_step`, including incomplete ones. "checkpoint-40" becomes

@@ -15,7 +15,7 @@
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
 #include "tessera/store/manifest.h"
-#include "tessera/store/model_folder.h"
+#include "tessera/store/replaceable.h"
 #include "tessera/store/safetensors.h"
 
 namespace tessera {
@@ -81,9 +81,8 @@ void write_checkpoint(const fs::path& output_folder, int64_t step, Communicator&
   std::optional<AtomicFolder> target;  // rank 0 only; removes the temporary folder on failure
   const auto folders = on_all_ranks(world, "a checkpoint's folder", [&]() -> std::string {
     if (world.rank() != 0) return "";
-    const std::vector<std::string> markers{kManifestName, "trainer_state.json", rank_file_name(0, world.size())};
     // If the output folder was renamed or removed, this fails and does not create it again under its earlier name.
-    return target.emplace(checkpoint_folder(output_folder, step), markers, kChatTemplates, false).temporary();
+    return target.emplace(checkpoint_folder(output_folder, step), why_no_own_checkpoint, false).temporary();
   });
   const fs::path folder = folders[0];
   const auto parts = on_all_ranks(world, "a checkpoint's parts", [&] {

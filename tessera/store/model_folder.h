@@ -19,6 +19,24 @@ namespace tessera {
 // A subfolder of a model folder, and the only one: the chat templates of a tokenizer that has several.
 inline constexpr const char* kChatTemplates = "additional_chat_templates";
 
+// Patterns of the files that the tokenizers of transformers read or write. tokenizer.json is not one of them: Tessera
+// writes its own copy.
+inline constexpr const char* kTokenizerFiles[] = {"tokenizer_config.json",
+                                                  "special_tokens_map.json",
+                                                  "added_tokens.json",
+                                                  "vocab.json",
+                                                  "vocab.txt",
+                                                  "merges.txt",
+                                                  "tokenizer.model",
+                                                  "tokenizer.model.v*",
+                                                  "sentencepiece*.model",
+                                                  "spiece.model",
+                                                  "*.tiktoken",
+                                                  "tiktoken.model",
+                                                  "tekken.json",
+                                                  "chat_template.jinja",
+                                                  "chat_template.json"};
+
 // All tensors in a folder's model.safetensors. If this file does not exist, the tensors that
 // model.safetensors.index.json names. The functions ignore the prefixes "transformer." and "model." of tensor names,
 // and the words that wrappers of PyTorch add to names ("module.", "_orig_mod." and similar), both in the files and in

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/store/replaceable.h"
 
 namespace tessera {
 
@@ -50,9 +51,10 @@ std::vector<std::vector<PlannedTensor>> cut(std::vector<PlannedTensor> tensors, 
 }  // namespace
 
 ModelShards::ModelShards(std::vector<PlannedTensor> tensors, int64_t max_bytes) {
+  const std::map<std::string, std::string> metadata{{std::string(kWriterKey), std::string(kWriter)}};
   for (auto& of_file : cut(std::move(tensors), static_cast<uint64_t>(max_bytes))) {
     const size_t file = layouts_.size();
-    for (const auto& [tensor, begin, end] : layouts_.emplace_back(lay_out(std::move(of_file))).places) {
+    for (const auto& [tensor, begin, end] : layouts_.emplace_back(lay_out(std::move(of_file), metadata)).places) {
       const bool is_new = places_.try_emplace(tensor.name, Place{file, tensor.dtype, begin, end}).second;
       TESSERA_ASSERT(is_new);
     }

@@ -6,6 +6,7 @@
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/checkpoint_writer.h"
+#include "tessera/store/replaceable.h"
 
 namespace tessera {
 
@@ -14,7 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kResults[] = {"model", "summary.json"};  // only a finished run has them
-constexpr const char* kOverwrittenRun = "overwritten-run";
+constexpr std::string_view kOverwrittenRun = "overwritten-run";
 
 bool has_results(const fs::path& folder) {
   for (const std::string& name : names_in_folder(folder)) {
@@ -29,6 +30,13 @@ bool has_results(const fs::path& folder) {
 bool began_from(const std::string& origin, const std::string& resume) {
   const fs::path asked = full_path(resume);
   return !origin.empty() && (origin == asked || fs::path(origin).parent_path() == asked);
+}
+
+// Whether move_run_aside() has made a folder with this name: "overwritten-run", "overwritten-run-2", ...
+bool is_overwritten_run(std::string_view name) {
+  if (!name.starts_with(kOverwrittenRun)) return false;
+  name.remove_prefix(kOverwrittenRun.size());
+  return name.empty() || (name.size() > 1 && name[0] == '-' && name.find_first_not_of("0123456789", 1) == name.npos);
 }
 
 // Moves the results, checkpoints and logs of the run in `folder` to a new subfolder. A user can move them back by hand.
@@ -64,6 +72,20 @@ Source source_of_start(const Settings& settings, Communicator& world) {
   const bool is_here = asked == own || asked.parent_path() == own;
   const auto seen = on_all_ranks(world, "the folder of --resume", [&] { return is_here ? "here" : ""; });
   return seen[0].empty() ? Source::elsewhere : Source::here;
+}
+
+// Throws UsageError if the run would replace files that Tessera did not write: in `model`, or, with --overwrite, in
+// checkpoints. A run that saves its model refuses this, too, but only at its end. Collective.
+void refuse_to_lose_files(const Settings& settings, Communicator& world) {
+  on_all_ranks(world, "the files in the output folder", [&]() -> std::string {
+    if (world.rank() != 0) return "";
+    check_replaceable(fs::path(settings.output_dir) / "model", why_no_saved_model);
+    if (!settings.overwrite) return "";
+    for (const int64_t step : checkpoint_steps(settings.output_dir)) {
+      check_replaceable(checkpoint_folder(settings.output_dir, step), why_no_own_checkpoint);
+    }
+    return "";
+  });
 }
 
 // Throws UsageError if the output folder has results, unless --overwrite is given. Collective.
@@ -105,6 +127,7 @@ RunStart choose_start(Session& session, const Record& fingerprint) {
   Communicator& world = session.world();
   const auto warn = [&](const std::string& text) { session.console().note("warning: " + text); };
   const Source source = source_of_start(settings, world);
+  refuse_to_lose_files(settings, world);
   std::optional<Checkpoint> own;
   if (source == Source::here) {
     own = find_checkpoint(settings.resume, world, warn, &session.pool());
@@ -157,7 +180,7 @@ void make_way(Session& session) {
 void forget_overwritten_runs(const Settings& settings, const fs::path& folder) {
   if (!settings.overwrite) return;
   for (const std::string& name : names_in_folder(folder)) {
-    if (name.starts_with(kOverwrittenRun)) remove_folder_atomically(folder / name);
+    if (is_overwritten_run(name)) remove_folder_atomically(folder / name);
   }
 }
 

@@ -267,14 +267,18 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
 }
 
 void Trainer::log_step(const StepResult& result, double learning_rate, double loss_scale) {
-  const StepMetrics metrics{state_.logged_loss / static_cast<double>(state_.logged_steps), result.gradient_norm,
-                            learning_rate, epoch_now()};
+  // A mean of no losses is NaN. The line then has no loss, unless the losses were NaN or infinite.
+  const double loss = state_.logged_loss / static_cast<double>(state_.logged_steps);
+  const bool has_targets = result.num_targets > 0;
+  StepMetrics metrics{.loss = {}, .grad_norm = {}, .learning_rate = learning_rate, .epoch = epoch_now()};
+  if (has_targets || state_.logged_steps > 0) metrics.loss = loss;
+  if (has_targets) metrics.grad_norm = result.gradient_norm;
   recorder_->say(trainer_line(metrics, recorder_->line_style()));
   Record timing{{"runtime_s", runtime_s()}};
   if (state_.steady_s > 0) timing["samples_per_second"] = static_cast<double>(state_.steady_samples) / state_.steady_s;
   timing.update(measurements_->speed());
-  Record values{{"loss", metrics.loss},
-                {"grad_norm", metrics.grad_norm},
+  Record values{{"loss", loss},
+                {"grad_norm", result.gradient_norm},
                 {"learning_rate", learning_rate},
                 {"num_targets", result.num_targets},
                 {"num_tokens", result.num_tokens}};
@@ -419,7 +423,9 @@ void Trainer::finish() {
   const double mean_loss = state_.total_loss / static_cast<double>(state_.loss_steps);  // NaN without a loss
   const Record gpu = measurements_->gpu_of_all_ranks();
   measurements_->speed();
-  const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step, mean_loss, epoch_now()};
+  const bool has_loss = state_.num_targets > 0;
+  const TrainMetrics metrics{runtime_s(), state_.num_samples, state_.step,
+                             has_loss ? std::optional(mean_loss) : std::nullopt, epoch_now()};
   recorder_->say(trainer_line(metrics, recorder_->line_style()));
   session_.worker().enter(Phase::save);
   health_->check_parameters(state_.step, engine);

@@ -51,7 +51,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   if (!state_.origin.empty()) record["resumed_from"] = state_.origin;
   if (best_row) put(record, best_row->eval, "");
   put(record, state_.before, "_before");
-  record["train_loss"] = metrics.mean_loss;
+  record["train_loss"] = metrics.mean_loss ? Record(*metrics.mean_loss) : Record();
   record["epoch"] = epoch_now();
   record["steps"] = state_.step;
   record["best_step"] = state_.best_step;

@@ -136,12 +136,13 @@ class NoTargets(DivergenceTest):
                                    ["--max-steps", "4", "--precision", "bf16", "--offload", "optimizer,gradients"]]):
             with self.subTest(words=words):
                 output = f"out{i}"
-                code, _, err = self.run_tessera("train", *self.job, "--output-dir", output, *words)
+                code, out, err = self.run_tessera("train", *self.job, "--output-dir", output, *words)
                 self.assertEqual(code, 0, err)
+                self.assertNotIn("nan", out)  # the Trainer's lines leave the loss out
+                self.assertEqual(out.count("{'learning_rate': "), steps := int(words[1]))
                 if "fp16" not in words:  # fp16 and its rest do not hold the last bits of the smallest fp32 numbers
                     self.assertTrue(read_tensors(self.path(output, *MODEL)) == read_tensors(self.path("start", MODEL[1])))
                 summary = self.json_of(output, "summary.json")
-                steps = int(words[1])
                 self.assertEqual((summary["steps_without_targets"], summary["skipped_steps"]), (steps, 0))
                 self.assertEqual(summary.get("loss_scale", 65536), 65536)
                 self.assertIsNone(summary["train_loss"])
@@ -234,6 +235,22 @@ class Sound(DivergenceTest):
         self.assertRegex(last, r"^error: step 3: training has diverged: .* No checkpoint of the run is known to be sound")
         self.assertFalse(os.path.exists(self.path("short", "model")))
         code, _, err = self.run_tessera("train", *JOB, "--output-dir", "usual", "--epochs", "3")
+        self.assertEqual((code, err.count("warning")), (0, 0), err)
+
+    def test_an_explosion_that_only_the_evaluation_sees(self):
+        """No step has a loss after the last update. The evaluation at the end counts, too."""
+        words = ["--max-steps", "1", "--eval-strategy", "epoch", "--max-grad-norm", "0"]
+        last, err = self.ends("out", "--lr", "30", *words, job=EVALUATED)
+        self.assertRegex(last, r"^error: step 1: training has diverged: the loss of the last evaluation is \d{3,}.* The median of "
+                               r"the last loss is 5\.\d+, .* Lower --lr \(now 30\)")
+        self.assertFalse(os.path.exists(self.path("out", "model")))
+        again, _ = self.ends("out", "--lr", "30", *words, job=EVALUATED)  # the checkpoint of the last step knows it
+        self.assertEqual(again, last)
+        for i, more in enumerate([["--lr", "30", "--no-stop-on-divergence"], ["--lr", "1"]]):
+            code, _, err = self.run_tessera("train", *EVALUATED, *words, *more, "--output-dir", f"warned{i}")
+            self.assertEqual(code, 0, err)
+            self.assertIn("\nwarning: the run ends with a loss that has diverged: the loss of the last evaluation is ", err)
+        code, _, err = self.run_tessera("train", *EVALUATED, *words, "--output-dir", "usual")
         self.assertEqual((code, err.count("warning")), (0, 0), err)
 
     def test_no_evaluation_that_is_not_finite_is_the_best(self):

@@ -180,7 +180,64 @@ class ModelFolders(TinyJobTest):
                                                                        "--output-dir", "none"]):
             self.fails(INPUT, "old: is a checkpoint without config.json: an earlier version of Tessera wrote it. Convert it: "
                        "tessera export --model INITIAL_MODEL --checkpoint old", *words)
-        self.fails(USAGE, "export: needs --checkpoint and --output-dir", "export")
+        self.fails(USAGE, "export: needs --output-dir, and --checkpoint or --model", "export")
+        # --model may name the checkpoint that export reads.
+        self.succeeds("export", "--model", "moved/", "--output-dir", "named")
+        for name in os.listdir(self.path("exported")):
+            self.assertEqual(self.read("named", name), self.read("exported", name), name)
+        for model in ("exported", "a", "bloom-560m"):
+            self.fails(USAGE, f'--model: "{model}" is not a checkpoint of a run. Give --checkpoint', "export", "--model", model,
+                       "--output-dir", "none")
+        self.fails(INPUT, "none: no such model folder", "export", "--model", "none", "--output-dir", "none")
+
+    def test_files_that_tessera_did_not_write_are_kept(self):
+        """No verb replaces or removes a checkpoint, another program's model or a user's file."""
+        rows = ["--dataset", "texts.jsonl", *TEXTS, "--lr", "1e-2"]
+        job = ["--model", "good", *rows, "--save-strategy", "steps", "--save-steps", "1"]
+        self.train("out", job=[*job, "--max-steps", "2"])
+        export = ["export", "--checkpoint", "out/checkpoint-2", "--output-dir"]
+        self.succeeds(*export, "noted")
+        self.write("noted/notes.md", "mine")
+        shutil.copytree(self.path("noted"), self.path("pretrained"))
+        os.remove(self.path("pretrained/notes.md"))
+        weights = read_tensors(self.path("pretrained/model.safetensors"))
+        self.write("pretrained/model.safetensors", safetensors(weights))  # as another program writes it
+        os.makedirs(self.path("tokens"))
+        shutil.copy(self.path("noted/tokenizer.json"), self.path("tokens"))
+
+        def refuse(target, why, *words):
+            before = {name: self.read(target, name) for name in os.listdir(self.path(target))
+                      if os.path.isfile(self.path(target, name))}
+            self.fails(USAGE, f"{target}{why}", *words)
+            for name, content in before.items():
+                self.assertEqual(self.read(target, name), content, name)
+
+        for target, why in [("out/checkpoint-1", "is a checkpoint (it has manifest.json)"),
+                            ("out/checkpoint-2", "is a checkpoint (it has manifest.json)"),
+                            ("out", 'contains "checkpoint-1", which is not a file of a saved model'),
+                            ("noted", 'contains "notes.md", which is not a file of a saved model'),
+                            ("pretrained", 'contains "model.safetensors", which Tessera did not write'),
+                            ("tokens", "has no weights that Tessera wrote")]:
+            refuse(target, f": exists and {why}, so it is not replaced. Choose another name, or move", *export, target)
+        refuse("out/model", '" is the folder of --model, which the export would replace', *export, "out/model", "--model", "out")
+        for target in ("out/checkpoint-1", "out/model"):
+            refuse(target, '" is the folder of a model (it has ', "tokenizer", "train", "--dataset", "texts.jsonl", "--vocab-size",
+                   "400", "--output-dir", target)
+        # A run refuses to replace such files before it trains, and keeps a checkpoint that has one.
+        self.write("out/model/notes.md", "mine")
+        for words in (["--max-steps", "3"], ["--max-steps", "3", "--seed", "5", "--overwrite"]):
+            refuse("out/model", ": exists and contains ", "train", *job, *words, "--output-dir", "out")
+        os.remove(self.path("out/model/notes.md"))
+        self.write("out/checkpoint-1/notes.md", "mine")
+        refuse("out/checkpoint-1", ': exists and contains "notes.md", which its manifest.json does not list', "train", *job,
+               "--seed", "5", "--max-steps", "3", "--overwrite", "--output-dir", "out")
+        self.train("out", job=[*job, "--max-steps", "4", "--save-total-limit", "1"])
+        self.assertEqual(self.checkpoints("out"), [1, 4])
+        self.assertEqual(self.read("out/checkpoint-1/notes.md"), b"mine")
+        os.remove(self.path("out/checkpoint-1/notes.md"))
+        os.makedirs(self.path("out/overwritten-run-notes"))
+        self.train("out", job=[*job, "--max-steps", "1", "--seed", "5", "--overwrite"])
+        self.assertEqual([name for name in os.listdir(self.path("out")) if name.startswith("over")], ["overwritten-run-notes"])
 
     def test_files_of_the_tokenizer_are_kept(self):
         files = ["tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json",

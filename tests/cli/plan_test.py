@@ -331,6 +331,23 @@ class Fit(PlanTest):
                               r"--output-dir runs/bloom-560m --strategy \w+ --offload \S+ --activation-checkpointing \w+ "
                               r"--batch-size \d+ --grad-accum \d+\n")
         self.assertRegex(out, r"(?m)^limits of a rank: memory .* \(this machine\), disk space .*$")
+        # The name of the run is the name of the model, also with dots, and no folder that exists.
+        os.makedirs(self.path("runs/v1.5-b"))
+        shutil.copytree(self.path("it's out"), self.path("first.run"))
+        for model, name in [("llama-3.1-8b", "llama-3.1-8b"), ("first.run", "first.run"), ("first.run/model/", "first.run"),
+                            ("first.run/checkpoint-2", "first.run-checkpoint-2"), ("v1.5-b/config.json", "v1.5-b-2")]:
+            if model.startswith("v1.5"):
+                shutil.copytree(self.path("first.run/model"), self.path("v1.5-b"))
+            out = self.succeeds("plan", "--model", model, "--max-length", "8", "--device", "cuda", "--fit", "80GB")
+            self.assertIn(f" --output-dir runs/{name} ", out)
+
+    def test_sizes_as_people_write_them(self):
+        for given, shown in [("2GB", "2GB"), ("2GiB", "2GiB"), ("2.5GB", "2500MB"), ("2147483647B", "2047MiB")]:
+            code, out, _ = self.run_tessera("plan", "--model", "bloom-560m", "--device", "cuda", "--device-memory", given)
+            self.assertEqual(code, 4)
+            self.assertRegex(out, rf" --fit {shown}\n")
+        for flag in ("--fit", "--device-memory", "--host-memory", "--disk"):
+            self.fails(2, f'{flag}: the size "0GB" is zero. Give a larger size', "plan", "--model", "bloom-560m", flag, "0GB")
 
     def test_limits_of_another_machine(self):
         """A plan for another machine uses only the limits that are given. The verdict is the first line; a plan that exceeds

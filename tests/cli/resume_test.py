@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from tessera_cli import PROGRAM, RUN_LIMIT_S, main
-from tiny_job import EVALUATED, GPT, TinyJobTest, cut, flip_a_bit, jsonl, questions, with_last_data, without_timing
+from tiny_job import EVALUATED, GPT, JOB, TinyJobTest, cut, flip_a_bit, jsonl, questions, with_last_data, without_timing
 
 # A job with many steps, evaluations and checkpoints. It takes less than a second.
 LONG = EVALUATED + ["--epochs", "40", "--save-strategy", "steps", "--save-steps", "7", "--save-total-limit", "3",
@@ -279,6 +279,17 @@ class Resume(Interrupted):
         self.assertEqual(self.checkpoints("out"), [7, 10])
         self.assertEqual(self.set_aside("out"), [f"checkpoint-{step}.superseded" for step in (231, 238, 70)])
         self.assertEqual([record["step"] for record in self.metrics("out", "train")], list(range(1, 11)))
+
+    def test_words_of_the_trainer(self):
+        for given, word in [("True", "auto"), ("true", "auto"), ("AUTO", "auto"), ("False", "none"), ("None", "none"),
+                            ("./True", "./True")]:
+            out = self.succeeds("config", "train", "--resume-from-checkpoint", given, "--json")
+            self.assertEqual(json.loads(out)["resume"]["value"], word, given)
+        self.write("run.toml", "resume_from_checkpoint = true\n")
+        self.train("out", "--max-steps", "3", job=JOB)
+        code, _, err = self.run_tessera("train", "run.toml", *JOB, "--max-steps", "4", "--output-dir", "out")
+        self.assertEqual(code, 0, err)
+        self.assertIn("Resuming from out/checkpoint-3 ", err)
 
     def test_none_with_a_model_that_cannot_be_read(self):
         """The checkpoints of the earlier run keep their names until the new run has begun."""

@@ -37,6 +37,14 @@ TEST(Json, NamesLineAndColumn) {
   EXPECT_THAT(refusal("\"\xff\""),
               StartsWith("f.json:1:2: not valid JSON: syntax error while parsing value - invalid"));
   EXPECT_THAT(refusal("\"\\ud800\""), HasSubstr("not valid JSON"));
+  for (const char* word : {"NaN", "Infinity", "-Infinity"}) {
+    for (const char* before : {"", "[", "{\"a\": "}) {
+      const std::string hint = std::string(". JSON has no ") + word + ": write null. The remedy";
+      const std::string error = refusal(std::string(before) + word);
+      EXPECT_THAT(error, ::testing::EndsWith(hint));
+      EXPECT_EQ(error.find("JSON has no"), error.rfind("JSON has no")) << error;
+    }
+  }
   EXPECT_THAT(refusal("[1e999]"), StartsWith("f.json:1:6: not valid JSON: number overflow"));
   EXPECT_THAT(refusal(std::string_view("1\0", 2)), StartsWith("f.json:1:2: not valid JSON: it contains a zero byte"));
   EXPECT_LT(refusal("{\"" + std::string(100000, 'x')).size(), 1000u);  // the message does not quote all of the text

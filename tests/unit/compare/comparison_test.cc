@@ -10,11 +10,14 @@
 namespace tessera {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::StartsWith;
 
 std::vector<std::string> texts(const std::vector<Cell>& row) {
   std::vector<std::string> all;
@@ -55,14 +58,15 @@ TEST_F(ComparisonTest, RowsAreTheSettingsThatDiffer) {
 TEST_F(ComparisonTest, MarksTheBestRun) {
   const auto best = [&](const ComparisonOptions& options = {}) {
     const Comparison comparison = compare_runs(read(), options);
-    EXPECT_EQ(comparison.best.has_value(), comparison.sheet.best_row.has_value());
-    if (!comparison.best) return std::string("none");
+    if (!comparison.best) return std::string("one row");
     EXPECT_EQ(comparison.sheet.best_row, comparison.best->group);
-    EXPECT_THAT(comparison.sheet.remarks, Contains(HasSubstr("Best: " + comparison.labels[comparison.best->group])));
-    return comparison.labels[comparison.best->group] + ": " + comparison.best->reason;
+    const std::string label = comparison.best->group ? comparison.labels[*comparison.best->group] : "none";
+    std::string text = label + ": " + comparison.best->reason;
+    EXPECT_THAT(comparison.sheet.remarks, Contains("Best: " + text + "."));
+    return text;
   };
   made_.run("a", {.settings = {{"lr", "1"}}, .more = {{"eval_loss", 1.5}}});
-  EXPECT_EQ(best(), "none");  // a single row
+  EXPECT_EQ(best(), "one row");
   made_.run("b", {.settings = {{"lr", "2"}}, .more = {{"eval_loss", 1.25}}});
   made_.run("c", {.settings = {{"lr", "3"}}, .more = {{"eval_loss", nullptr}}});
   EXPECT_EQ(best({.sort = "-lr"}), "2: the lowest eval loss, 1.2500");
@@ -76,7 +80,8 @@ TEST_F(ComparisonTest, MarksTheBestRun) {
   EXPECT_EQ(best(), "97: the highest F1, 1.000");
   EXPECT_THAT(names(compare_runs(read(), {}).sheet), Not(Contains("perplexity")));  // the runs have scores
   made_.run("e", {.settings = {{"eval_dataset", "\"other.json\""}}});
-  EXPECT_EQ(best(), "none");  // scores on other data are not comparable
+  EXPECT_THAT(best(), AllOf(StartsWith("none: the rows have different evaluation data (eval_dataset: "),
+                            EndsWith("other.json in e)")));
 }
 
 TEST_F(ComparisonTest, AHugeLossHasNoPerplexity) {

@@ -80,7 +80,10 @@ TEST(Divergence, EvaluationAtTheEnd) {
     EXPECT_EQ(verdict(losses, 1e30), Verdict::hopeless);
   }
   EXPECT_EQ(verdict({500}, 600), Verdict::usual);  // the run began there
-  EXPECT_EQ(verdict({}, 6857), Verdict::usual);    // no step had a loss
+  LossWatch ruined(2048);
+  for (const double loss : {5.0, 400.0, 900.0}) ruined.add(loss);
+  EXPECT_EQ(ruined.verdict_at_end(5), Verdict::hopeless);  // an evaluation excuses nothing
+  EXPECT_EQ(verdict({}, 6857), Verdict::usual);            // no step had a loss
 }
 
 TEST(Divergence, ChangesThatAreNone) {

@@ -1,5 +1,8 @@
 // Tests the settings of sharding, offload and loss scaling: their values and their contradictions.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <random>
 
 #include "tessera/base/error.h"
 #include "tessera/settings/resolve.h"
@@ -47,8 +50,35 @@ TEST(Bytes, units_and_canonical_text) {
   EXPECT_EQ(canonical("fit", "Auto"), "auto");
   EXPECT_EQ(canonical("fit", "500000000B"), "500MB");
   EXPECT_EQ(canonical("fit", "1001B"), "1001B");
+  EXPECT_EQ(canonical("fit", "80GB"), "80GB");
+  EXPECT_EQ(canonical("fit", "1024000B"), "1000KiB");
+  EXPECT_EQ(canonical("fit", "1.5GiB"), "1536MiB");
+  std::mt19937_64 random(1);
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1} << 40, int64_t{999}, INT64_MAX}) {
     EXPECT_EQ(parse_bytes(bytes_text(bytes), ""), bytes);
+  }
+  EXPECT_EQ(rounded_down_bytes_text(80'000'000'000), "80GB");
+  EXPECT_EQ(rounded_down_bytes_text(85'520'809'984), "81559MiB");
+  EXPECT_EQ(rounded_down_bytes_text(12'345'678), "12056KiB");
+  for (int i = 0; i < 1000; ++i) {
+    const auto bytes = static_cast<int64_t>(random() >> (1 + random() % 63));
+    const int64_t rounded = parse_bytes(rounded_down_bytes_text(bytes), "");
+    EXPECT_LE(rounded, bytes);
+    EXPECT_GE(static_cast<double>(rounded), 0.999 * static_cast<double>(bytes));
+    EXPECT_LE(rounded_down_bytes_text(bytes).size(), bytes < int64_t{1} << 49 ? 10 : 12) << bytes;
+  }
+}
+
+// "0GB" is a size of nothing; only the word 0 has a meaning of its own.
+TEST(Bytes, a_size_of_zero_is_refused) {
+  for (const Setting& setting : all_settings()) {
+    if (setting.type != SettingType::bytes) continue;
+    for (const char* zero : {"0GB", "0 kib", "0.0MiB", "0b"}) {
+      EXPECT_THAT(
+          error_of(setting.name.c_str(), zero),
+          testing::AnyOf(testing::HasSubstr("is zero. Give a larger size"), testing::HasSubstr("must be at least 1")))
+          << setting.name << " " << zero;
+    }
   }
 }
 

@@ -3,7 +3,10 @@
 
 #include "kill_at_syscall.h"
 #include "store_test_util.h"
+#include "tessera/store/checkpoint_writer.h"
 #include "tessera/store/process.h"
+#include "tessera/store/replaceable.h"
+#include "tessera/store/safetensors.h"
 
 namespace tessera {
 namespace {
@@ -15,10 +18,12 @@ int num_entries(const fs::path& folder) {
   return static_cast<int>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
+const WhyKept none_stays = [](const fs::path&) { return ""; };
+
 TEST(AtomicFolder, AppearsAtCommit) {
   TemporaryFolder parent;
   {
-    AtomicFolder folder(parent / "deep/model/", {"config.json"});
+    AtomicFolder folder(parent / "deep/model/", none_stays);
     folder.write_text("config.json", "{}");
     EXPECT_FALSE(fs::exists(parent / "deep/model"));
     folder.commit();
@@ -29,7 +34,7 @@ TEST(AtomicFolder, AppearsAtCommit) {
 
 TEST(AtomicFolder, LeavesNothingWithoutCommit) {
   TemporaryFolder parent;
-  { AtomicFolder(parent / "model", {"config.json"}).write_text("config.json", "{}"); }
+  { AtomicFolder(parent / "model", none_stays).write_text("config.json", "{}"); }
   EXPECT_EQ(num_entries(parent.path()), 0);
 }
 
@@ -38,7 +43,7 @@ TEST(AtomicFolder, ReplacesAnEarlierVersionCompletely) {
   fs::create_directory(parent / "model");
   put(parent / "model/config.json", "old");
   put(parent / "model/vocab.json", "old");
-  AtomicFolder folder(parent / "model", {"config.json"});
+  AtomicFolder folder(parent / "model", none_stays);
   folder.write_text("config.json", "new");
   EXPECT_EQ(contents(parent / "model/config.json"), "old");
   folder.commit();
@@ -50,25 +55,71 @@ TEST(AtomicFolder, ReplacesAnEarlierVersionCompletely) {
 TEST(AtomicFolder, RefusesToReplaceOtherThings) {
   TemporaryFolder parent;
   const auto refusal = [&](const char* name) {
-    return error_of<UsageError>([&] { AtomicFolder folder(parent / name, {"config.json"}); });
+    return error_of<UsageError>([&] { AtomicFolder folder(parent / name, [](auto&) { return "is old"; }); });
   };
   put(parent / "file", "");
   EXPECT_THAT(refusal("file"), HasSubstr("is not a folder"));
   fs::create_directories(parent / "home/projects");
-  put(parent / "home/config.json", "");
-  EXPECT_THAT(refusal("home"), HasSubstr("\"projects\", which is not a regular file"));
-  fs::create_directory(parent / "letters");
-  put(parent / "letters/dear.txt", "");
-  EXPECT_THAT(refusal("letters"), HasSubstr("such as config.json"));
+  EXPECT_THAT(refusal("home"), HasSubstr("home: exists and is old, so it is not replaced"));
   fs::create_directory(parent / "empty");
   EXPECT_EQ(refusal("empty"), "");
-  EXPECT_EQ(num_entries(parent.path()), 4);
+  EXPECT_EQ(num_entries(parent.path()), 3);
+}
+
+// A model folder and a checkpoint that Tessera wrote may be replaced, until they get a file of anybody else.
+TEST(Replaceable, NothingThatTesseraDidNotWrite) {
+  TemporaryFolder parent;
+  const auto reset = [&](const char* writer) {
+    fs::remove_all(parent / "model");
+    fs::create_directories(parent / "model/additional_chat_templates");
+    for (const char* name : {"config.json", "tokenizer.json", "merges.txt", "additional_chat_templates/tool.jinja"}) {
+      put(parent / "model" / name, "{}");
+    }
+    SafetensorsWriter(parent / "model/model.safetensors", {}, {{"written_by", writer}}).finish();
+  };
+  reset("tessera");
+  EXPECT_EQ(why_no_saved_model(parent / "model"), "");
+  for (const char* name :
+       {"notes.md", "README.md", "pytorch_model.bin", "eval.json", ".hidden", "optimizer.pt",
+        "adapter_model.safetensors", "additional_chat_templates/notes.md", "model.safetensors.bak"}) {
+    put(parent / "model" / name, "");
+    EXPECT_EQ(why_no_saved_model(parent / "model"),
+              "contains \"" + std::string(name) + "\", which is not a file of a saved model");
+    fs::remove(parent / "model" / name);
+  }
+  for (const char* name : {"projects", "vocab.json", "model-00001-of-00002.safetensors"}) {
+    fs::create_directory(parent / "model" / name);
+    EXPECT_THAT(why_no_saved_model(parent / "model"), HasSubstr(name));
+    fs::remove(parent / "model" / name);
+  }
+  for (const char* name : {"manifest.json", "trainer_state.json"}) {
+    put(parent / "model" / name, "");
+    EXPECT_THAT(why_no_saved_model(parent / "model"), HasSubstr("is a checkpoint"));
+    fs::remove(parent / "model" / name);
+  }
+  reset("transformers");
+  EXPECT_THAT(why_no_saved_model(parent / "model"), HasSubstr("contains \"model.safetensors\""));
+  put(parent / "model/model.safetensors", "cut short");
+  EXPECT_THAT(why_no_saved_model(parent / "model"), HasSubstr("contains \"model.safetensors\""));
+  fs::remove(parent / "model/model.safetensors");
+  EXPECT_THAT(why_no_saved_model(parent / "model"), HasSubstr("has no weights"));  // a tokenizer's folder
+
+  const auto world = make_self_communicator();
+  write_checkpoint(parent.path(), 7, *world, [](CheckpointPart& part) { part.add_text("trainer_state.json", "{}"); });
+  const fs::path checkpoint = checkpoint_folder(parent.path(), 7);
+  EXPECT_EQ(why_no_own_checkpoint(checkpoint), "");
+  put(checkpoint / "notes.md", "");
+  EXPECT_THAT(why_no_own_checkpoint(checkpoint), HasSubstr("contains \"notes.md\""));
+  put(checkpoint / "manifest.json", "{");  // damaged: the names of the files decide
+  EXPECT_THAT(why_no_own_checkpoint(checkpoint), HasSubstr("contains \"notes.md\""));
+  fs::remove(checkpoint / "notes.md");
+  EXPECT_EQ(why_no_own_checkpoint(checkpoint), "");
 }
 
 TEST(AtomicFolder, UnwritableParentIsAnError) {
   TemporaryFolder parent;
   put(parent / "file", "");
-  EXPECT_THAT(error_of<RunError>([&] { AtomicFolder folder(parent / "file/model", {"config.json"}); }),
+  EXPECT_THAT(error_of<RunError>([&] { AtomicFolder folder(parent / "file/model", none_stays); }),
               HasSubstr("cannot write"));
 }
 

@@ -124,7 +124,7 @@ TEST(ModelShards, HoldEveryTensorOnceAndKeepToTheLimit) {
     for (const std::string& name : names_in(folder.path())) {
       if (name.ends_with(".json")) continue;
       const SafetensorsFile file(folder / name);
-      EXPECT_EQ(file.metadata(), (std::map<std::string, std::string>{{"format", "pt"}}));
+      EXPECT_EQ(file.metadata(), (std::map<std::string, std::string>{{"format", "pt"}, {"written_by", "tessera"}}));
       num_tensors += file.tensors().size();
       const uint64_t bytes = file.tensors().back().end;
       EXPECT_TRUE(file.tensors().size() == 1 || bytes <= static_cast<uint64_t>(draw.max_bytes)) << name << " " << bytes;
@@ -159,7 +159,7 @@ TEST(ModelShards, OneFileHasTheBytesThatSafetensorsWriterWrites) {
   draw.max_bytes = draw.total_bytes;
   TemporaryFolder folder(memory_folder());
   write_folder(draw, folder.path(), 2);
-  SafetensorsWriter writer(folder / "other", draw.tensors);
+  SafetensorsWriter writer(folder / "other", draw.tensors, {{"written_by", "tessera"}});
   for (size_t i = 0; i < draw.tensors.size(); ++i) {
     writer.write(draw.tensors[i].name, view_of(draw.values[i].data(), draw.tensors[i].shape));
   }
