@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <iterator>
 
 namespace tessera {
 
@@ -26,13 +28,82 @@ int edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
+namespace {
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// The words of a name, in lower case. Bytes that are not ASCII are letters.
+std::vector<std::string> words_in(std::string_view name) {
+  std::vector<std::string> words;
+  bool is_inside = false;
+  for (const char c : name) {
+    const char low = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    const bool belongs = (low >= 'a' && low <= 'z') || is_digit(low) || static_cast<unsigned char>(low) >= 0x80;
+    if (belongs && !is_inside) words.emplace_back();
+    if (belongs) words.back() += low;
+    is_inside = belongs;
+  }
+  return words;
+}
+
+std::string joined_words(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += word;
+  return text;
+}
+
+std::string digits_of(const std::string& text) {
+  std::string digits;
+  std::ranges::copy_if(text, std::back_inserter(digits), is_digit);
+  return digits;
+}
+
+int letters_of(const std::string& word) {
+  return static_cast<int>(word.size());
+}
+
+int cost_of_replacing(const std::string& a, const std::string& b) {
+  constexpr int kShortest = 3;  // of an abbreviation
+  const int all = letters_of(a) + letters_of(b), shorter = std::min(letters_of(a), letters_of(b));
+  const bool is_near = all - 2 * shorter <= shorter / 4;  // the difference of the lengths, which is faster to compute
+  const int edits = is_near ? edit_distance(a, b) : all;
+  if (edits <= shorter / 4 || (edits == 2 && std::ranges::is_permutation(a, b))) return edits;
+  const bool is_short_form = shorter >= kShortest && (a.starts_with(b) || b.starts_with(a));
+  return is_short_form ? 1 : all;
+}
+
+}  // namespace
+
+int name_distance(std::string_view a, std::string_view b) {
+  const std::vector<std::string> from = words_in(a), to = words_in(b);
+  const std::string all_from = joined_words(from), all_to = joined_words(to);
+  if (digits_of(all_from) != digits_of(all_to)) return kDifferent;
+  if (std::abs(letters_of(all_from) - letters_of(all_to)) <= 1) {
+    if (const int edits = edit_distance(all_from, all_to); edits <= 1) return edits;
+  }
+  // The edit distance of two lists of words.
+  std::vector<int> last(to.size() + 1), current(to.size() + 1);
+  for (size_t j = 1; j <= to.size(); ++j) last[j] = last[j - 1] + letters_of(to[j - 1]);
+  for (const std::string& word : from) {
+    current[0] = last[0] + letters_of(word);
+    for (size_t j = 1; j <= to.size(); ++j) {
+      current[j] = std::min({last[j] + letters_of(word), current[j - 1] + letters_of(to[j - 1]),
+                             last[j - 1] + cost_of_replacing(word, to[j - 1])});
+    }
+    last = current;
+  }
+  return last[to.size()];
+}
+
 std::string closest_word(std::string_view word, const std::vector<std::string>& candidates) {
   constexpr size_t kLongestWord = 64;  // longer than the name of every setting; limits the time for hostile input
   if (word.empty() || word.size() > kLongestWord) return "";
   std::string best;
-  int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;
+  int best_distance = letters_of(joined_words(words_in(word))) / 3 + 1;
   for (const auto& candidate : candidates) {
-    const int distance = edit_distance(word, candidate);
+    const int distance = name_distance(word, candidate);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

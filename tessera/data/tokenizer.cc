@@ -209,6 +209,11 @@ bool Tokenizer::is_special(int32_t id) const {
   return id >= 0 && id < vocab_size() && state_->special[static_cast<size_t>(id)];
 }
 
+bool Tokenizer::is_ordinary(int32_t id) const {
+  return !state_->omits(id, false) &&
+         std::ranges::none_of(state_->added, [&](const auto& token) { return token.second == id; });
+}
+
 const std::string& Tokenizer::json_text() const {
   return state_->json_text;
 }

@@ -63,6 +63,8 @@ class Tokenizer {
   std::optional<int32_t> id_of(std::string_view token) const;
   // Whether the id is a special added token, which decode() can skip.
   bool is_special(int32_t id) const;
+  // Whether the id is an ordinary token: a part of texts, not an added token. False for an id without a token.
+  bool is_ordinary(int32_t id) const;
   // Keys of the file that have a value, but no effect: "truncation", "padding".
   const std::vector<std::string>& unused_keys() const;
   // The original text of this tokenizer, byte for byte.

@@ -34,8 +34,8 @@ fs::path found(const std::string& word) {
   const fs::path path = word;
   if (word.empty()) return path;
   if (!is_there(path)) {
-    const auto name = is_shape(word) ? std::nullopt : hub_name(word);
-    return name ? find_in_hub_cache(*name).value_or(path) : path;
+    const auto model = is_shape(word) ? std::nullopt : hub_model(word);
+    return model ? find_in_hub_cache(*model).value_or(path) : path;
   }
   std::error_code ignored;
   if (!fs::is_directory(path, ignored) || is_there(path / "config.json")) return path;
@@ -44,18 +44,21 @@ fs::path found(const std::string& word) {
 }
 
 [[noreturn]] void throw_no_model(const std::string& word) {
-  const auto name = hub_name(word);
-  if (name && name->find('/') != name->npos) {
-    throw InputError(word,
-                     fmt::format("no such folder, and the cache of the Hugging Face hub ({}) has no such model",
-                                 hub_cache().string()),
-                     "Check the path, or download the model: " + download_command(*name));
-  }
   const std::vector<std::string> names = known_model_names();
-  const std::string meant = did_you_mean(word, names);
-  throw InputError(word, "no such model folder",
-                   fmt::format("{}{}Give a Hugging Face folder, or with --init random one of: gpt, {}", meant,
-                               meant.empty() ? "" : " ", joined(names, ", ")));
+  const std::string meant = did_you_mean(word, names), shapes = joined(names, ", ");
+  const auto model = hub_model(word);
+  if (!model) {
+    throw InputError(word, "no such model folder",
+                     fmt::format("{}{}Give a Hugging Face folder, or with --init random one of: gpt, {}", meant,
+                                 meant.empty() ? "" : " ", shapes));
+  }
+  const bool may_be_shape = model->name.find('/') == model->name.npos;
+  throw InputError(
+      word,
+      fmt::format("no such folder, and the cache of the Hugging Face hub ({}) has no such model", hub_cache().string()),
+      fmt::format("{}{}Check the path, or download the model: {}{}", meant, meant.empty() ? "" : " ",
+                  download_command(*model),
+                  may_be_shape ? ". Or give one of these names with --init random: gpt, " + shapes : ""));
 }
 
 void check_folder(const fs::path& folder) {
@@ -131,12 +134,14 @@ fs::path tokenizer_file_of(const Settings& settings) {
   const fs::path own = settings.tokenizer;
   const fs::path path = is_there(own / "tokenizer.json") ? own : found(settings.tokenizer);
   if (!is_there(path)) {
-    const auto name = hub_name(settings.tokenizer);
-    const bool may_be_hub = name && name->find('/') != name->npos;
-    throw InputError(path, "no such file",
-                     may_be_hub ? "Give the tokenizer.json of a model folder, or download the tokenizer: hf download " +
-                                      *name + " tokenizer.json tokenizer_config.json"
-                                : "Give the tokenizer.json of a model folder");
+    std::string remedy = "Give the tokenizer.json of a model folder";
+    if (const auto model = hub_model(settings.tokenizer)) {
+      remedy += fmt::format(
+          ", or download the tokenizer: hf download {} tokenizer.json tokenizer_config.json{} "
+          "--local-dir tokenizer, and give --tokenizer tokenizer",
+          model->name, model->revision == "main" ? "" : " --revision " + model->revision);
+    }
+    throw InputError(path, "no such file", remedy);
   }
   if (!fs::is_directory(path)) return path;
   if (!is_there(path / "tokenizer.json")) {

@@ -22,16 +22,16 @@ constexpr uint64_t kMaxBytes = 64 << 20;
 constexpr int32_t kUsual =
     2;  // the end token in BLOOM's tokenizers, in Llama 2's and in tokenizers that Tessera trains
 
-// The text of a token such as "eos_token" in tokenizer_config.json or special_tokens_map.json. Empty if the file does
-// not exist or does not name the token.
-std::string named_token(const fs::path& file, const char* key) {
+// The value of a token such as "eos_token" in tokenizer_config.json or special_tokens_map.json: its text, in whichever
+// of the two forms. Null if the file does not exist or does not name the token.
+Record named_token(const fs::path& file, const char* key) {
   std::error_code ignored;  // an unreadable folder is reported when its other files are read
-  if (!fs::exists(file, ignored)) return "";
+  if (!fs::exists(file, ignored)) return {};
   const Record record = record_from_json(read_file(file, {.longest_bytes = kMaxBytes}), file.string());
-  if (!record.is_object()) return "";
-  Record token = record.value(key, Record());  // a text, or an object with the text in "content"
-  if (token.is_object()) token = token.value("content", Record());
-  return token.is_string() ? token.get<std::string>() : "";
+  if (!record.is_object()) return {};
+  const Record token = record.value(key, Record());  // a text, or an object with the text in "content"
+  const Record text = token.is_object() ? token.value("content", Record()) : token;
+  return text.empty() || text == Record("") ? Record() : text;
 }
 
 std::string special_tokens_of(const Tokenizer& tokenizer) {
@@ -50,40 +50,55 @@ std::string shown_token(const Tokenizer& tokenizer, int32_t id) {
 // What one source says about the end token.
 struct EndSource {
   std::string where;
-  std::vector<int32_t> ids;  // empty: the source names no token
-  bool names_text = false;   // it names the text of the token, so the token may be an ordinary one
+  std::vector<int32_t> ids = {};  // empty: the source names no token
+  bool names_text = false;        // it names the text of the token, so an ordinary token gives only a note
   bool is_guess = false;
   bool ends_generation = true;
   std::string fault = "";  // it names a token that the tokenizer does not have; an error if the source is the first one
 };
 
-EndSource of_flag(const std::string& token, const TokenSources& sources, const Tokenizer& tokenizer) {
-  EndSource source{.where = "--eos-token", .ids = {}, .names_text = true};
-  if (token.empty()) return source;
-  std::optional<int32_t> id = tokenizer.id_of(token);
-  if (int32_t number = -1; !id) {
-    const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), number);
-    const bool is_number = error == std::errc() && end == token.data() + token.size();
-    if (is_number && number >= 0 && number < tokenizer.vocab_size()) id = number;
+EndSource of_file(const fs::path& file, const Tokenizer& tokenizer) {
+  EndSource source{.where = file.string(), .names_text = true};
+  const Record token = named_token(file, "eos_token");
+  if (token.is_null()) return source;
+  if (!token.is_string()) {
+    source.fault = "\"eos_token\" is not the text of a token";
+  } else if (const auto id = tokenizer.id_of(token.get<std::string>())) {
+    source.ids = {*id};
+  } else {
+    source.fault = fmt::format("\"eos_token\" is \"{}\", but the tokenizer has no such token",
+                               printable(token.get<std::string>(), 80));
   }
-  if (!id) {
-    throw UsageError("--eos-token",
-                     fmt::format("\"{}\" is not a token of {}", printable(token, 80), sources.tokenizer_json.string()),
-                     "Give the token that ends a text: " + special_tokens_of(tokenizer));
-  }
-  source.ids = {*id};
   return source;
 }
 
-EndSource of_file(const fs::path& file, const Tokenizer& tokenizer) {
-  EndSource source{.where = file.string(), .ids = {}, .names_text = true};
-  const std::string token = named_token(file, "eos_token");
+// A number is always an id: tokenizers also have ordinary tokens whose texts are numbers. `others` are the sources that
+// follow. If one of them names an ordinary token as the end token, --eos-token may name it, too.
+EndSource of_flag(const std::string& token, const TokenSources& files, const Tokenizer& tokenizer,
+                  const std::vector<EndSource>& others) {
+  EndSource source{.where = "--eos-token", .names_text = true};
   if (token.empty()) return source;
-  const std::optional<int32_t> id = tokenizer.id_of(token);
-  if (id)
-    source.ids = {*id};
-  else
-    source.fault = fmt::format("\"eos_token\" is \"{}\", but the tokenizer has no such token", printable(token, 80));
+  const std::string remedy = "Give the token that ends a text: " + special_tokens_of(tokenizer);
+  int32_t number = -1;
+  std::from_chars(token.data(), token.data() + token.size(), number);
+  const bool is_number = token.find_first_not_of("0123456789") == token.npos;
+  const auto id = is_number ? std::optional(number) : tokenizer.id_of(token);
+  if (!id || tokenizer.bytes_of(*id).empty()) {
+    throw UsageError("--eos-token",
+                     fmt::format("\"{}\" is not {} of {}", printable(token, 80),
+                                 is_number ? "the id of a token" : "a token", files.tokenizer_json.string()),
+                     remedy);
+  }
+  const bool is_named = std::ranges::any_of(
+      others, [&](const EndSource& other) { return other.names_text && !other.ids.empty() && other.ids[0] == *id; });
+  if (tokenizer.is_ordinary(*id) && !is_named) {
+    throw UsageError("--eos-token",
+                     fmt::format("the token {} is an ordinary token of {}, which texts contain",
+                                 shown_token(tokenizer, *id), files.tokenizer_json.string()),
+                     fmt::format("{}. If it really ends texts, name it as \"eos_token\" in {}", remedy,
+                                 (files.tokenizer_json.parent_path() / "tokenizer_config.json").string()));
+  }
+  source.ids = {*id};
   return source;
 }
 
@@ -101,25 +116,26 @@ std::vector<EndSource> end_sources(const ModelConfig& config, const TokenSources
                                    const GenerationConfig& generation) {
   const fs::path folder = files.tokenizer_json.parent_path();
   const bool has_config = !config.original_json.empty();
-  EndSource of_config{.where = files.config_json.string(), .ids = {}};
+  EndSource of_config{.where = files.config_json.string()};
   if (has_config && config.eos_token_id >= 0) {
     of_config.ids = {config.eos_token_id};
     of_config.ids.insert(of_config.ids.end(), config.more_end_ids.begin(), config.more_end_ids.end());
   }
-  EndSource of_template{.where = files.tokenizer_json.string() + ": post_processor", .ids = {}, .names_text = true};
+  EndSource of_template{.where = files.tokenizer_json.string() + ": post_processor", .names_text = true};
   if (const std::vector<int32_t> after = ids_after(tokenizer); !after.empty()) of_template.ids = {after.back()};
   of_template.ends_generation = false;
-  EndSource guess{.where = "", .ids = {}, .names_text = true, .is_guess = true, .ends_generation = false};
+  EndSource guess{.where = "", .names_text = true, .is_guess = true, .ends_generation = false};
   for (const int32_t id : {has_config ? -1 : config.eos_token_id, kUsual}) {
     if (id >= 0 && tokenizer.is_special(id)) guess.ids.push_back(id);
   }
-  return {of_flag(files.eos_token, files, tokenizer),
-          of_file(folder / "tokenizer_config.json", tokenizer),
-          of_file(folder / "special_tokens_map.json", tokenizer),
-          of_config,
-          {.where = files.generation_config.string(), .ids = generation.end_ids},
-          of_template,
-          guess};
+  std::vector<EndSource> sources = {of_file(folder / "tokenizer_config.json", tokenizer),
+                                    of_file(folder / "special_tokens_map.json", tokenizer),
+                                    of_config,
+                                    {.where = files.generation_config.string(), .ids = generation.end_ids},
+                                    of_template,
+                                    guess};
+  sources.insert(sources.begin(), of_flag(files.eos_token, files, tokenizer, sources));
+  return sources;
 }
 
 // Throws InputError if `id` cannot end a text: the model would learn to end a text with an ordinary word, or would
@@ -134,14 +150,29 @@ void check_end(int32_t id, const EndSource& source, const ModelConfig& config, c
                                  shown_token(tokenizer, id), config.vocab_size),
                      "Give --resize-embeddings to add rows to the embedding, or --eos-token with another token");
   }
-  if (source.names_text || tokenizer.is_special(id)) return;
   const std::string token = tokenizer.decode(std::array{id}, false);
+  if (source.names_text || (!tokenizer.is_ordinary(id) && !token.empty())) return;
   throw InputError(source.where,
                    fmt::format("\"eos_token_id\" is {}, {} {}", id,
                                token.empty() ? "which is not a token of"
                                              : fmt::format("the ordinary token \"{}\" of", printable(token)),
                                files.tokenizer_json.string()),
                    remedy);
+}
+
+// Adds a note for each ordinary token that ends samples or generated texts.
+void note_ordinary(const std::vector<EndSource>& sources, const EndSource& used, const Tokenizer& tokenizer,
+                   std::vector<std::string>& notes) {
+  std::vector<int32_t> noted;
+  for (const EndSource& source : sources) {
+    if (!source.ends_generation && &source != &used) continue;
+    for (const int32_t id : source.ids) {
+      if (!tokenizer.is_ordinary(id) || std::ranges::find(noted, id) != noted.end()) continue;
+      noted.push_back(id);
+      notes.push_back(fmt::format("{}: the end token {} is an ordinary token, which texts contain", source.where,
+                                  shown_token(tokenizer, id)));
+    }
+  }
 }
 
 // The note for sources that do not name the token that training uses. Empty if there are none.
@@ -166,8 +197,8 @@ void settle_other_tokens(ModelConfig& config, const TokenSources& files, const T
   const fs::path folder = files.tokenizer_json.parent_path();
   const auto id_of = [&](const char* key, int32_t of_shape) {
     for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
-      const std::string token = named_token(folder / file, key);
-      const std::optional<int32_t> id = token.empty() ? std::nullopt : tokenizer.id_of(token);
+      const Record token = named_token(folder / file, key);
+      const auto id = token.is_string() ? tokenizer.id_of(token.get<std::string>()) : std::nullopt;
       if (id && *id < config.vocab_size) return *id;
     }
     return tokenizer.is_special(of_shape) ? of_shape : -1;
@@ -212,6 +243,7 @@ void settle_special_tokens(ModelConfig& config, const TokenSources& files, const
   }
   const std::string note = files.eos_token.empty() ? note_of_others(sources, *used, id, tokenizer) : "";
   if (!note.empty()) config.notes.push_back(note);
+  note_ordinary(sources, *used, tokenizer, config.notes);
   config.eos_token_id = id;
   config.more_end_ids.clear();
   for (const EndSource& source : sources) {

@@ -3,7 +3,7 @@
 //
 // A sample ends with one end token, and a generated text ends at any of the end tokens. Sources of the end token, in
 // this order:
-//   1. --eos-token
+//   1. --eos-token: the text of a token, or an id. A number is always an id
 //   2. tokenizer_config.json: "eos_token", the text of the token
 //   3. special_tokens_map.json: "eos_token"
 //   4. config.json: the first id of "eos_token_id"
@@ -32,9 +32,11 @@ struct TokenSources {
 };
 
 // Sets config.eos_token_id and config.more_end_ids. For a model without a config.json, also sets the ids of the other
-// special tokens. Adds notes to config.notes if a token is a guess, or if the sources name different end tokens. Throws
-// InputError if no source names an end token, or if the token is not in the vocabulary or is an ordinary word. Throws
-// UsageError if the tokenizer does not have the token of --eos-token.
+// special tokens. Adds notes to config.notes if a token is a guess, if the sources name different end tokens, and for
+// each end token that is an ordinary token (Tokenizer::is_ordinary). Throws InputError if no source names an end token,
+// or if the token is not in the vocabulary. Throws UsageError if the tokenizer does not have the token of --eos-token.
+// An ordinary token is also an error if --eos-token names it and sources 2, 3 and 6 do not, or if its id in source 4 or
+// 5 would end the samples.
 void settle_special_tokens(ModelConfig& config, const TokenSources& sources, const Tokenizer& tokenizer,
                            const GenerationConfig& generation);
 

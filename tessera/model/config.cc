@@ -48,7 +48,8 @@ void read_token_ids(const ConfigReader& read, ModelConfig& config) {
   config.pad_token_id = read_token_id(read, "pad_token_id", config.vocab_size, config.notes);
   const std::vector<int32_t> ids = read_end_ids(read, config.vocab_size, config.notes);
   if (ids.empty()) {
-    if (const Json* value = read.value("eos_token_id")) {
+    const Json* value = read.value("eos_token_id");
+    if (value && *value != Json::array()) {
       config.end_fault = id_fault("eos_token_id", "is", *value, config.vocab_size);
     }
     return;

@@ -25,7 +25,7 @@ std::vector<std::string> words_of(std::string_view text) {
 
 bool has_name(const char* names, const std::string& key) {
   return std::ranges::any_of(words_of(names), [&](const std::string& name) {
-    return name.find('*') == std::string::npos ? name == key : fnmatch(name.c_str(), key.c_str(), 0) == 0;
+    return name.find('*') == std::string::npos ? name == key : fnmatch(name.c_str(), key.c_str(), FNM_CASEFOLD) == 0;
   });
 }
 
@@ -58,29 +58,36 @@ const ConfigKeys* row_of(const std::string& key, uint32_t type) {
   return nullptr;
 }
 
-// Without case, "_" and "-".
-std::string plain(const std::string& key) {
-  std::string text;
-  for (const char c : key) {
-    if (c != '_' && c != '-') text += (c >= 'A' && c <= 'Z') ? static_cast<char>(c - 'A' + 'a') : c;
-  }
-  return text;
+// A known key, and its row in the table.
+struct KnownKey {
+  std::string name;
+  const ConfigKeys* row = nullptr;
+};
+
+// The keys of the table that are not patterns.
+const std::vector<KnownKey>& known_keys() {
+  static const std::vector<KnownKey> keys = [] {
+    std::vector<KnownKey> list;
+    for (const ConfigKeys& row : config_keys()) {
+      for (std::string& name : words_of(row.names)) {
+        if (name.find('*') == std::string::npos) list.push_back({std::move(name), &row});
+      }
+    }
+    return list;
+  }();
+  return keys;
 }
 
-// The key that matters for this type of model and that `key` probably means. "" if there is none. Short keys may differ
-// by one letter, long keys by three: published configurations have many keys of other programs.
-std::string meant_by(const std::string& key, uint32_t type) {
+// The known key that `key` probably means. Without a row if there is none. Long keys may differ by three letters, keys
+// of fewer than five letters by none: published configurations have many keys of other programs.
+KnownKey meant_by(const std::string& key, uint32_t type) {
   constexpr size_t kLongest = 64;
-  if (key.size() > kLongest) return "";
-  std::string best;
-  int best_distance = std::clamp(static_cast<int>(key.size()) / 5, 1, 3) + 1;
-  for (const ConfigKeys& row : config_keys()) {
-    if (!(row.types & type) || (row.use != KeyUse::read && row.use != KeyUse::refused)) continue;
-    for (std::string& name : words_of(row.names)) {
-      if (name.find('*') != std::string::npos) continue;
-      const int distance = plain(key) == plain(name) ? 0 : edit_distance(key, name);
-      if (distance < best_distance) best_distance = distance, best = std::move(name);
-    }
+  KnownKey best;
+  if (key.size() > kLongest) return best;
+  int best_distance = std::min(static_cast<int>(key.size()) / 5, 3) + 1;
+  for (const KnownKey& known : known_keys()) {
+    const int distance = known.row->types & type ? name_distance(key, known.name) : best_distance;
+    if (distance < best_distance) best_distance = distance, best = known;
   }
   return best;
 }
@@ -89,31 +96,43 @@ std::string quoted(const std::string& key) {
   return fmt::format("\"{}\"", printable(key, 64));
 }
 
-// Throws InputError if `key` is a misspelt key that the configuration lacks.
+// Throws InputError if `key` is a misspelt key that matters for this type of model and that the configuration lacks.
 void check_spelling(const Json& config, const std::string& key, uint32_t type, const std::string& where) {
-  const std::string meant = meant_by(key, type);
-  if (meant.empty() || gives(config, meant)) return;
-  throw InputError(where, fmt::format("has the unknown key {}", quoted(key)),
-                   fmt::format("Did you mean \"{}\"? Rename the key, or remove it", meant));
+  const auto& [name, row] = meant_by(key, type);
+  if (!row || row->use == KeyUse::unused || row->use == KeyUse::noted) return;
+  const std::string meant = row->use == KeyUse::renamed ? words_of(row->why)[0] : name;
+  if (gives(config, meant)) return;
+  const std::string question = fmt::format("Did you mean \"{}\"?", meant);
+  if (row->use != KeyUse::refused) {
+    throw InputError(where, fmt::format("has the unknown key {}", quoted(key)),
+                     question + " Rename the key, or remove it");
+  }
+  if (is_neutral(config[key], row->neutral)) return;
+  throw InputError(where, fmt::format("{} is {}", quoted(key), in_words(config[key])),
+                   fmt::format("{} {}", question, row->why));
 }
 
 void check_key(const Json& config, const std::string& key, const ConfigKeys& row, const std::string& type,
                const std::string& where, std::vector<std::string>& notes) {
   const Json& value = config[key];
   if (row.use == KeyUse::read || row.use == KeyUse::unused || is_neutral(value, row.neutral)) return;
+  const bool by_pattern = !std::ranges::count(words_of(row.names), key);
+  if (by_pattern) check_spelling(config, key, bit_of(type), where);
   if (row.use == KeyUse::refused) {
-    const bool by_pattern = !std::ranges::count(words_of(row.names), key);
-    if (by_pattern) check_spelling(config, key, bit_of(type), where);
     throw InputError(where, fmt::format("{} is {}", quoted(key), in_words(value)), row.why);
   }
   if (row.use == KeyUse::noted) {
     notes.push_back(fmt::format("{}: {} is {}, which has no effect: {}", where, quoted(key), in_words(value), row.why));
-  } else if (!gives(config, row.why)) {
-    throw InputError(where, fmt::format("has the key {}, which models of type \"{}\" do not read", quoted(key), type),
-                     fmt::format("Did you mean \"{}\"? Rename the key, or remove it", row.why));
-  } else {
-    notes.push_back(fmt::format("{}: {} has no effect: models of this type read \"{}\"", where, quoted(key), row.why));
+    return;
   }
+  const std::vector<std::string> names = words_of(row.why);
+  const auto given = std::ranges::find_if(names, [&](const std::string& name) { return gives(config, name); });
+  if (given != names.end()) {
+    notes.push_back(fmt::format("{}: {} has no effect: models of this type read \"{}\"", where, quoted(key), *given));
+    return;
+  }
+  throw InputError(where, fmt::format("has the key {}, which models of type \"{}\" do not read", quoted(key), type),
+                   fmt::format("Did you mean \"{}\"? Rename the key, or remove it", names[0]));
 }
 
 }  // namespace

@@ -30,16 +30,17 @@ enum class KeyUse : uint8_t {
   unused,   // the key has no effect on what the model computes
   noted,    // models of this type ignore the key, and a value that is not neutral gives a note
   refused,  // a value that is not neutral is an error: it changes the computation, or it looks as if it should
-  renamed,  // the name that another type gives to the key `why`. An error if the key `why` is missing
+  renamed,  // a name that other types or programs give to the key `why`. An error if the key `why` is missing
 };
 
 // One row of the table. The first row that has a key and a type counts.
 struct ConfigKeys {
-  const char* names;  // one or several keys, separated by spaces. A name with * is a shell pattern
+  const char* names;  // one or several keys, separated by spaces. A name with * is a pattern of letters, without case
   uint32_t types;     // the row applies to these model types
   KeyUse use;
   const char* neutral;  // a JSON list: values that change nothing. null, "", [] and {} are always neutral
-  const char* why;      // renamed: the key to use instead. Otherwise the reason or the remedy, a sentence without a dot
+  // Renamed: the key to use instead, then its other names. Otherwise: the reason or the remedy, a sentence without dot.
+  const char* why;
 };
 std::span<const ConfigKeys> config_keys();
 

@@ -139,7 +139,7 @@ void read_rope(const ConfigReader& read, Rope& rope, std::vector<std::string>& n
 // Which layers "layer_types" gives a window, or `fallback` if the key is missing.
 std::vector<bool> read_layer_types(const ConfigReader& read, std::vector<bool> fallback) {
   const Json* types = read.value("layer_types");
-  if (!types) return fallback;
+  if (!types || *types == Json::array()) return fallback;
   if (!types->is_array() || types->size() != fallback.size()) {
     throw InputError(read.where(),
                      fmt::format("\"layer_types\" is not a list of {} entries, one per layer", fallback.size()), kOwn);

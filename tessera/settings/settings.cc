@@ -30,8 +30,9 @@ std::vector<Setting> model_settings() {
               "get the mean of the model's rows",
               {"resize_token_embeddings", "resize_vocab"}),
       text("eos_token", &S::eos_token, kModel, "TOKEN",
-           "The token that ends a text: the text of a token, or an id if no token has this text; empty: the token that "
-           "the files of the model name"),
+           "The token that ends a text: the text of an added token, or a number, which is always an id; empty: the "
+           "token "
+           "that the files of the model name"),
       text("tokenizer", &S::tokenizer, kTokenizer, "PATH",
            "tokenizer.json, its folder, or a model as for --model; empty: the model's tokenizer"),
       integer("vocab_size", &S::vocab_size, kVocabulary, "TOKENS", kCount,

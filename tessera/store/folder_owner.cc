@@ -51,19 +51,29 @@ std::string FolderOwner::to_text() const {
   return json.dump() + "\n";
 }
 
-std::optional<FolderOwner> FolderOwner::parse(const std::string& text) {
-  try {
-    const auto json = nlohmann::json::parse(text);
-    FolderOwner owner{
-        {json.at("host").get<std::string>(), json.at("process").get<int>(), json.at("start_time").get<uint64_t>()},
-        json.at("boot_id").get<std::string>(),
-        json.at("pid_namespace").get<std::string>(),
-        json.at("stale_after_s").get<double>()};
-    if (owner.process.pid <= 0 || !(owner.stale_after_s > 0)) return std::nullopt;
-    return owner;
-  } catch (const nlohmann::json::exception&) {
+std::optional<FolderOwner> FolderOwner::parse(const std::string& text, std::string& fault) {
+  using Json = nlohmann::json;
+  constexpr double kLongestTimeoutS = 1e8;  // of --owner-timeout
+  fault = text.empty() ? "is empty" : "is not a complete JSON object";
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  const auto is_valid = [](std::string_view key, const Json& value) {
+    if (key == "process") return value.is_number_integer() && value > 0 && value <= INT32_MAX;
+    if (key == "start_time") return value.is_number_unsigned();
+    if (key == "stale_after_s") return value.is_number() && value > 0 && value <= kLongestTimeoutS;
+    return value.is_string();
+  };
+  for (const char* key : {"host", "process", "start_time", "boot_id", "pid_namespace", "stale_after_s"}) {
+    const auto found = json.find(key);
+    if (found != json.end() && is_valid(key, *found)) continue;
+    fault = fmt::format(fmt::runtime(found == json.end() ? "has no \"{}\"" : "has a wrong \"{}\""), key);
     return std::nullopt;
   }
+  fault.clear();
+  return FolderOwner{{json["host"].get<std::string>(), json["process"].get<int>(), json["start_time"].get<uint64_t>()},
+                     json["boot_id"].get<std::string>(),
+                     json["pid_namespace"].get<std::string>(),
+                     json["stale_after_s"].get<double>()};
 }
 
 bool FolderOwner::is_comparable_here() const {
@@ -86,7 +96,7 @@ std::optional<OwnerFile> read_owner_file(const fs::path& path) {
   // Reads only what is available, and does not wait for the rest: the owner may still be writing.
   const ssize_t got = pread(file->descriptor(), result.text.data(), result.text.size(), 0);
   result.text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
-  result.owner = FolderOwner::parse(result.text);
+  result.owner = FolderOwner::parse(result.text, result.fault);
   return result;
 }
 

@@ -19,10 +19,10 @@ struct FolderOwner {
   double stale_after_s = 0;   // a run on another host that sees no heartbeat for this time considers the owner gone
 
   static FolderOwner self(double stale_after_s);
-  // to_text() returns the owner as one line of JSON, with a new random token. parse() reads such a line, and returns
-  // nullopt for any other text.
+  // to_text() returns the owner as one line of JSON, with a new random token. parse() reads such a line. For any other
+  // text, it returns nullopt and sets `fault`, such as `has no "host"`.
   std::string to_text() const;
-  static std::optional<FolderOwner> parse(const std::string& text);
+  static std::optional<FolderOwner> parse(const std::string& text, std::string& fault);
 
   // Whether this process can look up the owner in the process table of this host.
   bool is_comparable_here() const;
@@ -34,6 +34,7 @@ struct OwnerFile {
   std::string text;
   std::optional<FolderOwner> owner;  // nullopt: the text is incomplete
   int64_t heartbeat_ns = 0;          // the file's modification time
+  std::string fault = {};            // what is wrong with an incomplete text
 };
 // Returns nullopt if the file does not exist. Opens the file at each call, because a network file system then asks its
 // server for the current state.

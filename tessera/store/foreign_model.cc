@@ -107,7 +107,7 @@ void refuse_foreign_folder(const fs::path& folder) {
   const auto snapshot_of = name_of_snapshot(folder);
   if (snapshot_of && (!has("config.json") || std::ranges::none_of(names, is_weight))) {
     throw InputError(folder, "is only a part of the model: the download did not fetch config.json and all weights",
-                     "Download the model: " + download_command(*snapshot_of));
+                     "Download the model: " + download_command({*snapshot_of}));
   }
   if (has("model.safetensors") || has("model.safetensors.index.json")) return;
   for (const Form& form : kForms) {

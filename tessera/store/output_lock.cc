@@ -63,8 +63,8 @@ OutputLock::OutputLock(const fs::path& folder, double stale_after_s, double inco
     : folder_(folder),
       file_(folder / kFileName),
       stale_after_s_(stale_after_s),
-      watch_(incomplete_after_s),
-      marker_watch_(incomplete_after_s) {
+      watch_(std::min(incomplete_after_s, stale_after_s)),
+      marker_watch_(std::min(incomplete_after_s, stale_after_s)) {
   create_folders(folder);
 }
 
@@ -97,6 +97,10 @@ bool OutputLock::try_take() {
     const auto found = read_owner_file(file_);
     if (!found) {
       if (take_free()) return true;
+      std::error_code ignored;
+      if (fs::is_symlink(file_, ignored) && !fs::exists(file_, ignored)) {
+        throw InputError(file_, "is a symbolic link to a file that does not exist", "Remove the link");
+      }
       continue;  // another run was faster
     }
     switch (watch_.look(*found)) {
@@ -114,7 +118,10 @@ bool OutputLock::try_take() {
                                  "{} belongs to {}. Waiting for a new heartbeat of that run. Without one for {:g} s, "
                                  "this run takes the folder",
                                  folder_.string(), found->owner->shown(), found->owner->stale_after_s)
-                           : fmt::format("{} has an incomplete owner file. Waiting for its owner", folder_.string());
+                           : fmt::format(
+                                 "{} has an incomplete owner file: {} {}. Waiting for its owner. Without a change for "
+                                 "{:g} s, this run takes the folder",
+                                 folder_.string(), kFileName, found->fault, watch_.limit_s(*found));
         pause_s_ = std::min(0.5, watch_.limit_s(*found) / kHeartbeatsUntilStale / 4);
         return false;
     }

@@ -25,8 +25,8 @@ class OutputLock {
   static constexpr const char* kInUse = "is in use by another run";
 
   // Creates the folder if it is missing, but does not take it yet. Other hosts consider this run gone after
-  // `stale_after_s` without a heartbeat. See OwnerWatch for `incomplete_after_s`. Throws RunError: the folder cannot be
-  // created.
+  // `stale_after_s` without a heartbeat. This run waits for the rest of an incomplete owner file for
+  // `incomplete_after_s`, but not longer than `stale_after_s`. Throws RunError: the folder cannot be created.
   explicit OutputLock(const std::filesystem::path& folder, double stale_after_s = kStaleAfterS,
                       double incomplete_after_s = OwnerWatch::kIncompleteAfterS);
   // Removes the owner file, if it is still this run's file.
@@ -37,7 +37,8 @@ class OutputLock {
   // Takes the folder if it is free or its owner is gone. Returns false if it is not yet known whether the owner is
   // alive, or if another run is taking the folder. waiting_for() then describes the state. Call try_take() again after
   // pause(). Throws UsageError: the owner is alive; the message names its process and host. Throws RunError: the folder
-  // cannot be read or written, or the thread of the heartbeat cannot start.
+  // cannot be read or written, or the thread of the heartbeat cannot start. Throws InputError: the owner file is not a
+  // regular file.
   bool try_take();
   const std::string& waiting_for() const { return waiting_for_; }
   void pause() const;

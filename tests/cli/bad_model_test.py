@@ -208,11 +208,21 @@ class Models(BadInputTest):
         self.succeeds("generate", "--model", "out/model", "--prompt", "a")
 
     def test_names(self):
-        known = "Give a Hugging Face folder, or with --init random one of: gpt, bloom-560m, "
-        for verb in (["generate", "--prompt", "a"], ["plan"], ["eval", "--eval-dataset", "eval.jsonl"]):
-            self.fails(INPUT, "nowhere: no such model folder. " + known, *verb, "--model", "nowhere")
-        self.fails(INPUT, 'bloom-560: no such model folder. Did you mean "bloom-560m"? ' + known, "plan", "--model",
-                   "bloom-560")
+        missing = "no such folder, and the cache of the Hugging Face hub (hub) has no such model. "
+        for model, remedy in [
+            ("./nowhere", "no such model folder. Give a Hugging Face folder, or with --init random one of: gpt, bloom-560m, "),
+            ("gpt2", missing + "Check the path, or download the model: hf download gpt2 --local-dir models/gpt2, and give --model "
+                     "models/gpt2. Or give one of these names with --init random: gpt, bloom-560m, "),
+            ("bloom-560", missing + 'Did you mean "bloom-560m"? Check the path, or download the model: hf download bloom-560 '),
+            ("me/tiny@v1.0", missing + "Check the path, or download the model: hf download me/tiny --revision v1.0 --local-dir "
+                             "models/tiny, and give --model models/tiny\n"),
+            ("https://huggingface.co/me/tiny/tree/v1.0", missing + "Check the path, or download the model: hf download me/tiny "
+                                                         "--revision v1.0 "),
+        ]:
+            for verb in (["generate", "--prompt", "a"], ["plan"], ["eval", "--eval-dataset", "eval.jsonl"]):
+                self.fails(INPUT, f"{model}: {remedy}", *verb, "--model", model, env={"HF_HUB_CACHE": "hub"})
+        self.fails(INPUT, "gpt2@x: no such file. Give the tokenizer.json of a model folder, or download the tokenizer: hf download "
+                   "gpt2 tokenizer.json tokenizer_config.json --revision x", "tokenize", "--prompt", "a", "--tokenizer", "gpt2@x")
         self.fails(USAGE, '--model: "bloom-560m" is the name of a shape, which has no pretrained weights. Add --init random',
                    "generate", "--model", "bloom-560m", "--prompt", "a")
         self.fails(USAGE, "--model: is required by generate", "generate", "--prompt", "a")

@@ -134,7 +134,7 @@ class ModelFolders(TinyJobTest):
             shutil.copy(os.path.join(self.model, name), f"{repository}/blobs/{name}")
             os.symlink(f"../../blobs/{name}", f"{repository}/snapshots/{'0' * 40}/{name}")
         env = {"HF_HOME": self.path("home"), "HF_HUB_CACHE": ""}
-        for model in ("me/tiny", "https://huggingface.co/me/tiny", "home/hub/models--me--tiny"):
+        for model in ("me/tiny", "https://huggingface.co/me/tiny", "home/hub/models--me--tiny", "me/tiny@" + "0" * 40):
             self.assertEqual(self.loss(model, env=env)[0], expected)
         self.assertEqual(self.loss("good", "--tokenizer", "me/tiny", env=env)[0], expected)
         self.succeeds("plan", "--model", "me/tiny", env=env)

@@ -109,6 +109,14 @@ class Owner(Continued):
         self.assertIsNone(second.poll())
         self.assertEqual(self.owner()["host"], "node-b")
 
+    def test_an_incomplete_owner_file(self):
+        os.makedirs(self.path("out"))
+        self.write("out/.tessera-lock", "{}")
+        code, err = self.end(self.start_on([], "--owner-timeout", "0.2", "--max-steps", "1"))
+        self.assertEqual(code, 0, err)
+        self.assertIn('out has an incomplete owner file: .tessera-lock has no "host". Waiting for its owner. Without a change for '
+                      "0.2 s, this run takes the folder (--owner-timeout)", err)
+
     def test_without_flock(self):
         for number in (37, 38):  # ENOLCK, ENOSYS
             env = {"LD_PRELOAD": LIBRARY, "FAULT_CALLS": "flock", "FAULT_CALL": "1", "FAULT_TIMES": str(10**6),

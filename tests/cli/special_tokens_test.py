@@ -30,6 +30,10 @@ FOLDERS = [
     ({"config": 2, "template": "<pad>"}, 2, 2, None, 0),  # the template ends no sample if an id is named
     ({"config": 2, "flag": "<pad>", "named": "</s>", "generation": 2}, 3, [3, 2], [3, 2], 0),
     ({"map": "<end>", "named": "<pad>"}, 3, 3, None, 1),
+    ({"map": 5, "named": "<pad>"}, 3, 3, None, 1),
+    ({"config": [], "generation": 3}, 3, 3, 3, 0),
+    ({"config": [], "generation": [], "named": "", "map": {}}, 2, 2, 2, 1),  # a guess
+    ({"config": 2, "generation": [2, 70]}, 2, 2, [2, 70], 1),  # an ordinary token ends generated texts
 ]
 
 
@@ -108,12 +112,39 @@ class EndOfText(BadInputTest):
             self.assertEqual(self.json_of(folder, "tokenizer_config.json")["eos_token"], "<s>")
         self.fails(USAGE, 'made with eos_token = "<s>", and this run has ""', "train", *TRAIN, "--max-steps", "2",
                    "--output-dir", "out")
-        self.succeeds("train", *TRAIN, "--eos-token", "250", "--output-dir", "by_id")
-        self.assertEqual(self.json_of("by_id", "model", "config.json")["eos_token_id"], [250, 2])
-        for token in "<end>", "400", "-1", "2.0":
-            self.fails(USAGE, f'--eos-token: "{token}" is not a token of m/tokenizer.json. Give the token that ends a text: the '
-                       "special tokens are 0 <unk>, 1 <s>, 2 </s>, 3 <pad>", "train", *TRAIN, f"--eos-token={token}",
-                       "--output-dir", "more")
+        self.succeeds("train", *TRAIN, "--eos-token", "3", "--output-dir", "by_id")
+        self.assertEqual(self.json_of("by_id", "model", "config.json")["eos_token_id"], [3, 2])
+        remedy = ". Give the token that ends a text: the special tokens are 0 <unk>, 1 <s>, 2 </s>, 3 <pad>"
+        for token, what in [("<end>", "a token"), ("-1", "a token"), ("2.0", "a token"), ("+2", "a token"), (" 2", "a token"),
+                            ("400", "the id of a token"), ("9" * 30, "the id of a token")]:
+            self.fails(USAGE, f'--eos-token: "{token}" is not {what} of m/tokenizer.json' + remedy, "plan", *TRAIN,
+                       f"--eos-token={token}")
+
+    def test_numbers_and_ordinary_tokens(self):
+        """A number is an id, even if an ordinary token has this text. The tokenizers of people have such tokens."""
+        self.folder_with(config=1)
+        vocabulary = self.json_of("m", "tokenizer.json")["model"]["vocab"]
+        self.assertIn("2", vocabulary)
+        for words in (["plan", *TRAIN], ["generate", "--model", "m", "--init", "random", "--prompt", "a"]):
+            self.assertEqual(self.warnings_of(*words, "--eos-token", "2"), [])
+        self.succeeds("train", *TRAIN, "--output-dir", "out", env={"TESSERA_EOS_TOKEN": "2"})
+        self.assertEqual(self.json_of("out", "model", "config.json")["eos_token_id"], [2, 1])
+        digit = vocabulary["2"]
+        for token, shown in [(str(digit), f'{digit} "2"'), ("a", f'{vocabulary["a"]} "a"'), ("\u0120a", '" a"')]:
+            self.fails(USAGE, f"{shown} is an ordinary token of m/tokenizer.json, which texts contain. Give the token that ends a "
+                       "text: the special tokens are 0 <unk>", "plan", *TRAIN, "--eos-token", token)
+        # Files of the tokenizer may name such a token. An added token may be one that is not special.
+        self.folder_with(named="2")
+        note = f'warning: m/tokenizer_config.json: the end token {digit} "2" is an ordinary token, which texts contain'
+        self.assertEqual(self.warnings_of("plan", *TRAIN), [note])
+        self.assertEqual(self.warnings_of("plan", *TRAIN, "--eos-token", str(digit)), [note.replace(
+            "m/tokenizer_config.json", "--eos-token")])
+        self.folder_with(config=3)
+        tokenizer = self.json_of("m", "tokenizer.json")
+        next(token for token in tokenizer["added_tokens"] if token["id"] == 3)["special"] = False
+        self.write_json("m/tokenizer.json", tokenizer)
+        self.assertEqual(self.warnings_of("plan", *TRAIN), [])
+        self.assertEqual(self.warnings_of("plan", *TRAIN, "--eos-token", "<pad>"), [])
 
     def test_a_guess_is_announced_and_wrong_used_values_are_errors(self):
         self.folder_with()
@@ -127,6 +158,7 @@ class EndOfText(BadInputTest):
             ({"config": [400]}, 'm/config.json: "eos_token_id" is an array, not a whole number from 0 to 399' + remedy),
             ({"generation": 70}, "m/generation_config.json: \"eos_token_id\" is 70, the ordinary token "),
             ({"map": "<end>"}, 'm/special_tokens_map.json: "eos_token" is "<end>", but the tokenizer has no such token'),
+            ({"named": 2}, 'm/tokenizer_config.json: "eos_token" is not the text of a token. Use this file and tokenizer.json'),
         ]:
             with self.subTest(**sources):
                 self.folder_with(**sources)

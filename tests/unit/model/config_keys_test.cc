@@ -32,6 +32,16 @@ Json config_of(const std::string& type) {
   return config;
 }
 
+Json valid_value(const std::string& key, const std::string& type) {
+  const Json values{
+      {"hidden_act", "silu"}, {"tie_word_embeddings", true}, {"attention_bias", true},   {"mlp_bias", true},
+      {"rope_theta", 10000},  {"attention_dropout", 0.5},    {"hidden_dropout", 0.5},    {"dropout", 0.5},
+      {"rms_norm_eps", 0.5},  {"initializer_range", 2},      {"layer_norm_epsilon", 0.5}};
+  if (key == "layer_types")
+    return Json(std::vector<std::string>(3, type == "mistral" ? "sliding_attention" : "full_attention"));
+  return values.value(key, Json(1));
+}
+
 struct Outcome {
   std::string error;  // empty: the configuration is valid
   std::vector<std::string> notes;
@@ -73,12 +83,12 @@ TEST(ConfigKeys, DoWhatTheTableSays) {
   int num_cases = 0;
   for_each_key([&](const std::string& type, const std::string& key, const ConfigKeys& row) {
     ++num_cases;
+    const std::vector<std::string> names = row.use == KeyUse::renamed ? words_of(row.why) : std::vector<std::string>();
     const auto with = [&](const Json& value, bool has_other = true) {
       Json config = config_of(type);
-      const Json valid{
-          {"hidden_act", "silu"}, {"num_key_value_heads", 2}, {"head_dim", 6}, {"tie_word_embeddings", true}};
-      if (row.use == KeyUse::renamed && has_other) config[row.why] = valid.value(row.why, Json(1));
-      if (row.use == KeyUse::renamed && !has_other) config.erase(row.why);
+      const bool is_given = std::ranges::any_of(names, [&](const std::string& name) { return config.contains(name); });
+      if (!has_other) std::ranges::for_each(names, [&](const std::string& name) { config.erase(name); });
+      if (has_other && !is_given && !names.empty()) config[names[0]] = valid_value(names[0], type);
       config[key] = value;
       return outcome_of(config);
     };
@@ -106,7 +116,9 @@ TEST(ConfigKeys, DoWhatTheTableSays) {
         EXPECT_EQ(outcome.error, "") << value;
         EXPECT_THAT(outcome.notes, testing::IsEmpty()) << value;
       } else {
-        EXPECT_THAT(with(value, false).error, HasSubstr(std::string("Did you mean \"") + row.why + "\"?")) << value;
+        EXPECT_EQ(outcome.error, "") << value;
+        EXPECT_THAT(outcome.notes, testing::ElementsAre(HasSubstr(quoted + " has no effect"))) << value;
+        EXPECT_THAT(with(value, false).error, HasSubstr("Did you mean \"" + names[0] + "\"?")) << value;
       }
     }
   });
@@ -129,10 +141,12 @@ TEST(ConfigKeys, MisspeltKeysAreNamed) {
                                     key.substr(0, 4) + key[5] + key[4] + key.substr(6), dashed, upper}) {
       if (std::ranges::find(known, type + word) != known.end()) continue;
       Json config = config_of(type);
+      for (const char* other : {"num_layers", "num_heads", "hidden_size"}) config.erase(other);
       config.erase(key);
       config[word] = 3;
       const std::string error = outcome_of(config).error;
       EXPECT_THAT(error, testing::AnyOf(HasSubstr("has the unknown key \"" + word + "\". Did you mean \""),
+                                        HasSubstr("has the key \"" + word + "\", which models of type"),
                                         HasSubstr("\"" + word + "\" is 3")));
       ++num_cases;
     }
@@ -146,6 +160,78 @@ TEST(ConfigKeys, MisspeltKeysAreNamed) {
                                                              "\"llama\" do not have: \"hidden_sizes\", \"foo\""));
   for (int i = 0; i < 1000; ++i) config["k" + std::to_string(i)] = 1;
   EXPECT_THAT(outcome_of(config).error, HasSubstr("keys, more than 1000"));
+}
+
+// A name that another program gives to a key, also with other separators, in capitals, or misspelt.
+TEST(ConfigKeys, NamesOfOtherProgramsAreErrors) {
+  const std::pair<const char*, const char*> kNames[] = {
+      {"rms_norm_eps",
+       "rms_norm_epsilon rms_eps rmsNormEps layernorm_eps layer_norm_eps layer_norm_epsilon norm_epsilon eps ln_eps "
+       "variance_epsilon attention.layer_norm_rms_epsilon norm-eps layer_norm_epsilom"},
+      {"num_key_value_heads",
+       "n_kv_head n_kv_heads kv_heads num_kv_heads kvHeads n_kv num_query_groups head_count_kv attention.head_count_kv "
+       "key_value_heads num_kv_head multi_query_group_num num_keyvalue_heads"},
+      {"head_dim", "d_head dim_head head_size attention_head_dim dim_per_head headDim head_dims"},
+      {"num_attention_heads", "n_head n_heads num_heads num_attn_heads head_count attention_heads num_atention_heads"},
+      {"num_hidden_layers", "n_layer n_layers num_layers block_count num_hiden_layers"},
+      {"hidden_size", "d_model n_embd n_embed embedding_length hiden_size"},
+      {"intermediate_size", "ffn_hidden_size d_ff n_inner ffn_dim feed_forward_length intermediat_size"},
+      {"hidden_act", "activation act_fn activation_fn hidden_activation activation_function hidden_actt"},
+      {"tie_word_embeddings",
+       "tie_embeddings weight_tying tied_embeddings share_embeddings_and_output_weights "
+       "tie_word_embedding tie_weights"},
+      {"rope_theta", "theta freq_base rope_tetha ropetheta"},
+      {"attention_bias", "attn_bias use_attention_bias attention_biases"},
+      {"mlp_bias", "ffn_bias use_mlp_bias"},
+      {"attention_dropout", "attn_pdrop attn_dropout attention_probs_dropout_prob attn_drop_rate"},
+      {"max_position_embeddings", "n_positions max_seq_len max_seq_length context_length max_positions"},
+      {"initializer_range", "init_std init_method_std initializer_std"},
+      {"layer_types", "layer_type layertypes"},
+      {"eos_token_id", "eos eos_id eos_token eos_token_ids eod_token_id"}};
+  for (const auto& [key, names] : kNames) {
+    for (const std::string& name : words_of(names)) {
+      Json config = config_of("llama");
+      config.erase(key);
+      config["rope_scaling"] = nullptr;
+      config[name] = 2;
+      EXPECT_THAT(outcome_of(config).error, HasSubstr("Did you mean \"" + std::string(key) + "\"?")) << name;
+    }
+  }
+  for (const char* name :
+       {"rope_base", "rotary_emb_base", "rope.freq_base", "ropeScaling", "quantization", "quantize", "quant_method",
+        "quantisation_config", "load_in_4bit", "untie_embeddings", "bits", "position_embeddings", "n_experts",
+        "residual_multipler", "drop_path_rate", "embd_pdrop", "qk_rope_head_dim", "query_pre_attn_scaler"}) {
+    Json config = config_of("llama");
+    config[name] = {{"bits", 4}, {"group_size", 64}};
+    EXPECT_THAT(outcome_of(config).error, HasSubstr("config.json: \"" + std::string(name) + "\" is an object")) << name;
+  }
+  // Names that only look similar, values that change nothing, and other names of a key that is given.
+  Json config = config_of("llama");
+  for (const char* name :
+       {"attention_sinks", "attention_window_pattern", "num_steps", "rotations", "head", "hidden_sink"})
+    config[name] = 4;
+  const auto notes = outcome_of(config).notes;
+  EXPECT_THAT(
+      notes, testing::ElementsAre(HasSubstr(
+                 R"("attention_sinks", "attention_window_pattern", "num_steps", "rotations", "head", "hidden_sink")")));
+  config = config_of("bloom");
+  config["n_heads"] = 2;
+  config["attn_pdrop"] = 0;
+  config["quantization"] = false;
+  EXPECT_THAT(outcome_of(config).notes,
+              testing::ElementsAre(HasSubstr(R"("n_heads" has no effect: models of this type read "num_heads")")));
+}
+
+TEST(ConfigKeys, EmptyValuesAreNotGiven) {
+  for (const char* type : kTypeNames) {
+    Json config = config_of(type);
+    for (const char* key : {"eos_token_id", "layer_types", "foo", "quantization"}) config[key] = Json::array();
+    config["rope_parameters"] = Json::object();
+    const ModelConfig model = parse_model_config(config.dump(), "config.json");
+    EXPECT_EQ(model.eos_token_id, -1);
+    EXPECT_EQ(model.end_fault, "");
+    EXPECT_THAT(model.notes, testing::IsEmpty());
+  }
 }
 
 TEST(RopeKeys, DoWhatTheTableSays) {

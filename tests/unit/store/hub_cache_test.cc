@@ -36,14 +36,36 @@ class HubCache : public testing::Test {
 };
 
 TEST_F(HubCache, ReadsNamesOfTheHub) {
-  EXPECT_EQ(hub_name("org/model-1.5_b"), "org/model-1.5_b");
-  EXPECT_EQ(hub_name("gpt2"), "gpt2");
-  EXPECT_EQ(hub_name("https://huggingface.co/org/model"), "org/model");
-  EXPECT_EQ(hub_name("https://huggingface.co/org/model/tree/main"), "org/model");
-  EXPECT_EQ(hub_name("hf://org/model"), "org/model");
-  for (const char* word : {"", "/org/model", "./model", "../model", "a/b/c", "org/", "org/a b", "org/\n", "~/model"}) {
-    EXPECT_EQ(hub_name(word), std::nullopt) << word;
+  const HubModel model{"org/model"}, branch{"org/model", "v1.0"};
+  for (const auto& [word, expected] : std::initializer_list<std::pair<const char*, HubModel>>{
+           {"org/model-1.5_b", {"org/model-1.5_b"}},
+           {"gpt2", {"gpt2"}},
+           {"gpt2@v1.0", {"gpt2", "v1.0"}},
+           {"org/model@main", model},
+           {"org/model@", model},
+           {"org/model@v1.0", branch},
+           {"models--org--model", model},
+           {"org/model@refs/pr/1", {"org/model", "refs/pr/1"}},
+           {"https://huggingface.co/org/model", model},
+           {"https://huggingface.co/org/model/", model},
+           {"huggingface.co/org/model?library=transformers", model},
+           {"https://huggingface.co/org/model/tree/main", model},
+           {"https://huggingface.co/org/model/tree/v1.0", branch},
+           {"https://huggingface.co/org/model/tree/refs/pr/1", {"org/model", "refs/pr/1"}},
+           {"https://huggingface.co/org/model/blob/v1.0/config.json", branch},
+           {"http://hf.co/org/model/resolve/v1.0/config.json", branch},
+           {"https://huggingface.co/gpt2", {"gpt2"}},
+           {"hf://org/model@v1.0", branch}}) {
+    EXPECT_EQ(hub_model(word), expected) << word;
   }
+  for (const char* word : {"", "/org/model", "./model", "../model", "a/b/c", "org/", "org/a b", "org/\n", "~/model",
+                           "@v1", "org/model@../x", "org/model@a b", "org/model@-x", "org/model@/x", "org@x/model@y",
+                           "org/config.json", "https://example.com/org/model"}) {
+    EXPECT_EQ(hub_model(word), std::nullopt) << word;
+  }
+  EXPECT_EQ(download_command(model), "hf download org/model --local-dir models/model, and give --model models/model");
+  EXPECT_EQ(download_command({"gpt2", "v1.0"}),
+            "hf download gpt2 --revision v1.0 --local-dir models/gpt2, and give --model models/gpt2");
 }
 
 TEST_F(HubCache, FollowsTheVariablesOfTheHub) {
@@ -62,8 +84,12 @@ TEST_F(HubCache, TakesTheSnapshotOfMain) {
   EXPECT_TRUE(is_hub_folder(folder));
   EXPECT_TRUE(is_hub_folder(folder / ""));
   EXPECT_EQ(hub_snapshot(folder), folder / "snapshots/bb");
-  EXPECT_EQ(find_in_hub_cache("org/model"), folder / "snapshots/bb");
-  EXPECT_EQ(find_in_hub_cache("org/other"), std::nullopt);
+  EXPECT_EQ(find_in_hub_cache({"org/model"}), folder / "snapshots/bb");
+  EXPECT_EQ(find_in_hub_cache({"org/model", "aa"}), folder / "snapshots/aa");
+  EXPECT_EQ(find_in_hub_cache({"org/other"}), std::nullopt);
+  fs::create_directories(folder / "refs/pr");
+  put(folder / "refs/pr/1", "aa");
+  EXPECT_EQ(find_in_hub_cache({"org/model", "pr/1"}), folder / "snapshots/aa");
   EXPECT_EQ(name_of_snapshot(folder / "snapshots/bb"), "org/model");
   EXPECT_EQ(name_of_snapshot(cache.path()), std::nullopt);
   EXPECT_EQ(hub_snapshot(make("models--one", {"aa"}, "")), cache / "models--one" / "snapshots/aa");
@@ -75,6 +101,9 @@ TEST_F(HubCache, AmbiguousAndIncompleteModelsAreErrors) {
               AllOf(HasSubstr("has 2 snapshots"), HasSubstr("two/snapshots/aa, "), HasSubstr("two/snapshots/bb")));
   EXPECT_THAT(refusal(make("models--org--none", {}, "aa")),
               AllOf(HasSubstr("has no snapshot"), HasSubstr("hf download org/none --local-dir models/none")));
+  EXPECT_THAT(error_of<InputError>([&] { hub_snapshot(make("models--org--one", {"aa"}, "aa"), "v2"); }),
+              AllOf(HasSubstr("has no snapshot of the revision v2"),
+                    HasSubstr("hf download org/one --revision v2 --local-dir models/one"), HasSubstr("snapshots/aa")));
   EXPECT_THAT(refusal(make("models--org--lost", {"aa"}, "bb")),
               AllOf(HasSubstr("refs/main: names the snapshot bb, which does not exist"), HasSubstr("snapshots/aa")));
 }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
@@ -162,15 +163,45 @@ TEST(OutputLock, ALockRenewsItsHeartbeat) {
 }
 
 TEST(OutputLock, AnOwnerFileThatStaysIncompleteHasNoOwner) {
-  for (const std::string& text :
-       {std::string(), std::string("garbage"), FolderOwner::self(9).to_text().substr(0, 30)}) {
+  const std::string text = FolderOwner::self(9).to_text();
+  const auto without = [&](const char* key) {
+    nlohmann::json json = nlohmann::json::parse(text);
+    json.erase(key);
+    return json.dump();
+  };
+  for (const auto& [incomplete, fault] : std::vector<std::pair<std::string, const char*>>{
+           {"", "is empty"},
+           {"garbage", "is not a complete JSON object"},
+           {text.substr(0, 30), "is not a complete JSON object"},
+           {"[1]", "is not a complete JSON object"},
+           {"{}", "has no \"host\""},
+           {without("process"), "has no \"process\""},
+           {without("stale_after_s"), "has no \"stale_after_s\""},
+           {FolderOwner::self(1e9).to_text(), "has a wrong \"stale_after_s\""},
+           {R"({"host": "a", "process": -3})", "has a wrong \"process\""}}) {
     TemporaryFolder parent;
-    put(parent / kOwnerFile, text);
-    OutputLock lock(parent.path(), 180, 0.2);
+    put(parent / kOwnerFile, incomplete);
+    OutputLock lock(parent.path(), 0.1);  // the shorter one of this limit and of kIncompleteAfterS counts
     EXPECT_FALSE(lock.try_take());
-    EXPECT_THAT(lock.waiting_for(), HasSubstr("incomplete"));
+    EXPECT_THAT(lock.waiting_for(), HasSubstr(std::string("has an incomplete owner file: .tessera-lock ") + fault));
+    EXPECT_THAT(lock.waiting_for(), HasSubstr("Without a change for 0.1 s, this run takes the folder"));
     EXPECT_TRUE(take(lock));
   }
+  TemporaryFolder parent;
+  put(parent / kOwnerFile, "");
+  OutputLock lock(parent.path());
+  EXPECT_FALSE(lock.try_take());
+  EXPECT_THAT(lock.waiting_for(), HasSubstr("Without a change for 30 s"));
+}
+
+TEST(OutputLock, AnOwnerFileThatIsNoFileIsAnError) {
+  TemporaryFolder parent;
+  fs::create_directories(parent / "a" / kOwnerFile);
+  fs::create_directories(parent / "b");
+  fs::create_symlink("nowhere", parent / "b" / kOwnerFile);
+  EXPECT_THAT(error_of<InputError>([&] { OutputLock(parent / "a").try_take(); }), HasSubstr("is a folder, not a file"));
+  EXPECT_THAT(error_of<InputError>([&] { OutputLock(parent / "b").try_take(); }),
+              HasSubstr(".tessera-lock: is a symbolic link to a file that does not exist. Remove the link"));
 }
 
 TEST(OutputLock, ARunThatLostTheFolderMayNotWrite) {
@@ -287,7 +318,8 @@ TEST(FolderOwner, TextRoundTrip) {
   owner.boot_id = "boot";
   owner.pid_namespace = "pid:[1]";
   owner.stale_after_s = 30;
-  const FolderOwner back = FolderOwner::parse(owner.to_text()).value();
+  std::string fault;
+  const FolderOwner back = FolderOwner::parse(owner.to_text(), fault).value();
   EXPECT_EQ(back.process, owner.process);
   EXPECT_EQ(back.boot_id, "boot");
   EXPECT_EQ(back.pid_namespace, "pid:[1]");
@@ -296,8 +328,10 @@ TEST(FolderOwner, TextRoundTrip) {
   EXPECT_FALSE(back.is_comparable_here());
   EXPECT_TRUE(FolderOwner::self(1).is_comparable_here());
   const std::string text = owner.to_text();
-  for (size_t bytes = 0; bytes + 1 < text.size(); ++bytes) EXPECT_FALSE(FolderOwner::parse(text.substr(0, bytes)));
-  for (const char* other : {"node-17-123-456", "{}", "[1]", "{\"host\": 1}"}) EXPECT_FALSE(FolderOwner::parse(other));
+  for (size_t bytes = 0; bytes + 1 < text.size(); ++bytes)
+    EXPECT_FALSE(FolderOwner::parse(text.substr(0, bytes), fault));
+  for (const char* other : {"node-17-123-456", "{}", "[1]", "{\"host\": 1}"})
+    EXPECT_FALSE(FolderOwner::parse(other, fault));
 }
 
 TEST(ProcessIdentity, TextRoundTrip) {
