@@ -36,7 +36,6 @@ struct UnitGradients::Transfer {
 };
 
 void UnitGradients::move_to_accumulators(GradientSlot& slot) {
-  TESSERA_ASSERT(slot.reduced);
   const auto u = static_cast<size_t>(slot.unit);
   if (direct_) {
     store_on_device(slot, own_part(slot));
@@ -94,7 +93,8 @@ void UnitGradients::move_off_device(GradientSlot& slot) {
   store_on_device(slot, part);  // if there is a wire, converts its gradients
   if (squares()) {
     context_.streams.compute->wait(slot.ready);
-    context_.ops.add_sum_of_squares(part_of(in_slot(slot, unit), context_.cut(unit).own), squares());
+    context_.ops.add_sum_of_squares(part_of(in_slot(slot, unit), context_.cut(unit).own),
+                                    squares().rows(unit, unit + 1));
   }
   const bool adds = begun_[static_cast<size_t>(unit)];
   const Transfer transfer{.unit = unit,

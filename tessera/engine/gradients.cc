@@ -45,7 +45,9 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
   accumulators_ =
       UnitArrays(context, tier, Category::gradients, sum_dtype, accumulated_elems(context), std::move(in_slots));
   if (tier == Tier::device) return;
-  if (micro_batches == 1) squares_ = context.device.allocate(sizeof(double), Category::workspace);
+  if (micro_batches == 1) {
+    squares_ = context.device.allocate(bytes_of(context.num_units(), DType::f64), Category::workspace);
+  }
   std::vector<int64_t> updated;
   for (const UnitShards& unit : context.units) updated.push_back(context.plan.updated(unit).size());
   const auto stage = [&](Buffer& buffer, bool wanted, DType dtype) {
@@ -95,13 +97,11 @@ void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& strea
   accumulators_.load(unit, (direct_ ? range(unit).begin : 0) + first, to, stream);
 }
 
-// If the slot of an untied head is full, moves its gradients to the accumulators. Must run before the gradients of any
-// block move, because units must move in the order of backward, and backward completes the head first. The squares of
-// the gradients are added up in this order, so that the norm has the same bits on every tier.
-void UnitGradients::empty_head_slot() {
-  if (context_.num_outer_units() < 2) return;
-  GradientSlot& slot = slots_[context_.slot_of_outer(context_.model.head_unit())];
-  if (slot.unit >= 0) move_to_accumulators(slot);
+// Gradients leave their slots in the order of their reductions, so a slot never waits for a later reduction.
+void UnitGradients::empty_oldest_slot() {
+  GradientSlot& slot = *full_.front();
+  full_.pop_front();
+  move_to_accumulators(slot);
 }
 
 UnitGradients::GradientSlot& UnitGradients::take_slot(int64_t unit) {
@@ -109,13 +109,9 @@ UnitGradients::GradientSlot& UnitGradients::take_slot(int64_t unit) {
   const size_t index = outer ? context_.slot_of_outer(unit) : next_slot_;
   if (!outer) next_slot_ = next_slot_ + 1 < slots_.size() ? next_slot_ + 1 : context_.num_outer_units();
   GradientSlot& slot = slots_[index];
-  if (slot.unit >= 0) {
-    if (!outer) empty_head_slot();
-    move_to_accumulators(slot);
-  }
+  while (slot.unit >= 0) empty_oldest_slot();
   context_.streams.compute->wait(slot.free);
   slot.unit = unit;
-  slot.reduced = false;
   return slot;
 }
 
@@ -177,7 +173,7 @@ void UnitGradients::reduce(int64_t unit) {
     whole = wire;
   }
   slot.ready = reduce_among_ranks(whole, cut);
-  slot.reduced = true;
+  full_.push_back(&slot);
 }
 
 // Replicated gradients of consecutive units are adjacent in memory, and form a bucket. The ranks reduce a bucket when
@@ -198,16 +194,7 @@ void UnitGradients::reduce_bucket(int64_t unit) {
 // a unit takes the slot again. The reductions of the slots that are still full therefore overlap the next forward.
 void UnitGradients::end_micro_batch() {
   if (!last_micro_batch_ && tier() == Tier::device) return;
-  if (slots_.empty()) return;
-  // The slots are emptied in the order of their reductions: first the head, then the blocks in the order in which they
-  // took their slots, then the root.
-  empty_head_slot();
-  const size_t num_outer = context_.num_outer_units(), num_turns = slots_.size() - num_outer;
-  for (size_t i = 0; i < num_turns; ++i) {
-    GradientSlot& slot = slots_[num_outer + (next_slot_ - num_outer + i) % num_turns];
-    if (slot.unit >= 0) move_to_accumulators(slot);
-  }
-  if (slots_[0].unit >= 0) move_to_accumulators(slots_[0]);
+  while (!full_.empty()) empty_oldest_slot();
 }
 
 }  // namespace tessera

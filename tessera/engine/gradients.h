@@ -12,6 +12,7 @@
 // the accumulators are on the device, the slots of outer units are also their accumulators.
 #pragma once
 
+#include <deque>
 #include <vector>
 
 #include "tessera/engine/unit_arrays.h"
@@ -61,10 +62,10 @@ class UnitGradients {
   // Whether steps have one micro-batch. The next step then overwrites the sums only in its single backward, so the
   // optimizer may read them until then.
   bool one_micro_batch() const { return one_micro_batch_; }
-  // [1] f64, on the compute stream: the sum of squares of this rank's own elements of all units. Only if accumulators
-  // are outside the device and steps have one micro-batch: the device then adds up the squares before the gradients
-  // leave it. Otherwise empty.
-  View squares() const { return squares_.bytes() > 0 ? squares_.view({1}, DType::f64) : View{}; }
+  // [units] f64, on the compute stream: for each unit, the sum of squares of this rank's own elements. Only if
+  // accumulators are outside the device and steps have one micro-batch: the device then adds up the squares before the
+  // gradients leave it. Otherwise empty.
+  View squares() const { return squares_.bytes() > 0 ? squares_.view({context_.num_units()}, DType::f64) : View{}; }
   // Announces that the work before `event` reads the unit's sums of this step. The next step writes to them only after
   // `event`.
   void read_until(int64_t unit, Event event) { read_until_[static_cast<size_t>(unit)] = std::move(event); }
@@ -79,7 +80,6 @@ class UnitGradients {
     Buffer buffer;      // [padded] for one micro-batch; empty if backward adds to the accumulators
     Buffer wire;        // [padded] in the type of the reduction; empty if the gradients have this type
     int64_t unit = -1;  // the unit whose gradients it holds
-    bool reduced = false;
     Event ready, free;  // ready: after the reduction; free: after the slot's last reader
   };
   // Buffers for pieces of gradients that move to accumulators outside the device. While the CPU adds one piece, the
@@ -91,7 +91,7 @@ class UnitGradients {
 
   void allocate_slots();
   View in_slot(const GradientSlot& slot, int64_t unit) const;
-  void empty_head_slot();
+  void empty_oldest_slot();
   GradientSlot& take_slot(int64_t unit);
   GradientSlot& slot_of(int64_t unit);
   Event reduce_among_ranks(View whole, const UnitShards& cut);
@@ -124,6 +124,7 @@ class UnitGradients {
   Buffer squares_;
   std::vector<GradientSlot> slots_;  // first those of outer units, then those that the blocks take in turn
   size_t next_slot_;
+  std::deque<GradientSlot*> full_;  // the slots with reduced gradients, in the order of their reductions
   std::vector<std::vector<Event>>
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order
   std::vector<Event> read_until_;  // [units]

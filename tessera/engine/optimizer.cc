@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 namespace tessera {
 
@@ -27,8 +28,10 @@ UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters,
   if (context.dtype != dtype) rest_ = UnitArrays(context, tier, Category::master, rest_of(context.dtype), elems);
   m_ = UnitArrays(context, tier, Category::optimizer, dtype, elems);
   v_ = UnitArrays(context, tier, Category::optimizer, dtype, elems);
-  sum_ =
-      (gradients.tier() == Tier::device ? context.device : context.host).allocate(sizeof(double), Category::workspace);
+  if (!gradients.squares()) {
+    squares_ = (gradients.tier() == Tier::device ? context.device : context.host)
+                   .allocate(bytes_of(context.num_units(), DType::f64), Category::workspace);
+  }
   int64_t first_elem = 0;
   for (const UnitShards& unit : context.units) {
     first_elems_.push_back(first_elem);
@@ -70,9 +73,8 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   return all;
 }
 
-// Adds up the squares of the gradients in the order of backward. The root is last, because its gradients arrive last.
-// With one micro-batch per step, the device adds up the squares, whatever the tier of the gradients. The result
-// therefore has the same bits with every tier.
+// The squares of each unit have a sum of their own, and the host adds these sums in the order of the units. The bits of
+// the result therefore depend neither on the tiers of the units nor on the order in which their gradients arrive.
 double UnitOptimizer::sum_of_squares() {
   // If every rank has all gradients, each rank still counts only its own part. The sum over all ranks then has the same
   // bits as with sharded gradients.
@@ -80,39 +82,40 @@ double UnitOptimizer::sum_of_squares() {
     const ElemRange all = range(unit), own = context_.cut(unit).own;
     return context_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
   };
-  double result = 0;
+  const int64_t num_units = context_.num_units();
+  std::vector<double> squares(static_cast<size_t>(num_units));
   if (gradients_.squares()) {
-    context_.device.copy_to_host(gradients_.squares(), &result);
+    context_.device.copy_to_host(gradients_.squares(), squares.data());
   } else if (gradients_.tier() == Tier::device) {
-    const View sum = sum_.view({1}, DType::f64);
-    context_.ops.fill(sum, 0);
-    std::vector<View> arrays;
-    for (int64_t u = context_.num_units() - 1; u >= 0; --u) {
-      const ElemRange part = counted(u);
-      if (context_.trains(u)) {
-        context_.streams.compute->wait(gradients_.complete(u, part.end));
+    const View sums = squares_.view({num_units}, DType::f64);
+    context_.ops.fill(sums, 0);
+    const auto add = [&](int64_t first, int64_t last) {
+      std::vector<View> arrays;
+      for (int64_t u = first; u < last; ++u) {
+        const ElemRange part = counted(u);
+        if (context_.trains(u)) context_.streams.compute->wait(gradients_.complete(u, part.end));
         arrays.push_back(gradients_.sum(u, part.begin, part.end));
       }
-      // One call for all units except the root, then one for the root, whose gradients may arrive later.
-      if (u > 1) continue;
-      context_.ops.add_sums_of_squares(arrays, sum);
-      arrays.clear();
-    }
-    context_.device.copy_to_host(sum, &result);
+      context_.ops.add_sums_of_squares(arrays, sums.rows(first, last));
+    };
+    add(1, num_units);
+    add(0, 1);  // the root's gradients may arrive later
+    context_.device.copy_to_host(sums, squares.data());
   } else {
     std::vector<Piece> all = pieces(counted);
-    std::ranges::stable_sort(all, std::greater(), &Piece::unit);
-    result = sum_of_squares_on_host(all);
+    std::ranges::stable_sort(all, std::greater(), &Piece::unit);  // in the order in which the units arrive
+    sum_of_squares_on_host(all, squares);
   }
+  const double result = std::accumulate(squares.begin(), squares.end(), 0.0);
   return context_.plan.replica() == 0 || !std::isfinite(result) ? result : 0;
 }
 
 // Adds up the squares of each piece as soon as its gradients are in host memory. If gradients are in a file, reads a
 // piece while the squares of the previous piece are added up.
-double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
+void UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all, std::vector<double>& squares) {
   Stream& copy = *context_.streams.copy;
   Stream& host = *context_.streams.host;
-  const View sum = sum_.view({1}, DType::f64);
+  const View sums = squares_.view({context_.num_units()}, DType::f64);
   const bool staged = gradients_.tier() == Tier::file;
   const auto fetch_one = [&](size_t i) {
     if (!staged || i >= all.size()) return;
@@ -121,19 +124,20 @@ double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
     fetch_gradient(all[i], buffers);
     buffers.ready = copy.record();
   };
-  host.run([&ops = *context_.host_ops, sum] { ops.fill(sum, 0); });
+  host.run([&ops = *context_.host_ops, sums] { ops.fill(sums, 0); });
   fetch_one(0);
   for (size_t i = 0; i < all.size(); ++i) {
     fetch_one(i + 1);
     PieceBuffers& buffers = piece_buffers_[i % piece_buffers_.size()];
     host.wait(staged ? buffers.ready : gradients_.complete(all[i].unit, all[i].last));
-    host.run([&ops = *context_.host_ops, values = gradient_in(buffers, all[i]), sum] {
+    host.run([&ops = *context_.host_ops, values = gradient_in(buffers, all[i]),
+              sum = sums.rows(all[i].unit, all[i].unit + 1)] {
       ops.add_sum_of_squares(values, sum);
     });
     buffers.free = host.record();
   }
   host.synchronize();
-  return context_.host.kind() != DeviceKind::counting ? *sum.as<double>() : 0;
+  if (context_.host.kind() != DeviceKind::counting) std::copy_n(sums.as<double>(), squares.size(), squares.begin());
 }
 
 // Copies a piece's gradients to its buffer. Gradients in host memory have no buffer: the copy stream then only waits

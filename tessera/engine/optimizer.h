@@ -57,7 +57,7 @@ class UnitOptimizer {
   bool may_be_late() const;
   int64_t num_late_blocks();
   std::vector<Piece> pieces_of_update(int64_t num_late) const;
-  double sum_of_squares_on_host(const std::vector<Piece>& all);
+  void sum_of_squares_on_host(const std::vector<Piece>& all, std::vector<double>& squares);
   void fetch(const Piece& piece, PieceBuffers& buffers);
   void fetch_gradient(const Piece& piece, PieceBuffers& buffers);
   View gradient_in(const PieceBuffers& buffers, const Piece& piece) const;
@@ -75,7 +75,7 @@ class UnitOptimizer {
   // Set if measured times choose the number of blocks with late moments. The host stream uses it until event timed_.
   std::optional<LateMoments> late_moments_;
   Event timed_;
-  Buffer sum_;  // [1] f64
+  Buffer squares_;  // [units] f64; empty if gradients_.squares() has the sums
 };
 
 }  // namespace tessera
