@@ -88,11 +88,6 @@ int64_t Engine::bytes_sent_within_nodes() const {
   return grouped ? context_.ranks.shard->bytes_sent() : 0;
 }
 
-ParameterViews Engine::parameters(int64_t unit) const {
-  const UnitArrays& frozen = parameters_.frozen();
-  return {&model_.unit(unit).table(), parameters_.kept().view(unit), frozen.empty() ? View{} : frozen.view(unit)};
-}
-
 static int64_t max_tokens_of(const ModelConfig& config) {
   return max_batch_tokens(config.num_heads / config.kv_heads());
 }
@@ -314,20 +309,6 @@ LossSum Engine::evaluate(const PackedBatch& packed) {
   const LossSum sum{read_f64(loss), batch.num_targets};
   check_gathering();
   return sum;
-}
-
-void Engine::logits(const PackedBatch& packed, void* host) {
-  const StackScope scope(*stack_);
-  const Batch batch = upload(packed, false);
-  Frame f = frame(batch, false);
-  const View x = run_blocks(f, batch.num_tokens);
-  const int64_t N = batch.num_tokens, V = model_.config().vocab_size;
-  const Buffer all = context_.device.allocate(bytes_of(N * V, options_.dtype), Category::activations);
-  const View view = all.view({N, V}, options_.dtype);
-  model_.head().logits(f, parameters_.acquire(model_.head_unit()), x, view);
-  parameters_.release(model_.head_unit());
-  context_.device.copy_to_host(view, host);
-  check_gathering();
 }
 
 void Engine::check_gathering() {

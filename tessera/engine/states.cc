@@ -1,6 +1,6 @@
-// Loads, initializes and saves parameters and optimizer states. Each rank reads and writes only its own part. One
-// exception: with load_parameters(…, from_rank_0), rank 0 reads all parameters and broadcasts them.
-#include "tessera/engine/engine.h"
+#include "tessera/engine/states.h"
+
+#include <cmath>
 
 namespace tessera {
 
@@ -15,45 +15,54 @@ static constexpr int64_t kPiecesOfPart = 8;
 // kept parameters, and the part of f32 masters that 16-bit parameters do not hold (UnitOptimizer::rest()). Calls
 // visit(arrays, unit, range, first): elements `range` of the unit begin at element `first` of the unit's array.
 template <typename Visit>
-static void for_each_parameter_array(const EngineContext& context, UnitParameters& parameters,
-                                     const UnitOptimizer* optimizer, Visit&& visit) {
-  for (int64_t u = 0; u < context.num_units(); ++u) {
-    const int64_t P = context.cut(u).num_elems, frozen = context.frozen_cut(u).num_elems;
-    visit(parameters.kept(), u, parameters.kept_range(u).clipped(P), 0);
+void UnitStates::for_each_parameter_array(Visit&& visit) {
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    const int64_t P = context_.cut(u).num_elems, frozen = context_.frozen_cut(u).num_elems;
+    visit(parameters_.kept(), u, parameters_.kept_range(u).clipped(P), 0);
     if (frozen > 0) {
-      const ElemRange kept = parameters.kept_frozen_range(u).clipped(frozen);
-      visit(parameters.frozen(), u, ElemRange{P + kept.begin, P + kept.end}, 0);
+      const ElemRange kept = parameters_.kept_frozen_range(u).clipped(frozen);
+      visit(parameters_.frozen(), u, ElemRange{P + kept.begin, P + kept.end}, 0);
     }
-    if (!optimizer) continue;
-    if (optimizer->has_own_master()) visit(optimizer->master(), u, optimizer->range(u).clipped(P), 0);
-    if (!optimizer->rest().empty()) visit(optimizer->rest(), u, optimizer->range(u).clipped(P), 0);
+    if (!optimizer_) continue;
+    if (optimizer_->has_own_master()) visit(optimizer_->master(), u, optimizer_->range(u).clipped(P), 0);
+    if (!optimizer_->rest().empty()) visit(optimizer_->rest(), u, optimizer_->range(u).clipped(P), 0);
   }
 }
 
-bool Engine::visible(const UnitArrays& arrays) const {
+// Device memory for arrays that are transferred between steps. The memory comes from the stack, which is idle between
+// steps. If the stack is too small or does not exist yet, take() allocates separate memory. The memory is valid until
+// the DeviceStaging is destroyed.
+class UnitStates::DeviceStaging {
+ public:
+  explicit DeviceStaging(UnitStates& states) : states_(states) {
+    if (states.stack_) scope_.emplace(*states.stack_);
+    // Waits for the last use of the stack.
+    states.context_.streams.comm->wait(states.context_.streams.compute->record());
+  }
+  View take(int64_t elems, DType dtype) {
+    if (scope_ && states_.stack_->has_room_for({elems}, dtype)) return states_.stack_->push({elems}, dtype);
+    own_.push_back(states_.context_.device.allocate(bytes_of(elems, dtype), Category::staging));
+    return own_.back().view({elems}, dtype);
+  }
+  // Returns `most` elements. If the stack has no room for them, returns fewer: halves the number until they fit.
+  View take_free(int64_t most, DType dtype) {
+    if (!scope_) return take(most, dtype);
+    while (most > 1 && !states_.stack_->has_room_for({most}, dtype)) most /= 2;
+    return states_.stack_->push({most}, dtype);
+  }
+
+ private:
+  UnitStates& states_;
+  std::optional<StackScope> scope_;
+  std::vector<Buffer> own_;
+};
+
+bool UnitStates::visible(const UnitArrays& arrays) const {
   return arrays.tier() == Tier::host || (arrays.tier() == Tier::device && context_.device.host_visible());
 }
 
-Engine::DeviceStaging::DeviceStaging(Engine& engine) : engine_(engine) {
-  if (engine.stack_) scope_.emplace(*engine.stack_);
-  engine.context_.streams.comm->wait(engine.context_.streams.compute->record());  // waits for the last use of the stack
-}
-
-View Engine::DeviceStaging::take(int64_t elems, DType dtype) {
-  if (scope_ && engine_.stack_->has_room_for({elems}, dtype)) return engine_.stack_->push({elems}, dtype);
-  own_.push_back(engine_.context_.device.allocate(bytes_of(elems, dtype), Category::staging));
-  return own_.back().view({elems}, dtype);
-}
-
-View Engine::DeviceStaging::take_free(int64_t most, DType dtype) {
-  if (!scope_) return take(most, dtype);
-  while (most > 1 && !engine_.stack_->has_room_for({most}, dtype)) most /= 2;
-  return engine_.stack_->push({most}, dtype);
-}
-
 // If the host cannot access an array, the elements pass through a host buffer in pieces.
-void Engine::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
-                        const std::function<void(ElemRange, View)>& read) {
+void UnitStates::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Read& read) {
   if (visible(arrays)) {
     if (range.size() > 0 && !counting()) read(range, arrays.view(unit).rows(first, first + range.size()));
     return;
@@ -73,7 +82,8 @@ void Engine::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range,
 
 // The reverse of load_array: passes elements to `write`. If the host cannot access the array, the elements pass through
 // a host buffer in parts of kPiecesOfPart pieces.
-void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write) {
+void UnitStates::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
+                            const Write& write) {
   if (range.size() <= 0) return;
   if (visible(arrays)) {
     if (!counting()) write(range, arrays.view(unit).rows(first, first + range.size()));
@@ -94,7 +104,7 @@ void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range,
 // Writes masters as f32 to `masters` in host memory, from element `first` of the part that this rank updates. The
 // masters are stored in two arrays, master() and rest(). If only the device can access these arrays, the device joins
 // them. Otherwise the host joins them; if they are in a file, it first reads them into buffers.
-void Engine::join_masters(int64_t unit, int64_t first, View masters) {
+void UnitStates::join_masters(int64_t unit, int64_t first, View masters) {
   const UnitArrays &narrow = optimizer_->master(), &rest = optimizer_->rest();
   const int64_t most = std::min(context_.piece_elems(), masters.num_elems());
   const int64_t first_of_narrow = optimizer_->first_master_elem(unit) + first;
@@ -130,7 +140,7 @@ void Engine::join_masters(int64_t unit, int64_t first, View masters) {
   }
 }
 
-void Engine::save_range(int64_t unit, ElemRange range, const Write& write) {
+void UnitStates::save_range(int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
   if (!optimizer_) {
     return save_array(parameters_.kept(), unit, range, range.begin - parameters_.kept_range(unit).begin, write);
@@ -151,7 +161,7 @@ void Engine::save_range(int64_t unit, ElemRange range, const Write& write) {
 }
 
 // Frozen parameters have the type of the computation. When training, they are saved in the type of the states.
-void Engine::save_frozen(int64_t unit, ElemRange range, const Write& write) {
+void UnitStates::save_frozen(int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
   const int64_t first = range.begin - parameters_.kept_frozen_range(unit).begin;
   const DType dtype = optimizer_ ? context_.state_dtype() : context_.dtype;
@@ -170,7 +180,7 @@ void Engine::save_frozen(int64_t unit, ElemRange range, const Write& write) {
 
 // Waits for all streams, because the host then reads and writes the arrays. An error of any stream is thrown here,
 // before wrong results are saved.
-void Engine::finish_update() {
+void UnitStates::wait_for_all_streams() {
   context_.streams.compute->synchronize();
   for (const auto* stream :
        {&context_.streams.comm, &context_.streams.upload, &context_.streams.copy, &context_.streams.host}) {
@@ -178,28 +188,26 @@ void Engine::finish_update() {
   }
 }
 
-void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
-  finish_update();
+void UnitStates::load_parameters(const ReadParameters& read, bool from_rank_0) {
+  wait_for_all_streams();
   if (from_rank_0 && !context_.plan.alone()) {
     load_from_rank_0(read);
     return;
   }
-  for_each_parameter_array(context_, parameters_, optimizer_.get(),
-                           [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
-                             load_array(arrays, unit, range, first,
-                                        [&](ElemRange piece, View to) { read(unit, piece, to); });
-                           });
+  for_each_parameter_array([&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
+    load_array(arrays, unit, range, first, [&](ElemRange piece, View to) { read(unit, piece, to); });
+  });
   parameters_changed();
 }
 
 // Rank 0 reads each unit in pieces and broadcasts them. Each rank keeps its own elements.
-void Engine::load_from_rank_0(const ReadParameters& read) {
+void UnitStates::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *context_.streams.comm;
   DeviceStaging staging(*this);
   const View all_sent = staging.take(context_.piece_elems(), context_.state_dtype());
   const Buffer own = context_.host.allocate(all_sent.bytes(), Category::staging);
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const int64_t num_elems = model_.unit(u).table().num_elems();
+    const int64_t num_elems = context_.model.unit(u).table().num_elems();
     for (int64_t at = 0; at < num_elems; at += context_.piece_elems()) {
       const ElemRange piece{at, std::min(at + context_.piece_elems(), num_elems)};
       const View sent = all_sent.rows(0, piece.size());
@@ -211,23 +219,21 @@ void Engine::load_from_rank_0(const ReadParameters& read) {
       context_.ranks.world->broadcast(sent, 0, comm, kStatesSubject);
       comm.copy(sent, here);
       comm.synchronize();
-      for_each_parameter_array(
-          context_, parameters_, optimizer_.get(),
-          [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
-            const ElemRange common{std::max(range.begin, piece.begin), std::min(range.end, piece.end)};
-            if (unit != u || common.size() <= 0) return;
-            load_array(arrays, unit, common, first + common.begin - range.begin, [&](ElemRange part, View to) {
-              const View from = here.rows(part.begin - piece.begin, part.end - piece.begin);
-              convert(from.data, from.dtype, to.data, to.dtype, static_cast<size_t>(part.size()));
-            });
-          });
+      for_each_parameter_array([&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
+        const ElemRange common{std::max(range.begin, piece.begin), std::min(range.end, piece.end)};
+        if (unit != u || common.size() <= 0) return;
+        load_array(arrays, unit, common, first + common.begin - range.begin, [&](ElemRange part, View to) {
+          const View from = here.rows(part.begin - piece.begin, part.end - piece.begin);
+          convert(from.data, from.dtype, to.data, to.dtype, static_cast<size_t>(part.size()));
+        });
+      });
     }
   }
   parameters_changed();
 }
 
-void Engine::initialize_parameters(uint64_t seed) {
-  finish_update();
+void UnitStates::initialize(uint64_t seed) {
+  wait_for_all_streams();
   const auto draw = [&](Kernels& ops, const ParameterSpec& spec, ElemRange range, View to) {
     // `to` covers the elements `range` of the unit. `common` is the part of `range` that belongs to this tensor.
     const ElemRange tensor{spec.offset, spec.offset + spec.shape.num_elems()};
@@ -254,42 +260,38 @@ void Engine::initialize_parameters(uint64_t seed) {
   // the values of arrays in host memory or files in the free part of its stack, and then copies them. A CPU device
   // draws them directly into host memory.
   const bool drawn_in_place = context_.device.host_visible();
-  for_each_parameter_array(context_, parameters_, optimizer_.get(),
-                           [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
-                             if (range.size() <= 0) return;
-                             const auto draw_all = [&](ElemRange piece, View to) {
-                               ops_->fill(to, 0);
-                               for (const ParameterSpec& spec : model_.unit(unit).table().specs())
-                                 draw(*ops_, spec, piece, to);
-                             };
-                             if (arrays.tier() == Tier::device) {
-                               draw_all(range, arrays.view(unit).rows(first, first + range.size()));
-                               return;
-                             }
-                             load_array(arrays, unit, range, first, [&](ElemRange part, View to) {
-                               if (drawn_in_place) return draw_all(part, to);
-                               DeviceStaging staging(*this);
-                               const View drawn =
-                                   staging.take_free(std::min(part.size(), context_.piece_elems()), arrays.dtype());
-                               for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
-                                 const int64_t n = std::min(drawn.num_elems(), part.size() - at);
-                                 draw_all({part.begin + at, part.begin + at + n}, drawn.rows(0, n));
-                                 context_.streams.copy->wait(context_.streams.compute->record());
-                                 context_.streams.copy->copy(drawn.rows(0, n), to.rows(at, at + n));
-                                 context_.streams.copy->synchronize();
-                               }
-                             });
-                           });
-  finish_update();  // other streams use the arrays without waiting for an event
+  for_each_parameter_array([&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
+    if (range.size() <= 0) return;
+    const auto draw_all = [&](ElemRange piece, View to) {
+      context_.ops.fill(to, 0);
+      for (const ParameterSpec& spec : context_.model.unit(unit).table().specs()) draw(context_.ops, spec, piece, to);
+    };
+    if (arrays.tier() == Tier::device) {
+      draw_all(range, arrays.view(unit).rows(first, first + range.size()));
+      return;
+    }
+    load_array(arrays, unit, range, first, [&](ElemRange part, View to) {
+      if (drawn_in_place) return draw_all(part, to);
+      DeviceStaging staging(*this);
+      const View drawn = staging.take_free(std::min(part.size(), context_.piece_elems()), arrays.dtype());
+      for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
+        const int64_t n = std::min(drawn.num_elems(), part.size() - at);
+        draw_all({part.begin + at, part.begin + at + n}, drawn.rows(0, n));
+        context_.streams.copy->wait(context_.streams.compute->record());
+        context_.streams.copy->copy(drawn.rows(0, n), to.rows(at, at + n));
+        context_.streams.copy->synchronize();
+      }
+    });
+  });
+  wait_for_all_streams();  // other streams use the arrays without waiting for an event
   parameters_changed();
 }
 
-// Gathered copies are out of date now. The kept parts are up to date.
-void Engine::parameters_changed() {
+void UnitStates::parameters_changed() {
   for (int64_t u = 0; u < context_.num_units(); ++u) parameters_.replaced(u);
 }
 
-void Engine::load_states(const ReadState& read, bool with_moments) {
+void UnitStates::load(const ReadState& read, bool with_moments) {
   load_parameters([&](int64_t unit, ElemRange range, View to) {
     const int64_t trainable = context_.cut(unit).num_elems;
     if (range.begin < trainable) return read(StateKind::parameters, unit, range, to);
@@ -305,8 +307,8 @@ void Engine::load_states(const ReadState& read, bool with_moments) {
   }
 }
 
-void Engine::save_states(const WriteState& write) {
-  finish_update();
+void UnitStates::save(const WriteState& write) {
+  wait_for_all_streams();
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     const ElemRange saved = saved_range(StateKind::parameters, u);
     const auto write_as = [&](StateKind kind) -> Write {
@@ -322,8 +324,8 @@ void Engine::save_states(const WriteState& write) {
   }
 }
 
-void Engine::save_parameters(const WriteParameters& write) {
-  finish_update();
+void UnitStates::save_parameters(const WriteParameters& write) {
+  wait_for_all_streams();
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     const int64_t trainable = context_.cut(u).num_elems;
     save_range(u, saved_range(StateKind::parameters, u), [&](ElemRange part, View from) { write(u, part, from); });
@@ -331,6 +333,41 @@ void Engine::save_parameters(const WriteParameters& write) {
       write(u, {trainable + part.begin, trainable + part.end}, from);
     });
   }
+}
+
+// Returns the sum of the squares of this rank's shard, in f64. For elements of 32 or 16 bits, the sum is finite if and
+// only if every element is finite. If f32 masters are split into two arrays (UnitOptimizer::rest()), only master() can
+// contain infinity or NaN, so rest() is not read. Frozen parameters do not change, so they are not checked.
+double UnitStates::sum_of_squared_parameters(int64_t unit) {
+  const ElemRange range = context_.cut(unit).own.clipped(context_.cut(unit).num_elems);
+  if (range.size() <= 0 || counting()) return 0;
+  const UnitArrays& arrays = optimizer_ ? optimizer_->master() : parameters_.kept();
+  const int64_t first = optimizer_ ? optimizer_->first_master_elem(unit) + range.begin - optimizer_->range(unit).begin
+                                   : range.begin - parameters_.kept_range(unit).begin;
+  double result = 0;
+  if (arrays.tier() == Tier::device && !context_.device.host_visible()) {
+    DeviceStaging staging(*this);
+    const View sum = staging.take(1, DType::f64);
+    context_.ops.fill(sum, 0);
+    context_.ops.add_sum_of_squares(arrays.view(unit).rows(first, first + range.size()), sum);
+    context_.device.copy_to_host(sum, &result);
+    return result;
+  }
+  const View sum{reinterpret_cast<std::byte*>(&result), DType::f64, {1}};
+  save_array(arrays, unit, range, first,
+             [&](ElemRange, View part) { context_.host_ops->add_sum_of_squares(part, sum); });
+  return result;
+}
+
+std::optional<int64_t> UnitStates::find_non_finite_unit() {
+  wait_for_all_streams();
+  std::vector<double> sums;
+  for (int64_t u = 0; u < context_.num_units(); ++u) sums.push_back(sum_of_squared_parameters(u));
+  sums = context_.ranks.world->sum(std::move(sums), "the check for finite parameters");
+  for (size_t u = 0; u < sums.size(); ++u) {
+    if (!std::isfinite(sums[u])) return static_cast<int64_t>(u);
+  }
+  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -68,13 +68,6 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
   return result;
 }
 
-StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, double loss_scale) {
-  StepResult result = count(window);
-  accumulate(window, result, loss_scale);
-  result.loss_sum = context_.ranks.world->sum({read_f64(loss_.view({1}, DType::f64))}, "a step's loss")[0];
-  return result;
-}
-
 // Phase 1: count the targets, tokens and sequences of the step over all ranks.
 StepResult Engine::count(std::span<const PackedBatch> window) {
   TESSERA_ASSERT(!window.empty() && std::ssize(window) <= work_.micro_batches);

@@ -90,7 +90,7 @@ class ModelReader {
 void read_into_engine(Engine& engine, const ReadTensor& read, bool from_rank_0) {
   const Model& model = engine.model();
   ModelReader reader(model, read);
-  engine.load_parameters(
+  engine.states().load_parameters(
       [&](int64_t unit, ElemRange range, View to) {
         for (const ParameterSpec& spec : model.unit(unit).table().specs()) {
           const int64_t begin = std::max(range.begin, spec.offset);
@@ -154,7 +154,7 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
                                          ThreadPool& pool) {
   const bool from_rank_0 = engine.options().sharding.sync_module_states;
   if (from_rank_0 && world.rank() > 0) {  // the folder may be missing on these ranks
-    engine.load_parameters({}, from_rank_0);
+    engine.states().load_parameters({}, from_rank_0);
     return {};
   }
   const Model& model = engine.model();
@@ -193,7 +193,7 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
 std::vector<std::string> load_or_initialize(Engine& engine, const Settings& settings, Communicator& world,
                                             ThreadPool& pool) {
   if (settings.init != Settings::Init::random) return load_parameters(engine, folder_of_model(settings), world, pool);
-  engine.initialize_parameters(static_cast<uint64_t>(settings.seed));
+  engine.states().initialize(static_cast<uint64_t>(settings.seed));
   return {};
 }
 

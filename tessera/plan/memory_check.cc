@@ -18,7 +18,7 @@ Plan plan_training(const ModelConfig& config, const Settings& settings, const Wo
                    const PlannedRank& rank) {
   const auto copy = [&](Engine& engine, Communicator& world) {
     auto background = std::make_shared<BackgroundCheckpoint>(engine.host(), world);
-    background->save({}, 0, [&](CheckpointPart& part) { declare_checkpoint(part, engine); });
+    background->save({}, 0, [&](CheckpointPart& part) { declare_checkpoint(part, engine.states()); });
     return background;
   };
   return plan_run(config, engine_options(settings), work, rank, settings.save_async ? copy : HeldBeside());

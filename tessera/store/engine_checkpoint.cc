@@ -16,32 +16,32 @@ std::string frozen_name(const Unit& unit) {
   return array_name(StateKind::frozen, unit);
 }
 
-void declare_checkpoint(CheckpointPart& part, const Engine& engine) {
-  const Model& model = engine.model();
+void declare_checkpoint(CheckpointPart& part, const UnitStates& states) {
+  const Model& model = states.model();
   for (int64_t u = 0; u < model.num_units(); ++u) {
     const Unit& unit = model.unit(u);
     for (const StateKind kind : kStateKinds) {
-      const ElemRange range = engine.saved_range(kind, u);
+      const ElemRange range = states.saved_range(kind, u);
       if (range.size() == 0) continue;
       part.declare({array_name(kind, unit), num_elems_of(kind, unit.table()), range.begin, range.end},
-                   engine.state_dtype());
+                   states.dtype());
     }
   }
 }
 
-void write_checkpoint_arrays(CheckpointPart& part, Engine& engine) {
-  declare_checkpoint(part, engine);
-  engine.save_states([&](StateKind kind, int64_t unit, ElemRange, View from) {
-    part.write(array_name(kind, engine.model().unit(unit)), from);
+void write_checkpoint_arrays(CheckpointPart& part, UnitStates states) {
+  declare_checkpoint(part, states);
+  states.save([&](StateKind kind, int64_t unit, ElemRange, View from) {
+    part.write(array_name(kind, states.model().unit(unit)), from);
   });
 }
 
-void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool) {
+void restore_checkpoint(const Checkpoint& checkpoint, UnitStates states, bool with_optimizer, ThreadPool& pool) {
   const auto read = [&](StateKind kind, int64_t unit, ElemRange range, View to) {
-    const Unit& of = engine.model().unit(unit);
+    const Unit& of = states.model().unit(unit);
     checkpoint.read_range({array_name(kind, of), num_elems_of(kind, of.table()), range.begin, range.end}, to, &pool);
   };
-  engine.load_states(read, with_optimizer);
+  states.load(read, with_optimizer);
 }
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tessera/engine/engine.h"
+#include "tessera/engine/states.h"
 #include "tessera/store/checkpoint.h"
 
 namespace tessera {
@@ -13,10 +13,10 @@ std::string parameters_name(const Unit& unit);
 std::string frozen_name(const Unit& unit);
 
 // Declares the ranges that this rank writes: its parts of a training engine's arrays.
-void declare_checkpoint(CheckpointPart& part, const Engine& engine);
+void declare_checkpoint(CheckpointPart& part, const UnitStates& states);
 // Declares the same ranges and writes them.
-void write_checkpoint_arrays(CheckpointPart& part, Engine& engine);
+void write_checkpoint_arrays(CheckpointPart& part, UnitStates states);
 // Reads this rank's parameters and, if `with_optimizer` is true, its moments into the engine.
-void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool);
+void restore_checkpoint(const Checkpoint& checkpoint, UnitStates states, bool with_optimizer, ThreadPool& pool);
 
 }  // namespace tessera

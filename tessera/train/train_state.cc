@@ -355,7 +355,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
 }
 
 void fill_checkpoint(CheckpointPart& part, Engine& engine, const TrainState& state, const Record& fingerprint) {
-  write_checkpoint_arrays(part, engine);
+  write_checkpoint_arrays(part, engine.states());
   part.add_text("trainer_state.json", state.to_json(fingerprint));
 }
 

@@ -404,8 +404,8 @@ void Trainer::load_best_model() {
     state_.best_step = 0;
     return;
   }
-  restore_checkpoint(Checkpoint::open_verified(best, session_.world(), &session_.pool()), session_.engine(), false,
-                     session_.pool());
+  restore_checkpoint(Checkpoint::open_verified(best, session_.world(), &session_.pool()), session_.engine().states(),
+                     false, session_.pool());
   console_.note(fmt::format("Loaded the best model, from step {}", state_.best_step));
 }
 
@@ -423,7 +423,7 @@ void Trainer::finish() {
   recorder_->say(trainer_line(metrics, recorder_->line_style()));
   session_.worker().enter(Phase::save);
   health_->check_parameters(state_.step, engine);
-  const auto write_part = [&](const ModelWriter::Write& write) { engine.save_parameters(write); };
+  const auto write_part = [&](const ModelWriter::Write& write) { engine.states().save_parameters(write); };
   folder_->saving("The model", [&] {
     folder_->write(state_.step, [&] { model_writer_->write(folder_->path() / "model", write_part); });
   });

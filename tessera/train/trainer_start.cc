@@ -30,7 +30,7 @@ void Trainer::restore(const RunStart::From& from) {
                      "Increase the number of steps or epochs, or name an earlier checkpoint with --resume");
   }
   state_ = from.state;
-  restore_checkpoint(checkpoint, session_.engine(), true, session_.pool());
+  restore_checkpoint(checkpoint, session_.engine().states(), true, session_.pool());
   runtime_before_s_ = state_.runtime_s;
   session_.engine().set_num_updates(state_.num_updates);
   health_->restore(state_.health, state_.loss_scale);

@@ -132,9 +132,9 @@ inline States all_states(Engine& engine, Communicator& world) {
     }
   }
   std::string own;
-  engine.save_states([&](StateKind kind, int64_t unit, ElemRange range, View from) {
+  engine.states().save([&](StateKind kind, int64_t unit, ElemRange range, View from) {
     EXPECT_EQ(range.size(), from.num_elems());
-    EXPECT_EQ(from.dtype, engine.state_dtype());
+    EXPECT_EQ(from.dtype, engine.states().dtype());
     const Piece piece{unit, static_cast<int64_t>(kind), range.begin, range.size()};
     own.append(reinterpret_cast<const char*>(&piece), sizeof piece);
     const std::vector<float> values = as_floats(from);
@@ -193,7 +193,7 @@ class Rig {
     };
     Engine engine({device, host, world, ranks_per_node}, config, options);
     engine.prepare(work_of(num_micro_batches));
-    engine.initialize_parameters(5);
+    engine.states().initialize(5);
     // Save and load all states once, as a run does when it saves a checkpoint and resumes from it.
     enter(Phase::save);
     Outcome outcome;
@@ -202,7 +202,7 @@ class Rig {
     // the plain run, which uses a CPU.
     const States& states = test_uses_cuda() && !initial_.empty() ? initial_ : outcome.initial;
     enter(Phase::resume);
-    engine.load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
+    engine.states().load([&](StateKind kind, int64_t unit, ElemRange range, View to) {
       const auto& all = states.at({unit, static_cast<int>(kind)});
       ASSERT_EQ(to.num_elems(), range.size());
       convert(all.data() + range.begin, DType::f32, to.data, to.dtype, static_cast<size_t>(range.size()));
@@ -230,13 +230,14 @@ class Rig {
     outcome.states = all_states(engine, world);
     // save_parameters() must give the same parameters as save_states().
     std::map<int64_t, int64_t> num_saved;
-    engine.save_parameters([&](int64_t unit, ElemRange range, View part) {
+    engine.states().save_parameters([&](int64_t unit, ElemRange range, View part) {
       const int64_t trainable = engine.model().unit(unit).table().num_trainable();
       const StateKind kind = range.begin < trainable ? StateKind::parameters : StateKind::frozen;
       const int64_t before = kind == StateKind::frozen ? trainable : 0;
       const int64_t in_kind =
-          num_saved[unit] - (kind == StateKind::frozen ? engine.saved_range(StateKind::parameters, unit).size() : 0);
-      EXPECT_EQ(range.begin, before + engine.saved_range(kind, unit).begin + in_kind);
+          num_saved[unit] -
+          (kind == StateKind::frozen ? engine.states().saved_range(StateKind::parameters, unit).size() : 0);
+      EXPECT_EQ(range.begin, before + engine.states().saved_range(kind, unit).begin + in_kind);
       EXPECT_EQ(range.size(), part.num_elems());
       num_saved[unit] += range.size();
       const auto& all = outcome.states.at({unit, static_cast<int>(kind)});
@@ -244,8 +245,8 @@ class Rig {
       EXPECT_TRUE(std::equal(values.begin(), values.end(), all.begin() + range.begin - before));
     });
     for (int64_t u = 0; u < engine.model().num_units(); ++u) {
-      EXPECT_EQ(num_saved[u],
-                engine.saved_range(StateKind::parameters, u).size() + engine.saved_range(StateKind::frozen, u).size());
+      EXPECT_EQ(num_saved[u], engine.states().saved_range(StateKind::parameters, u).size() +
+                                  engine.states().saved_range(StateKind::frozen, u).size());
     }
     for (const auto& [key, values] : outcome.states) {
       if (key.second == static_cast<int>(StateKind::frozen)) {

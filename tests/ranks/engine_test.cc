@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "../unit/engine/engine_probe.h"
 #include "engine_rig.h"
 
 namespace tessera {
@@ -247,7 +248,7 @@ TEST(Engine, NonFiniteValuesUpdateNothing) {
       auto engine =
           std::make_unique<Engine>(EnginePlace{*device, *host, *communicator, ranks_per_node()}, config, options);
       engine->prepare(work_of(micro_batches));
-      engine->initialize_parameters(5);
+      engine->states().initialize(5);
       return engine;
     };
     const auto engine = make(), other = make();
@@ -256,7 +257,7 @@ TEST(Engine, NonFiniteValuesUpdateNothing) {
       const auto window = window_of(number, world.rank(), world.size(), micro_batches);
       return of.train_step(window, kLearningRate, scale);
     };
-    EXPECT_EQ(engine->find_non_finite_unit(), std::nullopt);
+    EXPECT_EQ(engine->states().find_non_finite_unit(), std::nullopt);
     EXPECT_FALSE(step(*engine, 0, loss_scale).skipped);
     EXPECT_TRUE(step(*engine, 1, INFINITY).skipped);  // the loss is finite, but no rank has finite gradients
     auto without_targets = window_of(1, world.rank(), world.size(), micro_batches);
@@ -276,13 +277,13 @@ TEST(Engine, NonFiniteValuesUpdateNothing) {
     const ParameterSpec& spec = engine->model().unit(unit).table().specs().back();
     const auto element = static_cast<size_t>(spec.offset + spec.shape.num_elems() - 1);
     for (const float wrong : {NAN, INFINITY}) {
-      engine->load_states([&](StateKind kind, int64_t u, ElemRange range, View to) {
+      engine->states().load([&](StateKind kind, int64_t u, ElemRange range, View to) {
         std::vector<float> values = sound.at({u, static_cast<int>(kind)});
         const bool is_last = world.rank() + 1 == world.size();
         if (u == unit && kind == StateKind::parameters && is_last) values[element] = wrong;
         convert(values.data() + range.begin, DType::f32, to.data, to.dtype, static_cast<size_t>(range.size()));
       });
-      EXPECT_EQ(engine->find_non_finite_unit(), unit);
+      EXPECT_EQ(engine->states().find_non_finite_unit(), unit);
       const StepResult result = step(*engine, 2, loss_scale);
       EXPECT_TRUE(result.skipped);
       EXPECT_FALSE(std::isfinite(result.loss()) && std::isfinite(result.gradient_norm));
@@ -322,13 +323,13 @@ TEST(Engine, GraphsChangeNoBit) {
   const auto run = [&](const ModelConfig& config) {
     Engine engine({*device, *host, *communicator, ranks_per_node()}, config, options);
     engine.prepare(work_of(kMicroBatches));
-    engine.initialize_parameters(5);
+    engine.states().initialize(5);
     std::vector<double> losses;
     for (int step = 0; step < 4; ++step) {
       const auto window = window_of(step % 2, world.rank(), world.size(), kMicroBatches);
       losses.push_back(engine.train_step(window, kLearningRate).loss());
     }
-    EXPECT_EQ(engine.num_graph_launches() > 0, options.cuda_graphs && test_uses_cuda());
+    EXPECT_EQ(probe(engine).num_graph_launches() > 0, options.cuda_graphs && test_uses_cuda());
     return std::pair(losses, all_states(engine, *communicator));
   };
   for (const ShardingStrategy strategy : {ShardingStrategy::no_shard, ShardingStrategy::full_shard}) {
@@ -377,7 +378,7 @@ TEST(Engine, TiersChangeNoBit) {
       options.sharding.piece_elems = 1000;
       Engine engine({*device, *host, *communicator, ranks_per_node()}, small_config("bloom"), options);
       engine.prepare(work_of(1));
-      engine.initialize_parameters(5);
+      engine.states().initialize(5);
       std::vector<double> numbers;
       for (int step = 0; step < 3; ++step) {
         const StepResult result = engine.train_step(window_of(step, world.rank(), world.size(), 1), kLearningRate, 16);
@@ -424,7 +425,7 @@ TEST(Engine, RankZeroReadsForAll) {
       for (int64_t i = range.begin; i < range.end; ++i) values.push_back(value_of(unit, i));
       convert(values.data(), DType::f32, to.data, to.dtype, values.size());
     };
-    engine.load_parameters(read, true);
+    engine.states().load_parameters(read, true);
     const Plan plan = plan_run(config, options, work_of(1),
                                {.world_size = world.size(),
                                 .rank = world.rank(),

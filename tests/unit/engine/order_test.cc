@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 
+#include "engine_probe.h"
 #include "small_model.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/engine/gradients.h"
@@ -150,7 +151,7 @@ std::pair<std::vector<double>, std::vector<std::byte>> outcome_of(Engine& engine
     if (step == 1) results.push_back(engine.evaluate(window[0]).loss_sum);
   }
   std::vector<std::byte> states;
-  engine.save_states([&](StateKind, int64_t, ElemRange, View from) {
+  engine.states().save([&](StateKind, int64_t, ElemRange, View from) {
     states.insert(states.end(), from.data, from.data + from.bytes());
   });
   return {results, states};
@@ -173,7 +174,7 @@ class OrderTest : public testing::Test {
     if (frozen) config.frozen = {frozen};
     auto engine = std::make_unique<Engine>(EnginePlace{device, host, *alone_}, config, options);
     engine->prepare({kBounds, kBounds, kBounds, 8, micro_batches});
-    engine->initialize_parameters(7);
+    engine->states().initialize(7);
     return engine;
   }
   std::unique_ptr<Engine> make_late(const EngineOptions& options, int64_t micro_batches = 1) {
@@ -237,13 +238,13 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
     // New gradients overwrite those of the previous step, which late moments still need. The compute stream does not
     // wait for late moments. If gradients are on the device, it waits only until the previous gradients are copied to
     // the host. If gradients are in host memory, only the copy stream waits for the late moments.
-    engine->accumulate_gradients({&batch, 1});
+    probe(*engine).accumulate_gradients({&batch, 1});
     EXPECT_EQ(journal.num_done['h'], 3);
     // Three updates, and the late moments of two blocks.
-    engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
+    engine->states().save([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
     journal.num_done['h'] = 0;
     engine->train_step({&batch, 1}, kRate);
-    engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
+    engine->states().save([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
   }
 }
 
@@ -301,10 +302,11 @@ TEST_F(OrderTest, StatesWaitForTheUpdate) {
     work();
     check();
   };
-  after_update("save", [&] { engine->save_states([&](StateKind, int64_t, ElemRange, View) { check(); }); });
-  after_update("load", [&] { engine->load_states([&](StateKind, int64_t, ElemRange, View) { check(); }); });
-  after_update("save parameters", [&] { engine->save_parameters([&](int64_t, ElemRange, View) { check(); }); });
-  after_update("initialize", [&] { engine->initialize_parameters(1); });
+  after_update("save", [&] { engine->states().save([&](StateKind, int64_t, ElemRange, View) { check(); }); });
+  after_update("load", [&] { engine->states().load([&](StateKind, int64_t, ElemRange, View) { check(); }); });
+  after_update("save parameters",
+               [&] { engine->states().save_parameters([&](int64_t, ElemRange, View) { check(); }); });
+  after_update("initialize", [&] { engine->states().initialize(1); });
 }
 
 // There are three units. Each unit is one piece, which has four arrays: parameters, gradients and two moments. In the
@@ -315,9 +317,9 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   options.sharding = options_of({F, F, F});
   const auto engine = make_late(options, 2);  // with one micro-batch, the device would compute the norm
   const PackedBatch window[] = {make_batch(2, {9, 9}), make_batch(3, {9, 9})};
-  engine->accumulate_gradients(window);
+  probe(*engine).accumulate_gradients(window);
   const size_t num_before = journal_.put.size();
-  engine->accumulate_gradients(window);
+  probe(*engine).accumulate_gradients(window);
   const size_t num_of_backward = journal_.put.size() - num_before;
   journal_.put.clear();
   engine->train_step(window, kRate);
@@ -350,7 +352,7 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   const auto outcome = [&](Engine& engine) {
     std::vector<PackedBatch> window;
     for (uint64_t i = 0; i < 3; ++i) window.push_back(make_batch(i, {5, 4}));
-    for (int i = 0; i < 2; ++i) engine.accumulate_gradients(window);
+    for (int i = 0; i < 2; ++i) probe(engine).accumulate_gradients(window);
     return outcome_of(engine, 3);
   };
   Journal journal;
@@ -407,7 +409,7 @@ TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
     options.sharding.max_units_in_flight = 6;
     Engine engine({*device_, *host_, *alone_}, config, options);
     engine.prepare({kBounds, kBounds, kBounds, 8, 1});
-    engine.initialize_parameters(7);
+    engine.states().initialize(7);
     return outcome_of(engine, 1);
   };
   for (const bool tied_head : {true, false}) {

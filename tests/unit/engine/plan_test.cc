@@ -38,7 +38,7 @@ TEST(Plan, EqualsTheLedger) {
       host->ledger().enter(phase);
     };
     engine.prepare(work);
-    engine.initialize_parameters(1);
+    engine.states().initialize(1);
     enter(Phase::resume);
     enter(Phase::step);
     engine.train_step({&batch, 1}, 1e-3);
@@ -46,8 +46,8 @@ TEST(Plan, EqualsTheLedger) {
     engine.evaluate(batch);
     engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, {.max_new_tokens = 4, .eos_id = 2});
     enter(Phase::save);
-    engine.save_states([](StateKind, int64_t, ElemRange, View) {});
-    engine.save_parameters([](int64_t, ElemRange, View) {});
+    engine.states().save([](StateKind, int64_t, ElemRange, View) {});
+    engine.states().save_parameters([](int64_t, ElemRange, View) {});
     for (int p = 0; p < kNumPhases; ++p) {
       for (int c = 0; c < kNumCategories; ++c) {
         const auto phase = static_cast<Phase>(p);

@@ -1,0 +1,98 @@
+// The states of a rank: its parameters and AdamW's moments. Loads, initializes, saves and checks them. Each rank reads
+// and writes only its own part. One exception: with load_parameters(…, from_rank_0), rank 0 reads all parameters and
+// broadcasts them.
+//
+// Each call waits for all work of the engine, because the host then reads and writes the arrays.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "tessera/device/stack.h"
+#include "tessera/engine/optimizer.h"
+
+namespace tessera {
+
+// The arrays that a checkpoint holds for a unit. `frozen` has the elements of the frozen part of the unit's parameter
+// table. The other arrays have the elements of the trainable part of this table.
+enum class StateKind { parameters, moment1, moment2, frozen };
+inline constexpr StateKind kStateKinds[] = {StateKind::parameters, StateKind::moment1, StateKind::moment2,
+                                            StateKind::frozen};
+inline int64_t num_elems_of(StateKind kind, const ParameterTable& table) {
+  return kind == StateKind::frozen ? table.num_frozen() : table.num_trainable();
+}
+
+// Refers to arrays of an engine (Engine::states()).
+class UnitStates {
+ public:
+  // `optimizer` is null unless the engine trains. `stack` is null before the engine is prepared.
+  UnitStates(EngineContext& context, UnitParameters& parameters, const UnitOptimizer* optimizer, Stack* stack)
+      : context_(context), parameters_(parameters), optimizer_(optimizer), stack_(stack) {}
+
+  const Model& model() const { return context_.model; }
+  // The type of masters (the parameters as AdamW updates them) and moments. When training, all arrays that save()
+  // passes have this type. The type is bf16 for bf16 states, f64 for a computation in f64, and f32 otherwise.
+  DType dtype() const { return context_.state_dtype(); }
+
+  // Functions that read or write elements `range` of a unit. ReadParameters and WriteParameters count `range` from the
+  // start of the unit's flat buffer. ReadState and WriteState count it from the start of the unit's array of the given
+  // kind. `to` and `from` are in host memory and have any floating-point type. `to` may also have a rest type (f16_rest
+  // or bf16_rest, dtype.h). The function then writes the rest of each value: the part that the value loses when it is
+  // rounded to 16 bits.
+  using ReadParameters = std::function<void(int64_t unit, ElemRange range, View to)>;
+  using WriteParameters = std::function<void(int64_t unit, ElemRange range, View from)>;
+  using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
+  using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
+
+  // Draws every parameter from the initial distribution that the model's architecture gives to it. The same seed gives
+  // the same bits with any sharding.
+  void initialize(uint64_t seed);
+  // Calls `read` unit by unit, for the elements that this rank keeps. With `from_rank_0`, the call is collective: only
+  // rank 0 calls `read`, for all elements, and broadcasts them in pieces. Each rank keeps its own elements.
+  void load_parameters(const ReadParameters& read, bool from_rank_0 = false);
+  // Loads the parameters that this rank keeps. When training, also loads AdamW's moments, unless `with_moments` is
+  // false.
+  void load(const ReadState& read, bool with_moments = true);
+  // The elements of a unit that this rank writes to a checkpoint. Over all ranks, each element is written once.
+  ElemRange saved_range(StateKind kind, int64_t unit) const {
+    return context_.plan.saved(kind == StateKind::frozen ? context_.frozen_cut(unit) : context_.cut(unit));
+  }
+  // Calls `write` with the elements saved_range() of each unit and kind. Skips empty ranges. `write` receives a range
+  // in one call, or in consecutive pieces. Passes moments only when training.
+  void save(const WriteState& write);
+  // Like save(), but passes only the parameters, trainable and frozen.
+  void save_parameters(const WriteParameters& write);
+
+  // Returns the first unit whose trainable parameters contain NaN or infinity on any rank, or nullopt if all are
+  // finite. When training, it checks the masters. Uses no more memory than save(). Collective.
+  std::optional<int64_t> find_non_finite_unit();
+
+ private:
+  using Read = std::function<void(ElemRange range, View to)>;
+  using Write = std::function<void(ElemRange range, View from)>;
+  class DeviceStaging;
+
+  bool counting() const { return context_.device.kind() == DeviceKind::counting; }
+  void wait_for_all_streams();
+  // The gathered copies are out of date now. The kept parts are up to date.
+  void parameters_changed();
+  bool visible(const UnitArrays& arrays) const;
+  template <typename Visit>
+  void for_each_parameter_array(Visit&& visit);
+  void load_from_rank_0(const ReadParameters& read);
+  void load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Read& read);
+  void save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write);
+  // Calls `write` with elements `range` of a unit's trainable parameters. When training, these are the masters. This
+  // rank must keep these elements.
+  void save_range(int64_t unit, ElemRange range, const Write& write);
+  void save_frozen(int64_t unit, ElemRange range, const Write& write);
+  void join_masters(int64_t unit, int64_t first, View masters);
+  double sum_of_squared_parameters(int64_t unit);
+
+  EngineContext& context_;
+  UnitParameters& parameters_;
+  const UnitOptimizer* optimizer_;
+  Stack* stack_;
+};
+
+}  // namespace tessera
