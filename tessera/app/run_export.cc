@@ -36,19 +36,16 @@ int run_export(const Invocation& invocation) {
   const ModelWriter writer(model, tokenizer, settings, loaded, *alone, worker.pool());
   writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
     for (int64_t u = 0; u < model.num_units(); ++u) {
-      // Reads one unit at a time. A checkpoint has arrays in fp32 or bf16. read_range() converts them to fp32.
-      const Unit& unit = model.unit(u);
-      const int64_t elems = unit.table().num_elems(), trainable = unit.table().num_trainable();
-      const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
-      const View flat = buffer.view({elems}, DType::f32);
-      const auto read = [&](const std::string& name, ElemRange range) {
-        if (range.size() == 0) return;
-        const View part = flat.rows(range.begin, range.end);
-        checkpoint.read_range({name, range.size(), 0, range.size()}, part, &worker.pool());
-      };
-      read(parameters_name(unit), {0, trainable});
-      read(frozen_name(unit), {trainable, elems});
-      write(u, {0, elems}, flat);
+      for (const Section section : kSections) {
+        // Reads one section at a time. A checkpoint has arrays in fp32 or bf16. read_range() converts them to fp32.
+        const Unit& unit = model.unit(u);
+        const int64_t elems = unit.table().num_elems(section);
+        if (elems == 0) continue;
+        const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
+        const View values = buffer.view({elems}, DType::f32);
+        checkpoint.read_range({array_name(parameters_of(section), unit), elems, 0, elems}, values, &worker.pool());
+        write(section, u, {0, elems}, values);
+      }
     }
   });
   note_model(config, console);

@@ -17,10 +17,12 @@ static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
 
-static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& plan,
-                                         int64_t (ParameterTable::*elems)() const) {
-  std::vector<UnitShards> units;
-  for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut((model.unit(u).table().*elems)()));
+static std::vector<PerSection<UnitShards>> cut_units(const Model& model, const ShardPlan& plan) {
+  std::vector<PerSection<UnitShards>> units(static_cast<size_t>(model.num_units()));
+  for (size_t u = 0; u < units.size(); ++u) {
+    const ParameterTable& table = model.unit(static_cast<int64_t>(u)).table();
+    for (const Section section : kSections) units[u][section] = plan.cut(table.num_elems(section));
+  }
   return units;
 }
 
@@ -45,8 +47,8 @@ EngineContext Engine::make_context(const EnginePlace& place, const Model& model,
           model,
           options.dtype,
           std::move(streams),
-          cut_units(model, plan, &ParameterTable::num_trainable),
-          cut_units(model, plan, &ParameterTable::num_frozen),
+          {options.dtype, options.dtype},
+          cut_units(model, plan),
           options.bf16_states};
 }
 

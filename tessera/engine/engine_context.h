@@ -1,4 +1,5 @@
-// What the parts of the engine share: memory, kernels, streams, ranks, and how each unit is cut into shards.
+// What the parts of the engine share: memory, kernels, streams, ranks, and how the sections of each unit are cut into
+// shards.
 #pragma once
 
 #include <algorithm>
@@ -45,9 +46,10 @@ struct EngineContext {
   const Model& model;
   DType dtype;  // type of the computation
   Streams streams;
-  std::vector<UnitShards> units, frozen_units;  // how the trainable and the frozen part of each unit are cut
-  bool bf16_states = false;                     // see EngineOptions
-  int64_t file_bytes = 0;                       // bytes of arrays on Tier::file
+  PerSection<DType> formats;                  // in which the parameters of each section are stored
+  std::vector<PerSection<UnitShards>> units;  // how each section of each unit is cut into shards
+  bool bf16_states = false;                   // see EngineOptions
+  int64_t file_bytes = 0;                     // bytes of arrays on Tier::file
 
   // The type of one micro-batch's gradients.
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
@@ -63,19 +65,27 @@ struct EngineContext {
   size_t num_outer_units() const { return static_cast<size_t>(num_units() - model.num_blocks()); }
   bool is_outer(int64_t unit) const { return !model.is_block(unit); }
   size_t slot_of_outer(int64_t unit) const { return unit == 0 ? 0 : 1; }
-  // Returns the number of elements of a slot. The slot of an outer unit has the size of this unit. A slot for blocks
-  // has the size of the largest block. elems(unit) returns the number of elements of a unit.
-  template <typename Elems>
-  int64_t slot_elems(size_t slot, Elems&& elems) const {
-    if (slot < num_outer_units()) return elems(slot == 0 ? 0 : model.head_unit());
+  // Returns the size of a slot. The slot of an outer unit has the size of this unit. A slot for blocks has the size of
+  // the largest block. size_of_unit(unit) returns the size that a unit needs.
+  template <typename Size>
+  int64_t slot_size(size_t slot, Size&& size_of_unit) const {
+    if (slot < num_outer_units()) return size_of_unit(slot == 0 ? 0 : model.head_unit());
     int64_t most = 0;
-    for (int64_t u = 1; u <= model.num_blocks(); ++u) most = std::max(most, elems(u));
+    for (int64_t u = 1; u <= model.num_blocks(); ++u) most = std::max(most, size_of_unit(u));
     return most;
   }
-  // How a unit's trainable part is cut into shards. Only this part has gradients, optimizer states and updates.
-  const UnitShards& cut(int64_t unit) const { return units[static_cast<size_t>(unit)]; }
-  const UnitShards& frozen_cut(int64_t unit) const { return frozen_units[static_cast<size_t>(unit)]; }
-  bool trains(int64_t unit) const { return cut(unit).num_elems > 0; }
+  // size_of_unit(unit) of each unit.
+  template <typename Size>
+  std::vector<int64_t> of_units(Size&& size_of_unit) const {
+    std::vector<int64_t> sizes;
+    for (int64_t u = 0; u < num_units(); ++u) sizes.push_back(size_of_unit(u));
+    return sizes;
+  }
+  // How a section of a unit is cut into shards.
+  const UnitShards& cut(int64_t unit, Section section) const { return units[static_cast<size_t>(unit)][section]; }
+  // The cut of the trainable section. Only this section has gradients, optimizer states and updates.
+  const UnitShards& trained_cut(int64_t unit) const { return cut(unit, Section::trainable); }
+  bool trains(int64_t unit) const { return trained_cut(unit).num_elems > 0; }
   // Large arrays move between tiers in pieces of this many elements.
   int64_t piece_elems() const { return plan.options().piece_elems; }
   // The number of elements that a staging buffer needs for any piece of arrays of these sizes.

@@ -61,7 +61,7 @@ View UnitGradients::own_part(const GradientSlot& slot) const {
 // The reduced gradients of the elements of own_part(): in the wire if there is one, otherwise own_part() itself.
 View UnitGradients::reduced_part(const GradientSlot& slot) const {
   if (!wire_dtype_) return own_part(slot);
-  return part_of(slot.wire.view({context_.cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
+  return part_of(slot.wire.view({context_.trained_cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
 }
 
 void UnitGradients::store_on_device(GradientSlot& slot, View to) {
@@ -93,7 +93,7 @@ void UnitGradients::move_off_device(GradientSlot& slot) {
   store_on_device(slot, part);  // if there is a wire, converts its gradients
   if (squares()) {
     context_.streams.compute->wait(slot.ready);
-    context_.ops.add_sum_of_squares(part_of(in_slot(slot, unit), context_.cut(unit).own),
+    context_.ops.add_sum_of_squares(part_of(in_slot(slot, unit), context_.trained_cut(unit).own),
                                     squares().rows(unit, unit + 1));
   }
   const bool adds = begun_[static_cast<size_t>(unit)];

@@ -6,14 +6,6 @@ namespace tessera {
 
 static constexpr const char* kGradientsSubject = "gradients";
 
-static std::vector<int64_t> accumulated_elems(const EngineContext& context) {
-  std::vector<int64_t> elems;
-  for (const UnitShards& unit : context.units) {
-    elems.push_back(!context.plan.reduce_every_micro_batch() ? unit.padded_elems : context.plan.updated(unit).size());
-  }
-  return elems;
-}
-
 // Returns reduce_dtype if it is a 16-bit type other than `dtype`, the type of the gradients. The ranks then reduce a
 // converted copy. Otherwise returns nullopt, and the ranks reduce in `dtype`. A copy in a wider type is never needed:
 // if reduce_dtype is f32, backward already writes f32 (gradient_dtype()). A single rank reduces nothing and gets
@@ -42,14 +34,14 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
         context.is_outer(u) && context.trains(u) && !direct_ && micro_batches == 1 && tier == Tier::device;
     if (stays) in_slots[static_cast<size_t>(u)] = part_of(in_slot(slots_[context.slot_of_outer(u)], u), range(u));
   }
+  const auto updated = context.of_units([&](int64_t unit) { return range(unit).size(); });
+  const auto padded = context.of_units([&](int64_t unit) { return context.trained_cut(unit).padded_elems; });
   accumulators_ =
-      UnitArrays(context, tier, Category::gradients, sum_dtype, accumulated_elems(context), std::move(in_slots));
+      UnitArrays(context, tier, Category::gradients, sum_dtype, direct_ ? padded : updated, std::move(in_slots));
   if (tier == Tier::device) return;
   if (micro_batches == 1) {
     squares_ = context.device.allocate(bytes_of(context.num_units(), DType::f64), Category::workspace);
   }
-  std::vector<int64_t> updated;
-  for (const UnitShards& unit : context.units) updated.push_back(context.plan.updated(unit).size());
   const auto stage = [&](Buffer& buffer, bool wanted, DType dtype) {
     if (wanted) buffer = context.host.allocate(bytes_of(context.staging_elems(updated), dtype), Category::staging);
   };
@@ -67,7 +59,7 @@ void UnitGradients::allocate_slots() {
   const int64_t most = context_.plan.options().max_units_in_flight;
   slots_.resize(context_.num_outer_units() + static_cast<size_t>(std::min(most, num_blocks)));
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const int64_t elems = context_.slot_elems(i, [&](int64_t unit) { return context_.cut(unit).padded_elems; });
+    const int64_t elems = context_.slot_size(i, [&](int64_t unit) { return context_.trained_cut(unit).padded_elems; });
     if (elems == 0) continue;  // all units of this slot are frozen
     if (!direct_) slots_[i].buffer = context_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
     if (wire_dtype_) slots_[i].wire = context_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
@@ -75,7 +67,7 @@ void UnitGradients::allocate_slots() {
 }
 
 View UnitGradients::in_slot(const GradientSlot& slot, int64_t unit) const {
-  return slot.buffer.view({context_.cut(unit).padded_elems}, backward_dtype_);
+  return slot.buffer.view({context_.trained_cut(unit).padded_elems}, backward_dtype_);
 }
 
 void UnitGradients::begin_step() {
@@ -85,7 +77,7 @@ void UnitGradients::begin_step() {
 
 ParameterViews UnitGradients::whole(int64_t unit) const {
   TESSERA_ASSERT(direct_);
-  return {&context_.model.unit(unit).table(), accumulators_.view(unit)};
+  return {&context_.model.unit(unit).table(), {accumulators_.view(unit)}};
 }
 
 View UnitGradients::sum(int64_t unit, int64_t first, int64_t last) const {
@@ -127,14 +119,14 @@ UnitGradients::GradientSlot& UnitGradients::slot_of(int64_t unit) {
 UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
   const ParameterTable& table = context_.model.unit(unit).table();
-  if (!context_.trains(unit)) return {{&table, View{}}, false};
+  if (!context_.trains(unit)) return {{&table, {}}, false};
   if (!begun_[u] && tier() == Tier::device) context_.streams.compute->wait(read_until_[u]);
   const bool fresh = !direct_ || !begun_[u];
   if (direct_) begun_[u] = 1;
   const View view = direct_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
   const int64_t first_zeroed = computes ? table.num_decayed() : 0;
   if (fresh) context_.ops.fill(view.rows(first_zeroed, view.num_elems()), 0);
-  return {{&table, view}, fresh};
+  return {{&table, {view}}, fresh};
 }
 
 // If the optimizer states are sharded, reduces within the shard group first, then among the replicas of the shard.
@@ -154,7 +146,7 @@ Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
 
 void UnitGradients::reduce(int64_t unit) {
   if (direct_ && (context_.plan.alone() || !last_micro_batch_)) return;
-  const UnitShards& cut = context_.cut(unit);
+  const UnitShards& cut = context_.trained_cut(unit);
   const bool in_buckets = direct_ && !wire_dtype_ && !context_.plan.shard_optimizer();
   if (!context_.trains(unit) && !in_buckets) return;
   if (direct_ && !wire_dtype_) {

@@ -51,7 +51,7 @@ class UnitGradients {
     return pieces[std::min(pieces.size(), static_cast<size_t>((last - 1) / context_.piece_elems() + 1)) - 1];
   }
   // The elements of the unit that this rank updates.
-  ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
+  ElemRange range(int64_t unit) const { return context_.plan.updated(context_.trained_cut(unit)); }
   Tier tier() const { return accumulators_.tier(); }
   DType dtype() const { return accumulators_.dtype(); }
   // The sums of elements [first, last), counted from the start of range(unit). Not for Tier::file: use load_sum().

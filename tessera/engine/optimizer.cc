@@ -12,18 +12,12 @@ static double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-static std::vector<int64_t> updated_elems(const EngineContext& context) {
-  std::vector<int64_t> elems;
-  for (const UnitShards& unit : context.units) elems.push_back(context.plan.updated(unit).size());
-  return elems;
-}
-
 UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients)
     : context_(context), parameters_(parameters), gradients_(gradients) {
   const Tier tier = context.plan.options().offload.optimizer;
   const DType dtype = context.state_dtype();
-  const std::vector<int64_t> elems = updated_elems(context);
-  const Tier kept = parameters.kept().tier();
+  const std::vector<int64_t> elems = context.of_units([&](int64_t unit) { return range(unit).size(); });
+  const Tier kept = parameters.kept(Section::trainable).tier();
   if (kept != tier) own_master_ = UnitArrays(context, tier, Category::master, context.dtype, elems);
   if (context.dtype != dtype) rest_ = UnitArrays(context, tier, Category::master, rest_of(context.dtype), elems);
   m_ = UnitArrays(context, tier, Category::optimizer, dtype, elems);
@@ -33,9 +27,9 @@ UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters,
                    .allocate(bytes_of(context.num_units(), DType::f64), Category::workspace);
   }
   int64_t first_elem = 0;
-  for (const UnitShards& unit : context.units) {
+  for (int64_t u = 0; u < context.num_units(); ++u) {
     first_elems_.push_back(first_elem);
-    first_elem += unit.num_elems;
+    first_elem += context.trained_cut(u).num_elems;
   }
   const int64_t staging_elems = context.staging_elems(elems);
   if (tier == Tier::device) {
@@ -79,7 +73,7 @@ double UnitOptimizer::sum_of_squares() {
   // If every rank has all gradients, each rank still counts only its own part. The sum over all ranks then has the same
   // bits as with sharded gradients.
   const auto counted = [&](int64_t unit) {
-    const ElemRange all = range(unit), own = context_.cut(unit).own;
+    const ElemRange all = range(unit), own = context_.trained_cut(unit).own;
     return context_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
   };
   const int64_t num_units = context_.num_units();
@@ -131,9 +125,7 @@ void UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all, std::v
     PieceBuffers& buffers = piece_buffers_[i % piece_buffers_.size()];
     host.wait(staged ? buffers.ready : gradients_.complete(all[i].unit, all[i].last));
     host.run([&ops = *context_.host_ops, values = gradient_in(buffers, all[i]),
-              sum = sums.rows(all[i].unit, all[i].unit + 1)] {
-      ops.add_sum_of_squares(values, sum);
-    });
+              sum = sums.rows(all[i].unit, all[i].unit + 1)] { ops.add_sum_of_squares(values, sum); });
     buffers.free = host.record();
   }
   host.synchronize();
@@ -237,7 +229,7 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces_of_update(int64_t num_la
 void UnitOptimizer::update_on_device(const AdamWStep& step) {
   Stream& compute = *context_.streams.compute;
   compute.wait(leaving_.free);
-  const bool kept_here = parameters_.kept().tier() == Tier::device;
+  const bool kept_here = parameters_.kept(Section::trainable).tier() == Tier::device;
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     const int64_t size = range(u).size();
     if (size == 0) continue;  // the unit is frozen
@@ -264,7 +256,7 @@ Event UnitOptimizer::send_to_kept(int64_t unit) {
       copy.copy(piece, here);
       piece = here;
     }
-    parameters_.kept().save(unit, first_kept_elem(unit) + first, piece, copy);
+    parameters_.kept(Section::trainable).save(unit, first_kept_elem(unit) + first, piece, copy);
     leaving_.free = copy.record();
   }
   return leaving_.free;
@@ -320,7 +312,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   copy.wait(host.record());
   const bool staged = buffers.m.bytes() > 0;
   if (staged) master().save(u, first_master, p, copy);
-  if (has_own_master()) parameters_.kept().save(u, first_kept, p, copy);
+  if (has_own_master()) parameters_.kept(Section::trainable).save(u, first_kept, p, copy);
   Event renewed = copy.record();  // the next forward waits only for this event
   if (staged) {
     if (!rest_.empty()) rest_.save(u, piece.first, rest, copy);

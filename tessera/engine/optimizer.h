@@ -28,8 +28,8 @@ class UnitOptimizer {
   // computation. If this type has 16 bits and the masters are f32, each master is split into two arrays: master() holds
   // its 16-bit value, and rest() holds the part of the f32 that the 16-bit value does not hold (dtype.h). In all other
   // cases, also with bf16 states, rest() is empty.
-  ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
-  const UnitArrays& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
+  ElemRange range(int64_t unit) const { return context_.plan.updated(context_.trained_cut(unit)); }
+  const UnitArrays& master() const { return own_master_.empty() ? parameters_.kept(Section::trainable) : own_master_; }
   int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
   bool has_own_master() const { return !own_master_.empty(); }
   const UnitArrays& rest() const { return rest_; }
@@ -48,7 +48,9 @@ class UnitOptimizer {
     bool same_work(const Piece& other) const { return unit == other.unit && writes == other.writes; }
   };
 
-  int64_t first_kept_elem(int64_t unit) const { return range(unit).begin - parameters_.kept_range(unit).begin; }
+  int64_t first_kept_elem(int64_t unit) const {
+    return range(unit).begin - parameters_.kept_range(unit, Section::trainable).begin;
+  }
   template <typename PartOf>
   std::vector<Piece> pieces(PartOf&& part_of) const;
   AdamWStep step_of(const AdamWStep& step, const Piece& piece) const;

@@ -2,7 +2,7 @@
 // a run. This file only calculates: it allocates and moves nothing.
 //
 // The ranks of a shard group divide one copy of the arrays into shards. Letters: S is the number of ranks in a shard
-// group, P the number of elements in the trainable or the frozen part of a unit, s the number of elements in a shard.
+// group, P the number of elements in a section of a unit, s the number of elements in a shard.
 #pragma once
 
 #include <algorithm>
@@ -90,9 +90,9 @@ struct ElemRange {
   ElemRange clipped(int64_t most) const { return {std::min(begin, most), std::min(end, most)}; }
 };
 
-// How the trainable or the frozen part of a unit's flat buffer is cut into shards.
+// How a section of a unit is cut into shards.
 struct UnitShards {
-  int64_t num_elems = 0;     // P: elements of this part, without the padding at the end of the last shards
+  int64_t num_elems = 0;     // P: elements of the section, without the padding at the end of the last shards
   int64_t shard_elems = 0;   // s, a multiple of ParameterTable::kAlignment
   int64_t padded_elems = 0;  // S · s
   ElemRange own;             // this rank's range in the padded buffer
@@ -118,14 +118,19 @@ class ShardPlan {
   // Whether gradients leave the buffers of backward in every micro-batch, to be reduced or to move to another tier.
   bool reduce_every_micro_batch() const { return reduce_every_micro_batch_; }
   UnitShards cut(int64_t num_elems) const;
-  // The part of a unit that this rank updates: its shard, or all elements and the padding if the strategy does not
+  // The part of a section that this rank updates: its shard, or all elements and the padding if the strategy does not
   // shard the optimizer.
-  ElemRange updated(const UnitShards& unit) const {
-    return row_.shard_optimizer ? unit.own : ElemRange{0, unit.padded_elems};
+  ElemRange updated(const UnitShards& section) const {
+    return row_.shard_optimizer ? section.own : ElemRange{0, section.padded_elems};
   }
-  // The part of a unit that this rank writes to a checkpoint. Exactly one rank writes each element. No rank writes
+  // The part of a section that this rank keeps when no computation uses it: its shard, or all elements and the padding
+  // if the strategy does not shard parameters.
+  ElemRange kept(const UnitShards& section) const {
+    return row_.shard_parameters ? section.own : ElemRange{0, section.padded_elems};
+  }
+  // The part of a section that this rank writes to a checkpoint. Exactly one rank writes each element. No rank writes
   // padding.
-  ElemRange saved(const UnitShards& unit) const;
+  ElemRange saved(const UnitShards& section) const;
 
  private:
   ShardOptions options_;

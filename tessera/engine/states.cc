@@ -11,21 +11,20 @@ static constexpr const char* kStatesSubject = "initial parameters";
 // compared with a model.
 static constexpr int64_t kPiecesOfPart = 8;
 
-// Visits the arrays that hold parameters: the kept parameters (trainable and frozen), the masters if they are not the
-// kept parameters, and the part of f32 masters that 16-bit parameters do not hold (UnitOptimizer::rest()). Calls
-// visit(arrays, unit, range, first): elements `range` of the unit begin at element `first` of the unit's array.
+// Visits the arrays that hold parameters: the kept parameters of each section, the masters if they are not the kept
+// parameters, and the part of f32 masters that 16-bit parameters do not hold (UnitOptimizer::rest()). Calls
+// visit(arrays, section, unit, range): the unit's array holds the elements `range` of the section.
 template <typename Visit>
 void UnitStates::for_each_parameter_array(Visit&& visit) {
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const int64_t P = context_.cut(u).num_elems, frozen = context_.frozen_cut(u).num_elems;
-    visit(parameters_.kept(), u, parameters_.kept_range(u).clipped(P), 0);
-    if (frozen > 0) {
-      const ElemRange kept = parameters_.kept_frozen_range(u).clipped(frozen);
-      visit(parameters_.frozen(), u, ElemRange{P + kept.begin, P + kept.end}, 0);
+    for (const Section section : kSections) {
+      const int64_t num_elems = context_.cut(u, section).num_elems;
+      visit(parameters_.kept(section), section, u, parameters_.kept_range(u, section).clipped(num_elems));
     }
     if (!optimizer_) continue;
-    if (optimizer_->has_own_master()) visit(optimizer_->master(), u, optimizer_->range(u).clipped(P), 0);
-    if (!optimizer_->rest().empty()) visit(optimizer_->rest(), u, optimizer_->range(u).clipped(P), 0);
+    const ElemRange updated = optimizer_->range(u).clipped(context_.trained_cut(u).num_elems);
+    if (optimizer_->has_own_master()) visit(optimizer_->master(), Section::trainable, u, updated);
+    if (!optimizer_->rest().empty()) visit(optimizer_->rest(), Section::trainable, u, updated);
   }
 }
 
@@ -140,11 +139,15 @@ void UnitStates::join_masters(int64_t unit, int64_t first, View masters) {
   }
 }
 
-void UnitStates::save_range(int64_t unit, ElemRange range, const Write& write) {
+void UnitStates::save_range(Section section, int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
-  if (!optimizer_) {
-    return save_array(parameters_.kept(), unit, range, range.begin - parameters_.kept_range(unit).begin, write);
-  }
+  if (optimizer_ && section == Section::trainable) return save_masters(unit, range, write);
+  if (optimizer_ && context_.formats[section] != dtype()) return save_widened(section, unit, range, write);
+  const int64_t first = range.begin - parameters_.kept_range(unit, section).begin;
+  save_array(parameters_.kept(section), unit, range, first, write);
+}
+
+void UnitStates::save_masters(int64_t unit, ElemRange range, const Write& write) {
   const int64_t first = range.begin - optimizer_->range(unit).begin;
   if (optimizer_->rest().empty()) {
     return save_array(optimizer_->master(), unit, range, optimizer_->first_master_elem(unit) + first, write);
@@ -160,19 +163,16 @@ void UnitStates::save_range(int64_t unit, ElemRange range, const Write& write) {
   }
 }
 
-// Frozen parameters have the type of the computation. When training, they are saved in the type of the states.
-void UnitStates::save_frozen(int64_t unit, ElemRange range, const Write& write) {
-  if (range.size() <= 0) return;
-  const int64_t first = range.begin - parameters_.kept_frozen_range(unit).begin;
-  const DType dtype = optimizer_ ? context_.state_dtype() : context_.dtype;
-  if (dtype == context_.dtype) return save_array(parameters_.frozen(), unit, range, first, write);
+// When training, parameters without masters are saved in the type of the states.
+void UnitStates::save_widened(Section section, int64_t unit, ElemRange range, const Write& write) {
+  const int64_t first = range.begin - parameters_.kept_range(unit, section).begin;
   const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(), range.size());
-  const Buffer buffer = context_.host.allocate(bytes_of(most, dtype), Category::staging);
-  save_array(parameters_.frozen(), unit, range, first, [&](ElemRange part, View from) {
+  const Buffer buffer = context_.host.allocate(bytes_of(most, dtype()), Category::staging);
+  save_array(parameters_.kept(section), unit, range, first, [&](ElemRange part, View from) {
     for (int64_t at = 0; at < from.num_elems(); at += most) {
       const int64_t last = std::min(at + most, from.num_elems());
-      const View wide = buffer.view({last - at}, dtype);
-      convert(from.rows(at, last).data, from.dtype, wide.data, dtype, static_cast<size_t>(last - at));
+      const View wide = buffer.view({last - at}, dtype());
+      convert(from.rows(at, last).data, from.dtype, wide.data, wide.dtype, static_cast<size_t>(last - at));
       write({part.begin + at, part.begin + last}, wide);
     }
   });
@@ -194,39 +194,42 @@ void UnitStates::load_parameters(const ReadParameters& read, bool from_rank_0) {
     load_from_rank_0(read);
     return;
   }
-  for_each_parameter_array([&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
-    load_array(arrays, unit, range, first, [&](ElemRange piece, View to) { read(unit, piece, to); });
+  for_each_parameter_array([&](const UnitArrays& arrays, Section section, int64_t unit, ElemRange range) {
+    load_array(arrays, unit, range, 0, [&](ElemRange piece, View to) { read(section, unit, piece, to); });
   });
   parameters_changed();
 }
 
-// Rank 0 reads each unit in pieces and broadcasts them. Each rank keeps its own elements.
+// Rank 0 reads each section in pieces and broadcasts them. Each rank keeps its own elements.
 void UnitStates::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *context_.streams.comm;
   DeviceStaging staging(*this);
-  const View all_sent = staging.take(context_.piece_elems(), context_.state_dtype());
+  const View all_sent = staging.take(context_.piece_elems(), dtype());
   const Buffer own = context_.host.allocate(all_sent.bytes(), Category::staging);
-  for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const int64_t num_elems = context_.model.unit(u).table().num_elems();
-    for (int64_t at = 0; at < num_elems; at += context_.piece_elems()) {
-      const ElemRange piece{at, std::min(at + context_.piece_elems(), num_elems)};
-      const View sent = all_sent.rows(0, piece.size());
-      const View here = own.view({piece.size()}, context_.state_dtype());
-      if (context_.ranks.world->rank() == 0 && !counting()) {
-        read(u, piece, here);
-        comm.copy(here, sent);
-      }
-      context_.ranks.world->broadcast(sent, 0, comm, kStatesSubject);
-      comm.copy(sent, here);
-      comm.synchronize();
-      for_each_parameter_array([&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
-        const ElemRange common{std::max(range.begin, piece.begin), std::min(range.end, piece.end)};
-        if (unit != u || common.size() <= 0) return;
-        load_array(arrays, unit, common, first + common.begin - range.begin, [&](ElemRange part, View to) {
-          const View from = here.rows(part.begin - piece.begin, part.end - piece.begin);
-          convert(from.data, from.dtype, to.data, to.dtype, static_cast<size_t>(part.size()));
-        });
+  const auto send = [&](Section section, int64_t unit, ElemRange piece) {
+    const View sent = all_sent.rows(0, piece.size()), here = own.view({piece.size()}, dtype());
+    if (context_.ranks.world->rank() == 0 && !counting()) {
+      read(section, unit, piece, here);
+      comm.copy(here, sent);
+    }
+    context_.ranks.world->broadcast(sent, 0, comm, kStatesSubject);
+    comm.copy(sent, here);
+    comm.synchronize();
+    for_each_parameter_array([&](const UnitArrays& arrays, Section its_section, int64_t its_unit, ElemRange range) {
+      const ElemRange common{std::max(range.begin, piece.begin), std::min(range.end, piece.end)};
+      if (its_unit != unit || its_section != section || common.size() <= 0) return;
+      load_array(arrays, unit, common, common.begin - range.begin, [&](ElemRange part, View to) {
+        const View from = here.rows(part.begin - piece.begin, part.end - piece.begin);
+        convert(from.data, from.dtype, to.data, to.dtype, static_cast<size_t>(part.size()));
       });
+    });
+  };
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    for (const Section section : kSections) {
+      const int64_t num_elems = context_.cut(u, section).num_elems;
+      for (int64_t at = 0; at < num_elems; at += context_.piece_elems()) {
+        send(section, u, {at, std::min(at + context_.piece_elems(), num_elems)});
+      }
     }
   }
   parameters_changed();
@@ -234,49 +237,41 @@ void UnitStates::load_from_rank_0(const ReadParameters& read) {
 
 void UnitStates::initialize(uint64_t seed) {
   wait_for_all_streams();
-  const auto draw = [&](Kernels& ops, const ParameterSpec& spec, ElemRange range, View to) {
-    // `to` covers the elements `range` of the unit. `common` is the part of `range` that belongs to this tensor.
-    const ElemRange tensor{spec.offset, spec.offset + spec.shape.num_elems()};
-    const ElemRange common{std::max(tensor.begin, range.begin), std::min(tensor.end, range.end)};
-    if (common.size() <= 0) return;
-    const View part = to.rows(common.begin - range.begin, common.end - range.begin);
-    const Initializer& init = spec.init;
-    const int64_t first = common.begin - tensor.begin;
-    switch (init.kind) {
-      case Initializer::Kind::zero:
-        break;
-      case Initializer::Kind::one:
-        ops.fill(part, 1);
-        break;
-      case Initializer::Kind::normal:
-        ops.fill_normal(part, 0, init.scale, seed, init.stream, first);
-        break;
-      case Initializer::Kind::uniform:
-        ops.fill_uniform(part, -init.scale, init.scale, seed, init.stream, first);
-        break;
-    }
+  const auto draw = [&](Section section, int64_t unit, ElemRange range, View to) {
+    context_.ops.fill(to, 0);
+    const ParameterTable& table = context_.model.unit(unit).table();
+    table.for_each_tensor(section, range.begin, range.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
+      const View part = to.rows(spec.offset + first - range.begin, spec.offset + last - range.begin);
+      const Initializer& init = spec.init;
+      switch (init.kind) {
+        case Initializer::Kind::zero:
+          break;
+        case Initializer::Kind::one:
+          context_.ops.fill(part, 1);
+          break;
+        case Initializer::Kind::normal:
+          context_.ops.fill_normal(part, 0, init.scale, seed, init.stream, first);
+          break;
+        case Initializer::Kind::uniform:
+          context_.ops.fill_uniform(part, -init.scale, init.scale, seed, init.stream, first);
+          break;
+      }
+    });
   };
   // The device draws all values, because the host would draw values that differ from a GPU's in some bits. A GPU draws
   // the values of arrays in host memory or files in the free part of its stack, and then copies them. A CPU device
   // draws them directly into host memory.
   const bool drawn_in_place = context_.device.host_visible();
-  for_each_parameter_array([&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
+  for_each_parameter_array([&](const UnitArrays& arrays, Section section, int64_t unit, ElemRange range) {
     if (range.size() <= 0) return;
-    const auto draw_all = [&](ElemRange piece, View to) {
-      context_.ops.fill(to, 0);
-      for (const ParameterSpec& spec : context_.model.unit(unit).table().specs()) draw(context_.ops, spec, piece, to);
-    };
-    if (arrays.tier() == Tier::device) {
-      draw_all(range, arrays.view(unit).rows(first, first + range.size()));
-      return;
-    }
-    load_array(arrays, unit, range, first, [&](ElemRange part, View to) {
-      if (drawn_in_place) return draw_all(part, to);
+    if (arrays.tier() == Tier::device) return draw(section, unit, range, arrays.view(unit).rows(0, range.size()));
+    load_array(arrays, unit, range, 0, [&](ElemRange part, View to) {
+      if (drawn_in_place) return draw(section, unit, part, to);
       DeviceStaging staging(*this);
       const View drawn = staging.take_free(std::min(part.size(), context_.piece_elems()), arrays.dtype());
       for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
         const int64_t n = std::min(drawn.num_elems(), part.size() - at);
-        draw_all({part.begin + at, part.begin + at + n}, drawn.rows(0, n));
+        draw(section, unit, {part.begin + at, part.begin + at + n}, drawn.rows(0, n));
         context_.streams.copy->wait(context_.streams.compute->record());
         context_.streams.copy->copy(drawn.rows(0, n), to.rows(at, at + n));
         context_.streams.copy->synchronize();
@@ -292,14 +287,11 @@ void UnitStates::parameters_changed() {
 }
 
 void UnitStates::load(const ReadState& read, bool with_moments) {
-  load_parameters([&](int64_t unit, ElemRange range, View to) {
-    const int64_t trainable = context_.cut(unit).num_elems;
-    if (range.begin < trainable) return read(StateKind::parameters, unit, range, to);
-    read(StateKind::frozen, unit, {range.begin - trainable, range.end - trainable}, to);
-  });
+  load_parameters(
+      [&](Section section, int64_t unit, ElemRange range, View to) { read(parameters_of(section), unit, range, to); });
   if (!optimizer_ || !with_moments) return;
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const ElemRange range = optimizer_->range(u).clipped(context_.cut(u).num_elems);
+    const ElemRange range = optimizer_->range(u).clipped(context_.trained_cut(u).num_elems);
     for (const StateKind kind : {StateKind::moment1, StateKind::moment2}) {
       const UnitArrays& arrays = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
       load_array(arrays, u, range, 0, [&](ElemRange piece, View to) { read(kind, u, piece, to); });
@@ -310,28 +302,26 @@ void UnitStates::load(const ReadState& read, bool with_moments) {
 void UnitStates::save(const WriteState& write) {
   wait_for_all_streams();
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const ElemRange saved = saved_range(StateKind::parameters, u);
-    const auto write_as = [&](StateKind kind) -> Write {
-      return [&write, kind, u](ElemRange part, View from) { write(kind, u, part, from); };
-    };
-    save_range(u, saved, write_as(StateKind::parameters));
-    if (optimizer_) {
-      const int64_t first = saved.begin - optimizer_->range(u).begin;
-      save_array(optimizer_->moment1(), u, saved, first, write_as(StateKind::moment1));
-      save_array(optimizer_->moment2(), u, saved, first, write_as(StateKind::moment2));
+    for (const StateKind kind : kStateKinds) {
+      const ElemRange saved = saved_range(kind, u);
+      const auto write_kind = [&](ElemRange part, View from) { write(kind, u, part, from); };
+      if (kind == parameters_of(section_of(kind))) {
+        save_range(section_of(kind), u, saved, write_kind);
+      } else if (optimizer_) {
+        const UnitArrays& arrays = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
+        save_array(arrays, u, saved, saved.begin - optimizer_->range(u).begin, write_kind);
+      }
     }
-    save_frozen(u, saved_range(StateKind::frozen, u), write_as(StateKind::frozen));
   }
 }
 
 void UnitStates::save_parameters(const WriteParameters& write) {
   wait_for_all_streams();
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const int64_t trainable = context_.cut(u).num_elems;
-    save_range(u, saved_range(StateKind::parameters, u), [&](ElemRange part, View from) { write(u, part, from); });
-    save_frozen(u, saved_range(StateKind::frozen, u), [&](ElemRange part, View from) {
-      write(u, {trainable + part.begin, trainable + part.end}, from);
-    });
+    for (const Section section : kSections) {
+      save_range(section, u, saved_range(parameters_of(section), u),
+                 [&](ElemRange part, View from) { write(section, u, part, from); });
+    }
   }
 }
 
@@ -339,11 +329,11 @@ void UnitStates::save_parameters(const WriteParameters& write) {
 // only if every element is finite. If f32 masters are split into two arrays (UnitOptimizer::rest()), only master() can
 // contain infinity or NaN, so rest() is not read. Frozen parameters do not change, so they are not checked.
 double UnitStates::sum_of_squared_parameters(int64_t unit) {
-  const ElemRange range = context_.cut(unit).own.clipped(context_.cut(unit).num_elems);
+  const ElemRange range = context_.trained_cut(unit).own.clipped(context_.trained_cut(unit).num_elems);
   if (range.size() <= 0 || counting()) return 0;
-  const UnitArrays& arrays = optimizer_ ? optimizer_->master() : parameters_.kept();
+  const UnitArrays& arrays = optimizer_ ? optimizer_->master() : parameters_.kept(Section::trainable);
   const int64_t first = optimizer_ ? optimizer_->first_master_elem(unit) + range.begin - optimizer_->range(unit).begin
-                                   : range.begin - parameters_.kept_range(unit).begin;
+                                   : range.begin - parameters_.kept_range(unit, Section::trainable).begin;
   double result = 0;
   if (arrays.tier() == Tier::device && !context_.device.host_visible()) {
     DeviceStaging staging(*this);

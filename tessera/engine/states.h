@@ -13,13 +13,17 @@
 
 namespace tessera {
 
-// The arrays that a checkpoint holds for a unit. `frozen` has the elements of the frozen part of the unit's parameter
-// table. The other arrays have the elements of the trainable part of this table.
+// The arrays that a checkpoint holds for a unit: the parameters of each section, and AdamW's moments of the trainable
+// section.
 enum class StateKind { parameters, moment1, moment2, frozen };
 inline constexpr StateKind kStateKinds[] = {StateKind::parameters, StateKind::moment1, StateKind::moment2,
                                             StateKind::frozen};
-inline int64_t num_elems_of(StateKind kind, const ParameterTable& table) {
-  return kind == StateKind::frozen ? table.num_frozen() : table.num_trainable();
+constexpr Section section_of(StateKind kind) {
+  return kind == StateKind::frozen ? Section::frozen : Section::trainable;
+}
+// The parameters of a section.
+constexpr StateKind parameters_of(Section section) {
+  return section == Section::frozen ? StateKind::frozen : StateKind::parameters;
 }
 
 // Refers to arrays of an engine (Engine::states()).
@@ -34,13 +38,12 @@ class UnitStates {
   // passes have this type. The type is bf16 for bf16 states, f64 for a computation in f64, and f32 otherwise.
   DType dtype() const { return context_.state_dtype(); }
 
-  // Functions that read or write elements `range` of a unit. ReadParameters and WriteParameters count `range` from the
-  // start of the unit's flat buffer. ReadState and WriteState count it from the start of the unit's array of the given
+  // Functions that read or write elements `range` of a section of a unit: its parameters, or the array of the given
   // kind. `to` and `from` are in host memory and have any floating-point type. `to` may also have a rest type (f16_rest
   // or bf16_rest, dtype.h). The function then writes the rest of each value: the part that the value loses when it is
   // rounded to 16 bits.
-  using ReadParameters = std::function<void(int64_t unit, ElemRange range, View to)>;
-  using WriteParameters = std::function<void(int64_t unit, ElemRange range, View from)>;
+  using ReadParameters = std::function<void(Section section, int64_t unit, ElemRange range, View to)>;
+  using WriteParameters = std::function<void(Section section, int64_t unit, ElemRange range, View from)>;
   using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
   using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
 
@@ -55,12 +58,12 @@ class UnitStates {
   void load(const ReadState& read, bool with_moments = true);
   // The elements of a unit that this rank writes to a checkpoint. Over all ranks, each element is written once.
   ElemRange saved_range(StateKind kind, int64_t unit) const {
-    return context_.plan.saved(kind == StateKind::frozen ? context_.frozen_cut(unit) : context_.cut(unit));
+    return context_.plan.saved(context_.cut(unit, section_of(kind)));
   }
   // Calls `write` with the elements saved_range() of each unit and kind. Skips empty ranges. `write` receives a range
   // in one call, or in consecutive pieces. Passes moments only when training.
   void save(const WriteState& write);
-  // Like save(), but passes only the parameters, trainable and frozen.
+  // Like save(), but passes only the parameters, section by section.
   void save_parameters(const WriteParameters& write);
 
   // Returns the first unit whose trainable parameters contain NaN or infinity on any rank, or nullopt if all are
@@ -82,10 +85,11 @@ class UnitStates {
   void load_from_rank_0(const ReadParameters& read);
   void load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Read& read);
   void save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write);
-  // Calls `write` with elements `range` of a unit's trainable parameters. When training, these are the masters. This
-  // rank must keep these elements.
-  void save_range(int64_t unit, ElemRange range, const Write& write);
-  void save_frozen(int64_t unit, ElemRange range, const Write& write);
+  // Calls `write` with elements `range` of a section's parameters. When training, these are the masters of the
+  // trainable section. This rank must keep these elements.
+  void save_range(Section section, int64_t unit, ElemRange range, const Write& write);
+  void save_masters(int64_t unit, ElemRange range, const Write& write);
+  void save_widened(Section section, int64_t unit, ElemRange range, const Write& write);
   void join_masters(int64_t unit, int64_t first, View masters);
   double sum_of_squared_parameters(int64_t unit);
 

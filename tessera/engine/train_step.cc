@@ -117,11 +117,16 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const auto key = [&](BlockWork work, int64_t unit, const ParameterViews& p, const ParameterViews& g, View from,
                        View to) {
     const auto address = [](const std::byte* data) { return static_cast<int64_t>(reinterpret_cast<intptr_t>(data)); };
-    return BlockGraphs::Key{static_cast<int64_t>(work), unit,
-                            batch.num_tokens,           batch.num_sequences,
-                            address(batch.starts.data), address(p.flat.data),
-                            address(g.flat.data),       stack_->mark(),
-                            address(from.data),         address(to.data)};
+    return BlockGraphs::Key{static_cast<int64_t>(work),
+                            unit,
+                            batch.num_tokens,
+                            batch.num_sequences,
+                            address(batch.starts.data),
+                            address(p.trainable().data),
+                            address(g.trainable().data),
+                            stack_->mark(),
+                            address(from.data),
+                            address(to.data)};
   };
 
   // Phase 2: forward. Keep each block's input. Unless the block is checkpointed, also keep the values for its backward.

@@ -50,11 +50,9 @@ CheckpointWeights::CheckpointWeights(const fs::path& folder, Communicator& world
   const Model model(config, *device);
   for (int64_t u = 0; u < model.num_units(); ++u) {
     const Unit& unit = model.unit(u);
-    const int64_t num_trainable = unit.table().num_trainable();
     for (const ParameterSpec& spec : unit.table().specs()) {
-      places_[spec.name] =
-          spec.trainable ? Place{parameters_name(unit), num_trainable, spec.offset, spec.shape}
-                         : Place{frozen_name(unit), unit.table().num_frozen(), spec.offset - num_trainable, spec.shape};
+      places_[spec.name] = {array_name(parameters_of(spec.section), unit), unit.table().num_elems(spec.section),
+                            spec.offset, spec.shape};
     }
   }
 }

@@ -90,16 +90,13 @@ class ModelReader {
 void read_into_engine(Engine& engine, const ReadTensor& read, bool from_rank_0) {
   const Model& model = engine.model();
   ModelReader reader(model, read);
-  engine.states().load_parameters(
-      [&](int64_t unit, ElemRange range, View to) {
-        for (const ParameterSpec& spec : model.unit(unit).table().specs()) {
-          const int64_t begin = std::max(range.begin, spec.offset);
-          const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
-          if (begin >= end) continue;
-          reader.read(spec, begin - spec.offset, end - spec.offset, to.rows(begin - range.begin, end - range.begin));
-        }
-      },
-      from_rank_0);
+  const auto read_section = [&](Section section, int64_t unit, ElemRange range, View to) {
+    const ParameterTable& table = model.unit(unit).table();
+    table.for_each_tensor(section, range.begin, range.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
+      reader.read(spec, first, last, to.rows(spec.offset + first - range.begin, spec.offset + last - range.begin));
+    });
+  };
+  engine.states().load_parameters(read_section, from_rank_0);
 }
 
 // Notes about the names in the files: the words that are ignored, and the tensors that are not used.

@@ -2,18 +2,9 @@
 
 namespace tessera {
 
-// The name of a unit's array in a checkpoint.
-static std::string array_name(StateKind kind, const Unit& unit) {
+std::string array_name(StateKind kind, const Unit& unit) {
   constexpr const char* names[] = {"parameters/", "optimizer.m/", "optimizer.v/", "frozen/"};
   return names[static_cast<size_t>(kind)] + unit.name();
-}
-
-std::string parameters_name(const Unit& unit) {
-  return array_name(StateKind::parameters, unit);
-}
-
-std::string frozen_name(const Unit& unit) {
-  return array_name(StateKind::frozen, unit);
 }
 
 void declare_checkpoint(CheckpointPart& part, const UnitStates& states) {
@@ -23,7 +14,7 @@ void declare_checkpoint(CheckpointPart& part, const UnitStates& states) {
     for (const StateKind kind : kStateKinds) {
       const ElemRange range = states.saved_range(kind, u);
       if (range.size() == 0) continue;
-      part.declare({array_name(kind, unit), num_elems_of(kind, unit.table()), range.begin, range.end},
+      part.declare({array_name(kind, unit), unit.table().num_elems(section_of(kind)), range.begin, range.end},
                    states.dtype());
     }
   }
@@ -39,7 +30,8 @@ void write_checkpoint_arrays(CheckpointPart& part, UnitStates states) {
 void restore_checkpoint(const Checkpoint& checkpoint, UnitStates states, bool with_optimizer, ThreadPool& pool) {
   const auto read = [&](StateKind kind, int64_t unit, ElemRange range, View to) {
     const Unit& of = states.model().unit(unit);
-    checkpoint.read_range({array_name(kind, of), num_elems_of(kind, of.table()), range.begin, range.end}, to, &pool);
+    const int64_t num_elems = of.table().num_elems(section_of(kind));
+    checkpoint.read_range({array_name(kind, of), num_elems, range.begin, range.end}, to, &pool);
   };
   states.load(read, with_optimizer);
 }

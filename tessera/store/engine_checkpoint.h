@@ -8,9 +8,8 @@
 
 namespace tessera {
 
-// The names that a unit's trainable parameters and its frozen parameters have in a checkpoint.
-std::string parameters_name(const Unit& unit);
-std::string frozen_name(const Unit& unit);
+// The name of a unit's array in a checkpoint.
+std::string array_name(StateKind kind, const Unit& unit);
 
 // Declares the ranges that this rank writes: its parts of a training engine's arrays.
 void declare_checkpoint(CheckpointPart& part, const UnitStates& states);

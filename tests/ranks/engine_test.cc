@@ -419,7 +419,7 @@ TEST(Engine, RankZeroReadsForAll) {
     const ModelConfig config = small_config("bloom");
     Engine engine({*device, *host, *communicator, ranks_per_node()}, config, options);
     engine.prepare(work_of(1));
-    const auto read = [&](int64_t unit, ElemRange range, View to) {
+    const auto read = [&](Section, int64_t unit, ElemRange range, View to) {
       EXPECT_EQ(world.rank(), 0);
       std::vector<float> values;
       for (int64_t i = range.begin; i < range.end; ++i) values.push_back(value_of(unit, i));

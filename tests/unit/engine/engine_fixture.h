@@ -25,7 +25,7 @@ class EngineTest : public testing::Test {
   static std::vector<std::byte> bytes_of(const View& view) { return {view.data, view.data + view.bytes()}; }
   static bool same_parameters(Engine& a, Engine& b) {
     for (int64_t u = 0; u < a.model().num_units(); ++u) {
-      const View x = probe(a).parameters(u).flat, y = probe(b).parameters(u).flat;
+      const View x = probe(a).parameters(u).trainable(), y = probe(b).parameters(u).trainable();
       if (!std::equal(x.data, x.data + x.bytes(), y.data, y.data + y.bytes())) return false;
     }
     return true;

@@ -10,9 +10,9 @@ struct EngineProbe {
 
   // The parameters and gradients of a unit, for one rank and without offloading.
   ParameterViews parameters(int64_t unit) const {
-    const UnitArrays& frozen = engine.parameters_.frozen();
-    return {&engine.model_.unit(unit).table(), engine.parameters_.kept().view(unit),
-            frozen.empty() ? View{} : frozen.view(unit)};
+    const UnitParameters& all = engine.parameters_;
+    return {&engine.model_.unit(unit).table(),
+            {all.kept(Section::trainable).view(unit), all.kept(Section::frozen).view(unit)}};
   }
   ParameterViews gradients(int64_t unit) const { return engine.gradients_->whole(unit); }
 

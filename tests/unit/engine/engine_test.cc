@@ -25,7 +25,7 @@ TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
     loss();
     std::vector<std::vector<double>> gradients;
     for (int64_t u = 0; u < engine->model().num_units(); ++u) {
-      const View g = probe(*engine).gradients(u).flat;
+      const View g = probe(*engine).gradients(u).trainable();
       gradients.emplace_back(g.as<double>(), g.as<double>() + g.num_elems());
     }
     for (int64_t u = 0; u < engine->model().num_units(); ++u) {
@@ -34,7 +34,7 @@ TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
         const ParameterSpec& spec = p.table->specs()[i];
         for (int64_t k = 0; k < 3; ++k) {  // three elements of each tensor
           const int64_t j = spec.offset + (k * 7919) % spec.shape.num_elems();
-          double& x = p.flat.as<double>()[j];
+          double& x = p.trainable().as<double>()[j];
           const double kept = x, h = 1e-5;
           x = kept + h;
           const double above = loss();
@@ -228,9 +228,9 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     for_each_tensor([&](int64_t u, size_t i) {
       const ParameterSpec& spec = engine->model().unit(u).table().specs()[i];
       const View gradient = probe(*engine).gradients(u)[i];
-      EXPECT_EQ(static_cast<bool>(gradient), spec.trainable);
+      EXPECT_EQ(static_cast<bool>(gradient), spec.trainable());
       EXPECT_EQ(bytes_of(probe(*engine).parameters(u)[i]), bytes_of(probe(*plain).parameters(u)[i])) << spec.name;
-      if (spec.trainable) {
+      if (spec.trainable()) {
         EXPECT_EQ(bytes_of(gradient), bytes_of(probe(*plain).gradients(u)[i])) << turn << " " << spec.name;
       }
       frozen.push_back(bytes_of(probe(*engine).parameters(u)[i]));
@@ -239,7 +239,7 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     size_t at = 0;
     for_each_tensor([&](int64_t u, size_t i) {
       const ParameterSpec& spec = engine->model().unit(u).table().specs()[i];
-      if (!spec.trainable) {
+      if (!spec.trainable()) {
         EXPECT_EQ(bytes_of(probe(*engine).parameters(u)[i]), frozen[at]) << turn << " " << spec.name;
       }
       ++at;

@@ -54,14 +54,13 @@ TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
     options.sharding.reduce_dtype = DType::f32;
     const auto single = make(small_config("bloom", 0.1), options);
     const PackedBatch batch = make_batch(2, {9, 9});
-    for (Engine* engine : {half.get(), several.get(), single.get()}) {
+    for (Engine* engine : {half.get(), several.get(), single.get()})
       probe(*engine).accumulate_gradients({&batch, 1}, 1024);
-    }
     for (int64_t unit = 0; unit < half->model().num_units(); ++unit) {
-      const View exact = probe(*single).gradients(unit).flat, narrow = probe(*half).gradients(unit).flat;
+      const View exact = probe(*single).gradients(unit).trainable(), narrow = probe(*half).gradients(unit).trainable();
       ASSERT_EQ(exact.dtype, DType::f32);
       ASSERT_EQ(narrow.dtype, dtype);
-      EXPECT_EQ(bytes_of(probe(*several).gradients(unit).flat), bytes_of(exact));
+      EXPECT_EQ(bytes_of(probe(*several).gradients(unit).trainable()), bytes_of(exact));
       const auto count = static_cast<size_t>(exact.num_elems());
       std::vector<std::byte> rounded(2 * count);
       convert(exact.data, DType::f32, rounded.data(), dtype, count);
@@ -100,7 +99,7 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
       const auto masters = masters_of(of);
       for (int64_t u = 0; u < of.model().num_units(); ++u) {
         const auto& master = masters[static_cast<size_t>(u)];
-        const View kept = probe(of).parameters(u).flat;
+        const View kept = probe(of).parameters(u).trainable();
         ASSERT_EQ(kept.dtype, dtype);
         std::vector<std::byte> rounded(2 * master.size());
         convert(master.data(), DType::f32, rounded.data(), dtype, master.size());
@@ -148,7 +147,7 @@ TEST_F(HalvesTest, Bf16StatesResumeExactly) {
       EXPECT_EQ(from.dtype, DType::bf16);
       states.push_back(bytes_of(from));
       if (kind == StateKind::parameters) {
-        EXPECT_EQ(states.back(), bytes_of(probe(of).parameters(unit).flat));
+        EXPECT_EQ(states.back(), bytes_of(probe(of).parameters(unit).trainable()));
       }
     });
     return states;

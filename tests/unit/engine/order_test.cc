@@ -260,11 +260,13 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     streams.comm = std::make_unique<LateStream>(journal_, 'm');
     streams.copy = std::make_unique<LateStream>(journal_, 'c');
     streams.host = std::make_unique<LateStream>(journal_, 'h');
-    std::vector<UnitShards> units;
-    for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut(model.unit(u).table().num_elems()));
-    const std::vector<UnitShards> none(units.size(), plan.cut(0));
-    EngineContext context{late_device_, late_host_,         *ops,  ops.get(), RankGroups(*alone_, plan), plan, model,
-                          DType::f32,   std::move(streams), units, none};
+    std::vector<PerSection<UnitShards>> units;
+    for (int64_t u = 0; u < model.num_units(); ++u) {
+      units.push_back({plan.cut(model.unit(u).table().num_elems()), plan.cut(0)});
+    }
+    EngineContext context{late_device_, late_host_, *ops,       ops.get(),          RankGroups(*alone_, plan),
+                          plan,         model,      DType::f32, std::move(streams), {DType::f32, DType::f32},
+                          units};
     UnitGradients gradients(context, 1);
     std::string read;
     Stream& reader = tier == H ? *context.streams.host : *context.streams.copy;
@@ -305,7 +307,7 @@ TEST_F(OrderTest, StatesWaitForTheUpdate) {
   after_update("save", [&] { engine->states().save([&](StateKind, int64_t, ElemRange, View) { check(); }); });
   after_update("load", [&] { engine->states().load([&](StateKind, int64_t, ElemRange, View) { check(); }); });
   after_update("save parameters",
-               [&] { engine->states().save_parameters([&](int64_t, ElemRange, View) { check(); }); });
+               [&] { engine->states().save_parameters([&](Section, int64_t, ElemRange, View) { check(); }); });
   after_update("initialize", [&] { engine->states().initialize(1); });
 }
 

@@ -47,7 +47,7 @@ TEST(Plan, EqualsTheLedger) {
     engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, {.max_new_tokens = 4, .eos_id = 2});
     enter(Phase::save);
     engine.states().save([](StateKind, int64_t, ElemRange, View) {});
-    engine.states().save_parameters([](int64_t, ElemRange, View) {});
+    engine.states().save_parameters([](Section, int64_t, ElemRange, View) {});
     for (int p = 0; p < kNumPhases; ++p) {
       for (int c = 0; c < kNumCategories; ++c) {
         const auto phase = static_cast<Phase>(p);
