@@ -55,9 +55,10 @@ struct EngineContext {
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
   // The type of gradients accumulated over micro-batches.
   DType sum_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-  // The type of master parameters and moments. If this type is wider than the type of the computation, two arrays
-  // together hold the master parameters (UnitOptimizer::rest()).
+  // The type of master parameters and moments.
   DType state_dtype() const { return bf16_states ? DType::bf16 : sum_dtype(); }
+  // Whether two arrays together hold each f32 master: 16 bits in the format of the parameters, and the rest.
+  bool splits_masters() const { return formats[Section::trainable] != state_dtype(); }
   int64_t num_units() const { return model.num_units(); }
   // The outer units are the units that are not blocks: the root, and an untied head. Their sizes differ from the
   // blocks' sizes. Each outer unit has its own slot, a buffer for the complete unit. The blocks share the other
@@ -88,9 +89,16 @@ struct EngineContext {
   bool trains(int64_t unit) const { return trained_cut(unit).num_elems > 0; }
   // Large arrays move between tiers in pieces of this many elements.
   int64_t piece_elems() const { return plan.options().piece_elems; }
-  // The number of elements that a staging buffer needs for any piece of arrays of these sizes.
-  int64_t staging_elems(const std::vector<int64_t>& sizes) const {
-    return std::min(piece_elems(), *std::max_element(sizes.begin(), sizes.end()));
+  // The elements of a unit that this rank updates.
+  ElemRange updated(int64_t unit) const { return plan.updated(trained_cut(unit)); }
+  // A buffer in host memory for a piece of updated(unit) of any unit with needs(unit). Empty if no unit needs it.
+  template <typename Needs>
+  Buffer staging_of_updated(DType dtype, Needs&& needs) const {
+    int64_t most = 0;
+    for (int64_t u = 0; u < num_units(); ++u) {
+      if (needs(u)) most = std::max(most, std::min(piece_elems(), updated(u).size()));
+    }
+    return most > 0 ? host.allocate(most * static_cast<int64_t>(size_of(dtype)), Category::staging) : Buffer();
   }
 };
 

@@ -18,36 +18,65 @@ static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
 UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
     : context_(context),
       one_micro_batch_(micro_batches == 1),
-      direct_(!context.plan.reduce_every_micro_batch()),
-      backward_dtype_(direct_ && micro_batches > 1 ? context.sum_dtype() : context.gradient_dtype()),
+      in_backward_(!context.plan.reduce_every_micro_batch()),
+      backward_dtype_(in_backward_ && micro_batches > 1 ? context.sum_dtype() : context.gradient_dtype()),
       wire_dtype_(wire_dtype(context.plan, backward_dtype_)),
       next_slot_(context.num_outer_units()),
       complete_(context.units.size(), std::vector<Event>(1)),
       read_until_(context.units.size()),
       begun_(context.units.size(), 0) {
-  if (!direct_ || wire_dtype_) allocate_slots();
-  const Tier tier = context.plan.options().offload.gradients;
-  const DType sum_dtype = micro_batches > 1 ? context.sum_dtype() : context.gradient_dtype();
+  if (!in_backward_ || wire_dtype_) allocate_slots();
+  const DType sum_dtype = one_micro_batch_ ? context.gradient_dtype() : context.sum_dtype();
   std::vector<View> in_slots(context.units.size());
   for (int64_t u = 0; u < context.num_units(); ++u) {
-    const bool stays =
-        context.is_outer(u) && context.trains(u) && !direct_ && micro_batches == 1 && tier == Tier::device;
-    if (stays) in_slots[static_cast<size_t>(u)] = part_of(in_slot(slots_[context.slot_of_outer(u)], u), range(u));
+    sums_.push_back(choose_sums(u, sum_dtype));
+    if (sums_of(u) != Sums::in_slot) continue;
+    in_slots[static_cast<size_t>(u)] = part_of(in_slot(slots_[context.slot_of_outer(u)], u), range(u));
   }
-  const auto updated = context.of_units([&](int64_t unit) { return range(unit).size(); });
-  const auto padded = context.of_units([&](int64_t unit) { return context.trained_cut(unit).padded_elems; });
-  accumulators_ =
-      UnitArrays(context, tier, Category::gradients, sum_dtype, direct_ ? padded : updated, std::move(in_slots));
-  if (tier == Tier::device) return;
-  if (micro_batches == 1) {
+  const auto elems = context.of_units(
+      [&](int64_t unit) { return in_backward_ ? context.trained_cut(unit).padded_elems : range(unit).size(); });
+  accumulators_ = UnitArrays(context, ArrayKind::gradients, Category::gradients, sum_dtype, elems, std::move(in_slots));
+  for (int64_t u = 0; u < context.num_units(); ++u) any_leaves_device_ = any_leaves_device_ || leaves_device(u);
+  if (device_adds_squares()) {
     squares_ = context.device.allocate(bytes_of(context.num_units(), DType::f64), Category::workspace);
   }
-  const auto stage = [&](Buffer& buffer, bool wanted, DType dtype) {
-    if (wanted) buffer = context.host.allocate(bytes_of(context.staging_elems(updated), dtype), Category::staging);
-  };
+  allocate_piece_buffers();
+}
+
+UnitGradients::Sums UnitGradients::choose_sums(int64_t unit, DType sum_dtype) const {
+  if (in_backward_) return Sums::in_backward;
+  const bool converts = backward_dtype_ != sum_dtype;
+  switch (context_.plan.tier(ArrayKind::gradients, unit)) {
+    case Tier::host:
+      return converts ? Sums::on_host_converted : Sums::on_host;
+    case Tier::file:
+      return converts ? Sums::in_file_converted : Sums::in_file;
+    case Tier::device:
+      break;
+  }
+  return one_micro_batch_ && context_.is_outer(unit) && context_.trains(unit) ? Sums::in_slot : Sums::on_device;
+}
+
+UnitGradients::Squares UnitGradients::squares_of(int64_t unit) const {
+  if (!leaves_device(unit)) return Squares::by_device;
+  return one_micro_batch_ ? Squares::by_device_before_leaving : Squares::by_host;
+}
+
+bool UnitGradients::any_squares(Squares who) const {
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    if (squares_of(u) == who) return true;
+  }
+  return false;
+}
+
+void UnitGradients::allocate_piece_buffers() {
+  const auto in_file = [&](int64_t unit) { return tier(unit) == Tier::file; };
+  const auto is_added = [&](int64_t unit) { return leaves_device(unit) && !one_micro_batch_; };
   for (PieceBuffers& buffers : piece_buffers_) {
-    stage(buffers.incoming, micro_batches > 1 || tier == Tier::file, backward_dtype_);
-    stage(buffers.stored, micro_batches > 1 && tier == Tier::file, sum_dtype);
+    buffers.incoming =
+        context_.staging_of_updated(backward_dtype_, [&](int64_t unit) { return in_file(unit) || is_added(unit); });
+    buffers.stored =
+        context_.staging_of_updated(dtype(), [&](int64_t unit) { return in_file(unit) && is_added(unit); });
   }
 }
 
@@ -61,7 +90,8 @@ void UnitGradients::allocate_slots() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const int64_t elems = context_.slot_size(i, [&](int64_t unit) { return context_.trained_cut(unit).padded_elems; });
     if (elems == 0) continue;  // all units of this slot are frozen
-    if (!direct_) slots_[i].buffer = context_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
+    if (!in_backward_)
+      slots_[i].buffer = context_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
     if (wire_dtype_) slots_[i].wire = context_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
   }
 }
@@ -72,21 +102,21 @@ View UnitGradients::in_slot(const GradientSlot& slot, int64_t unit) const {
 
 void UnitGradients::begin_step() {
   std::ranges::fill(begun_, 0);
-  if (squares()) context_.ops.fill(squares(), 0);
+  if (device_adds_squares()) context_.ops.fill(squares(), 0);
 }
 
 ParameterViews UnitGradients::whole(int64_t unit) const {
-  TESSERA_ASSERT(direct_);
+  TESSERA_ASSERT(in_backward_);
   return {&context_.model.unit(unit).table(), {accumulators_.view(unit)}};
 }
 
 View UnitGradients::sum(int64_t unit, int64_t first, int64_t last) const {
-  const int64_t begin = direct_ ? range(unit).begin : 0;
+  const int64_t begin = in_backward_ ? range(unit).begin : 0;
   return accumulators_.view(unit).rows(begin + first, begin + last);
 }
 
 void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& stream) const {
-  accumulators_.load(unit, (direct_ ? range(unit).begin : 0) + first, to, stream);
+  accumulators_.load(unit, (in_backward_ ? range(unit).begin : 0) + first, to, stream);
 }
 
 // Gradients leave their slots in the order of their reductions, so a slot never waits for a later reduction.
@@ -120,10 +150,10 @@ UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
   const ParameterTable& table = context_.model.unit(unit).table();
   if (!context_.trains(unit)) return {{&table, {}}, false};
-  if (!begun_[u] && tier() == Tier::device) context_.streams.compute->wait(read_until_[u]);
-  const bool fresh = !direct_ || !begun_[u];
-  if (direct_) begun_[u] = 1;
-  const View view = direct_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
+  if (!begun_[u] && !leaves_device(unit)) context_.streams.compute->wait(read_until_[u]);
+  const bool fresh = !in_backward_ || !begun_[u];
+  if (in_backward_) begun_[u] = 1;
+  const View view = in_backward_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
   const int64_t first_zeroed = computes ? table.num_decayed() : 0;
   if (fresh) context_.ops.fill(view.rows(first_zeroed, view.num_elems()), 0);
   return {{&table, {view}}, fresh};
@@ -145,11 +175,11 @@ Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
 }
 
 void UnitGradients::reduce(int64_t unit) {
-  if (direct_ && (context_.plan.alone() || !last_micro_batch_)) return;
+  if (in_backward_ && (context_.plan.alone() || !last_micro_batch_)) return;
   const UnitShards& cut = context_.trained_cut(unit);
-  const bool in_buckets = direct_ && !wire_dtype_ && !context_.plan.shard_optimizer();
+  const bool in_buckets = in_backward_ && !wire_dtype_ && !context_.plan.shard_optimizer();
   if (!context_.trains(unit) && !in_buckets) return;
-  if (direct_ && !wire_dtype_) {
+  if (in_backward_ && !wire_dtype_) {
     if (!in_buckets) {
       complete_[static_cast<size_t>(unit)] = {reduce_among_ranks(accumulators_.view(unit), cut)};
     } else {
@@ -157,8 +187,8 @@ void UnitGradients::reduce(int64_t unit) {
     }
     return;
   }
-  GradientSlot& slot = direct_ ? take_slot(unit) : slot_of(unit);
-  View whole = direct_ ? accumulators_.view(unit) : in_slot(slot, unit);
+  GradientSlot& slot = in_backward_ ? take_slot(unit) : slot_of(unit);
+  View whole = in_backward_ ? accumulators_.view(unit) : in_slot(slot, unit);
   if (wire_dtype_) {
     const View wire = slot.wire.view({cut.padded_elems}, *wire_dtype_);
     context_.ops.convert(whole, wire);
@@ -185,7 +215,7 @@ void UnitGradients::reduce_bucket(int64_t unit) {
 // In all micro-batches of a step except the last one, accumulators on the device get the gradients of a slot only when
 // a unit takes the slot again. The reductions of the slots that are still full therefore overlap the next forward.
 void UnitGradients::end_micro_batch() {
-  if (!last_micro_batch_ && tier() == Tier::device) return;
+  if (!last_micro_batch_ && !any_leaves_device_) return;
   while (!full_.empty()) empty_oldest_slot();
 }
 

@@ -1,77 +1,86 @@
 #include "tessera/engine/parameters.h"
 
+#include <utility>
+
 namespace tessera {
 
 static constexpr const char* kParametersSubject = "parameters";
 
 UnitParameters::UnitParameters(EngineContext& context)
-    : context_(context), stale_(context.units.size(), 0), updated_(context.units.size()), ready_(context.units.size()) {
-  const Tier tier = context.plan.options().offload.parameters;
-  const bool gathers = context.plan.shard_parameters() && context.plan.shard_group_size() > 1;
-  direct_ = tier == Tier::device && !gathers;
+    : context_(context),
+      gathers_(context.plan.shard_parameters() && context.plan.shard_group_size() > 1),
+      stale_(context.units.size(), 0),
+      updated_(context.units.size()),
+      ready_(context.units.size()),
+      slots_(context.num_outer_units()) {
   // Each outer unit (engine_context.h) has its own slot. The part of the unit that this rank keeps can therefore stay
   // in the slot and needs no other memory.
   PerSection<std::vector<View>> in_slots;
   for (const Section section : kSections) in_slots[section].resize(context.units.size());
-  if (tier == Tier::device && gathers) {
-    slots_.resize(context.num_outer_units());
-    for (int64_t u = 0; u < context.num_units(); ++u) {
-      if (!context.is_outer(u)) continue;
-      Buffer& buffer = slots_[context.slot_of_outer(u)].buffer;
-      buffer = context.device.allocate(gathered_bytes(u), Category::gathered);
-      const ParameterViews whole = in_buffer(buffer, u);
-      for (const Section section : kSections) {
-        in_slots[section][static_cast<size_t>(u)] = part_of(whole.sections[section], context.cut(u, section).own);
-      }
+  for (int64_t u = 0; gathers_ && u < context.num_units(); ++u) {
+    if (!context.is_outer(u)) continue;
+    Buffer& buffer = slots_[context.slot_of_outer(u)].buffer;
+    for (const Section section : kSections) {
+      if (context.plan.tier(kind_of(section), u) != Tier::device) continue;
+      if (buffer.bytes() == 0) buffer = context.device.allocate(slot_bytes(u), Category::gathered);
+      in_slots[section][static_cast<size_t>(u)] =
+          part_of(views(u, buffer).sections[section], context.cut(u, section).own);
     }
   }
   for (const Section section : kSections) {
     const auto elems = context.of_units([&](int64_t unit) { return kept_range(unit, section).size(); });
-    kept_[section] =
-        UnitArrays(context, tier, Category::parameters, context.formats[section], elems, std::move(in_slots[section]));
+    kept_[section] = UnitArrays(context, kind_of(section), Category::parameters, context.formats[section], elems,
+                                std::move(in_slots[section]));
   }
 }
 
-int64_t UnitParameters::gathered_bytes(int64_t unit) const {
+int64_t UnitParameters::slot_bytes(int64_t unit) const {
   int64_t bytes = 0;
   for (const Section section : kSections) {
+    if (resident(unit, section)) continue;
     bytes += bytes_of(context_.cut(unit, section).padded_elems, context_.formats[section]);
   }
   return bytes;
 }
 
-// Returns views of a complete unit in a slot's buffer. The buffer holds one section after the other.
-ParameterViews UnitParameters::in_buffer(const Buffer& buffer, int64_t unit) const {
+// Returns views of a complete unit. Its slot holds the sections that are not resident, one after the other.
+ParameterViews UnitParameters::views(int64_t unit, const Buffer& slot) const {
   ParameterViews whole{&context_.model.unit(unit).table(), {}};
-  std::byte* data = buffer.data();
+  std::byte* data = slot.data();
   for (const Section section : kSections) {
-    whole.sections[section] = {data, context_.formats[section], {context_.cut(unit, section).padded_elems}};
-    data += whole.sections[section].bytes();
+    View& view = whole.sections[section];
+    if (resident(unit, section)) {
+      view = kept(section).view(unit);
+    } else {
+      view = {data, context_.formats[section], {context_.cut(unit, section).padded_elems}};
+      data += view.bytes();
+    }
   }
   return whole;
 }
 
 void UnitParameters::prepare() {
-  const size_t num_outer = context_.num_outer_units();
-  if (direct_ || slots_.size() > num_outer) return;
-  const int64_t num_blocks = context_.model.num_blocks();
-  const Tier tier = context_.plan.options().offload.parameters;
-  const int64_t in_flight = context_.plan.free_after_forward() || tier != Tier::device
-                                ? std::min<int64_t>(context_.plan.options().max_units_in_flight, num_blocks)
-                                : num_blocks;
-  slots_.resize(num_outer + static_cast<size_t>(in_flight));
+  if (std::exchange(is_prepared_, true)) return;
+  int64_t num_blocks = 0, staging_bytes = 0;
+  bool limited = context_.plan.free_after_forward();  // few blocks are gathered at the same time
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    num_blocks += !context_.is_outer(u) && slot_bytes(u) > 0;
+    for (const Section section : kSections) {
+      const Tier tier = kept(section).tier(u);
+      limited = limited || tier != Tier::device;
+      if (tier != Tier::file) continue;
+      const int64_t elems = std::min(context_.piece_elems(), kept(section).num_elems(u));
+      staging_bytes = std::max(staging_bytes, bytes_of(elems, context_.formats[section]));
+    }
+  }
+  if (limited) num_blocks = std::min<int64_t>(context_.plan.options().max_units_in_flight, num_blocks);
+  slots_.resize(context_.num_outer_units() + static_cast<size_t>(num_blocks));
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].buffer.bytes() > 0) continue;
-    const int64_t bytes = context_.slot_size(i, [&](int64_t unit) { return gathered_bytes(unit); });
+    const int64_t bytes = context_.slot_size(i, [&](int64_t unit) { return slot_bytes(unit); });
+    if (slots_[i].buffer.bytes() > 0 || bytes == 0) continue;
     slots_[i].buffer = context_.device.allocate(bytes, Category::gathered);
   }
-  if (tier != Tier::file) return;
-  int64_t staging_bytes = 0;
-  for (const Section section : kSections) {
-    const auto elems = context_.of_units([&](int64_t unit) { return kept_range(unit, section).size(); });
-    staging_bytes = std::max(staging_bytes, bytes_of(context_.staging_elems(elems), context_.formats[section]));
-  }
-  staging_ = context_.host.allocate(staging_bytes, Category::staging);
+  if (staging_bytes > 0) staging_ = context_.host.allocate(staging_bytes, Category::staging);
 }
 
 UnitParameters::ParameterSlot* UnitParameters::slot_holding(int64_t unit) {
@@ -96,7 +105,7 @@ UnitParameters::ParameterSlot* UnitParameters::take_slot(int64_t unit) {
 }
 
 void UnitParameters::gather_in_place(int64_t unit) {
-  if (!stale_[static_cast<size_t>(unit)]) return;
+  if (!stale_[static_cast<size_t>(unit)] || !resident(unit, Section::trainable)) return;
   Stream& comm = *context_.streams.comm;
   comm.wait(updated_[static_cast<size_t>(unit)]);
   const View whole = kept(Section::trainable).view(unit);
@@ -105,15 +114,18 @@ void UnitParameters::gather_in_place(int64_t unit) {
   stale_[static_cast<size_t>(unit)] = 0;
 }
 
+// Gathers the sections that are not resident into a slot. Returns false if no slot is free.
 bool UnitParameters::gather(int64_t unit) {
-  if (slot_holding(unit)) return true;
+  if (slot_bytes(unit) == 0 || slot_holding(unit)) return true;
   ParameterSlot* slot = take_slot(unit);
   if (!slot) return false;
   slot->unit = unit;
   Stream& comm = *context_.streams.comm;
   comm.wait(slot->free);
-  const ParameterViews whole = in_buffer(slot->buffer, unit);
-  for (const Section section : kSections) gather_section(unit, section, whole.sections[section]);
+  const ParameterViews whole = views(unit, slot->buffer);
+  for (const Section section : kSections) {
+    if (!resident(unit, section)) gather_section(unit, section, whole.sections[section]);
+  }
   slot->ready = comm.record();
   return true;
 }
@@ -122,7 +134,7 @@ void UnitParameters::gather_section(int64_t unit, Section section, View whole) {
   const UnitShards& cut = context_.cut(unit, section);
   if (cut.num_elems == 0) return;
   Stream& comm = *context_.streams.comm;
-  if (kept(section).tier() == Tier::device) {
+  if (kept(section).tier(unit) == Tier::device) {
     comm.wait(updated_[static_cast<size_t>(unit)]);
     context_.ranks.shard->all_gather(kept(section).view(unit), whole, comm, kParametersSubject);
     return;
@@ -140,11 +152,11 @@ void UnitParameters::bring_own_part(int64_t unit, Section section, View own) {
   Stream& comm = *context_.streams.comm;
   Stream& upload = *context_.streams.upload;
   upload.wait(updated_[static_cast<size_t>(unit)]);
-  if (kept.tier() == Tier::host) {
+  if (kept.tier(unit) == Tier::host) {
     upload.wait(comm.record());  // waits until the slot is free: gather() made `comm` wait for that
     kept.load(unit, 0, own, upload);
   }
-  for (int64_t first = 0; kept.tier() == Tier::file && first < own.num_elems(); first += context_.piece_elems()) {
+  for (int64_t first = 0; kept.tier(unit) == Tier::file && first < own.num_elems(); first += context_.piece_elems()) {
     const int64_t last = std::min(first + context_.piece_elems(), own.num_elems());
     const View piece = staging_.view({last - first}, own.dtype);
     upload.wait(staging_free_);
@@ -158,20 +170,18 @@ void UnitParameters::bring_own_part(int64_t unit, Section section, View own) {
 
 ParameterViews UnitParameters::acquire(int64_t unit) {
   Stream& compute = *context_.streams.compute;
-  if (direct_) {
-    ParameterViews whole{&context_.model.unit(unit).table(), {}};
-    gather_in_place(unit);
+  gather_in_place(unit);
+  if (resident(unit, Section::trainable)) {
     compute.wait(updated_[static_cast<size_t>(unit)]);
     compute.wait(ready_[static_cast<size_t>(unit)]);
-    for (const Section section : kSections) whole.sections[section] = kept(section).view(unit);
-    return whole;
   }
   const bool gathered = gather(unit);
   TESSERA_ASSERT(gathered);
-  ParameterSlot& slot = *slot_holding(unit);
-  slot.acquired = true;
-  compute.wait(slot.ready);
-  return in_buffer(slot.buffer, unit);
+  ParameterSlot* slot = slot_holding(unit);
+  if (!slot) return views(unit, {});
+  slot->acquired = true;
+  compute.wait(slot->ready);
+  return views(unit, slot->buffer);
 }
 
 void UnitParameters::release(int64_t unit) {
@@ -184,10 +194,8 @@ void UnitParameters::release(int64_t unit) {
 
 void UnitParameters::prefetch(int64_t unit) {
   if (unit < 0 || unit >= context_.num_units()) return;
-  if (direct_)
-    gather_in_place(unit);
-  else
-    gather(unit);
+  gather_in_place(unit);
+  gather(unit);
 }
 
 void UnitParameters::updated(int64_t unit, Event event) {

@@ -9,9 +9,10 @@ namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates the parts that this rank keeps. A slot is a buffer for a complete unit. If shards of parameters are kept
-  // on the device, the shard of an outer unit (engine_context.h) is a part of the unit's slot. The constructor then
-  // allocates the slots of outer units, too. The context must outlive this object.
+  // Allocates the parts that this rank keeps. A slot is a buffer for the sections of a unit that are not complete on
+  // the device. If shards of parameters are kept on the device, the shard of an outer unit (engine_context.h) is a part
+  // of the unit's slot. The constructor then allocates the slots of outer units, too. The context must outlive this
+  // object.
   explicit UnitParameters(EngineContext& context);
   // Allocates the slots that the constructor has not allocated, and the staging buffer if parameters are in a file.
   void prepare();
@@ -53,13 +54,18 @@ class UnitParameters {
   bool gather(int64_t unit);
   void gather_section(int64_t unit, Section section, View whole);
   void bring_own_part(int64_t unit, Section section, View own);
-  int64_t gathered_bytes(int64_t unit) const;
-  ParameterViews in_buffer(const Buffer& buffer, int64_t unit) const;
+  // Whether the section is complete on the device between uses, so that it needs no slot.
+  bool resident(int64_t unit, Section section) const {
+    return !gathers_ && context_.plan.tier(kind_of(section), unit) == Tier::device;
+  }
+  int64_t slot_bytes(int64_t unit) const;
+  ParameterViews views(int64_t unit, const Buffer& slot) const;
 
   EngineContext& context_;
   PerSection<UnitArrays> kept_;
-  bool direct_ = true;                  // complete units are kept on the device, so slots are not needed
-  std::vector<char> stale_;             // [units] if direct_: whether updates of other ranks are not gathered yet
+  const bool gathers_;  // this rank keeps only shards, and computes with units that are gathered from several ranks
+  bool is_prepared_ = false;
+  std::vector<char> stale_;             // [units] a resident section misses updates of other ranks
   std::vector<Event> updated_, ready_;  // [units]
   std::vector<ParameterSlot> slots_;    // for outer units, then for blocks
   Buffer staging_;                      // holds one piece of a unit on its way from a file to a slot

@@ -63,6 +63,21 @@ ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int r
   reduce_every_micro_batch_ = options_.offload.gradients != Tier::device || (!alone() && leave);
 }
 
+Tier ShardPlan::tier(ArrayKind kind, int64_t unit) const {
+  const Offload& offload = options_.offload;
+  const ShardOptions::OffloadedUnits& units = options_.offloaded_units;
+  switch (kind) {
+    case ArrayKind::trainable:
+    case ArrayKind::frozen:
+      return unit < units.parameters ? offload.parameters : Tier::device;
+    case ArrayKind::gradients:
+      return unit < units.gradients ? offload.gradients : Tier::device;
+    case ArrayKind::optimizer:
+      return unit < units.optimizer ? offload.optimizer : Tier::device;
+  }
+  assertion_failed("a kind has a tier", __FILE__, __LINE__);
+}
+
 UnitShards ShardPlan::cut(int64_t num_elems) const {
   constexpr int64_t kAlignment = ParameterTable::kAlignment;
   UnitShards section;

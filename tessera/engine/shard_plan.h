@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,7 +41,13 @@ const StrategyRow& row_of(ShardingStrategy strategy);
 enum class Tier { device, host, file };
 const char* name_of(Tier tier);
 
-// The tier of each kind of arrays of a rank.
+// The kinds of arrays of a unit. The parameters of each section are a kind.
+enum class ArrayKind { trainable, frozen, gradients, optimizer };
+constexpr ArrayKind kind_of(Section section) {
+  return section == Section::frozen ? ArrayKind::frozen : ArrayKind::trainable;
+}
+
+// The tiers that a run offloads to. `parameters` is for both sections.
 struct Offload {
   Tier optimizer = Tier::device, gradients = Tier::device, parameters = Tier::device;
 
@@ -54,10 +61,17 @@ struct Offload {
 enum class GradientSync { automatic, micro, step };
 enum class BackwardPrefetch { pre, post, none };  // gather the next unit before (pre) or after (post) a unit's backward
 
+inline constexpr int64_t kAllUnits = std::numeric_limits<int64_t>::max();
+
 struct ShardOptions {
   ShardingStrategy strategy = ShardingStrategy::no_shard;
   int shard_group_size = 0;  // for strategies with within_nodes; 0: as many ranks as a node has
   Offload offload;
+  // Only this many units are offloaded, in forward order. The other units stay on the device. The gradients of a unit
+  // may be offloaded only if its optimizer states are offloaded.
+  struct OffloadedUnits {
+    int64_t optimizer = kAllUnits, gradients = kAllUnits, parameters = kAllUnits;
+  } offloaded_units{};
   std::string file_folder;  // for Tier::file
   GradientSync gradient_sync = GradientSync::automatic;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
@@ -111,6 +125,9 @@ class ShardPlan {
   int shard_rank() const { return world_rank_ % group_size_; }
   int replica() const { return world_rank_ / group_size_; }  // the number of this rank's shard group
   bool alone() const { return world_size_ == 1; }
+
+  // The tier of an array of a unit between uses.
+  Tier tier(ArrayKind kind, int64_t unit) const;
 
   bool shard_parameters() const { return row_.shard_parameters; }
   bool shard_optimizer() const { return row_.shard_optimizer; }

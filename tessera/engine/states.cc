@@ -23,8 +23,8 @@ void UnitStates::for_each_parameter_array(Visit&& visit) {
     }
     if (!optimizer_) continue;
     const ElemRange updated = optimizer_->range(u).clipped(context_.trained_cut(u).num_elems);
-    if (optimizer_->has_own_master()) visit(optimizer_->master(), Section::trainable, u, updated);
-    if (!optimizer_->rest().empty()) visit(optimizer_->rest(), Section::trainable, u, updated);
+    if (optimizer_->has_own_master(u)) visit(optimizer_->master(u), Section::trainable, u, updated);
+    if (context_.splits_masters()) visit(optimizer_->rest(), Section::trainable, u, updated);
   }
 }
 
@@ -56,13 +56,13 @@ class UnitStates::DeviceStaging {
   std::vector<Buffer> own_;
 };
 
-bool UnitStates::visible(const UnitArrays& arrays) const {
-  return arrays.tier() == Tier::host || (arrays.tier() == Tier::device && context_.device.host_visible());
+bool UnitStates::visible(const UnitArrays& arrays, int64_t unit) const {
+  return arrays.tier(unit) == Tier::host || (arrays.tier(unit) == Tier::device && context_.device.host_visible());
 }
 
 // If the host cannot access an array, the elements pass through a host buffer in pieces.
 void UnitStates::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Read& read) {
-  if (visible(arrays)) {
+  if (visible(arrays, unit)) {
     if (range.size() > 0 && !counting()) read(range, arrays.view(unit).rows(first, first + range.size()));
     return;
   }
@@ -84,7 +84,7 @@ void UnitStates::load_array(const UnitArrays& arrays, int64_t unit, ElemRange ra
 void UnitStates::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
                             const Write& write) {
   if (range.size() <= 0) return;
-  if (visible(arrays)) {
+  if (visible(arrays, unit)) {
     if (!counting()) write(range, arrays.view(unit).rows(first, first + range.size()));
     return;
   }
@@ -104,18 +104,19 @@ void UnitStates::save_array(const UnitArrays& arrays, int64_t unit, ElemRange ra
 // masters are stored in two arrays, master() and rest(). If only the device can access these arrays, the device joins
 // them. Otherwise the host joins them; if they are in a file, it first reads them into buffers.
 void UnitStates::join_masters(int64_t unit, int64_t first, View masters) {
-  const UnitArrays &narrow = optimizer_->master(), &rest = optimizer_->rest();
+  const UnitArrays &narrow = optimizer_->master(unit), &rest = optimizer_->rest();
   const int64_t most = std::min(context_.piece_elems(), masters.num_elems());
   const int64_t first_of_narrow = optimizer_->first_master_elem(unit) + first;
-  if (rest.tier() != Tier::device || visible(rest)) {
+  if (rest.tier(unit) != Tier::device || visible(rest, unit)) {
     const auto buffer_for = [&](const UnitArrays& arrays) {
-      return visible(arrays) ? Buffer() : context_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
+      return visible(arrays, unit) ? Buffer()
+                                   : context_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
     };
     const Buffer narrow_buffer = buffer_for(narrow), rest_buffer = buffer_for(rest);
     for (int64_t at = 0; !counting() && at < masters.num_elems(); at += most) {
       const int64_t last = std::min(at + most, masters.num_elems());
       const auto part = [&](const UnitArrays& arrays, int64_t begin, const Buffer& buffer) {
-        if (visible(arrays)) return arrays.view(unit).rows(begin + at, begin + last);
+        if (visible(arrays, unit)) return arrays.view(unit).rows(begin + at, begin + last);
         const View view = buffer.view({last - at}, arrays.dtype());
         arrays.load(unit, begin + at, view, *context_.streams.copy);
         return view;
@@ -149,8 +150,8 @@ void UnitStates::save_range(Section section, int64_t unit, ElemRange range, cons
 
 void UnitStates::save_masters(int64_t unit, ElemRange range, const Write& write) {
   const int64_t first = range.begin - optimizer_->range(unit).begin;
-  if (optimizer_->rest().empty()) {
-    return save_array(optimizer_->master(), unit, range, optimizer_->first_master_elem(unit) + first, write);
+  if (!context_.splits_masters()) {
+    return save_array(optimizer_->master(unit), unit, range, optimizer_->first_master_elem(unit) + first, write);
   }
   const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(), range.size());
   const Buffer buffer = context_.host.allocate(bytes_of(most, DType::f32), Category::staging);
@@ -264,7 +265,7 @@ void UnitStates::initialize(uint64_t seed) {
   const bool drawn_in_place = context_.device.host_visible();
   for_each_parameter_array([&](const UnitArrays& arrays, Section section, int64_t unit, ElemRange range) {
     if (range.size() <= 0) return;
-    if (arrays.tier() == Tier::device) return draw(section, unit, range, arrays.view(unit).rows(0, range.size()));
+    if (arrays.tier(unit) == Tier::device) return draw(section, unit, range, arrays.view(unit).rows(0, range.size()));
     load_array(arrays, unit, range, 0, [&](ElemRange part, View to) {
       if (drawn_in_place) return draw(section, unit, part, to);
       DeviceStaging staging(*this);
@@ -331,11 +332,11 @@ void UnitStates::save_parameters(const WriteParameters& write) {
 double UnitStates::sum_of_squared_parameters(int64_t unit) {
   const ElemRange range = context_.trained_cut(unit).own.clipped(context_.trained_cut(unit).num_elems);
   if (range.size() <= 0 || counting()) return 0;
-  const UnitArrays& arrays = optimizer_ ? optimizer_->master() : parameters_.kept(Section::trainable);
+  const UnitArrays& arrays = optimizer_ ? optimizer_->master(unit) : parameters_.kept(Section::trainable);
   const int64_t first = optimizer_ ? optimizer_->first_master_elem(unit) + range.begin - optimizer_->range(unit).begin
                                    : range.begin - parameters_.kept_range(unit, Section::trainable).begin;
   double result = 0;
-  if (arrays.tier() == Tier::device && !context_.device.host_visible()) {
+  if (arrays.tier(unit) == Tier::device && !context_.device.host_visible()) {
     DeviceStaging staging(*this);
     const View sum = staging.take(1, DType::f64);
     context_.ops.fill(sum, 0);

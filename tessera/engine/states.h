@@ -79,7 +79,8 @@ class UnitStates {
   void wait_for_all_streams();
   // The gathered copies are out of date now. The kept parts are up to date.
   void parameters_changed();
-  bool visible(const UnitArrays& arrays) const;
+  // Whether the host can access a unit's array.
+  bool visible(const UnitArrays& arrays, int64_t unit) const;
   template <typename Visit>
   void for_each_parameter_array(Visit&& visit);
   void load_from_rank_0(const ReadParameters& read);

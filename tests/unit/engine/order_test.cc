@@ -398,26 +398,42 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   }
 }
 
-// If a step has one micro-batch, the squares of its gradients are added up on the device, before the gradients leave
-// it. Therefore the norm is the same as for gradients that stay on the device.
-TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
+// A run with some units on another tier computes the same bits as a run without offloading. With several micro-batches,
+// offloaded gradients are added in another order than gradients that stay in the buffers of backward. The expected
+// outcome is then the outcome with all gradients in host memory.
+TEST_F(OrderTest, NoBitDependsOnWhichUnitsAreOffloaded) {
   ModelConfig config = small_config("bloom");
-  config.num_layers = 11;
-  const auto outcome = [&](const Offload& offload, bool tied_head) {
-    config.tied_head = tied_head;
-    EngineOptions options;
-    options.max_grad_norm = 0.5;
-    options.sharding = options_of(offload);
-    options.sharding.max_units_in_flight = 6;
-    Engine engine({*device_, *host_, *alone_}, config, options);
-    engine.prepare({kBounds, kBounds, kBounds, 8, 1});
-    engine.states().initialize(7);
-    return outcome_of(engine, 1);
-  };
+  config.num_layers = 5;
+  int turn = 0;
   for (const bool tied_head : {true, false}) {
-    const auto expected = outcome({D, D, D}, tied_head);
-    EXPECT_TRUE(outcome({H, H, D}, tied_head) == expected);
-    EXPECT_TRUE(outcome({F, F, F}, tied_head) == expected);
+    config.tied_head = tied_head;
+    for (const int64_t micro_batches : {1, 3}) {
+      EngineOptions options;
+      options.dtype = tied_head ? DType::f32 : DType::bf16;
+      options.max_grad_norm = 0.5;
+      const auto outcome = [&](Device& device, Device& host, const ShardOptions& sharding) {
+        options.sharding = sharding;
+        Engine engine({device, host, *alone_}, config, options);
+        engine.prepare({kBounds, kBounds, kBounds, 8, micro_batches});
+        engine.states().initialize(7);
+        return outcome_of(engine, micro_batches);
+      };
+      const auto kept = outcome(*device_, *host_, {}), moved = outcome(*device_, *host_, options_of({H, H, D}));
+      for (const Offload& offload : {Offload{H, D, D}, Offload{H, H, D}, Offload{H, H, H}, Offload{F, F, F},
+                                     Offload{F, H, D}, Offload{D, D, H}}) {
+        for (const auto& [optimizer, gradients, parameters] : {std::array{3, 2, 1}, {2, 2, 4}, {5, 0, 0}, {9, 9, 9}}) {
+          ShardOptions sharding = options_of(offload);
+          sharding.offloaded_units = {optimizer, gradients, parameters};
+          sharding.max_units_in_flight = 1 + turn % 4;
+          sharding.late_blocks = turn++ % 3;
+          Journal journal;
+          LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
+          const bool moves = micro_batches > 1 && offload.gradients != D;
+          EXPECT_TRUE(outcome(device, host, sharding) == (moves ? moved : kept))
+              << words_of(offload) << " " << optimizer << " " << gradients << " " << parameters << " " << micro_batches;
+        }
+      }
+    }
   }
 }
 
