@@ -33,17 +33,16 @@ int run_export(const Invocation& invocation) {
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Model model(config, worker.device());
   const LoadedTypes loaded = state.loaded_types ? *state.loaded_types : loaded_types_of(model, settings, *alone);
+  const CheckpointReader reader(checkpoint, model, *alone, worker.pool());
   const ModelWriter writer(model, tokenizer, settings, loaded, *alone, worker.pool());
   writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
     for (int64_t u = 0; u < model.num_units(); ++u) {
       for (const Section section : kSections) {
-        // Reads one section at a time. A checkpoint has arrays in fp32 or bf16. read_range() converts them to fp32.
-        const Unit& unit = model.unit(u);
-        const int64_t elems = unit.table().num_elems(section);
+        const int64_t elems = model.unit(u).table().num_elems(section);  // reads one section at a time, as fp32
         if (elems == 0) continue;
         const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
         const View values = buffer.view({elems}, DType::f32);
-        checkpoint.read_range({array_name(parameters_of(section), unit), elems, 0, elems}, values, &worker.pool());
+        reader.read(parameters_of(section), u, {0, elems}, values);
         write(section, u, {0, elems}, values);
       }
     }

@@ -143,7 +143,6 @@ void UnitStates::join_masters(int64_t unit, int64_t first, View masters) {
 void UnitStates::save_range(Section section, int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
   if (optimizer_ && section == Section::trainable) return save_masters(unit, range, write);
-  if (optimizer_ && context_.formats[section] != dtype()) return save_widened(section, unit, range, write);
   const int64_t first = range.begin - parameters_.kept_range(unit, section).begin;
   save_array(parameters_.kept(section), unit, range, first, write);
 }
@@ -164,21 +163,6 @@ void UnitStates::save_masters(int64_t unit, ElemRange range, const Write& write)
   }
 }
 
-// When training, parameters without masters are saved in the type of the states.
-void UnitStates::save_widened(Section section, int64_t unit, ElemRange range, const Write& write) {
-  const int64_t first = range.begin - parameters_.kept_range(unit, section).begin;
-  const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(), range.size());
-  const Buffer buffer = context_.host.allocate(bytes_of(most, dtype()), Category::staging);
-  save_array(parameters_.kept(section), unit, range, first, [&](ElemRange part, View from) {
-    for (int64_t at = 0; at < from.num_elems(); at += most) {
-      const int64_t last = std::min(at + most, from.num_elems());
-      const View wide = buffer.view({last - at}, dtype());
-      convert(from.rows(at, last).data, from.dtype, wide.data, wide.dtype, static_cast<size_t>(last - at));
-      write({part.begin + at, part.begin + last}, wide);
-    }
-  });
-}
-
 // Waits for all streams, because the host then reads and writes the arrays. An error of any stream is thrown here,
 // before wrong results are saved.
 void UnitStates::wait_for_all_streams() {
@@ -195,7 +179,12 @@ void UnitStates::load_parameters(const ReadParameters& read, bool from_rank_0) {
     load_from_rank_0(read);
     return;
   }
+  load_sections(read, all);
+}
+
+void UnitStates::load_sections(const ReadParameters& read, const Wanted& wanted) {
   for_each_parameter_array([&](const UnitArrays& arrays, Section section, int64_t unit, ElemRange range) {
+    if (!wanted(parameters_of(section), unit)) return;
     load_array(arrays, unit, range, 0, [&](ElemRange piece, View to) { read(section, unit, piece, to); });
   });
   parameters_changed();
@@ -205,10 +194,10 @@ void UnitStates::load_parameters(const ReadParameters& read, bool from_rank_0) {
 void UnitStates::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *context_.streams.comm;
   DeviceStaging staging(*this);
-  const View all_sent = staging.take(context_.piece_elems(), dtype());
+  const View all_sent = staging.take(context_.piece_elems(), context_.state_dtype());
   const Buffer own = context_.host.allocate(all_sent.bytes(), Category::staging);
   const auto send = [&](Section section, int64_t unit, ElemRange piece) {
-    const View sent = all_sent.rows(0, piece.size()), here = own.view({piece.size()}, dtype());
+    const View sent = all_sent.rows(0, piece.size()), here = own.view({piece.size()}, all_sent.dtype);
     if (context_.ranks.world->rank() == 0 && !counting()) {
       read(section, unit, piece, here);
       comm.copy(here, sent);
@@ -287,23 +276,27 @@ void UnitStates::parameters_changed() {
   for (int64_t u = 0; u < context_.num_units(); ++u) parameters_.replaced(u);
 }
 
-void UnitStates::load(const ReadState& read, bool with_moments) {
-  load_parameters(
-      [&](Section section, int64_t unit, ElemRange range, View to) { read(parameters_of(section), unit, range, to); });
-  if (!optimizer_ || !with_moments) return;
+void UnitStates::load(const ReadState& read, const Wanted& wanted) {
+  wait_for_all_streams();
+  load_sections(
+      [&](Section section, int64_t unit, ElemRange range, View to) { read(parameters_of(section), unit, range, to); },
+      wanted);
+  if (!optimizer_) return;
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     const ElemRange range = optimizer_->range(u).clipped(context_.trained_cut(u).num_elems);
     for (const StateKind kind : {StateKind::moment1, StateKind::moment2}) {
+      if (!wanted(kind, u)) continue;
       const UnitArrays& arrays = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
       load_array(arrays, u, range, 0, [&](ElemRange piece, View to) { read(kind, u, piece, to); });
     }
   }
 }
 
-void UnitStates::save(const WriteState& write) {
+void UnitStates::save(const WriteState& write, const Wanted& wanted) {
   wait_for_all_streams();
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     for (const StateKind kind : kStateKinds) {
+      if (!wanted(kind, u)) continue;
       const ElemRange saved = saved_range(kind, u);
       const auto write_kind = [&](ElemRange part, View from) { write(kind, u, part, from); };
       if (kind == parameters_of(section_of(kind))) {

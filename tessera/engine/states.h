@@ -34,9 +34,12 @@ class UnitStates {
       : context_(context), parameters_(parameters), optimizer_(optimizer), stack_(stack) {}
 
   const Model& model() const { return context_.model; }
-  // The type of masters (the parameters as AdamW updates them) and moments. When training, all arrays that save()
-  // passes have this type. The type is bf16 for bf16 states, f64 for a computation in f64, and f32 otherwise.
-  DType dtype() const { return context_.state_dtype(); }
+  // The type of the arrays that save() passes when training. For masters (the parameters as AdamW updates them) and
+  // moments, the type is bf16 for bf16 states, f64 for a computation in f64, and f32 otherwise. Frozen parameters have
+  // the format of their section.
+  DType dtype(StateKind kind) const {
+    return kind == StateKind::frozen ? context_.formats[Section::frozen] : context_.state_dtype();
+  }
 
   // Functions that read or write elements `range` of a section of a unit: its parameters, or the array of the given
   // kind. `to` and `from` are in host memory and have any floating-point type. `to` may also have a rest type (f16_rest
@@ -53,16 +56,19 @@ class UnitStates {
   // Calls `read` unit by unit, for the elements that this rank keeps. With `from_rank_0`, the call is collective: only
   // rank 0 calls `read`, for all elements, and broadcasts them in pieces. Each rank keeps its own elements.
   void load_parameters(const ReadParameters& read, bool from_rank_0 = false);
-  // Loads the parameters that this rank keeps. When training, also loads AdamW's moments, unless `with_moments` is
-  // false.
-  void load(const ReadState& read, bool with_moments = true);
+  // Whether a call passes the arrays of a kind of a unit.
+  using Wanted = std::function<bool(StateKind kind, int64_t unit)>;
+  static bool all(StateKind, int64_t) { return true; }
+
+  // Loads the parameters that this rank keeps and, when training, AdamW's moments.
+  void load(const ReadState& read, const Wanted& wanted = all);
   // The elements of a unit that this rank writes to a checkpoint. Over all ranks, each element is written once.
   ElemRange saved_range(StateKind kind, int64_t unit) const {
     return context_.plan.saved(context_.cut(unit, section_of(kind)));
   }
   // Calls `write` with the elements saved_range() of each unit and kind. Skips empty ranges. `write` receives a range
   // in one call, or in consecutive pieces. Passes moments only when training.
-  void save(const WriteState& write);
+  void save(const WriteState& write, const Wanted& wanted = all);
   // Like save(), but passes only the parameters, section by section.
   void save_parameters(const WriteParameters& write);
 
@@ -83,6 +89,7 @@ class UnitStates {
   bool visible(const UnitArrays& arrays, int64_t unit) const;
   template <typename Visit>
   void for_each_parameter_array(Visit&& visit);
+  void load_sections(const ReadParameters& read, const Wanted& wanted);
   void load_from_rank_0(const ReadParameters& read);
   void load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Read& read);
   void save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write);
@@ -90,7 +97,6 @@ class UnitStates {
   // trainable section. This rank must keep these elements.
   void save_range(Section section, int64_t unit, ElemRange range, const Write& write);
   void save_masters(int64_t unit, ElemRange range, const Write& write);
-  void save_widened(Section section, int64_t unit, ElemRange range, const Write& write);
   void join_masters(int64_t unit, int64_t first, View masters);
   double sum_of_squared_parameters(int64_t unit);
 

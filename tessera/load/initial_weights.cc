@@ -7,9 +7,11 @@
 #include <map>
 
 #include "tessera/comm/world.h"
+#include "tessera/data/tokenizer_text.h"
 #include "tessera/load/checkpoint_weights.h"
 #include "tessera/load/model_place.h"
 #include "tessera/settings/suggest.h"
+#include "tessera/store/checked_files.h"
 #include "tessera/store/checksum.h"
 #include "tessera/store/model_folder.h"
 
@@ -185,6 +187,40 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
       },
       from_rank_0);
   return notes_of(source, buffers);
+}
+
+std::set<std::string> frozen_arrays_in_files(const Settings& settings, const Model& model) {
+  if (settings.init == Settings::Init::random || settings.sync_module_states || model.config().frozen.empty())
+    return {};
+  const fs::path folder = folder_of_model(settings);
+  // A manifest cannot name a folder that is not UTF-8.
+  if (is_checkpoint(folder) || !is_utf8(fs::absolute(folder).string())) return {};
+  std::set<std::string> arrays;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    const Unit& unit = model.unit(u);
+    const bool complete = std::ranges::all_of(unit.table().specs(), [&](const ParameterSpec& spec) {
+      return spec.trainable() || shape_in_files(model, spec) == spec.shape;
+    });
+    if (unit.table().num_elems(Section::frozen) > 0 && complete) arrays.insert(array_name(StateKind::frozen, unit));
+  }
+  return arrays;
+}
+
+FrozenFiles frozen_files(const Settings& settings, const Model& model, Communicator& world, ThreadPool& pool) {
+  FrozenFiles frozen;
+  frozen.arrays = frozen_arrays_in_files(settings, model);
+  if (frozen.arrays.empty()) return frozen;
+  const TensorSource source(folder_of_model(settings));
+  std::set<std::string> names;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    if (!frozen.arrays.contains(array_name(StateKind::frozen, model.unit(u)))) continue;
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
+      if (!spec.trainable()) names.insert(source.file_of(spec.name).filename());
+    }
+  }
+  frozen.files.folder = fs::absolute(source.folder()).lexically_normal();
+  frozen.files.files = record_files(frozen.files.folder, {names.begin(), names.end()}, world, pool);
+  return frozen;
 }
 
 std::vector<std::string> load_or_initialize(Engine& engine, const Settings& settings, Communicator& world,

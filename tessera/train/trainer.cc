@@ -349,7 +349,7 @@ std::optional<double> Trainer::evaluated_at_end() const {
 
 WritePart Trainer::checkpoint_part() {
   return [this](CheckpointPart& part) {
-    fill_checkpoint(part, session_.engine(), state_, fingerprint_);
+    fill_checkpoint(part, session_.engine(), frozen_, state_, fingerprint_);
     // With these files, the checkpoint can be the --model of other runs.
     if (!session_.worker().is_first()) return;
     model_writer_->write_companions([&](std::string_view name, std::string_view text) { part.add_text(name, text); });
@@ -404,8 +404,8 @@ void Trainer::load_best_model() {
     state_.best_step = 0;
     return;
   }
-  restore_checkpoint(Checkpoint::open_verified(best, session_.world(), &session_.pool()), session_.engine().states(),
-                     false, session_.pool());
+  const auto checkpoint = Checkpoint::open_verified(best, session_.world(), &session_.pool());
+  restore_trained_parameters(checkpoint, session_.engine().states(), session_.pool());
   console_.note(fmt::format("Loaded the best model, from step {}", state_.best_step));
 }
 

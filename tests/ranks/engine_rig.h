@@ -134,7 +134,7 @@ inline States all_states(Engine& engine, Communicator& world) {
   std::string own;
   engine.states().save([&](StateKind kind, int64_t unit, ElemRange range, View from) {
     EXPECT_EQ(range.size(), from.num_elems());
-    EXPECT_EQ(from.dtype, engine.states().dtype());
+    EXPECT_EQ(from.dtype, engine.states().dtype(kind));
     const Piece piece{unit, static_cast<int64_t>(kind), range.begin, range.size()};
     own.append(reinterpret_cast<const char*>(&piece), sizeof piece);
     const std::vector<float> values = as_floats(from);
