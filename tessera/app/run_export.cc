@@ -63,22 +63,18 @@ int run_export(const Invocation& invocation) {
   const Tokenizer tokenizer = tokenizer_of(settings, config);
   const Model model(config, worker.device());
   const LoadedTypes loaded = state.loaded_types ? *state.loaded_types : loaded_types_of(model, settings, *alone);
+  const CheckpointReader reader(checkpoint, model, *alone, worker.pool());
   const ModelWriter writer(model, tokenizer, settings, loaded, *alone, worker.pool());
   writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
     for (int64_t u = 0; u < model.num_units(); ++u) {
-      // Reads one unit at a time. A checkpoint has arrays in fp32 or bf16. read_range() converts them to fp32.
-      const Unit& unit = model.unit(u);
-      const int64_t elems = unit.table().num_elems(), trainable = unit.table().num_trainable();
-      const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
-      const View flat = buffer.view({elems}, DType::f32);
-      const auto read = [&](const std::string& name, ElemRange range) {
-        if (range.size() == 0) return;
-        const View part = flat.rows(range.begin, range.end);
-        checkpoint.read_range({name, range.size(), 0, range.size()}, part, &worker.pool());
-      };
-      read(parameters_name(unit), {0, trainable});
-      read(frozen_name(unit), {trainable, elems});
-      write(u, {0, elems}, flat);
+      for (const Section section : kSections) {
+        const int64_t elems = model.unit(u).table().num_elems(section);  // reads one section at a time, as fp32
+        if (elems == 0) continue;
+        const Buffer buffer = worker.host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
+        const View values = buffer.view({elems}, DType::f32);
+        reader.read(parameters_of(section), u, {0, elems}, values);
+        write(section, u, {0, elems}, values);
+      }
     }
   });
   note_model(config, console);

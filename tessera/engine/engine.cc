@@ -17,10 +17,12 @@ static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
 
-static std::vector<UnitShards> cut_units(const Model& model, const ShardPlan& plan,
-                                         int64_t (ParameterTable::*elems)() const) {
-  std::vector<UnitShards> units;
-  for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut((model.unit(u).table().*elems)()));
+static std::vector<PerSection<UnitShards>> cut_units(const Model& model, const ShardPlan& plan) {
+  std::vector<PerSection<UnitShards>> units(static_cast<size_t>(model.num_units()));
+  for (size_t u = 0; u < units.size(); ++u) {
+    const ParameterTable& table = model.unit(static_cast<int64_t>(u)).table();
+    for (const Section section : kSections) units[u][section] = plan.cut(table.num_elems(section));
+  }
   return units;
 }
 
@@ -45,8 +47,8 @@ EngineContext Engine::make_context(const EnginePlace& place, const Model& model,
           model,
           options.dtype,
           std::move(streams),
-          cut_units(model, plan, &ParameterTable::num_trainable),
-          cut_units(model, plan, &ParameterTable::num_frozen),
+          {options.dtype, options.dtype},
+          cut_units(model, plan),
           options.bf16_states};
 }
 
@@ -86,11 +88,6 @@ int64_t Engine::bytes_sent_within_nodes() const {
   const bool grouped =
       context_.ranks.shard != context_.ranks.world && ranks_per_node_ % context_.plan.shard_group_size() == 0;
   return grouped ? context_.ranks.shard->bytes_sent() : 0;
-}
-
-ParameterViews Engine::parameters(int64_t unit) const {
-  const UnitArrays& frozen = parameters_.frozen();
-  return {&model_.unit(unit).table(), parameters_.kept().view(unit), frozen.empty() ? View{} : frozen.view(unit)};
 }
 
 static int64_t max_tokens_of(const ModelConfig& config) {
@@ -314,20 +311,6 @@ LossSum Engine::evaluate(const PackedBatch& packed) {
   const LossSum sum{read_f64(loss), batch.num_targets};
   check_gathering();
   return sum;
-}
-
-void Engine::logits(const PackedBatch& packed, void* host) {
-  const StackScope scope(*stack_);
-  const Batch batch = upload(packed, false);
-  Frame f = frame(batch, false);
-  const View x = run_blocks(f, batch.num_tokens);
-  const int64_t N = batch.num_tokens, V = model_.config().vocab_size;
-  const Buffer all = context_.device.allocate(bytes_of(N * V, options_.dtype), Category::activations);
-  const View view = all.view({N, V}, options_.dtype);
-  model_.head().logits(f, parameters_.acquire(model_.head_unit()), x, view);
-  parameters_.release(model_.head_unit());
-  context_.device.copy_to_host(view, host);
-  check_gathering();
 }
 
 void Engine::check_gathering() {

@@ -4,8 +4,7 @@
 //
 // With more than one rank, every public call that computes is collective: all ranks must make the same calls.
 //
-// Letters in engine.cc and states.cc: B sequences, N tokens, C channels, L blocks, V tokens in the vocabulary,
-// P trainable elements of a unit.
+// Letters: B sequences, N tokens, C channels, L blocks, V tokens in the vocabulary.
 #pragma once
 
 #include <functional>
@@ -18,7 +17,7 @@
 #include "tessera/device/stack.h"
 #include "tessera/engine/block_graphs.h"
 #include "tessera/engine/checkpointed_blocks.h"
-#include "tessera/engine/optimizer.h"
+#include "tessera/engine/states.h"
 
 namespace tessera {
 
@@ -97,15 +96,6 @@ struct LossSum {
   int64_t num_targets = 0;
 };
 
-// The arrays that a checkpoint holds for a unit. `frozen` has the elements of the frozen part of the unit's parameter
-// table. The other arrays have the elements of the trainable part of this table.
-enum class StateKind { parameters, moment1, moment2, frozen };
-inline constexpr StateKind kStateKinds[] = {StateKind::parameters, StateKind::moment1, StateKind::moment2,
-                                            StateKind::frozen};
-inline int64_t num_elems_of(StateKind kind, const ParameterTable& table) {
-  return kind == StateKind::frozen ? table.num_frozen() : table.num_trainable();
-}
-
 class Engine {
  public:
   // Allocates the parameters with unspecified contents. Throws UsageError if the sharding does not fit the world, or if
@@ -122,8 +112,6 @@ class Engine {
   CheckpointedBlocks checkpointed_blocks() const {
     return {std::max<int64_t>(0, model_.first_trained() - 1), options_.checkpointed_blocks};
   }
-  // The number of launches of CUDA graphs so far. Each launch runs the forward or the backward of one block.
-  int64_t num_graph_launches() const { return block_graphs_.num_launches(); }
   // Bytes that this rank has sent to other ranks.
   int64_t bytes_sent() const;
   // The part of bytes_sent() that this rank sent in groups whose ranks are all on one node.
@@ -139,47 +127,8 @@ class Engine {
   // UsageError if a batch has more tokens or sequences than the kernels accept.
   void prepare(const WorkBounds& work);
 
-  // ---- parameters and states (states.cc)
-
-  // The type of masters (the parameters as AdamW updates them) and moments. When training, all arrays that
-  // save_states() passes have this type. The type is bf16 for bf16 states, f64 for a computation in f64, and f32
-  // otherwise.
-  DType state_dtype() const { return context_.state_dtype(); }
-
-  // Functions that read or write elements `range` of a unit. ReadParameters counts `range` from the start of the unit's
-  // flat buffer. ReadState and WriteState count it from the start of the unit's array of the given kind. `to` and
-  // `from` are in host memory and have any floating-point type. `to` may also have a rest type (f16_rest or bf16_rest,
-  // dtype.h). The function then writes the rest of each value: the part that the value loses when it is rounded to 16
-  // bits.
-  using ReadParameters = std::function<void(int64_t unit, ElemRange range, View to)>;
-  using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
-  using WriteState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View from)>;
-
-  // Draws every parameter from the initial distribution that the model's architecture gives to it. The same seed gives
-  // the same bits with any sharding.
-  void initialize_parameters(uint64_t seed);
-  // Calls `read` unit by unit, for the elements that this rank keeps. With `from_rank_0`, the call is collective: only
-  // rank 0 calls `read`, for all elements, and broadcasts them in pieces. Each rank keeps its own elements.
-  void load_parameters(const ReadParameters& read, bool from_rank_0 = false);
-  // Loads the parameters that this rank keeps. When training, also loads AdamW's moments, unless `with_moments` is
-  // false.
-  void load_states(const ReadState& read, bool with_moments = true);
-  // The elements of a unit that this rank writes to a checkpoint. Over all ranks, each element is written once.
-  ElemRange saved_range(StateKind kind, int64_t unit) const {
-    return context_.plan.saved(kind == StateKind::frozen ? context_.frozen_cut(unit) : context_.cut(unit));
-  }
-  // Calls `write` with the elements saved_range() of each unit and kind. Skips empty ranges. `write` receives a range
-  // in one call, or in consecutive pieces. Passes moments only if prepare() has prepared training.
-  void save_states(const WriteState& write);
-
-  using WriteParameters = std::function<void(int64_t unit, ElemRange range, View from)>;
-  // Like save_states(), but passes only the parameters, trainable and frozen. `range` counts from the start of the
-  // unit's flat buffer.
-  void save_parameters(const WriteParameters& write);
-
-  // Returns the first unit whose trainable parameters contain NaN or infinity on any rank, or nullopt if all are
-  // finite. When training, it checks the masters. Uses no more memory than save_states(). Collective.
-  std::optional<int64_t> find_non_finite_unit();
+  // The parameters and the optimizer states. Valid until the next prepare().
+  UnitStates states() { return {context_, parameters_, optimizer_.get(), stack_.get()}; }
 
   // ---- work
 
@@ -190,15 +139,9 @@ class Engine {
   // loss and the same gradient norm. If the loss or the norm is not finite, or the norm after clipping is too large
   // (may_update()), no rank updates anything. A step without a target on any rank computes and updates nothing.
   StepResult train_step(std::span<const PackedBatch> window, double learning_rate, double loss_scale = 1);
-  // Accumulates the gradients of loss_scale times the mean loss, without clipping and update.
-  StepResult accumulate_gradients(std::span<const PackedBatch> window, double loss_scale = 1);
 
   // Returns the loss of this rank's batch, summed over its targets. The batch may be empty.
   LossSum evaluate(const PackedBatch& batch);
-  // Writes the logits [N, V] of the batch's N tokens (V: vocabulary) to `host`, in options().dtype. For small inputs
-  // only.
-  void logits(const PackedBatch& batch, void* host);
-
   // Continues each of this rank's prompts until it ends with an end-of-text token or has max_new_tokens new tokens.
   // The result contains only the new tokens, without the end-of-text token. All prompts run together. No prompt may be
   // empty.
@@ -208,11 +151,6 @@ class Engine {
   int64_t num_updates() const { return num_updates_; }
   void set_num_updates(int64_t n) { num_updates_ = n; }  // on resume
 
-  // ---- for tests with one rank and without offloading
-
-  ParameterViews parameters(int64_t unit) const;
-  ParameterViews gradients(int64_t unit) const { return gradients_->whole(unit); }
-
   // ---- for the plan
 
   // Runs the largest work of each kind once. The training step has `num_micro_batches`. Only for the counting device,
@@ -220,6 +158,8 @@ class Engine {
   void rehearse(const WorkBounds& work, int64_t num_micro_batches = 1);
 
  private:
+  friend struct EngineProbe;  // tests/unit/engine/engine_probe.h
+
   struct UploadBuffer {
     Buffer host;
     Event sent;  // after the upload; `host` may then be written again
@@ -243,35 +183,6 @@ class Engine {
   void check_gathering();
   double read_f64(View scalar);
   bool counting() const { return context_.device.kind() == DeviceKind::counting; }
-  void finish_update();
-  void load_from_rank_0(const ReadParameters& read);
-  void parameters_changed();
-  bool visible(const UnitArrays& arrays) const;
-  // Device memory for arrays that are transferred between steps. The memory comes from the stack, which is idle between
-  // steps. If the stack is too small or does not exist yet, take() allocates separate memory. The memory is valid until
-  // the DeviceStaging is destroyed.
-  class DeviceStaging {
-   public:
-    explicit DeviceStaging(Engine& engine);
-    View take(int64_t elems, DType dtype);
-    // Returns `most` elements. If the stack has no room for them, returns fewer: halves the number until they fit.
-    View take_free(int64_t most, DType dtype);
-
-   private:
-    Engine& engine_;
-    std::optional<StackScope> scope_;
-    std::vector<Buffer> own_;
-  };
-  void load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
-                  const std::function<void(ElemRange, View)>& read);
-  using Write = std::function<void(ElemRange range, View from)>;
-  void save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write);
-  // Calls `write` with elements `range` of a unit's trainable parameters. When training, these are the masters. This
-  // rank must keep these elements.
-  void save_range(int64_t unit, ElemRange range, const Write& write);
-  void save_frozen(int64_t unit, ElemRange range, const Write& write);
-  void join_masters(int64_t unit, int64_t first, View masters);
-  double sum_of_squared_parameters(int64_t unit);
 
   const EngineOptions options_;
   const int ranks_per_node_;

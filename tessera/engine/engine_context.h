@@ -1,4 +1,5 @@
-// What the parts of the engine share: memory, kernels, streams, ranks, and how each unit is cut into shards.
+// What the parts of the engine share: memory, kernels, streams, ranks, and how the sections of each unit are cut into
+// shards.
 #pragma once
 
 #include <algorithm>
@@ -45,17 +46,19 @@ struct EngineContext {
   const Model& model;
   DType dtype;  // type of the computation
   Streams streams;
-  std::vector<UnitShards> units, frozen_units;  // how the trainable and the frozen part of each unit are cut
-  bool bf16_states = false;                     // see EngineOptions
-  int64_t file_bytes = 0;                       // bytes of arrays on Tier::file
+  PerSection<DType> formats;                  // in which the parameters of each section are stored
+  std::vector<PerSection<UnitShards>> units;  // how each section of each unit is cut into shards
+  bool bf16_states = false;                   // see EngineOptions
+  int64_t file_bytes = 0;                     // bytes of arrays on Tier::file
 
   // The type of one micro-batch's gradients.
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
   // The type of gradients accumulated over micro-batches.
   DType sum_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-  // The type of master parameters and moments. If this type is wider than the type of the computation, two arrays
-  // together hold the master parameters (UnitOptimizer::rest()).
+  // The type of master parameters and moments.
   DType state_dtype() const { return bf16_states ? DType::bf16 : sum_dtype(); }
+  // Whether two arrays together hold each f32 master: 16 bits in the format of the parameters, and the rest.
+  bool splits_masters() const { return formats[Section::trainable] != state_dtype(); }
   int64_t num_units() const { return model.num_units(); }
   // The outer units are the units that are not blocks: the root, and an untied head. Their sizes differ from the
   // blocks' sizes. Each outer unit has its own slot, a buffer for the complete unit. The blocks share the other
@@ -63,24 +66,39 @@ struct EngineContext {
   size_t num_outer_units() const { return static_cast<size_t>(num_units() - model.num_blocks()); }
   bool is_outer(int64_t unit) const { return !model.is_block(unit); }
   size_t slot_of_outer(int64_t unit) const { return unit == 0 ? 0 : 1; }
-  // Returns the number of elements of a slot. The slot of an outer unit has the size of this unit. A slot for blocks
-  // has the size of the largest block. elems(unit) returns the number of elements of a unit.
-  template <typename Elems>
-  int64_t slot_elems(size_t slot, Elems&& elems) const {
-    if (slot < num_outer_units()) return elems(slot == 0 ? 0 : model.head_unit());
+  // Returns the size of a slot. The slot of an outer unit has the size of this unit. A slot for blocks has the size of
+  // the largest block. size_of_unit(unit) returns the size that a unit needs.
+  template <typename Size>
+  int64_t slot_size(size_t slot, Size&& size_of_unit) const {
+    if (slot < num_outer_units()) return size_of_unit(slot == 0 ? 0 : model.head_unit());
     int64_t most = 0;
-    for (int64_t u = 1; u <= model.num_blocks(); ++u) most = std::max(most, elems(u));
+    for (int64_t u = 1; u <= model.num_blocks(); ++u) most = std::max(most, size_of_unit(u));
     return most;
   }
-  // How a unit's trainable part is cut into shards. Only this part has gradients, optimizer states and updates.
-  const UnitShards& cut(int64_t unit) const { return units[static_cast<size_t>(unit)]; }
-  const UnitShards& frozen_cut(int64_t unit) const { return frozen_units[static_cast<size_t>(unit)]; }
-  bool trains(int64_t unit) const { return cut(unit).num_elems > 0; }
+  // size_of_unit(unit) of each unit.
+  template <typename Size>
+  std::vector<int64_t> of_units(Size&& size_of_unit) const {
+    std::vector<int64_t> sizes;
+    for (int64_t u = 0; u < num_units(); ++u) sizes.push_back(size_of_unit(u));
+    return sizes;
+  }
+  // How a section of a unit is cut into shards.
+  const UnitShards& cut(int64_t unit, Section section) const { return units[static_cast<size_t>(unit)][section]; }
+  // The cut of the trainable section. Only this section has gradients, optimizer states and updates.
+  const UnitShards& trained_cut(int64_t unit) const { return cut(unit, Section::trainable); }
+  bool trains(int64_t unit) const { return trained_cut(unit).num_elems > 0; }
   // Large arrays move between tiers in pieces of this many elements.
   int64_t piece_elems() const { return plan.options().piece_elems; }
-  // The number of elements that a staging buffer needs for any piece of arrays of these sizes.
-  int64_t staging_elems(const std::vector<int64_t>& sizes) const {
-    return std::min(piece_elems(), *std::max_element(sizes.begin(), sizes.end()));
+  // The elements of a unit that this rank updates.
+  ElemRange updated(int64_t unit) const { return plan.updated(trained_cut(unit)); }
+  // A buffer in host memory for a piece of updated(unit) of any unit with needs(unit). Empty if no unit needs it.
+  template <typename Needs>
+  Buffer staging_of_updated(DType dtype, Needs&& needs) const {
+    int64_t most = 0;
+    for (int64_t u = 0; u < num_units(); ++u) {
+      if (needs(u)) most = std::max(most, std::min(piece_elems(), updated(u).size()));
+    }
+    return most > 0 ? host.allocate(most * static_cast<int64_t>(size_of(dtype)), Category::staging) : Buffer();
   }
 };
 

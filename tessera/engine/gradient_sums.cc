@@ -1,19 +1,16 @@
 // Moves reduced gradients from a slot to the accumulators (gradients.h). If the ranks reduce in another type than the
 // type that backward writes, a slot has a buffer for gradients in the type of the reduction: the wire.
 //
-// The table shows the work for each place of the accumulators. Outside the device, the work also depends on their type.
-// "Pieces" have at most piece_elems() elements. If the accumulators are the buffers of backward, gradients are reduced
-// only after the last micro-batch of a step.
+// The table shows the work for each kind of sums. "Pieces" have at most piece_elems() elements.
 //
-//   accumulators              first micro-batch of the step        later micro-batches
-//   the buffers of backward   after the last micro-batch: convert the wire back, if any
-//   device                    convert; nothing if the slot holds   add
-//                             the accumulators and there is no
-//                             wire
-//   host, type of the slot    copy                                 the CPU adds pieces
-//   host, another type        the CPU converts pieces              the CPU adds pieces
-//   file, type of the slot    write pieces                         read, the CPU adds, write pieces
-//   file, another type        the CPU converts, write pieces       read, the CPU adds, write pieces
+//   Sums                first micro-batch of the step          later micro-batches
+//   in_backward         after the last micro-batch: convert the wire back, if any
+//   in_slot             nothing, or convert the wire           (steps have one micro-batch)
+//   on_device           convert                                add
+//   on_host             copy                                   the CPU adds pieces
+//   on_host_converted   the CPU converts pieces                the CPU adds pieces
+//   in_file             write pieces                           read, the CPU adds, write pieces
+//   in_file_converted   the CPU converts, write pieces         read, the CPU adds, write pieces
 //
 // If there is a wire, its gradients are converted back into the slot before they leave the device.
 #include "tessera/engine/gradients.h"
@@ -36,19 +33,25 @@ struct UnitGradients::Transfer {
 };
 
 void UnitGradients::move_to_accumulators(GradientSlot& slot) {
-  TESSERA_ASSERT(slot.reduced);
   const auto u = static_cast<size_t>(slot.unit);
-  if (direct_) {
-    store_on_device(slot, own_part(slot));
-  } else if (tier() != Tier::device) {
-    move_off_device(slot);
-  } else {
-    const View sums = accumulators_.view(slot.unit);
-    if (begun_[u]) {
-      add_on_device(slot, sums);
-    } else {
-      store_on_device(slot, sums);
-    }
+  switch (sums_of(slot.unit)) {
+    case Sums::in_backward:
+      store_on_device(slot, own_part(slot));
+      break;
+    case Sums::in_slot:
+    case Sums::on_device:
+      if (begun_[u]) {
+        add_on_device(slot, accumulators_.view(slot.unit));
+      } else {
+        store_on_device(slot, accumulators_.view(slot.unit));
+      }
+      break;
+    case Sums::on_host:
+    case Sums::on_host_converted:
+    case Sums::in_file:
+    case Sums::in_file_converted:
+      move_off_device(slot);
+      break;
   }
   begun_[u] = 1;
   slot.unit = -1;
@@ -56,13 +59,13 @@ void UnitGradients::move_to_accumulators(GradientSlot& slot) {
 
 // The gradients of the part of the slot's unit that this rank updates, in the buffer that backward writes.
 View UnitGradients::own_part(const GradientSlot& slot) const {
-  return part_of(direct_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range(slot.unit));
+  return part_of(in_backward_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range(slot.unit));
 }
 
 // The reduced gradients of the elements of own_part(): in the wire if there is one, otherwise own_part() itself.
 View UnitGradients::reduced_part(const GradientSlot& slot) const {
   if (!wire_dtype_) return own_part(slot);
-  return part_of(slot.wire.view({context_.cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
+  return part_of(slot.wire.view({context_.trained_cut(slot.unit).padded_elems}, *wire_dtype_), range(slot.unit));
 }
 
 void UnitGradients::store_on_device(GradientSlot& slot, View to) {
@@ -92,19 +95,21 @@ void UnitGradients::move_off_device(GradientSlot& slot) {
   const int64_t unit = slot.unit;
   const View part = own_part(slot);
   store_on_device(slot, part);  // if there is a wire, converts its gradients
-  if (squares()) {
+  if (squares_of(unit) == Squares::by_device_before_leaving) {
     context_.streams.compute->wait(slot.ready);
-    context_.ops.add_sum_of_squares(part_of(in_slot(slot, unit), context_.cut(unit).own), squares());
+    context_.ops.add_sum_of_squares(part_of(in_slot(slot, unit), context_.trained_cut(unit).own),
+                                    squares().rows(unit, unit + 1));
   }
   const bool adds = begun_[static_cast<size_t>(unit)];
+  const bool same_type = sums_of(unit) == Sums::on_host || sums_of(unit) == Sums::in_file;
   const Transfer transfer{.unit = unit,
                           .part = part,
                           .adds = adds,
-                          .plain = !adds && part.dtype == dtype(),
+                          .plain = !adds && same_type,
                           .piece_elems = context_.piece_elems(),
                           .first_buffers = next_buffers_};
   context_.streams.copy->wait(slot.free);
-  if (transfer.plain && tier() == Tier::host) {
+  if (transfer.plain && tier(unit) == Tier::host) {
     copy_to_host(transfer, slot);
   } else {
     move_in_pieces(transfer, slot);
@@ -117,10 +122,10 @@ void UnitGradients::move_off_device(GradientSlot& slot) {
 void UnitGradients::copy_to_host(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
   const auto u = static_cast<size_t>(transfer.unit);
-  // Waits for the work of the previous step that uses these sums. With one micro-batch per step (squares() is not
-  // empty), this work only reads the sums, and ends at read_until_. With several micro-batches, the host stream also
-  // adds gradients to the sums, so the copy waits for all work of the host stream.
-  copy.wait(squares() ? read_until_[u] : context_.streams.host->record());
+  // Waits for the work of the previous step that uses these sums. With one micro-batch per step, this work only reads
+  // the sums, and ends at read_until_. With several micro-batches, the host stream also adds gradients to the sums, so
+  // the copy waits for all work of the host stream.
+  copy.wait(one_micro_batch_ ? read_until_[u] : context_.streams.host->record());
   const int64_t num_elems = transfer.part.num_elems(), most = transfer.unit == 0 ? transfer.piece_elems : num_elems;
   complete_[u].clear();
   for (int64_t first = 0; first < num_elems; first += most) {
@@ -134,7 +139,7 @@ void UnitGradients::copy_to_host(const Transfer& transfer, GradientSlot& slot) {
 // Fetches each piece while the CPU works on the previous piece.
 void UnitGradients::move_in_pieces(const Transfer& transfer, GradientSlot& slot) {
   Stream& copy = *context_.streams.copy;
-  const bool in_file = tier() == Tier::file;
+  const bool in_file = tier(transfer.unit) == Tier::file;
   const int64_t num_pieces = transfer.num_pieces();
   if (num_pieces > 0) fetch_piece(transfer, 0, slot);
   for (int64_t i = 0; i < num_pieces; ++i) {
@@ -159,7 +164,7 @@ void UnitGradients::fetch_piece(const Transfer& transfer, int64_t i, GradientSlo
   copy.wait(buffers.free);
   copy.copy(transfer.part.rows(transfer.first(i), transfer.last(i)), incoming_piece(transfer, i));
   slot.free = copy.record();
-  if (tier() == Tier::file && transfer.adds) {
+  if (tier(transfer.unit) == Tier::file && transfer.adds) {
     accumulators_.load(transfer.unit, transfer.first(i), summed_piece(transfer, i), copy);
   }
   buffers.ready = copy.record();
@@ -192,7 +197,7 @@ View UnitGradients::incoming_piece(const Transfer& transfer, int64_t i) {
 // The place in host memory for the sums of piece i: in the accumulators or, if these are in a file, in the piece's
 // buffer.
 View UnitGradients::summed_piece(const Transfer& transfer, int64_t i) {
-  if (tier() == Tier::file) return buffers_of(transfer, i).stored.view({transfer.size(i)}, dtype());
+  if (tier(transfer.unit) == Tier::file) return buffers_of(transfer, i).stored.view({transfer.size(i)}, dtype());
   return accumulators_.view(transfer.unit).rows(transfer.first(i), transfer.last(i));
 }
 

@@ -6,14 +6,6 @@ namespace tessera {
 
 static constexpr const char* kGradientsSubject = "gradients";
 
-static std::vector<int64_t> accumulated_elems(const EngineContext& context) {
-  std::vector<int64_t> elems;
-  for (const UnitShards& unit : context.units) {
-    elems.push_back(!context.plan.reduce_every_micro_batch() ? unit.padded_elems : context.plan.updated(unit).size());
-  }
-  return elems;
-}
-
 // Returns reduce_dtype if it is a 16-bit type other than `dtype`, the type of the gradients. The ranks then reduce a
 // converted copy. Otherwise returns nullopt, and the ranks reduce in `dtype`. A copy in a wider type is never needed:
 // if reduce_dtype is f32, backward already writes f32 (gradient_dtype()). A single rank reduces nothing and gets
@@ -26,34 +18,65 @@ static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
 UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
     : context_(context),
       one_micro_batch_(micro_batches == 1),
-      direct_(!context.plan.reduce_every_micro_batch()),
-      backward_dtype_(direct_ && micro_batches > 1 ? context.sum_dtype() : context.gradient_dtype()),
+      in_backward_(!context.plan.reduce_every_micro_batch()),
+      backward_dtype_(in_backward_ && micro_batches > 1 ? context.sum_dtype() : context.gradient_dtype()),
       wire_dtype_(wire_dtype(context.plan, backward_dtype_)),
       next_slot_(context.num_outer_units()),
       complete_(context.units.size(), std::vector<Event>(1)),
       read_until_(context.units.size()),
       begun_(context.units.size(), 0) {
-  if (!direct_ || wire_dtype_) allocate_slots();
-  const Tier tier = context.plan.options().offload.gradients;
-  const DType sum_dtype = micro_batches > 1 ? context.sum_dtype() : context.gradient_dtype();
+  if (!in_backward_ || wire_dtype_) allocate_slots();
+  const DType sum_dtype = one_micro_batch_ ? context.gradient_dtype() : context.sum_dtype();
   std::vector<View> in_slots(context.units.size());
   for (int64_t u = 0; u < context.num_units(); ++u) {
-    const bool stays =
-        context.is_outer(u) && context.trains(u) && !direct_ && micro_batches == 1 && tier == Tier::device;
-    if (stays) in_slots[static_cast<size_t>(u)] = part_of(in_slot(slots_[context.slot_of_outer(u)], u), range(u));
+    sums_.push_back(choose_sums(u, sum_dtype));
+    if (sums_of(u) != Sums::in_slot) continue;
+    in_slots[static_cast<size_t>(u)] = part_of(in_slot(slots_[context.slot_of_outer(u)], u), range(u));
   }
-  accumulators_ =
-      UnitArrays(context, tier, Category::gradients, sum_dtype, accumulated_elems(context), std::move(in_slots));
-  if (tier == Tier::device) return;
-  if (micro_batches == 1) squares_ = context.device.allocate(sizeof(double), Category::workspace);
-  std::vector<int64_t> updated;
-  for (const UnitShards& unit : context.units) updated.push_back(context.plan.updated(unit).size());
-  const auto stage = [&](Buffer& buffer, bool wanted, DType dtype) {
-    if (wanted) buffer = context.host.allocate(bytes_of(context.staging_elems(updated), dtype), Category::staging);
-  };
+  const auto elems = context.of_units(
+      [&](int64_t unit) { return in_backward_ ? context.trained_cut(unit).padded_elems : range(unit).size(); });
+  accumulators_ = UnitArrays(context, ArrayKind::gradients, Category::gradients, sum_dtype, elems, std::move(in_slots));
+  for (int64_t u = 0; u < context.num_units(); ++u) any_leaves_device_ = any_leaves_device_ || leaves_device(u);
+  if (device_adds_squares()) {
+    squares_ = context.device.allocate(bytes_of(context.num_units(), DType::f64), Category::workspace);
+  }
+  allocate_piece_buffers();
+}
+
+UnitGradients::Sums UnitGradients::choose_sums(int64_t unit, DType sum_dtype) const {
+  if (in_backward_) return Sums::in_backward;
+  const bool converts = backward_dtype_ != sum_dtype;
+  switch (context_.plan.tier(ArrayKind::gradients, unit)) {
+    case Tier::host:
+      return converts ? Sums::on_host_converted : Sums::on_host;
+    case Tier::file:
+      return converts ? Sums::in_file_converted : Sums::in_file;
+    case Tier::device:
+      break;
+  }
+  return one_micro_batch_ && context_.is_outer(unit) && context_.trains(unit) ? Sums::in_slot : Sums::on_device;
+}
+
+UnitGradients::Squares UnitGradients::squares_of(int64_t unit) const {
+  if (!leaves_device(unit)) return Squares::by_device;
+  return one_micro_batch_ ? Squares::by_device_before_leaving : Squares::by_host;
+}
+
+bool UnitGradients::any_squares(Squares who) const {
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    if (squares_of(u) == who) return true;
+  }
+  return false;
+}
+
+void UnitGradients::allocate_piece_buffers() {
+  const auto in_file = [&](int64_t unit) { return tier(unit) == Tier::file; };
+  const auto is_added = [&](int64_t unit) { return leaves_device(unit) && !one_micro_batch_; };
   for (PieceBuffers& buffers : piece_buffers_) {
-    stage(buffers.incoming, micro_batches > 1 || tier == Tier::file, backward_dtype_);
-    stage(buffers.stored, micro_batches > 1 && tier == Tier::file, sum_dtype);
+    buffers.incoming =
+        context_.staging_of_updated(backward_dtype_, [&](int64_t unit) { return in_file(unit) || is_added(unit); });
+    buffers.stored =
+        context_.staging_of_updated(dtype(), [&](int64_t unit) { return in_file(unit) && is_added(unit); });
   }
 }
 
@@ -65,43 +88,42 @@ void UnitGradients::allocate_slots() {
   const int64_t most = context_.plan.options().max_units_in_flight;
   slots_.resize(context_.num_outer_units() + static_cast<size_t>(std::min(most, num_blocks)));
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const int64_t elems = context_.slot_elems(i, [&](int64_t unit) { return context_.cut(unit).padded_elems; });
+    const int64_t elems = context_.slot_size(i, [&](int64_t unit) { return context_.trained_cut(unit).padded_elems; });
     if (elems == 0) continue;  // all units of this slot are frozen
-    if (!direct_) slots_[i].buffer = context_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
+    if (!in_backward_)
+      slots_[i].buffer = context_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
     if (wire_dtype_) slots_[i].wire = context_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
   }
 }
 
 View UnitGradients::in_slot(const GradientSlot& slot, int64_t unit) const {
-  return slot.buffer.view({context_.cut(unit).padded_elems}, backward_dtype_);
+  return slot.buffer.view({context_.trained_cut(unit).padded_elems}, backward_dtype_);
 }
 
 void UnitGradients::begin_step() {
   std::ranges::fill(begun_, 0);
-  if (squares()) context_.ops.fill(squares(), 0);
+  if (device_adds_squares()) context_.ops.fill(squares(), 0);
 }
 
 ParameterViews UnitGradients::whole(int64_t unit) const {
-  TESSERA_ASSERT(direct_);
-  return {&context_.model.unit(unit).table(), accumulators_.view(unit)};
+  TESSERA_ASSERT(in_backward_);
+  return {&context_.model.unit(unit).table(), {accumulators_.view(unit)}};
 }
 
 View UnitGradients::sum(int64_t unit, int64_t first, int64_t last) const {
-  const int64_t begin = direct_ ? range(unit).begin : 0;
+  const int64_t begin = in_backward_ ? range(unit).begin : 0;
   return accumulators_.view(unit).rows(begin + first, begin + last);
 }
 
 void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& stream) const {
-  accumulators_.load(unit, (direct_ ? range(unit).begin : 0) + first, to, stream);
+  accumulators_.load(unit, (in_backward_ ? range(unit).begin : 0) + first, to, stream);
 }
 
-// If the slot of an untied head is full, moves its gradients to the accumulators. Must run before the gradients of any
-// block move, because units must move in the order of backward, and backward completes the head first. The squares of
-// the gradients are added up in this order, so that the norm has the same bits on every tier.
-void UnitGradients::empty_head_slot() {
-  if (context_.num_outer_units() < 2) return;
-  GradientSlot& slot = slots_[context_.slot_of_outer(context_.model.head_unit())];
-  if (slot.unit >= 0) move_to_accumulators(slot);
+// Gradients leave their slots in the order of their reductions, so a slot never waits for a later reduction.
+void UnitGradients::empty_oldest_slot() {
+  GradientSlot& slot = *full_.front();
+  full_.pop_front();
+  move_to_accumulators(slot);
 }
 
 UnitGradients::GradientSlot& UnitGradients::take_slot(int64_t unit) {
@@ -109,13 +131,9 @@ UnitGradients::GradientSlot& UnitGradients::take_slot(int64_t unit) {
   const size_t index = outer ? context_.slot_of_outer(unit) : next_slot_;
   if (!outer) next_slot_ = next_slot_ + 1 < slots_.size() ? next_slot_ + 1 : context_.num_outer_units();
   GradientSlot& slot = slots_[index];
-  if (slot.unit >= 0) {
-    if (!outer) empty_head_slot();
-    move_to_accumulators(slot);
-  }
+  while (slot.unit >= 0) empty_oldest_slot();
   context_.streams.compute->wait(slot.free);
   slot.unit = unit;
-  slot.reduced = false;
   return slot;
 }
 
@@ -131,14 +149,14 @@ UnitGradients::GradientSlot& UnitGradients::slot_of(int64_t unit) {
 UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const auto u = static_cast<size_t>(unit);
   const ParameterTable& table = context_.model.unit(unit).table();
-  if (!context_.trains(unit)) return {{&table, View{}}, false};
-  if (!begun_[u] && tier() == Tier::device) context_.streams.compute->wait(read_until_[u]);
-  const bool fresh = !direct_ || !begun_[u];
-  if (direct_) begun_[u] = 1;
-  const View view = direct_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
+  if (!context_.trains(unit)) return {{&table, {}}, false};
+  if (!begun_[u] && !leaves_device(unit)) context_.streams.compute->wait(read_until_[u]);
+  const bool fresh = !in_backward_ || !begun_[u];
+  if (in_backward_) begun_[u] = 1;
+  const View view = in_backward_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
   const int64_t first_zeroed = computes ? table.num_decayed() : 0;
   if (fresh) context_.ops.fill(view.rows(first_zeroed, view.num_elems()), 0);
-  return {{&table, view}, fresh};
+  return {{&table, {view}}, fresh};
 }
 
 // If the optimizer states are sharded, reduces within the shard group first, then among the replicas of the shard.
@@ -157,11 +175,11 @@ Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
 }
 
 void UnitGradients::reduce(int64_t unit) {
-  if (direct_ && (context_.plan.alone() || !last_micro_batch_)) return;
-  const UnitShards& cut = context_.cut(unit);
-  const bool in_buckets = direct_ && !wire_dtype_ && !context_.plan.shard_optimizer();
+  if (in_backward_ && (context_.plan.alone() || !last_micro_batch_)) return;
+  const UnitShards& cut = context_.trained_cut(unit);
+  const bool in_buckets = in_backward_ && !wire_dtype_ && !context_.plan.shard_optimizer();
   if (!context_.trains(unit) && !in_buckets) return;
-  if (direct_ && !wire_dtype_) {
+  if (in_backward_ && !wire_dtype_) {
     if (!in_buckets) {
       complete_[static_cast<size_t>(unit)] = {reduce_among_ranks(accumulators_.view(unit), cut)};
     } else {
@@ -169,15 +187,15 @@ void UnitGradients::reduce(int64_t unit) {
     }
     return;
   }
-  GradientSlot& slot = direct_ ? take_slot(unit) : slot_of(unit);
-  View whole = direct_ ? accumulators_.view(unit) : in_slot(slot, unit);
+  GradientSlot& slot = in_backward_ ? take_slot(unit) : slot_of(unit);
+  View whole = in_backward_ ? accumulators_.view(unit) : in_slot(slot, unit);
   if (wire_dtype_) {
     const View wire = slot.wire.view({cut.padded_elems}, *wire_dtype_);
     context_.ops.convert(whole, wire);
     whole = wire;
   }
   slot.ready = reduce_among_ranks(whole, cut);
-  slot.reduced = true;
+  full_.push_back(&slot);
 }
 
 // Replicated gradients of consecutive units are adjacent in memory, and form a bucket. The ranks reduce a bucket when
@@ -197,17 +215,8 @@ void UnitGradients::reduce_bucket(int64_t unit) {
 // In all micro-batches of a step except the last one, accumulators on the device get the gradients of a slot only when
 // a unit takes the slot again. The reductions of the slots that are still full therefore overlap the next forward.
 void UnitGradients::end_micro_batch() {
-  if (!last_micro_batch_ && tier() == Tier::device) return;
-  if (slots_.empty()) return;
-  // The slots are emptied in the order of their reductions: first the head, then the blocks in the order in which they
-  // took their slots, then the root.
-  empty_head_slot();
-  const size_t num_outer = context_.num_outer_units(), num_turns = slots_.size() - num_outer;
-  for (size_t i = 0; i < num_turns; ++i) {
-    GradientSlot& slot = slots_[num_outer + (next_slot_ - num_outer + i) % num_turns];
-    if (slot.unit >= 0) move_to_accumulators(slot);
-  }
-  if (slots_[0].unit >= 0) move_to_accumulators(slots_[0]);
+  if (!last_micro_batch_ && !any_leaves_device_) return;
+  while (!full_.empty()) empty_oldest_slot();
 }
 
 }  // namespace tessera

@@ -1,9 +1,9 @@
 // Gradients of a rank: the buffers for backward, the reduction among ranks, and the sums over a step ("accumulators").
 //
 // If gradients stay in the buffers of backward until the last micro-batch (ShardPlan::reduce_every_micro_batch() is
-// false), these buffers are the accumulators (direct()). Otherwise a slot holds a unit's gradients of one micro-batch,
-// and the ranks reduce the slot. Each rank then adds its own part (the part that it updates) to its accumulators,
-// which may be on any tier: the device, host memory or a file.
+// false), these buffers are the accumulators (Sums::in_backward). Otherwise a slot holds a unit's gradients of one
+// micro-batch, and the ranks reduce the slot. Each rank then adds its own part (the part that it updates) to its
+// accumulators, which may be on any tier: the device, host memory or a file.
 //
 // Frozen parameters have no gradients. A unit with only frozen parameters takes no slot and is not reduced.
 //
@@ -12,6 +12,7 @@
 // the accumulators are on the device, the slots of outer units are also their accumulators.
 #pragma once
 
+#include <deque>
 #include <vector>
 
 #include "tessera/engine/unit_arrays.h"
@@ -20,6 +21,13 @@ namespace tessera {
 
 class UnitGradients {
  public:
+  // Where the sums of a unit are, and whether their type differs from the type of the slots ("converted"). The table in
+  // gradient_sums.cc has a row for each value.
+  enum class Sums { in_backward, in_slot, on_device, on_host, on_host_converted, in_file, in_file_converted };
+  // Who adds up the squares of a unit's gradients, and when: the device after the last micro-batch; the device before
+  // the gradients leave it, if they leave it once per step; or the host, from the sums over the micro-batches.
+  enum class Squares { by_device, by_device_before_leaving, by_host };
+
   // Allocates all buffers for steps of at most `micro_batches` micro-batches. The context must outlive this object.
   UnitGradients(EngineContext& context, int64_t micro_batches);
 
@@ -28,9 +36,9 @@ class UnitGradients {
   // Returns the gradients of all trainable parameters of a unit, not only this rank's part. The compute stream may add
   // to them until reduce(). A unit is held from acquire() to reduce(). At most one block may be held at a time. Outer
   // units may be held at the same time as a block. `fresh`: nothing was added yet, in this micro-batch (slots) or in
-  // this step (direct()). If `computes` is true, fresh gradients of weights with weight decay have unspecified values,
-  // and backward must overwrite them; all other fresh gradients are zeros. If `computes` is false (this rank has no
-  // samples), all fresh gradients are zeros.
+  // this step (Sums::in_backward). If `computes` is true, fresh gradients of weights with weight decay have unspecified
+  // values, and backward must overwrite them; all other fresh gradients are zeros. If `computes` is false (this rank
+  // has no samples), all fresh gradients are zeros.
   struct Acquired {
     ParameterViews views;
     bool fresh;
@@ -50,8 +58,8 @@ class UnitGradients {
     return pieces[std::min(pieces.size(), static_cast<size_t>((last - 1) / context_.piece_elems() + 1)) - 1];
   }
   // The elements of the unit that this rank updates.
-  ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
-  Tier tier() const { return accumulators_.tier(); }
+  ElemRange range(int64_t unit) const { return context_.updated(unit); }
+  Tier tier(int64_t unit) const { return accumulators_.tier(unit); }
   DType dtype() const { return accumulators_.dtype(); }
   // The sums of elements [first, last), counted from the start of range(unit). Not for Tier::file: use load_sum().
   View sum(int64_t unit, int64_t first, int64_t last) const;
@@ -61,17 +69,19 @@ class UnitGradients {
   // Whether steps have one micro-batch. The next step then overwrites the sums only in its single backward, so the
   // optimizer may read them until then.
   bool one_micro_batch() const { return one_micro_batch_; }
-  // [1] f64, on the compute stream: the sum of squares of this rank's own elements of all units. Only if accumulators
-  // are outside the device and steps have one micro-batch: the device then adds up the squares before the gradients
-  // leave it. Otherwise empty.
-  View squares() const { return squares_.bytes() > 0 ? squares_.view({1}, DType::f64) : View{}; }
+  Squares squares_of(int64_t unit) const;
+  bool any_squares(Squares who) const;  // whether squares_of() is `who` for any unit
+  bool device_adds_squares() const {
+    return any_squares(Squares::by_device) || any_squares(Squares::by_device_before_leaving);
+  }
+  // [units] f64, on the compute stream: for each unit, the sum of squares of this rank's own elements. Contains the
+  // squares of the gradients that have left the device. Only if device_adds_squares().
+  View squares() const { return squares_.view({context_.num_units()}, DType::f64); }
   // Announces that the work before `event` reads the unit's sums of this step. The next step writes to them only after
   // `event`.
   void read_until(int64_t unit, Event event) { read_until_[static_cast<size_t>(unit)] = std::move(event); }
 
-  // Whether backward adds to the accumulators directly.
-  bool direct() const { return direct_; }
-  // The accumulators of all elements of a unit. Only if direct().
+  // The accumulators of all elements of a unit. Only for Sums::in_backward.
   ParameterViews whole(int64_t unit) const;
 
  private:
@@ -79,7 +89,6 @@ class UnitGradients {
     Buffer buffer;      // [padded] for one micro-batch; empty if backward adds to the accumulators
     Buffer wire;        // [padded] in the type of the reduction; empty if the gradients have this type
     int64_t unit = -1;  // the unit whose gradients it holds
-    bool reduced = false;
     Event ready, free;  // ready: after the reduction; free: after the slot's last reader
   };
   // Buffers for pieces of gradients that move to accumulators outside the device. While the CPU adds one piece, the
@@ -89,9 +98,13 @@ class UnitGradients {
     Event ready, free;
   };
 
+  Sums sums_of(int64_t unit) const { return sums_[static_cast<size_t>(unit)]; }
+  Sums choose_sums(int64_t unit, DType sum_dtype) const;
+  bool leaves_device(int64_t unit) const { return tier(unit) != Tier::device; }
   void allocate_slots();
+  void allocate_piece_buffers();
   View in_slot(const GradientSlot& slot, int64_t unit) const;
-  void empty_head_slot();
+  void empty_oldest_slot();
   GradientSlot& take_slot(int64_t unit);
   GradientSlot& slot_of(int64_t unit);
   Event reduce_among_ranks(View whole, const UnitShards& cut);
@@ -117,13 +130,16 @@ class UnitGradients {
 
   EngineContext& context_;
   const bool one_micro_batch_;
-  const bool direct_;
+  const bool in_backward_;           // all units have Sums::in_backward; otherwise no unit has it
   const DType backward_dtype_;       // type of the gradients that backward writes, in slots or accumulators
   std::optional<DType> wire_dtype_;  // type of GradientSlot::wire; empty if the slots have no wire
+  std::vector<Sums> sums_;           // [units]
+  bool any_leaves_device_ = false;
   UnitArrays accumulators_;
   Buffer squares_;
   std::vector<GradientSlot> slots_;  // first those of outer units, then those that the blocks take in turn
   size_t next_slot_;
+  std::deque<GradientSlot*> full_;  // the slots with reduced gradients, in the order of their reductions
   std::vector<std::vector<Event>>
       complete_;                   // [units] one event for the unit, or one for each piece of piece_elems() in order
   std::vector<Event> read_until_;  // [units]

@@ -11,48 +11,50 @@ static double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-static std::vector<int64_t> updated_elems(const EngineContext& context) {
-  std::vector<int64_t> elems;
-  for (const UnitShards& unit : context.units) elems.push_back(context.plan.updated(unit).size());
-  return elems;
-}
-
 UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients)
     : context_(context), parameters_(parameters), gradients_(gradients) {
-  const Tier tier = context.plan.options().offload.optimizer;
-  const DType dtype = context.state_dtype();
-  const std::vector<int64_t> elems = updated_elems(context);
-  const Tier kept = parameters.kept().tier();
-  if (kept != tier) own_master_ = UnitArrays(context, tier, Category::master, context.dtype, elems);
-  if (context.dtype != dtype) rest_ = UnitArrays(context, tier, Category::master, rest_of(context.dtype), elems);
-  m_ = UnitArrays(context, tier, Category::optimizer, dtype, elems);
-  v_ = UnitArrays(context, tier, Category::optimizer, dtype, elems);
-  sum_ =
-      (gradients.tier() == Tier::device ? context.device : context.host).allocate(sizeof(double), Category::workspace);
+  const DType dtype = context.state_dtype(), format = context.formats[Section::trainable];
+  const auto allocate = [&](Category category, DType type, auto&& wanted) {
+    const auto elems = context.of_units([&](int64_t unit) { return wanted(unit) ? range(unit).size() : 0; });
+    return UnitArrays(context, ArrayKind::optimizer, category, type, elems);
+  };
+  const auto all = [](int64_t) { return true; };
+  own_master_ = allocate(Category::master, format, [&](int64_t unit) { return has_own_master(unit); });
+  if (context.splits_masters()) rest_ = allocate(Category::master, rest_of(format), all);
+  m_ = allocate(Category::optimizer, dtype, all);
+  v_ = allocate(Category::optimizer, dtype, all);
   int64_t first_elem = 0;
-  for (const UnitShards& unit : context.units) {
+  for (int64_t u = 0; u < context.num_units(); ++u) {
+    TESSERA_ASSERT(gradients.tier(u) == Tier::device || tier(u) != Tier::device);
     first_elems_.push_back(first_elem);
-    first_elem += unit.num_elems;
+    first_elem += context.trained_cut(u).num_elems;
   }
-  const int64_t staging_elems = context.staging_elems(elems);
-  if (tier == Tier::device) {
-    if (kept == Tier::file) {
-      leaving_.master = context.host.allocate(bytes_of(staging_elems, context.dtype), Category::staging);
-    }
-    return;
+  allocate_buffers();
+  choose_late_candidates();
+}
+
+void UnitOptimizer::allocate_buffers() {
+  const DType format = context_.formats[Section::trainable];
+  const auto in_file = [&](int64_t unit) { return buffers_states(unit); };
+  bool any_in_file = false, any_on_host = false;
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    any_in_file = any_in_file || buffers_states(u);
+    any_on_host = any_on_host || tier(u) != Tier::device;
   }
-  piece_buffers_.resize(tier == Tier::file ? 2 : 3);
+  if (any_on_host) piece_buffers_.resize(any_in_file ? 2 : 3);
   for (PieceBuffers& buffers : piece_buffers_) {
-    const auto stage = [&](Buffer& buffer, bool wanted, DType type) {
-      if (wanted) buffer = context.host.allocate(bytes_of(staging_elems, type), Category::staging);
-    };
-    for (Buffer* buffer : {&buffers.m, &buffers.v}) stage(*buffer, tier == Tier::file, dtype);
-    stage(buffers.master, tier == Tier::file, context.dtype);
-    stage(buffers.rest, tier == Tier::file && !rest_.empty(), rest_.dtype());
-    stage(buffers.gradient, gradients.tier() != Tier::host, gradients.dtype());
+    buffers.m = context_.staging_of_updated(context_.state_dtype(), in_file);
+    buffers.v = context_.staging_of_updated(context_.state_dtype(), in_file);
+    buffers.master = context_.staging_of_updated(format, in_file);
+    if (context_.splits_masters()) buffers.rest = context_.staging_of_updated(rest_of(format), in_file);
+    buffers.gradient =
+        context_.staging_of_updated(gradients_.dtype(), [&](int64_t unit) { return buffers_gradient(unit); });
   }
-  if (!context.plan.options().late_blocks && may_be_late() && context.device.kind() == DeviceKind::cuda) {
-    late_moments_.emplace(std::vector<int64_t>(elems.begin() + 1, elems.begin() + 1 + context.model.num_blocks()));
+  leaving_ = context_.staging_of_updated(format, [&](int64_t unit) {
+    return tier(unit) == Tier::device && parameters_.kept(Section::trainable).tier(unit) == Tier::file;
+  });
+  if (gradients_.any_squares(UnitGradients::Squares::by_host)) {
+    squares_ = context_.host.allocate(bytes_of(context_.num_units(), DType::f64), Category::workspace);
   }
 }
 
@@ -70,70 +72,79 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces(PartOf&& part_of) const 
   return all;
 }
 
-// Adds up the squares of the gradients in the order of backward. The root is last, because its gradients arrive last.
-// With one micro-batch per step, the device adds up the squares, whatever the tier of the gradients. The result
-// therefore has the same bits with every tier.
+// The elements of a unit whose squares this rank adds up, counted from the start of range(unit). If every rank has all
+// gradients, each rank still counts only its own part. The sum over all ranks then has the same bits as with sharded
+// gradients.
+ElemRange UnitOptimizer::counted(int64_t unit) const {
+  return context_.plan.shard_optimizer() ? ElemRange{0, range(unit).size()} : context_.trained_cut(unit).own;
+}
+
+// The squares of each unit have a sum of their own, and the sums are added in the order of the units. The bits of the
+// result therefore depend neither on the tiers of the units nor on the order in which their gradients arrive.
 double UnitOptimizer::sum_of_squares() {
-  // If every rank has all gradients, each rank still counts only its own part. The sum over all ranks then has the same
-  // bits as with sharded gradients.
-  const auto counted = [&](int64_t unit) {
-    const ElemRange all = range(unit), own = context_.cut(unit).own;
-    return context_.plan.shard_optimizer() ? ElemRange{0, all.size()} : own;
-  };
-  double result = 0;
-  if (gradients_.squares()) {
-    context_.device.copy_to_host(gradients_.squares(), &result);
-  } else if (gradients_.tier() == Tier::device) {
-    const View sum = sum_.view({1}, DType::f64);
-    context_.ops.fill(sum, 0);
-    std::vector<View> arrays;
-    for (int64_t u = context_.num_units() - 1; u >= 0; --u) {
-      const ElemRange part = counted(u);
-      if (context_.trains(u)) {
-        context_.streams.compute->wait(gradients_.complete(u, part.end));
-        arrays.push_back(gradients_.sum(u, part.begin, part.end));
-      }
-      // One call for all units except the root, then one for the root, whose gradients may arrive later.
-      if (u > 1) continue;
-      context_.ops.add_sums_of_squares(arrays, sum);
-      arrays.clear();
-    }
-    context_.device.copy_to_host(sum, &result);
-  } else {
-    std::vector<Piece> all = pieces(counted);
-    std::ranges::stable_sort(all, std::greater(), &Piece::unit);
-    result = sum_of_squares_on_host(all);
+  using Squares = UnitGradients::Squares;
+  const auto num_units = static_cast<size_t>(context_.num_units());
+  std::vector<double> of_device(num_units), of_host(num_units);
+  if (gradients_.any_squares(Squares::by_device)) add_squares_on_device();
+  if (gradients_.any_squares(Squares::by_host)) {
+    add_squares_on_host();
+    const View sums = squares_.view({context_.num_units()}, DType::f64);
+    if (context_.host.kind() != DeviceKind::counting) std::copy_n(sums.as<double>(), num_units, of_host.begin());
   }
+  if (gradients_.device_adds_squares()) {
+    context_.device.copy_to_host(gradients_.squares(), of_device.data());
+  }
+  double result = 0;
+  for (size_t u = 0; u < num_units; ++u) result += of_device[u] + of_host[u];  // one of the two is 0
   return context_.plan.replica() == 0 || !std::isfinite(result) ? result : 0;
+}
+
+void UnitOptimizer::add_squares_on_device() {
+  const auto add = [&](int64_t first, int64_t last) {
+    std::vector<View> arrays;
+    for (int64_t u = first; u < last; ++u) {
+      const bool adds = context_.trains(u) && gradients_.squares_of(u) == UnitGradients::Squares::by_device;
+      const ElemRange part = adds ? counted(u) : ElemRange{};
+      if (adds) context_.streams.compute->wait(gradients_.complete(u, part.end));
+      arrays.push_back(adds ? gradients_.sum(u, part.begin, part.end) : View{nullptr, gradients_.dtype(), {0}});
+    }
+    context_.ops.add_sums_of_squares(arrays, gradients_.squares().rows(first, last));
+  };
+  add(1, context_.num_units());
+  add(0, 1);  // the root's gradients may arrive later
 }
 
 // Adds up the squares of each piece as soon as its gradients are in host memory. If gradients are in a file, reads a
 // piece while the squares of the previous piece are added up.
-double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
+void UnitOptimizer::add_squares_on_host() {
   Stream& copy = *context_.streams.copy;
   Stream& host = *context_.streams.host;
-  const View sum = sum_.view({1}, DType::f64);
-  const bool staged = gradients_.tier() == Tier::file;
+  const View sums = squares_.view({context_.num_units()}, DType::f64);
+  std::vector<Piece> all = pieces([&](int64_t unit) {
+    return gradients_.squares_of(unit) == UnitGradients::Squares::by_host ? counted(unit) : ElemRange{};
+  });
+  std::ranges::stable_sort(all, std::greater(), &Piece::unit);  // in the order in which the units arrive
+  const auto in_file = [&](const Piece& piece) { return gradients_.tier(piece.unit) == Tier::file; };
   const auto fetch_one = [&](size_t i) {
-    if (!staged || i >= all.size()) return;
+    if (i >= all.size() || !in_file(all[i])) return;
     PieceBuffers& buffers = piece_buffers_[i % piece_buffers_.size()];
     copy.wait(buffers.free);
     fetch_gradient(all[i], buffers);
     buffers.ready = copy.record();
   };
-  host.run([&ops = *context_.host_ops, sum] { ops.fill(sum, 0); });
+  host.run([&ops = *context_.host_ops, sums] { ops.fill(sums, 0); });
   fetch_one(0);
   for (size_t i = 0; i < all.size(); ++i) {
     fetch_one(i + 1);
     PieceBuffers& buffers = piece_buffers_[i % piece_buffers_.size()];
-    host.wait(staged ? buffers.ready : gradients_.complete(all[i].unit, all[i].last));
+    host.wait(in_file(all[i]) ? buffers.ready : gradients_.complete(all[i].unit, all[i].last));
+    const View sum = sums.rows(all[i].unit, all[i].unit + 1);
     host.run([&ops = *context_.host_ops, values = gradient_in(buffers, all[i]), sum] {
       ops.add_sum_of_squares(values, sum);
     });
     buffers.free = host.record();
   }
   host.synchronize();
-  return context_.host.kind() != DeviceKind::counting ? *sum.as<double>() : 0;
 }
 
 // Copies a piece's gradients to its buffer. Gradients in host memory have no buffer: the copy stream then only waits
@@ -141,13 +152,13 @@ double UnitOptimizer::sum_of_squares_on_host(const std::vector<Piece>& all) {
 void UnitOptimizer::fetch_gradient(const Piece& piece, PieceBuffers& buffers) {
   Stream& copy = *context_.streams.copy;
   copy.wait(gradients_.complete(piece.unit, piece.last));
-  if (buffers.gradient.bytes() > 0) {
+  if (buffers_gradient(piece.unit)) {
     gradients_.load_sum(piece.unit, piece.first, gradient_in(buffers, piece), copy);
   }
 }
 
 View UnitOptimizer::gradient_in(const PieceBuffers& buffers, const Piece& piece) const {
-  return buffers.gradient.bytes() > 0 ? buffers.gradient.view({piece.size()}, gradients_.dtype())
+  return buffers_gradient(piece.unit) ? buffers.gradient.view({piece.size()}, gradients_.dtype())
                                       : gradients_.sum(piece.unit, piece.first, piece.last);
 }
 
@@ -165,12 +176,17 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
                            double gradient_scale) {
   AdamWStep step = adamw_step(options, number, learning_rate, gradient_scale, 0);
   step.seed = seed;
-  if (piece_buffers_.empty()) {
-    update_on_device(step);
-    return;
+  context_.streams.compute->wait(left_);
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    if (tier(u) == Tier::device && context_.trains(u)) update_on_device(u, step);
   }
-  Stream& host = *context_.streams.host;
+  update_in_pieces(step);
+}
+
+void UnitOptimizer::update_in_pieces(const AdamWStep& step) {
   const std::vector<Piece> all = pieces_of_update(num_late_blocks());
+  if (all.empty()) return;
+  Stream& host = *context_.streams.host;
   const auto end_of_now = std::ranges::find(all, AdamWWrites::moments, &Piece::writes);
   // Fetches pieces while earlier pieces are updated: one piece ahead if states are in a file, and otherwise two. On the
   // copy stream, the new parameters of piece i come before the fetch of piece i + ahead + 1.
@@ -188,7 +204,7 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
     if (i + 1 < all.size() && all[i + 1].same_work(piece)) continue;
     if (piece.writes != AdamWWrites::moments) parameters_.updated(piece.unit, done);
     if (piece.writes != AdamWWrites::parameters) {
-      gradients_.read_until(piece.unit, buffers.gradient.bytes() > 0 ? buffers.ready : done);
+      gradients_.read_until(piece.unit, buffers_gradient(piece.unit) ? buffers.ready : done);
     }
   }
   if (!late_moments_) return;
@@ -196,13 +212,21 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
   timed_ = host.record();
 }
 
-// Whether some moments can be written late. This needs kernels that can write parameters and moments separately,
-// moments in host memory, gradients that are not in a file, and one micro-batch per step. With several micro-batches,
-// the first backward of the next step would wait for all late moments. The forward before this backward is too short to
+// The moments of a block can be written late if the kernels can write parameters and moments separately, the moments
+// are in host memory, the gradients are not in a file, and steps have one micro-batch. With several micro-batches, the
+// first backward of the next step would wait for all late moments. The forward before this backward is too short to
 // write them.
-bool UnitOptimizer::may_be_late() const {
-  return m_.tier() == Tier::host && context_.host_ops->can_split_adamw() && gradients_.tier() != Tier::file &&
-         gradients_.one_micro_batch();
+void UnitOptimizer::choose_late_candidates() {
+  for (int64_t u = 1; u <= context_.model.num_blocks(); ++u) {
+    const bool may_be_late = tier(u) == Tier::host && context_.host_ops->can_split_adamw() &&
+                             gradients_.tier(u) != Tier::file && gradients_.one_micro_batch();
+    if (may_be_late) late_candidates_.push_back(u);
+  }
+  if (context_.plan.options().late_blocks || late_candidates_.empty()) return;
+  if (context_.device.kind() != DeviceKind::cuda) return;
+  std::vector<int64_t> elems;
+  for (const int64_t u : late_candidates_) elems.push_back(range(u).size());
+  late_moments_.emplace(std::move(elems));
 }
 
 // The number of blocks with late moments. It does not change the bits of the result.
@@ -211,16 +235,19 @@ int64_t UnitOptimizer::num_late_blocks() {
     timed_.synchronize();  // no extra wait: the host stream runs the update only after this event
     return late_moments_->begin(now_s());
   }
-  return may_be_late() ? std::min(context_.plan.options().late_blocks.value_or(0), context_.model.num_blocks()) : 0;
+  return std::min(context_.plan.options().late_blocks.value_or(0), std::ssize(late_candidates_));
 }
 
-// Returns all pieces in forward order, followed by the moments of the first `num_late` blocks, in the order of the next
-// backward.
+// Returns all pieces that the host updates in forward order, followed by the moments of the first `num_late`
+// candidates, in the order of the next backward.
 std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces_of_update(int64_t num_late) const {
-  std::vector<Piece> all = pieces([&](int64_t unit) { return ElemRange{0, range(unit).size()}; });
+  std::vector<Piece> all = pieces([&](int64_t unit) {
+    return tier(unit) == Tier::device ? ElemRange{} : ElemRange{0, range(unit).size()};
+  });
+  const auto end_of_late = late_candidates_.begin() + num_late;
   std::vector<Piece> late;
   for (Piece& piece : all) {
-    if (piece.unit == 0 || piece.unit > num_late) continue;
+    if (std::find(late_candidates_.begin(), end_of_late, piece.unit) == end_of_late) continue;
     late.push_back(piece);
     late.back().writes = AdamWWrites::moments;
     piece.writes = AdamWWrites::parameters;
@@ -230,19 +257,15 @@ std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces_of_update(int64_t num_la
   return all;
 }
 
-void UnitOptimizer::update_on_device(const AdamWStep& step) {
+void UnitOptimizer::update_on_device(int64_t unit, const AdamWStep& step) {
   Stream& compute = *context_.streams.compute;
-  compute.wait(leaving_.free);
-  const bool kept_here = parameters_.kept().tier() == Tier::device;
-  for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const int64_t size = range(u).size();
-    if (size == 0) continue;  // the unit is frozen
-    compute.wait(gradients_.complete(u, size));
-    const View masters = master().view(u).rows(first_master_elem(u), first_master_elem(u) + size);
-    context_.ops.adamw(masters, rest_.empty() ? View{} : rest_.view(u), gradients_.sum(u, 0, size), m_.view(u),
-                       v_.view(u), step_of(step, {u, 0, size, AdamWWrites::all}));
-    parameters_.updated(u, kept_here ? compute.record() : send_to_kept(u));
-  }
+  const int64_t size = range(unit).size(), first_master = first_master_elem(unit);
+  compute.wait(gradients_.complete(unit, size));
+  const View masters = master(unit).view(unit).rows(first_master, first_master + size);
+  const View rest = context_.splits_masters() ? rest_.view(unit) : View{};
+  context_.ops.adamw(masters, rest, gradients_.sum(unit, 0, size), m_.view(unit), v_.view(unit),
+                     step_of(step, {unit, 0, size, AdamWWrites::all}));
+  parameters_.updated(unit, has_own_master(unit) ? send_to_kept(unit) : compute.record());
 }
 
 // Copies a unit's masters from the device to its kept parameters on another tier. Returns the event after the copy. The
@@ -250,37 +273,40 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
 Event UnitOptimizer::send_to_kept(int64_t unit) {
   Stream& compute = *context_.streams.compute;
   Stream& copy = *context_.streams.copy;
+  const UnitArrays& kept = parameters_.kept(Section::trainable);
   const int64_t size = range(unit).size();
   for (int64_t first = 0; first < size; first += context_.piece_elems()) {
     const int64_t elems = std::min(context_.piece_elems(), size - first);
     View piece = own_master_.view(unit).rows(first, first + elems);
     copy.wait(compute.record());
-    if (leaving_.master.bytes() > 0) {
-      const View here = leaving_.master.view({elems}, context_.dtype);
+    if (kept.tier(unit) == Tier::file) {
+      const View here = leaving_.view({elems}, piece.dtype);
       copy.copy(piece, here);
       piece = here;
     }
-    parameters_.kept().save(unit, first_kept_elem(unit) + first, piece, copy);
-    leaving_.free = copy.record();
+    kept.save(unit, first_kept_elem(unit) + first, piece, copy);
+    left_ = copy.record();
   }
-  return leaving_.free;
+  return left_;
 }
 
 void UnitOptimizer::fetch(const Piece& piece, PieceBuffers& buffers) {
   Stream& copy = *context_.streams.copy;
-  const bool fetches = buffers.m.bytes() > 0 || buffers.gradient.bytes() > 0;
+  const bool fetches = buffers_states(piece.unit) || buffers_gradient(piece.unit);
   if (!fetches) {  // the piece is ready when its gradient is ready; gradients of later pieces may still arrive
     buffers.ready = gradients_.complete(piece.unit, piece.last);
     return;
   }
   copy.wait(buffers.free);
-  const auto load = [&](const UnitArrays& arrays, int64_t first, const Buffer& staging) {
-    if (staging.bytes() > 0) arrays.load(piece.unit, first, staging.view({piece.size()}, arrays.dtype()), copy);
+  const auto load = [&](const UnitArrays& arrays, int64_t first, const Buffer& buffer) {
+    arrays.load(piece.unit, first, buffer.view({piece.size()}, arrays.dtype()), copy);
   };
-  load(master(), first_master_elem(piece.unit) + piece.first, buffers.master);
-  load(rest_, piece.first, buffers.rest);
-  load(m_, piece.first, buffers.m);
-  load(v_, piece.first, buffers.v);
+  if (buffers_states(piece.unit)) {
+    load(master(piece.unit), first_master_elem(piece.unit) + piece.first, buffers.master);
+    if (context_.splits_masters()) load(rest_, piece.first, buffers.rest);
+    load(m_, piece.first, buffers.m);
+    load(v_, piece.first, buffers.v);
+  }
   fetch_gradient(piece, buffers);
   buffers.ready = copy.record();
 }
@@ -291,12 +317,13 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   Stream& copy = *context_.streams.copy;
   Stream& host = *context_.streams.host;
   const int64_t size = piece.size(), u = piece.unit;
-  const auto staged_or = [&](const Buffer& staging, const UnitArrays& arrays, int64_t first) {
-    return staging.bytes() > 0 ? staging.view({size}, arrays.dtype()) : arrays.view(u).rows(first, first + size);
+  const bool buffered = buffers_states(u);
+  const auto part_in = [&](const Buffer& buffer, const UnitArrays& arrays, int64_t first) {
+    return buffered ? buffer.view({size}, arrays.dtype()) : arrays.view(u).rows(first, first + size);
   };
   const int64_t first_master = first_master_elem(u) + piece.first, first_kept = first_kept_elem(u) + piece.first;
-  const View p = staged_or(buffers.master, master(), first_master);
-  const View m = staged_or(buffers.m, m_, piece.first), v = staged_or(buffers.v, v_, piece.first);
+  const View p = part_in(buffers.master, master(u), first_master);
+  const View m = part_in(buffers.m, m_, piece.first), v = part_in(buffers.v, v_, piece.first);
   const View gradient = gradient_in(buffers, piece);
   if (piece.writes == AdamWWrites::moments) {
     host.wait(buffers.ready);
@@ -304,22 +331,21 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
       ops.adamw({}, {}, gradient, m, v, own_step);
     });
     Event done = host.record();
-    if (buffers.gradient.bytes() > 0) buffers.free = done;  // otherwise the buffers hold nothing of this piece
+    if (buffers_gradient(u)) buffers.free = done;  // otherwise the buffers hold nothing of this piece
     return done;
   }
-  const View rest = rest_.empty() ? View{} : staged_or(buffers.rest, rest_, piece.first);
+  const View rest = context_.splits_masters() ? part_in(buffers.rest, rest_, piece.first) : View{};
   host.wait(buffers.ready);
   host.wait(buffers.free);
   host.run([&ops = *context_.host_ops, p, rest, gradient, m, v, own_step = step_of(step, piece)] {
     ops.adamw(p, rest, gradient, m, v, own_step);
   });
   copy.wait(host.record());
-  const bool staged = buffers.m.bytes() > 0;
-  if (staged) master().save(u, first_master, p, copy);
-  if (has_own_master()) parameters_.kept().save(u, first_kept, p, copy);
+  if (buffered) master(u).save(u, first_master, p, copy);
+  if (has_own_master(u)) parameters_.kept(Section::trainable).save(u, first_kept, p, copy);
   Event renewed = copy.record();  // the next forward waits only for this event
-  if (staged) {
-    if (!rest_.empty()) rest_.save(u, piece.first, rest, copy);
+  if (buffered) {
+    if (context_.splits_masters()) rest_.save(u, piece.first, rest, copy);
     m_.save(u, piece.first, m, copy);
     v_.save(u, piece.first, v, copy);
   }

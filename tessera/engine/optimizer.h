@@ -24,14 +24,20 @@ class UnitOptimizer {
   void update(const AdamWOptions& options, uint64_t seed, int64_t number, double learning_rate, double gradient_scale);
 
   // The arrays of the part that this rank updates, which is range(unit) of each unit. In master(), this part begins at
-  // element first_master_elem(); in rest(), moment1() and moment2(), at element 0. master() has the type of the
-  // computation. If this type has 16 bits and the masters are f32, each master is split into two arrays: master() holds
-  // its 16-bit value, and rest() holds the part of the f32 that the 16-bit value does not hold (dtype.h). In all other
-  // cases, also with bf16 states, rest() is empty.
-  ElemRange range(int64_t unit) const { return context_.plan.updated(context_.cut(unit)); }
-  const UnitArrays& master() const { return own_master_.empty() ? parameters_.kept() : own_master_; }
-  int64_t first_master_elem(int64_t unit) const { return own_master_.empty() ? first_kept_elem(unit) : 0; }
-  bool has_own_master() const { return !own_master_.empty(); }
+  // element first_master_elem(); in rest(), moment1() and moment2(), at element 0. master() has the format of the
+  // trainable section. If masters are split (EngineContext::splits_masters()), each f32 master is in two arrays:
+  // master() holds its 16-bit value, and rest() holds the part of the f32 that the 16-bit value does not hold
+  // (dtype.h). Otherwise rest() has no arrays.
+  ElemRange range(int64_t unit) const { return context_.updated(unit); }
+  // Whether the masters are arrays of their own, because the kept parameters are on another tier. Otherwise the kept
+  // parameters are the masters.
+  bool has_own_master(int64_t unit) const {
+    return context_.plan.tier(ArrayKind::optimizer, unit) != context_.plan.tier(ArrayKind::trainable, unit);
+  }
+  const UnitArrays& master(int64_t unit) const {
+    return has_own_master(unit) ? own_master_ : parameters_.kept(Section::trainable);
+  }
+  int64_t first_master_elem(int64_t unit) const { return has_own_master(unit) ? 0 : first_kept_elem(unit); }
   const UnitArrays& rest() const { return rest_; }
   const UnitArrays& moment1() const { return m_; }
   const UnitArrays& moment2() const { return v_; }
@@ -48,16 +54,29 @@ class UnitOptimizer {
     bool same_work(const Piece& other) const { return unit == other.unit && writes == other.writes; }
   };
 
-  int64_t first_kept_elem(int64_t unit) const { return range(unit).begin - parameters_.kept_range(unit).begin; }
+  int64_t first_kept_elem(int64_t unit) const {
+    return range(unit).begin - parameters_.kept_range(unit, Section::trainable).begin;
+  }
+  // Where a unit is updated: on the device; in host memory; or on the host, through buffers, if its states are in a
+  // file. The gradients of a unit that the host updates come through a buffer unless they are in host memory.
+  Tier tier(int64_t unit) const { return context_.plan.tier(ArrayKind::optimizer, unit); }
+  bool buffers_states(int64_t unit) const { return tier(unit) == Tier::file; }
+  bool buffers_gradient(int64_t unit) const {
+    return tier(unit) != Tier::device && gradients_.tier(unit) != Tier::host;
+  }
+  void allocate_buffers();
+  void choose_late_candidates();
   template <typename PartOf>
   std::vector<Piece> pieces(PartOf&& part_of) const;
   AdamWStep step_of(const AdamWStep& step, const Piece& piece) const;
-  void update_on_device(const AdamWStep& step);
+  void update_on_device(int64_t unit, const AdamWStep& step);
+  void update_in_pieces(const AdamWStep& step);
   Event send_to_kept(int64_t unit);
-  bool may_be_late() const;
   int64_t num_late_blocks();
   std::vector<Piece> pieces_of_update(int64_t num_late) const;
-  double sum_of_squares_on_host(const std::vector<Piece>& all);
+  void add_squares_on_device();
+  void add_squares_on_host();
+  ElemRange counted(int64_t unit) const;
   void fetch(const Piece& piece, PieceBuffers& buffers);
   void fetch_gradient(const Piece& piece, PieceBuffers& buffers);
   View gradient_in(const PieceBuffers& buffers, const Piece& piece) const;
@@ -66,16 +85,18 @@ class UnitOptimizer {
   EngineContext& context_;
   UnitParameters& parameters_;
   UnitGradients& gradients_;
-  UnitArrays own_master_;  // empty if the kept parameters are the masters
-  UnitArrays rest_;        // the part of f32 masters that 16-bit parameters do not hold; empty if masters are not split
+  UnitArrays own_master_;  // of the units with has_own_master()
+  UnitArrays rest_;        // if masters are split
   UnitArrays m_, v_;
   std::vector<int64_t> first_elems_;         // for each unit: number of trainable elements in all earlier units
-  std::vector<PieceBuffers> piece_buffers_;  // for offloaded states
-  PieceBuffers leaving_;                     // for new parameters on their way from the device to another tier
+  std::vector<PieceBuffers> piece_buffers_;  // for the units that the host updates
+  Buffer leaving_;                           // for new parameters on their way from the device to a file
+  Event left_;                               // after the last copy of new parameters from the device to another tier
+  std::vector<int64_t> late_candidates_;     // the blocks whose moments may be late, in forward order
   // Set if measured times choose the number of blocks with late moments. The host stream uses it until event timed_.
   std::optional<LateMoments> late_moments_;
   Event timed_;
-  Buffer sum_;  // [1] f64
+  Buffer squares_;  // [units] f64, in host memory: the squares that the host adds up
 };
 
 }  // namespace tessera

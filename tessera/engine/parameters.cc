@@ -1,79 +1,86 @@
 #include "tessera/engine/parameters.h"
 
+#include <utility>
+
 namespace tessera {
 
 static constexpr const char* kParametersSubject = "parameters";
 
-static std::vector<int64_t> kept_elems(const EngineContext& context, const std::vector<UnitShards>& units) {
-  std::vector<int64_t> elems;
-  for (const UnitShards& unit : units) {
-    elems.push_back(context.plan.shard_parameters() ? unit.shard_elems : unit.padded_elems);
-  }
-  return elems;
-}
-
 UnitParameters::UnitParameters(EngineContext& context)
-    : context_(context), stale_(context.units.size(), 0), updated_(context.units.size()), ready_(context.units.size()) {
-  const Tier tier = context.plan.options().offload.parameters;
-  const bool gathers = context.plan.shard_parameters() && context.plan.shard_group_size() > 1;
-  direct_ = tier == Tier::device && !gathers;
+    : context_(context),
+      gathers_(context.plan.shard_parameters() && context.plan.shard_group_size() > 1),
+      stale_(context.units.size(), 0),
+      updated_(context.units.size()),
+      ready_(context.units.size()),
+      slots_(context.num_outer_units()) {
   // Each outer unit (engine_context.h) has its own slot. The part of the unit that this rank keeps can therefore stay
   // in the slot and needs no other memory.
-  std::vector<View> in_slots(context.units.size()), frozen_in_slots = in_slots;
-  if (tier == Tier::device && gathers) {
-    slots_.resize(context.num_outer_units());
-    for (int64_t u = 0; u < context.num_units(); ++u) {
-      if (!context.is_outer(u)) continue;
-      Buffer& buffer = slots_[context.slot_of_outer(u)].buffer;
-      buffer = context.device.allocate(bytes_of(gathered_elems(u), context.dtype), Category::gathered);
-      const ParameterViews whole = in_buffer(buffer, u);
-      in_slots[static_cast<size_t>(u)] = part_of(whole.flat, context.cut(u).own);
-      frozen_in_slots[static_cast<size_t>(u)] = part_of(whole.frozen, context.frozen_cut(u).own);
+  PerSection<std::vector<View>> in_slots;
+  for (const Section section : kSections) in_slots[section].resize(context.units.size());
+  for (int64_t u = 0; gathers_ && u < context.num_units(); ++u) {
+    if (!context.is_outer(u)) continue;
+    Buffer& buffer = slots_[context.slot_of_outer(u)].buffer;
+    for (const Section section : kSections) {
+      if (context.plan.tier(kind_of(section), u) != Tier::device) continue;
+      if (buffer.bytes() == 0) buffer = context.device.allocate(slot_bytes(u), Category::gathered);
+      in_slots[section][static_cast<size_t>(u)] =
+          part_of(views(u, buffer).sections[section], context.cut(u, section).own);
     }
   }
-  const auto keep = [&](const std::vector<UnitShards>& units, std::vector<View> given) {
-    return UnitArrays(context, tier, Category::parameters, context.dtype, kept_elems(context, units), std::move(given));
-  };
-  kept_ = keep(context.units, std::move(in_slots));
-  const auto has_elems = [](const UnitShards& unit) { return unit.num_elems > 0; };
-  if (std::ranges::any_of(context.frozen_units, has_elems)) {
-    frozen_ = keep(context.frozen_units, std::move(frozen_in_slots));
+  for (const Section section : kSections) {
+    const auto elems = context.of_units([&](int64_t unit) { return kept_range(unit, section).size(); });
+    kept_[section] = UnitArrays(context, kind_of(section), Category::parameters, context.formats[section], elems,
+                                std::move(in_slots[section]));
   }
 }
 
-int64_t UnitParameters::gathered_elems(int64_t unit) const {
-  return context_.cut(unit).padded_elems + context_.frozen_cut(unit).padded_elems;
+int64_t UnitParameters::slot_bytes(int64_t unit) const {
+  int64_t bytes = 0;
+  for (const Section section : kSections) {
+    if (resident(unit, section)) continue;
+    bytes += bytes_of(context_.cut(unit, section).padded_elems, context_.formats[section]);
+  }
+  return bytes;
 }
 
-// Returns views of a complete unit in a slot's buffer. The buffer holds the trainable part, then the frozen part.
-ParameterViews UnitParameters::in_buffer(const Buffer& buffer, int64_t unit) const {
-  const int64_t trainable = context_.cut(unit).padded_elems, all = gathered_elems(unit);
-  const View whole = buffer.view({all}, context_.dtype);
-  return {&context_.model.unit(unit).table(), whole.rows(0, trainable), whole.rows(trainable, all)};
+// Returns views of a complete unit. Its slot holds the sections that are not resident, one after the other.
+ParameterViews UnitParameters::views(int64_t unit, const Buffer& slot) const {
+  ParameterViews whole{&context_.model.unit(unit).table(), {}};
+  std::byte* data = slot.data();
+  for (const Section section : kSections) {
+    View& view = whole.sections[section];
+    if (resident(unit, section)) {
+      view = kept(section).view(unit);
+    } else {
+      view = {data, context_.formats[section], {context_.cut(unit, section).padded_elems}};
+      data += view.bytes();
+    }
+  }
+  return whole;
 }
 
 void UnitParameters::prepare() {
-  const size_t num_outer = context_.num_outer_units();
-  if (direct_ || slots_.size() > num_outer) return;
-  const int64_t num_blocks = context_.model.num_blocks();
-  const int64_t in_flight = context_.plan.free_after_forward() || kept_.tier() != Tier::device
-                                ? std::min<int64_t>(context_.plan.options().max_units_in_flight, num_blocks)
-                                : num_blocks;
-  slots_.resize(num_outer + static_cast<size_t>(in_flight));
+  if (std::exchange(is_prepared_, true)) return;
+  int64_t num_blocks = 0, staging_bytes = 0;
+  bool limited = context_.plan.free_after_forward();  // few blocks are gathered at the same time
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    num_blocks += !context_.is_outer(u) && slot_bytes(u) > 0;
+    for (const Section section : kSections) {
+      const Tier tier = kept(section).tier(u);
+      limited = limited || tier != Tier::device;
+      if (tier != Tier::file) continue;
+      const int64_t elems = std::min(context_.piece_elems(), kept(section).num_elems(u));
+      staging_bytes = std::max(staging_bytes, bytes_of(elems, context_.formats[section]));
+    }
+  }
+  if (limited) num_blocks = std::min<int64_t>(context_.plan.options().max_units_in_flight, num_blocks);
+  slots_.resize(context_.num_outer_units() + static_cast<size_t>(num_blocks));
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].buffer.bytes() > 0) continue;
-    const int64_t elems = context_.slot_elems(i, [&](int64_t unit) { return gathered_elems(unit); });
-    slots_[i].buffer = context_.device.allocate(bytes_of(elems, context_.dtype), Category::gathered);
+    const int64_t bytes = context_.slot_size(i, [&](int64_t unit) { return slot_bytes(unit); });
+    if (slots_[i].buffer.bytes() > 0 || bytes == 0) continue;
+    slots_[i].buffer = context_.device.allocate(bytes, Category::gathered);
   }
-  if (kept_.tier() == Tier::file) {
-    std::vector<int64_t> sizes = kept_elems(context_, context_.units);
-    for (const int64_t elems : kept_elems(context_, context_.frozen_units)) sizes.push_back(elems);
-    staging_ = context_.host.allocate(bytes_of(context_.staging_elems(sizes), context_.dtype), Category::staging);
-  }
-}
-
-ElemRange UnitParameters::kept_range(const UnitShards& cut) const {
-  return context_.plan.shard_parameters() ? cut.own : ElemRange{0, cut.padded_elems};
+  if (staging_bytes > 0) staging_ = context_.host.allocate(staging_bytes, Category::staging);
 }
 
 UnitParameters::ParameterSlot* UnitParameters::slot_holding(int64_t unit) {
@@ -98,56 +105,60 @@ UnitParameters::ParameterSlot* UnitParameters::take_slot(int64_t unit) {
 }
 
 void UnitParameters::gather_in_place(int64_t unit) {
-  if (!stale_[static_cast<size_t>(unit)]) return;
+  if (!stale_[static_cast<size_t>(unit)] || !resident(unit, Section::trainable)) return;
   Stream& comm = *context_.streams.comm;
   comm.wait(updated_[static_cast<size_t>(unit)]);
-  const View whole = kept_.view(unit);
-  context_.ranks.shard->all_gather(part_of(whole, context_.cut(unit).own), whole, comm, kParametersSubject);
+  const View whole = kept(Section::trainable).view(unit);
+  context_.ranks.shard->all_gather(part_of(whole, context_.trained_cut(unit).own), whole, comm, kParametersSubject);
   ready_[static_cast<size_t>(unit)] = comm.record();
   stale_[static_cast<size_t>(unit)] = 0;
 }
 
+// Gathers the sections that are not resident into a slot. Returns false if no slot is free.
 bool UnitParameters::gather(int64_t unit) {
-  if (slot_holding(unit)) return true;
+  if (slot_bytes(unit) == 0 || slot_holding(unit)) return true;
   ParameterSlot* slot = take_slot(unit);
   if (!slot) return false;
   slot->unit = unit;
   Stream& comm = *context_.streams.comm;
   comm.wait(slot->free);
-  const ParameterViews whole = in_buffer(slot->buffer, unit);
-  gather_part(kept_, unit, context_.cut(unit), whole.flat);
-  gather_part(frozen_, unit, context_.frozen_cut(unit), whole.frozen);
+  const ParameterViews whole = views(unit, slot->buffer);
+  for (const Section section : kSections) {
+    if (!resident(unit, section)) gather_section(unit, section, whole.sections[section]);
+  }
   slot->ready = comm.record();
   return true;
 }
 
-void UnitParameters::gather_part(const UnitArrays& kept, int64_t unit, const UnitShards& cut, View whole) {
+void UnitParameters::gather_section(int64_t unit, Section section, View whole) {
+  const UnitShards& cut = context_.cut(unit, section);
   if (cut.num_elems == 0) return;
   Stream& comm = *context_.streams.comm;
-  if (kept.tier() == Tier::device) {
+  if (kept(section).tier(unit) == Tier::device) {
     comm.wait(updated_[static_cast<size_t>(unit)]);
-    context_.ranks.shard->all_gather(kept.view(unit), whole, comm, kParametersSubject);
+    context_.ranks.shard->all_gather(kept(section).view(unit), whole, comm, kParametersSubject);
     return;
   }
-  bring_own_part(kept, unit, part_of(whole, kept_range(cut)));
+  bring_own_part(unit, section, part_of(whole, kept_range(unit, section)));
   if (context_.plan.shard_parameters()) {
     context_.ranks.shard->all_gather(part_of(whole, cut.own), whole, comm, kParametersSubject);
   }
 }
 
-// Copies this rank's part of a unit (kept_range()) to `own`, a view in a slot. If the part is in host memory, copies it
-// directly. If it is in a file, copies it in pieces through the staging buffer.
-void UnitParameters::bring_own_part(const UnitArrays& kept, int64_t unit, View own) {
+// Copies this rank's part of a section (kept_range()) to `own`, a view in a slot. If the part is in host memory, copies
+// it directly. If it is in a file, copies it in pieces through the staging buffer.
+void UnitParameters::bring_own_part(int64_t unit, Section section, View own) {
+  const UnitArrays& kept = kept_[section];
   Stream& comm = *context_.streams.comm;
   Stream& upload = *context_.streams.upload;
   upload.wait(updated_[static_cast<size_t>(unit)]);
-  if (kept.tier() == Tier::host) {
+  if (kept.tier(unit) == Tier::host) {
     upload.wait(comm.record());  // waits until the slot is free: gather() made `comm` wait for that
     kept.load(unit, 0, own, upload);
   }
-  for (int64_t first = 0; kept.tier() == Tier::file && first < own.num_elems(); first += context_.piece_elems()) {
+  for (int64_t first = 0; kept.tier(unit) == Tier::file && first < own.num_elems(); first += context_.piece_elems()) {
     const int64_t last = std::min(first + context_.piece_elems(), own.num_elems());
-    const View piece = staging_.view({last - first}, context_.dtype);
+    const View piece = staging_.view({last - first}, own.dtype);
     upload.wait(staging_free_);
     kept.load(unit, first, piece, upload);
     upload.wait(comm.record());
@@ -159,19 +170,18 @@ void UnitParameters::bring_own_part(const UnitArrays& kept, int64_t unit, View o
 
 ParameterViews UnitParameters::acquire(int64_t unit) {
   Stream& compute = *context_.streams.compute;
-  if (direct_) {
-    const ParameterTable& table = context_.model.unit(unit).table();
-    gather_in_place(unit);
+  gather_in_place(unit);
+  if (resident(unit, Section::trainable)) {
     compute.wait(updated_[static_cast<size_t>(unit)]);
     compute.wait(ready_[static_cast<size_t>(unit)]);
-    return {&table, kept_.view(unit), frozen_.empty() ? View{} : frozen_.view(unit)};
   }
   const bool gathered = gather(unit);
   TESSERA_ASSERT(gathered);
-  ParameterSlot& slot = *slot_holding(unit);
-  slot.acquired = true;
-  compute.wait(slot.ready);
-  return in_buffer(slot.buffer, unit);
+  ParameterSlot* slot = slot_holding(unit);
+  if (!slot) return views(unit, {});
+  slot->acquired = true;
+  compute.wait(slot->ready);
+  return views(unit, slot->buffer);
 }
 
 void UnitParameters::release(int64_t unit) {
@@ -184,10 +194,8 @@ void UnitParameters::release(int64_t unit) {
 
 void UnitParameters::prefetch(int64_t unit) {
   if (unit < 0 || unit >= context_.num_units()) return;
-  if (direct_)
-    gather_in_place(unit);
-  else
-    gather(unit);
+  gather_in_place(unit);
+  gather(unit);
 }
 
 void UnitParameters::updated(int64_t unit, Event event) {

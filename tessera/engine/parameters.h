@@ -9,9 +9,10 @@ namespace tessera {
 
 class UnitParameters {
  public:
-  // Allocates the parts that this rank keeps. A slot is a buffer for a complete unit. If shards of parameters are kept
-  // on the device, the shard of an outer unit (engine_context.h) is a part of the unit's slot. The constructor then
-  // allocates the slots of outer units, too. The context must outlive this object.
+  // Allocates the parts that this rank keeps. A slot is a buffer for the sections of a unit that are not complete on
+  // the device. If shards of parameters are kept on the device, the shard of an outer unit (engine_context.h) is a part
+  // of the unit's slot. The constructor then allocates the slots of outer units, too. The context must outlive this
+  // object.
   explicit UnitParameters(EngineContext& context);
   // Allocates the slots that the constructor has not allocated, and the staging buffer if parameters are in a file.
   void prepare();
@@ -30,15 +31,9 @@ class UnitParameters {
 
   // ---- what this rank keeps
 
-  // For each unit, the trainable parameters that this rank keeps (kept_range()), in the type of the computation.
-  const UnitArrays& kept() const { return kept_; }
-  UnitArrays& kept() { return kept_; }
-  // For each unit, the frozen parameters that this rank keeps. Empty if no parameter is frozen.
-  const UnitArrays& frozen() const { return frozen_; }
-  // The elements that this rank keeps of a unit's trainable part, or of its frozen part: the rank's shard if the
-  // strategy shards parameters, and otherwise all elements and the padding.
-  ElemRange kept_range(int64_t unit) const { return kept_range(context_.cut(unit)); }
-  ElemRange kept_frozen_range(int64_t unit) const { return kept_range(context_.frozen_cut(unit)); }
+  // For each unit, the parameters of a section that this rank keeps (kept_range()), in the section's format.
+  const UnitArrays& kept(Section section) const { return kept_[section]; }
+  ElemRange kept_range(int64_t unit, Section section) const { return context_.plan.kept(context_.cut(unit, section)); }
   // Announces that the work before `event` updates this rank's own part of a unit. Gathered copies become out of date.
   void updated(int64_t unit, Event event);
   // Announces that all kept elements of a unit, on all ranks, have new values now. Gathered copies become out of date.
@@ -57,16 +52,20 @@ class UnitParameters {
   ParameterSlot* take_slot(int64_t unit);
   void gather_in_place(int64_t unit);
   bool gather(int64_t unit);
-  void gather_part(const UnitArrays& kept, int64_t unit, const UnitShards& cut, View whole);
-  void bring_own_part(const UnitArrays& kept, int64_t unit, View own);
-  ElemRange kept_range(const UnitShards& cut) const;
-  int64_t gathered_elems(int64_t unit) const;
-  ParameterViews in_buffer(const Buffer& buffer, int64_t unit) const;
+  void gather_section(int64_t unit, Section section, View whole);
+  void bring_own_part(int64_t unit, Section section, View own);
+  // Whether the section is complete on the device between uses, so that it needs no slot.
+  bool resident(int64_t unit, Section section) const {
+    return !gathers_ && context_.plan.tier(kind_of(section), unit) == Tier::device;
+  }
+  int64_t slot_bytes(int64_t unit) const;
+  ParameterViews views(int64_t unit, const Buffer& slot) const;
 
   EngineContext& context_;
-  UnitArrays kept_, frozen_;
-  bool direct_ = true;                  // complete units are kept on the device, so slots are not needed
-  std::vector<char> stale_;             // [units] if direct_: whether updates of other ranks are not gathered yet
+  PerSection<UnitArrays> kept_;
+  const bool gathers_;  // this rank keeps only shards, and computes with units that are gathered from several ranks
+  bool is_prepared_ = false;
+  std::vector<char> stale_;             // [units] a resident section misses updates of other ranks
   std::vector<Event> updated_, ready_;  // [units]
   std::vector<ParameterSlot> slots_;    // for outer units, then for blocks
   Buffer staging_;                      // holds one piece of a unit on its way from a file to a slot

@@ -29,9 +29,9 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   };
   Engine engine({*device, *host, *world, rank.ranks_per_node}, config, options);
   engine.prepare(work);
-  engine.load_parameters({}, options.sharding.sync_module_states);
+  engine.states().load_parameters({}, options.sharding.sync_module_states);
   enter(Phase::resume);
-  engine.load_states({});
+  engine.states().load({});
   std::shared_ptr<void> held;
   if (beside) {
     enter(Phase::save);
@@ -88,7 +88,7 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
   engine.rehearse(others);
   head_bytes_of(Phase::evaluation) = engine.take_head_peak_bytes();
   enter(Phase::save);
-  engine.save_states({});
+  engine.states().save({});
   plan.device = device->ledger();
   plan.host = host->ledger();
   plan.file_bytes = engine.file_bytes();

@@ -63,20 +63,35 @@ ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int r
   reduce_every_micro_batch_ = options_.offload.gradients != Tier::device || (!alone() && leave);
 }
 
-UnitShards ShardPlan::cut(int64_t num_elems) const {
-  constexpr int64_t kAlignment = ParameterTable::kAlignment;
-  UnitShards unit;
-  unit.num_elems = num_elems;
-  unit.shard_elems = ((num_elems + group_size_ - 1) / group_size_ + kAlignment - 1) / kAlignment * kAlignment;
-  unit.padded_elems = unit.shard_elems * group_size_;
-  unit.own = {shard_rank() * unit.shard_elems, (shard_rank() + 1) * unit.shard_elems};
-  return unit;
+Tier ShardPlan::tier(ArrayKind kind, int64_t unit) const {
+  const Offload& offload = options_.offload;
+  const ShardOptions::OffloadedUnits& units = options_.offloaded_units;
+  switch (kind) {
+    case ArrayKind::trainable:
+    case ArrayKind::frozen:
+      return unit < units.parameters ? offload.parameters : Tier::device;
+    case ArrayKind::gradients:
+      return unit < units.gradients ? offload.gradients : Tier::device;
+    case ArrayKind::optimizer:
+      return unit < units.optimizer ? offload.optimizer : Tier::device;
+  }
+  assertion_failed("a kind has a tier", __FILE__, __LINE__);
 }
 
-ElemRange ShardPlan::saved(const UnitShards& unit) const {
+UnitShards ShardPlan::cut(int64_t num_elems) const {
+  constexpr int64_t kAlignment = ParameterTable::kAlignment;
+  UnitShards section;
+  section.num_elems = num_elems;
+  section.shard_elems = ((num_elems + group_size_ - 1) / group_size_ + kAlignment - 1) / kAlignment * kAlignment;
+  section.padded_elems = section.shard_elems * group_size_;
+  section.own = {shard_rank() * section.shard_elems, (shard_rank() + 1) * section.shard_elems};
+  return section;
+}
+
+ElemRange ShardPlan::saved(const UnitShards& section) const {
   // If the strategy shards the optimizer, num_replicas() ranks update the same shard, and each of them writes a part of
-  // it. Otherwise each rank updates the complete unit, and writes a part of the unit.
-  const ElemRange held = updated(unit).clipped(unit.num_elems);
+  // it. Otherwise each rank updates the complete section, and writes a part of it.
+  const ElemRange held = updated(section).clipped(section.num_elems);
   const int64_t parts = row_.shard_optimizer ? num_replicas() : world_size_;
   const int64_t part = row_.shard_optimizer ? replica() : world_rank_;
   return {held.begin + held.size() * part / parts, held.begin + held.size() * (part + 1) / parts};

@@ -2,11 +2,12 @@
 // a run. This file only calculates: it allocates and moves nothing.
 //
 // The ranks of a shard group divide one copy of the arrays into shards. Letters: S is the number of ranks in a shard
-// group, P the number of elements in the trainable or the frozen part of a unit, s the number of elements in a shard.
+// group, P the number of elements in a section of a unit, s the number of elements in a shard.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,7 +41,13 @@ const StrategyRow& row_of(ShardingStrategy strategy);
 enum class Tier { device, host, file };
 const char* name_of(Tier tier);
 
-// The tier of each kind of arrays of a rank.
+// The kinds of arrays of a unit. The parameters of each section are a kind.
+enum class ArrayKind { trainable, frozen, gradients, optimizer };
+constexpr ArrayKind kind_of(Section section) {
+  return section == Section::frozen ? ArrayKind::frozen : ArrayKind::trainable;
+}
+
+// The tiers that a run offloads to. `parameters` is for both sections.
 struct Offload {
   Tier optimizer = Tier::device, gradients = Tier::device, parameters = Tier::device;
 
@@ -54,10 +61,17 @@ struct Offload {
 enum class GradientSync { automatic, micro, step };
 enum class BackwardPrefetch { pre, post, none };  // gather the next unit before (pre) or after (post) a unit's backward
 
+inline constexpr int64_t kAllUnits = std::numeric_limits<int64_t>::max();
+
 struct ShardOptions {
   ShardingStrategy strategy = ShardingStrategy::no_shard;
   int shard_group_size = 0;  // for strategies with within_nodes; 0: as many ranks as a node has
   Offload offload;
+  // Only this many units are offloaded, in forward order. The other units stay on the device. The gradients of a unit
+  // may be offloaded only if its optimizer states are offloaded.
+  struct OffloadedUnits {
+    int64_t optimizer = kAllUnits, gradients = kAllUnits, parameters = kAllUnits;
+  } offloaded_units{};
   std::string file_folder;  // for Tier::file
   GradientSync gradient_sync = GradientSync::automatic;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
@@ -90,9 +104,9 @@ struct ElemRange {
   ElemRange clipped(int64_t most) const { return {std::min(begin, most), std::min(end, most)}; }
 };
 
-// How the trainable or the frozen part of a unit's flat buffer is cut into shards.
+// How a section of a unit is cut into shards.
 struct UnitShards {
-  int64_t num_elems = 0;     // P: elements of this part, without the padding at the end of the last shards
+  int64_t num_elems = 0;     // P: elements of the section, without the padding at the end of the last shards
   int64_t shard_elems = 0;   // s, a multiple of ParameterTable::kAlignment
   int64_t padded_elems = 0;  // S · s
   ElemRange own;             // this rank's range in the padded buffer
@@ -112,20 +126,28 @@ class ShardPlan {
   int replica() const { return world_rank_ / group_size_; }  // the number of this rank's shard group
   bool alone() const { return world_size_ == 1; }
 
+  // The tier of an array of a unit between uses.
+  Tier tier(ArrayKind kind, int64_t unit) const;
+
   bool shard_parameters() const { return row_.shard_parameters; }
   bool shard_optimizer() const { return row_.shard_optimizer; }
   bool free_after_forward() const { return row_.free_after_forward; }
   // Whether gradients leave the buffers of backward in every micro-batch, to be reduced or to move to another tier.
   bool reduce_every_micro_batch() const { return reduce_every_micro_batch_; }
   UnitShards cut(int64_t num_elems) const;
-  // The part of a unit that this rank updates: its shard, or all elements and the padding if the strategy does not
+  // The part of a section that this rank updates: its shard, or all elements and the padding if the strategy does not
   // shard the optimizer.
-  ElemRange updated(const UnitShards& unit) const {
-    return row_.shard_optimizer ? unit.own : ElemRange{0, unit.padded_elems};
+  ElemRange updated(const UnitShards& section) const {
+    return row_.shard_optimizer ? section.own : ElemRange{0, section.padded_elems};
   }
-  // The part of a unit that this rank writes to a checkpoint. Exactly one rank writes each element. No rank writes
+  // The part of a section that this rank keeps when no computation uses it: its shard, or all elements and the padding
+  // if the strategy does not shard parameters.
+  ElemRange kept(const UnitShards& section) const {
+    return row_.shard_parameters ? section.own : ElemRange{0, section.padded_elems};
+  }
+  // The part of a section that this rank writes to a checkpoint. Exactly one rank writes each element. No rank writes
   // padding.
-  ElemRange saved(const UnitShards& unit) const;
+  ElemRange saved(const UnitShards& section) const;
 
  private:
   ShardOptions options_;

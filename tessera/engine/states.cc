@@ -1,6 +1,6 @@
-// Loads, initializes and saves parameters and optimizer states. Each rank reads and writes only its own part. One
-// exception: with load_parameters(…, from_rank_0), rank 0 reads all parameters and broadcasts them.
-#include "tessera/engine/engine.h"
+#include "tessera/engine/states.h"
+
+#include <cmath>
 
 namespace tessera {
 
@@ -11,50 +11,58 @@ static constexpr const char* kStatesSubject = "initial parameters";
 // compared with a model.
 static constexpr int64_t kPiecesOfPart = 8;
 
-// Visits the arrays that hold parameters: the kept parameters (trainable and frozen), the masters if they are not the
-// kept parameters, and the part of f32 masters that 16-bit parameters do not hold (UnitOptimizer::rest()). Calls
-// visit(arrays, unit, range, first): elements `range` of the unit begin at element `first` of the unit's array.
+// Visits the arrays that hold parameters: the kept parameters of each section, the masters if they are not the kept
+// parameters, and the part of f32 masters that 16-bit parameters do not hold (UnitOptimizer::rest()). Calls
+// visit(arrays, section, unit, range): the unit's array holds the elements `range` of the section.
 template <typename Visit>
-static void for_each_parameter_array(const EngineContext& context, UnitParameters& parameters,
-                                     const UnitOptimizer* optimizer, Visit&& visit) {
-  for (int64_t u = 0; u < context.num_units(); ++u) {
-    const int64_t P = context.cut(u).num_elems, frozen = context.frozen_cut(u).num_elems;
-    visit(parameters.kept(), u, parameters.kept_range(u).clipped(P), 0);
-    if (frozen > 0) {
-      const ElemRange kept = parameters.kept_frozen_range(u).clipped(frozen);
-      visit(parameters.frozen(), u, ElemRange{P + kept.begin, P + kept.end}, 0);
+void UnitStates::for_each_parameter_array(Visit&& visit) {
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    for (const Section section : kSections) {
+      const int64_t num_elems = context_.cut(u, section).num_elems;
+      visit(parameters_.kept(section), section, u, parameters_.kept_range(u, section).clipped(num_elems));
     }
-    if (!optimizer) continue;
-    if (optimizer->has_own_master()) visit(optimizer->master(), u, optimizer->range(u).clipped(P), 0);
-    if (!optimizer->rest().empty()) visit(optimizer->rest(), u, optimizer->range(u).clipped(P), 0);
+    if (!optimizer_) continue;
+    const ElemRange updated = optimizer_->range(u).clipped(context_.trained_cut(u).num_elems);
+    if (optimizer_->has_own_master(u)) visit(optimizer_->master(u), Section::trainable, u, updated);
+    if (context_.splits_masters()) visit(optimizer_->rest(), Section::trainable, u, updated);
   }
 }
 
-bool Engine::visible(const UnitArrays& arrays) const {
-  return arrays.tier() == Tier::host || (arrays.tier() == Tier::device && context_.device.host_visible());
-}
+// Device memory for arrays that are transferred between steps. The memory comes from the stack, which is idle between
+// steps. If the stack is too small or does not exist yet, take() allocates separate memory. The memory is valid until
+// the DeviceStaging is destroyed.
+class UnitStates::DeviceStaging {
+ public:
+  explicit DeviceStaging(UnitStates& states) : states_(states) {
+    if (states.stack_) scope_.emplace(*states.stack_);
+    // Waits for the last use of the stack.
+    states.context_.streams.comm->wait(states.context_.streams.compute->record());
+  }
+  View take(int64_t elems, DType dtype) {
+    if (scope_ && states_.stack_->has_room_for({elems}, dtype)) return states_.stack_->push({elems}, dtype);
+    own_.push_back(states_.context_.device.allocate(bytes_of(elems, dtype), Category::staging));
+    return own_.back().view({elems}, dtype);
+  }
+  // Returns `most` elements. If the stack has no room for them, returns fewer: halves the number until they fit.
+  View take_free(int64_t most, DType dtype) {
+    if (!scope_) return take(most, dtype);
+    while (most > 1 && !states_.stack_->has_room_for({most}, dtype)) most /= 2;
+    return states_.stack_->push({most}, dtype);
+  }
 
-Engine::DeviceStaging::DeviceStaging(Engine& engine) : engine_(engine) {
-  if (engine.stack_) scope_.emplace(*engine.stack_);
-  engine.context_.streams.comm->wait(engine.context_.streams.compute->record());  // waits for the last use of the stack
-}
+ private:
+  UnitStates& states_;
+  std::optional<StackScope> scope_;
+  std::vector<Buffer> own_;
+};
 
-View Engine::DeviceStaging::take(int64_t elems, DType dtype) {
-  if (scope_ && engine_.stack_->has_room_for({elems}, dtype)) return engine_.stack_->push({elems}, dtype);
-  own_.push_back(engine_.context_.device.allocate(bytes_of(elems, dtype), Category::staging));
-  return own_.back().view({elems}, dtype);
-}
-
-View Engine::DeviceStaging::take_free(int64_t most, DType dtype) {
-  if (!scope_) return take(most, dtype);
-  while (most > 1 && !engine_.stack_->has_room_for({most}, dtype)) most /= 2;
-  return engine_.stack_->push({most}, dtype);
+bool UnitStates::visible(const UnitArrays& arrays, int64_t unit) const {
+  return arrays.tier(unit) == Tier::host || (arrays.tier(unit) == Tier::device && context_.device.host_visible());
 }
 
 // If the host cannot access an array, the elements pass through a host buffer in pieces.
-void Engine::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
-                        const std::function<void(ElemRange, View)>& read) {
-  if (visible(arrays)) {
+void UnitStates::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Read& read) {
+  if (visible(arrays, unit)) {
     if (range.size() > 0 && !counting()) read(range, arrays.view(unit).rows(first, first + range.size()));
     return;
   }
@@ -73,9 +81,10 @@ void Engine::load_array(const UnitArrays& arrays, int64_t unit, ElemRange range,
 
 // The reverse of load_array: passes elements to `write`. If the host cannot access the array, the elements pass through
 // a host buffer in parts of kPiecesOfPart pieces.
-void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first, const Write& write) {
+void UnitStates::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first,
+                            const Write& write) {
   if (range.size() <= 0) return;
-  if (visible(arrays)) {
+  if (visible(arrays, unit)) {
     if (!counting()) write(range, arrays.view(unit).rows(first, first + range.size()));
     return;
   }
@@ -94,19 +103,20 @@ void Engine::save_array(const UnitArrays& arrays, int64_t unit, ElemRange range,
 // Writes masters as f32 to `masters` in host memory, from element `first` of the part that this rank updates. The
 // masters are stored in two arrays, master() and rest(). If only the device can access these arrays, the device joins
 // them. Otherwise the host joins them; if they are in a file, it first reads them into buffers.
-void Engine::join_masters(int64_t unit, int64_t first, View masters) {
-  const UnitArrays &narrow = optimizer_->master(), &rest = optimizer_->rest();
+void UnitStates::join_masters(int64_t unit, int64_t first, View masters) {
+  const UnitArrays &narrow = optimizer_->master(unit), &rest = optimizer_->rest();
   const int64_t most = std::min(context_.piece_elems(), masters.num_elems());
   const int64_t first_of_narrow = optimizer_->first_master_elem(unit) + first;
-  if (rest.tier() != Tier::device || visible(rest)) {
+  if (rest.tier(unit) != Tier::device || visible(rest, unit)) {
     const auto buffer_for = [&](const UnitArrays& arrays) {
-      return visible(arrays) ? Buffer() : context_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
+      return visible(arrays, unit) ? Buffer()
+                                   : context_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
     };
     const Buffer narrow_buffer = buffer_for(narrow), rest_buffer = buffer_for(rest);
     for (int64_t at = 0; !counting() && at < masters.num_elems(); at += most) {
       const int64_t last = std::min(at + most, masters.num_elems());
       const auto part = [&](const UnitArrays& arrays, int64_t begin, const Buffer& buffer) {
-        if (visible(arrays)) return arrays.view(unit).rows(begin + at, begin + last);
+        if (visible(arrays, unit)) return arrays.view(unit).rows(begin + at, begin + last);
         const View view = buffer.view({last - at}, arrays.dtype());
         arrays.load(unit, begin + at, view, *context_.streams.copy);
         return view;
@@ -130,14 +140,17 @@ void Engine::join_masters(int64_t unit, int64_t first, View masters) {
   }
 }
 
-void Engine::save_range(int64_t unit, ElemRange range, const Write& write) {
+void UnitStates::save_range(Section section, int64_t unit, ElemRange range, const Write& write) {
   if (range.size() <= 0) return;
-  if (!optimizer_) {
-    return save_array(parameters_.kept(), unit, range, range.begin - parameters_.kept_range(unit).begin, write);
-  }
+  if (optimizer_ && section == Section::trainable) return save_masters(unit, range, write);
+  const int64_t first = range.begin - parameters_.kept_range(unit, section).begin;
+  save_array(parameters_.kept(section), unit, range, first, write);
+}
+
+void UnitStates::save_masters(int64_t unit, ElemRange range, const Write& write) {
   const int64_t first = range.begin - optimizer_->range(unit).begin;
-  if (optimizer_->rest().empty()) {
-    return save_array(optimizer_->master(), unit, range, optimizer_->first_master_elem(unit) + first, write);
+  if (!context_.splits_masters()) {
+    return save_array(optimizer_->master(unit), unit, range, optimizer_->first_master_elem(unit) + first, write);
   }
   const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(), range.size());
   const Buffer buffer = context_.host.allocate(bytes_of(most, DType::f32), Category::staging);
@@ -150,27 +163,9 @@ void Engine::save_range(int64_t unit, ElemRange range, const Write& write) {
   }
 }
 
-// Frozen parameters have the type of the computation. When training, they are saved in the type of the states.
-void Engine::save_frozen(int64_t unit, ElemRange range, const Write& write) {
-  if (range.size() <= 0) return;
-  const int64_t first = range.begin - parameters_.kept_frozen_range(unit).begin;
-  const DType dtype = optimizer_ ? context_.state_dtype() : context_.dtype;
-  if (dtype == context_.dtype) return save_array(parameters_.frozen(), unit, range, first, write);
-  const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(), range.size());
-  const Buffer buffer = context_.host.allocate(bytes_of(most, dtype), Category::staging);
-  save_array(parameters_.frozen(), unit, range, first, [&](ElemRange part, View from) {
-    for (int64_t at = 0; at < from.num_elems(); at += most) {
-      const int64_t last = std::min(at + most, from.num_elems());
-      const View wide = buffer.view({last - at}, dtype);
-      convert(from.rows(at, last).data, from.dtype, wide.data, dtype, static_cast<size_t>(last - at));
-      write({part.begin + at, part.begin + last}, wide);
-    }
-  });
-}
-
 // Waits for all streams, because the host then reads and writes the arrays. An error of any stream is thrown here,
 // before wrong results are saved.
-void Engine::finish_update() {
+void UnitStates::wait_for_all_streams() {
   context_.streams.compute->synchronize();
   for (const auto* stream :
        {&context_.streams.comm, &context_.streams.upload, &context_.streams.copy, &context_.streams.host}) {
@@ -178,159 +173,185 @@ void Engine::finish_update() {
   }
 }
 
-void Engine::load_parameters(const ReadParameters& read, bool from_rank_0) {
-  finish_update();
+void UnitStates::load_parameters(const ReadParameters& read, bool from_rank_0) {
+  wait_for_all_streams();
   if (from_rank_0 && !context_.plan.alone()) {
     load_from_rank_0(read);
     return;
   }
-  for_each_parameter_array(context_, parameters_, optimizer_.get(),
-                           [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
-                             load_array(arrays, unit, range, first,
-                                        [&](ElemRange piece, View to) { read(unit, piece, to); });
-                           });
+  load_sections(read, all);
+}
+
+void UnitStates::load_sections(const ReadParameters& read, const Wanted& wanted) {
+  for_each_parameter_array([&](const UnitArrays& arrays, Section section, int64_t unit, ElemRange range) {
+    if (!wanted(parameters_of(section), unit)) return;
+    load_array(arrays, unit, range, 0, [&](ElemRange piece, View to) { read(section, unit, piece, to); });
+  });
   parameters_changed();
 }
 
-// Rank 0 reads each unit in pieces and broadcasts them. Each rank keeps its own elements.
-void Engine::load_from_rank_0(const ReadParameters& read) {
+// Rank 0 reads each section in pieces and broadcasts them. Each rank keeps its own elements.
+void UnitStates::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *context_.streams.comm;
   DeviceStaging staging(*this);
   const View all_sent = staging.take(context_.piece_elems(), context_.state_dtype());
   const Buffer own = context_.host.allocate(all_sent.bytes(), Category::staging);
+  const auto send = [&](Section section, int64_t unit, ElemRange piece) {
+    const View sent = all_sent.rows(0, piece.size()), here = own.view({piece.size()}, all_sent.dtype);
+    if (context_.ranks.world->rank() == 0 && !counting()) {
+      read(section, unit, piece, here);
+      comm.copy(here, sent);
+    }
+    context_.ranks.world->broadcast(sent, 0, comm, kStatesSubject);
+    comm.copy(sent, here);
+    comm.synchronize();
+    for_each_parameter_array([&](const UnitArrays& arrays, Section its_section, int64_t its_unit, ElemRange range) {
+      const ElemRange common{std::max(range.begin, piece.begin), std::min(range.end, piece.end)};
+      if (its_unit != unit || its_section != section || common.size() <= 0) return;
+      load_array(arrays, unit, common, common.begin - range.begin, [&](ElemRange part, View to) {
+        const View from = here.rows(part.begin - piece.begin, part.end - piece.begin);
+        convert(from.data, from.dtype, to.data, to.dtype, static_cast<size_t>(part.size()));
+      });
+    });
+  };
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const int64_t num_elems = model_.unit(u).table().num_elems();
-    for (int64_t at = 0; at < num_elems; at += context_.piece_elems()) {
-      const ElemRange piece{at, std::min(at + context_.piece_elems(), num_elems)};
-      const View sent = all_sent.rows(0, piece.size());
-      const View here = own.view({piece.size()}, context_.state_dtype());
-      if (context_.ranks.world->rank() == 0 && !counting()) {
-        read(u, piece, here);
-        comm.copy(here, sent);
+    for (const Section section : kSections) {
+      const int64_t num_elems = context_.cut(u, section).num_elems;
+      for (int64_t at = 0; at < num_elems; at += context_.piece_elems()) {
+        send(section, u, {at, std::min(at + context_.piece_elems(), num_elems)});
       }
-      context_.ranks.world->broadcast(sent, 0, comm, kStatesSubject);
-      comm.copy(sent, here);
-      comm.synchronize();
-      for_each_parameter_array(
-          context_, parameters_, optimizer_.get(),
-          [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
-            const ElemRange common{std::max(range.begin, piece.begin), std::min(range.end, piece.end)};
-            if (unit != u || common.size() <= 0) return;
-            load_array(arrays, unit, common, first + common.begin - range.begin, [&](ElemRange part, View to) {
-              const View from = here.rows(part.begin - piece.begin, part.end - piece.begin);
-              convert(from.data, from.dtype, to.data, to.dtype, static_cast<size_t>(part.size()));
-            });
-          });
     }
   }
   parameters_changed();
 }
 
-void Engine::initialize_parameters(uint64_t seed) {
-  finish_update();
-  const auto draw = [&](Kernels& ops, const ParameterSpec& spec, ElemRange range, View to) {
-    // `to` covers the elements `range` of the unit. `common` is the part of `range` that belongs to this tensor.
-    const ElemRange tensor{spec.offset, spec.offset + spec.shape.num_elems()};
-    const ElemRange common{std::max(tensor.begin, range.begin), std::min(tensor.end, range.end)};
-    if (common.size() <= 0) return;
-    const View part = to.rows(common.begin - range.begin, common.end - range.begin);
-    const Initializer& init = spec.init;
-    const int64_t first = common.begin - tensor.begin;
-    switch (init.kind) {
-      case Initializer::Kind::zero:
-        break;
-      case Initializer::Kind::one:
-        ops.fill(part, 1);
-        break;
-      case Initializer::Kind::normal:
-        ops.fill_normal(part, 0, init.scale, seed, init.stream, first);
-        break;
-      case Initializer::Kind::uniform:
-        ops.fill_uniform(part, -init.scale, init.scale, seed, init.stream, first);
-        break;
-    }
+void UnitStates::initialize(uint64_t seed) {
+  wait_for_all_streams();
+  const auto draw = [&](Section section, int64_t unit, ElemRange range, View to) {
+    context_.ops.fill(to, 0);
+    const ParameterTable& table = context_.model.unit(unit).table();
+    table.for_each_tensor(section, range.begin, range.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
+      const View part = to.rows(spec.offset + first - range.begin, spec.offset + last - range.begin);
+      const Initializer& init = spec.init;
+      switch (init.kind) {
+        case Initializer::Kind::zero:
+          break;
+        case Initializer::Kind::one:
+          context_.ops.fill(part, 1);
+          break;
+        case Initializer::Kind::normal:
+          context_.ops.fill_normal(part, 0, init.scale, seed, init.stream, first);
+          break;
+        case Initializer::Kind::uniform:
+          context_.ops.fill_uniform(part, -init.scale, init.scale, seed, init.stream, first);
+          break;
+      }
+    });
   };
   // The device draws all values, because the host would draw values that differ from a GPU's in some bits. A GPU draws
   // the values of arrays in host memory or files in the free part of its stack, and then copies them. A CPU device
   // draws them directly into host memory.
   const bool drawn_in_place = context_.device.host_visible();
-  for_each_parameter_array(context_, parameters_, optimizer_.get(),
-                           [&](const UnitArrays& arrays, int64_t unit, ElemRange range, int64_t first) {
-                             if (range.size() <= 0) return;
-                             const auto draw_all = [&](ElemRange piece, View to) {
-                               ops_->fill(to, 0);
-                               for (const ParameterSpec& spec : model_.unit(unit).table().specs())
-                                 draw(*ops_, spec, piece, to);
-                             };
-                             if (arrays.tier() == Tier::device) {
-                               draw_all(range, arrays.view(unit).rows(first, first + range.size()));
-                               return;
-                             }
-                             load_array(arrays, unit, range, first, [&](ElemRange part, View to) {
-                               if (drawn_in_place) return draw_all(part, to);
-                               DeviceStaging staging(*this);
-                               const View drawn =
-                                   staging.take_free(std::min(part.size(), context_.piece_elems()), arrays.dtype());
-                               for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
-                                 const int64_t n = std::min(drawn.num_elems(), part.size() - at);
-                                 draw_all({part.begin + at, part.begin + at + n}, drawn.rows(0, n));
-                                 context_.streams.copy->wait(context_.streams.compute->record());
-                                 context_.streams.copy->copy(drawn.rows(0, n), to.rows(at, at + n));
-                                 context_.streams.copy->synchronize();
-                               }
-                             });
-                           });
-  finish_update();  // other streams use the arrays without waiting for an event
+  for_each_parameter_array([&](const UnitArrays& arrays, Section section, int64_t unit, ElemRange range) {
+    if (range.size() <= 0) return;
+    if (arrays.tier(unit) == Tier::device) return draw(section, unit, range, arrays.view(unit).rows(0, range.size()));
+    load_array(arrays, unit, range, 0, [&](ElemRange part, View to) {
+      if (drawn_in_place) return draw(section, unit, part, to);
+      DeviceStaging staging(*this);
+      const View drawn = staging.take_free(std::min(part.size(), context_.piece_elems()), arrays.dtype());
+      for (int64_t at = 0; at < part.size(); at += drawn.num_elems()) {
+        const int64_t n = std::min(drawn.num_elems(), part.size() - at);
+        draw(section, unit, {part.begin + at, part.begin + at + n}, drawn.rows(0, n));
+        context_.streams.copy->wait(context_.streams.compute->record());
+        context_.streams.copy->copy(drawn.rows(0, n), to.rows(at, at + n));
+        context_.streams.copy->synchronize();
+      }
+    });
+  });
+  wait_for_all_streams();  // other streams use the arrays without waiting for an event
   parameters_changed();
 }
 
-// Gathered copies are out of date now. The kept parts are up to date.
-void Engine::parameters_changed() {
+void UnitStates::parameters_changed() {
   for (int64_t u = 0; u < context_.num_units(); ++u) parameters_.replaced(u);
 }
 
-void Engine::load_states(const ReadState& read, bool with_moments) {
-  load_parameters([&](int64_t unit, ElemRange range, View to) {
-    const int64_t trainable = context_.cut(unit).num_elems;
-    if (range.begin < trainable) return read(StateKind::parameters, unit, range, to);
-    read(StateKind::frozen, unit, {range.begin - trainable, range.end - trainable}, to);
-  });
-  if (!optimizer_ || !with_moments) return;
+void UnitStates::load(const ReadState& read, const Wanted& wanted) {
+  wait_for_all_streams();
+  load_sections(
+      [&](Section section, int64_t unit, ElemRange range, View to) { read(parameters_of(section), unit, range, to); },
+      wanted);
+  if (!optimizer_) return;
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const ElemRange range = optimizer_->range(u).clipped(context_.cut(u).num_elems);
+    const ElemRange range = optimizer_->range(u).clipped(context_.trained_cut(u).num_elems);
     for (const StateKind kind : {StateKind::moment1, StateKind::moment2}) {
+      if (!wanted(kind, u)) continue;
       const UnitArrays& arrays = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
       load_array(arrays, u, range, 0, [&](ElemRange piece, View to) { read(kind, u, piece, to); });
     }
   }
 }
 
-void Engine::save_states(const WriteState& write) {
-  finish_update();
+void UnitStates::save(const WriteState& write, const Wanted& wanted) {
+  wait_for_all_streams();
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const ElemRange saved = saved_range(StateKind::parameters, u);
-    const auto write_as = [&](StateKind kind) -> Write {
-      return [&write, kind, u](ElemRange part, View from) { write(kind, u, part, from); };
-    };
-    save_range(u, saved, write_as(StateKind::parameters));
-    if (optimizer_) {
-      const int64_t first = saved.begin - optimizer_->range(u).begin;
-      save_array(optimizer_->moment1(), u, saved, first, write_as(StateKind::moment1));
-      save_array(optimizer_->moment2(), u, saved, first, write_as(StateKind::moment2));
+    for (const StateKind kind : kStateKinds) {
+      if (!wanted(kind, u)) continue;
+      const ElemRange saved = saved_range(kind, u);
+      const auto write_kind = [&](ElemRange part, View from) { write(kind, u, part, from); };
+      if (kind == parameters_of(section_of(kind))) {
+        save_range(section_of(kind), u, saved, write_kind);
+      } else if (optimizer_) {
+        const UnitArrays& arrays = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
+        save_array(arrays, u, saved, saved.begin - optimizer_->range(u).begin, write_kind);
+      }
     }
-    save_frozen(u, saved_range(StateKind::frozen, u), write_as(StateKind::frozen));
   }
 }
 
-void Engine::save_parameters(const WriteParameters& write) {
-  finish_update();
+void UnitStates::save_parameters(const WriteParameters& write) {
+  wait_for_all_streams();
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const int64_t trainable = context_.cut(u).num_elems;
-    save_range(u, saved_range(StateKind::parameters, u), [&](ElemRange part, View from) { write(u, part, from); });
-    save_frozen(u, saved_range(StateKind::frozen, u), [&](ElemRange part, View from) {
-      write(u, {trainable + part.begin, trainable + part.end}, from);
-    });
+    for (const Section section : kSections) {
+      save_range(section, u, saved_range(parameters_of(section), u),
+                 [&](ElemRange part, View from) { write(section, u, part, from); });
+    }
   }
+}
+
+// Returns the sum of the squares of this rank's shard, in f64. For elements of 32 or 16 bits, the sum is finite if and
+// only if every element is finite. If f32 masters are split into two arrays (UnitOptimizer::rest()), only master() can
+// contain infinity or NaN, so rest() is not read. Frozen parameters do not change, so they are not checked.
+double UnitStates::sum_of_squared_parameters(int64_t unit) {
+  const ElemRange range = context_.trained_cut(unit).own.clipped(context_.trained_cut(unit).num_elems);
+  if (range.size() <= 0 || counting()) return 0;
+  const UnitArrays& arrays = optimizer_ ? optimizer_->master(unit) : parameters_.kept(Section::trainable);
+  const int64_t first = optimizer_ ? optimizer_->first_master_elem(unit) + range.begin - optimizer_->range(unit).begin
+                                   : range.begin - parameters_.kept_range(unit, Section::trainable).begin;
+  double result = 0;
+  if (arrays.tier(unit) == Tier::device && !context_.device.host_visible()) {
+    DeviceStaging staging(*this);
+    const View sum = staging.take(1, DType::f64);
+    context_.ops.fill(sum, 0);
+    context_.ops.add_sum_of_squares(arrays.view(unit).rows(first, first + range.size()), sum);
+    context_.device.copy_to_host(sum, &result);
+    return result;
+  }
+  const View sum{reinterpret_cast<std::byte*>(&result), DType::f64, {1}};
+  save_array(arrays, unit, range, first,
+             [&](ElemRange, View part) { context_.host_ops->add_sum_of_squares(part, sum); });
+  return result;
+}
+
+std::optional<int64_t> UnitStates::find_non_finite_unit() {
+  wait_for_all_streams();
+  std::vector<double> sums;
+  for (int64_t u = 0; u < context_.num_units(); ++u) sums.push_back(sum_of_squared_parameters(u));
+  sums = context_.ranks.world->sum(std::move(sums), "the check for finite parameters");
+  for (size_t u = 0; u < sums.size(); ++u) {
+    if (!std::isfinite(sums[u])) return static_cast<int64_t>(u);
+  }
+  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -68,13 +68,6 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
   return result;
 }
 
-StepResult Engine::accumulate_gradients(std::span<const PackedBatch> window, double loss_scale) {
-  StepResult result = count(window);
-  accumulate(window, result, loss_scale);
-  result.loss_sum = context_.ranks.world->sum({read_f64(loss_.view({1}, DType::f64))}, "a step's loss")[0];
-  return result;
-}
-
 // Phase 1: count the targets, tokens and sequences of the step over all ranks.
 StepResult Engine::count(std::span<const PackedBatch> window) {
   TESSERA_ASSERT(!window.empty() && std::ssize(window) <= work_.micro_batches);
@@ -123,12 +116,11 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   enum class BlockWork : int64_t { forward, backward, first_backward };
   const auto key = [&](BlockWork work, int64_t unit, const ParameterViews& p, const ParameterViews& g, View from,
                        View to) {
-    const auto address = [](const std::byte* data) { return static_cast<int64_t>(reinterpret_cast<intptr_t>(data)); };
-    return BlockGraphs::Key{static_cast<int64_t>(work), unit,
-                            batch.num_tokens,           batch.num_sequences,
-                            address(batch.starts.data), address(p.flat.data),
-                            address(g.flat.data),       stack_->mark(),
-                            address(from.data),         address(to.data)};
+    const auto at = [](const View& view) { return static_cast<int64_t>(reinterpret_cast<intptr_t>(view.data)); };
+    const int64_t number = static_cast<int64_t>(work), B = batch.num_sequences, height = stack_->mark();
+    const int64_t trainable = at(p.trainable()), frozen = at(p.sections[Section::frozen]);
+    return BlockGraphs::Key{number, unit,     N,     B, at(batch.starts), trainable, frozen, at(g.trainable()),
+                            height, at(from), at(to)};
   };
 
   // Phase 2: forward. Keep each block's input. Unless the block is checkpointed, also keep the values for its backward.

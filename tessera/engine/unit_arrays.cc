@@ -54,28 +54,23 @@ void transfer_all(const std::string& folder, const char* action, std::byte* data
 
 }  // namespace
 
-UnitArrays::UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
-                       std::vector<View> given)
-    : tier_(tier),
-      dtype_(dtype),
-      elems_(std::move(elems)),
-      given_(std::move(given)),
-      folder_(context.plan.options().file_folder) {
-  given_.resize(elems_.size());
-  int64_t total = 0;
-  for (size_t u = 0; u < elems_.size(); ++u) {
-    const View& array = given_[u];
-    TESSERA_ASSERT(!array || (tier == Tier::device && array.dtype == dtype && array.num_elems() == elems_[u]));
-    offsets_.push_back(total);
-    if (!array) total += bytes_of(elems_[u], dtype_);
+UnitArrays::UnitArrays(EngineContext& context, ArrayKind kind, Category category, DType dtype,
+                       std::vector<int64_t> elems, std::vector<View> given)
+    : dtype_(dtype), folder_(context.plan.options().file_folder) {
+  given.resize(elems.size());
+  int64_t on_device = 0, on_host = 0, in_file = 0;
+  for (size_t u = 0; u < elems.size(); ++u) {
+    const Tier tier = context.plan.tier(kind, static_cast<int64_t>(u));
+    const View& array = given[u];
+    TESSERA_ASSERT(!array || (tier == Tier::device && array.dtype == dtype && array.num_elems() == elems[u]));
+    int64_t& end = tier == Tier::device ? on_device : tier == Tier::host ? on_host : in_file;
+    places_.push_back({tier, elems[u], end, array});
+    if (!array) end += bytes_of(elems[u], dtype_);
   }
-  if (total == 0) return;
-  if (tier_ != Tier::file) {
-    buffer_ = (tier_ == Tier::device ? context.device : context.host).allocate(total, category);
-    return;
-  }
-  context.file_bytes += total;
-  if (context.device.kind() != DeviceKind::counting) file_ = make_file(folder_, total);
+  if (on_device > 0) device_ = context.device.allocate(on_device, category);
+  if (on_host > 0) host_ = context.host.allocate(on_host, category);
+  context.file_bytes += in_file;
+  if (in_file > 0 && context.device.kind() != DeviceKind::counting) file_ = make_file(folder_, in_file);
 }
 
 UnitArrays::~UnitArrays() {
@@ -83,30 +78,30 @@ UnitArrays::~UnitArrays() {
 }
 
 void UnitArrays::swap(UnitArrays& other) noexcept {
-  std::swap(tier_, other.tier_);
   std::swap(dtype_, other.dtype_);
-  std::swap(elems_, other.elems_);
-  std::swap(buffer_, other.buffer_);
-  std::swap(offsets_, other.offsets_);
-  std::swap(given_, other.given_);
+  std::swap(places_, other.places_);
+  std::swap(device_, other.device_);
+  std::swap(host_, other.host_);
   std::swap(file_, other.file_);
   std::swap(folder_, other.folder_);
 }
 
 View UnitArrays::views(int64_t first_unit, int64_t last_unit) const {
-  TESSERA_ASSERT(tier_ != Tier::file);
-  if (const View& array = given_[static_cast<size_t>(first_unit)]; array && first_unit == last_unit) return array;
+  const Place& first = places_[static_cast<size_t>(first_unit)];
+  TESSERA_ASSERT(first.tier != Tier::file);
+  if (first.given && first_unit == last_unit) return first.given;
   int64_t elems = 0;
   for (int64_t u = first_unit; u <= last_unit; ++u) {
-    TESSERA_ASSERT(!given_[static_cast<size_t>(u)]);
-    elems += num_elems(u);
+    const Place& place = places_[static_cast<size_t>(u)];
+    TESSERA_ASSERT(!place.given && place.tier == first.tier);
+    elems += place.elems;
   }
-  return {buffer_.data() + offset_of(first_unit, 0), dtype_, {elems}};
+  return {(first.tier == Tier::device ? device_ : host_).data() + first.offset, dtype_, {elems}};
 }
 
 void UnitArrays::load(int64_t unit, int64_t first, View to, Stream& stream) const {
   TESSERA_ASSERT(to.dtype == dtype_);
-  if (tier_ != Tier::file) {
+  if (tier(unit) != Tier::file) {
     stream.copy(view(unit).rows(first, first + to.num_elems()), to);
     return;
   }
@@ -118,7 +113,7 @@ void UnitArrays::load(int64_t unit, int64_t first, View to, Stream& stream) cons
 
 void UnitArrays::save(int64_t unit, int64_t first, View from, Stream& stream) const {
   TESSERA_ASSERT(from.dtype == dtype_);
-  if (tier_ != Tier::file) {
+  if (tier(unit) != Tier::file) {
     stream.copy(from, view(unit).rows(first, first + from.num_elems()));
     return;
   }

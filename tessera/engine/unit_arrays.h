@@ -1,5 +1,5 @@
-// The arrays of one kind (for example, the gradients or the first moments of all units), one array per unit. All arrays
-// are kept on the same tier between uses.
+// The arrays of one kind (for example, the gradients or the first moments of all units), one array per unit. Each array
+// is on the tier that the plan gives to its kind and unit.
 #pragma once
 
 #include <string>
@@ -12,11 +12,12 @@ namespace tessera {
 class UnitArrays {
  public:
   UnitArrays() = default;
-  // Allocates zeroed arrays of elems[unit] elements. If given[unit] is not empty (only on Tier::device), allocates
-  // nothing for this unit: given[unit] is device memory that the caller owns, and becomes the unit's array. Tier::file
-  // uses one unnamed file in ShardOptions::file_folder. The file disappears with this object. Every rank creates the
-  // folder if it is missing. Throws OutOfMemoryError. Throws RunError if the folder cannot be written or has no room.
-  UnitArrays(EngineContext& context, Tier tier, Category category, DType dtype, std::vector<int64_t> elems,
+  // Allocates zeroed arrays of elems[unit] elements, with one allocation per tier. If given[unit] is not empty (only on
+  // Tier::device), allocates nothing for this unit: given[unit] is device memory that the caller owns, and becomes the
+  // unit's array. Tier::file uses one unnamed file in ShardOptions::file_folder. The file disappears with this object.
+  // Every rank creates the folder if it is missing. Throws OutOfMemoryError. Throws RunError if the folder cannot be
+  // written or has no room.
+  UnitArrays(EngineContext& context, ArrayKind kind, Category category, DType dtype, std::vector<int64_t> elems,
              std::vector<View> given = {});
   ~UnitArrays();
   UnitArrays(UnitArrays&& other) noexcept { swap(other); }
@@ -25,12 +26,12 @@ class UnitArrays {
     return *this;
   }
 
-  bool empty() const { return elems_.empty(); }
-  Tier tier() const { return tier_; }
+  Tier tier(int64_t unit) const { return places_[static_cast<size_t>(unit)].tier; }
   DType dtype() const { return dtype_; }
-  int64_t num_elems(int64_t unit) const { return elems_[static_cast<size_t>(unit)]; }
+  int64_t num_elems(int64_t unit) const { return places_[static_cast<size_t>(unit)].elems; }
   // view() returns a unit's array. views() returns the arrays of all units from first_unit to last_unit (inclusive) as
-  // one contiguous view. With several units, none of them may have a given array. Not for Tier::file.
+  // one contiguous view. Several units must be on one tier, and none of them may have a given array. Not for
+  // Tier::file.
   View view(int64_t unit) const { return views(unit, unit); }
   View views(int64_t first_unit, int64_t last_unit) const;
 
@@ -41,17 +42,20 @@ class UnitArrays {
   void save(int64_t unit, int64_t first, View from, Stream& stream) const;
 
  private:
+  struct Place {
+    Tier tier;
+    int64_t elems, offset;  // offset: bytes in the tier's buffer or file
+    View given;             // an array that the caller owns, or empty
+  };
+
   void swap(UnitArrays& other) noexcept;
   int64_t offset_of(int64_t unit, int64_t first) const {
-    return offsets_[static_cast<size_t>(unit)] + bytes_of(first, dtype_);
+    return places_[static_cast<size_t>(unit)].offset + bytes_of(first, dtype_);
   }
 
-  Tier tier_ = Tier::device;
   DType dtype_ = DType::f32;
-  std::vector<int64_t> elems_;
-  std::vector<int64_t> offsets_;  // of each unit's array in the buffer or the file, in bytes
-  std::vector<View> given_;       // [units] an array that the caller owns, or empty
-  Buffer buffer_;
+  std::vector<Place> places_;  // [units]
+  Buffer device_, host_;
   int file_ = -1;
   std::string folder_;
 };

@@ -39,41 +39,39 @@ LoadedTypes loaded_types_in(const fs::path& checkpoint) {
   return types;
 }
 
-CheckpointWeights::CheckpointWeights(const fs::path& folder, Communicator& world, ThreadPool& pool)
-    : checkpoint_(Checkpoint::open_verified(folder, world, &pool)), pool_(pool) {
-  // The patterns of --freeze decide where a tensor is in the arrays of its unit.
-  ModelConfig config = read_model_config(folder / "config.json");
-  const std::string where = (folder / "trainer_state.json").string();
-  const Record state = record_from_json(checkpoint_.trainer_state(), where);
+// The patterns of --freeze decide where a tensor is in the arrays of its unit.
+static ModelConfig config_in(const Checkpoint& checkpoint) {
+  ModelConfig config = read_model_config(checkpoint.folder() / "config.json");
+  const std::string where = (checkpoint.folder() / "trainer_state.json").string();
+  const Record state = record_from_json(checkpoint.trainer_state(), where);
   config.frozen = frozen_in(state.value("fingerprint", Record::object()));
-  const auto device = make_counting_device();
-  const Model model(config, *device);
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    const Unit& unit = model.unit(u);
-    const int64_t num_trainable = unit.table().num_trainable();
-    for (const ParameterSpec& spec : unit.table().specs()) {
-      places_[spec.name] =
-          spec.trainable ? Place{parameters_name(unit), num_trainable, spec.offset, spec.shape}
-                         : Place{frozen_name(unit), unit.table().num_frozen(), spec.offset - num_trainable, spec.shape};
-    }
+  return config;
+}
+
+CheckpointWeights::CheckpointWeights(const fs::path& folder, Communicator& world, ThreadPool& pool)
+    : checkpoint_(Checkpoint::open_verified(folder, world, &pool)),
+      device_(make_counting_device()),
+      model_(config_in(checkpoint_), *device_),
+      reader_(checkpoint_, model_, world, pool) {
+  for (int64_t u = 0; u < model_.num_units(); ++u) {
+    for (const ParameterSpec& spec : model_.unit(u).table().specs()) places_[spec.name] = {u, &spec};
   }
 }
 
 void CheckpointWeights::check(const std::string& name, const Shape& shape) const {
   const auto place = places_.find(name);
-  if (place != places_.end() && place->second.shape == shape) return;
+  if (place != places_.end() && place->second.spec->shape == shape) return;
   throw InputError(checkpoint_.folder(),
                    place == places_.end() ? fmt::format("has no tensor \"{}\"", name)
                                           : fmt::format("tensor \"{}\" is {} instead of {}", name,
-                                                        place->second.shape.to_string(), shape.to_string()),
+                                                        place->second.spec->shape.to_string(), shape.to_string()),
                    "Use the config.json of the checkpoint");
 }
 
 void CheckpointWeights::read_range_into(const std::string& name, int64_t elem_begin, int64_t elem_end,
                                         const View& target) const {
-  const Place& place = places_.at(name);
-  checkpoint_.read_range({place.array, place.array_elems, place.offset + elem_begin, place.offset + elem_end}, target,
-                         &pool_);
+  const auto& [unit, spec] = places_.at(name);
+  reader_.read(parameters_of(spec->section), unit, {spec->offset + elem_begin, spec->offset + elem_end}, target);
 }
 
 }  // namespace tessera

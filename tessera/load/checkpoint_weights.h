@@ -9,7 +9,7 @@
 
 #include "tessera/load/model_writer.h"
 #include "tessera/report/record.h"
-#include "tessera/store/checkpoint.h"
+#include "tessera/store/engine_checkpoint.h"
 
 namespace tessera {
 
@@ -24,7 +24,8 @@ LoadedTypes loaded_types_in(const std::filesystem::path& checkpoint);
 // The parameters in a checkpoint, by their names in the parameter tables. The checkpoint has a config.json.
 class CheckpointWeights {
  public:
-  // Opens and verifies a checkpoint. Throws errors as Checkpoint::open_verified() does. Collective.
+  // Opens and verifies a checkpoint, and the files that it refers to. Throws errors as Checkpoint::open_verified() and
+  // Checkpoint::check_reference() do. Collective.
   CheckpointWeights(const std::filesystem::path& folder, Communicator& world, ThreadPool& pool);
 
   // Throws InputError if the checkpoint does not have the tensor with this shape.
@@ -35,13 +36,14 @@ class CheckpointWeights {
 
  private:
   struct Place {
-    std::string array;
-    int64_t array_elems, offset;  // of the array, and of the tensor in it
-    Shape shape;
+    int64_t unit;
+    const ParameterSpec* spec;
   };
 
   const Checkpoint checkpoint_;
-  ThreadPool& pool_;
+  const std::unique_ptr<Device> device_;
+  const Model model_;  // of the checkpoint's run
+  const CheckpointReader reader_;
   std::map<std::string, Place> places_;
 };
 

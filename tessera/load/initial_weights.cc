@@ -7,9 +7,11 @@
 #include <map>
 
 #include "tessera/comm/world.h"
+#include "tessera/data/tokenizer_text.h"
 #include "tessera/load/checkpoint_weights.h"
 #include "tessera/load/model_place.h"
 #include "tessera/settings/suggest.h"
+#include "tessera/store/checked_files.h"
 #include "tessera/store/checksum.h"
 #include "tessera/store/model_folder.h"
 
@@ -90,16 +92,13 @@ class ModelReader {
 void read_into_engine(Engine& engine, const ReadTensor& read, bool from_rank_0) {
   const Model& model = engine.model();
   ModelReader reader(model, read);
-  engine.load_parameters(
-      [&](int64_t unit, ElemRange range, View to) {
-        for (const ParameterSpec& spec : model.unit(unit).table().specs()) {
-          const int64_t begin = std::max(range.begin, spec.offset);
-          const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
-          if (begin >= end) continue;
-          reader.read(spec, begin - spec.offset, end - spec.offset, to.rows(begin - range.begin, end - range.begin));
-        }
-      },
-      from_rank_0);
+  const auto read_section = [&](Section section, int64_t unit, ElemRange range, View to) {
+    const ParameterTable& table = model.unit(unit).table();
+    table.for_each_tensor(section, range.begin, range.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
+      reader.read(spec, first, last, to.rows(spec.offset + first - range.begin, spec.offset + last - range.begin));
+    });
+  };
+  engine.states().load_parameters(read_section, from_rank_0);
 }
 
 // Notes about the names in the files: the words that are ignored, and the tensors that are not used.
@@ -154,7 +153,7 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
                                          ThreadPool& pool) {
   const bool from_rank_0 = engine.options().sharding.sync_module_states;
   if (from_rank_0 && world.rank() > 0) {  // the folder may be missing on these ranks
-    engine.load_parameters({}, from_rank_0);
+    engine.states().load_parameters({}, from_rank_0);
     return {};
   }
   const Model& model = engine.model();
@@ -190,10 +189,44 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
   return notes_of(source, buffers);
 }
 
+std::set<std::string> frozen_arrays_in_files(const Settings& settings, const Model& model) {
+  if (settings.init == Settings::Init::random || settings.sync_module_states || model.config().frozen.empty())
+    return {};
+  const fs::path folder = folder_of_model(settings);
+  // A manifest cannot name a folder that is not UTF-8.
+  if (is_checkpoint(folder) || !is_utf8(fs::absolute(folder).string())) return {};
+  std::set<std::string> arrays;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    const Unit& unit = model.unit(u);
+    const bool complete = std::ranges::all_of(unit.table().specs(), [&](const ParameterSpec& spec) {
+      return spec.trainable() || shape_in_files(model, spec) == spec.shape;
+    });
+    if (unit.table().num_elems(Section::frozen) > 0 && complete) arrays.insert(array_name(StateKind::frozen, unit));
+  }
+  return arrays;
+}
+
+FrozenFiles frozen_files(const Settings& settings, const Model& model, Communicator& world, ThreadPool& pool) {
+  FrozenFiles frozen;
+  frozen.arrays = frozen_arrays_in_files(settings, model);
+  if (frozen.arrays.empty()) return frozen;
+  const TensorSource source(folder_of_model(settings));
+  std::set<std::string> names;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    if (!frozen.arrays.contains(array_name(StateKind::frozen, model.unit(u)))) continue;
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
+      if (!spec.trainable()) names.insert(source.file_of(spec.name).filename());
+    }
+  }
+  frozen.files.folder = fs::absolute(source.folder()).lexically_normal();
+  frozen.files.files = record_files(frozen.files.folder, {names.begin(), names.end()}, world, pool);
+  return frozen;
+}
+
 std::vector<std::string> load_or_initialize(Engine& engine, const Settings& settings, Communicator& world,
                                             ThreadPool& pool) {
   if (settings.init != Settings::Init::random) return load_parameters(engine, folder_of_model(settings), world, pool);
-  engine.initialize_parameters(static_cast<uint64_t>(settings.seed));
+  engine.states().initialize(static_cast<uint64_t>(settings.seed));
   return {};
 }
 

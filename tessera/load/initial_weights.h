@@ -2,12 +2,14 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tessera/comm/world.h"
 #include "tessera/engine/engine.h"
 #include "tessera/settings/settings.h"
+#include "tessera/store/engine_checkpoint.h"
 #include "tessera/store/read_ahead.h"
 
 namespace tessera {
@@ -26,6 +28,14 @@ ReadAhead read_weights_ahead(const Settings& settings, const World* world);
 // embedding. Throws UsageError if ranks see different weights. Collective.
 std::vector<std::string> load_parameters(Engine& engine, const std::filesystem::path& folder, Communicator& world,
                                          ThreadPool& pool);
+
+// Names the frozen sections of a model whose tensors the model files hold. Checkpoints need not hold these arrays
+// (array_name()). Empty if the parameters do not come from model files that every rank sees: with --init random,
+// --sync-module-states, or a checkpoint as --model. A section with a tensor that has more rows than in the files
+// (--resize-embeddings) does not count.
+std::set<std::string> frozen_arrays_in_files(const Settings& settings, const Model& model);
+// The files of these sections, with the checksums that they have now. Call it after load_or_initialize(). Collective.
+FrozenFiles frozen_files(const Settings& settings, const Model& model, Communicator& world, ThreadPool& pool);
 
 // Reads the parameters from the folder of --model. With --init random, draws them with --seed instead. Returns what
 // load_parameters() returns. Collective.

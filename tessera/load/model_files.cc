@@ -50,7 +50,7 @@ void freeze(ModelConfig& config, const Settings& settings) {
   const ParameterSpec* before = nullptr;
   for (int64_t u = 0; u < model.num_units(); ++u) {
     for (const ParameterSpec& spec : model.unit(u).table().specs()) {
-      if (spec.joined && spec.trainable != before->trainable) {
+      if (spec.joined && spec.section != before->section) {
         throw UsageError("--freeze",
                          fmt::format("\"{}\" freezes only one of {} and {}, which are computed together",
                                      settings.freeze, before->name, spec.name),

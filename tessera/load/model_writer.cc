@@ -158,17 +158,15 @@ int64_t ModelWriter::write_tensors(const fs::path& folder, const fs::path& tempo
                                    const std::function<void(const Write&)>& write_part) const {
   ShardWriter writer(shards_, temporary, pool_);
   int64_t num_written = 0;
-  write_part([&](int64_t unit, ElemRange range, View parameters) {
-    for (const ParameterSpec& spec : model_.unit(unit).table().specs()) {
-      const int64_t begin = std::max(range.begin, spec.offset);
-      const int64_t end = std::min(range.end, spec.offset + spec.shape.num_elems());
-      if (begin >= end) continue;
-      const View part = parameters.rows(begin - range.begin, end - range.begin);
+  write_part([&](Section section, int64_t unit, ElemRange range, View parameters) {
+    const ParameterTable& table = model_.unit(unit).table();
+    table.for_each_tensor(section, range.begin, range.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
+      const View part = parameters.rows(spec.offset + first - range.begin, spec.offset + last - range.begin);
       const std::string name = model_.file_name(spec.name);
-      check_saved_range(folder, spec, shards_.place(name).dtype, part, begin - spec.offset);
-      writer.write(name, begin - spec.offset, part);
-      num_written += end - begin;
-    }
+      check_saved_range(folder, spec, shards_.place(name).dtype, part, first);
+      writer.write(name, first, part);
+      num_written += last - first;
+    });
   });
   writer.sync();
   return num_written;

@@ -11,7 +11,7 @@
 #include "tessera/base/thread_pool.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/data/tokenizer.h"
-#include "tessera/engine/shard_plan.h"
+#include "tessera/engine/states.h"
 #include "tessera/load/companions.h"
 #include "tessera/model/model.h"
 #include "tessera/settings/settings.h"
@@ -46,8 +46,8 @@ class ModelWriter {
   using WriteText = std::function<void(std::string_view name, std::string_view text)>;
   void write_companions(const WriteText& write_text) const;
 
-  // Writes elements `range` of a unit's flat parameters (host memory, any floating-point type).
-  using Write = std::function<void(int64_t unit, ElemRange range, View parameters)>;
+  // Writes elements `range` of a section of a unit (host memory, any floating-point type).
+  using Write = UnitStates::WriteParameters;
   // Writes the folder, which appears complete or not at all. It has the weights and the files of write_companions().
   // The folder must be on a file system that all ranks share.
   //

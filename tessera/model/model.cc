@@ -125,7 +125,7 @@ int64_t Model::num_trainable_parameters() const {
 int64_t Model::first_trained() const {
   if (root_->embedding_trains()) return 0;
   int64_t u = 1;
-  while (u <= num_blocks() && unit(u).table().num_trainable() == 0) ++u;
+  while (u <= num_blocks() && unit(u).table().num_elems(Section::trainable) == 0) ++u;
   return u;
 }
 

@@ -33,7 +33,7 @@ void Norm::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, 
 }
 
 bool Norm::trains(const ParameterTable& table) const {
-  return table.specs()[weight_].trainable || (kind_ == Kind::layer && table.specs()[bias_].trainable);
+  return table.specs()[weight_].trainable() || (kind_ == Kind::layer && table.specs()[bias_].trainable());
 }
 
 }  // namespace tessera

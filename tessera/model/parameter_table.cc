@@ -2,41 +2,41 @@
 
 namespace tessera {
 
-// Places a tensor after the tensor that was placed last. Returns the end of the gap after the new tensor, in elements
-// from the start of the flat buffer.
-int64_t ParameterTable::append(ParameterSpec& spec) {
-  spec.offset = spec.joined ? end_ : num_elems_;
-  end_ = spec.offset + spec.shape.num_elems();
-  num_elems_ = (end_ + kAlignment - 1) / kAlignment * kAlignment;
-  return num_elems_;
-}
-
 ParameterTable::Handle ParameterTable::add(std::string name, Shape shape, Initializer init, bool decays, Gap gap) {
-  TESSERA_ASSERT(num_frozen() == 0);
+  TESSERA_ASSERT(num_elems(Section::frozen) == 0);
   TESSERA_ASSERT(gap == Gap::aligned || (!specs_.empty() && specs_.back().decays == decays));
-  specs_.push_back({std::move(name), shape, 0, init, decays, true, gap == Gap::none});
+  specs_.push_back({std::move(name), shape, 0, init, decays, Section::trainable, gap == Gap::none});
   place();
   return specs_.size() - 1;
 }
 
 void ParameterTable::freeze(const std::function<bool(const std::string& name)>& frozen) {
-  for (ParameterSpec& spec : specs_) spec.trainable = spec.trainable && !frozen(spec.name);
+  for (ParameterSpec& spec : specs_) {
+    if (frozen(spec.name)) spec.section = Section::frozen;
+  }
   place();
 }
 
 void ParameterTable::place() {
-  num_elems_ = end_ = 0;
-  const auto place_part = [&](bool trainable, bool decays) {
-    for (ParameterSpec& spec : specs_) {
-      if (spec.trainable != trainable || spec.decays != decays) continue;
-      append(spec);
+  for (const Section section : kSections) {
+    int64_t end = 0, end_with_gap = 0;
+    for (const bool decays : {true, false}) {
+      for (ParameterSpec& spec : specs_) {
+        if (spec.section != section || spec.decays != decays) continue;
+        spec.offset = spec.joined ? end : end_with_gap;
+        end = spec.offset + spec.shape.num_elems();
+        end_with_gap = (end + kAlignment - 1) / kAlignment * kAlignment;
+      }
+      if (section == Section::trainable && decays) num_decayed_ = end_with_gap;
     }
-    return num_elems_;
-  };
-  num_decayed_ = place_part(true, true);
-  num_trainable_ = place_part(true, false);
-  place_part(false, true);
-  place_part(false, false);
+    num_elems_[section] = end_with_gap;
+  }
+}
+
+int64_t ParameterTable::num_elems() const {
+  int64_t n = 0;
+  for (const Section section : kSections) n += num_elems(section);
+  return n;
 }
 
 int64_t ParameterTable::num_parameters() const {
@@ -47,7 +47,7 @@ int64_t ParameterTable::num_parameters() const {
 
 int64_t ParameterTable::num_trainable_parameters() const {
   int64_t n = 0;
-  for (const ParameterSpec& spec : specs_) n += spec.trainable ? spec.shape.num_elems() : 0;
+  for (const ParameterSpec& spec : specs_) n += spec.trainable() ? spec.shape.num_elems() : 0;
   return n;
 }
 

@@ -1,6 +1,8 @@
-// A unit's parameters: one flat buffer, and a table with the position of each tensor in this buffer.
+// A unit's parameters: one flat array per section, and a table with the position of each tensor in its section.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,22 +18,37 @@ struct Initializer {
   uint64_t stream = 0;  // random stream; parameters with the same stream, kind and scale get the same values
 };
 
+// The sections of a unit. Each section is a flat array with a storage format of its own. It is cut into shards, placed
+// on a tier and saved by itself.
+enum class Section {
+  trainable,
+  frozen,  // no gradient, no optimizer state, no update
+};
+inline constexpr Section kSections[] = {Section::trainable, Section::frozen};
+
+template <typename T>
+struct PerSection {
+  std::array<T, std::size(kSections)> values{};
+  T& operator[](Section section) { return values[static_cast<size_t>(section)]; }
+  const T& operator[](Section section) const { return values[static_cast<size_t>(section)]; }
+};
+
 struct ParameterSpec {
   std::string name;  // as in Hugging Face files, without the prefix "transformer." or "model."
   Shape shape;
-  int64_t offset = 0;  // elements from the start of the unit's flat buffer
+  int64_t offset = 0;  // elements from the start of the section
   Initializer init;
-  bool decays = false;    // weight decay applies
-  bool trainable = true;  // otherwise frozen: no gradient, no optimizer state, no update
-  // This tensor follows the previous tensor without a gap. Kernels use both tensors as one, so either both are
-  // trainable or both are frozen.
+  bool decays = false;  // weight decay applies
+  Section section = Section::trainable;
+  // This tensor follows the previous tensor without a gap. Kernels use both tensors as one, so both are in one section.
   bool joined = false;
+
+  bool trainable() const { return section == Section::trainable; }
 };
 
-// In the flat buffer, trainable tensors with weight decay come first, then trainable tensors without weight decay, then
-// frozen tensors. The trainable part, and any shard of it, therefore has at most one boundary between tensors with and
-// without weight decay. Every tensor starts at a multiple of kAlignment elements, except joined tensors. The gaps stay
-// zero.
+// In a section, tensors with weight decay come first, then tensors without weight decay. Any shard of the trainable
+// section therefore has at most one boundary between tensors with and without weight decay. Every tensor starts at a
+// multiple of kAlignment elements, except joined tensors. The gaps stay zero.
 class ParameterTable {
  public:
   static constexpr int64_t kAlignment = 64;
@@ -43,35 +60,42 @@ class ParameterTable {
   void freeze(const std::function<bool(const std::string& name)>& frozen);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
-  int64_t num_elems() const { return num_elems_; }                    // of the flat buffer, including gaps
-  int64_t num_trainable() const { return num_trainable_; }            // of the trainable part, including gaps
-  int64_t num_frozen() const { return num_elems_ - num_trainable_; }  // of the frozen part, including gaps
-  int64_t num_decayed() const { return num_decayed_; }  // of the tensors that are trainable and decay, including gaps
+  int64_t num_elems(Section section) const { return num_elems_[section]; }  // including gaps
+  int64_t num_elems() const;                                                // of all sections, including gaps
+  int64_t num_decayed() const { return num_decayed_; }  // of the trainable tensors that decay, including gaps
   int64_t num_parameters() const;                       // of all tensors, without gaps
   int64_t num_trainable_parameters() const;
 
+  // Calls visit(spec, begin, end) for each tensor with elements in the range [first, last) of a section. The range has
+  // elements [begin, end) of the tensor, from the range's element spec.offset + begin − first on.
+  template <typename Visit>
+  void for_each_tensor(Section section, int64_t first, int64_t last, Visit&& visit) const {
+    for (const ParameterSpec& spec : specs_) {
+      const int64_t begin = std::max(first, spec.offset), end = std::min(last, spec.offset + spec.shape.num_elems());
+      if (spec.section == section && begin < end) visit(spec, begin - spec.offset, end - spec.offset);
+    }
+  }
+
  private:
   void place();  // computes the offsets of all tensors
-  int64_t append(ParameterSpec& spec);
 
   std::vector<ParameterSpec> specs_;
-  int64_t num_elems_ = 0, num_trainable_ = 0, num_decayed_ = 0;
-  int64_t end_ = 0;  // end of the tensor that was placed last, without the gap after it
+  PerSection<int64_t> num_elems_;
+  int64_t num_decayed_ = 0;
 };
 
-// The parameters of a unit, or their gradients: views of the trainable and the frozen part of the flat buffer.
+// The parameters of a unit, or their gradients: a flat view of each section.
 struct ParameterViews {
   const ParameterTable* table = nullptr;
-  View flat;         // [num_trainable]
-  View frozen = {};  // [num_frozen]; empty for gradients
+  PerSection<View> sections;  // gradients have only Section::trainable
 
+  const View& trainable() const { return sections[Section::trainable]; }
   // The view of one tensor. For gradients, it is empty if the parameter is frozen.
   View operator[](ParameterTable::Handle handle) const {
     const ParameterSpec& spec = table->specs()[handle];
-    const View& part = spec.trainable ? flat : frozen;
-    if (!part) return {};
-    const int64_t offset = spec.trainable ? spec.offset : spec.offset - table->num_trainable();
-    return {part.data + offset * static_cast<int64_t>(size_of(part.dtype)), part.dtype, spec.shape};
+    const View& section = sections[spec.section];
+    if (!section) return {};
+    return {section.data + spec.offset * static_cast<int64_t>(size_of(section.dtype)), section.dtype, spec.shape};
   }
   // The rows of the tensors from `first` to `last` (inclusive) as one tensor. These tensors must have no gaps between
   // them.

@@ -39,7 +39,7 @@ void Root::embed_backward(Frame& f, const ParameterViews& p, const ParameterView
 }
 
 bool Root::embedding_trains() const {
-  return table_.specs()[embedding_].trainable || (norm_ && norm_->trains(table_));
+  return table_.specs()[embedding_].trainable() || (norm_ && norm_->trains(table_));
 }
 
 }  // namespace tessera

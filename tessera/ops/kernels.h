@@ -135,10 +135,10 @@ class Kernels {
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;
   virtual void add(View x, View sum) = 0;  // sum += x: equal shapes; equal types, or x of 16 bits and sum f32
-  // sum [1] f64 += Σ x² of each array, one array after the other, in f64 and in a fixed order. Separate calls, one per
-  // array, give the same bits.
-  virtual void add_sums_of_squares(std::span<const View> arrays, View sum) = 0;
-  void add_sum_of_squares(View x, View sum) { add_sums_of_squares({&x, 1}, sum); }
+  // sums[i] += Σ x² of arrays[i], for each array, in f64 and in a fixed order. Separate calls, one per array, give the
+  // same bits.
+  virtual void add_sums_of_squares(std::span<const View> arrays, View sums /*[arrays] f64*/) = 0;
+  void add_sum_of_squares(View x, View sum /*[1] f64*/) { add_sums_of_squares({&x, 1}, sum); }
 
   // ---- rows by index; an embedding is gather_rows(weight, ids, y) ---------------------------------------------------
   virtual void embedding_backward(View ids /*[N] i32*/, View d_y /*[N, C]*/, View d_weight /*[V, C] +=*/) = 0;

@@ -6,6 +6,7 @@
 
 #include "tessera/base/host_resources.h"
 #include "tessera/device/cuda/cuda_device.h"
+#include "tessera/load/initial_weights.h"
 #include "tessera/plan/advice.h"
 #include "tessera/report/text.h"
 #include "tessera/settings/engine_options.h"
@@ -18,7 +19,8 @@ Plan plan_training(const ModelConfig& config, const Settings& settings, const Wo
                    const PlannedRank& rank) {
   const auto copy = [&](Engine& engine, Communicator& world) {
     auto background = std::make_shared<BackgroundCheckpoint>(engine.host(), world);
-    background->save({}, 0, [&](CheckpointPart& part) { declare_checkpoint(part, engine); });
+    const FrozenFiles frozen{{}, frozen_arrays_in_files(settings, engine.model())};
+    background->save({}, 0, [&](CheckpointPart& part) { declare_checkpoint(part, engine.states(), frozen); });
     return background;
   };
   return plan_run(config, engine_options(settings), work, rank, settings.save_async ? copy : HeldBeside());

@@ -26,6 +26,12 @@ void BackgroundCheckpoint::Copy::declare(const ArrayRange& range, DType dtype) {
   bytes_ += rounded_up((range.end - range.begin) * static_cast<int64_t>(size_of(dtype)));
 }
 
+void BackgroundCheckpoint::Copy::refer(const std::string& name, int64_t total_elems, DType dtype,
+                                       const ReferencedFiles& files) {
+  referenced_.push_back({name, dtype, total_elems, {}, true});
+  files_ = files;
+}
+
 void BackgroundCheckpoint::Copy::allocate() {
   if (buffer_.bytes() >= bytes_) return;
   buffer_ = {};  // frees the old buffer first, so both buffers never exist at the same time
@@ -62,6 +68,7 @@ void BackgroundCheckpoint::Copy::add_text(std::string_view name, std::string_vie
 
 void BackgroundCheckpoint::Copy::give_to(CheckpointPart& part) const {
   for (const Array& array : arrays_) part.declare(array.range, array.dtype);
+  for (const ManifestArray& array : referenced_) part.refer(array.name, array.total_elems, array.dtype, files_);
   for (const Array& array : arrays_) {
     part.write(array.range.name, {buffer_.data() + array.offset, array.dtype, {array.written_elems}});
   }

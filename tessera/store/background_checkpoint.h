@@ -53,6 +53,7 @@ class BackgroundCheckpoint {
    public:
     Copy(Device& host, Buffer& buffer, ThreadPool* pool) : host_(host), buffer_(buffer), pool_(pool) {}
     void declare(const ArrayRange& range, DType dtype) override;
+    void refer(const std::string& name, int64_t total_elems, DType dtype, const ReferencedFiles& files) override;
     void write(std::string_view name, const View& values) override;
     void add_text(std::string_view name, std::string_view text) override;
     void allocate();
@@ -63,6 +64,8 @@ class BackgroundCheckpoint {
     Buffer& buffer_;
     ThreadPool* const pool_;
     std::vector<Array> arrays_;
+    std::vector<ManifestArray> referenced_;
+    ReferencedFiles files_;  // with the referenced arrays
     std::vector<std::pair<std::string, std::string>> texts_;
     int64_t bytes_ = 0;
   };

@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/store/checked_files.h"
 #include "tessera/store/damage.h"
 #include "tessera/store/file.h"
 #include "tessera/store/replaceable.h"
@@ -22,62 +23,8 @@ namespace {
 
 constexpr const char* kTrainerState = "trainer_state.json";
 
-File open_part(const fs::path& path) {
-  if (auto file = File::open_if_there(path)) return std::move(*file);
-  throw DamageError(path, "no such file", kDamaged);
-}
-
-void check_size(const fs::path& folder, const ManifestFile& file) {
-  const uint64_t bytes = open_part(folder / file.name).size();
-  if (bytes == file.bytes()) return;
-  throw DamageError(folder / file.name, fmt::format("has {} bytes instead of {}", bytes, file.bytes()), kDamaged);
-}
-
-void check_segment(const File& file, const FileSegment& segment) {
-  constexpr uint64_t kStep = 1 << 20;
-  std::vector<std::byte> buffer(std::min(kStep, segment.end - segment.begin));
-  Checksum checksum;
-  if (file.size() < segment.end) {
-    throw DamageError(file.path(), fmt::format("has {} bytes, but at least {} were written", file.size(), segment.end),
-                      kDamaged);
-  }
-  for (uint64_t at = segment.begin; at < segment.end; at += kStep) {
-    const size_t bytes = std::min(kStep, segment.end - at);
-    file.read_at(buffer.data(), bytes, at);
-    checksum.update(buffer.data(), bytes);
-  }
-  if (checksum.value() != segment.checksum) {
-    throw DamageError(file.path(),
-                      fmt::format("bytes {} to {} differ from what was written", segment.begin, segment.end), kDamaged);
-  }
-}
-
-// Divides the bytes of all files of a checkpoint into one part per rank. Checks the size of each file whose first byte
-// is in this rank's part. Checks the checksum of each segment (manifest.h) whose first byte is in this rank's part.
-void check_contents(const fs::path& folder, const Manifest& manifest, const Communicator& world, ThreadPool* pool) {
-  uint64_t total_bytes = 0;
-  for (const auto& file : manifest.files) total_bytes += file.bytes();
-  const uint64_t bytes_per_rank = total_bytes / static_cast<uint64_t>(world.size()) + 1;
-  const auto is_mine = [&](uint64_t at) { return at / bytes_per_rank == static_cast<uint64_t>(world.rank()); };
-  std::vector<std::pair<const ManifestFile*, const FileSegment*>> segments;
-  uint64_t file_begin = 0;
-  for (const auto& file : manifest.files) {
-    if (is_mine(file_begin)) check_size(folder, file);
-    for (const auto& segment : file.segments) {
-      if (is_mine(file_begin + segment.begin)) segments.emplace_back(&file, &segment);
-    }
-    file_begin += file.bytes();
-  }
-  const auto check = [&](int64_t i) {
-    const auto& [file, segment] = segments[static_cast<size_t>(i)];
-    check_segment(open_part(folder / file->name), *segment);
-  };
-  const auto count = static_cast<int64_t>(segments.size());
-  if (pool) {
-    pool->run(count, check);
-  } else {
-    for (int64_t i = 0; i < count; ++i) check(i);
-  }
+[[noreturn]] void refuse_damaged(const fs::path& path, const std::string& fault) {
+  throw DamageError(path, fault, kDamaged);
 }
 
 void remove_old_checkpoints(const fs::path& output_folder, const Rotation& rotation) {
@@ -87,7 +34,7 @@ void remove_old_checkpoints(const fs::path& output_folder, const Rotation& rotat
   for (const int64_t step : steps) {
     const fs::path folder = checkpoint_folder(output_folder, step);
     try {
-      for (const auto& file : read_manifest(folder / kManifestName).files) check_size(folder, file);
+      for (const auto& file : read_manifest(folder / kManifestName).files) check_size(folder, file, refuse_damaged);
     } catch (const Error&) {  // the checkpoint is damaged, or unreadable at the moment: do not count or remove it
       continue;
     }
@@ -114,7 +61,7 @@ Checkpoint Checkpoint::open_verified(const fs::path& folder, Communicator& world
       throw InputError(folder, "no such checkpoint", "Check the path, and that the machines of all ranks see it");
     }
     Manifest manifest = read_manifest(folder / kManifestName);
-    check_contents(folder, manifest, world, pool);
+    check_files(folder, manifest.files, world, pool, refuse_damaged);
     checkpoint = Checkpoint(folder, std::move(manifest));
     const std::string text = manifest_text(checkpoint->manifest_);
     return checksum_text(checksum_of(text.data(), text.size()));
@@ -135,6 +82,21 @@ Checkpoint::Checkpoint(fs::path folder, Manifest manifest)
   }
   // file() throws if the manifest does not list the file.
   for (const int rank : ranks) file(rank_file_name(rank, manifest_.world_size));
+}
+
+void Checkpoint::check_reference(Communicator& world, ThreadPool* pool) const {
+  if (!manifest_.reference) return;
+  const ReferencedFiles& reference = *manifest_.reference;
+  const auto refuse = [&](const fs::path& path, const std::string& fault) {
+    throw InputError(path,
+                     fmt::format("{}. {} needs this file: it has frozen tensors only there", fault, folder_.string()),
+                     fmt::format("Put the file back as it was. If its folder has moved, link it: ln -s NEW_FOLDER {}",
+                                 reference.folder.string()));
+  };
+  on_all_ranks(world, "the check of frozen tensors", [&]() -> std::string {
+    check_files(reference.folder, reference.files, world, pool, refuse);
+    return "";
+  });
 }
 
 const SafetensorsFile& Checkpoint::file_of(int rank) const {
@@ -161,6 +123,7 @@ void Checkpoint::read_range(const ArrayRange& range, const View& target, ThreadP
                                  range.total_elems),
                      "Resume with the model and settings of the checkpoint");
   }
+  TESSERA_ASSERT(!array.is_referenced);
   TESSERA_ASSERT(0 <= range.begin && range.begin <= range.end && range.end <= range.total_elems);
   TESSERA_ASSERT(target.num_elems() == range.end - range.begin);
   for (const ArrayPiece& piece : array.pieces) {

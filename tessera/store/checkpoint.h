@@ -33,11 +33,20 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   int64_t step() const { return manifest_.step; }
   int world_size() const { return manifest_.world_size; }  // of the run that wrote the checkpoint
+  // The arrays of the checkpoint. Some may be referenced: their elements are in the files reference(), outside the
+  // checkpoint.
+  const std::vector<ManifestArray>& arrays() const { return manifest_.arrays; }
+  const std::optional<ReferencedFiles>& reference() const { return manifest_.reference; }
+  // Throws InputError: the checkpoint has no such array.
+  const ManifestArray& array(std::string_view name) const;
+  // Checks the files reference() as open_verified() checks those of the checkpoint. Throws InputError, which names the
+  // missing or changed file. Collective.
+  void check_reference(Communicator& world, ThreadPool* pool = nullptr) const;
 
   // Copies any range of an array into `target`, from all files that contain elements of the range. `target` has the
   // same number of elements and is in host memory. Converts between floating-point types. Not collective. Only one
   // thread at a time may call it. InputError: the checkpoint has no such array, or the array does not have
-  // range.total_elems elements.
+  // range.total_elems elements. Not for referenced arrays.
   void read_range(const ArrayRange& range, const View& target, ThreadPool* pool = nullptr) const;
   std::string text(std::string_view name) const;  // InputError: no such file in the checkpoint
   std::string trainer_state() const;              // the text of trainer_state.json
@@ -45,7 +54,6 @@ class Checkpoint {
  private:
   Checkpoint(std::filesystem::path folder, Manifest manifest);
   const ManifestFile& file(std::string_view name) const;
-  const ManifestArray& array(std::string_view name) const;
   const SafetensorsFile& file_of(int rank) const;
 
   std::filesystem::path folder_;

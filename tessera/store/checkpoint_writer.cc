@@ -43,6 +43,11 @@ class PartWriter final : public CheckpointPart {
     manifest_.arrays.back().pieces.push_back({rank_, range.begin, range.end});
     plan_.push_back({range.name, dtype, {range.end - range.begin}});
   }
+  void refer(const std::string& name, int64_t total_elems, DType dtype, const ReferencedFiles& files) override {
+    if (rank_ != 0) return;
+    manifest_.arrays.push_back({name, dtype, total_elems, {}, true});
+    manifest_.reference = files;
+  }
   void write(std::string_view name, const View& values) override {
     if (values.num_elems() > 0) file().write(name, values, pool_);
   }

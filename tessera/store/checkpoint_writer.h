@@ -1,7 +1,8 @@
 // Writes training checkpoints: folders "checkpoint-<step>" that exist only when all their bytes are on the disk.
 //   rank-00000-of-00004.safetensors   one file per rank: its range of each array, as a tensor with the array's name
 //   trainer_state.json, ...           texts of rank 0: the state, the model's config.json, the tokenizer's files
-//   manifest.json                     sizes and checksums of all files above, and the ranges that each rank wrote
+//   manifest.json                     sizes and checksums of all files above, and the ranges that each rank wrote; also
+//                                     the files outside the checkpoint that hold frozen tensors
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "tessera/base/thread_pool.h"
 #include "tessera/base/view.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/store/manifest.h"
 
 namespace tessera {
 
@@ -32,6 +34,9 @@ class CheckpointPart {
   virtual ~CheckpointPart() = default;
   // `dtype` is the type in the file, the same on all ranks.
   virtual void declare(const ArrayRange& range, DType dtype) = 0;
+  // Declares an array that the checkpoint does not hold, because files outside hold it. `dtype` is the type in which
+  // the run uses its elements. The files are the same in all calls. Only rank 0's calls count.
+  virtual void refer(const std::string& name, int64_t total_elems, DType dtype, const ReferencedFiles& files) = 0;
   // Writes the next elements of a range from host memory. Elements of another floating-point type are converted to the
   // declared type. The caller may reuse the memory of `values` on return. Throws RunError.
   virtual void write(std::string_view name, const View& values) = 0;

@@ -1,47 +1,97 @@
 #include "tessera/store/engine_checkpoint.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace tessera {
 
-// The name of a unit's array in a checkpoint.
-static std::string array_name(StateKind kind, const Unit& unit) {
+std::string array_name(StateKind kind, const Unit& unit) {
   constexpr const char* names[] = {"parameters/", "optimizer.m/", "optimizer.v/", "frozen/"};
   return names[static_cast<size_t>(kind)] + unit.name();
 }
 
-std::string parameters_name(const Unit& unit) {
-  return array_name(StateKind::parameters, unit);
+FrozenFiles frozen_files_of(const Checkpoint& checkpoint, const UnitStates& states) {
+  FrozenFiles frozen;
+  if (checkpoint.reference()) frozen.files = *checkpoint.reference();
+  for (const ManifestArray& array : checkpoint.arrays()) {
+    const bool same_type = array.dtype == states.dtype(StateKind::frozen);
+    if (array.is_referenced && same_type) frozen.arrays.insert(array.name);
+  }
+  return frozen;
 }
 
-std::string frozen_name(const Unit& unit) {
-  return array_name(StateKind::frozen, unit);
-}
-
-void declare_checkpoint(CheckpointPart& part, const Engine& engine) {
-  const Model& model = engine.model();
+void declare_checkpoint(CheckpointPart& part, const UnitStates& states, const FrozenFiles& frozen) {
+  const Model& model = states.model();
   for (int64_t u = 0; u < model.num_units(); ++u) {
     const Unit& unit = model.unit(u);
     for (const StateKind kind : kStateKinds) {
-      const ElemRange range = engine.saved_range(kind, u);
-      if (range.size() == 0) continue;
-      part.declare({array_name(kind, unit), num_elems_of(kind, unit.table()), range.begin, range.end},
-                   engine.state_dtype());
+      const std::string name = array_name(kind, unit);
+      const int64_t num_elems = unit.table().num_elems(section_of(kind));
+      const ElemRange range = states.saved_range(kind, u);
+      if (frozen.arrays.contains(name)) {
+        part.refer(name, num_elems, states.dtype(kind), frozen.files);
+      } else if (range.size() > 0) {
+        part.declare({name, num_elems, range.begin, range.end}, states.dtype(kind));
+      }
     }
   }
 }
 
-void write_checkpoint_arrays(CheckpointPart& part, Engine& engine) {
-  declare_checkpoint(part, engine);
-  engine.save_states([&](StateKind kind, int64_t unit, ElemRange, View from) {
-    part.write(array_name(kind, engine.model().unit(unit)), from);
-  });
+void write_checkpoint_arrays(CheckpointPart& part, UnitStates states, const FrozenFiles& frozen) {
+  declare_checkpoint(part, states, frozen);
+  const auto name = [&](StateKind kind, int64_t unit) { return array_name(kind, states.model().unit(unit)); };
+  states.save([&](StateKind kind, int64_t unit, ElemRange, View from) { part.write(name(kind, unit), from); },
+              [&](StateKind kind, int64_t unit) { return !frozen.arrays.contains(name(kind, unit)); });
 }
 
-void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool) {
-  const auto read = [&](StateKind kind, int64_t unit, ElemRange range, View to) {
-    const Unit& of = engine.model().unit(unit);
-    checkpoint.read_range({array_name(kind, of), num_elems_of(kind, of.table()), range.begin, range.end}, to, &pool);
+CheckpointReader::CheckpointReader(const Checkpoint& checkpoint, const Model& model, Communicator& world,
+                                   ThreadPool& pool)
+    : checkpoint_(checkpoint), model_(model), pool_(pool) {
+  if (!checkpoint.reference()) return;
+  checkpoint.check_reference(world, &pool);
+  files_.emplace(checkpoint.reference()->folder);
+}
+
+void CheckpointReader::read(StateKind kind, int64_t unit, ElemRange range, View to) const {
+  const Unit& of = model_.unit(unit);
+  const std::string name = array_name(kind, of);
+  const ManifestArray& array = checkpoint_.array(name);
+  if (array.is_referenced) return read_referenced(kind, unit, range, to, array.dtype);
+  checkpoint_.read_range({name, of.table().num_elems(section_of(kind)), range.begin, range.end}, to, &pool_);
+}
+
+// The run used the tensors of the files in the type `format`. Rounds them to this type, so that the result has the bits
+// of the run.
+void CheckpointReader::read_referenced(StateKind kind, int64_t unit, ElemRange range, View to, DType format) const {
+  std::fill_n(to.data, to.bytes(), std::byte{0});  // the gaps between tensors
+  const ParameterTable& table = model_.unit(unit).table();
+  const auto read = [&](const ParameterSpec& spec, int64_t first, int64_t last) {
+    const View part = to.rows(spec.offset + first - range.begin, spec.offset + last - range.begin);
+    if (to.dtype == format) return files_->read_range_into(spec.name, first, last, part, &pool_);
+    constexpr int64_t kChunkElems = 1 << 20;
+    std::vector<std::byte> rounded(static_cast<size_t>(std::min(kChunkElems, last - first)) * size_of(format));
+    for (int64_t at = first; at < last; at += kChunkElems) {
+      const int64_t count = std::min(kChunkElems, last - at);
+      files_->read_range_into(spec.name, at, at + count, {rounded.data(), format, {count}}, &pool_);
+      const View chunk = part.rows(at - first, at - first + count);
+      convert(rounded.data(), format, chunk.data, chunk.dtype, static_cast<size_t>(count));
+    }
   };
-  engine.load_states(read, with_optimizer);
+  table.for_each_tensor(section_of(kind), range.begin, range.end, read);
+}
+
+void restore_checkpoint(const Checkpoint& checkpoint, UnitStates states, Communicator& world, ThreadPool& pool) {
+  const CheckpointReader reader(checkpoint, states.model(), world, pool);
+  states.load([&](StateKind kind, int64_t unit, ElemRange range, View to) { reader.read(kind, unit, range, to); });
+}
+
+void restore_trained_parameters(const Checkpoint& checkpoint, UnitStates states, ThreadPool& pool) {
+  const auto read = [&](StateKind kind, int64_t unit, ElemRange range, View to) {
+    const Unit& of = states.model().unit(unit);
+    checkpoint.read_range({array_name(kind, of), of.table().num_elems(section_of(kind)), range.begin, range.end}, to,
+                          &pool);
+  };
+  states.load(read, [](StateKind kind, int64_t) { return kind == StateKind::parameters; });
 }
 
 }  // namespace tessera

@@ -1,22 +1,57 @@
 // The arrays of an engine in a checkpoint: parameters and optimizer states of each unit, under the unit's name.
 #pragma once
 
+#include <optional>
+#include <set>
 #include <string>
 
-#include "tessera/engine/engine.h"
+#include "tessera/engine/states.h"
 #include "tessera/store/checkpoint.h"
+#include "tessera/store/model_folder.h"
 
 namespace tessera {
 
-// The names that a unit's trainable parameters and its frozen parameters have in a checkpoint.
-std::string parameters_name(const Unit& unit);
-std::string frozen_name(const Unit& unit);
+// The name of a unit's array in a checkpoint.
+std::string array_name(StateKind kind, const Unit& unit);
 
-// Declares the ranges that this rank writes: its parts of a training engine's arrays.
-void declare_checkpoint(CheckpointPart& part, const Engine& engine);
+// Frozen sections that model files hold. The checkpoints of the run refer to these files instead of holding the
+// sections.
+struct FrozenFiles {
+  ReferencedFiles files;
+  std::set<std::string> arrays;  // the names of the sections' arrays
+};
+// The frozen sections that a checkpoint refers to. Does not have those that its run used in another type than `states`:
+// this type has rounded their values.
+FrozenFiles frozen_files_of(const Checkpoint& checkpoint, const UnitStates& states);
+
+// Declares the ranges that this rank writes: its parts of a training engine's arrays, except the frozen sections in
+// `frozen`.
+void declare_checkpoint(CheckpointPart& part, const UnitStates& states, const FrozenFiles& frozen);
 // Declares the same ranges and writes them.
-void write_checkpoint_arrays(CheckpointPart& part, Engine& engine);
-// Reads this rank's parameters and, if `with_optimizer` is true, its moments into the engine.
-void restore_checkpoint(const Checkpoint& checkpoint, Engine& engine, bool with_optimizer, ThreadPool& pool);
+void write_checkpoint_arrays(CheckpointPart& part, UnitStates states, const FrozenFiles& frozen);
+
+// Reads the arrays of a model from a checkpoint, also from the files that the checkpoint refers to.
+class CheckpointReader {
+ public:
+  // Checks the files that the checkpoint refers to (Checkpoint::check_reference()). The arguments must outlive this
+  // object. Collective.
+  CheckpointReader(const Checkpoint& checkpoint, const Model& model, Communicator& world, ThreadPool& pool);
+  // Copies elements `range` of an array to `to`, which is in host memory and has any floating-point type. Throws errors
+  // as Checkpoint::read_range() does. Only one thread at a time may call it.
+  void read(StateKind kind, int64_t unit, ElemRange range, View to) const;
+
+ private:
+  void read_referenced(StateKind kind, int64_t unit, ElemRange range, View to, DType format) const;
+
+  const Checkpoint& checkpoint_;
+  const Model& model_;
+  ThreadPool& pool_;
+  std::optional<TensorSource> files_;  // that the checkpoint refers to
+};
+
+// Reads this rank's parameters and, when training, its moments into the engine, as CheckpointReader does. Collective.
+void restore_checkpoint(const Checkpoint& checkpoint, UnitStates states, Communicator& world, ThreadPool& pool);
+// Reads only the trainable parameters.
+void restore_trained_parameters(const Checkpoint& checkpoint, UnitStates states, ThreadPool& pool);
 
 }  // namespace tessera

@@ -16,7 +16,8 @@ namespace tessera {
 
 namespace {
 
-constexpr int kSchemaVersion = 2;
+// A manifest without a reference has the older version, so that earlier versions of Tessera read it.
+constexpr int kSchemaVersion = 3, kWithoutReference = 2;
 // The text of a manifest starts with kChecksumKey and 16 hexadecimal digits. The digits are the checksum of the text.
 // While the checksum is computed, kNoChecksum replaces the digits.
 constexpr std::string_view kChecksumKey = "{\n\"xxh3_64\": \"";
@@ -38,10 +39,12 @@ nlohmann::ordered_json json_of(const ManifestFile& file) {
 nlohmann::ordered_json json_of(const ManifestArray& array) {
   auto pieces = nlohmann::ordered_json::array();
   for (const auto& piece : array.pieces) pieces.push_back({piece.rank, piece.begin, piece.end});
-  return {{"name", array.name},
-          {"dtype", name_of(array.dtype)},
-          {"elements", array.total_elems},
-          {"pieces", std::move(pieces)}};
+  nlohmann::ordered_json json = {{"name", array.name},
+                                 {"dtype", name_of(array.dtype)},
+                                 {"elements", array.total_elems},
+                                 {"pieces", std::move(pieces)}};
+  if (array.is_referenced) json["referenced"] = true;
+  return json;
 }
 
 // Writes one object per line, so that the text is compact and people can still read it.
@@ -78,12 +81,17 @@ ManifestArray array_of(const nlohmann::json& json, const std::string& where) {
   for (const auto& piece : json.at("pieces")) {
     array.pieces.push_back({piece.at(0).get<int>(), piece.at(1).get<int64_t>(), piece.at(2).get<int64_t>()});
   }
+  array.is_referenced = json.value("referenced", false);
   return array;
 }
 
 // Returns a description of the first error in the pieces of an array, or "" if the pieces cover the array.
 std::string fault_of(const ManifestArray& array, int world_size) {
   int64_t reached = 0;
+  if (array.is_referenced) {
+    return array.pieces.empty() ? ""
+                                : fmt::format("array \"{}\" is in other files, but has pieces", printable(array.name));
+  }
   for (const ArrayPiece& piece : array.pieces) {
     if (piece.rank < 0 || piece.rank >= world_size) {
       return fmt::format("array \"{}\" has a piece of rank {}, but the ranks are 0 to {}", printable(array.name),
@@ -107,8 +115,14 @@ std::string rank_file_name(int rank, int world_size) {
 }
 
 std::string manifest_text(const Manifest& manifest) {
-  std::string text = fmt::format("{}{}\",\n\"schema_version\": {},\n\"step\": {},\n\"world_size\": {},\n", kChecksumKey,
-                                 kNoChecksum, kSchemaVersion, manifest.step, manifest.world_size);
+  std::string text =
+      fmt::format("{}{}\",\n\"schema_version\": {},\n\"step\": {},\n\"world_size\": {},\n", kChecksumKey, kNoChecksum,
+                  manifest.reference ? kSchemaVersion : kWithoutReference, manifest.step, manifest.world_size);
+  if (manifest.reference) {
+    text +=
+        fmt::format("\"reference\": {{\"folder\": {}, \"files\": [{}]}},\n",
+                    nlohmann::json(manifest.reference->folder.string()).dump(), lines_of(manifest.reference->files));
+  }
   text += fmt::format("\"files\": [{}],\n\"arrays\": [{}]\n}}\n", lines_of(manifest.files), lines_of(manifest.arrays));
   seal(text);
   return text;
@@ -123,13 +137,22 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   }
   const auto json = parse_json(text, where, kDamaged);
   try {
-    if (const int version = json.at("schema_version").get<int>(); version != kSchemaVersion) {
-      throw InputError(where, fmt::format("has schema_version {}; this Tessera reads {}", version, kSchemaVersion),
+    const int version = json.at("schema_version").get<int>();
+    if (version != kSchemaVersion && version != kWithoutReference) {
+      throw InputError(where,
+                       fmt::format("has schema_version {}; this Tessera reads {} and {}", version, kWithoutReference,
+                                   kSchemaVersion),
                        "Resume with the version that wrote the checkpoint");
     }
     Manifest manifest{json.at("step").get<int64_t>(), json.at("world_size").get<int>(), {}, {}};
     for (const auto& file : json.at("files")) manifest.files.push_back(file_of(file, where));
     for (const auto& array : json.at("arrays")) manifest.arrays.push_back(array_of(array, where));
+    if (const auto reference = json.find("reference"); reference != json.end()) {
+      manifest.reference = ReferencedFiles{reference->at("folder").get<std::string>(), {}};
+      for (const auto& file : reference->at("files")) manifest.reference->files.push_back(file_of(file, where));
+    }
+    const bool refers = std::ranges::any_of(manifest.arrays, &ManifestArray::is_referenced);
+    if (refers && !manifest.reference) throw DamageError(where, "refers to files that it does not name", kDamaged);
     return manifest;
   } catch (const nlohmann::json::exception&) {
     throw DamageError(where, "lacks a required key", kDamaged);
@@ -139,7 +162,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
 }
 
 Manifest merge_manifests(std::vector<Manifest> parts) {
-  Manifest merged{parts.at(0).step, parts[0].world_size, {}, {}};
+  Manifest merged{parts.at(0).step, parts[0].world_size, {}, {}, std::move(parts[0].reference)};
   std::map<std::string, size_t> places;  // index in merged.arrays, by name
   for (Manifest& part : parts) {
     std::move(part.files.begin(), part.files.end(), std::back_inserter(merged.files));

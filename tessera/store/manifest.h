@@ -1,9 +1,10 @@
 // manifest.json of a checkpoint. It lists the checkpoint's files with their checksums, and which rank wrote which part
-// of each array. It also contains its own checksum.
+// of each array. It also names the files outside the checkpoint that hold arrays. It contains its own checksum.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@ struct ManifestFile {
   uint64_t bytes() const { return segments.empty() ? 0 : segments.back().end; }
 };
 
+// Files outside the checkpoint that hold arrays which never change. The names are those of files in the folder.
+struct ReferencedFiles {
+  std::filesystem::path folder;
+  std::vector<ManifestFile> files;
+};
+
 // Elements [begin, end) of an array. They are in the file of rank `rank`, as a tensor with the array's name.
 struct ArrayPiece {
   int rank = 0;
@@ -33,6 +40,7 @@ struct ManifestArray {
   DType dtype = DType::f32;  // of the tensors in the files
   int64_t total_elems = 0;
   std::vector<ArrayPiece> pieces;
+  bool is_referenced = false;  // no pieces: Manifest::reference has the elements, which are used in the type `dtype`
 };
 
 struct Manifest {
@@ -40,6 +48,7 @@ struct Manifest {
   int world_size = 1;
   std::vector<ManifestFile> files;
   std::vector<ManifestArray> arrays;
+  std::optional<ReferencedFiles> reference{};
 };
 
 // The name of a rank's file: "rank-00000-of-00004.safetensors".

@@ -167,7 +167,7 @@ void Health::check_end(int64_t step, int64_t num_updates, std::optional<double> 
 }
 
 void Health::check_parameters(int64_t step, Engine& engine) {
-  const std::optional<int64_t> unit = engine.find_non_finite_unit();
+  const std::optional<int64_t> unit = engine.states().find_non_finite_unit();
   if (!unit) return;
   end(fmt::format("step {}", step),
       fmt::format("parameters of {} are NaN or infinite, and are not saved", engine.model().unit(*unit).name()),

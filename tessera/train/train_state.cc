@@ -354,8 +354,9 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
   return record;
 }
 
-void fill_checkpoint(CheckpointPart& part, Engine& engine, const TrainState& state, const Record& fingerprint) {
-  write_checkpoint_arrays(part, engine);
+void fill_checkpoint(CheckpointPart& part, Engine& engine, const FrozenFiles& frozen, const TrainState& state,
+                     const Record& fingerprint) {
+  write_checkpoint_arrays(part, engine.states(), frozen);
   part.add_text("trainer_state.json", state.to_json(fingerprint));
 }
 

@@ -96,6 +96,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
                          int num_ranks);
 
 // Writes the arrays of an engine and the state to a checkpoint.
-void fill_checkpoint(CheckpointPart& part, Engine& engine, const TrainState& state, const Record& fingerprint);
+void fill_checkpoint(CheckpointPart& part, Engine& engine, const FrozenFiles& frozen, const TrainState& state,
+                     const Record& fingerprint);
 
 }  // namespace tessera

@@ -353,7 +353,7 @@ std::optional<double> Trainer::evaluated_at_end() const {
 
 WritePart Trainer::checkpoint_part() {
   return [this](CheckpointPart& part) {
-    fill_checkpoint(part, session_.engine(), state_, fingerprint_);
+    fill_checkpoint(part, session_.engine(), frozen_, state_, fingerprint_);
     // With these files, the checkpoint can be the --model of other runs.
     if (!session_.worker().is_first()) return;
     model_writer_->write_companions([&](std::string_view name, std::string_view text) { part.add_text(name, text); });
@@ -408,8 +408,8 @@ void Trainer::load_best_model() {
     state_.best_step = 0;
     return;
   }
-  restore_checkpoint(Checkpoint::open_verified(best, session_.world(), &session_.pool()), session_.engine(), false,
-                     session_.pool());
+  const auto checkpoint = Checkpoint::open_verified(best, session_.world(), &session_.pool());
+  restore_trained_parameters(checkpoint, session_.engine().states(), session_.pool());
   console_.note(fmt::format("Loaded the best model, from step {}", state_.best_step));
 }
 
@@ -429,7 +429,7 @@ void Trainer::finish() {
   recorder_->say(trainer_line(metrics, recorder_->line_style()));
   session_.worker().enter(Phase::save);
   health_->check_parameters(state_.step, engine);
-  const auto write_part = [&](const ModelWriter::Write& write) { engine.save_parameters(write); };
+  const auto write_part = [&](const ModelWriter::Write& write) { engine.states().save_parameters(write); };
   folder_->saving("The model", [&] {
     folder_->write(state_.step, [&] { model_writer_->write(folder_->path() / "model", write_part); });
   });

@@ -110,6 +110,7 @@ class Trainer {
   std::optional<Health> health_;
   std::optional<Recorder> recorder_;
   std::optional<Checkpoints> checkpoints_;
+  FrozenFiles frozen_;                       // the frozen sections that the run's checkpoints do not hold
   std::optional<ModelWriter> model_writer_;  // created when the types of the initial model are known
   TrackerOptions tracker_options_;           // from track()
   TrainState state_;

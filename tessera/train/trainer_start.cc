@@ -3,6 +3,7 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/read_file.h"
+#include "tessera/load/initial_weights.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/checkpoint_writer.h"
 #include "tessera/store/engine_checkpoint.h"
@@ -30,7 +31,9 @@ void Trainer::restore(const RunStart::From& from) {
                      "Increase the number of steps or epochs, or name an earlier checkpoint with --resume");
   }
   state_ = from.state;
-  restore_checkpoint(checkpoint, session_.engine(), true, session_.pool());
+  const UnitStates states = session_.engine().states();
+  restore_checkpoint(checkpoint, states, session_.world(), session_.pool());
+  frozen_ = frozen_files_of(checkpoint, states);
   runtime_before_s_ = state_.runtime_s;
   session_.engine().set_num_updates(state_.num_updates);
   health_->restore(state_.health, state_.loss_scale);
@@ -110,6 +113,7 @@ void Trainer::start_again() {
   session_.worker().enter(Phase::load);
   state_.fused_micro_batches = fused_;
   session_.load_weights();
+  frozen_ = frozen_files(settings_, session_.engine().model(), session_.world(), session_.pool());
   make_way(session_);
   if (session_.worker().is_first()) {
     recorder_->log_to(MetricsLog::create((folder_->path() / MetricsLog::kFileName).string()));

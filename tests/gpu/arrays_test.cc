@@ -48,15 +48,16 @@ TEST_P(ArraysTest, SumOfSquares) {
     // The CPU and the GPU both sum in double, but in different orders.
     sum.expect_close(static_cast<double>(n + 4) * 0x1p-53 * sum.largest(), "sum");
   }
-  // One call gets 100 arrays. The first one is empty. One launch supports only 64 arrays. The result must have the same
+  // One call gets 100 arrays. The first one is empty. One launch supports only 64 arrays. The sums must have the same
   // bits as after one call per array.
   const Tensor x = random_tensor(dtype(), {300007}, 3);
-  Tensor together(DType::f64, {1}, {2.5}), one_by_one(DType::f64, {1}, {2.5});
+  const std::vector<double> start(100, 2.5);
+  Tensor together(DType::f64, {100}, start), one_by_one(DType::f64, {100}, start);
   std::vector<View> arrays;
   for (int64_t begin = 0, i = 0; i < 100; ++i) {
     const int64_t end = begin + i * i % 6000;
     arrays.push_back(x.gpu().rows(begin, end));
-    rig().gpu_kernels->add_sum_of_squares(arrays.back(), one_by_one.gpu());
+    rig().gpu_kernels->add_sum_of_squares(arrays.back(), one_by_one.gpu().rows(i, i + 1));
     begin = end % 200000;
   }
   rig().gpu_kernels->add_sums_of_squares(arrays, together.gpu());

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "../unit/engine/engine_probe.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
@@ -127,7 +128,7 @@ TEST_P(Parity, LogitsLossAndGradients) {
 
     const std::vector<float> expected = reference_.get<float>("logits");
     std::vector<float> logits(expected.size());
-    engine->logits(batch, logits.data());
+    probe(*engine).logits(batch, logits.data());
     double largest = 0, error = 0;
     for (size_t i = 0; i < expected.size(); ++i) {
       largest = std::max(largest, std::abs(double{expected[i]}));
@@ -137,13 +138,14 @@ TEST_P(Parity, LogitsLossAndGradients) {
     // enlarge an earlier error by a small factor, so the limit is 256 rounding errors instead of 40.
     EXPECT_LE(error, 256 * kEpsilon * largest);
 
-    const StepResult result = engine->accumulate_gradients({&batch, 1});
+    const StepResult result = probe(*engine).accumulate_gradients({&batch, 1});
     const double loss = reference_.get<float>("loss")[0];
     EXPECT_NEAR(result.loss(), loss, 256 * kEpsilon * loss);
     EXPECT_NEAR(engine->evaluate(batch).loss_sum, result.loss_sum, 1e-12 * result.loss_sum);
     // The limit is four times the limit of the logits. Forward and backward together have twice as many roundings as
     // forward alone, and a gradient is a sum over up to 48 tokens.
-    expect_near(*engine, "grad", 1024 * kEpsilon, 1024 * kEpsilon, [&](int64_t u) { return engine->gradients(u); });
+    expect_near(*engine, "grad", 1024 * kEpsilon, 1024 * kEpsilon,
+                [&](int64_t u) { return probe(*engine).gradients(u); });
   }
 }
 
@@ -170,7 +172,7 @@ TEST_P(Parity, TwentyUpdates) {
   // the gradient. AdamW divides each gradient by the gradient's own size, so the error is a large part of the update.
   // Elements with is_key_bias() have gradients that are only rounding errors. Each of the twenty updates moves these
   // elements by up to 1e-3, the largest rate. Tessera and the reference may move them in opposite directions.
-  expect_near(*engine, "final", 1e-4, 20 * 1e-3 * 2, [&](int64_t u) { return engine->parameters(u); });
+  expect_near(*engine, "final", 1e-4, 20 * 1e-3 * 2, [&](int64_t u) { return probe(*engine).parameters(u); });
 }
 
 TEST_P(Parity, GreedyGeneration) {

@@ -128,13 +128,13 @@ inline States all_states(Engine& engine, Communicator& world) {
     for (const StateKind kind : kStateKinds) {
       // A value that no rank writes stays NaN.
       states[{u, static_cast<int>(kind)}].assign(
-          static_cast<size_t>(num_elems_of(kind, engine.model().unit(u).table())), NAN);
+          static_cast<size_t>(engine.model().unit(u).table().num_elems(section_of(kind))), NAN);
     }
   }
   std::string own;
-  engine.save_states([&](StateKind kind, int64_t unit, ElemRange range, View from) {
+  engine.states().save([&](StateKind kind, int64_t unit, ElemRange range, View from) {
     EXPECT_EQ(range.size(), from.num_elems());
-    EXPECT_EQ(from.dtype, engine.state_dtype());
+    EXPECT_EQ(from.dtype, engine.states().dtype(kind));
     const Piece piece{unit, static_cast<int64_t>(kind), range.begin, range.size()};
     own.append(reinterpret_cast<const char*>(&piece), sizeof piece);
     const std::vector<float> values = as_floats(from);
@@ -193,7 +193,7 @@ class Rig {
     };
     Engine engine({device, host, world, ranks_per_node}, config, options);
     engine.prepare(work_of(num_micro_batches));
-    engine.initialize_parameters(5);
+    engine.states().initialize(5);
     // Save and load all states once, as a run does when it saves a checkpoint and resumes from it.
     enter(Phase::save);
     Outcome outcome;
@@ -202,7 +202,7 @@ class Rig {
     // the plain run, which uses a CPU.
     const States& states = test_uses_cuda() && !initial_.empty() ? initial_ : outcome.initial;
     enter(Phase::resume);
-    engine.load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
+    engine.states().load([&](StateKind kind, int64_t unit, ElemRange range, View to) {
       const auto& all = states.at({unit, static_cast<int>(kind)});
       ASSERT_EQ(to.num_elems(), range.size());
       convert(all.data() + range.begin, DType::f32, to.data, to.dtype, static_cast<size_t>(range.size()));
@@ -228,24 +228,22 @@ class Rig {
                                        .first_number = 10 * world.rank()});
     enter(Phase::save);
     outcome.states = all_states(engine, world);
-    // save_parameters() must give the same parameters as save_states().
-    std::map<int64_t, int64_t> num_saved;
-    engine.save_parameters([&](int64_t unit, ElemRange range, View part) {
-      const int64_t trainable = engine.model().unit(unit).table().num_trainable();
-      const StateKind kind = range.begin < trainable ? StateKind::parameters : StateKind::frozen;
-      const int64_t before = kind == StateKind::frozen ? trainable : 0;
-      const int64_t in_kind =
-          num_saved[unit] - (kind == StateKind::frozen ? engine.saved_range(StateKind::parameters, unit).size() : 0);
-      EXPECT_EQ(range.begin, before + engine.saved_range(kind, unit).begin + in_kind);
+    // save_parameters() must give the same parameters as save().
+    std::map<std::pair<int64_t, StateKind>, int64_t> num_saved;
+    engine.states().save_parameters([&](Section section, int64_t unit, ElemRange range, View part) {
+      const StateKind kind = parameters_of(section);
+      int64_t& saved = num_saved[{unit, kind}];
+      EXPECT_EQ(range.begin, engine.states().saved_range(kind, unit).begin + saved);
       EXPECT_EQ(range.size(), part.num_elems());
-      num_saved[unit] += range.size();
+      saved += range.size();
       const auto& all = outcome.states.at({unit, static_cast<int>(kind)});
       const std::vector<float> values = as_floats(part);
-      EXPECT_TRUE(std::equal(values.begin(), values.end(), all.begin() + range.begin - before));
+      EXPECT_TRUE(std::equal(values.begin(), values.end(), all.begin() + range.begin));
     });
     for (int64_t u = 0; u < engine.model().num_units(); ++u) {
-      EXPECT_EQ(num_saved[u],
-                engine.saved_range(StateKind::parameters, u).size() + engine.saved_range(StateKind::frozen, u).size());
+      for (const StateKind kind : {StateKind::parameters, StateKind::frozen}) {
+        EXPECT_EQ((num_saved[{u, kind}]), engine.states().saved_range(kind, u).size());
+      }
     }
     for (const auto& [key, values] : outcome.states) {
       if (key.second == static_cast<int>(StateKind::frozen)) {
@@ -309,7 +307,7 @@ class Rig {
         const auto category = static_cast<Category>(c);
         if (category == Category::staging && !plan_knows_staging(*device)) continue;
         if (phase == Phase::load && category == Category::staging) {
-          // The plan counts the buffers of load_parameters(). The rig calls initialize_parameters(), whose buffers take
+          // The plan counts the buffers of load_parameters(). The rig calls initialize(), whose buffers take
           // at most as much host memory.
           EXPECT_LE(host->ledger().peak(phase, category), plan.host.peak(phase, category));
           continue;

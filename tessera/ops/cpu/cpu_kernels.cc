@@ -31,8 +31,10 @@ class CpuKernels final : public Kernels {
     cpu::fill_uniform(team_, x, low, high, seed, stream, first_elem);
   }
   void add(View x, View sum) override { cpu::add(team_, x, sum); }
-  void add_sums_of_squares(std::span<const View> arrays, View sum) override {
-    for (const View& x : arrays) cpu::add_sum_of_squares(team_, x, sum);
+  void add_sums_of_squares(std::span<const View> arrays, View sums) override {
+    for (int64_t i = 0; i < std::ssize(arrays); ++i) {
+      cpu::add_sum_of_squares(team_, arrays[static_cast<size_t>(i)], sums.rows(i, i + 1));
+    }
   }
 
   void embedding_backward(View ids, View d_y, View d_weight) override {

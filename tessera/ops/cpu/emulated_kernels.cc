@@ -37,7 +37,7 @@ class EmulatedKernels final : public Kernels {
   void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     wide_->fill_uniform(x, low, high, seed, stream, first_elem);
   }
-  void add_sums_of_squares(std::span<const View> arrays, View sum) override { wide_->add_sums_of_squares(arrays, sum); }
+  void add_sums_of_squares(std::span<const View> arrays, View sums) override { wide_->add_sums_of_squares(arrays, sums); }
   void adamw(View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) override {
     wide_->adamw(parameters, rest, gradients, m, v, step);
   }

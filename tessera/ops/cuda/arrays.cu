@@ -126,11 +126,7 @@ __global__ void add_partials_kernel(SummedArrays<T> arrays, const double* __rest
     mine += partial[i];
   }
   mine = block_reduce(mine, Sum(), shared, kSumThreads / kWarp);
-  if (threadIdx.x == 0) sums[blockIdx.x] = mine;
-}
-
-__global__ void add_sums_kernel(const double* __restrict__ sums, int count, double* __restrict__ sum) {
-  for (int i = 0; i < count; ++i) *sum += sums[i];
+  if (threadIdx.x == 0) sums[blockIdx.x] += mine;
 }
 
 // Adds Σ (word + 1) · (an odd number computed from the word's index) to *sum, modulo 2^64, over the array's 16-bit
@@ -209,7 +205,7 @@ void fill_random(const Context& context, View x, double offset, double scale, ui
 
 int code_major_for_this_gpu() {
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, add_sums_kernel);
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, hash_kernel);
   if (error == cudaSuccess) return attributes.ptxVersion / 10;
   cudaGetLastError();
   throw RunError(
@@ -329,8 +325,9 @@ int64_t count_finite_nonzero(const Context& context, View x, unsigned long long*
   }));
 }
 
-void add_sums_of_squares(const Context& context, std::span<const View> arrays, View sum) {
-  double *const partial = context.scratch_of<double>(), *const sums = partial + kSumArrays * kSumBlocks;
+void add_sums_of_squares(const Context& context, std::span<const View> arrays, View sums) {
+  TESSERA_ASSERT(sums.num_elems() == std::ssize(arrays));
+  double* const partial = context.scratch_of<double>();
   for (size_t begin = 0; begin < arrays.size(); begin += kSumArrays) {
     const auto part = arrays.subspan(begin, std::min<size_t>(kSumArrays, arrays.size() - begin));
     const int num_arrays = static_cast<int>(part.size());
@@ -349,11 +346,9 @@ void add_sums_of_squares(const Context& context, std::span<const View> arrays, V
         check_launch("square_sums_kernel");
       }
       add_partials_kernel<T>
-          <<<static_cast<unsigned>(num_arrays), kSumThreads, 0, context.stream>>>(summed, partial, sums);
+          <<<static_cast<unsigned>(num_arrays), kSumThreads, 0, context.stream>>>(summed, partial, data_of<double>(sums) + begin);
       check_launch("add_partials_kernel");
     });
-    add_sums_kernel<<<1, 1, 0, context.stream>>>(sums, num_arrays, data_of<double>(sum));
-    check_launch("add_sums_kernel");
   }
 }
 

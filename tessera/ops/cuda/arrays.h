@@ -14,7 +14,7 @@ void fill_normal(const Context& context, View x, double mean, double std, uint64
 void fill_uniform(const Context& context, View x, double low, double high, uint64_t seed, uint64_t stream,
                   int64_t first_elem);
 void add(const Context& context, View x, View sum);
-void add_sums_of_squares(const Context& context, std::span<const View> arrays, View sum);
+void add_sums_of_squares(const Context& context, std::span<const View> arrays, View sums);
 
 // hash_of() and count_finite_nonzero() wait for the GPU. `sum` points to 8 bytes of GPU memory, which they overwrite.
 

@@ -35,8 +35,8 @@ class CudaKernels final : public Kernels {
     cuda::fill_uniform(context_, x, low, high, seed, stream, first_elem);
   }
   void add(View x, View sum) override { cuda::add(context_, x, sum); }
-  void add_sums_of_squares(std::span<const View> arrays, View sum) override {
-    cuda::add_sums_of_squares(context_, arrays, sum);
+  void add_sums_of_squares(std::span<const View> arrays, View sums) override {
+    cuda::add_sums_of_squares(context_, arrays, sums);
   }
 
   void embedding_backward(View ids, View d_y, View d_weight) override {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine_probe.h"
 #include "small_model.h"
 
 namespace tessera {
@@ -18,13 +19,13 @@ class EngineTest : public testing::Test {
   std::unique_ptr<Engine> make(const ModelConfig& config, const EngineOptions& options, int64_t micro_batches = 1) {
     auto engine = std::make_unique<Engine>(EnginePlace{*device_, *host_, *alone_}, config, options);
     engine->prepare({kBounds, kBounds, kBounds, 8, micro_batches});
-    engine->initialize_parameters(7);
+    engine->states().initialize(7);
     return engine;
   }
   static std::vector<std::byte> bytes_of(const View& view) { return {view.data, view.data + view.bytes()}; }
-  static bool same_parameters(const Engine& a, const Engine& b) {
+  static bool same_parameters(Engine& a, Engine& b) {
     for (int64_t u = 0; u < a.model().num_units(); ++u) {
-      const View x = a.parameters(u).flat, y = b.parameters(u).flat;
+      const View x = probe(a).parameters(u).trainable(), y = probe(b).parameters(u).trainable();
       if (!std::equal(x.data, x.data + x.bytes(), y.data, y.data + y.bytes())) return false;
     }
     return true;

@@ -21,20 +21,20 @@ TEST_F(EngineTest, GradientsMatchFiniteDifferences) {
     options.dtype = DType::f64;
     const auto engine = make(config, options);
     const PackedBatch batch = make_batch(3, {5, 1, 9, 2});
-    const auto loss = [&] { return engine->accumulate_gradients({&batch, 1}).loss(); };
+    const auto loss = [&] { return probe(*engine).accumulate_gradients({&batch, 1}).loss(); };
     loss();
     std::vector<std::vector<double>> gradients;
     for (int64_t u = 0; u < engine->model().num_units(); ++u) {
-      const View g = engine->gradients(u).flat;
+      const View g = probe(*engine).gradients(u).trainable();
       gradients.emplace_back(g.as<double>(), g.as<double>() + g.num_elems());
     }
     for (int64_t u = 0; u < engine->model().num_units(); ++u) {
-      const ParameterViews p = engine->parameters(u);
+      const ParameterViews p = probe(*engine).parameters(u);
       for (size_t i = 0; i < p.table->specs().size(); ++i) {
         const ParameterSpec& spec = p.table->specs()[i];
         for (int64_t k = 0; k < 3; ++k) {  // three elements of each tensor
           const int64_t j = spec.offset + (k * 7919) % spec.shape.num_elems();
-          double& x = p.flat.as<double>()[j];
+          double& x = p.trainable().as<double>()[j];
           const double kept = x, h = 1e-5;
           x = kept + h;
           const double above = loss();
@@ -144,7 +144,7 @@ TEST_F(EngineTest, GenerationDoesNotDependOnOtherPrompts) {
       for (const int32_t token : together[i]) {
         PackedBatch batch{text, std::vector<int32_t>(text.size(), -100), {0, static_cast<int32_t>(text.size())}, 0};
         std::vector<float> logits(text.size() * 13);
-        engine->logits(batch, logits.data());
+        probe(*engine).logits(batch, logits.data());
         const auto last = logits.end() - 13;
         EXPECT_EQ(std::max_element(last, logits.end()) - last, token);
         text.push_back(token);
@@ -178,7 +178,7 @@ TEST_F(EngineTest, SampledTextsDoNotDependOnOtherPrompts) {
       for (size_t t = 0; t < together[i].size(); ++t) {
         PackedBatch batch{text, std::vector<int32_t>(text.size(), -100), {0, static_cast<int32_t>(text.size())}, 0};
         std::vector<float> logits(text.size() * 13);
-        engine->logits(batch, logits.data());
+        probe(*engine).logits(batch, logits.data());
         int64_t draw = static_cast<int64_t>(sampling_draw(options.seed, alone.first_number, static_cast<int64_t>(t)));
         int32_t id = -1;
         engine->ops().sample_rows(view_of(logits.data() + logits.size() - 13, {1, 13}), view_of(&draw, {1}),
@@ -217,7 +217,8 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     }
     const auto engine = make(config, options);
     const PackedBatch batch = make_batch(static_cast<uint64_t>(turn), {5, 1, 9});
-    EXPECT_EQ(plain->accumulate_gradients({&batch, 1}).loss(), engine->accumulate_gradients({&batch, 1}).loss());
+    EXPECT_EQ(probe(*plain).accumulate_gradients({&batch, 1}).loss(),
+              probe(*engine).accumulate_gradients({&batch, 1}).loss());
     std::vector<std::vector<std::byte>> frozen;
     const auto for_each_tensor = [&](const auto& visit) {
       for (int64_t u = 0; u < engine->model().num_units(); ++u) {
@@ -226,20 +227,20 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     };
     for_each_tensor([&](int64_t u, size_t i) {
       const ParameterSpec& spec = engine->model().unit(u).table().specs()[i];
-      const View gradient = engine->gradients(u)[i];
-      EXPECT_EQ(static_cast<bool>(gradient), spec.trainable);
-      EXPECT_EQ(bytes_of(engine->parameters(u)[i]), bytes_of(plain->parameters(u)[i])) << spec.name;
-      if (spec.trainable) {
-        EXPECT_EQ(bytes_of(gradient), bytes_of(plain->gradients(u)[i])) << turn << " " << spec.name;
+      const View gradient = probe(*engine).gradients(u)[i];
+      EXPECT_EQ(static_cast<bool>(gradient), spec.trainable());
+      EXPECT_EQ(bytes_of(probe(*engine).parameters(u)[i]), bytes_of(probe(*plain).parameters(u)[i])) << spec.name;
+      if (spec.trainable()) {
+        EXPECT_EQ(bytes_of(gradient), bytes_of(probe(*plain).gradients(u)[i])) << turn << " " << spec.name;
       }
-      frozen.push_back(bytes_of(engine->parameters(u)[i]));
+      frozen.push_back(bytes_of(probe(*engine).parameters(u)[i]));
     });
     for (int step = 0; step < 2; ++step) engine->train_step({&batch, 1}, 1e-2);
     size_t at = 0;
     for_each_tensor([&](int64_t u, size_t i) {
       const ParameterSpec& spec = engine->model().unit(u).table().specs()[i];
-      if (!spec.trainable) {
-        EXPECT_EQ(bytes_of(engine->parameters(u)[i]), frozen[at]) << turn << " " << spec.name;
+      if (!spec.trainable()) {
+        EXPECT_EQ(bytes_of(probe(*engine).parameters(u)[i]), frozen[at]) << turn << " " << spec.name;
       }
       ++at;
     });

@@ -54,12 +54,13 @@ TEST_F(HalvesTest, GradientsOfOneMicroBatchHaveTheTypeOfTheComputation) {
     options.sharding.reduce_dtype = DType::f32;
     const auto single = make(small_config("bloom", 0.1), options);
     const PackedBatch batch = make_batch(2, {9, 9});
-    for (Engine* engine : {half.get(), several.get(), single.get()}) engine->accumulate_gradients({&batch, 1}, 1024);
+    for (Engine* engine : {half.get(), several.get(), single.get()})
+      probe(*engine).accumulate_gradients({&batch, 1}, 1024);
     for (int64_t unit = 0; unit < half->model().num_units(); ++unit) {
-      const View exact = single->gradients(unit).flat, narrow = half->gradients(unit).flat;
+      const View exact = probe(*single).gradients(unit).trainable(), narrow = probe(*half).gradients(unit).trainable();
       ASSERT_EQ(exact.dtype, DType::f32);
       ASSERT_EQ(narrow.dtype, dtype);
-      EXPECT_EQ(bytes_of(several->gradients(unit).flat), bytes_of(exact));
+      EXPECT_EQ(bytes_of(probe(*several).gradients(unit).trainable()), bytes_of(exact));
       const auto count = static_cast<size_t>(exact.num_elems());
       std::vector<std::byte> rounded(2 * count);
       convert(exact.data, DType::f32, rounded.data(), dtype, count);
@@ -88,7 +89,7 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
     const auto engine = make(small_config("bloom"), options), other = make(small_config("bloom"), options);
     const auto masters_of = [](Engine& of) {
       std::vector<std::vector<float>> masters;
-      of.save_states([&](StateKind kind, int64_t, ElemRange, View from) {
+      of.states().save([&](StateKind kind, int64_t, ElemRange, View from) {
         EXPECT_EQ(from.dtype, DType::f32);
         if (kind == StateKind::parameters) masters.emplace_back(from.as<float>(), from.as<float>() + from.num_elems());
       });
@@ -98,7 +99,7 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
       const auto masters = masters_of(of);
       for (int64_t u = 0; u < of.model().num_units(); ++u) {
         const auto& master = masters[static_cast<size_t>(u)];
-        const View kept = of.parameters(u).flat;
+        const View kept = probe(of).parameters(u).trainable();
         ASSERT_EQ(kept.dtype, dtype);
         std::vector<std::byte> rounded(2 * master.size());
         convert(master.data(), DType::f32, rounded.data(), dtype, master.size());
@@ -115,8 +116,8 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
     const auto after = masters_of(*engine);
     EXPECT_NE(after, before);
 
-    other->load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
-      engine->save_states([&](StateKind saved_kind, int64_t saved_unit, ElemRange saved, View from) {
+    other->states().load([&](StateKind kind, int64_t unit, ElemRange range, View to) {
+      engine->states().save([&](StateKind saved_kind, int64_t saved_unit, ElemRange saved, View from) {
         if (saved_kind != kind || saved_unit != unit) return;
         convert(from.rows(range.begin - saved.begin, range.end - saved.begin).data, DType::f32, to.data, to.dtype,
                 static_cast<size_t>(range.size()));
@@ -142,11 +143,11 @@ TEST_F(HalvesTest, Bf16StatesResumeExactly) {
   const PackedBatch batch = make_batch(2, {9, 9});
   const auto states_of = [](Engine& of) {
     std::vector<std::vector<std::byte>> states;
-    of.save_states([&](StateKind kind, int64_t unit, ElemRange, View from) {
+    of.states().save([&](StateKind kind, int64_t unit, ElemRange, View from) {
       EXPECT_EQ(from.dtype, DType::bf16);
       states.push_back(bytes_of(from));
       if (kind == StateKind::parameters) {
-        EXPECT_EQ(states.back(), bytes_of(of.parameters(unit).flat));
+        EXPECT_EQ(states.back(), bytes_of(probe(of).parameters(unit).trainable()));
       }
     });
     return states;
@@ -159,8 +160,8 @@ TEST_F(HalvesTest, Bf16StatesResumeExactly) {
     size_t at = 0;
     const auto saved = states_of(*first);
     std::map<std::pair<StateKind, int64_t>, const std::vector<std::byte>*> arrays;
-    first->save_states([&](StateKind kind, int64_t unit, ElemRange, View) { arrays[{kind, unit}] = &saved[at++]; });
-    engine.load_states([&](StateKind kind, int64_t unit, ElemRange range, View to) {
+    first->states().save([&](StateKind kind, int64_t unit, ElemRange, View) { arrays[{kind, unit}] = &saved[at++]; });
+    engine.states().load([&](StateKind kind, int64_t unit, ElemRange range, View to) {
       const std::byte* from = arrays.at({kind, unit})->data() + 2 * range.begin;
       convert(from, DType::bf16, to.data, to.dtype, static_cast<size_t>(range.size()));
     });

@@ -149,7 +149,7 @@ std::vector<std::vector<int32_t>> draw_prompts(Draw& draw, const BatchBounds& mo
 // batch.
 void run_batches(Draw& draw, Engine& engine, const Job& job, const Plan& plan, int64_t num_batches) {
   engine.prepare(job.work);
-  engine.initialize_parameters(1);
+  engine.states().initialize(1);
   const int64_t scratch_bytes = engine.ops().scratch_bytes();
   const auto enter = [&](Phase phase) {
     for (Device* device : {&engine.device(), &engine.host()}) device->ledger().enter(phase);

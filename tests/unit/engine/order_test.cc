@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 
+#include "engine_probe.h"
 #include "small_model.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/engine/gradients.h"
@@ -150,7 +151,7 @@ std::pair<std::vector<double>, std::vector<std::byte>> outcome_of(Engine& engine
     if (step == 1) results.push_back(engine.evaluate(window[0]).loss_sum);
   }
   std::vector<std::byte> states;
-  engine.save_states([&](StateKind, int64_t, ElemRange, View from) {
+  engine.states().save([&](StateKind, int64_t, ElemRange, View from) {
     states.insert(states.end(), from.data, from.data + from.bytes());
   });
   return {results, states};
@@ -173,7 +174,7 @@ class OrderTest : public testing::Test {
     if (frozen) config.frozen = {frozen};
     auto engine = std::make_unique<Engine>(EnginePlace{device, host, *alone_}, config, options);
     engine->prepare({kBounds, kBounds, kBounds, 8, micro_batches});
-    engine->initialize_parameters(7);
+    engine->states().initialize(7);
     return engine;
   }
   std::unique_ptr<Engine> make_late(const EngineOptions& options, int64_t micro_batches = 1) {
@@ -237,13 +238,13 @@ TEST_F(OrderTest, LateMomentsAreWrittenDuringTheNextBackward) {
     // New gradients overwrite those of the previous step, which late moments still need. The compute stream does not
     // wait for late moments. If gradients are on the device, it waits only until the previous gradients are copied to
     // the host. If gradients are in host memory, only the copy stream waits for the late moments.
-    engine->accumulate_gradients({&batch, 1});
+    probe(*engine).accumulate_gradients({&batch, 1});
     EXPECT_EQ(journal.num_done['h'], 3);
     // Three updates, and the late moments of two blocks.
-    engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
+    engine->states().save([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
     journal.num_done['h'] = 0;
     engine->train_step({&batch, 1}, kRate);
-    engine->save_states([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
+    engine->states().save([&](StateKind, int64_t, ElemRange, View) { EXPECT_EQ(journal.num_done['h'], 5); });
   }
 }
 
@@ -259,11 +260,13 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     streams.comm = std::make_unique<LateStream>(journal_, 'm');
     streams.copy = std::make_unique<LateStream>(journal_, 'c');
     streams.host = std::make_unique<LateStream>(journal_, 'h');
-    std::vector<UnitShards> units;
-    for (int64_t u = 0; u < model.num_units(); ++u) units.push_back(plan.cut(model.unit(u).table().num_elems()));
-    const std::vector<UnitShards> none(units.size(), plan.cut(0));
-    EngineContext context{late_device_, late_host_,         *ops,  ops.get(), RankGroups(*alone_, plan), plan, model,
-                          DType::f32,   std::move(streams), units, none};
+    std::vector<PerSection<UnitShards>> units;
+    for (int64_t u = 0; u < model.num_units(); ++u) {
+      units.push_back({plan.cut(model.unit(u).table().num_elems()), plan.cut(0)});
+    }
+    EngineContext context{late_device_, late_host_, *ops,       ops.get(),          RankGroups(*alone_, plan),
+                          plan,         model,      DType::f32, std::move(streams), {DType::f32, DType::f32},
+                          units};
     UnitGradients gradients(context, 1);
     std::string read;
     Stream& reader = tier == H ? *context.streams.host : *context.streams.copy;
@@ -301,10 +304,11 @@ TEST_F(OrderTest, StatesWaitForTheUpdate) {
     work();
     check();
   };
-  after_update("save", [&] { engine->save_states([&](StateKind, int64_t, ElemRange, View) { check(); }); });
-  after_update("load", [&] { engine->load_states([&](StateKind, int64_t, ElemRange, View) { check(); }); });
-  after_update("save parameters", [&] { engine->save_parameters([&](int64_t, ElemRange, View) { check(); }); });
-  after_update("initialize", [&] { engine->initialize_parameters(1); });
+  after_update("save", [&] { engine->states().save([&](StateKind, int64_t, ElemRange, View) { check(); }); });
+  after_update("load", [&] { engine->states().load([&](StateKind, int64_t, ElemRange, View) { check(); }); });
+  after_update("save parameters",
+               [&] { engine->states().save_parameters([&](Section, int64_t, ElemRange, View) { check(); }); });
+  after_update("initialize", [&] { engine->states().initialize(1); });
 }
 
 // There are three units. Each unit is one piece, which has four arrays: parameters, gradients and two moments. In the
@@ -315,9 +319,9 @@ TEST_F(OrderTest, FilesAreReadOnePieceAhead) {
   options.sharding = options_of({F, F, F});
   const auto engine = make_late(options, 2);  // with one micro-batch, the device would compute the norm
   const PackedBatch window[] = {make_batch(2, {9, 9}), make_batch(3, {9, 9})};
-  engine->accumulate_gradients(window);
+  probe(*engine).accumulate_gradients(window);
   const size_t num_before = journal_.put.size();
-  engine->accumulate_gradients(window);
+  probe(*engine).accumulate_gradients(window);
   const size_t num_of_backward = journal_.put.size() - num_before;
   journal_.put.clear();
   engine->train_step(window, kRate);
@@ -350,7 +354,7 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   const auto outcome = [&](Engine& engine) {
     std::vector<PackedBatch> window;
     for (uint64_t i = 0; i < 3; ++i) window.push_back(make_batch(i, {5, 4}));
-    for (int i = 0; i < 2; ++i) engine.accumulate_gradients(window);
+    for (int i = 0; i < 2; ++i) probe(engine).accumulate_gradients(window);
     return outcome_of(engine, 3);
   };
   Journal journal;
@@ -394,26 +398,42 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   }
 }
 
-// If a step has one micro-batch, the squares of its gradients are added up on the device, before the gradients leave
-// it. Therefore the norm is the same as for gradients that stay on the device.
-TEST_F(OrderTest, TheNormDoesNotDependOnWhereGradientsAreKept) {
+// A run with some units on another tier computes the same bits as a run without offloading. With several micro-batches,
+// offloaded gradients are added in another order than gradients that stay in the buffers of backward. The expected
+// outcome is then the outcome with all gradients in host memory.
+TEST_F(OrderTest, NoBitDependsOnWhichUnitsAreOffloaded) {
   ModelConfig config = small_config("bloom");
-  config.num_layers = 11;
-  const auto outcome = [&](const Offload& offload, bool tied_head) {
-    config.tied_head = tied_head;
-    EngineOptions options;
-    options.max_grad_norm = 0.5;
-    options.sharding = options_of(offload);
-    options.sharding.max_units_in_flight = 6;
-    Engine engine({*device_, *host_, *alone_}, config, options);
-    engine.prepare({kBounds, kBounds, kBounds, 8, 1});
-    engine.initialize_parameters(7);
-    return outcome_of(engine, 1);
-  };
+  config.num_layers = 5;
+  int turn = 0;
   for (const bool tied_head : {true, false}) {
-    const auto expected = outcome({D, D, D}, tied_head);
-    EXPECT_TRUE(outcome({H, H, D}, tied_head) == expected);
-    EXPECT_TRUE(outcome({F, F, F}, tied_head) == expected);
+    config.tied_head = tied_head;
+    for (const int64_t micro_batches : {1, 3}) {
+      EngineOptions options;
+      options.dtype = tied_head ? DType::f32 : DType::bf16;
+      options.max_grad_norm = 0.5;
+      const auto outcome = [&](Device& device, Device& host, const ShardOptions& sharding) {
+        options.sharding = sharding;
+        Engine engine({device, host, *alone_}, config, options);
+        engine.prepare({kBounds, kBounds, kBounds, 8, micro_batches});
+        engine.states().initialize(7);
+        return outcome_of(engine, micro_batches);
+      };
+      const auto kept = outcome(*device_, *host_, {}), moved = outcome(*device_, *host_, options_of({H, H, D}));
+      for (const Offload& offload : {Offload{H, D, D}, Offload{H, H, D}, Offload{H, H, H}, Offload{F, F, F},
+                                     Offload{F, H, D}, Offload{D, D, H}}) {
+        for (const auto& [optimizer, gradients, parameters] : {std::array{3, 2, 1}, {2, 2, 4}, {5, 0, 0}, {9, 9, 9}}) {
+          ShardOptions sharding = options_of(offload);
+          sharding.offloaded_units = {optimizer, gradients, parameters};
+          sharding.max_units_in_flight = 1 + turn % 4;
+          sharding.late_blocks = turn++ % 3;
+          Journal journal;
+          LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
+          const bool moves = micro_batches > 1 && offload.gradients != D;
+          EXPECT_TRUE(outcome(device, host, sharding) == (moves ? moved : kept))
+              << words_of(offload) << " " << optimizer << " " << gradients << " " << parameters << " " << micro_batches;
+        }
+      }
+    }
   }
 }
 

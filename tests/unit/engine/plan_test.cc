@@ -10,6 +10,7 @@ namespace {
 // An engine on the CPU runs the work that the plan describes. The planned peaks equal the peaks in the ledgers of this
 // engine to the byte, in every category and phase.
 TEST(Plan, EqualsTheLedger) {
+  int turn = 0;
   for (const auto& [architecture, dtype, checkpointed_blocks, tied_head] :
        {std::tuple{"bloom", DType::f32, int64_t{0}, true}, std::tuple{"bloom", DType::f32, kAllBlocks, true},
         std::tuple{"gpt", DType::f32, int64_t{0}, true}, std::tuple{"gpt", DType::f32, int64_t{1}, true},
@@ -24,6 +25,13 @@ TEST(Plan, EqualsTheLedger) {
     options.dtype = dtype;
     options.checkpointed_blocks = checkpointed_blocks;
     options.bf16_states = dtype == DType::bf16 && checkpointed_blocks != kAllBlocks;
+    // In every second case, some units are offloaded. A unit may have its arrays on different tiers.
+    constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
+    constexpr Offload kOffloads[] = {{H, H, H}, {F, F, F}, {H, D, D}, {F, H, D}, {D, D, F}};
+    if (turn % 2) options.sharding.offload = kOffloads[turn / 2 % 5];
+    options.sharding.offloaded_units = {1 + turn / 2 % 3, 1, turn % 4};
+    options.sharding.file_folder = testing::TempDir();
+    ++turn;
     const auto batch = make_batch(4, {9, 5, 7});
     const BatchBounds bounds{21, 3, batch.num_targets};
     const WorkBounds work{bounds, bounds, {21, 3, 0}, 4};
@@ -38,16 +46,17 @@ TEST(Plan, EqualsTheLedger) {
       host->ledger().enter(phase);
     };
     engine.prepare(work);
-    engine.initialize_parameters(1);
+    engine.states().initialize(1);
     enter(Phase::resume);
+    engine.states().load([](StateKind, int64_t, ElemRange, View to) { std::fill_n(to.data, to.bytes(), std::byte{}); });
     enter(Phase::step);
     engine.train_step({&batch, 1}, 1e-3);
     enter(Phase::evaluation);
     engine.evaluate(batch);
     engine.generate(std::vector<std::vector<int32_t>>{{1, 2, 3}, {4}}, {.max_new_tokens = 4, .eos_id = 2});
     enter(Phase::save);
-    engine.save_states([](StateKind, int64_t, ElemRange, View) {});
-    engine.save_parameters([](int64_t, ElemRange, View) {});
+    engine.states().save([](StateKind, int64_t, ElemRange, View) {});
+    engine.states().save_parameters([](Section, int64_t, ElemRange, View) {});
     for (int p = 0; p < kNumPhases; ++p) {
       for (int c = 0; c < kNumCategories; ++c) {
         const auto phase = static_cast<Phase>(p);
@@ -58,6 +67,7 @@ TEST(Plan, EqualsTheLedger) {
             << architecture << " " << name_of(dtype) << " " << name_of(phase) << " " << name_of(category);
       }
     }
+    EXPECT_EQ(plan.file_bytes, engine.file_bytes());
   }
 }
 

@@ -7,6 +7,7 @@
 #include "kill_at_syscall.h"
 #include "store_test_util.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/store/checked_files.h"
 #include "tessera/store/checksum.h"
 
 namespace tessera {
@@ -122,6 +123,41 @@ TEST(Checkpoint, MissingAndTruncatedFilesAreFound) {
   EXPECT_THAT(refusal(output / "checkpoint-13"), HasSubstr("no such checkpoint"));
 }
 
+// A checkpoint may refer to files outside for an array. Every difference between these files and their record is an
+// error, which is not damage of the checkpoint: a run must not use an older checkpoint, which refers to the same files.
+TEST(Checkpoint, EveryFlippedBitOfAReferencedFileIsFound) {
+  TemporaryFolder output(memory_folder());
+  const fs::path base = output / "base", files[] = {base / "a", base / "b"};
+  fs::create_directory(base);
+  put(files[0], "some weights");
+  put(files[1], "");
+  const auto alone = make_self_communicator();
+  ThreadPool pool(2);
+  const ReferencedFiles reference{base, record_files(base, {"a", "b"}, *alone, pool)};
+  write_checkpoint(output.path(), 4, *alone, [&](CheckpointPart& part) {
+    part.refer("frozen/root", 6, DType::bf16, reference);
+    part.add_text("trainer_state.json", "{}\n");
+  });
+  const auto checkpoint = Checkpoint::open_verified(output / "checkpoint-4");
+  EXPECT_TRUE(checkpoint.array("frozen/root").is_referenced);
+  EXPECT_EQ(checkpoint.array("frozen/root").dtype, DType::bf16);
+  const auto error = [&] { return error_of<InputError>([&] { checkpoint.check_reference(*alone, &pool); }); };
+  EXPECT_EQ(error(), "");
+  for (size_t bit = 0; bit < 8 * 12; ++bit) {
+    std::string bad = "some weights";
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    put(files[0], bad);
+    EXPECT_THAT(error(), HasSubstr("base/a: bytes 0 to 12 differ from what was written")) << bit;
+  }
+  put(files[0], "some weights");
+  put(files[1], "more");
+  EXPECT_THAT(error(), HasSubstr("base/b: has 4 bytes instead of 0"));
+  fs::remove_all(base);
+  EXPECT_THAT(error(), HasSubstr("base/a: no such file. " + (output / "checkpoint-4").string() + " needs this file"));
+  EXPECT_THAT(error(), HasSubstr("ln -s NEW_FOLDER " + base.string()));
+  EXPECT_EQ(refusal(output / "checkpoint-4"), "");
+}
+
 TEST(Manifest, InvalidContentIsAnError) {
   TemporaryFolder folder;
   const auto message = [&](const Manifest& manifest) {
@@ -138,6 +174,11 @@ TEST(Manifest, InvalidContentIsAnError) {
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 3, 6}}), HasSubstr("rank 1 holds elements 3 to 6, but element 4 must"));
   EXPECT_THAT(pieces({{0, 0, 4}}), HasSubstr("its pieces have 4 of its 6 elements"));
   EXPECT_THAT(pieces({{0, 0, 4}, {1, 4, 4}, {1, 4, 6}}), HasSubstr("rank 1 holds elements 4 to 4"));
+  EXPECT_EQ(message({3, 1, {}, {{"a", DType::f32, 6, {}, true}}, ReferencedFiles{"/base", {}}}), "");
+  EXPECT_THAT(message({3, 1, {}, {{"a", DType::f32, 6, {}, true}}}),
+              HasSubstr("refers to files that it does not name"));
+  EXPECT_THAT(message({3, 1, {}, {{"a", DType::f32, 6, {{0, 0, 6}}, true}}, ReferencedFiles{"/base", {}}}),
+              HasSubstr("is in other files, but has pieces"));
 }
 
 TEST(Manifest, FilesThatDoNotMatchAreAnError) {
