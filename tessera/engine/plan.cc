@@ -76,9 +76,9 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
       const int64_t channels = config.attention_channels(), window = config.window_of(layer);
       plan.micro_batch_flops +=
-          num_sequences * (1 + layer < first_trained ? attention_forward_flops(length, channels, window)
-                                                           : attention_training_flops(length, channels, window,
-                                                                                      checkpointed.contains(layer)));
+          num_sequences * (1 + layer < first_trained
+                               ? attention_forward_flops(length, channels, window)
+                               : attention_training_flops(length, channels, window, checkpointed.contains(layer)));
     }
   }
   const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };

@@ -1,5 +1,7 @@
 #include "tessera/session/fingerprint.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tessera/comm/world.h"
 #include "tessera/store/checksum.h"
 

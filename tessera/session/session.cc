@@ -1,5 +1,6 @@
 #include "tessera/session/session.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tessera/load/data_report.h"

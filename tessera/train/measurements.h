@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tessera/device/nvml/gpu_sampler.h"
 #include "tessera/engine/engine.h"
+#include "tessera/report/progress.h"
+#include "tessera/report/record.h"
 #include "tessera/session/session.h"
 #include "tessera/train/callback_figures.h"
 #include "tessera/train/memory_log.h"

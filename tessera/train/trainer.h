@@ -14,8 +14,8 @@
 #include "tessera/train/checkpoints.h"
 #include "tessera/train/health.h"
 #include "tessera/train/measurements.h"
-#include "tessera/train/recorder.h"
 #include "tessera/train/output_folder.h"
+#include "tessera/train/recorder.h"
 #include "tessera/train/run_start.h"
 #include "tessera/train/train_state.h"
 
