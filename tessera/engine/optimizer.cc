@@ -239,8 +239,12 @@ void UnitOptimizer::update_on_device(const AdamWStep& step) {
     if (size == 0) continue;  // the unit is frozen
     compute.wait(gradients_.complete(u, size));
     const View masters = master().view(u).rows(first_master_elem(u), first_master_elem(u) + size);
-    context_.ops.adamw(masters, rest_.empty() ? View{} : rest_.view(u), gradients_.sum(u, 0, size), m_.view(u),
-                       v_.view(u), step_of(step, {u, 0, size, AdamWWrites::all}));
+    context_.ops.adamw({.parameters = masters,
+                        .rest = rest_.empty() ? View{} : rest_.view(u),
+                        .gradients = gradients_.sum(u, 0, size),
+                        .m = m_.view(u),
+                        .v = v_.view(u)},
+                       step_of(step, {u, 0, size, AdamWWrites::all}));
     parameters_.updated(u, kept_here ? compute.record() : send_to_kept(u));
   }
 }
@@ -301,7 +305,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   if (piece.writes == AdamWWrites::moments) {
     host.wait(buffers.ready);
     host.run([&ops = *context_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
-      ops.adamw({}, {}, gradient, m, v, own_step);
+      ops.adamw({.gradients = gradient, .m = m, .v = v}, own_step);
     });
     Event done = host.record();
     if (buffers.gradient.bytes() > 0) buffers.free = done;  // otherwise the buffers hold nothing of this piece
@@ -311,7 +315,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   host.wait(buffers.ready);
   host.wait(buffers.free);
   host.run([&ops = *context_.host_ops, p, rest, gradient, m, v, own_step = step_of(step, piece)] {
-    ops.adamw(p, rest, gradient, m, v, own_step);
+    ops.adamw({.parameters = p, .rest = rest, .gradients = gradient, .m = m, .v = v}, own_step);
   });
   copy.wait(host.record());
   const bool staged = buffers.m.bytes() > 0;
