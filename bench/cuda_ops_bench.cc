@@ -13,7 +13,7 @@
 
 #include "tessera/device/cuda/cuda_check.h"
 #include "tessera/device/cuda/cuda_device.h"
-#include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/back_ends.h"
 #include "tessera/ops/flops.h"
 
 namespace tessera {
@@ -128,14 +128,24 @@ double linear(Bench& bench, const std::string& name, int64_t N, int64_t in, int6
              gradient_bytes = 2 * static_cast<double>(d_weight.bytes());
   const Activation after = gelu ? Activation::gelu_tanh : Activation::none;
   double sum = bench.line(name + " forward", flops, 0, [&] {
-    k.linear_forward(x, weight, bias, {after, {}, residual ? added : View{}}, gelu ? pre : View{}, y);
+    k.linear_forward({.x = x,
+                      .weight = weight,
+                      .bias = bias,
+                      .epilogue = {after, {}, residual ? added : View{}},
+                      .preactivation = gelu ? pre : View{},
+                      .y = y});
   });
   // In the backward pass, the layer after a gelu (in > out) multiplies d_x by the gelu's derivative and computes the
   // gelu's output again, as in a block of the model.
   const Activation before = in > out ? Activation::gelu_tanh : Activation::none;
   const View gelu_again = in > out ? bench.random({N, in}) : View{};
   sum += bench.line(name + " backward input", flops, 0, [&] {
-    k.linear_backward_input(y, weight, {before, {}, {}}, in > out ? inner : View{}, d_x, gelu_again);
+    k.linear_backward_input({.d_y = y,
+                             .weight = weight,
+                             .epilogue = {before, {}, {}},
+                             .preactivation = in > out ? inner : View{},
+                             .d_x = d_x,
+                             .x = gelu_again});
   });
   sum += bench.line(fmt::format("{} backward weight, {}", name, name_of(gradient)), flops, gradient_bytes,
                     [&] { k.linear_backward_weight(y, x, false, d_weight); });
@@ -158,10 +168,19 @@ double attention(Bench& bench, int64_t N) {
   const AttentionShape shape{kHeads, C / kHeads, QkvLayout::interleaved, slopes};
   const View workspace = bench.zeros({attention_workspace_elems(bench.dtype, shape, N)}, DType::f32);
   const auto flops = static_cast<double>(N / kSequence * attention_forward_flops(kSequence, C));
-  double sum = bench.line(fmt::format("attention forward {}", N), flops, 0,
-                          [&] { k.attention_forward(qkv, at, shape, {}, o, lse); });
-  sum += bench.line(fmt::format("attention backward {}", N), 2.5 * flops, 0,
-                    [&] { k.attention_backward(qkv, o, lse, d_o, at, shape, {}, d_qkv, workspace); });
+  double sum = bench.line(fmt::format("attention forward {}", N), flops, 0, [&] {
+    k.attention_forward({.qkv = qkv, .starts = at, .shape = shape, .o = o, .log_sum_exp = lse});
+  });
+  sum += bench.line(fmt::format("attention backward {}", N), 2.5 * flops, 0, [&] {
+    k.attention_backward({.qkv = qkv,
+                          .o = o,
+                          .log_sum_exp = lse,
+                          .d_o = d_o,
+                          .starts = at,
+                          .shape = shape,
+                          .d_qkv = d_qkv,
+                          .workspace = workspace});
+  });
   bench.clear();
   return sum;
 }
@@ -174,10 +193,21 @@ double norms(Bench& bench, int64_t N) {
              again = bench.random({N, C}), d_weight = bench.zeros({C}, DType::f32),
              d_bias = bench.zeros({C}, DType::f32);
   const auto row = static_cast<double>(N * C) * static_cast<double>(size_of(bench.dtype));
-  double sum = bench.line(fmt::format("layer norm forward {}", N), 0, 2 * row,
-                          [&] { k.layer_norm_forward(x, weight, bias, 1e-5, y, stats); });
-  sum += bench.line(fmt::format("layer norm backward {}", N), 0, 5 * row,
-                    [&] { k.layer_norm_backward(y, x, weight, bias, stats, residual, d_x, d_weight, d_bias, again); });
+  double sum = bench.line(fmt::format("layer norm forward {}", N), 0, 2 * row, [&] {
+    k.layer_norm_forward({.x = x, .weight = weight, .bias = bias, .epsilon = 1e-5, .y = y, .stats = stats});
+  });
+  sum += bench.line(fmt::format("layer norm backward {}", N), 0, 5 * row, [&] {
+    k.layer_norm_backward({.d_y = y,
+                           .x = x,
+                           .weight = weight,
+                           .bias = bias,
+                           .stats = stats,
+                           .residual = residual,
+                           .d_x = d_x,
+                           .d_weight = d_weight,
+                           .d_bias = d_bias,
+                           .y = again});
+  });
   sum *= 2;  // a block has two norms
   bench.clear();
   return sum;
@@ -209,11 +239,11 @@ void flat(Bench& bench) {
              narrow_g = bench.zeros({kElems}, bench.dtype), narrow = bench.zeros({kElems}, bench.dtype),
              sum = bench.zeros({1}, DType::f64);
   constexpr double kBytes = 4.0 * kElems;
-  bench.line("adamw, f32", 0, 7 * kBytes, [&] { k.adamw(p, {}, g, m, v, {}); });
+  bench.line("adamw, f32", 0, 7 * kBytes, [&] { k.adamw({.parameters = p, .gradients = g, .m = m, .v = v}, {}); });
   if (size_of(bench.dtype) == 2) {
     const View rest = bench.zeros({kElems}, rest_of(bench.dtype));
     bench.line(fmt::format("adamw, {}", name_of(bench.dtype)), 0, 6.5 * kBytes,
-               [&] { k.adamw(narrow, rest, narrow_g, m, v, {}); });
+               [&] { k.adamw({.parameters = narrow, .rest = rest, .gradients = narrow_g, .m = m, .v = v}, {}); });
   }
   bench.line("sum of squares", 0, kBytes, [&] { k.add_sum_of_squares(g, sum); });
   bench.line("add", 0, 3 * kBytes, [&] { k.add(g, m); });
@@ -249,8 +279,10 @@ void decode(Bench& bench, int64_t B, int64_t length) {
              used = bench.integers(lengths), slopes = bench.random({kHeads}, DType::f32, 0.01);
   const AttentionShape shape{kHeads, C / kHeads, QkvLayout::interleaved, slopes};
   const double bytes = 2.0 * static_cast<double>(B * length * C) * static_cast<double>(size_of(bench.dtype));
-  bench.line(fmt::format("decode {} x {}", B, length), 0, bytes,
-             [&] { k.attention_decode(qkv, shape, at, used, keys, values, o); });
+  bench.line(fmt::format("decode {} x {}", B, length), 0, bytes, [&] {
+    k.attention_decode(
+        {.qkv = qkv, .shape = shape, .cache_starts = at, .lengths = used, .keys = keys, .values = values, .o = o});
+  });
   bench.clear();
 }
 
@@ -268,9 +300,18 @@ void grouped_attention(Bench& bench, int64_t head_dim, int64_t length) {
   const View workspace = bench.zeros({attention_workspace_elems(bench.dtype, shape, kTokens)}, DType::f32);
   const auto flops = static_cast<double>(kTokens / length * attention_forward_flops(length, C));
   const std::string name = fmt::format("{} x {}, {}/{} heads of {}", kTokens / length, length, H, K, head_dim);
-  bench.line("attention forward " + name, flops, 0, [&] { k.attention_forward(qkv, at, shape, {}, o, lse); });
-  bench.line("attention backward " + name, 2.5 * flops, 0,
-             [&] { k.attention_backward(qkv, o, lse, d_o, at, shape, {}, d_qkv, workspace); });
+  bench.line("attention forward " + name, flops, 0,
+             [&] { k.attention_forward({.qkv = qkv, .starts = at, .shape = shape, .o = o, .log_sum_exp = lse}); });
+  bench.line("attention backward " + name, 2.5 * flops, 0, [&] {
+    k.attention_backward({.qkv = qkv,
+                          .o = o,
+                          .log_sum_exp = lse,
+                          .d_o = d_o,
+                          .starts = at,
+                          .shape = shape,
+                          .d_qkv = d_qkv,
+                          .workspace = workspace});
+  });
   bench.clear();
 }
 
@@ -286,9 +327,18 @@ void decoder_rows(Bench& bench, int64_t N, int64_t C) {
     const View x = bench.random({N, C}), weight = bench.random({C}), y = bench.random({N, C}),
                rstd = bench.zeros({N, 1}, DType::f32), residual = bench.random({N, C}), d_x = bench.random({N, C}),
                again = bench.random({N, C}), d_weight = bench.zeros({C}, DType::f32);
-    bench.line("rms norm forward" + name, 0, 2 * row, [&] { k.rms_norm_forward(x, weight, 1e-5, y, rstd); });
-    bench.line("rms norm backward" + name, 0, 5 * row,
-               [&] { k.rms_norm_backward(y, x, weight, rstd, residual, d_x, d_weight, again); });
+    bench.line("rms norm forward" + name, 0, 2 * row,
+               [&] { k.rms_norm_forward({.x = x, .weight = weight, .epsilon = 1e-5, .y = y, .stats = rstd}); });
+    bench.line("rms norm backward" + name, 0, 5 * row, [&] {
+      k.rms_norm_backward({.d_y = y,
+                           .x = x,
+                           .weight = weight,
+                           .stats = rstd,
+                           .residual = residual,
+                           .d_x = d_x,
+                           .d_weight = d_weight,
+                           .y = again});
+    });
     bench.clear();
   }
   {
@@ -298,17 +348,29 @@ void decoder_rows(Bench& bench, int64_t N, int64_t C) {
     const AttentionShape shape{H, kHeadDim, QkvLayout::blocked, {}, K, 0};
     const HeadNorms norms{weight, weight, 1e-6};
     const double in_place = 2 * static_cast<double>(N * (H + K) * kHeadDim) * size;
-    bench.line("rotate in place" + name, 0, in_place, [&] { k.rotate_heads(qkv, rotations, shape, {}, qkv); });
-    bench.line("rotate with norms" + name, 0, 2 * wide, [&] { k.rotate_heads(qkv, rotations, shape, norms, y); });
-    bench.line("rotate with norms backward" + name, 0, 3 * wide,
-               [&] { k.rotate_heads_backward(y, qkv, rotations, shape, norms, d_qkv, d_queries, d_keys); });
+    bench.line("rotate in place" + name, 0, in_place,
+               [&] { k.rotate_heads({.qkv = qkv, .rotations = rotations, .shape = shape, .y = qkv}); });
+    bench.line("rotate with norms" + name, 0, 2 * wide,
+               [&] { k.rotate_heads({.qkv = qkv, .rotations = rotations, .shape = shape, .norms = norms, .y = y}); });
+    bench.line("rotate with norms backward" + name, 0, 3 * wide, [&] {
+      k.rotate_heads_backward({.d_y = y,
+                               .qkv = qkv,
+                               .rotations = rotations,
+                               .shape = shape,
+                               .norms = norms,
+                               .d_qkv = d_qkv,
+                               .d_query_weight = d_queries,
+                               .d_key_weight = d_keys});
+    });
     bench.clear();
   }
   const View gate_up = bench.random({N, 2 * F}), h = bench.random({N, F}), again = bench.random({N, F}),
              d_gate_up = bench.random({N, 2 * F});
   bench.line("gated forward" + name, 0, 3 * inner, [&] { k.gated_forward(gate_up, Activation::silu, h); });
-  bench.line("gated backward" + name, 0, 6 * inner,
-             [&] { k.gated_backward(h, gate_up, Activation::silu, d_gate_up, again); });
+  bench.line("gated backward" + name, 0, 6 * inner, [&] {
+    k.gated_backward(
+        {.d_h = h, .gate_up = gate_up, .activation = Activation::silu, .d_gate_up = d_gate_up, .h = again});
+  });
   bench.clear();
 }
 

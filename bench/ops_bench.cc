@@ -154,7 +154,7 @@ void linear(Bench& bench, int64_t rows, int64_t in, int64_t out) {
   LinearEpilogue gelu, add;
   gelu.activation = Activation::gelu_tanh;
   add.residual = residual;
-  bench.line("linear " + shape, work, "GFLOP/s", [&] { kernels.linear_forward(x, weight, {}, {}, {}, y); });
+  bench.line("linear " + shape, work, "GFLOP/s", [&] { kernels.linear_forward({.x = x, .weight = weight, .y = y}); });
   set_blas_threads(bench.num_threads());
   bench.line("BLAS " + shape, work, "GFLOP/s", [&] {
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(rows), static_cast<int>(out),
@@ -163,13 +163,15 @@ void linear(Bench& bench, int64_t rows, int64_t in, int64_t out) {
   });
   set_blas_threads(1);
   bench.line("linear bias residual " + shape, work, "GFLOP/s",
-             [&] { kernels.linear_forward(x, weight, bias, add, {}, y); });
-  bench.line("linear bias gelu " + shape, work, "GFLOP/s",
-             [&] { kernels.linear_forward(x, weight, bias, gelu, pre, y); });
+             [&] { kernels.linear_forward({.x = x, .weight = weight, .bias = bias, .epilogue = add, .y = y}); });
+  bench.line("linear bias gelu " + shape, work, "GFLOP/s", [&] {
+    kernels.linear_forward({.x = x, .weight = weight, .bias = bias, .epilogue = gelu, .preactivation = pre, .y = y});
+  });
   bench.line("linear d_x " + shape, work, "GFLOP/s",
-             [&] { kernels.linear_backward_input(y, weight, {}, {}, d_x, {}); });
-  bench.line("linear d_x gelu' " + shape, work, "GFLOP/s",
-             [&] { kernels.linear_backward_input(y, weight, gelu, pre_in, d_x, {}); });
+             [&] { kernels.linear_backward_input({.d_y = y, .weight = weight, .d_x = d_x}); });
+  bench.line("linear d_x gelu' " + shape, work, "GFLOP/s", [&] {
+    kernels.linear_backward_input({.d_y = y, .weight = weight, .epilogue = gelu, .preactivation = pre_in, .d_x = d_x});
+  });
   bench.line("linear d_weight " + shape, work, "GFLOP/s",
              [&] { kernels.linear_backward_weight(y, x, false, d_weight); });
   bench.clear();
@@ -187,16 +189,29 @@ void attention(Bench& bench, int64_t sequences, int64_t length, int64_t heads, i
   const AttentionShape shape{heads, head_dim, QkvLayout::interleaved, bench.floats({heads})};
   const double work = static_cast<double>(sequences * attention_forward_flops(length, channels)) * 1e-9;
   const std::string name = fmt::format("{} of {}, {} heads of {}", sequences, length, heads, head_dim);
-  bench.line("attention " + name, work, "GFLOP/s",
-             [&] { kernels.attention_forward(qkv, starts_view, shape, {}, o, log_sum_exp); });
-  bench.line("attention backward " + name, 2.5 * work, "GFLOP/s",
-             [&] { kernels.attention_backward(qkv, o, log_sum_exp, d_o, starts_view, shape, {}, d_qkv, {}); });
+  bench.line("attention " + name, work, "GFLOP/s", [&] {
+    kernels.attention_forward({.qkv = qkv, .starts = starts_view, .shape = shape, .o = o, .log_sum_exp = log_sum_exp});
+  });
+  bench.line("attention backward " + name, 2.5 * work, "GFLOP/s", [&] {
+    kernels.attention_backward({.qkv = qkv,
+                                .o = o,
+                                .log_sum_exp = log_sum_exp,
+                                .d_o = d_o,
+                                .starts = starts_view,
+                                .shape = shape,
+                                .d_qkv = d_qkv});
+  });
   std::vector<int32_t> lengths(static_cast<size_t>(sequences), static_cast<int32_t>(length - 1));
   starts.pop_back();
   const View cache_starts = bench.integers(starts), lengths_view = bench.integers(lengths);
   bench.line("attention decode " + name, 8e-9 * static_cast<double>(rows * channels), "GB/s", [&] {
-    kernels.attention_decode(qkv.rows(0, sequences), shape, cache_starts, lengths_view, o, d_o,
-                             d_qkv.reshaped({3 * rows, channels}).rows(0, sequences));
+    kernels.attention_decode({.qkv = qkv.rows(0, sequences),
+                              .shape = shape,
+                              .cache_starts = cache_starts,
+                              .lengths = lengths_view,
+                              .keys = o,
+                              .values = d_o,
+                              .o = d_qkv.reshaped({3 * rows, channels}).rows(0, sequences)});
   });
   bench.clear();
 }
@@ -207,10 +222,19 @@ void rowwise(Bench& bench, int64_t rows, int64_t channels) {
   const View weight = bench.floats({channels}), bias = bench.floats({channels}), stats = bench.floats({rows, 2});
   const double bytes = 4e-9 * static_cast<double>(rows * channels);
   const std::string shape = fmt::format("{} x {}", rows, channels);
-  bench.line("layer norm " + shape, 2 * bytes, "GB/s",
-             [&] { kernels.layer_norm_forward(x, weight, bias, 1e-5, y, stats); });
-  bench.line("layer norm backward " + shape, 4 * bytes, "GB/s",
-             [&] { kernels.layer_norm_backward(y, x, weight, {}, stats, d, d, weight, bias, {}); });
+  bench.line("layer norm " + shape, 2 * bytes, "GB/s", [&] {
+    kernels.layer_norm_forward({.x = x, .weight = weight, .bias = bias, .epsilon = 1e-5, .y = y, .stats = stats});
+  });
+  bench.line("layer norm backward " + shape, 4 * bytes, "GB/s", [&] {
+    kernels.layer_norm_backward({.d_y = y,
+                                 .x = x,
+                                 .weight = weight,
+                                 .stats = stats,
+                                 .residual = d,
+                                 .d_x = d,
+                                 .d_weight = weight,
+                                 .d_bias = bias});
+  });
   std::vector<int64_t> row_ids(static_cast<size_t>(rows));
   for (size_t i = 0; i < row_ids.size(); ++i) row_ids[i] = static_cast<int64_t>(i);
   const Dropout dropout{0.1f, 1, 1, bench.integers(row_ids)};
@@ -228,9 +252,12 @@ void llama_rowwise(Bench& bench, int64_t rows, int64_t channels, int64_t ff_dim,
                d = bench.floats({rows, channels});
     const View weight = bench.floats({channels}), d_weight = bench.floats({channels}), rstd = bench.floats({rows, 1});
     const std::string name = fmt::format("{} x {}", rows, channels);
-    bench.line("rms norm " + name, 0, bytes(2 * channels), [&] { kernels.rms_norm_forward(x, weight, 1e-5, y, rstd); });
-    bench.line("rms norm backward " + name, 0, bytes(4 * channels),
-               [&] { kernels.rms_norm_backward(y, x, weight, rstd, d, d, d_weight, {}); });
+    bench.line("rms norm " + name, 0, bytes(2 * channels),
+               [&] { kernels.rms_norm_forward({.x = x, .weight = weight, .epsilon = 1e-5, .y = y, .stats = rstd}); });
+    bench.line("rms norm backward " + name, 0, bytes(4 * channels), [&] {
+      kernels.rms_norm_backward(
+          {.d_y = y, .x = x, .weight = weight, .stats = rstd, .residual = d, .d_x = d, .d_weight = d_weight});
+    });
     bench.clear();
   }
   {
@@ -243,21 +270,32 @@ void llama_rowwise(Bench& bench, int64_t rows, int64_t channels, int64_t ff_dim,
     const HeadNorms norms{bench.floats({D}), bench.floats({D}), 1e-6};
     const std::string name = fmt::format("{} x {}, heads of {}", rows, width, D);
     // `turned` is the number of channels of q and k. Without norms, the rotation is in place and does not touch v.
-    bench.line("rotary " + name, 0, bytes(2 * turned), [&] { kernels.rotate_heads(qkv, rotations, shape, {}, qkv); });
+    bench.line("rotary " + name, 0, bytes(2 * turned),
+               [&] { kernels.rotate_heads({.qkv = qkv, .rotations = rotations, .shape = shape, .y = qkv}); });
     bench.line("rotary backward " + name, 0, bytes(2 * turned),
-               [&] { kernels.rotate_heads_backward(y, {}, rotations, shape, {}, y, {}, {}); });
-    bench.line("head norms, rotary " + name, 0, bytes(2 * width),
-               [&] { kernels.rotate_heads(qkv, rotations, shape, norms, y); });
-    bench.line("head norms, rotary backward " + name, 0, bytes(width + 2 * turned),
-               [&] { kernels.rotate_heads_backward(y, qkv, rotations, shape, norms, y, d_query, d_key); });
+               [&] { kernels.rotate_heads_backward({.d_y = y, .rotations = rotations, .shape = shape, .d_qkv = y}); });
+    bench.line("head norms, rotary " + name, 0, bytes(2 * width), [&] {
+      kernels.rotate_heads({.qkv = qkv, .rotations = rotations, .shape = shape, .norms = norms, .y = y});
+    });
+    bench.line("head norms, rotary backward " + name, 0, bytes(width + 2 * turned), [&] {
+      kernels.rotate_heads_backward({.d_y = y,
+                                     .qkv = qkv,
+                                     .rotations = rotations,
+                                     .shape = shape,
+                                     .norms = norms,
+                                     .d_qkv = y,
+                                     .d_query_weight = d_query,
+                                     .d_key_weight = d_key});
+    });
     bench.clear();
   }
   const View gate_up = bench.floats({rows, 2 * ff_dim}), d_gate_up = bench.floats({rows, 2 * ff_dim});
   const View h = bench.floats({rows, ff_dim});
   const std::string name = fmt::format("{} x {}", rows, ff_dim);
   bench.line("gated silu " + name, 0, bytes(3 * ff_dim), [&] { kernels.gated_forward(gate_up, Activation::silu, h); });
-  bench.line("gated silu backward " + name, 0, bytes(5 * ff_dim),
-             [&] { kernels.gated_backward(h, gate_up, Activation::silu, d_gate_up, {}); });
+  bench.line("gated silu backward " + name, 0, bytes(5 * ff_dim), [&] {
+    kernels.gated_backward({.d_h = h, .gate_up = gate_up, .activation = Activation::silu, .d_gate_up = d_gate_up});
+  });
   bench.clear();
 }
 
@@ -277,10 +315,18 @@ void grouped_attention(Bench& bench, int64_t sequences, int64_t length, const At
   const std::string name =
       fmt::format("{} of {}, {}/{} heads of {}{}", sequences, length, shape.num_heads, shape.kv_heads(), shape.head_dim,
                   shape.window > 0 ? fmt::format(", window {}", shape.window) : "");
-  bench.line("grouped attention " + name, flops, bytes(width + channels),
-             [&] { kernels.attention_forward(qkv, starts_view, shape, {}, o, log_sum_exp); });
-  bench.line("grouped attention backward " + name, 2.5 * flops, bytes(2 * width + 2 * channels),
-             [&] { kernels.attention_backward(qkv, o, log_sum_exp, d_o, starts_view, shape, {}, d_qkv, {}); });
+  bench.line("grouped attention " + name, flops, bytes(width + channels), [&] {
+    kernels.attention_forward({.qkv = qkv, .starts = starts_view, .shape = shape, .o = o, .log_sum_exp = log_sum_exp});
+  });
+  bench.line("grouped attention backward " + name, 2.5 * flops, bytes(2 * width + 2 * channels), [&] {
+    kernels.attention_backward({.qkv = qkv,
+                                .o = o,
+                                .log_sum_exp = log_sum_exp,
+                                .d_o = d_o,
+                                .starts = starts_view,
+                                .shape = shape,
+                                .d_qkv = d_qkv});
+  });
   bench.clear();
 }
 
@@ -317,7 +363,8 @@ void flat(Bench& bench, int64_t count) {
   AdamWStep step;
   step.learning_rate = 1e-5;
   step.num_decayed = count;
-  bench.line("adamw", 28 * elems, "GB/s", [&] { kernels.adamw(p, {}, g, m, v, step); });
+  bench.line("adamw", 28 * elems, "GB/s",
+             [&] { kernels.adamw({.parameters = p, .gradients = g, .m = m, .v = v}, step); });
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const View halves = bench.array({count}, dtype), narrow = bench.array({count}, dtype),
                rest = bench.array({count}, rest_of(dtype));
@@ -325,14 +372,14 @@ void flat(Bench& bench, int64_t count) {
     kernels.convert(p, narrow);
     kernels.convert(p, rest);
     bench.line(fmt::format("adamw, {}", name_of(dtype)), 26 * elems, "GB/s",
-               [&] { kernels.adamw(narrow, rest, halves, m, v, step); });
+               [&] { kernels.adamw({.parameters = narrow, .rest = rest, .gradients = halves, .m = m, .v = v}, step); });
     AdamWStep part = step;
     part.writes = AdamWWrites::parameters;
     bench.line(fmt::format("adamw, {}, parameters alone", name_of(dtype)), 18 * elems, "GB/s",
-               [&] { kernels.adamw(narrow, rest, halves, m, v, part); });
+               [&] { kernels.adamw({.parameters = narrow, .rest = rest, .gradients = halves, .m = m, .v = v}, part); });
     part.writes = AdamWWrites::moments;
     bench.line(fmt::format("adamw, {}, moments alone", name_of(dtype)), 18 * elems, "GB/s",
-               [&] { kernels.adamw({}, {}, halves, m, v, part); });
+               [&] { kernels.adamw({.gradients = halves, .m = m, .v = v}, part); });
     bench.line(fmt::format("widen {}", name_of(dtype)), 6 * elems, "GB/s", [&] { kernels.convert(halves, g); });
     bench.line(fmt::format("round to {}", name_of(dtype)), 6 * elems, "GB/s", [&] { kernels.convert(g, halves); });
   }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that every file includes only what its room (its folder in tessera/) may include, that only certain folders
-include the headers of other libraries, that all threads start in one place, and that CMake lists every source file
-once."""
+include the headers of other libraries, that all threads start in one place, that the functions of Kernels take many
+views only by name, and that CMake lists every source file once."""
 import re
 import sys
 from collections import Counter
@@ -76,6 +76,19 @@ def threads():
                 yield f"tessera/{relative}:{number}: starts a thread. Use start_thread() (tessera/base/start_thread.h)"
 
 
+def unnamed_views():
+    """Yields a message for each function of Kernels that takes more than three views one by one, and for each struct of
+    arguments that a list without names can initialize (see ops/kernels.h)."""
+    text = re.sub(r"/\*.*?\*/|//.*", "", (ROOT / "ops/kernels.h").read_text())
+    kernels = text[text.index("class Kernels {"):]
+    for name, arguments in re.findall(r"virtual \w+ (\w+)\(([^)]*)\)", kernels):
+        if len(re.findall(r"\bView\b", arguments)) > 3:
+            yield f"tessera/ops/kernels.h: {name}() has more than three views. Give it a struct of arguments"
+    for name, first in re.findall(r"struct (\w+) {\s*(.*)", kernels):
+        if first != "ByName by_name{};":
+            yield f"tessera/ops/kernels.h: the first member of {name} must be ByName"
+
+
 def listed(lists):
     """Returns how often the file `lists`, a CMakeLists.txt, names each source file and Python test. The names are
     relative to the folder of `lists`."""
@@ -112,6 +125,6 @@ def unlisted():
 
 
 if __name__ == "__main__":
-    found = list(violations()) + list(threads()) + list(unlisted())
+    found = list(violations()) + list(threads()) + list(unnamed_views()) + list(unlisted())
     print("\n".join(found) or "every include follows the table, and CMake lists every source file once")
     sys.exit(bool(found))

@@ -25,7 +25,7 @@
 #include "tessera/device/nvml/gpu_health.h"
 #include "tessera/device/nvml/nvml.h"
 #include "tessera/launch/mpirun_process.h"
-#include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/back_ends.h"
 
 namespace tessera {
 

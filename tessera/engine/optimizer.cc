@@ -263,7 +263,11 @@ void UnitOptimizer::update_on_device(int64_t unit, const AdamWStep& step) {
   compute.wait(gradients_.complete(unit, size));
   const View masters = master(unit).view(unit).rows(first_master, first_master + size);
   const View rest = context_.splits_masters() ? rest_.view(unit) : View{};
-  context_.ops.adamw(masters, rest, gradients_.sum(unit, 0, size), m_.view(unit), v_.view(unit),
+  context_.ops.adamw({.parameters = masters,
+                      .rest = rest,
+                      .gradients = gradients_.sum(unit, 0, size),
+                      .m = m_.view(unit),
+                      .v = v_.view(unit)},
                      step_of(step, {unit, 0, size, AdamWWrites::all}));
   parameters_.updated(unit, has_own_master(unit) ? send_to_kept(unit) : compute.record());
 }
@@ -328,7 +332,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   if (piece.writes == AdamWWrites::moments) {
     host.wait(buffers.ready);
     host.run([&ops = *context_.host_ops, gradient, m, v, own_step = step_of(step, piece)] {
-      ops.adamw({}, {}, gradient, m, v, own_step);
+      ops.adamw({.gradients = gradient, .m = m, .v = v}, own_step);
     });
     Event done = host.record();
     if (buffers_gradient(u)) buffers.free = done;  // otherwise the buffers hold nothing of this piece
@@ -338,7 +342,7 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   host.wait(buffers.ready);
   host.wait(buffers.free);
   host.run([&ops = *context_.host_ops, p, rest, gradient, m, v, own_step = step_of(step, piece)] {
-    ops.adamw(p, rest, gradient, m, v, own_step);
+    ops.adamw({.parameters = p, .rest = rest, .gradients = gradient, .m = m, .v = v}, own_step);
   });
   copy.wait(host.record());
   if (buffered) master(u).save(u, first_master, p, copy);

@@ -110,8 +110,15 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   dense_.backward_input(f, p, d_branch, d_o);
   {
     const StackScope scope(f.stack);
-    f.ops->attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, attention_dropout, d_qkv,
-                              attention_workspace(f, attention_, N, up));
+    f.ops->attention_backward({.qkv = qkv,
+                               .o = o,
+                               .log_sum_exp = log_sum_exp,
+                               .d_o = d_o,
+                               .starts = f.batch.starts,
+                               .shape = attention_,
+                               .dropout = attention_dropout,
+                               .d_qkv = d_qkv,
+                               .workspace = attention_workspace(f, attention_, N, up)});
   }
   bias_gradients(f, {dense_.bias_gradient(g, d_branch), qkv_.bias_gradient(g, d_qkv)});
   qkv_.backward_input(f, p, d_qkv, d_norm, {.epilogue = {Activation::none, {}, post ? d_mid : View{}}});

@@ -86,8 +86,15 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   out_.backward_input(f, p, d_branch, d_o);
   {
     const StackScope scope(f.stack);
-    f.ops->attention_backward(qkv, o, log_sum_exp, d_o, f.batch.starts, attention_, dropout(f, 0), d_qkv,
-                              attention_workspace(f, attention_, N, up));
+    f.ops->attention_backward({.qkv = qkv,
+                               .o = o,
+                               .log_sum_exp = log_sum_exp,
+                               .d_o = d_o,
+                               .starts = f.batch.starts,
+                               .shape = attention_,
+                               .dropout = dropout(f, 0),
+                               .d_qkv = d_qkv,
+                               .workspace = attention_workspace(f, attention_, N, up)});
   }
   bias_gradients(f, {out_.bias_gradient(g, d_branch), in_.bias_gradient(g, d_qkv)});
   in_.backward_weight(f, g, d_qkv, x);

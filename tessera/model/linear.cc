@@ -20,11 +20,17 @@ Linear::Linear(ParameterTable& table, const std::vector<Part>& parts, int64_t in
 
 void Linear::forward(Frame& f, const ParameterViews& p, View x, View y, const LinearEpilogue& epilogue,
                      View preactivation) const {
-  f.ops->linear_forward(x, weight(p), bias(p), epilogue, preactivation, y);
+  f.ops->linear_forward(
+      {.x = x, .weight = weight(p), .bias = bias(p), .epilogue = epilogue, .preactivation = preactivation, .y = y});
 }
 
 void Linear::backward_input(Frame& f, const ParameterViews& p, View d_y, View d_x, const Previous& previous) const {
-  f.ops->linear_backward_input(d_y, weight(p), previous.epilogue, previous.preactivation, d_x, previous.x);
+  f.ops->linear_backward_input({.d_y = d_y,
+                                .weight = weight(p),
+                                .epilogue = previous.epilogue,
+                                .preactivation = previous.preactivation,
+                                .d_x = d_x,
+                                .x = previous.x});
 }
 
 void Linear::backward_weight(Frame& f, const ParameterViews& g, View d_y, View x, bool fresh) const {

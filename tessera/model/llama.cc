@@ -74,7 +74,8 @@ void LlamaBlock::forward(Frame& f, const ParameterViews& p, View x, View y, Save
   {
     const StackScope scope(f.stack);
     const View rotated = query_norm_ ? f.push(N, W) : qkv;
-    f.ops->rotate_heads(qkv, f.rotations, attention_, head_norms(p), rotated);
+    f.ops->rotate_heads(
+        {.qkv = qkv, .rotations = f.rotations, .shape = attention_, .norms = head_norms(p), .y = rotated});
     attend(f, layer_, rotated, attention_, dropout(f), o, log_sum_exp);
   }
   o_.forward(f, p, o, mid, {Activation::none, {}, x});
@@ -102,7 +103,7 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
     const StackScope scope(f.stack);
     const View d_h = f.push(N, ff_dim_), h = d_h, d_gate_up = gate_up;  // gated_backward overwrites its inputs
     down_.backward_input(f, p, d_y, d_h);
-    f.ops->gated_backward(d_h, gate_up, activation_, d_gate_up, h);
+    f.ops->gated_backward({.d_h = d_h, .gate_up = gate_up, .activation = activation_, .d_gate_up = d_gate_up, .h = h});
     down_.backward_weight(f, g, d_y, h);
     bias_gradients(f, {down_.bias_gradient(g, d_y), gate_up_.bias_gradient(g, d_gate_up)});
     gate_up_.backward_input(f, p, d_gate_up, d_norm);
@@ -120,12 +121,25 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
     View rotated = qkv;
     if (query_norm_) {
       rotated = f.push(N, attention_.row_channels());
-      f.ops->rotate_heads(qkv, f.rotations, attention_, norms, rotated);
+      f.ops->rotate_heads({.qkv = qkv, .rotations = f.rotations, .shape = attention_, .norms = norms, .y = rotated});
     }
-    f.ops->attention_backward(rotated, o, log_sum_exp, d_o, f.batch.starts, attention_, dropout(f), d_qkv,
-                              attention_workspace(f, attention_, N, gate_up));
-    f.ops->rotate_heads_backward(d_qkv, query_norm_ ? qkv : View{}, f.rotations, attention_, norms, d_qkv,
-                                 head_norm_gradient(f, g, query_norm_), head_norm_gradient(f, g, key_norm_));
+    f.ops->attention_backward({.qkv = rotated,
+                               .o = o,
+                               .log_sum_exp = log_sum_exp,
+                               .d_o = d_o,
+                               .starts = f.batch.starts,
+                               .shape = attention_,
+                               .dropout = dropout(f),
+                               .d_qkv = d_qkv,
+                               .workspace = attention_workspace(f, attention_, N, gate_up)});
+    f.ops->rotate_heads_backward({.d_y = d_qkv,
+                                  .qkv = query_norm_ ? qkv : View{},
+                                  .rotations = f.rotations,
+                                  .shape = attention_,
+                                  .norms = norms,
+                                  .d_qkv = d_qkv,
+                                  .d_query_weight = head_norm_gradient(f, g, query_norm_),
+                                  .d_key_weight = head_norm_gradient(f, g, key_norm_)});
   }
   bias_gradients(f, {qkv_.bias_gradient(g, d_qkv)});
   qkv_.backward_input(f, p, d_qkv, d_norm);

@@ -9,27 +9,29 @@ Norm::Norm(Kind kind, ParameterTable& table, const std::string& name, int64_t ch
 }
 
 void Norm::forward(Frame& f, const ParameterViews& p, View x, View y, View stats) const {
-  if (kind_ == Kind::layer)
-    f.ops->layer_norm_forward(x, p[weight_], p[bias_], epsilon_, y, stats);
-  else
-    f.ops->rms_norm_forward(x, p[weight_], epsilon_, y, stats);
+  const bool layer = kind_ == Kind::layer;
+  const Kernels::NormForward call{
+      .x = x, .weight = p[weight_], .bias = layer ? p[bias_] : View{}, .epsilon = epsilon_, .y = y, .stats = stats};
+  layer ? f.ops->layer_norm_forward(call) : f.ops->rms_norm_forward(call);
 }
 
 void Norm::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, const NormGradient& n) const {
   const StackScope scope(f.stack);
+  const bool layer = kind_ == Kind::layer;
   const int64_t C = n.x.shape[1];
-  View d_weight = g[weight_];
-  if (kind_ == Kind::rms) {
-    d_weight = or_unwanted(f, d_weight, C, f.dtype);
-    f.ops->rms_norm_backward(n.d_y, n.x, p[weight_], n.stats, n.residual, n.d_x, d_weight, n.y);
-    return;
-  }
-  View d_bias = g[bias_];
+  const View d_weight = g[weight_], d_bias = layer ? g[bias_] : View{};
   const DType dtype = d_weight ? d_weight.dtype : d_bias ? d_bias.dtype : f.dtype;
-  d_weight = or_unwanted(f, d_weight, C, dtype);
-  d_bias = or_unwanted(f, d_bias, C, dtype);
-  f.ops->layer_norm_backward(n.d_y, n.x, p[weight_], n.y ? p[bias_] : View{}, n.stats, n.residual, n.d_x, d_weight,
-                             d_bias, n.y);
+  const Kernels::NormBackward call{.d_y = n.d_y,
+                                   .x = n.x,
+                                   .weight = p[weight_],
+                                   .bias = layer && n.y ? p[bias_] : View{},
+                                   .stats = n.stats,
+                                   .residual = n.residual,
+                                   .d_x = n.d_x,
+                                   .d_weight = or_unwanted(f, d_weight, C, dtype),
+                                   .d_bias = layer ? or_unwanted(f, d_bias, C, dtype) : View{},
+                                   .y = n.y};
+  layer ? f.ops->layer_norm_backward(call) : f.ops->rms_norm_backward(call);
 }
 
 bool Norm::trains(const ParameterTable& table) const {

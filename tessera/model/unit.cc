@@ -17,12 +17,28 @@ void attend(Frame& frame, int64_t layer, View qkv, const AttentionShape& shape, 
   KvCache* cache = frame.cache;
   const auto l = static_cast<size_t>(layer);
   if (cache && cache->decoding) {
-    frame.ops->attention_decode(qkv, shape, cache->starts, cache->lengths, cache->keys[l], cache->values[l], o);
+    frame.ops->attention_decode({.qkv = qkv,
+                                 .shape = shape,
+                                 .cache_starts = cache->starts,
+                                 .lengths = cache->lengths,
+                                 .keys = cache->keys[l],
+                                 .values = cache->values[l],
+                                 .o = o});
     return;
   }
-  frame.ops->attention_forward(qkv, frame.batch.starts, shape, dropout, o, log_sum_exp);
+  frame.ops->attention_forward({.qkv = qkv,
+                                .starts = frame.batch.starts,
+                                .shape = shape,
+                                .dropout = dropout,
+                                .o = o,
+                                .log_sum_exp = log_sum_exp});
   if (cache) {
-    frame.ops->store_keys_values(qkv, frame.batch.starts, shape, cache->starts, cache->keys[l], cache->values[l]);
+    frame.ops->store_keys_values({.qkv = qkv,
+                                  .starts = frame.batch.starts,
+                                  .shape = shape,
+                                  .cache_starts = cache->starts,
+                                  .keys = cache->keys[l],
+                                  .values = cache->values[l]});
   }
 }
 

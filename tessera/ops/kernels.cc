@@ -1,16 +1,14 @@
 #include "tessera/ops/kernels.h"
 
-#include "tessera/ops/counting/counting_kernels.h"
+#include "tessera/ops/back_ends.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
-#include "tessera/ops/cpu/emulated_kernels.h"
-#include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera {
 
 std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32) {
   switch (device.kind()) {
     case DeviceKind::cpu:
-      return make_emulated_kernels(device, make_cpu_kernels(device));
+      return make_emulated_kernels(device, std::make_unique<cpu::CpuKernels>(device));
     case DeviceKind::cuda:
       return make_cuda_kernels(device, allow_tf32);
     case DeviceKind::counting:

@@ -11,6 +11,10 @@
 // unless a comment says "may be". Where a comment says "or empty", the View may be empty: the input is then absent, or
 // the caller does not need the result. All kernels are deterministic: the same inputs on the same device give the same
 // bits, for any number of threads.
+//
+// A call with more than three views takes one struct of arguments, and its caller names each member: {.x = x, .y = y}.
+// The members have the order of all calls: inputs first, results last. A member with a default may be left out. The
+// compiler rejects a list without names, and GCC warns if a list leaves out a member without a default.
 #pragma once
 
 #include <algorithm>
@@ -36,6 +40,13 @@ inline constexpr int64_t kMaxAnyNormChannels = 4096;  // channels of a norm, if 
 // Linear layers support all activations except silu. Gated layers support silu and gelu_tanh.
 enum class Activation { none, gelu_tanh, relu, silu };
 
+// The first member of each struct of arguments. Neither a View nor {} initializes it, so the compiler rejects a list of
+// arguments without names. Nobody would notice two swapped views in such a list.
+class ByName {
+ public:
+  explicit ByName() = default;
+};
+
 // Inverted dropout: kept elements are divided by (1 − rate). The mask of element (row, column) depends only on (seed,
 // site, row_ids[row], column), and not on the row's place in a batch. Therefore the mask is the same after recomputing
 // or re-sharding.
@@ -58,8 +69,8 @@ struct Sampling {
 
 struct LinearEpilogue {
   Activation activation = Activation::none;
-  Dropout dropout;
-  View residual;  // [N, O] or empty; may be the same view as the result
+  Dropout dropout = {};
+  View residual = {};  // [N, O] or empty; may be the same view as the result
 };
 
 // The places of a head's queries, keys and values in a row of qkv [N, W]. Query head h uses the keys and values of head
@@ -146,26 +157,38 @@ class Kernels {
   // Sets y[rows[i]] = x[i] and all other rows of y to zero. Rows are distinct.
   virtual void scatter_rows(View x /*[M, C]*/, View rows /*[M] i32*/, View y /*[N, C]*/) = 0;
 
-  // ---- layer norm: y = (x − mean) · rstd · weight + bias over C, rstd = 1 / √(variance + epsilon)
+  // ---- norms over C
+  // layer_norm: y = (x − mean) · rstd · weight + bias, rstd = 1 / √(variance + epsilon)
   // (torch.nn.functional.layer_norm)
+  // rms_norm: y = x · rstd · weight, rstd = 1 / √(mean(x²) + epsilon) (torch.nn.functional.rms_norm)
 
-  virtual void layer_norm_forward(View x /*[N, C]*/, View weight /*[C]*/, View bias /*[C]*/, double epsilon,
-                                  View y /*[N, C]; may be x*/, View stats /*[N, 2]: mean, rstd; or empty*/) = 0;
-  // d_x = residual + gradient through the norm. y gets the output of layer_norm_forward again, with the same bits.
-  virtual void layer_norm_backward(View d_y /*[N, C]*/, View x /*[N, C]*/, View weight /*[C]*/,
-                                   View bias /*[C], or empty without y*/, View stats /*[N, 2]*/,
-                                   View residual /*[N, C] or empty; may be d_x*/, View d_x /*[N, C]; may be d_y*/,
-                                   View d_weight /*[C] +=*/, View d_bias /*[C] +=*/, View y /*[N, C] or empty*/) = 0;
+  struct NormForward {
+    ByName by_name{};
+    View x;          // [N, C]
+    View weight;     // [C]
+    View bias = {};  // [C]; layer_norm only
+    double epsilon;
+    View y;           // [N, C]; may be x
+    View stats = {};  // layer_norm: [N, 2]: mean, rstd; rms_norm: [N, 1]: rstd; or empty
+  };
+  virtual void layer_norm_forward(const NormForward& call) = 0;
+  virtual void rms_norm_forward(const NormForward& call) = 0;
 
-  // ---- root mean square norm: y = x · rstd · weight over C, rstd = 1 / √(mean(x²) + epsilon)
-  // (torch.nn.functional.rms_norm)
-
-  virtual void rms_norm_forward(View x /*[N, C]*/, View weight /*[C]*/, double epsilon, View y /*[N, C]; may be x*/,
-                                View rstd /*[N, 1], or empty*/) = 0;
-  // d_x = residual + gradient through the norm. y gets the output of rms_norm_forward again, with the same bits.
-  virtual void rms_norm_backward(View d_y /*[N, C]*/, View x /*[N, C]*/, View weight /*[C]*/, View rstd /*[N, 1]*/,
-                                 View residual /*[N, C] or empty; may be d_x*/, View d_x /*[N, C]; may be d_y*/,
-                                 View d_weight /*[C] +=*/, View y /*[N, C] or empty*/) = 0;
+  // d_x = residual + gradient through the norm. y gets the output of the forward call again, with the same bits.
+  struct NormBackward {
+    ByName by_name{};
+    View d_y, x;         // [N, C]
+    View weight;         // [C]
+    View bias = {};      // [C]; layer_norm only, and only if y is not empty
+    View stats;          // as in NormForward
+    View residual = {};  // [N, C] or empty; may be d_x
+    View d_x;            // [N, C]; may be d_y
+    View d_weight;       // [C] +=
+    View d_bias = {};    // [C] +=; layer_norm only
+    View y = {};         // [N, C] or empty
+  };
+  virtual void layer_norm_backward(const NormBackward& call) = 0;
+  virtual void rms_norm_backward(const NormBackward& call) = 0;
 
   // ---- rotary positions (Su et al. 2021): queries and keys of head dimension D, as pairs (x_j, x_{j + D/2}), j < D/2
 
@@ -175,35 +198,69 @@ class Kernels {
                              View rotations /*[N, D]*/) = 0;
   // Copies qkv to y. In y, each pair (x_j, x_{j+D/2}) of a query or key is rotated: it becomes (x_j·cos −
   // x_{j+D/2}·sin, x_{j+D/2}·cos + x_j·sin). The norms, if any, are applied before the rotation. The layout must be
-  // blocked. Without norms, y may be qkv.
-  virtual void rotate_heads(View qkv /*[N, W]*/, View rotations /*[N, D]*/, const AttentionShape& shape,
-                            const HeadNorms& norms, View y /*[N, W]*/) = 0;
-  // The gradient through rotate_heads. qkv is the input of rotate_heads. Without norms, qkv and the gradients of the
-  // norms' weights are empty.
-  virtual void rotate_heads_backward(View d_y /*[N, W]*/, View qkv /*[N, W]*/, View rotations /*[N, D]*/,
-                                     const AttentionShape& shape, const HeadNorms& norms,
-                                     View d_qkv /*[N, W]; may be d_y*/, View d_query_weight /*[D] +=, or empty*/,
-                                     View d_key_weight /*[D] +=, or empty*/) = 0;
+  // blocked.
+  struct RotateHeads {
+    ByName by_name{};
+    View qkv;        // [N, W]
+    View rotations;  // [N, D]
+    AttentionShape shape;
+    HeadNorms norms = {};
+    View y;  // [N, W]; may be qkv without norms
+  };
+  virtual void rotate_heads(const RotateHeads& call) = 0;
+  // The gradient through rotate_heads.
+  struct RotateHeadsBackward {
+    ByName by_name{};
+    View d_y;        // [N, W]
+    View qkv = {};   // [N, W], the input of rotate_heads; empty without norms
+    View rotations;  // [N, D]
+    AttentionShape shape;
+    HeadNorms norms = {};
+    View d_qkv;                                   // [N, W]; may be d_y
+    View d_query_weight = {}, d_key_weight = {};  // [D] +=; empty without norms
+  };
+  virtual void rotate_heads_backward(const RotateHeadsBackward& call) = 0;
 
   // ---- gated feed-forward layers: h = activation(gate) ∘ up; columns [0, F) of gate_up are gate, [F, 2F) are up
 
   virtual void gated_forward(View gate_up /*[N, 2F]*/, Activation activation, View h /*[N, F]*/) = 0;
   // h gets the output of gated_forward again, with the same bits.
-  virtual void gated_backward(View d_h /*[N, F]*/, View gate_up /*[N, 2F]*/, Activation activation,
-                              View d_gate_up /*[N, 2F]; may be gate_up*/, View h /*[N, F], may be d_h; or empty*/) = 0;
+  struct GatedBackward {
+    ByName by_name{};
+    View d_h;      // [N, F]
+    View gate_up;  // [N, 2F]
+    Activation activation;
+    View d_gate_up;  // [N, 2F]; may be gate_up
+    View h = {};     // [N, F], may be d_h; or empty
+  };
+  virtual void gated_backward(const GatedBackward& call) = 0;
 
   // ---- linear: pre = x · weightᵀ + bias; y = residual + dropout(activation(pre))
 
-  // preactivation receives pre for the backward pass, or is empty.
-  virtual void linear_forward(View x /*[N, I]*/, View weight /*[O, I]*/, View bias /*[O] or empty*/,
-                              const LinearEpilogue& epilogue, View preactivation /*[N, O] or empty*/,
-                              View y /*[N, O]*/) = 0;
-  // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation). The activation, the dropout and
-  // preactivation [N, I] belong to the previous layer, not to this one. The residual [N, I] is a gradient that is added
-  // to d_x. x gets dropout(activation(preactivation)) again: the output of the previous layer, without a residual.
-  virtual void linear_backward_input(View d_y /*[N, O]*/, View weight /*[O, I]*/, const LinearEpilogue& epilogue,
-                                     View preactivation /*[N, I] or empty*/, View d_x /*[N, I]*/,
-                                     View x /*[N, I], may be preactivation; or empty*/) = 0;
+  struct LinearForward {
+    ByName by_name{};
+    View x;          // [N, I]
+    View weight;     // [O, I]
+    View bias = {};  // [O] or empty
+    LinearEpilogue epilogue = {};
+    View preactivation = {};  // [N, O], receives pre for the backward pass; or empty
+    View y;                   // [N, O]
+  };
+  virtual void linear_forward(const LinearForward& call) = 0;
+  // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation). The epilogue (activation and dropout)
+  // and preactivation belong to the previous layer, not to this one. The residual [N, I] of the epilogue is a gradient
+  // that is added to d_x. x gets dropout(activation(preactivation)) again: the output of the previous layer, without a
+  // residual.
+  struct LinearBackwardInput {
+    ByName by_name{};
+    View d_y;     // [N, O]
+    View weight;  // [O, I]
+    LinearEpilogue epilogue = {};
+    View preactivation = {};  // [N, I] or empty
+    View d_x;                 // [N, I]
+    View x = {};              // [N, I], may be preactivation; or empty
+  };
+  virtual void linear_backward_input(const LinearBackwardInput& call) = 0;
   // With `fresh`, d_weight has unspecified contents, and the call overwrites it. Otherwise the call adds to it.
   virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, bool fresh,
                                       View d_weight /*[O, I] = or +=*/) = 0;
@@ -216,23 +273,51 @@ class Kernels {
   // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·position)) · v
 
   // Sequence b has rows starts[b] … starts[b+1]−1. `position` is the position of the key, from 0 in each sequence.
-  virtual void attention_forward(View qkv /*[N, W]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
-                                 const Dropout& dropout, View o /*[N, H·D]*/,
-                                 View log_sum_exp /*[N, H] of the scores; or empty*/) = 0;
-  virtual void attention_backward(View qkv /*[N, W]*/, View o /*[N, H·D]*/, View log_sum_exp /*[N, H]*/,
-                                  View d_o /*[N, H·D]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
-                                  const Dropout& dropout, View d_qkv /*[N, W]*/,
-                                  View workspace /*f32 [attention_workspace_elems()]; or empty on CPUs*/) = 0;
+  struct AttentionForward {
+    ByName by_name{};
+    View qkv;     // [N, W]
+    View starts;  // [B+1] i32
+    AttentionShape shape;
+    Dropout dropout = {};
+    View o;                 // [N, H·D]
+    View log_sum_exp = {};  // [N, H] of the scores; or empty
+  };
+  virtual void attention_forward(const AttentionForward& call) = 0;
+  struct AttentionBackward {
+    ByName by_name{};
+    View qkv;          // [N, W]
+    View o;            // [N, H·D]
+    View log_sum_exp;  // [N, H]
+    View d_o;          // [N, H·D]
+    View starts;       // [B+1] i32
+    AttentionShape shape;
+    Dropout dropout = {};
+    View d_qkv;           // [N, W]
+    View workspace = {};  // f32 [attention_workspace_elems()]; or empty on CPUs
+  };
+  virtual void attention_backward(const AttentionBackward& call) = 0;
 
   // ---- generation: keys and values of sequence b are in cache rows cache_starts[b] + position -----------------------
-  virtual void store_keys_values(View qkv /*[N, W]*/, View starts /*[B+1] i32*/, const AttentionShape& shape,
-                                 View cache_starts /*[B] i32*/, View keys /*[rows, K·D]*/,
-                                 View values /*[rows, K·D]*/) = 0;
+  struct StoreKeysValues {
+    ByName by_name{};
+    View qkv;     // [N, W]
+    View starts;  // [B+1] i32
+    AttentionShape shape;
+    View cache_starts;  // [B] i32
+    View keys, values;  // [rows, K·D]
+  };
+  virtual void store_keys_values(const StoreKeysValues& call) = 0;
   // One new token per sequence: stores its key and value at position lengths[b], then computes its attention over the
   // positions 0 … lengths[b] or, with a window, over the last shape.window of these positions.
-  virtual void attention_decode(View qkv /*[B, W]*/, const AttentionShape& shape, View cache_starts /*[B] i32*/,
-                                View lengths /*[B] i32*/, View keys /*[rows, K·D]*/, View values /*[rows, K·D]*/,
-                                View o /*[B, H·D]*/) = 0;
+  struct AttentionDecode {
+    ByName by_name{};
+    View qkv;  // [B, W]
+    AttentionShape shape;
+    View cache_starts, lengths;  // [B] i32
+    View keys, values;           // [rows, K·D]
+    View o;                      // [B, H·D]
+  };
+  virtual void attention_decode(const AttentionDecode& call) = 0;
 
   // ---- head ---------------------------------------------------------------------------------------------------------
   // loss [1] f64 += Σ_i (log Σ exp logits[i] − logits[i, targets[i]]). If d_scale ≠ 0, logits become (softmax −
@@ -252,12 +337,16 @@ class Kernels {
   // Moments are f32 (or f64). Gradients have any floating-point type. Parameters have the type of the moments. f32
   // parameters may also be stored in two arrays: `parameters` has their f16 or bf16 values, and `rest` has the part of
   // each f32 that these values do not hold (base/dtype.h). If only moments are written, the call does not access
-  // parameters, and they may be empty. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for
-  // NaN. As an exception, moments and parameters may all be bf16, without a rest. The update then computes in f32, and
-  // computes new parameters from new moments that are not yet rounded. It rounds the results stochastically when it
-  // stores them.
-  virtual void adamw(View parameters /*[P]*/, View rest /*[P] or empty*/, View gradients /*[P]*/, View m /*[P]*/,
-                     View v /*[P]*/, const AdamWStep& step) = 0;
+  // parameters. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for NaN. As an exception,
+  // moments and parameters may all be bf16, without a rest. The update then computes in f32, and computes new
+  // parameters from new moments that are not yet rounded. It rounds the results stochastically when it stores them.
+  struct AdamWArrays {
+    ByName by_name{};
+    View parameters = {};  // [P]; or empty if only moments are written
+    View rest = {};        // [P] or empty
+    View gradients, m, v;  // [P]
+  };
+  virtual void adamw(const AdamWArrays& arrays, const AdamWStep& step) = 0;
   // Whether adamw() accepts every value of AdamWStep::writes.
   virtual bool can_split_adamw() const { return false; }
 
@@ -285,7 +374,7 @@ class Kernels {
 };
 
 // Kernels for `device`, which must outlive the kernels. All kernels hold a fixed scratch under Category::workspace,
-// which scratch_bytes() does not count. The CPU's kernels emulate 16-bit types with f32 (ops/cpu/emulated_kernels.h).
+// which scratch_bytes() does not count. The CPU's kernels emulate 16-bit types with f32 (ops/back_ends.h).
 std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32 = false);
 
 }  // namespace tessera

@@ -188,7 +188,9 @@ TEST(AdamW, EqualsTheCpu) {
       step.bias_correction2 = 1 - 0.999;
       step.gradient_scale = 0.25;
       step.num_decayed = 5001;
-      on_both({&p, &m, &v}, [&](Kernels& k, const Side& at) { k.adamw(at(p), {}, at(g), at(m), at(v), step); });
+      on_both({&p, &m, &v}, [&](Kernels& k, const Side& at) {
+        k.adamw({.parameters = at(p), .gradients = at(g), .m = at(m), .v = at(v)}, step);
+      });
       // With bias corrections bc₁ = 0.1 and bc₂ = 0.001, |m| ≤ 1 and √v ≥ 0.01, the update of a parameter is at most
       // (lr / bc₁)·√bc₂·|m| / √v = 0.1·0.032·1 / 0.01 = 0.32. All values therefore have a magnitude of at most about 1.
       // The tolerances allow for 12 roundings of a parameter, and for 8 roundings of a moment.
@@ -241,8 +243,18 @@ TEST(AdamW, ComputesTheBitsOfTheCpu) {
       const View no_rest;
       for (int t = 1; t <= 5; ++t) {
         const AdamWStep step{1e-2, 0.9, 0.999, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.999, t), 0.37, 50001};
-        rig().cpu_kernels->adamw(p.cpu(), split ? rest.cpu() : no_rest, g.cpu(), m.cpu(), v.cpu(), step);
-        rig().gpu_kernels->adamw(p.gpu(), split ? rest.gpu() : no_rest, g.gpu(), m.gpu(), v.gpu(), step);
+        rig().cpu_kernels->adamw({.parameters = p.cpu(),
+                                  .rest = split ? rest.cpu() : no_rest,
+                                  .gradients = g.cpu(),
+                                  .m = m.cpu(),
+                                  .v = v.cpu()},
+                                 step);
+        rig().gpu_kernels->adamw({.parameters = p.gpu(),
+                                  .rest = split ? rest.gpu() : no_rest,
+                                  .gradients = g.gpu(),
+                                  .m = m.gpu(),
+                                  .v = v.gpu()},
+                                 step);
       }
       const auto num_different = [](const Array& array) {
         const std::vector<std::byte> on_gpu = array.gpu_bits();
@@ -301,8 +313,8 @@ TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
             step.seed = random.next_u64();
             step.number = t;
             step.first_elem = first_elem;
-            rig().cpu_kernels->adamw(host[0], {}, host[1], host[2], host[3], step);
-            rig().gpu_kernels->adamw(gpu[0], {}, gpu[1], gpu[2], gpu[3], step);
+            rig().cpu_kernels->adamw({.parameters = host[0], .gradients = host[1], .m = host[2], .v = host[3]}, step);
+            rig().gpu_kernels->adamw({.parameters = gpu[0], .gradients = gpu[1], .m = gpu[2], .v = gpu[3]}, step);
           }
           for (const size_t i : {0, 2, 3}) {
             std::vector<std::byte> result(cpu[i].size());

@@ -2,8 +2,6 @@
 
 #include "attention_testing.h"
 #include "tessera/ops/cuda/attention.h"
-#include "tessera/ops/cuda/attention_mma.h"
-#include "tessera/ops/cuda/attention_tma.h"
 
 namespace tessera::testing {
 namespace {
@@ -70,7 +68,7 @@ struct SlopesOnBoth {
 class AttentionTest : public TypedTest {
  protected:
   // The kernels to test. `own`: the kernels that Tessera itself chooses, from the GPU and the arguments of the call.
-  // `tma`: attention_tma.h, for Hopper. `mma`: attention_mma.h, for sm_80 or later. `older`: the kernels for GPUs
+  // `tma`: those with TMA, for Hopper. `mma`: those with mma.sync, for sm_80 or later. `older`: the kernels for GPUs
   // before sm_80.
   enum class By { own, tma, mma, older };
   void check(const Case& c, By by);
@@ -114,30 +112,34 @@ void AttentionTest::check(const Case& c, By by) {
     return AttentionShape{c.heads, c.head_dim, c.layout, c.alibi ? slopes(at) : View{}};
   };
   const auto dropout = [&](const Side& at) { return Dropout{c.dropout, 31, 4, at(ids)}; };
-  const OlderGpu older;
-  const cuda::Context& context = older.context;
-  on_both({&o, &log_sum_exp, &d_qkv}, [&](Kernels& k, const Side& at) {
-    if (at.gpu && by == By::older) {
-      cuda::attention_forward(context, at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
-      cuda::attention_backward(context, at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at),
-                               at(d_qkv), at(workspace));
-      return;
-    }
+  cuda::CudaKernels older = kernels_of_older_gpus();
+  on_both({&o, &log_sum_exp, &d_qkv}, [&](Kernels& own, const Side& at) {
+    const Kernels::AttentionForward forward{.qkv = at(qkv),
+                                            .starts = at(starts),
+                                            .shape = shape(at),
+                                            .dropout = dropout(at),
+                                            .o = at(o),
+                                            .log_sum_exp = at(log_sum_exp)};
+    const Kernels::AttentionBackward backward{.qkv = at(qkv),
+                                              .o = at(o),
+                                              .log_sum_exp = at(log_sum_exp),
+                                              .d_o = at(d_o),
+                                              .starts = at(starts),
+                                              .shape = shape(at),
+                                              .dropout = dropout(at),
+                                              .d_qkv = at(d_qkv),
+                                              .workspace = at(workspace)};
     if (at.gpu && by == By::tma) {
-      cuda::tma_attention_forward(context, at(qkv), at(starts), shape(at), at(o), at(log_sum_exp));
-      cuda::tma_attention_backward(context, at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), at(d_qkv),
-                                   at(workspace));
-      return;
+      cuda::tma_attention_forward(older.context(), forward);
+      return cuda::tma_attention_backward(older.context(), backward);
     }
     if (at.gpu && by == By::mma) {
-      cuda::mma_attention_forward(context, at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
-      cuda::mma_attention_backward(context, at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at),
-                                   dropout(at), at(d_qkv));
-      return;
+      cuda::mma_attention_forward(older.context(), forward);
+      return cuda::mma_attention_backward(older.context(), backward);
     }
-    k.attention_forward(at(qkv), at(starts), shape(at), dropout(at), at(o), at(log_sum_exp));
-    k.attention_backward(at(qkv), at(o), at(log_sum_exp), at(d_o), at(starts), shape(at), dropout(at), at(d_qkv),
-                         at(workspace));
+    Kernels& k = at.gpu && by == By::older ? older : own;
+    k.attention_forward(forward);
+    k.attention_backward(backward);
   });
   // `scores` bounds the error of a score: the roundoff of the arithmetic times the size of the score. With ALiBi, this
   // size grows with the slope times the length of the sequence. A probability is the exponential of its score, so the
@@ -155,7 +157,11 @@ void AttentionTest::check(const Case& c, By by) {
 
   if (by != By::own) return;
   Tensor without(dtype(), {N, C});
-  rig().gpu_kernels->attention_forward(qkv.gpu(), starts.gpu(), shape({true}), dropout({true}), without.gpu(), {});
+  rig().gpu_kernels->attention_forward({.qkv = qkv.gpu(),
+                                        .starts = starts.gpu(),
+                                        .shape = shape({true}),
+                                        .dropout = dropout({true}),
+                                        .o = without.gpu()});
   EXPECT_EQ(without.bits(), o.bits()) << "without log_sum_exp";
 }
 
@@ -189,9 +195,26 @@ TEST_P(AttentionTest, DecodeContinuesAPrompt) {
     SlopesOnBoth slopes(c);
     on_both({&o, &o2, &keys, &values}, [&](Kernels& k, const Side& at) {
       const AttentionShape shape{heads, head_dim, layout, slopes(at)};
-      k.store_keys_values(at(qkv), at(starts), shape, at(cache_starts), at(keys), at(values));
-      k.attention_decode(at(step), shape, at(cache_starts), at(lengths), at(keys), at(values), at(o));
-      k.attention_decode(at(next), shape, at(cache_starts), at(longer_lengths), at(keys), at(values), at(o2));
+      k.store_keys_values({.qkv = at(qkv),
+                           .starts = at(starts),
+                           .shape = shape,
+                           .cache_starts = at(cache_starts),
+                           .keys = at(keys),
+                           .values = at(values)});
+      k.attention_decode({.qkv = at(step),
+                          .shape = shape,
+                          .cache_starts = at(cache_starts),
+                          .lengths = at(lengths),
+                          .keys = at(keys),
+                          .values = at(values),
+                          .o = at(o)});
+      k.attention_decode({.qkv = at(next),
+                          .shape = shape,
+                          .cache_starts = at(cache_starts),
+                          .lengths = at(longer_lengths),
+                          .keys = at(keys),
+                          .values = at(values),
+                          .o = at(o2)});
     });
     keys.expect_close(0, "keys");
     values.expect_close(0, "values");

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "gpu_testing.h"
-#include "tessera/ops/cuda/context.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera::testing {
 
@@ -19,8 +19,8 @@ inline std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
   return starts;
 }
 
-// Returns whether this GPU is a Hopper GPU and this program has code for it, so that the kernels of attention_tma.h can
-// run.
+// Returns whether this GPU is a Hopper GPU and this program has code for it, so that the kernels with TMA
+// (cuda/attention.h) can run.
 inline bool is_hopper() {
   int major = 0, minor = 0;
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
@@ -28,17 +28,9 @@ inline bool is_hopper() {
   return major == 9 && minor == 0 && cuda::code_major_for_this_gpu() == 9;
 }
 
-// With this context, calls of attention choose the kernels for GPUs before sm_80. These kernels use no tensor cores.
-struct OlderGpu {
-  OlderGpu() : scratch(rig().gpu->allocate(cuda::kScratchBytes, Category::workspace)) {
-    context.stream = static_cast<cudaStream_t>(rig().gpu->compute_stream().native());
-    context.scratch = scratch.data();
-    context.code_major = 7;
-    cudaDeviceGetAttribute(&context.num_multiprocessors, cudaDevAttrMultiProcessorCount, 0);
-    cudaDeviceGetAttribute(&context.max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
-  }
-  const Buffer scratch;
-  cuda::Context context;
-};
+// The kernels for GPUs before sm_80, which use no tensor cores.
+inline cuda::CudaKernels kernels_of_older_gpus() {
+  return {*rig().gpu, false, 7};
+}
 
 }  // namespace tessera::testing

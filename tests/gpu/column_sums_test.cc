@@ -1,6 +1,7 @@
 #include "tessera/ops/cuda/column_sums.h"
 
 #include "gpu_testing.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera::testing {
 namespace {
@@ -9,10 +10,7 @@ class ColumnSumsTest : public TypedTest {};
 TESSERA_FOR_ALL_TYPES(ColumnSumsTest);
 
 TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
-  const Buffer scratch = rig().gpu->allocate(cuda::kScratchBytes, Category::workspace);
-  cuda::Context context;
-  context.stream = static_cast<cudaStream_t>(rig().gpu->compute_stream().native());
-  context.scratch = scratch.data();
+  const cuda::CudaKernels kernels(*rig().gpu, false, cuda::code_major_for_this_gpu());
   std::vector<DType> sum_types = gradient_types();
   if (dtype() == DType::f32) sum_types = {DType::f32, DType::f16, DType::bf16};
   // Together, these sizes cover all cases of the kernel:
@@ -33,7 +31,7 @@ TEST_P(ColumnSumsTest, AreAddedToOneOrTwoArrays) {
         for (int64_t i = 0; i < N * C; ++i) expected[static_cast<size_t>(i % C)] += values[static_cast<size_t>(i)];
         const View second = first < C ? View{others.gpu().data, sum_type, {C - first}} : View{};
         const cuda::ColumnSums all{x.gpu(), sums.gpu(), second};
-        cuda::add_column_sums(context, {&all, 1});
+        cuda::add_column_sums(kernels.context(), {&all, 1});
         std::vector<double> actual = sums.values();
         const std::vector<double> rest = others.values();
         actual.insert(actual.end(), rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(C - first));

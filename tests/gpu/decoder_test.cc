@@ -78,9 +78,15 @@ TEST_P(DecoderTest, RmsNorm) {
       std::vector<std::byte> first_weight, first_x;
       for (int turn = 0; turn < 2; ++turn) {
         d_weight.reset();
-        k.rms_norm_forward(x.gpu(), weight.gpu(), 1e-5, y.gpu(), rstd.gpu());
-        k.rms_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), rstd.gpu(), residual.gpu(), d_x.gpu(), d_weight.gpu(),
-                            again.gpu());
+        k.rms_norm_forward({.x = x.gpu(), .weight = weight.gpu(), .epsilon = 1e-5, .y = y.gpu(), .stats = rstd.gpu()});
+        k.rms_norm_backward({.d_y = d_y.gpu(),
+                             .x = x.gpu(),
+                             .weight = weight.gpu(),
+                             .stats = rstd.gpu(),
+                             .residual = residual.gpu(),
+                             .d_x = d_x.gpu(),
+                             .d_weight = d_weight.gpu(),
+                             .y = again.gpu()});
         if (turn == 0) first_weight = d_weight.bits(), first_x = d_x.bits();
       }
       EXPECT_EQ(d_weight.bits(), first_weight);
@@ -94,12 +100,24 @@ TEST_P(DecoderTest, RmsNorm) {
                    "d_weight");
       // The results have the same bits if they overwrite an input. The two backward calls also omit the outputs
       // d_weight and y.
-      k.rms_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), rstd.gpu(), residual.gpu(), residual.gpu(), {}, {});
+      k.rms_norm_backward({.d_y = d_y.gpu(),
+                           .x = x.gpu(),
+                           .weight = weight.gpu(),
+                           .stats = rstd.gpu(),
+                           .residual = residual.gpu(),
+                           .d_x = residual.gpu(),
+                           .d_weight = {}});
       EXPECT_EQ(residual.bits(), first_x);
       residual.reset();
-      k.rms_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), rstd.gpu(), residual.gpu(), d_y.gpu(), {}, {});
+      k.rms_norm_backward({.d_y = d_y.gpu(),
+                           .x = x.gpu(),
+                           .weight = weight.gpu(),
+                           .stats = rstd.gpu(),
+                           .residual = residual.gpu(),
+                           .d_x = d_y.gpu(),
+                           .d_weight = {}});
       EXPECT_EQ(d_y.bits(), first_x);
-      k.rms_norm_forward(x.gpu(), weight.gpu(), 1e-5, x.gpu(), {});
+      k.rms_norm_forward({.x = x.gpu(), .weight = weight.gpu(), .epsilon = 1e-5, .y = x.gpu()});
       EXPECT_EQ(x.bits(), y.bits());
     }
   }
@@ -173,9 +191,15 @@ TEST_P(DecoderTest, RotateHeads) {
       for (int turn = 0; turn < 2; ++turn) {
         d_query_weight.reset();
         d_key_weight.reset();
-        k.rotate_heads(qkv.gpu(), rotations.gpu(), shape, norms, y.gpu());
-        k.rotate_heads_backward(d_y.gpu(), inputs, rotations.gpu(), shape, norms, d_qkv.gpu(),
-                                has_norms ? d_query_weight.gpu() : View{}, has_norms ? d_key_weight.gpu() : View{});
+        k.rotate_heads({.qkv = qkv.gpu(), .rotations = rotations.gpu(), .shape = shape, .norms = norms, .y = y.gpu()});
+        k.rotate_heads_backward({.d_y = d_y.gpu(),
+                                 .qkv = inputs,
+                                 .rotations = rotations.gpu(),
+                                 .shape = shape,
+                                 .norms = norms,
+                                 .d_qkv = d_qkv.gpu(),
+                                 .d_query_weight = has_norms ? d_query_weight.gpu() : View{},
+                                 .d_key_weight = has_norms ? d_key_weight.gpu() : View{}});
         if (turn > 0) continue;
         first_queries = d_query_weight.bits(), first_keys = d_key_weight.bits(), first_d = d_qkv.bits();
       }
@@ -187,10 +211,15 @@ TEST_P(DecoderTest, RotateHeads) {
       const double sums = arithmetic_roundoff(dtype()) * (128 + static_cast<double>(N * H));
       expect_close(d_query_weight, d_queries, 8 * sums * largest(d_queries), "d_query_weight");
       expect_close(d_key_weight, d_keys, 8 * sums * largest(d_keys), "d_key_weight");
-      k.rotate_heads_backward(d_y.gpu(), inputs, rotations.gpu(), shape, norms, d_y.gpu(), {}, {});
+      k.rotate_heads_backward({.d_y = d_y.gpu(),
+                               .qkv = inputs,
+                               .rotations = rotations.gpu(),
+                               .shape = shape,
+                               .norms = norms,
+                               .d_qkv = d_y.gpu()});
       EXPECT_EQ(d_y.bits(), first_d) << "in place";
       if (has_norms) continue;
-      k.rotate_heads(qkv.gpu(), rotations.gpu(), shape, norms, qkv.gpu());
+      k.rotate_heads({.qkv = qkv.gpu(), .rotations = rotations.gpu(), .shape = shape, .norms = norms, .y = qkv.gpu()});
       EXPECT_EQ(qkv.bits(), y.bits()) << "in place";
     }
   }
@@ -220,14 +249,22 @@ TEST_P(DecoderTest, GatedLayers) {
       }
       Kernels& k = *rig().gpu_kernels;
       k.gated_forward(gate_up.gpu(), activation, h.gpu());
-      k.gated_backward(d_h.gpu(), gate_up.gpu(), activation, d_gate_up.gpu(), again.gpu());
+      k.gated_backward({.d_h = d_h.gpu(),
+                        .gate_up = gate_up.gpu(),
+                        .activation = activation,
+                        .d_gate_up = d_gate_up.gpu(),
+                        .h = again.gpu()});
       // For 16-bit types, the kernels use approximate exponentials and divisions (gated.cu). The test allows an error
       // of 2^-18 for them, which is far less than the rounding of a 16-bit result.
       const double error = size_of(dtype()) == 2 ? 0x1p-18 : 64 * arithmetic_roundoff(dtype());
       expect_close(h, expected_h, (error + roundoff(dtype())) * largest(expected_h), "h");
       expect_close(d_gate_up, expected_d, (error + roundoff(dtype())) * largest(expected_d), "d_gate_up");
       EXPECT_EQ(again.bits(), h.bits());
-      k.gated_backward(d_h.gpu(), gate_up.gpu(), activation, gate_up.gpu(), d_h.gpu());
+      k.gated_backward({.d_h = d_h.gpu(),
+                        .gate_up = gate_up.gpu(),
+                        .activation = activation,
+                        .d_gate_up = gate_up.gpu(),
+                        .h = d_h.gpu()});
       EXPECT_EQ(gate_up.bits(), d_gate_up.bits()) << "in place";
       EXPECT_EQ(d_h.bits(), h.bits()) << "in place";
     }

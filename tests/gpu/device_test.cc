@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "gpu_testing.h"
-#include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/back_ends.h"
 
 namespace tessera::testing {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "attention_testing.h"
 #include "tessera/ops/cuda/attention.h"
-#include "tessera/ops/cuda/attention_tma.h"
 
 namespace tessera::testing {
 namespace {
@@ -101,8 +100,8 @@ double largest(const std::vector<double>& values) {
 
 class GroupedAttentionTest : public TypedTest {
  protected:
-  // The kernels to test. `own`: the kernels that Tessera chooses for the call on this GPU. `tma`: the kernels of
-  // attention_tma.h, for Hopper. `tma_on_three`: the same kernels on only three multiprocessors, so a thread block
+  // The kernels to test. `own`: the kernels that Tessera chooses for the call on this GPU. `tma`: the kernels with
+  // TMA, for Hopper. `tma_on_three`: the same kernels on only three multiprocessors, so a thread block
   // can have several tasks (attention_tma.cuh). `older`: the kernels for GPUs before sm_80.
   enum class By { own, tma, tma_on_three, older };
   void check(const Grouped& c, By by) {
@@ -117,25 +116,29 @@ class GroupedAttentionTest : public TypedTest {
     Tensor qkv = random_tensor(dtype(), {N, W}, 1), d_o = random_tensor(dtype(), {N, C}, 2),
            starts(starts_of(c.lengths)), o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, W}),
            workspace(DType::f32, {attention_workspace_elems(dtype(), c.shape(), N)});
-    const OlderGpu older_gpu;
-    cuda::Context context = older_gpu.context;
+    cuda::CudaKernels older = kernels_of_older_gpus();
+    cuda::Context context = older.context();
     if (by == By::tma_on_three) context.num_multiprocessors = 3;
+    const Kernels::AttentionForward forward{
+        .qkv = qkv.gpu(), .starts = starts.gpu(), .shape = c.shape(), .o = o.gpu(), .log_sum_exp = log_sum_exp.gpu()};
+    const Kernels::AttentionBackward backward{.qkv = qkv.gpu(),
+                                              .o = o.gpu(),
+                                              .log_sum_exp = log_sum_exp.gpu(),
+                                              .d_o = d_o.gpu(),
+                                              .starts = starts.gpu(),
+                                              .shape = c.shape(),
+                                              .d_qkv = d_qkv.gpu(),
+                                              .workspace = workspace.gpu()};
     std::vector<std::vector<std::byte>> first;  // bits of turn 0; turn 1 must give the same bits
     for (int turn = 0; turn < 2; ++turn) {
       for (Tensor* tensor : {&o, &log_sum_exp, &d_qkv}) tensor->reset();  // fills with NaN
-      if (by == By::older) {
-        cuda::attention_forward(context, qkv.gpu(), starts.gpu(), c.shape(), {}, o.gpu(), log_sum_exp.gpu());
-        cuda::attention_backward(context, qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(), {},
-                                 d_qkv.gpu(), workspace.gpu());
-      } else if (by_tma) {
-        cuda::tma_attention_forward(context, qkv.gpu(), starts.gpu(), c.shape(), o.gpu(), log_sum_exp.gpu());
-        cuda::tma_attention_backward(context, qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(),
-                                     d_qkv.gpu(), workspace.gpu());
+      if (by_tma) {
+        cuda::tma_attention_forward(context, forward);
+        cuda::tma_attention_backward(context, backward);
       } else {
-        Kernels& k = *rig().gpu_kernels;
-        k.attention_forward(qkv.gpu(), starts.gpu(), c.shape(), {}, o.gpu(), log_sum_exp.gpu());
-        k.attention_backward(qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(), {}, d_qkv.gpu(),
-                             workspace.gpu());
+        Kernels& k = by == By::older ? older : *rig().gpu_kernels;
+        k.attention_forward(forward);
+        k.attention_backward(backward);
       }
       for (Tensor* tensor : {&o, &log_sum_exp, &d_qkv}) {
         if (turn == 0) first.push_back(tensor->bits());
@@ -198,16 +201,25 @@ TEST_P(GroupedAttentionTest, BackwardRepeatsOnFewMultiprocessors) {
     Tensor qkv = random_tensor(dtype(), {N, W}, 1), d_o = random_tensor(dtype(), {N, C}, 2),
            starts(starts_of(c.lengths)), o(dtype(), {N, C}), log_sum_exp(stats(), {N, c.heads}), d_qkv(dtype(), {N, W}),
            workspace(DType::f32, {attention_workspace_elems(dtype(), c.shape(), N)});
-    const OlderGpu older_gpu;
-    cuda::Context context = older_gpu.context;
-    cuda::tma_attention_forward(context, qkv.gpu(), starts.gpu(), c.shape(), o.gpu(), log_sum_exp.gpu());
+    const cuda::CudaKernels older = kernels_of_older_gpus();
+    cuda::Context context = older.context();
+    cuda::tma_attention_forward(
+        context,
+        {.qkv = qkv.gpu(), .starts = starts.gpu(), .shape = c.shape(), .o = o.gpu(), .log_sum_exp = log_sum_exp.gpu()});
+    const Kernels::AttentionBackward backward{.qkv = qkv.gpu(),
+                                              .o = o.gpu(),
+                                              .log_sum_exp = log_sum_exp.gpu(),
+                                              .d_o = d_o.gpu(),
+                                              .starts = starts.gpu(),
+                                              .shape = c.shape(),
+                                              .d_qkv = d_qkv.gpu(),
+                                              .workspace = workspace.gpu()};
     for (context.num_multiprocessors = 1; context.num_multiprocessors <= 3; ++context.num_multiprocessors) {
       SCOPED_TRACE(::testing::Message() << c.rows() << " rows, " << context.num_multiprocessors << " multiprocessors");
       std::vector<std::byte> first;
       int different = 0;
       for (int turn = 0; turn < 200; ++turn) {
-        cuda::tma_attention_backward(context, qkv.gpu(), o.gpu(), log_sum_exp.gpu(), d_o.gpu(), starts.gpu(), c.shape(),
-                                     d_qkv.gpu(), workspace.gpu());
+        cuda::tma_attention_backward(context, backward);
         if (turn == 0) first = d_qkv.bits();
         different += d_qkv.bits() != first;
       }
@@ -248,9 +260,19 @@ TEST_P(GroupedAttentionTest, DecodeContinuesAPrompt) {
     }
     Tensor qkv(dtype(), {N, W}, prompt), next(dtype(), {B, W}, step), starts(starts_of(c.lengths)), at(cache_starts),
         lengths(c.lengths), keys(dtype(), {rows, KD}), values(dtype(), {rows, KD}), o(dtype(), {B, C});
-    rig().gpu_kernels->store_keys_values(qkv.gpu(), starts.gpu(), c.shape(), at.gpu(), keys.gpu(), values.gpu());
-    rig().gpu_kernels->attention_decode(next.gpu(), c.shape(), at.gpu(), lengths.gpu(), keys.gpu(), values.gpu(),
-                                        o.gpu());
+    rig().gpu_kernels->store_keys_values({.qkv = qkv.gpu(),
+                                          .starts = starts.gpu(),
+                                          .shape = c.shape(),
+                                          .cache_starts = at.gpu(),
+                                          .keys = keys.gpu(),
+                                          .values = values.gpu()});
+    rig().gpu_kernels->attention_decode({.qkv = next.gpu(),
+                                         .shape = c.shape(),
+                                         .cache_starts = at.gpu(),
+                                         .lengths = lengths.gpu(),
+                                         .keys = keys.gpu(),
+                                         .values = values.gpu(),
+                                         .o = o.gpu()});
     std::vector<double> expected_keys, expected_values, expected_o;
     const Reference reference(longer, all.expected(), std::vector<double>(static_cast<size_t>(rows * C), 0));
     for (int64_t row = 0; row < rows; ++row) {

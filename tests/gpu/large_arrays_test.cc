@@ -102,19 +102,35 @@ TEST_F(LargeArrays, Norms) {
   const View d_weight = zeros({C}), d_bias = zeros({C}), small_x = copy_of_tail(x), small_d_y = copy_of_tail(d_y);
   const View small_y = result_of_tail(y), small_d_x = result_of_tail(d_x), small_rstd = result_of_tail(rstd),
              small_stats = result_of_tail(stats);
-  k().rms_norm_forward(x, weight, 1e-5, y, rstd);
-  k().rms_norm_forward(small_x, weight, 1e-5, small_y, small_rstd);
+  k().rms_norm_forward({.x = x, .weight = weight, .epsilon = 1e-5, .y = y, .stats = rstd});
+  k().rms_norm_forward({.x = small_x, .weight = weight, .epsilon = 1e-5, .y = small_y, .stats = small_rstd});
   expect_same_tail(y, small_y, "rms_norm y");
   expect_same_tail(rstd, small_rstd, "rms_norm rstd");
-  k().rms_norm_backward(d_y, x, weight, rstd, {}, d_x, d_weight, {});
-  k().rms_norm_backward(small_d_y, small_x, weight, small_rstd, {}, small_d_x, d_weight, {});
+  k().rms_norm_backward({.d_y = d_y, .x = x, .weight = weight, .stats = rstd, .d_x = d_x, .d_weight = d_weight});
+  k().rms_norm_backward(
+      {.d_y = small_d_y, .x = small_x, .weight = weight, .stats = small_rstd, .d_x = small_d_x, .d_weight = d_weight});
   expect_same_tail(d_x, small_d_x, "rms_norm d_x");
-  k().layer_norm_forward(x, weight, bias, 1e-5, y, stats);
-  k().layer_norm_forward(small_x, weight, bias, 1e-5, small_y, small_stats);
+  k().layer_norm_forward({.x = x, .weight = weight, .bias = bias, .epsilon = 1e-5, .y = y, .stats = stats});
+  k().layer_norm_forward(
+      {.x = small_x, .weight = weight, .bias = bias, .epsilon = 1e-5, .y = small_y, .stats = small_stats});
   expect_same_tail(y, small_y, "layer_norm y");
   k().fill(d_x, NAN);
-  k().layer_norm_backward(d_y, x, weight, bias, stats, {}, d_x, d_weight, d_bias, {});
-  k().layer_norm_backward(small_d_y, small_x, weight, bias, small_stats, {}, small_d_x, d_weight, d_bias, {});
+  k().layer_norm_backward({.d_y = d_y,
+                           .x = x,
+                           .weight = weight,
+                           .bias = bias,
+                           .stats = stats,
+                           .d_x = d_x,
+                           .d_weight = d_weight,
+                           .d_bias = d_bias});
+  k().layer_norm_backward({.d_y = small_d_y,
+                           .x = small_x,
+                           .weight = weight,
+                           .bias = bias,
+                           .stats = small_stats,
+                           .d_x = small_d_x,
+                           .d_weight = d_weight,
+                           .d_bias = d_bias});
   expect_same_tail(d_x, small_d_x, "layer_norm d_x");
 }
 
@@ -128,8 +144,9 @@ TEST_F(LargeArrays, Gates) {
   k().gated_forward(gate_up, Activation::silu, h);
   k().gated_forward(small_gate_up, Activation::silu, small_h);
   expect_same_tail(h, small_h, "h");
-  k().gated_backward(d_h, gate_up, Activation::silu, d_gate_up, {});
-  k().gated_backward(small_d_h, small_gate_up, Activation::silu, small_d_gate_up, {});
+  k().gated_backward({.d_h = d_h, .gate_up = gate_up, .activation = Activation::silu, .d_gate_up = d_gate_up});
+  k().gated_backward(
+      {.d_h = small_d_h, .gate_up = small_gate_up, .activation = Activation::silu, .d_gate_up = small_d_gate_up});
   expect_same_tail(d_gate_up, small_d_gate_up, "d_gate_up");
 }
 
@@ -153,19 +170,34 @@ TEST_F(LargeArrays, RotationAndAttention) {
              small_log_sum_exp = result_of_tail(log_sum_exp), small_d_qkv = result_of_tail(d_qkv),
              small_rotations = copy_of_tail(rotations);
   const View all = integers(starts), small = integers({0, static_cast<int32_t>(kTail)});
-  k().attention_forward(qkv, all, shape, {}, o, log_sum_exp);
-  k().attention_forward(small_qkv, small, shape, {}, small_o, small_log_sum_exp);
+  k().attention_forward({.qkv = qkv, .starts = all, .shape = shape, .o = o, .log_sum_exp = log_sum_exp});
+  k().attention_forward(
+      {.qkv = small_qkv, .starts = small, .shape = shape, .o = small_o, .log_sum_exp = small_log_sum_exp});
   expect_same_tail(o, small_o, "o");
   expect_same_tail(log_sum_exp, small_log_sum_exp, "log_sum_exp");
   const View workspace = result({attention_workspace_elems(qkv.dtype, shape, N)}, DType::f32);
-  k().attention_backward(qkv, o, log_sum_exp, d_o, all, shape, {}, d_qkv, workspace);
-  k().attention_backward(small_qkv, small_o, small_log_sum_exp, small_d_o, small, shape, {}, small_d_qkv, workspace);
+  k().attention_backward({.qkv = qkv,
+                          .o = o,
+                          .log_sum_exp = log_sum_exp,
+                          .d_o = d_o,
+                          .starts = all,
+                          .shape = shape,
+                          .d_qkv = d_qkv,
+                          .workspace = workspace});
+  k().attention_backward({.qkv = small_qkv,
+                          .o = small_o,
+                          .log_sum_exp = small_log_sum_exp,
+                          .d_o = small_d_o,
+                          .starts = small,
+                          .shape = shape,
+                          .d_qkv = small_d_qkv,
+                          .workspace = workspace});
   expect_same_tail(d_qkv, small_d_qkv, "d_qkv");
-  k().rotate_heads(qkv, rotations, shape, {}, d_qkv);
-  k().rotate_heads(small_qkv, small_rotations, shape, {}, small_d_qkv);
+  k().rotate_heads({.qkv = qkv, .rotations = rotations, .shape = shape, .y = d_qkv});
+  k().rotate_heads({.qkv = small_qkv, .rotations = small_rotations, .shape = shape, .y = small_d_qkv});
   expect_same_tail(d_qkv, small_d_qkv, "rotated");
-  k().rotate_heads_backward(d_qkv, {}, rotations, shape, {}, d_qkv, {}, {});
-  k().rotate_heads_backward(small_d_qkv, {}, small_rotations, shape, {}, small_d_qkv, {}, {});
+  k().rotate_heads_backward({.d_y = d_qkv, .rotations = rotations, .shape = shape, .d_qkv = d_qkv});
+  k().rotate_heads_backward({.d_y = small_d_qkv, .rotations = small_rotations, .shape = shape, .d_qkv = small_d_qkv});
   expect_same_tail(d_qkv, small_d_qkv, "rotated back");
 }
 
@@ -179,8 +211,8 @@ TEST_F(LargeArrays, Products) {
   const View x = random({N, I}), weight = random({O, I}), bias = random({O}), y = result({N, O});
   const View small_x = copy_of_tail(x), small_y = result_of_tail(y);
   constexpr double kSums = 1e-3;  // tolerance for f32 sums in different orders, relative to the largest element
-  k().linear_forward(x, weight, bias, {}, {}, y);
-  k().linear_forward(small_x, weight, bias, {}, {}, small_y);
+  k().linear_forward({.x = x, .weight = weight, .bias = bias, .y = y});
+  k().linear_forward({.x = small_x, .weight = weight, .bias = bias, .y = small_y});
   expect_same_tail(y, small_y, "y", kSums + 2 * roundoff(DType::bf16));
   // From here, y and small_y are used as gradients. The gradients of all rows before the last rows are zero. A sum over
   // all rows must therefore equal the sum over the last rows.
@@ -195,8 +227,8 @@ TEST_F(LargeArrays, Products) {
   k().linear_backward_bias(small_sums);
   expect_same(d_weight, small_d_weight, "d_weight", kSums);
   expect_same(d_bias, small_d_bias, "d_bias", kSums);
-  k().linear_backward_input(y, weight, {}, {}, d_x, {});
-  k().linear_backward_input(small_y, weight, {}, {}, small_d_x, {});
+  k().linear_backward_input({.d_y = y, .weight = weight, .d_x = d_x});
+  k().linear_backward_input({.d_y = small_y, .weight = weight, .d_x = small_d_x});
   expect_same_tail(d_x, small_d_x, "d_x", kSums + 2 * roundoff(DType::bf16));
 }
 

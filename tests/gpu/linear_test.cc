@@ -48,15 +48,23 @@ TEST_P(LinearTest, Forward) {
         return LinearEpilogue{v.activation, {v.rate, 77, 3, at(ids)}, v.residual ? at(residual) : View{}};
       };
       on_both({&y, v.keeps ? &pre : nullptr}, [&](Kernels& k, const Side& at) {
-        k.linear_forward(at(x), at(weight), v.bias ? at(bias) : View{}, epilogue(at), v.keeps ? at(pre) : View{},
-                         at(y));
+        k.linear_forward({.x = at(x),
+                          .weight = at(weight),
+                          .bias = v.bias ? at(bias) : View{},
+                          .epilogue = epilogue(at),
+                          .preactivation = v.keeps ? at(pre) : View{},
+                          .y = at(y)});
       });
       y.expect_close(2 * tolerance(I, y.largest()), "y");
       if (v.keeps) pre.expect_close(tolerance(I, pre.largest()), "preactivation");
       if (!v.residual) continue;
       on_both({&residual}, [&](Kernels& k, const Side& at) {
-        k.linear_forward(at(x), at(weight), v.bias ? at(bias) : View{}, epilogue(at), v.keeps ? at(pre) : View{},
-                         at(residual));
+        k.linear_forward({.x = at(x),
+                          .weight = at(weight),
+                          .bias = v.bias ? at(bias) : View{},
+                          .epilogue = epilogue(at),
+                          .preactivation = v.keeps ? at(pre) : View{},
+                          .y = at(residual)});
       });
       residual.expect_close(2 * tolerance(I, y.largest()), "in place of the residual");
     }
@@ -75,12 +83,20 @@ TEST_P(LinearTest, BackwardInput) {
       };
       const bool active = v.activation != Activation::none;
       on_both({&d_x}, [&](Kernels& k, const Side& at) {
-        k.linear_backward_input(at(d_y), at(weight), epilogue(at), active ? at(pre) : View{}, at(d_x), {});
+        k.linear_backward_input({.d_y = at(d_y),
+                                 .weight = at(weight),
+                                 .epilogue = epilogue(at),
+                                 .preactivation = active ? at(pre) : View{},
+                                 .d_x = at(d_x)});
       });
       d_x.expect_close(2 * tolerance(O, d_x.largest()), "d_x");
       if (!v.residual) continue;
       on_both({&residual}, [&](Kernels& k, const Side& at) {
-        k.linear_backward_input(at(d_y), at(weight), epilogue(at), active ? at(pre) : View{}, at(residual), {});
+        k.linear_backward_input({.d_y = at(d_y),
+                                 .weight = at(weight),
+                                 .epilogue = epilogue(at),
+                                 .preactivation = active ? at(pre) : View{},
+                                 .d_x = at(residual)});
       });
       residual.expect_close(2 * tolerance(O, d_x.largest()), "in place of the residual");
     }
@@ -125,8 +141,13 @@ TEST_P(LinearTest, MeasuringChangesNoBit) {
       // same bits. The kernels must not conclude from this that they always give the same bits. Only one size begins
       // with this input, because after such a first call, later calls with the same shape are not measured.
       if (turn == 1 && I > O) k.linear_backward_weight(sparse.gpu(), x.gpu(), true, d_weight.gpu());
-      k.linear_forward(x.gpu(), weight.gpu(), bias.gpu(), {Activation::gelu_tanh, {}, {}}, pre.gpu(), y.gpu());
-      k.linear_backward_input(d_y.gpu(), weight.gpu(), {}, {}, d_x.gpu(), {});
+      k.linear_forward({.x = x.gpu(),
+                        .weight = weight.gpu(),
+                        .bias = bias.gpu(),
+                        .epilogue = {Activation::gelu_tanh, {}, {}},
+                        .preactivation = pre.gpu(),
+                        .y = y.gpu()});
+      k.linear_backward_input({.d_y = d_y.gpu(), .weight = weight.gpu(), .d_x = d_x.gpu()});
       // The second call adds to d_weight. A call that adds is not measured: it uses the algorithm that was chosen for a
       // call that overwrites.
       k.linear_backward_weight(d_y.gpu(), x.gpu(), true, d_weight.gpu());
@@ -150,8 +171,8 @@ TEST(Tf32, TruncatesOnlyFactors) {
            d_y = random_tensor(DType::f32, {N, O}, 3), y(DType::f32, {N, O}), d_x(DType::f32, {N, I}),
            d_weight(DType::f32, {O, I});
     const auto products = [&](Kernels& k, const Side& at) {
-      k.linear_forward(at(x), at(weight), {}, {}, {}, at(y));
-      k.linear_backward_input(at(d_y), at(weight), {}, {}, at(d_x), {});
+      k.linear_forward({.x = at(x), .weight = at(weight), .y = at(y)});
+      k.linear_backward_input({.d_y = at(d_y), .weight = at(weight), .d_x = at(d_x)});
       k.linear_backward_weight(at(d_y), at(x), true, at(d_weight));
     };
     products(*tf32, {true});
@@ -179,8 +200,18 @@ TEST_P(LinearTest, ActivationAndDropout) {
         Tensor d_pre[] = {{dtype(), {N, O}}, {dtype(), {N, O}}};
         on_both({&y, &in_place, &d_x, &d_pre[0], &d_pre[1]}, [&](Kernels& k, const Side& at) {
           const LinearEpilogue made_by{activation, {rate, 5, 6, at(ids)}, {}};
-          k.linear_backward_input(at(d_y), at(weight), made_by, at(x), at(d_pre[0]), at(y));
-          k.linear_backward_input(at(d_y), at(weight), made_by, at(in_place), at(d_pre[1]), at(in_place));
+          k.linear_backward_input({.d_y = at(d_y),
+                                   .weight = at(weight),
+                                   .epilogue = made_by,
+                                   .preactivation = at(x),
+                                   .d_x = at(d_pre[0]),
+                                   .x = at(y)});
+          k.linear_backward_input({.d_y = at(d_y),
+                                   .weight = at(weight),
+                                   .epilogue = made_by,
+                                   .preactivation = at(in_place),
+                                   .d_x = at(d_pre[1]),
+                                   .x = at(in_place)});
           k.dropout_backward(at(x), {rate, 5, 6, at(ids)}, at(d_x));
         });
         y.expect_close(4 * roundoff(dtype()) + 16 * arithmetic_roundoff(dtype()), "activation");

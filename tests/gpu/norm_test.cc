@@ -22,7 +22,12 @@ TEST_P(NormTest, Forward) {
     Tensor x = random_tensor(dtype(), shape, 1), weight = random_tensor(dtype(), {C}, 2),
            bias = random_tensor(dtype(), {C}, 3), y(dtype(), shape), stats_of_rows(stats(), {N, 2});
     on_both({&y, &stats_of_rows}, [&](Kernels& k, const Side& at) {
-      k.layer_norm_forward(at(x), at(weight), at(bias), 1e-5, at(y), at(stats_of_rows));
+      k.layer_norm_forward({.x = at(x),
+                            .weight = at(weight),
+                            .bias = at(bias),
+                            .epsilon = 1e-5,
+                            .y = at(y),
+                            .stats = at(stats_of_rows)});
     });
     // The rounding errors of a sum of C terms are together about √C roundoffs. The other numbers in the limits are
     // margins. y is also rounded once to its own type.
@@ -31,7 +36,8 @@ TEST_P(NormTest, Forward) {
     y.expect_close(8 * error * std::max(1.0, y.largest()) + roundoff(dtype()) * y.largest(), "y");
 
     const auto apart = y.bits();
-    rig().gpu_kernels->layer_norm_forward(x.gpu(), weight.gpu(), bias.gpu(), 1e-5, x.gpu(), {});
+    rig().gpu_kernels->layer_norm_forward(
+        {.x = x.gpu(), .weight = weight.gpu(), .bias = bias.gpu(), .epsilon = 1e-5, .y = x.gpu()});
     EXPECT_EQ(x.bits(), apart) << "in place, no stats";
   }
 }
@@ -46,9 +52,22 @@ TEST_P(NormTest, Backward) {
              stats_of_rows(stats(), {N, 2}), d_weight = random_tensor(gradient, {C}, 6),
              d_bias = random_tensor(gradient, {C}, 7);
       on_both({&d_x, &d_weight, &d_bias}, [&](Kernels& k, const Side& at) {
-        k.layer_norm_forward(at(x), at(weight), at(bias), 1e-5, at(y), at(stats_of_rows));
-        k.layer_norm_backward(at(d_y), at(x), at(weight), at(bias), at(stats_of_rows), at(residual), at(d_x),
-                              at(d_weight), at(d_bias), at(again));
+        k.layer_norm_forward({.x = at(x),
+                              .weight = at(weight),
+                              .bias = at(bias),
+                              .epsilon = 1e-5,
+                              .y = at(y),
+                              .stats = at(stats_of_rows)});
+        k.layer_norm_backward({.d_y = at(d_y),
+                               .x = at(x),
+                               .weight = at(weight),
+                               .bias = at(bias),
+                               .stats = at(stats_of_rows),
+                               .residual = at(residual),
+                               .d_x = at(d_x),
+                               .d_weight = at(d_weight),
+                               .d_bias = at(d_bias),
+                               .y = at(again)});
       });
       EXPECT_EQ(again.bits(), y.bits());
       const double error = arithmetic_roundoff(dtype()) * (32 + std::sqrt(static_cast<double>(C)));
@@ -62,12 +81,24 @@ TEST_P(NormTest, Backward) {
       // d_x has the same bits if it overwrites the residual or d_y.
       const auto apart = d_x.bits();
       Tensor unused_weight = random_tensor(gradient, {C}, 6), unused_bias = random_tensor(gradient, {C}, 7);
-      rig().gpu_kernels->layer_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), {}, stats_of_rows.gpu(), residual.gpu(),
-                                             residual.gpu(), unused_weight.gpu(), unused_bias.gpu(), {});
+      rig().gpu_kernels->layer_norm_backward({.d_y = d_y.gpu(),
+                                              .x = x.gpu(),
+                                              .weight = weight.gpu(),
+                                              .stats = stats_of_rows.gpu(),
+                                              .residual = residual.gpu(),
+                                              .d_x = residual.gpu(),
+                                              .d_weight = unused_weight.gpu(),
+                                              .d_bias = unused_bias.gpu()});
       EXPECT_EQ(residual.bits(), apart);
       residual.reset();
-      rig().gpu_kernels->layer_norm_backward(d_y.gpu(), x.gpu(), weight.gpu(), {}, stats_of_rows.gpu(), residual.gpu(),
-                                             d_y.gpu(), unused_weight.gpu(), unused_bias.gpu(), {});
+      rig().gpu_kernels->layer_norm_backward({.d_y = d_y.gpu(),
+                                              .x = x.gpu(),
+                                              .weight = weight.gpu(),
+                                              .stats = stats_of_rows.gpu(),
+                                              .residual = residual.gpu(),
+                                              .d_x = d_y.gpu(),
+                                              .d_weight = unused_weight.gpu(),
+                                              .d_bias = unused_bias.gpu()});
       EXPECT_EQ(d_y.bits(), apart);
     }
   }

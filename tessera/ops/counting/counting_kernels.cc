@@ -1,7 +1,4 @@
-#include "tessera/ops/counting/counting_kernels.h"
-
-#include "tessera/ops/cpu/cpu_kernels.h"
-#include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/back_ends.h"
 
 namespace tessera {
 namespace {
@@ -22,32 +19,28 @@ class CountingKernels final : public Kernels {
   void embedding_backward(View, View, View) override {}
   void gather_rows(View, View, View) override {}
   void scatter_rows(View, View, View) override {}
-  void layer_norm_forward(View, View, View, double, View, View) override {}
-  void layer_norm_backward(View, View, View, View, View, View, View, View, View, View) override {}
-  void rms_norm_forward(View, View, double, View, View) override {}
-  void rms_norm_backward(View, View, View, View, View, View, View, View) override {}
+  void layer_norm_forward(const NormForward&) override {}
+  void rms_norm_forward(const NormForward&) override {}
+  void layer_norm_backward(const NormBackward&) override {}
+  void rms_norm_backward(const NormBackward&) override {}
   void rotary_angles(View, View, double, View) override {}
-  void rotate_heads(View, View, const AttentionShape&, const HeadNorms&, View) override {}
-  void rotate_heads_backward(View, View, View, const AttentionShape&, const HeadNorms&, View, View, View) override {}
+  void rotate_heads(const RotateHeads&) override {}
+  void rotate_heads_backward(const RotateHeadsBackward&) override {}
   void gated_forward(View, Activation, View) override {}
-  void gated_backward(View, View, Activation, View, View) override {}
-  void linear_forward(View x, View weight, View, const LinearEpilogue&, View, View) override {
-    count_linear(x, weight);
-  }
-  void linear_backward_input(View d_y, View weight, const LinearEpilogue&, View, View, View) override {
-    count_linear(d_y, weight);
-  }
+  void gated_backward(const GatedBackward&) override {}
+  void linear_forward(const LinearForward& call) override { count_linear(call.x, call.weight); }
+  void linear_backward_input(const LinearBackwardInput& call) override { count_linear(call.d_y, call.weight); }
   void linear_backward_weight(View d_y, View, bool, View d_weight) override { count_linear(d_y, d_weight); }
   void linear_backward_bias(std::span<const BiasGradient>) override {}
   void dropout_backward(View, const Dropout&, View) override {}
-  void attention_forward(View, View, const AttentionShape&, const Dropout&, View, View) override {}
-  void attention_backward(View, View, View, View, View, const AttentionShape&, const Dropout&, View, View) override {}
-  void store_keys_values(View, View, const AttentionShape&, View, View, View) override {}
-  void attention_decode(View, const AttentionShape&, View, View, View, View, View) override {}
+  void attention_forward(const AttentionForward&) override {}
+  void attention_backward(const AttentionBackward&) override {}
+  void store_keys_values(const StoreKeysValues&) override {}
+  void attention_decode(const AttentionDecode&) override {}
   void softmax_cross_entropy(View, View, double, View) override {}
   void argmax_rows(View, View) override {}
   void sample_rows(View, View, const Sampling&, View) override {}
-  void adamw(View, View, View, View, View, const AdamWStep&) override {}
+  void adamw(const AdamWArrays&, const AdamWStep&) override {}
   bool can_split_adamw() const override { return can_split_adamw_; }
 
  private:

@@ -1,11 +1,13 @@
+// Causal attention of unpadded sequences, in blocks whose scores stay in the L2 cache. Source: Dao, "FlashAttention-2",
+// 2023, algorithms 1 (forward) and 2 (backward).
+//
 // Letters: i is the row of a query in its block, j the row of a key in its block. q0 and k0 are the positions in the
 // sequence at which these blocks begin. S are scores, P probabilities before dropout. D, H, C (= H·D) and W are the
 // letters of ops/kernels.h.
-#include "tessera/ops/cpu/attention.h"
-
 #include <cmath>
 #include <limits>
 
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/mask.h"
 #include "tessera/ops/cpu/product.h"
@@ -324,23 +326,24 @@ void check(View qkv, const AttentionShape& shape, const Dropout& dropout) {
 
 }  // namespace
 
-void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts, const AttentionShape& shape,
-                       const Dropout& dropout, View o, View log_sum_exp) {
-  check(qkv, shape, dropout);
+void CpuKernels::attention_forward(const AttentionForward& call) {
+  const AttentionShape& shape = call.shape;
+  check(call.qkv, shape, call.dropout);
   const int64_t channels = shape.channels(), num_heads = shape.num_heads;
-  TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], channels}));
-  TESSERA_ASSERT(!log_sum_exp || log_sum_exp.shape == (Shape{qkv.shape[0], num_heads}));
-  tasks.plan(starts, qkv.shape[0], num_heads, kGroup);
-  with_float_type(qkv.dtype, [&](auto zero) {
+  TESSERA_ASSERT(call.o.shape == (Shape{call.qkv.shape[0], channels}));
+  TESSERA_ASSERT(!call.log_sum_exp || call.log_sum_exp.shape == (Shape{call.qkv.shape[0], num_heads}));
+  attention_tasks_.plan(call.starts, call.qkv.shape[0], num_heads, kGroup);
+  with_float_type(call.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
-      const auto task = tasks[index];
-      const Head<T> head(qkv.as<T>() + task.begin * shape.row_channels(), shape, task.head, dropout, task.begin,
-                         task.length);
+    team_.for_each(attention_tasks_.count(), [&](int64_t thread, int64_t index) {
+      const auto task = attention_tasks_[index];
+      const Head<T> head(call.qkv.as<T>() + task.begin * shape.row_channels(), shape, task.head, call.dropout,
+                         task.begin, task.length);
       const int64_t begin = task.block * kGroup;
-      forward_group(head, begin, std::min(task.length, begin + kGroup), Scratch<T>(team.scratch<T>(thread)),
-                    o.as<T>() + task.begin * channels + task.head * shape.head_dim, channels,
-                    log_sum_exp ? log_sum_exp.as<T>() + task.begin * num_heads + task.head : nullptr, num_heads);
+      forward_group(head, begin, std::min(task.length, begin + kGroup), Scratch<T>(team_.scratch<T>(thread)),
+                    call.o.as<T>() + task.begin * channels + task.head * shape.head_dim, channels,
+                    call.log_sum_exp ? call.log_sum_exp.as<T>() + task.begin * num_heads + task.head : nullptr,
+                    num_heads);
     });
   });
 }
@@ -350,60 +353,62 @@ void attention_forward(Team& team, AttentionTasks& tasks, View qkv, View starts,
 // waiting, there are two rounds of smaller tasks. In the first round, a task owns a block of keys and values. In the
 // second round, a task owns up to kGroup queries of a query head. One round and two rounds add in the same order, so
 // the bits are equal.
-void attention_backward(Team& team, AttentionTasks& tasks, View qkv, View o, View log_sum_exp, View d_o, View starts,
-                        const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
-  check(qkv, shape, dropout);
+void CpuKernels::attention_backward(const AttentionBackward& call) {
+  const AttentionShape& shape = call.shape;
+  check(call.qkv, shape, call.dropout);
   const int64_t channels = shape.channels(), num_heads = shape.num_heads, width = shape.row_channels();
-  TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], channels}) && d_o.shape == o.shape && d_qkv.shape == qkv.shape);
-  TESSERA_ASSERT(log_sum_exp.shape == (Shape{qkv.shape[0], num_heads}));
+  TESSERA_ASSERT(call.o.shape == (Shape{call.qkv.shape[0], channels}) && call.d_o.shape == call.o.shape &&
+                 call.d_qkv.shape == call.qkv.shape);
+  TESSERA_ASSERT(call.log_sum_exp.shape == (Shape{call.qkv.shape[0], num_heads}));
   const int64_t group = HeadOffsets::queries_per_kv_head(shape), block_keys = keys_of_block(shape.head_dim);
-  with_float_type(qkv.dtype, [&](auto zero) {
+  with_float_type(call.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     // Calls body(head, gradients) for query head h in a task's sequence. i is the head's index, from 0, among the query
     // heads that share its keys and values.
     const auto with_head = [&](const AttentionTasks::Task& task, int64_t h, int64_t i, const auto& body) {
       const HeadOffsets offsets(shape, h);
       const int64_t at = task.begin * channels + h * shape.head_dim;
-      T* d_row = d_qkv.as<T>() + task.begin * width;
-      body(Head<T>(qkv.as<T>() + task.begin * width, shape, h, dropout, task.begin, task.length),
-           HeadGradients<T>{o.as<T>() + at, d_o.as<T>() + at, log_sum_exp.as<T>() + task.begin * num_heads + h,
-                            d_row + offsets.q, d_row + offsets.k, d_row + offsets.v, channels, num_heads, i == 0});
+      T* d_row = call.d_qkv.as<T>() + task.begin * width;
+      body(Head<T>(call.qkv.as<T>() + task.begin * width, shape, h, call.dropout, task.begin, task.length),
+           HeadGradients<T>{call.o.as<T>() + at, call.d_o.as<T>() + at,
+                            call.log_sum_exp.as<T>() + task.begin * num_heads + h, d_row + offsets.q, d_row + offsets.k,
+                            d_row + offsets.v, channels, num_heads, i == 0});
     };
     const auto with_group = [&](const AttentionTasks::Task& task, const auto& body) {
       for (int64_t i = 0; i < group; ++i) with_head(task, task.head * group + i, i, body);
     };
-    if (!is_longest_too_long(starts, shape.kv_heads(), shape.window, team.num_threads())) {
-      tasks.plan(starts, qkv.shape[0], shape.kv_heads(), 0);
-      team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
-        const auto task = tasks[index];
+    if (!is_longest_too_long(call.starts, shape.kv_heads(), shape.window, team_.num_threads())) {
+      attention_tasks_.plan(call.starts, call.qkv.shape[0], shape.kv_heads(), 0);
+      team_.for_each(attention_tasks_.count(), [&](int64_t thread, int64_t index) {
+        const auto task = attention_tasks_[index];
         with_group(task, [&](const Head<T>& head, const HeadGradients<T>& at) {
           for (int64_t k0 = 0; k0 < task.length; k0 += block_keys) {
             backward_block(head, at, task.length, k0, 0, task.length, Gradients::all,
-                           Scratch<T>(team.scratch<T>(thread)));
+                           Scratch<T>(team_.scratch<T>(thread)));
           }
         });
       });
       return;
     }
-    tasks.plan(starts, qkv.shape[0], shape.kv_heads(), block_keys);
-    team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
-      const auto task = tasks[index];
-      // The tasks of a sequence's last block come first. The next line reverses this order: more queries see early
-      // keys, so the blocks of early keys take longest and should start first.
+    attention_tasks_.plan(call.starts, call.qkv.shape[0], shape.kv_heads(), block_keys);
+    team_.for_each(attention_tasks_.count(), [&](int64_t thread, int64_t index) {
+      const auto task = attention_tasks_[index];
+      // The tasks of a sequence's last block come first. The next line reverses this order: more queries see
+      // early keys, so the blocks of early keys take longest and should start first.
       const int64_t k0 = ((task.length - 1) / block_keys - task.block) * block_keys;
       with_group(task, [&](const Head<T>& head, const HeadGradients<T>& at) {
         backward_block(head, at, task.length, k0, 0, task.length, Gradients::of_keys_and_values,
-                       Scratch<T>(team.scratch<T>(thread)));
+                       Scratch<T>(team_.scratch<T>(thread)));
       });
     });
-    tasks.plan(starts, qkv.shape[0], num_heads, kGroup);
-    team.for_each(tasks.count(), [&](int64_t thread, int64_t index) {
-      const auto task = tasks[index];
+    attention_tasks_.plan(call.starts, call.qkv.shape[0], num_heads, kGroup);
+    team_.for_each(attention_tasks_.count(), [&](int64_t thread, int64_t index) {
+      const auto task = attention_tasks_[index];
       const int64_t begin = task.block * kGroup, end = std::min(task.length, begin + kGroup);
       with_head(task, task.head, task.head % group, [&](const Head<T>& head, const HeadGradients<T>& at) {
         for (int64_t k0 = first_block(begin, head.window, block_keys); k0 < end; k0 += block_keys) {
           backward_block(head, at, task.length, k0, begin, end, Gradients::of_queries,
-                         Scratch<T>(team.scratch<T>(thread)));
+                         Scratch<T>(team_.scratch<T>(thread)));
         }
       });
     });

@@ -1,18 +1,65 @@
-// The kernels of the CPU. The same templates make the f32 kernels for training and the f64 kernels for gradient checks.
-// emulated_kernels.h uses the f32 kernels for 16-bit types.
+// The implementation of Kernels (ops/kernels.h) on CPUs. The files of this folder define its methods, by topic. The
+// same templates make the f32 kernels for training and the f64 kernels for gradient checks. emulated_kernels.cc uses
+// the f32 kernels for 16-bit types.
 #pragma once
 
-#include <memory>
-
+#include "tessera/ops/cpu/attention_shapes.h"
+#include "tessera/ops/cpu/team.h"
 #include "tessera/ops/kernels.h"
 
-namespace tessera {
+namespace tessera::cpu {
 
-// Bytes of scratch per thread. The kernels hold this scratch under Category::workspace for their lifetime.
-inline constexpr int64_t kCpuScratchBytesPerThread = int64_t{4} << 20;
+class CpuKernels final : public Kernels {
+ public:
+  // `device` must be a CPU device and outlive the kernels. The kernels run in the device's threads. Sets the BLAS
+  // library to one thread per call, for the complete process.
+  explicit CpuKernels(Device& device);
 
-// `device` must be a CPU device and outlive the kernels. The kernels run in the device's threads. Sets the BLAS library
-// to one thread per call, for the complete process.
-std::unique_ptr<Kernels> make_cpu_kernels(Device& device);
+  void fill(View x, double value) override;
+  void convert(View from, View to) override;
+  void join(View narrow, View rest, View x) override;
+  void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override;
+  void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) override;
+  void add(View x, View sum) override;
+  void add_sums_of_squares(std::span<const View> arrays, View sums) override;
 
-}  // namespace tessera
+  void embedding_backward(View ids, View d_y, View d_weight) override;
+  void gather_rows(View x, View rows, View y) override;
+  void scatter_rows(View x, View rows, View y) override;
+
+  void layer_norm_forward(const NormForward& call) override;
+  void rms_norm_forward(const NormForward& call) override;
+  void layer_norm_backward(const NormBackward& call) override;
+  void rms_norm_backward(const NormBackward& call) override;
+
+  void rotary_angles(View positions, View frequencies, double scale, View rotations) override;
+  void rotate_heads(const RotateHeads& call) override;
+  void rotate_heads_backward(const RotateHeadsBackward& call) override;
+
+  void gated_forward(View gate_up, Activation activation, View h) override;
+  void gated_backward(const GatedBackward& call) override;
+
+  void linear_forward(const LinearForward& call) override;
+  void linear_backward_input(const LinearBackwardInput& call) override;
+  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight) override;
+  void linear_backward_bias(std::span<const BiasGradient> gradients) override;
+  void dropout_backward(View d_y, const Dropout& dropout, View d_x) override;
+
+  void attention_forward(const AttentionForward& call) override;
+  void attention_backward(const AttentionBackward& call) override;
+  void store_keys_values(const StoreKeysValues& call) override;
+  void attention_decode(const AttentionDecode& call) override;
+
+  void softmax_cross_entropy(View logits, View targets, double d_scale, View loss) override;
+  void argmax_rows(View logits, View ids) override;
+  void sample_rows(View logits, View draws, const Sampling& sampling, View ids) override;
+
+  void adamw(const AdamWArrays& arrays, const AdamWStep& step) override;
+  bool can_split_adamw() const override { return true; }
+
+ private:
+  Team team_;
+  AttentionTasks attention_tasks_;
+};
+
+}  // namespace tessera::cpu

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/ops/cpu/attention.h"
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/rows.h"
 
@@ -53,20 +53,20 @@ void decode_head(const T* q, const T* keys, const T* values, int64_t begin, int6
 
 }  // namespace
 
-void store_keys_values(Team& team, View qkv, View starts, const AttentionShape& shape, View cache_starts, View keys,
-                       View values) {
+void CpuKernels::store_keys_values(const StoreKeysValues& call) {
+  const AttentionShape& shape = call.shape;
   const int64_t width = shape.row_channels(), channels = shape.kv_channels();
-  TESSERA_ASSERT(qkv.shape[1] == width && keys.shape[1] == channels && values.shape == keys.shape);
-  TESSERA_ASSERT(starts.num_elems() == cache_starts.num_elems() + 1);
-  const int32_t *start = starts.as<int32_t>(), *cache_start = cache_starts.as<int32_t>();
-  with_float_type(qkv.dtype, [&](auto zero) {
+  TESSERA_ASSERT(call.qkv.shape[1] == width && call.keys.shape[1] == channels && call.values.shape == call.keys.shape);
+  TESSERA_ASSERT(call.starts.num_elems() == call.cache_starts.num_elems() + 1);
+  const int32_t *start = call.starts.as<int32_t>(), *cache_start = call.cache_starts.as<int32_t>();
+  with_float_type(call.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_each(cache_starts.num_elems(), [&](int64_t, int64_t b) {
-      TESSERA_ASSERT(cache_start[b] >= 0 && cache_start[b] + start[b + 1] - start[b] <= keys.shape[0]);
+    team_.for_each(call.cache_starts.num_elems(), [&](int64_t, int64_t b) {
+      TESSERA_ASSERT(cache_start[b] >= 0 && cache_start[b] + start[b + 1] - start[b] <= call.keys.shape[0]);
       for (int64_t row = start[b]; row < start[b + 1]; ++row) {
         const int64_t to = (cache_start[b] + row - start[b]) * channels;
         for (int64_t kv_head = 0; kv_head < shape.kv_heads(); ++kv_head) {
-          store(qkv.as<T>() + row * width, shape, kv_head, keys.as<T>() + to, values.as<T>() + to);
+          store(call.qkv.as<T>() + row * width, shape, kv_head, call.keys.as<T>() + to, call.values.as<T>() + to);
         }
       }
     });
@@ -74,29 +74,29 @@ void store_keys_values(Team& team, View qkv, View starts, const AttentionShape& 
 }
 
 // A task handles one head of keys and values of one sequence, and all query heads that share this head.
-void attention_decode(Team& team, View qkv, const AttentionShape& shape, View cache_starts, View lengths, View keys,
-                      View values, View o) {
-  const int64_t d = shape.head_dim, num_sequences = qkv.shape[0], num_kv_heads = shape.kv_heads();
+void CpuKernels::attention_decode(const AttentionDecode& call) {
+  const AttentionShape& shape = call.shape;
+  const int64_t d = shape.head_dim, num_sequences = call.qkv.shape[0], num_kv_heads = shape.kv_heads();
   const int64_t width = shape.row_channels(), stride = shape.kv_channels();
-  TESSERA_ASSERT(qkv.shape[1] == width && keys.shape[1] == stride && values.shape == keys.shape);
-  TESSERA_ASSERT(o.shape == (Shape{num_sequences, shape.channels()}) && lengths.num_elems() == num_sequences);
-  TESSERA_ASSERT(cache_starts.num_elems() == num_sequences);
+  TESSERA_ASSERT(call.qkv.shape[1] == width && call.keys.shape[1] == stride && call.values.shape == call.keys.shape);
+  TESSERA_ASSERT(call.o.shape == (Shape{num_sequences, shape.channels()}) && call.lengths.num_elems() == num_sequences);
+  TESSERA_ASSERT(call.cache_starts.num_elems() == num_sequences);
   const int64_t group = HeadOffsets::queries_per_kv_head(shape);
-  const int32_t *length = lengths.as<int32_t>(), *cache_start = cache_starts.as<int32_t>();
-  with_float_type(qkv.dtype, [&](auto zero) {
+  const int32_t *length = call.lengths.as<int32_t>(), *cache_start = call.cache_starts.as<int32_t>();
+  with_float_type(call.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_each(num_sequences * num_kv_heads, [&](int64_t thread, int64_t task) {
+    team_.for_each(num_sequences * num_kv_heads, [&](int64_t thread, int64_t task) {
       const int64_t b = task / num_kv_heads, kv_head = task % num_kv_heads;
-      const T* qkv_row = qkv.as<T>() + b * width;
+      const T* qkv_row = call.qkv.as<T>() + b * width;
       const int64_t first = cache_start[b], position = length[b];
-      TESSERA_ASSERT(first >= 0 && position >= 0 && first + position < keys.shape[0]);
-      store(qkv_row, shape, kv_head, keys.as<T>() + (first + position) * stride,
-            values.as<T>() + (first + position) * stride);
+      TESSERA_ASSERT(first >= 0 && position >= 0 && first + position < call.keys.shape[0]);
+      store(qkv_row, shape, kv_head, call.keys.as<T>() + (first + position) * stride,
+            call.values.as<T>() + (first + position) * stride);
       for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        decode_head(qkv_row + HeadOffsets(shape, head).q, keys.as<T>() + first * stride + kv_head * d,
-                    values.as<T>() + first * stride + kv_head * d, first_visible(position, shape.window), position + 1,
-                    stride, d, static_cast<T>(alibi_slope(shape, head)), team.scratch<T>(thread),
-                    o.as<T>() + b * shape.channels() + head * d);
+        decode_head(qkv_row + HeadOffsets(shape, head).q, call.keys.as<T>() + first * stride + kv_head * d,
+                    call.values.as<T>() + first * stride + kv_head * d, first_visible(position, shape.window),
+                    position + 1, stride, d, static_cast<T>(alibi_slope(shape, head)), team_.scratch<T>(thread),
+                    call.o.as<T>() + b * shape.channels() + head * d);
       }
     });
   });

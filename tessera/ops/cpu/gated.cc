@@ -1,5 +1,5 @@
-#include "tessera/ops/cpu/gated.h"
-
+// Gated feed-forward layers: h = activation(gate) ∘ up, element by element.
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/vector_math.h"
 
@@ -61,12 +61,12 @@ void with_function(DType dtype, Activation activation, Body&& body) {
 
 }  // namespace
 
-void gated_forward(Team& team, View gate_up, Activation activation, View h) {
+void CpuKernels::gated_forward(View gate_up, Activation activation, View h) {
   const int64_t rows = h.shape[0], F = h.shape[1];
   TESSERA_ASSERT(gate_up.shape == (Shape{rows, 2 * F}));
   with_function(h.dtype, activation, [&](auto zero, auto function) {
     using T = decltype(zero);
-    team.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
+    team_.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const T* gate = gate_up.as<T>() + row * 2 * F;
         forward_row<decltype(function)>(gate, gate + F, F, h.as<T>() + row * F);
@@ -75,18 +75,18 @@ void gated_forward(Team& team, View gate_up, Activation activation, View h) {
   });
 }
 
-void gated_backward(Team& team, View d_h, View gate_up, Activation activation, View d_gate_up, View h) {
-  const int64_t rows = d_h.shape[0], F = d_h.shape[1];
-  TESSERA_ASSERT(gate_up.shape == (Shape{rows, 2 * F}) && d_gate_up.shape == gate_up.shape);
-  TESSERA_ASSERT(!h || h.shape == d_h.shape);
-  with_function(d_h.dtype, activation, [&](auto zero, auto function) {
+void CpuKernels::gated_backward(const GatedBackward& call) {
+  const int64_t rows = call.d_h.shape[0], F = call.d_h.shape[1];
+  TESSERA_ASSERT(call.gate_up.shape == (Shape{rows, 2 * F}) && call.d_gate_up.shape == call.gate_up.shape);
+  TESSERA_ASSERT(!call.h || call.h.shape == call.d_h.shape);
+  with_function(call.d_h.dtype, call.activation, [&](auto zero, auto function) {
     using T = decltype(zero);
-    team.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
+    team_.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        const T* gate = gate_up.as<T>() + row * 2 * F;
-        T* const d_gate = d_gate_up.as<T>() + row * 2 * F;
-        backward_row<decltype(function)>(d_h.as<T>() + row * F, gate, gate + F, F, d_gate, d_gate + F,
-                                         h ? h.as<T>() + row * F : nullptr);
+        const T* gate = call.gate_up.as<T>() + row * 2 * F;
+        T* const d_gate = call.d_gate_up.as<T>() + row * 2 * F;
+        backward_row<decltype(function)>(call.d_h.as<T>() + row * F, gate, gate + F, F, d_gate, d_gate + F,
+                                         call.h ? call.h.as<T>() + row * F : nullptr);
       }
     });
   });

@@ -1,5 +1,5 @@
-#include "tessera/ops/cpu/linear.h"
-
+// Linear layers, and the operators fused into them (LinearEpilogue).
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/epilogue.h"
 #include "tessera/ops/cpu/product.h"
@@ -107,33 +107,39 @@ void add_column_sums(const T* d_y, int64_t rows, int64_t columns, int64_t begin,
 
 }  // namespace
 
-void linear_forward(Team& team, View x, View weight, View bias, const LinearEpilogue& epilogue, View preactivation,
-                    View y) {
-  const int64_t rows = x.shape[0], in = x.shape[1];
-  TESSERA_ASSERT(weight.shape == (Shape{y.shape[1], in}) && y.shape[0] == rows);
-  TESSERA_ASSERT(!bias || bias.num_elems() == y.shape[1]);
-  with_float_type(x.dtype, [&](auto zero) {
+CpuKernels::CpuKernels(Device& device) : team_(device) {
+  use_one_blas_thread();
+}
+
+void CpuKernels::linear_forward(const LinearForward& call) {
+  count_linear(call.x, call.weight);
+  const int64_t rows = call.x.shape[0], in = call.x.shape[1];
+  TESSERA_ASSERT(call.weight.shape == (Shape{call.y.shape[1], in}) && call.y.shape[0] == rows);
+  TESSERA_ASSERT(!call.bias || call.bias.num_elems() == call.y.shape[1]);
+  with_float_type(call.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    finished_product(team,
-                     Factors<T>{Transpose::no, Transpose::yes, rows, y.shape[1], in, x.as<T>(), in, weight.as<T>(), in},
-                     Finish<T>::forward(bias, epilogue, preactivation, y));
+    finished_product(team_,
+                     Factors<T>{Transpose::no, Transpose::yes, rows, call.y.shape[1], in, call.x.as<T>(), in,
+                                call.weight.as<T>(), in},
+                     Finish<T>::forward(call.bias, call.epilogue, call.preactivation, call.y));
   });
 }
 
-void linear_backward_input(Team& team, View d_y, View weight, const LinearEpilogue& epilogue, View preactivation,
-                           View d_x, View x) {
-  const int64_t rows = d_y.shape[0], out = d_y.shape[1];
-  TESSERA_ASSERT(weight.shape == (Shape{out, d_x.shape[1]}) && d_x.shape[0] == rows);
-  with_float_type(d_y.dtype, [&](auto zero) {
+void CpuKernels::linear_backward_input(const LinearBackwardInput& call) {
+  count_linear(call.d_y, call.weight);
+  const int64_t rows = call.d_y.shape[0], out = call.d_y.shape[1];
+  TESSERA_ASSERT(call.weight.shape == (Shape{out, call.d_x.shape[1]}) && call.d_x.shape[0] == rows);
+  with_float_type(call.d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const int64_t in = d_x.shape[1];
-    finished_product(team,
-                     Factors<T>{Transpose::no, Transpose::no, rows, in, out, d_y.as<T>(), out, weight.as<T>(), in},
-                     Finish<T>::backward(epilogue, preactivation, d_x, x));
+    const int64_t in = call.d_x.shape[1];
+    finished_product(
+        team_, Factors<T>{Transpose::no, Transpose::no, rows, in, out, call.d_y.as<T>(), out, call.weight.as<T>(), in},
+        Finish<T>::backward(call.epilogue, call.preactivation, call.d_x, call.x));
   });
 }
 
-void linear_backward_weight(Team& team, View d_y, View x, bool fresh, View d_weight) {
+void CpuKernels::linear_backward_weight(View d_y, View x, bool fresh, View d_weight) {
+  count_linear(d_y, d_weight);
   const int64_t rows = d_y.shape[0], out = d_y.shape[1], in = x.shape[1];
   TESSERA_ASSERT(x.shape[0] == rows && d_weight.shape == (Shape{out, in}));
   TESSERA_ASSERT(rows > 0 || !fresh);
@@ -141,26 +147,26 @@ void linear_backward_weight(Team& team, View d_y, View x, bool fresh, View d_wei
   with_float_type(d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Factors<T> factors{Transpose::yes, Transpose::no, out, in, rows, d_y.as<T>(), out, x.as<T>(), in};
-    for_tiles(team, factors, [&](const Factors<T>& tile, int64_t row, int64_t column, T* scratch) {
+    for_tiles(team_, factors, [&](const Factors<T>& tile, int64_t row, int64_t column, T* scratch) {
       multiply(tile, fresh ? Result::set : Result::add, d_weight.as<T>() + row * in + column, in, scratch);
     });
   });
 }
 
-void linear_backward_bias(Team& team, std::span<const BiasGradient> gradients) {
+void CpuKernels::linear_backward_bias(std::span<const BiasGradient> gradients) {
   for (const auto& [d_y, d_bias] : gradients) {
     const int64_t rows = d_y.shape[0], out = d_y.shape[1];
     TESSERA_ASSERT(d_bias.num_elems() == out);
     with_float_type(d_y.dtype, [&, d_y = d_y, d_bias = d_bias](auto zero) {  // clang 14 cannot capture bindings
       using T = decltype(zero);
-      team.for_ranges(out, kColumnUnit, [&](int64_t, int64_t begin, int64_t end) {
+      team_.for_ranges(out, kColumnUnit, [&](int64_t, int64_t begin, int64_t end) {
         add_column_sums(d_y.as<T>(), rows, out, begin, end, d_bias.as<T>());
       });
     });
   }
 }
 
-void dropout_backward(Team& team, View d_y, const Dropout& dropout, View d_x) {
+void CpuKernels::dropout_backward(View d_y, const Dropout& dropout, View d_x) {
   TESSERA_ASSERT(d_y.shape == d_x.shape);
   LinearEpilogue epilogue;
   epilogue.dropout = dropout;
@@ -168,7 +174,7 @@ void dropout_backward(Team& team, View d_y, const Dropout& dropout, View d_x) {
   with_float_type(d_x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto finish = Finish<T>::backward(epilogue, {}, d_x, {});
-    team.for_ranges(d_x.shape[0], kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
+    team_.for_ranges(d_x.shape[0], kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const T* source = d_y.as<T>() + row * columns;
         T* target = d_x.as<T>() + row * columns;

@@ -1,8 +1,8 @@
-#include "tessera/ops/cpu/loss.h"
-
+// The loss of the model's head, and argmax over the vocabulary.
 #include <cmath>
 #include <limits>
 
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/vector_math.h"
 
@@ -74,7 +74,7 @@ double row_loss(T* x, int64_t vocabulary, int32_t target, double d_scale, LogSum
 
 }  // namespace
 
-void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale, View loss) {
+void CpuKernels::softmax_cross_entropy(View logits, View targets, double d_scale, View loss) {
   const int64_t rows = targets.num_elems(), vocabulary = logits.shape[1];
   const int64_t num_chunks = (vocabulary + kChunk - 1) / kChunk;
   TESSERA_ASSERT(logits.shape[0] == rows && num_chunks <= Team::scratch_elems<LogSumExp>() / 2);
@@ -82,7 +82,7 @@ void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale
   // Processes rows in waves. The losses of a wave fit into half of the scratch. They are added in the order of the
   // rows.
   constexpr int64_t kWave = Team::scratch_elems<double>() / 2;
-  double* const row_losses = team.scratch<double>(0) + kWave;
+  double* const row_losses = team_.scratch<double>(0) + kWave;
   double total = 0;
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -93,16 +93,16 @@ void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale
     };
     for (int64_t first = 0; first < rows; first += kWave) {
       const int64_t count = std::min(kWave, rows - first);
-      if (rows >= team.num_threads()) {  // one thread per row: the row stays in L2 between loss and gradient
-        team.for_each(count, [&](int64_t thread, int64_t i) {
-          row(first + i, team.scratch<LogSumExp>(thread), [&](auto&& body) {
+      if (rows >= team_.num_threads()) {  // one thread per row: the row stays in L2 between loss and gradient
+        team_.for_each(count, [&](int64_t thread, int64_t i) {
+          row(first + i, team_.scratch<LogSumExp>(thread), [&](auto&& body) {
             for (int64_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk);
           });
         });
       } else {
         for (int64_t i = 0; i < count; ++i) {
-          row(first + i, team.scratch<LogSumExp>(0),
-              [&](auto&& body) { team.for_each(num_chunks, [&](int64_t, int64_t chunk) { body(chunk); }); });
+          row(first + i, team_.scratch<LogSumExp>(0),
+              [&](auto&& body) { team_.for_each(num_chunks, [&](int64_t, int64_t chunk) { body(chunk); }); });
         }
       }
       for (int64_t i = 0; i < count; ++i) total += row_losses[i];
@@ -111,7 +111,7 @@ void softmax_cross_entropy(Team& team, View logits, View targets, double d_scale
   *loss.as<double>() += total;
 }
 
-void argmax_rows(Team& team, View logits, View ids) {
+void CpuKernels::argmax_rows(View logits, View ids) {
   const int64_t rows = ids.num_elems(), vocabulary = logits.shape[1];
   const int64_t num_chunks = (vocabulary + kChunk - 1) / kChunk;
   TESSERA_ASSERT(logits.shape[0] == rows);
@@ -119,11 +119,11 @@ void argmax_rows(Team& team, View logits, View ids) {
     using T = decltype(zero);
     TESSERA_ASSERT(num_chunks <= Team::scratch_elems<T>());
     const int64_t wave = Team::scratch_elems<T>() / num_chunks;  // number of rows whose maxima fit into the scratch
-    T* const maxima = team.scratch<T>(0);                        // [wave, num_chunks]
+    T* const maxima = team_.scratch<T>(0);                       // [wave, num_chunks]
     for (int64_t first = 0; first < rows; first += wave) {
       const int64_t count = std::min(wave, rows - first);
       const T* const of_rows = logits.as<T>() + first * vocabulary;
-      team.for_each(count * num_chunks, [&](int64_t, int64_t i) {
+      team_.for_each(count * num_chunks, [&](int64_t, int64_t i) {
         const int64_t begin = i % num_chunks * kChunk;
         maxima[i] = max_of(of_rows + i / num_chunks * vocabulary + begin, std::min(kChunk, vocabulary - begin));
       });

@@ -1,8 +1,8 @@
-#include "tessera/ops/cpu/norm.h"
-
+// Layer norm over the last dimension.
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/row_sums.h"
 
@@ -62,43 +62,46 @@ void backward_row(const T* d_y, const T* x, const T* weight, const T* bias, T me
 
 }  // namespace
 
-void layer_norm_forward(Team& team, View x, View weight, View bias, double epsilon, View y, View stats) {
-  const int64_t rows = x.shape[0], channels = x.shape[1];
-  TESSERA_ASSERT(y.shape == x.shape && weight.num_elems() == channels && bias.num_elems() == channels);
-  TESSERA_ASSERT(!stats || stats.shape == (Shape{rows, 2}));
-  with_float_type(x.dtype, [&](auto zero) {
+void CpuKernels::layer_norm_forward(const NormForward& call) {
+  const int64_t rows = call.x.shape[0], channels = call.x.shape[1];
+  TESSERA_ASSERT(call.y.shape == call.x.shape && call.weight.num_elems() == channels &&
+                 call.bias.num_elems() == channels);
+  TESSERA_ASSERT(!call.stats || call.stats.shape == (Shape{rows, 2}));
+  with_float_type(call.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
+    team_.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        normalize_row(x.as<T>() + row * channels, weight.as<T>(), bias.as<T>(), channels, static_cast<T>(epsilon),
-                      y.as<T>() + row * channels, stats ? stats.as<T>() + row * 2 : nullptr);
+        normalize_row(call.x.as<T>() + row * channels, call.weight.as<T>(), call.bias.as<T>(), channels,
+                      static_cast<T>(call.epsilon), call.y.as<T>() + row * channels,
+                      call.stats ? call.stats.as<T>() + row * 2 : nullptr);
       }
     });
   });
 }
 
-void layer_norm_backward(Team& team, View d_y, View x, View weight, View bias, View stats, View residual, View d_x,
-                         View d_weight, View d_bias, View y) {
-  const int64_t rows = x.shape[0], channels = x.shape[1];
-  TESSERA_ASSERT(d_y.shape == x.shape && d_x.shape == x.shape && weight.num_elems() == channels);
-  TESSERA_ASSERT(stats.shape == (Shape{rows, 2}) && (!residual || residual.shape == x.shape));
-  TESSERA_ASSERT(d_weight.num_elems() == channels && d_bias.num_elems() == channels);
-  TESSERA_ASSERT(!y || (y.shape == x.shape && bias.num_elems() == channels));
-  with_float_type(x.dtype, [&](auto zero) {
+void CpuKernels::layer_norm_backward(const NormBackward& call) {
+  const int64_t rows = call.x.shape[0], channels = call.x.shape[1];
+  TESSERA_ASSERT(call.d_y.shape == call.x.shape && call.d_x.shape == call.x.shape &&
+                 call.weight.num_elems() == channels);
+  TESSERA_ASSERT(call.stats.shape == (Shape{rows, 2}) && (!call.residual || call.residual.shape == call.x.shape));
+  TESSERA_ASSERT(call.d_weight.num_elems() == channels && call.d_bias.num_elems() == channels);
+  TESSERA_ASSERT(!call.y || (call.y.shape == call.x.shape && call.bias.num_elems() == channels));
+  with_float_type(call.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     // Adds the rows of a block to `sums`: [0, channels) is for d_weight, [channels, 2 · channels) for d_bias.
     const auto add_block = [&](int64_t first, int64_t end, T* sums) {
       for (int64_t row = first; row < end; ++row) {
         const int64_t at = row * channels;
-        const T* row_stats = stats.as<T>() + row * 2;
-        backward_row(d_y.as<T>() + at, x.as<T>() + at, weight.as<T>(), y ? bias.as<T>() : nullptr, row_stats[0],
-                     row_stats[1], residual ? residual.as<T>() + at : nullptr, channels, d_x.as<T>() + at, sums,
-                     sums + channels, y ? y.as<T>() + at : nullptr);
+        const T* row_stats = call.stats.as<T>() + row * 2;
+        backward_row(call.d_y.as<T>() + at, call.x.as<T>() + at, call.weight.as<T>(),
+                     call.y ? call.bias.as<T>() : nullptr, row_stats[0], row_stats[1],
+                     call.residual ? call.residual.as<T>() + at : nullptr, channels, call.d_x.as<T>() + at, sums,
+                     sums + channels, call.y ? call.y.as<T>() + at : nullptr);
       }
     };
-    sum_in_blocks<T>(team, rows, 2 * channels, add_block, [&](int64_t begin, int64_t end, const T* sums) {
-      add_elements(sums, begin, std::min(end, channels), d_weight.as<T>());
-      add_elements(sums + channels, std::max(begin, channels) - channels, end - channels, d_bias.as<T>());
+    sum_in_blocks<T>(team_, rows, 2 * channels, add_block, [&](int64_t begin, int64_t end, const T* sums) {
+      add_elements(sums, begin, std::min(end, channels), call.d_weight.as<T>());
+      add_elements(sums + channels, std::max(begin, channels) - channels, end - channels, call.d_bias.as<T>());
     });
   });
 }

@@ -1,10 +1,10 @@
-#include "tessera/ops/cpu/optimizer.h"
-
+// AdamW on flat arrays.
 #include <algorithm>
 #include <cmath>
 
 #include "tessera/base/narrow_floats.h"
 #include "tessera/ops/adamw_numbers.h"
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/mask.h"
 #include "tessera/ops/stochastic_rounding.h"
@@ -210,21 +210,22 @@ void with_16_bits_or(DType dtype, Body&& body) {
 
 }  // namespace
 
-void adamw(Team& team, View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) {
-  const int64_t count = gradients.num_elems();
-  TESSERA_ASSERT(m.num_elems() == count && v.num_elems() == count);
-  TESSERA_ASSERT(step.writes == AdamWWrites::moments || parameters.num_elems() == count);
+void CpuKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
+  const int64_t count = arrays.gradients.num_elems();
+  TESSERA_ASSERT(arrays.m.num_elems() == count && arrays.v.num_elems() == count);
+  TESSERA_ASSERT(step.writes == AdamWWrites::moments || arrays.parameters.num_elems() == count);
   const auto run = [&]<AdamWWrites kWrites, typename T, DType G, DType R>() {
     using All = Arrays<T, kWrites, G, R>;
     using Moment = typename All::Moment;
-    const All all{reinterpret_cast<typename All::Parameter*>(parameters.data), reinterpret_cast<int16_t*>(rest.data),
-                  reinterpret_cast<const ElementOf<G>*>(gradients.data), reinterpret_cast<Moment*>(m.data),
-                  reinterpret_cast<Moment*>(v.data)};
+    const All all{reinterpret_cast<typename All::Parameter*>(arrays.parameters.data),
+                  reinterpret_cast<int16_t*>(arrays.rest.data),
+                  reinterpret_cast<const ElementOf<G>*>(arrays.gradients.data),
+                  reinterpret_cast<Moment*>(arrays.m.data), reinterpret_cast<Moment*>(arrays.v.data)};
     const AdamWNumbers<T> numbers(step);
     const Rounding rounding{step.seed, rounding_counter_high(step.number), step.first_elem};
-    const int64_t parts = kRangesPerThread * team.num_threads();
+    const int64_t parts = kRangesPerThread * team_.num_threads();
     const int64_t range = (count / parts / kRangeUnit + 1) * kRangeUnit;
-    team.for_each((count + range - 1) / range, [&](int64_t, int64_t i) {
+    team_.for_each((count + range - 1) / range, [&](int64_t, int64_t i) {
       const int64_t begin = i * range, end = std::min(begin + range, count);
       const int64_t border = std::clamp(step.num_decayed, begin, end);
       update(all.from(begin), border - begin, numbers, numbers.shrink, rounding.from(begin));
@@ -232,19 +233,19 @@ void adamw(Team& team, View parameters, View rest, View gradients, View m, View 
     });
   };
   using Writes = AdamWWrites;
-  TESSERA_ASSERT(m.dtype == v.dtype);
-  if (m.dtype == DType::bf16) {
-    TESSERA_ASSERT(!rest && (step.writes == Writes::moments || parameters.dtype == DType::bf16));
-    return with_16_bits_or<float>(gradients.dtype, [&](auto G) {
+  TESSERA_ASSERT(arrays.m.dtype == arrays.v.dtype);
+  if (arrays.m.dtype == DType::bf16) {
+    TESSERA_ASSERT(!arrays.rest && (step.writes == Writes::moments || arrays.parameters.dtype == DType::bf16));
+    return with_16_bits_or<float>(arrays.gradients.dtype, [&](auto G) {
       constexpr DType P = DType::bf16;
       if (step.writes == Writes::moments) return run.template operator()<Writes::moments, float, G(), P>();
       step.writes == Writes::all ? run.template operator()<Writes::all, float, G(), P>()
                                  : run.template operator()<Writes::parameters, float, G(), P>();
     });
   }
-  with_float_type(m.dtype, [&](auto zero) {
+  with_float_type(arrays.m.dtype, [&](auto zero) {
     using T = decltype(zero);
-    with_16_bits_or<T>(gradients.dtype, [&](auto G) {
+    with_16_bits_or<T>(arrays.gradients.dtype, [&](auto G) {
       constexpr DType P = dtype_of<T>();
       if (step.writes == Writes::moments) return run.template operator()<Writes::moments, T, G(), P>();
       const auto run_with = [&]<DType R>() {
@@ -252,13 +253,13 @@ void adamw(Team& team, View parameters, View rest, View gradients, View m, View 
                                    : run.template operator()<Writes::parameters, T, G(), R>();
       };
       if constexpr (P == DType::f32) {
-        if (rest) {
-          TESSERA_ASSERT(rest.dtype == rest_of(parameters.dtype) && rest.num_elems() == count);
-          return rest.dtype == DType::f16_rest ? run_with.template operator()<DType::f16_rest>()
-                                               : run_with.template operator()<DType::bf16_rest>();
+        if (arrays.rest) {
+          TESSERA_ASSERT(arrays.rest.dtype == rest_of(arrays.parameters.dtype) && arrays.rest.num_elems() == count);
+          return arrays.rest.dtype == DType::f16_rest ? run_with.template operator()<DType::f16_rest>()
+                                                      : run_with.template operator()<DType::bf16_rest>();
         }
       }
-      TESSERA_ASSERT(parameters.dtype == P && !rest);
+      TESSERA_ASSERT(arrays.parameters.dtype == P && !arrays.rest);
       run_with.template operator()<P>();
     });
   });

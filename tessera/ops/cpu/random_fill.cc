@@ -2,8 +2,8 @@
 // does not depend on the thread or the shard that fills it.
 #include <numbers>
 
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
-#include "tessera/ops/cpu/elementwise.h"
 #include "tessera/ops/cpu/mask.h"
 #include "tessera/ops/cpu/vector_math.h"
 
@@ -70,12 +70,12 @@ void fill_random(Team& team, View x, double offset, double scale, uint64_t seed,
 
 }  // namespace
 
-void fill_normal(Team& team, View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) {
-  fill_random<Normal>(team, x, mean, std, seed, stream, first_elem);
+void CpuKernels::fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) {
+  fill_random<Normal>(team_, x, mean, std, seed, stream, first_elem);
 }
 
-void fill_uniform(Team& team, View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) {
-  fill_random<Uniform>(team, x, low, high - low, seed, stream, first_elem);
+void CpuKernels::fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) {
+  fill_random<Uniform>(team_, x, low, high - low, seed, stream, first_elem);
 }
 
 }  // namespace tessera::cpu

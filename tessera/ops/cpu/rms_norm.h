@@ -1,17 +1,10 @@
-// Root mean square norm over the last dimension. The contracts of the first two functions are in ops/kernels.h.
+// The steps of the root mean square norm for one row. The norms of attention heads (rotary.cc) use them too.
 #pragma once
 
 #include <cmath>
-
-#include "tessera/ops/cpu/team.h"
+#include <cstdint>
 
 namespace tessera::cpu {
-
-void rms_norm_forward(Team& team, View x, View weight, double epsilon, View y, View rstd);
-void rms_norm_backward(Team& team, View d_y, View x, View weight, View rstd, View residual, View d_x, View d_weight,
-                       View y);
-
-// The steps of the norm for one row. The norms of attention heads (rotary.cc) use these functions too.
 
 template <typename T>
 inline T rms_rstd(const T* x, int64_t channels, T epsilon) {

@@ -1,7 +1,7 @@
-#include "tessera/ops/cpu/rotary.h"
-
+// Rotary positions, and the norms that Qwen3 applies to the heads before the rotation.
 #include <cmath>
 
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/rms_norm.h"
 #include "tessera/ops/cpu/row_sums.h"
@@ -38,12 +38,12 @@ constexpr int64_t kGrainRows = 4;
 
 // The product of position and frequency is rounded to f32, as in transformers. The sine and the cosine of this product
 // are computed in f64.
-void rotary_angles(Team& team, View positions, View frequencies, double scale, View rotations) {
+void CpuKernels::rotary_angles(View positions, View frequencies, double scale, View rotations) {
   const int64_t rows = positions.num_elems(), half = frequencies.num_elems();
   TESSERA_ASSERT(rotations.shape == (Shape{rows, 2 * half}));
   with_float_type(rotations.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
+    team_.for_ranges(rows, kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         T* const to = rotations.as<T>() + row * 2 * half;
         for (int64_t j = 0; j < half; ++j) {
@@ -56,16 +56,18 @@ void rotary_angles(Team& team, View positions, View frequencies, double scale, V
   });
 }
 
-void rotate_heads(Team& team, View qkv, View rotations, const AttentionShape& shape, const HeadNorms& norms, View y) {
-  check(qkv, rotations, shape, norms);
-  TESSERA_ASSERT(y.shape == qkv.shape && (!norms.query_weight || y.data != qkv.data));
+void CpuKernels::rotate_heads(const RotateHeads& call) {
+  const AttentionShape& shape = call.shape;
+  const HeadNorms& norms = call.norms;
+  check(call.qkv, call.rotations, shape, norms);
+  TESSERA_ASSERT(call.y.shape == call.qkv.shape && (!norms.query_weight || call.y.data != call.qkv.data));
   const int64_t d = shape.head_dim, width = shape.row_channels(), rotated = shape.channels() + shape.kv_channels();
-  with_float_type(qkv.dtype, [&](auto zero) {
+  with_float_type(call.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_ranges(qkv.shape[0], kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
+    team_.for_ranges(call.qkv.shape[0], kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        const T *from = qkv.as<T>() + row * width, *rotation = rotations.as<T>() + row * d;
-        T* const to = y.as<T>() + row * width;
+        const T *from = call.qkv.as<T>() + row * width, *rotation = call.rotations.as<T>() + row * d;
+        T* const to = call.y.as<T>() + row * width;
         for (int64_t c = 0; c < rotated; c += d) {
           const T* x = from + c;
           if (norms.query_weight) {
@@ -81,28 +83,29 @@ void rotate_heads(Team& team, View qkv, View rotations, const AttentionShape& sh
   });
 }
 
-void rotate_heads_backward(Team& team, View d_y, View qkv, View rotations, const AttentionShape& shape,
-                           const HeadNorms& norms, View d_qkv, View d_query_weight, View d_key_weight) {
-  check(d_y, rotations, shape, norms);
-  TESSERA_ASSERT(d_qkv.shape == d_y.shape);
+void CpuKernels::rotate_heads_backward(const RotateHeadsBackward& call) {
+  const AttentionShape& shape = call.shape;
+  const HeadNorms& norms = call.norms;
+  check(call.d_y, call.rotations, shape, norms);
+  TESSERA_ASSERT(call.d_qkv.shape == call.d_y.shape);
   const bool has_norms = static_cast<bool>(norms.query_weight);
-  TESSERA_ASSERT(!has_norms || (qkv.shape == d_y.shape && d_query_weight.num_elems() == shape.head_dim &&
-                                d_key_weight.num_elems() == shape.head_dim));
+  TESSERA_ASSERT(!has_norms || (call.qkv.shape == call.d_y.shape && call.d_query_weight.num_elems() == shape.head_dim &&
+                                call.d_key_weight.num_elems() == shape.head_dim));
   const int64_t d = shape.head_dim, width = shape.row_channels(), rotated = shape.channels() + shape.kv_channels();
-  with_float_type(d_y.dtype, [&](auto zero) {
+  with_float_type(call.d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    // Computes rows [begin, end) of d_qkv. Adds the gradient of the queries' norm weight to the first D elements of
-    // `sums` [2D], and the gradient of the keys' norm weight to the last D elements. Without norms, does not use
+    // Computes rows [begin, end) of d_qkv. Adds the gradient of the queries' norm weight to the first D elements
+    // of `sums` [2D], and the gradient of the keys' norm weight to the last D elements. Without norms, does not use
     // `sums`.
     const auto rows_backward = [&](int64_t begin, int64_t end, T* sums) {
       for (int64_t row = begin; row < end; ++row) {
-        const T *from = d_y.as<T>() + row * width, *rotation = rotations.as<T>() + row * d;
-        T* const to = d_qkv.as<T>() + row * width;
+        const T *from = call.d_y.as<T>() + row * width, *rotation = call.rotations.as<T>() + row * d;
+        T* const to = call.d_qkv.as<T>() + row * width;
         for (int64_t c = 0; c < rotated; c += d) {
           rotate(from + c, rotation, d / 2, T(-1), to + c);
           if (!has_norms) continue;
           const bool query = c < shape.channels();
-          const T* x = qkv.as<T>() + row * width + c;
+          const T* x = call.qkv.as<T>() + row * width + c;
           rms_backward<T>(to + c, x, (query ? norms.query_weight : norms.key_weight).as<T>(),
                           rms_rstd(x, d, static_cast<T>(norms.epsilon)), nullptr, d, to + c, sums + (query ? 0 : d));
         }
@@ -110,13 +113,13 @@ void rotate_heads_backward(Team& team, View d_y, View qkv, View rotations, const
       }
     };
     if (!has_norms) {
-      team.for_ranges(d_y.shape[0], kGrainRows,
-                      [&](int64_t, int64_t begin, int64_t end) { rows_backward(begin, end, nullptr); });
+      team_.for_ranges(call.d_y.shape[0], kGrainRows,
+                       [&](int64_t, int64_t begin, int64_t end) { rows_backward(begin, end, nullptr); });
       return;
     }
-    sum_in_blocks<T>(team, d_y.shape[0], 2 * d, rows_backward, [&](int64_t begin, int64_t end, const T* sums) {
-      add_elements(sums, begin, std::min(end, d), d_query_weight.as<T>());
-      add_elements(sums + d, std::max(begin, d) - d, std::max(end, d) - d, d_key_weight.as<T>());
+    sum_in_blocks<T>(team_, call.d_y.shape[0], 2 * d, rows_backward, [&](int64_t begin, int64_t end, const T* sums) {
+      add_elements(sums, begin, std::min(end, d), call.d_query_weight.as<T>());
+      add_elements(sums + d, std::max(begin, d) - d, std::max(end, d) - d, call.d_key_weight.as<T>());
     });
   });
 }

@@ -1,9 +1,9 @@
-#include "tessera/ops/cpu/sampling.h"
-
+// Draws one token from each row of logits.
 #include <array>
 #include <cmath>
 #include <limits>
 
+#include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/sampling_numbers.h"
 
@@ -97,13 +97,13 @@ int32_t sample(const Row<T>& row, int64_t vocabulary, const Sampling& sampling, 
 
 }  // namespace
 
-void sample_rows(Team& team, View logits, View draws, const Sampling& sampling, View ids) {
+void CpuKernels::sample_rows(View logits, View draws, const Sampling& sampling, View ids) {
   const int64_t rows = ids.num_elems(), vocabulary = logits.shape[1];
   TESSERA_ASSERT(logits.shape[0] == rows && draws.num_elems() == rows);
   TESSERA_ASSERT(vocabulary <= kMaxSampledVocabulary && sampling.temperature > 0);
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    team.for_each(rows, [&](int64_t, int64_t i) {
+    team_.for_each(rows, [&](int64_t, int64_t i) {
       const Row<T> row(logits.as<T>() + i * vocabulary, vocabulary, sampling.temperature);
       ids.as<int32_t>()[i] = sample(row, vocabulary, sampling, static_cast<uint64_t>(draws.as<int64_t>()[i]));
     });

@@ -10,7 +10,7 @@
 #endif
 
 #include "tessera/device/device.h"
-#include "tessera/ops/cpu/cpu_kernels.h"
+#include "tessera/ops/back_ends.h"
 
 namespace tessera::cpu {
 

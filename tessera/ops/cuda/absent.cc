@@ -1,6 +1,6 @@
 // Replaces the CUDA kernels in a build without CUDA. Such a build creates no CUDA devices, so make_cuda_kernels() never
 // runs.
-#include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/back_ends.h"
 
 namespace tessera {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/ops/cuda/arrays.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/random.cuh"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/types.cuh"
@@ -213,23 +214,23 @@ int code_major_for_this_gpu() {
       "Configure the build with -DTESSERA_CUDA_ARCHITECTURES=NN, the GPU's compute capability without the dot");
 }
 
-void fill(const Context& context, View x, double value) {
+void CudaKernels::fill(View x, double value) {
   const int64_t count = x.num_elems();
   if (count == 0) return;
   if (value == 0) {  // in every type, all bits of zero are 0
-    check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), context.stream), "cudaMemsetAsync");
+    check(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), context_.stream), "cudaMemsetAsync");
     return;
   }
   with_target_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     T element;
     tessera::convert(&value, DType::f64, &element, x.dtype, 1);
-    fill_kernel<T><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(data_of<T>(x), element, count);
+    fill_kernel<T><<<blocks_for(count, kThreads), kThreads, 0, context_.stream>>>(data_of<T>(x), element, count);
   });
   check_launch("fill_kernel");
 }
 
-void convert(const Context& context, View from, View to) {
+void CudaKernels::convert(View from, View to) {
   TESSERA_ASSERT(from.shape == to.shape);
   const int64_t count = from.num_elems();
   if (count == 0) return;
@@ -242,39 +243,37 @@ void convert(const Context& context, View from, View to) {
       To* target = data_of<To>(to);
       if (aligned_for<From>(source, N) && aligned_for<To>(target, N)) {
         convert_kernel<From, To, N>
-            <<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(source, target, count);
+            <<<blocks_for(count, kThreads * N), kThreads, 0, context_.stream>>>(source, target, count);
       } else {
         convert_kernel<From, To, 1>
-            <<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(source, target, count);
+            <<<blocks_for(count, kThreads), kThreads, 0, context_.stream>>>(source, target, count);
       }
     });
   });
   check_launch("convert_kernel");
 }
 
-void join(const Context& context, View narrow, View rest, View x) {
+void CudaKernels::join(View narrow, View rest, View x) {
   TESSERA_ASSERT(narrow.shape == x.shape && rest.shape == x.shape);
   const int64_t count = x.num_elems();
   if (count == 0) return;
   with_rest_type(rest.dtype, [&](auto zero) {
     using Rest = decltype(zero);
-    join_kernel<Rest><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(
+    join_kernel<Rest><<<blocks_for(count, kThreads), kThreads, 0, context_.stream>>>(
         data_of<Narrow<Rest>>(narrow), data_of<Rest>(rest), data_of<float>(x), count);
   });
   check_launch("join_kernel");
 }
 
-void fill_normal(const Context& context, View x, double mean, double std, uint64_t seed, uint64_t stream,
-                 int64_t first_elem) {
-  fill_random<Normal>(context, x, mean, std, seed, stream, first_elem);
+void CudaKernels::fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) {
+  fill_random<Normal>(context_, x, mean, std, seed, stream, first_elem);
 }
 
-void fill_uniform(const Context& context, View x, double low, double high, uint64_t seed, uint64_t stream,
-                  int64_t first_elem) {
-  fill_random<Uniform>(context, x, low, high - low, seed, stream, first_elem);
+void CudaKernels::fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) {
+  fill_random<Uniform>(context_, x, low, high - low, seed, stream, first_elem);
 }
 
-void add(const Context& context, View x, View sum) {
+void CudaKernels::add(View x, View sum) {
   TESSERA_ASSERT(x.shape == sum.shape);
   const int64_t count = x.num_elems();
   if (count == 0) return;
@@ -286,9 +285,9 @@ void add(const Context& context, View x, View sum) {
       const T* from = data_of<T>(x);
       S* to = data_of<S>(sum);
       if (aligned_for<T>(from, N) && aligned_for<S>(to, N)) {
-        add_kernel<T, S, N><<<blocks_for(count, kThreads * N), kThreads, 0, context.stream>>>(from, to, count);
+        add_kernel<T, S, N><<<blocks_for(count, kThreads * N), kThreads, 0, context_.stream>>>(from, to, count);
       } else {
-        add_kernel<T, S, 1><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(from, to, count);
+        add_kernel<T, S, 1><<<blocks_for(count, kThreads), kThreads, 0, context_.stream>>>(from, to, count);
       }
     });
   });
@@ -325,9 +324,9 @@ int64_t count_finite_nonzero(const Context& context, View x, unsigned long long*
   }));
 }
 
-void add_sums_of_squares(const Context& context, std::span<const View> arrays, View sums) {
+void CudaKernels::add_sums_of_squares(std::span<const View> arrays, View sums) {
   TESSERA_ASSERT(sums.num_elems() == std::ssize(arrays));
-  double* const partial = context.scratch_of<double>();
+  double* const partial = context_.scratch_of<double>();
   for (size_t begin = 0; begin < arrays.size(); begin += kSumArrays) {
     const auto part = arrays.subspan(begin, std::min<size_t>(kSumArrays, arrays.size() - begin));
     const int num_arrays = static_cast<int>(part.size());
@@ -342,11 +341,11 @@ void add_sums_of_squares(const Context& context, std::span<const View> arrays, V
         summed.first_blocks[a + 1] = summed.first_blocks[a] + static_cast<int>(std::min<int64_t>(kSumBlocks, blocks));
       }
       if (const int blocks = summed.first_blocks[num_arrays]) {
-        square_sums_kernel<T><<<static_cast<unsigned>(blocks), kSumThreads, 0, context.stream>>>(summed, partial);
+        square_sums_kernel<T><<<static_cast<unsigned>(blocks), kSumThreads, 0, context_.stream>>>(summed, partial);
         check_launch("square_sums_kernel");
       }
-      add_partials_kernel<T>
-          <<<static_cast<unsigned>(num_arrays), kSumThreads, 0, context.stream>>>(summed, partial, data_of<double>(sums) + begin);
+      add_partials_kernel<T><<<static_cast<unsigned>(num_arrays), kSumThreads, 0, context_.stream>>>(
+          summed, partial, data_of<double>(sums) + begin);
       check_launch("add_partials_kernel");
     });
   }

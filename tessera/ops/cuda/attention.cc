@@ -1,10 +1,6 @@
 #include "tessera/ops/cuda/attention.h"
 
-#include "tessera/ops/cuda/attention_mma.h"
-#include "tessera/ops/cuda/attention_plain.h"
-#include "tessera/ops/cuda/attention_tiled.h"
-#include "tessera/ops/cuda/attention_tma.h"
-#include "tessera/ops/cuda/attention_wgmma.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera::cuda {
 namespace {
@@ -19,47 +15,32 @@ void check_shapes(View qkv, const AttentionShape& shape, const Dropout& dropout)
 
 }  // namespace
 
-void attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
-                       const Dropout& dropout, View o, View log_sum_exp) {
-  check_shapes(qkv, shape, dropout);
-  TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], shape.num_heads * shape.head_dim}));
-  TESSERA_ASSERT(!log_sum_exp || log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
-  if (qkv.shape[0] == 0) return;
-  if (tma_attention_forward_can(context, qkv, starts, shape, dropout)) {
-    return tma_attention_forward(context, qkv, starts, shape, o, log_sum_exp);
-  }
-  if (wgmma_attention_can(context, qkv, shape)) {
-    return wgmma_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
-  }
-  if (mma_attention_can(context, qkv, shape)) {
-    return mma_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
-  }
-  if (tiled_attention_can(context, qkv, shape)) {
-    return tiled_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
-  }
-  plain_attention_forward(context, qkv, starts, shape, dropout, o, log_sum_exp);
+void CudaKernels::attention_forward(const AttentionForward& call) {
+  check_shapes(call.qkv, call.shape, call.dropout);
+  TESSERA_ASSERT(call.o.shape == (Shape{call.qkv.shape[0], call.shape.num_heads * call.shape.head_dim}));
+  TESSERA_ASSERT(!call.log_sum_exp || call.log_sum_exp.shape == (Shape{call.qkv.shape[0], call.shape.num_heads}));
+  if (call.qkv.shape[0] == 0) return;
+  if (tma_attention_forward_can(context_, call)) return tma_attention_forward(context_, call);
+  if (wgmma_attention_can(context_, call.qkv, call.shape)) return wgmma_attention_forward(context_, call);
+  if (mma_attention_can(context_, call.qkv, call.shape)) return mma_attention_forward(context_, call);
+  if (tiled_attention_can(context_, call.qkv, call.shape)) return tiled_attention_forward(context_, call);
+  plain_attention_forward(context_, call);
 }
 
-void attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
-                        const AttentionShape& shape, const Dropout& dropout, View d_qkv, View workspace) {
-  check_shapes(qkv, shape, dropout);
-  TESSERA_ASSERT(o.shape == (Shape{qkv.shape[0], shape.num_heads * shape.head_dim}) && d_o.shape == o.shape);
-  TESSERA_ASSERT(workspace.num_elems() >= attention_workspace_elems(qkv.dtype, shape, qkv.shape[0]));
-  TESSERA_ASSERT(d_qkv.shape == qkv.shape && log_sum_exp.shape == (Shape{qkv.shape[0], shape.num_heads}));
-  if (qkv.shape[0] == 0) return;
-  if (tma_attention_backward_can(context, qkv, starts, shape, dropout)) {
-    return tma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, d_qkv, workspace);
-  }
-  if (wgmma_attention_can(context, qkv, shape)) {
-    return wgmma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
-  }
-  if (mma_attention_can(context, qkv, shape)) {
-    return mma_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
-  }
-  if (tiled_attention_can(context, qkv, shape)) {
-    return tiled_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
-  }
-  plain_attention_backward(context, qkv, o, log_sum_exp, d_o, starts, shape, dropout, d_qkv);
+void CudaKernels::attention_backward(const AttentionBackward& call) {
+  check_shapes(call.qkv, call.shape, call.dropout);
+  TESSERA_ASSERT(call.o.shape == (Shape{call.qkv.shape[0], call.shape.num_heads * call.shape.head_dim}) &&
+                 call.d_o.shape == call.o.shape);
+  TESSERA_ASSERT(call.workspace.num_elems() >=
+                 attention_workspace_elems(call.qkv.dtype, call.shape, call.qkv.shape[0]));
+  TESSERA_ASSERT(call.d_qkv.shape == call.qkv.shape &&
+                 call.log_sum_exp.shape == (Shape{call.qkv.shape[0], call.shape.num_heads}));
+  if (call.qkv.shape[0] == 0) return;
+  if (tma_attention_backward_can(context_, call)) return tma_attention_backward(context_, call);
+  if (wgmma_attention_can(context_, call.qkv, call.shape)) return wgmma_attention_backward(context_, call);
+  if (mma_attention_can(context_, call.qkv, call.shape)) return mma_attention_backward(context_, call);
+  if (tiled_attention_can(context_, call.qkv, call.shape)) return tiled_attention_backward(context_, call);
+  plain_attention_backward(context_, call);
 }
 
 }  // namespace tessera::cuda

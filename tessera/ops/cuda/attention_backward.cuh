@@ -12,7 +12,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/ops/cuda/attention_plain.h"
+#include "tessera/ops/cuda/attention.h"
 #include "tessera/ops/cuda/attention_scores.cuh"
 #include "tessera/ops/cuda/context.h"
 
@@ -320,28 +320,27 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
 }
 
 template <typename Products, bool kDrops, int kQueryBlocks, int kKeyBlocks>
-void launch_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
-                               const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
+void launch_attention_backward(const Context& context, const Kernels::AttentionBackward& call) {
   using T = typename Products::Element;
-  const Heads heads = Heads::of(shape, starts);
-  const Mask mask = Mask::of(dropout);
-  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  const Heads heads = Heads::of(call.shape, call.starts);
+  const Mask mask = Mask::of(call.dropout);
+  const float scale = 1 / std::sqrt(static_cast<float>(call.shape.head_dim));
   auto* const queries_kernel = query_gradient_kernel<Products, kDrops, kQueryBlocks>;
   auto* const keys_kernel = key_gradient_kernel<Products, kDrops, kKeyBlocks>;
   constexpr size_t kShared = kBackwardSharedBytes<Products>;
   allow_shared(queries_kernel, kShared);
   allow_shared(keys_kernel, kShared);
-  const int together = heads_at_once(qkv.shape[0], heads.num_heads, heads.group, sizeof(float));
+  const int together = heads_at_once(call.qkv.shape[0], heads.num_heads, heads.group, sizeof(float));
   for (int first = 0; first < heads.num_heads; first += together) {
     const int end = std::min(heads.num_heads, first + together);
-    const unsigned blocks_of_head = num_blocks(qkv.shape[0], kTileRows, heads.num_sequences),
+    const unsigned blocks_of_head = num_blocks(call.qkv.shape[0], kTileRows, heads.num_sequences),
                    blocks = static_cast<unsigned>(end - first) * blocks_of_head;
-    const BackwardArrays<T> at{data_of<T>(qkv),
-                               data_of<T>(o),
-                               data_of<T>(d_o),
-                               data_of<float>(log_sum_exp),
+    const BackwardArrays<T> at{data_of<T>(call.qkv),
+                               data_of<T>(call.o),
+                               data_of<T>(call.d_o),
+                               data_of<float>(call.log_sum_exp),
                                context.scratch_of<float>(),
-                               data_of<T>(d_qkv),
+                               data_of<T>(call.d_qkv),
                                first,
                                end - first,
                                scale};

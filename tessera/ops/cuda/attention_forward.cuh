@@ -171,17 +171,16 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks)
 }
 
 template <typename Products, bool kDrops, int kBlocks>
-void launch_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
-                              const Dropout& dropout, View o, View log_sum_exp) {
+void launch_attention_forward(const Context& context, const Kernels::AttentionForward& call) {
   using T = typename Products::Element;
-  const Heads heads = Heads::of(shape, starts);
+  const Heads heads = Heads::of(call.shape, call.starts);
   const unsigned blocks =
-      static_cast<unsigned>(heads.num_heads) * num_blocks(qkv.shape[0], kTileRows, heads.num_sequences);
+      static_cast<unsigned>(heads.num_heads) * num_blocks(call.qkv.shape[0], kTileRows, heads.num_sequences);
   auto* const kernel = attention_forward_kernel<Products, kDrops, kBlocks>;
   allow_shared(kernel, kForwardSharedBytes<Products>);
   kernel<<<blocks, kTileThreads, kForwardSharedBytes<Products>, context.stream>>>(
-      data_of<T>(qkv), heads, Mask::of(dropout), 1 / std::sqrt(static_cast<float>(shape.head_dim)), data_of<T>(o),
-      data_of<float>(log_sum_exp));
+      data_of<T>(call.qkv), heads, Mask::of(call.dropout), 1 / std::sqrt(static_cast<float>(call.shape.head_dim)),
+      data_of<T>(call.o), data_of<float>(call.log_sum_exp));
   check_launch("attention_forward_kernel");
 }
 

@@ -1,4 +1,4 @@
-#include "tessera/ops/cuda/attention_mma.h"
+#include "tessera/ops/cuda/attention.h"
 
 #include "tessera/ops/cuda/attention_backward.cuh"
 #include "tessera/ops/cuda/attention_forward.cuh"
@@ -31,20 +31,17 @@ bool mma_attention_can(const Context& context, View qkv, const AttentionShape& s
   return context.code_major >= 8 && size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 128;
 }
 
-void mma_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
-                           const Dropout& dropout, View o, View log_sum_exp) {
-  with_products(qkv.dtype, shape.head_dim, dropout, [&](auto products, auto drops) {
+void mma_attention_forward(const Context& context, const Kernels::AttentionForward& call) {
+  with_products(call.qkv.dtype, call.shape.head_dim, call.dropout, [&](auto products, auto drops) {
     using Products = decltype(products);
     constexpr int kBlocks = Products::Rows::kColumns <= 64 ? 3 : 2;
-    launch_attention_forward<Products, drops, kBlocks>(context, qkv, starts, shape, dropout, o, log_sum_exp);
+    launch_attention_forward<Products, drops, kBlocks>(context, call);
   });
 }
 
-void mma_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
-                            const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
-  with_products(qkv.dtype, shape.head_dim, dropout, [&](auto products, auto drops) {
-    launch_attention_backward<decltype(products), drops, 2, 2>(context, qkv, o, log_sum_exp, d_o, starts, shape,
-                                                               dropout, d_qkv);
+void mma_attention_backward(const Context& context, const Kernels::AttentionBackward& call) {
+  with_products(call.qkv.dtype, call.shape.head_dim, call.dropout, [&](auto products, auto drops) {
+    launch_attention_backward<decltype(products), drops, 2, 2>(context, call);
   });
 }
 

@@ -1,4 +1,4 @@
-#include "tessera/ops/cuda/attention_plain.h"
+#include "tessera/ops/cuda/attention.h"
 
 #include <algorithm>
 #include <limits>
@@ -247,43 +247,42 @@ void attention_deltas(const Context& context, View o, View d_o, const AttentionS
   check_launch("delta_kernel");
 }
 
-void plain_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
-                             const Dropout& dropout, View o, View log_sum_exp) {
-  const Heads heads = Heads::of(shape, starts);
-  const dim3 grid(num_blocks(qkv.shape[0], kWarps, heads.num_sequences), static_cast<unsigned>(shape.num_heads));
-  with_float_type(qkv.dtype, [&](auto zero) {
+void plain_attention_forward(const Context& context, const Kernels::AttentionForward& call) {
+  const Heads heads = Heads::of(call.shape, call.starts);
+  const dim3 grid(num_blocks(call.qkv.shape[0], kWarps, heads.num_sequences),
+                  static_cast<unsigned>(call.shape.num_heads));
+  with_float_type(call.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    with_step(shape, [&](auto n) {
-      forward_kernel<T, n><<<grid, kWarps * kWarp, 0, context.stream>>>(data_of<T>(qkv), heads, Mask::of(dropout),
-                                                                        score_scale<T>(shape), data_of<T>(o),
-                                                                        data_of<Acc<T>>(log_sum_exp));
+    with_step(call.shape, [&](auto n) {
+      forward_kernel<T, n><<<grid, kWarps * kWarp, 0, context.stream>>>(
+          data_of<T>(call.qkv), heads, Mask::of(call.dropout), score_scale<T>(call.shape), data_of<T>(call.o),
+          data_of<Acc<T>>(call.log_sum_exp));
     });
   });
   check_launch("plain attention forward_kernel");
 }
 
-void plain_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
-                              const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
-  const Heads heads = Heads::of(shape, starts);
-  const Mask mask = Mask::of(dropout);
-  with_float_type(qkv.dtype, [&](auto zero) {
+void plain_attention_backward(const Context& context, const Kernels::AttentionBackward& call) {
+  const Heads heads = Heads::of(call.shape, call.starts);
+  const Mask mask = Mask::of(call.dropout);
+  with_float_type(call.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const int together = heads_at_once(qkv.shape[0], heads.num_heads, heads.group, sizeof(Acc<T>));
+    const int together = heads_at_once(call.qkv.shape[0], heads.num_heads, heads.group, sizeof(Acc<T>));
     for (int first = 0; first < heads.num_heads; first += together) {
       const int end = std::min(heads.num_heads, first + together);
-      attention_deltas(context, o, d_o, shape, first, end);
-      const Backward<T> at{data_of<T>(qkv),
-                           data_of<T>(d_o),
-                           data_of<Acc<T>>(log_sum_exp),
+      attention_deltas(context, call.o, call.d_o, call.shape, first, end);
+      const Backward<T> at{data_of<T>(call.qkv),
+                           data_of<T>(call.d_o),
+                           data_of<Acc<T>>(call.log_sum_exp),
                            context.scratch_of<Acc<T>>(),
-                           data_of<T>(d_qkv),
+                           data_of<T>(call.d_qkv),
                            first,
                            end - first,
-                           score_scale<T>(shape)};
-      const unsigned blocks = num_blocks(qkv.shape[0], kWarps, heads.num_sequences);
+                           score_scale<T>(call.shape)};
+      const unsigned blocks = num_blocks(call.qkv.shape[0], kWarps, heads.num_sequences);
       const dim3 grid(blocks, static_cast<unsigned>(end - first)),
           kv_grid(blocks, static_cast<unsigned>((end - first) / heads.group));
-      with_step(shape, [&](auto n) {
+      with_step(call.shape, [&](auto n) {
         query_gradient_kernel<T, n><<<grid, kWarps * kWarp, 0, context.stream>>>(at, heads, mask);
         check_launch("plain attention query_gradient_kernel");
         key_gradient_kernel<T, n><<<kv_grid, kWarps * kWarp, 0, context.stream>>>(at, heads, mask);

@@ -1,9 +1,8 @@
-#include "tessera/ops/cuda/attention_tiled.h"
+#include "tessera/ops/cuda/attention.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "tessera/ops/cuda/attention_plain.h"
 #include "tessera/ops/cuda/attention_shapes.cuh"
 
 namespace tessera::cuda {
@@ -424,35 +423,36 @@ bool tiled_attention_can(const Context& context, View qkv, const AttentionShape&
   return bytes <= static_cast<size_t>(context.max_shared_bytes);
 }
 
-void tiled_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
-                             const Dropout& dropout, View o, View log_sum_exp) {
-  const Heads heads = Heads::of(shape, starts);
-  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  const unsigned blocks = static_cast<unsigned>(heads.num_heads) * num_blocks(qkv.shape[0], kRows, heads.num_sequences);
-  with_tiled_kernel(shape.head_dim, [&](auto d) {
+void tiled_attention_forward(const Context& context, const Kernels::AttentionForward& call) {
+  const Heads heads = Heads::of(call.shape, call.starts);
+  const float scale = 1 / std::sqrt(static_cast<float>(call.shape.head_dim));
+  const unsigned blocks =
+      static_cast<unsigned>(heads.num_heads) * num_blocks(call.qkv.shape[0], kRows, heads.num_sequences);
+  with_tiled_kernel(call.shape.head_dim, [&](auto d) {
     allow_shared(forward_kernel<d>, shared_bytes<d>(1));
     forward_kernel<d><<<blocks, kThreads, shared_bytes<d>(1), context.stream>>>(
-        data_of<float>(qkv), heads, Mask::of(dropout), scale, data_of<float>(o), data_of<float>(log_sum_exp));
+        data_of<float>(call.qkv), heads, Mask::of(call.dropout), scale, data_of<float>(call.o),
+        data_of<float>(call.log_sum_exp));
   });
   check_launch("tiled attention forward_kernel");
 }
 
-void tiled_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
-                              const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
-  const Heads heads = Heads::of(shape, starts);
-  const Mask mask = Mask::of(dropout);
-  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  const int together = heads_at_once(qkv.shape[0], heads.num_heads, heads.group, sizeof(float));
+void tiled_attention_backward(const Context& context, const Kernels::AttentionBackward& call) {
+  const Heads heads = Heads::of(call.shape, call.starts);
+  const Mask mask = Mask::of(call.dropout);
+  const float scale = 1 / std::sqrt(static_cast<float>(call.shape.head_dim));
+  const int together = heads_at_once(call.qkv.shape[0], heads.num_heads, heads.group, sizeof(float));
   for (int first = 0; first < heads.num_heads; first += together) {
     const int end = std::min(heads.num_heads, first + together);
-    attention_deltas(context, o, d_o, shape, first, end);
-    const unsigned blocks = static_cast<unsigned>(end - first) * num_blocks(qkv.shape[0], kRows, heads.num_sequences);
-    with_tiled_kernel(shape.head_dim, [&](auto d) {
-      const Backward at{data_of<float>(qkv),
-                        data_of<float>(d_o),
-                        data_of<float>(log_sum_exp),
+    attention_deltas(context, call.o, call.d_o, call.shape, first, end);
+    const unsigned blocks =
+        static_cast<unsigned>(end - first) * num_blocks(call.qkv.shape[0], kRows, heads.num_sequences);
+    with_tiled_kernel(call.shape.head_dim, [&](auto d) {
+      const Backward at{data_of<float>(call.qkv),
+                        data_of<float>(call.d_o),
+                        data_of<float>(call.log_sum_exp),
                         context.scratch_of<float>(),
-                        data_of<float>(d_qkv),
+                        data_of<float>(call.d_qkv),
                         first,
                         end - first,
                         scale};

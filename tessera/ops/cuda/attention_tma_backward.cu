@@ -8,9 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/ops/cuda/attention_plain.h"
+#include "tessera/ops/cuda/attention.h"
 #include "tessera/ops/cuda/attention_tma.cuh"
-#include "tessera/ops/cuda/attention_tma.h"
 #include "tessera/ops/cuda/attention_tma_tasks.cuh"
 
 namespace tessera::cuda {
@@ -387,23 +386,23 @@ static int64_t rows_of_scratch(int64_t num_rows) {
   return num_rows + num_rows / kQueries + 1;
 }
 
-bool tma_attention_backward_can(const Context& context, View qkv, View starts, const AttentionShape& shape,
-                                const Dropout& dropout) {
-  return supports_tma(context, qkv, shape, dropout) &&
-         rows_of_scratch(qkv.shape[0]) * (shape.num_heads / shape.kv_heads()) <= Context::scratch_elems<float>() &&
-         (shape.head_dim > 64 || fills_multiprocessors(context, qkv, starts, shape.kv_heads()));
+bool tma_attention_backward_can(const Context& context, const Kernels::AttentionBackward& call) {
+  const AttentionShape& shape = call.shape;
+  return supports_tma(context, call.qkv, shape, call.dropout) &&
+         rows_of_scratch(call.qkv.shape[0]) * (shape.num_heads / shape.kv_heads()) <= Context::scratch_elems<float>() &&
+         (shape.head_dim > 64 || fills_multiprocessors(context, call.qkv, call.starts, shape.kv_heads()));
 }
 
-void tma_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
-                            const AttentionShape& shape, View d_qkv, View workspace) {
-  const Heads heads = Heads::of(shape, starts);
-  const CUtensorMap own = map_of_heads(qkv, heads_of_row(shape), shape.head_dim, qkv.shape[1], kTaskRows),
-                    queries = map_of_heads(qkv, heads_of_row(shape), shape.head_dim, qkv.shape[1], kQueries),
-                    own_d_o = map_of_heads(d_o, shape.num_heads, shape.head_dim, d_o.shape[1], kQueries);
-  const auto num_rows = static_cast<int>(qkv.shape[0]),
+void tma_attention_backward(const Context& context, const Kernels::AttentionBackward& call) {
+  const AttentionShape& shape = call.shape;
+  const Heads heads = Heads::of(shape, call.starts);
+  const CUtensorMap own = map_of_heads(call.qkv, heads_of_row(shape), shape.head_dim, call.qkv.shape[1], kTaskRows),
+                    queries = map_of_heads(call.qkv, heads_of_row(shape), shape.head_dim, call.qkv.shape[1], kQueries),
+                    own_d_o = map_of_heads(call.d_o, shape.num_heads, shape.head_dim, call.d_o.shape[1], kQueries);
+  const auto num_rows = static_cast<int>(call.qkv.shape[0]),
              blocks = static_cast<int>(num_blocks(num_rows, kTaskRows, heads.num_sequences)),
              sums_of_head = std::max(0, (num_rows - kTaskRows + kQueries - 1) / kQueries);
-  with_head_tiles(qkv.dtype, shape.head_dim, [&](auto zero, auto columns) {
+  with_head_tiles(call.qkv.dtype, shape.head_dim, [&](auto zero, auto columns) {
     using T = decltype(zero);
     using Tiles = Shared<T, columns>;
     auto* const kernel = tma_backward_kernel<T, columns>;
@@ -414,15 +413,15 @@ void tma_attention_backward(const Context& context, View qkv, View o, View log_s
                 deltas = num_rows * count, num_counts = count * sums_of_head + 1;  // + 1: next_task
       auto* const counts = reinterpret_cast<int*>(context.scratch_of<float>() + deltas);
       tma_deltas_kernel<<<blocks_for(deltas, kDeltaThreads / kDeltaLanes), kDeltaThreads, 0, context.stream>>>(
-          data_of<T>(o), data_of<T>(d_o), heads.channels, heads.head_dim, first, count, deltas,
+          data_of<T>(call.o), data_of<T>(call.d_o), heads.channels, heads.head_dim, first, count, deltas,
           context.scratch_of<float>(), counts, num_counts);
       check_launch("tma_deltas_kernel");
-      const Arrays<T> at{data_of<float>(log_sum_exp),
+      const Arrays<T> at{data_of<float>(call.log_sum_exp),
                          context.scratch_of<float>(),
-                         data_of<float>(workspace),
+                         data_of<float>(call.workspace),
                          counts,
                          counts + num_counts - 1,
-                         data_of<T>(d_qkv),
+                         data_of<T>(call.d_qkv),
                          first,
                          count,
                          blocks,

@@ -1,8 +1,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/ops/cuda/attention.h"
 #include "tessera/ops/cuda/attention_tma.cuh"
-#include "tessera/ops/cuda/attention_tma.h"
 
 namespace tessera::cuda {
 namespace {
@@ -235,29 +235,30 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
 
 }  // namespace
 
-bool tma_attention_forward_can(const Context& context, View qkv, View starts, const AttentionShape& shape,
-                               const Dropout& dropout) {
-  // For heads of up to 64 elements, the kernels of attention_wgmma.h are faster in two cases: with position biases
+bool tma_attention_forward_can(const Context& context, const Kernels::AttentionForward& call) {
+  const AttentionShape& shape = call.shape;
+  // For heads of up to 64 elements, the wgmma kernels are faster in two cases: with position biases
   // (ALiBi), and if fills_multiprocessors() returns false, because the tasks are too few or the sequences too short.
-  return supports_tma(context, qkv, shape, dropout) &&
-         (shape.head_dim > 64 || (!shape.alibi_slopes && fills_multiprocessors(context, qkv, starts, shape.num_heads)));
+  return supports_tma(context, call.qkv, shape, call.dropout) &&
+         (shape.head_dim > 64 ||
+          (!shape.alibi_slopes && fills_multiprocessors(context, call.qkv, call.starts, shape.num_heads)));
 }
 
-void tma_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape, View o,
-                           View log_sum_exp) {
-  const Heads heads = Heads::of(shape, starts);
-  const CUtensorMap map = map_of_heads(qkv, heads_of_row(shape), shape.head_dim, qkv.shape[1], kKeys);
-  const auto blocks = static_cast<int>(num_blocks(qkv.shape[0], kTaskRows, heads.num_sequences));
+void tma_attention_forward(const Context& context, const Kernels::AttentionForward& call) {
+  const AttentionShape& shape = call.shape;
+  const Heads heads = Heads::of(shape, call.starts);
+  const CUtensorMap map = map_of_heads(call.qkv, heads_of_row(shape), shape.head_dim, call.qkv.shape[1], kKeys);
+  const auto blocks = static_cast<int>(num_blocks(call.qkv.shape[0], kTaskRows, heads.num_sequences));
   const auto grid = static_cast<unsigned>(std::min(context.num_multiprocessors, blocks * heads.num_heads));
-  with_head_tiles(qkv.dtype, shape.head_dim, [&](auto zero, auto columns) {
+  with_head_tiles(call.qkv.dtype, shape.head_dim, [&](auto zero, auto columns) {
     using T = decltype(zero);
     const auto launch = [&](auto biased) {
       using Tiles = Shared<T, columns>;
       auto* const kernel = tma_forward_kernel<T, columns, biased>;
       allow_shared(kernel, sizeof(Tiles));
-      kernel<<<grid, kTaskThreads, sizeof(Tiles), context.stream>>>(map, heads, blocks,
-                                                                    1 / std::sqrt(static_cast<float>(shape.head_dim)),
-                                                                    data_of<T>(o), data_of<float>(log_sum_exp));
+      kernel<<<grid, kTaskThreads, sizeof(Tiles), context.stream>>>(
+          map, heads, blocks, 1 / std::sqrt(static_cast<float>(shape.head_dim)), data_of<T>(call.o),
+          data_of<float>(call.log_sum_exp));
     };
     if (heads.slopes) return launch(std::true_type());
     launch(std::false_type());

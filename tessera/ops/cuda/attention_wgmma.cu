@@ -1,4 +1,4 @@
-#include "tessera/ops/cuda/attention_wgmma.h"
+#include "tessera/ops/cuda/attention.h"
 
 #include "tessera/ops/cuda/attention_backward.cuh"
 #include "tessera/ops/cuda/attention_forward.cuh"
@@ -25,19 +25,15 @@ bool wgmma_attention_can(const Context& context, View qkv, const AttentionShape&
   return context.has_wgmma && size_of(qkv.dtype) == 2 && shape.head_dim % 8 == 0 && shape.head_dim <= 64;
 }
 
-void wgmma_attention_forward(const Context& context, View qkv, View starts, const AttentionShape& shape,
-                             const Dropout& dropout, View o, View log_sum_exp) {
-  with_products(qkv.dtype, dropout, [&](auto products, auto drops) {
-    launch_attention_forward<decltype(products), drops, drops ? 3 : 4>(context, qkv, starts, shape, dropout, o,
-                                                                       log_sum_exp);
+void wgmma_attention_forward(const Context& context, const Kernels::AttentionForward& call) {
+  with_products(call.qkv.dtype, call.dropout, [&](auto products, auto drops) {
+    launch_attention_forward<decltype(products), drops, drops ? 3 : 4>(context, call);
   });
 }
 
-void wgmma_attention_backward(const Context& context, View qkv, View o, View log_sum_exp, View d_o, View starts,
-                              const AttentionShape& shape, const Dropout& dropout, View d_qkv) {
-  with_products(qkv.dtype, dropout, [&](auto products, auto drops) {
-    launch_attention_backward<decltype(products), drops, drops ? 2 : 3, 2>(context, qkv, o, log_sum_exp, d_o, starts,
-                                                                           shape, dropout, d_qkv);
+void wgmma_attention_backward(const Context& context, const Kernels::AttentionBackward& call) {
+  with_products(call.qkv.dtype, call.dropout, [&](auto products, auto drops) {
+    launch_attention_backward<decltype(products), drops, drops ? 2 : 3, 2>(context, call);
   });
 }
 

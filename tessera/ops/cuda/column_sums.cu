@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tessera/ops/cuda/linear.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/types.cuh"
 
@@ -152,10 +152,10 @@ void add_column_sums(const Context& context, std::span<const ColumnSums> arrays)
   });
 }
 
-void linear_backward_bias(const Context& context, std::span<const BiasGradient> gradients) {
+void CudaKernels::linear_backward_bias(std::span<const BiasGradient> gradients) {
   std::vector<ColumnSums> all;
   for (const auto& [d_y, d_bias] : gradients) all.push_back({d_y, d_bias, {}});
-  if (!all.empty()) add_column_sums(context, all);
+  if (!all.empty()) add_column_sums(context_, all);
 }
 
 }  // namespace tessera::cuda

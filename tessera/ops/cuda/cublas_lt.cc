@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "tessera/device/cuda/cuda_check.h"
-#include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/back_ends.h"
 
 namespace tessera::cuda {
 namespace {

@@ -1,26 +1,66 @@
-// The implementation of Kernels (ops/kernels.h) on NVIDIA GPUs.
+// The implementation of Kernels (ops/kernels.h) on NVIDIA GPUs. The files of this folder define its methods, by topic.
 #pragma once
 
-#include <string>
+#include "tessera/ops/back_ends.h"
+#include "tessera/ops/cuda/context.h"
+#include "tessera/ops/cuda/products.h"
 
-#include "tessera/ops/kernels.h"
+namespace tessera::cuda {
 
-namespace tessera {
+// make_cuda_kernels() (ops/back_ends.h) describes the behaviour of all methods.
+class CudaKernels final : public Kernels {
+ public:
+  // Uses only features of GPUs of the major compute capability `code_major`. Tests choose a lower one than the GPU's.
+  CudaKernels(Device& device, bool allow_tf32, int code_major);
 
-// Bytes of device memory that one object of make_cuda_kernels() allocates, for any model. Booked under
-// Category::workspace.
-inline constexpr int64_t kCudaWorkspaceBytes = int64_t{64} << 20;
+  const Context& context() const { return context_; }
+  void set_tuning(bool on) override { products_.set_tuning(on); }
 
-// `device` must be a CUDA device and outlive the returned object. Each method of the object puts work on the device's
-// compute stream and returns. It neither allocates device memory nor waits for the GPU, so CUDA graphs can capture it.
-// Exception: while set_tuning() is on, a product of a linear layer may measure algorithms of cuBLASLt and wait for the
-// GPU, in at most one call for each shape. It measures nothing during a capture. The first call with a new shape
-// queries cuBLASLt's algorithms on the host. With allow_tf32, products of f32 factors use only the first 11 significant
-// bits of each factor (tf32). Throws RunError if cuBLASLt is missing or the program has no code for this GPU.
-std::unique_ptr<Kernels> make_cuda_kernels(Device& device, bool allow_tf32 = false);
+  void fill(View x, double value) override;
+  void convert(View from, View to) override;
+  void join(View narrow, View rest, View x) override;
+  void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override;
+  void fill_uniform(View x, double low, double high, uint64_t seed, uint64_t stream, int64_t first_elem) override;
+  void add(View x, View sum) override;
+  void add_sums_of_squares(std::span<const View> arrays, View sums) override;
 
-// The version of the cuBLASLt that the kernels would use, for example "13.1.0". If cuBLASLt cannot be loaded, returns
-// the reason.
-std::string cublas_lt_description();
+  void embedding_backward(View ids, View d_y, View d_weight) override;
+  void gather_rows(View x, View rows, View y) override;
+  void scatter_rows(View x, View rows, View y) override;
 
-}  // namespace tessera
+  void layer_norm_forward(const NormForward& call) override;
+  void rms_norm_forward(const NormForward& call) override;
+  void layer_norm_backward(const NormBackward& call) override;
+  void rms_norm_backward(const NormBackward& call) override;
+
+  void rotary_angles(View positions, View frequencies, double scale, View rotations) override;
+  void rotate_heads(const RotateHeads& call) override;
+  void rotate_heads_backward(const RotateHeadsBackward& call) override;
+
+  void gated_forward(View gate_up, Activation activation, View h) override;
+  void gated_backward(const GatedBackward& call) override;
+
+  void linear_forward(const LinearForward& call) override;
+  void linear_backward_input(const LinearBackwardInput& call) override;
+  void linear_backward_weight(View d_y, View x, bool fresh, View d_weight) override;
+  void linear_backward_bias(std::span<const BiasGradient> gradients) override;
+  void dropout_backward(View d_y, const Dropout& dropout, View d_x) override;
+
+  void attention_forward(const AttentionForward& call) override;
+  void attention_backward(const AttentionBackward& call) override;
+  void store_keys_values(const StoreKeysValues& call) override;
+  void attention_decode(const AttentionDecode& call) override;
+
+  void softmax_cross_entropy(View logits, View targets, double d_scale, View loss) override;
+  void argmax_rows(View logits, View ids) override;
+  void sample_rows(View logits, View draws, const Sampling& sampling, View ids) override;
+
+  void adamw(const AdamWArrays& arrays, const AdamWStep& step) override;
+
+ private:
+  Buffer workspace_;
+  const Context context_;
+  Products products_;
+};
+
+}  // namespace tessera::cuda

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "tessera/ops/cuda/attention.h"
 #include "tessera/ops/cuda/attention_shapes.cuh"
+#include "tessera/ops/cuda/cuda_kernels.h"
 
 namespace tessera::cuda {
 namespace {
@@ -248,36 +248,35 @@ void with_members(int group, Body&& body) {
 
 }  // namespace
 
-void store_keys_values(const Context& context, View qkv, View starts, const AttentionShape& shape, View cache_starts,
-                       View keys, View values) {
-  const Heads heads = Heads::of(shape, starts);
-  TESSERA_ASSERT(qkv.shape[1] == shape.row_channels() && keys.shape[1] == shape.kv_channels());
-  TESSERA_ASSERT(values.shape == keys.shape);
-  TESSERA_ASSERT(starts.num_elems() == cache_starts.num_elems() + 1);
-  if (qkv.shape[0] == 0) return;
-  with_float_type(qkv.dtype, [&](auto zero) {
+void CudaKernels::store_keys_values(const StoreKeysValues& call) {
+  const Heads heads = Heads::of(call.shape, call.starts);
+  TESSERA_ASSERT(call.qkv.shape[1] == call.shape.row_channels() && call.keys.shape[1] == call.shape.kv_channels());
+  TESSERA_ASSERT(call.values.shape == call.keys.shape);
+  TESSERA_ASSERT(call.starts.num_elems() == call.cache_starts.num_elems() + 1);
+  if (call.qkv.shape[0] == 0) return;
+  with_float_type(call.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Cache<T> cache{data_of<T>(keys), data_of<T>(values), cache_starts.as<int32_t>(), nullptr, keys.shape[0]};
-    store_kernel<T>
-        <<<static_cast<unsigned>(qkv.shape[0]), kThreads, 0, context.stream>>>(data_of<T>(qkv), heads, cache);
+    const Cache<T> cache{data_of<T>(call.keys), data_of<T>(call.values), call.cache_starts.as<int32_t>(), nullptr,
+                         call.keys.shape[0]};
+    store_kernel<T><<<static_cast<unsigned>(call.qkv.shape[0]), kThreads, 0, context_.stream>>>(data_of<T>(call.qkv),
+                                                                                                heads, cache);
   });
   check_launch("store_kernel");
 }
 
-void attention_decode(const Context& context, View qkv, const AttentionShape& shape, View cache_starts, View lengths,
-                      View keys, View values, View o) {
-  const Heads heads = Heads::of(shape, {});
-  const int64_t num_sequences = qkv.shape[0], d = heads.head_dim, num_heads = heads.num_heads;
-  TESSERA_ASSERT(qkv.shape[1] == shape.row_channels() && keys.shape[1] == shape.kv_channels());
-  TESSERA_ASSERT(values.shape == keys.shape);
-  TESSERA_ASSERT(o.shape == (Shape{num_sequences, heads.channels}) && lengths.num_elems() == num_sequences);
-  TESSERA_ASSERT(cache_starts.num_elems() == num_sequences);
+void CudaKernels::attention_decode(const AttentionDecode& call) {
+  const Heads heads = Heads::of(call.shape, {});
+  const int64_t num_sequences = call.qkv.shape[0], d = heads.head_dim, num_heads = heads.num_heads;
+  TESSERA_ASSERT(call.qkv.shape[1] == call.shape.row_channels() && call.keys.shape[1] == call.shape.kv_channels());
+  TESSERA_ASSERT(call.values.shape == call.keys.shape);
+  TESSERA_ASSERT(call.o.shape == (Shape{num_sequences, heads.channels}) && call.lengths.num_elems() == num_sequences);
+  TESSERA_ASSERT(call.cache_starts.num_elems() == num_sequences);
   if (num_sequences == 0) return;
-  with_float_type(qkv.dtype, [&](auto zero) {
+  with_float_type(call.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
     using A = Acc<T>;
-    const Cache<T> cache{data_of<T>(keys), data_of<T>(values), cache_starts.as<int32_t>(), lengths.as<int32_t>(),
-                         keys.shape[0]};
+    const Cache<T> cache{data_of<T>(call.keys), data_of<T>(call.values), call.cache_starts.as<int32_t>(),
+                         call.lengths.as<int32_t>(), call.keys.shape[0]};
     const A scale = static_cast<A>(1 / std::sqrt(static_cast<double>(d)));
     int splits = 1;
     with_group<T>(heads.head_dim, [&](auto n, auto lanes, auto packs) {
@@ -287,20 +286,20 @@ void attention_decode(const Context& context, View qkv, const AttentionShape& sh
         // The number of splits is the lowest of three values, but at least 1 and at most kMaxSplits. `wanted` gives
         // each multiprocessor about 8 blocks, so that it always reads the cache. `room` is the number of splits whose
         // results fit into the scratch. `useful` is the largest number of splits that kMinKeys permits.
-        const int64_t wanted = 8 * context.num_multiprocessors / (num_sequences * across),
+        const int64_t wanted = 8 * context_.num_multiprocessors / (num_sequences * across),
                       room = Context::scratch_elems<A>() / (num_sequences * num_heads * (d + 2));
-        const int64_t useful = keys.shape[0] / num_sequences / kMinKeys;
+        const int64_t useful = call.keys.shape[0] / num_sequences / kMinKeys;
         splits = static_cast<int>(std::clamp<int64_t>(std::min({wanted, room, useful}), 1, kMaxSplits));
         const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(across),
                         static_cast<unsigned>(num_sequences));
-        decode_kernel<T, n, lanes, packs, members><<<grid, kThreads, 0, context.stream>>>(
-            data_of<T>(qkv), heads, cache, scale, data_of<T>(o), context.scratch_of<A>());
+        decode_kernel<T, n, lanes, packs, members><<<grid, kThreads, 0, context_.stream>>>(
+            data_of<T>(call.qkv), heads, cache, scale, data_of<T>(call.o), context_.scratch_of<A>());
       });
     });
     check_launch("decode_kernel");
     if (splits == 1) return;
-    combine_kernel<T><<<static_cast<unsigned>(num_sequences * num_heads), kThreads, 0, context.stream>>>(
-        context.scratch_of<A>(), splits, heads.head_dim, data_of<T>(o));
+    combine_kernel<T><<<static_cast<unsigned>(num_sequences * num_heads), kThreads, 0, context_.stream>>>(
+        context_.scratch_of<A>(), splits, heads.head_dim, data_of<T>(call.o));
     check_launch("combine_kernel");
   });
 }

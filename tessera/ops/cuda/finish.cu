@@ -1,7 +1,8 @@
 // Computes the steps of a linear layer that the kernel of its matrix product did not compute: bias, activation, dropout
 // and residual.
 #include "tessera/ops/cuda/activation.cuh"
-#include "tessera/ops/cuda/linear.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/cuda/finish.h"
 #include "tessera/ops/cuda/random.cuh"
 #include "tessera/ops/cuda/types.cuh"
 
@@ -14,7 +15,7 @@ constexpr int kThreads = 256;
 template <typename T>
 struct Arrays {
   const T *from, *bias, *residual, *preactivation;
-  T *to, *made_again;  // `to` may be `from` or `residual`; `made_again` may be `preactivation` (see linear.h)
+  T *to, *made_again;  // `to` may be `from` or `residual`; `made_again` may be `preactivation` (see finish.h)
   int64_t rows, columns;
   Activation activation;
 };
@@ -86,47 +87,52 @@ __global__ void finish_dropout_kernel(Arrays<T> arrays, Mask mask) {
 }
 
 template <bool kBackward>
-void finish_rows(const Context& context, View from, View bias, const LinearEpilogue& epilogue, View preactivation,
-                 View to, View made_again) {
-  TESSERA_ASSERT(from.shape == to.shape && (!preactivation || preactivation.shape == to.shape));
-  TESSERA_ASSERT(!made_again || (preactivation && made_again.shape == to.shape));
-  TESSERA_ASSERT(!epilogue.residual || epilogue.residual.shape == to.shape);
+void finish_rows(const Context& context, const UnfusedSteps& call) {
+  const View to = call.to;
+  TESSERA_ASSERT(call.from.shape == to.shape && (!call.preactivation || call.preactivation.shape == to.shape));
+  TESSERA_ASSERT(!call.made_again || (call.preactivation && call.made_again.shape == to.shape));
+  TESSERA_ASSERT(!call.epilogue.residual || call.epilogue.residual.shape == to.shape);
   const int64_t rows = to.shape[0], columns = to.shape[1];
   if (to.num_elems() == 0) return;
   with_float_type(to.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Arrays<T> arrays{data_of<T>(from),
-                           data_of<T>(bias),
-                           data_of<T>(epilogue.residual),
-                           data_of<T>(preactivation),
+    const Arrays<T> arrays{data_of<T>(call.from),
+                           data_of<T>(call.bias),
+                           data_of<T>(call.epilogue.residual),
+                           data_of<T>(call.preactivation),
                            data_of<T>(to),
-                           data_of<T>(made_again),
+                           data_of<T>(call.made_again),
                            rows,
                            columns,
-                           epilogue.activation};
-    if (epilogue.dropout.rate > 0) {
-      TESSERA_ASSERT(epilogue.dropout.row_ids.num_elems() == rows);
+                           call.epilogue.activation};
+    if (call.epilogue.dropout.rate > 0) {
+      TESSERA_ASSERT(call.epilogue.dropout.row_ids.num_elems() == rows);
       const int64_t counters = rows * ((columns + 63) / 64 * 16);  // of all rows
       finish_dropout_kernel<T, kBackward>
-          <<<blocks_for(counters, kThreads), kThreads, 0, context.stream>>>(arrays, Mask::of(epilogue.dropout));
+          <<<blocks_for(counters, kThreads), kThreads, 0, context.stream>>>(arrays, Mask::of(call.epilogue.dropout));
       return check_launch("finish_dropout_kernel");
     }
-    with_pack<T>(columns, {from, bias, epilogue.residual, preactivation, to, made_again}, [&](auto n) {
-      finish_kernel<T, kBackward, n><<<blocks_for(rows * columns, kThreads * n), kThreads, 0, context.stream>>>(arrays);
-    });
+    with_pack<T>(columns, {call.from, call.bias, call.epilogue.residual, call.preactivation, to, call.made_again},
+                 [&](auto n) {
+                   finish_kernel<T, kBackward, n>
+                       <<<blocks_for(rows * columns, kThreads * n), kThreads, 0, context.stream>>>(arrays);
+                 });
     check_launch("finish_kernel");
   });
 }
 
 }  // namespace
 
-void finish_forward(const Context& context, View from, View bias, const LinearEpilogue& epilogue, View to) {
-  finish_rows<false>(context, from, bias, epilogue, {}, to, {});
+void finish_forward(const Context& context, const UnfusedSteps& call) {
+  finish_rows<false>(context, call);
 }
 
-void finish_backward(const Context& context, View from, const LinearEpilogue& epilogue, View preactivation, View to,
-                     View made_again) {
-  finish_rows<true>(context, from, {}, epilogue, preactivation, to, made_again);
+void finish_backward(const Context& context, const UnfusedSteps& call) {
+  finish_rows<true>(context, call);
+}
+
+void CudaKernels::dropout_backward(View d_y, const Dropout& dropout, View d_x) {
+  finish_rows<true>(context_, {.from = d_y, .epilogue = {.dropout = dropout}, .to = d_x});
 }
 
 }  // namespace tessera::cuda

@@ -1,6 +1,6 @@
 // Gated feed-forward layers: h = activation(gate) ∘ up. A row of the input gate_up holds gate, followed by up.
 #include "tessera/ops/cuda/activation.cuh"
-#include "tessera/ops/cuda/gated.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/types.cuh"
 
 namespace tessera::cuda {
@@ -76,7 +76,7 @@ void with_gate(Activation activation, Body&& body) {
 
 }  // namespace
 
-void gated_forward(const Context& context, View gate_up, Activation activation, View h) {
+void CudaKernels::gated_forward(View gate_up, Activation activation, View h) {
   const int64_t channels = h.shape[1];
   TESSERA_ASSERT(gate_up.shape == (Shape{h.shape[0], 2 * channels}));
   if (h.num_elems() == 0) return;
@@ -85,7 +85,7 @@ void gated_forward(const Context& context, View gate_up, Activation activation, 
     with_pack<T>(channels, {gate_up, h}, [&](auto n) {
       with_gate(activation, [&](auto kind) {
         const int64_t packs = h.num_elems() / n;
-        gated_forward_kernel<T, n, kind><<<blocks_for(packs, kThreads), kThreads, 0, context.stream>>>(
+        gated_forward_kernel<T, n, kind><<<blocks_for(packs, kThreads), kThreads, 0, context_.stream>>>(
             data_of<T>(gate_up), data_of<T>(h), packs, channels / n);
       });
     });
@@ -93,18 +93,20 @@ void gated_forward(const Context& context, View gate_up, Activation activation, 
   check_launch("gated_forward_kernel");
 }
 
-void gated_backward(const Context& context, View d_h, View gate_up, Activation activation, View d_gate_up, View h) {
-  const int64_t channels = d_h.shape[1];
-  TESSERA_ASSERT(gate_up.shape == (Shape{d_h.shape[0], 2 * channels}) && d_gate_up.shape == gate_up.shape);
-  TESSERA_ASSERT(!h || h.shape == d_h.shape);
-  if (d_h.num_elems() == 0) return;
-  with_float_type(d_h.dtype, [&](auto zero) {
+void CudaKernels::gated_backward(const GatedBackward& call) {
+  const int64_t channels = call.d_h.shape[1];
+  TESSERA_ASSERT(call.gate_up.shape == (Shape{call.d_h.shape[0], 2 * channels}) &&
+                 call.d_gate_up.shape == call.gate_up.shape);
+  TESSERA_ASSERT(!call.h || call.h.shape == call.d_h.shape);
+  if (call.d_h.num_elems() == 0) return;
+  with_float_type(call.d_h.dtype, [&](auto zero) {
     using T = decltype(zero);
-    with_pack<T>(channels, {d_h, gate_up, d_gate_up, h}, [&](auto n) {
-      with_gate(activation, [&](auto kind) {
-        const int64_t packs = d_h.num_elems() / n;
-        gated_backward_kernel<T, n, kind><<<blocks_for(packs, kThreads), kThreads, 0, context.stream>>>(
-            data_of<T>(d_h), data_of<T>(gate_up), data_of<T>(d_gate_up), data_of<T>(h), packs, channels / n);
+    with_pack<T>(channels, {call.d_h, call.gate_up, call.d_gate_up, call.h}, [&](auto n) {
+      with_gate(call.activation, [&](auto kind) {
+        const int64_t packs = call.d_h.num_elems() / n;
+        gated_backward_kernel<T, n, kind><<<blocks_for(packs, kThreads), kThreads, 0, context_.stream>>>(
+            data_of<T>(call.d_h), data_of<T>(call.gate_up), data_of<T>(call.d_gate_up), data_of<T>(call.h), packs,
+            channels / n);
       });
     });
   });

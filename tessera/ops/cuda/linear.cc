@@ -1,8 +1,8 @@
-#include "tessera/ops/cuda/linear.h"
-
+// Linear layers: their matrix products, and the steps after a product.
 #include <algorithm>
 
-#include "tessera/ops/cuda/arrays.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/cuda/finish.h"
 
 namespace tessera::cuda {
 namespace {
@@ -47,71 +47,91 @@ LinearEpilogue rows_of(const LinearEpilogue& epilogue, int64_t begin, int64_t en
 // Adds the bias and the epilogue to `product`, so one kernel computes all of them. Returns false if they need their own
 // kernel. In this case, `product` may have changed and must not be run. If the function returns true, the caller must
 // still check products.can(product).
-bool fuse_forward(Product& product, View bias, const LinearEpilogue& epilogue, View preactivation) {
+bool fuse_forward(Product& product, const Kernels::LinearForward& call) {
+  const LinearEpilogue& epilogue = call.epilogue;
   if (epilogue.dropout.rate > 0 || epilogue.activation == Activation::relu) return false;
-  product.bias = bias;
+  product.bias = call.bias;
   if (epilogue.activation == Activation::none) {
-    if (preactivation) return false;
-    product.fused = bias ? Fused::bias : Fused::nothing;
+    if (call.preactivation) return false;
+    product.fused = call.bias ? Fused::bias : Fused::nothing;
     product.added = epilogue.residual;
     return true;
   }
   // Fused::gelu needs a bias. A residual is not fused, because cuBLASLt would add it before GELU. In f64, GELU is not
   // fused: cuBLASLt and Tessera round √(2/π) differently, and f64 results show the difference.
-  if (epilogue.residual || !bias || product.left.dtype == DType::f64) return false;
-  product.fused = preactivation ? Fused::gelu_keep : Fused::gelu;
-  product.aux = preactivation;
+  if (epilogue.residual || !call.bias || product.left.dtype == DType::f64) return false;
+  product.fused = call.preactivation ? Fused::gelu_keep : Fused::gelu;
+  product.aux = call.preactivation;
   return true;
 }
 
 }  // namespace
 
-void linear_forward(const Context& context, Products& products, View x, View weight, View bias,
-                    const LinearEpilogue& epilogue, View preactivation, View y) {
-  TESSERA_ASSERT(weight.shape == (Shape{y.shape[1], x.shape[1]}) && y.shape[0] == x.shape[0]);
+void CudaKernels::linear_forward(const LinearForward& call) {
+  const View bias = call.bias, preactivation = call.preactivation, y = call.y;
+  TESSERA_ASSERT(call.weight.shape == (Shape{y.shape[1], call.x.shape[1]}) && y.shape[0] == call.x.shape[0]);
   TESSERA_ASSERT(!bias || bias.num_elems() == y.shape[1]);
-  if (x.shape[0] == 0) return;
-  Product product{ProductKind::forward, x, weight, y, {}, Fused::nothing, {}, {}};
-  if (fuse_forward(product, bias, epilogue, preactivation) && products.can(product)) return products.run(product);
-  product = {ProductKind::forward, x, weight, preactivation ? preactivation : y, {}, Fused::bias, bias, {}};
-  const bool adds_bias = bias && products.can(product);
+  count_linear(call.x, call.weight);
+  if (call.x.shape[0] == 0) return;
+  Product product{.kind = ProductKind::forward, .left = call.x, .right = call.weight, .result = y};
+  if (fuse_forward(product, call) && products_.can(product)) return products_.run(product);
+  product = {.kind = ProductKind::forward,
+             .left = call.x,
+             .right = call.weight,
+             .result = preactivation ? preactivation : y,
+             .fused = Fused::bias,
+             .bias = bias};
+  const bool adds_bias = bias && products_.can(product);
   if (!adds_bias) product.fused = Fused::nothing, product.bias = {};
   if (preactivation && !adds_bias) {  // `preactivation` must include the bias
-    products.run(product);
-    if (bias) finish_forward(context, preactivation, bias, {}, preactivation);
-    return finish_forward(context, preactivation, {}, epilogue, y);
+    products_.run(product);
+    if (bias) finish_forward(context_, {.from = preactivation, .bias = bias, .to = preactivation});
+    return finish_forward(context_, {.from = preactivation, .epilogue = call.epilogue, .to = y});
   }
-  product_then(context, products, product, epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
-    finish_forward(context, raw, adds_bias ? View{} : bias, rows_of(epilogue, begin, end), y.rows(begin, end));
+  product_then(context_, products_, product, call.epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
+    finish_forward(context_, {.from = raw,
+                              .bias = adds_bias ? View{} : bias,
+                              .epilogue = rows_of(call.epilogue, begin, end),
+                              .to = y.rows(begin, end)});
   });
 }
 
-void linear_backward_input(const Context& context, Products& products, View d_y, View weight,
-                           const LinearEpilogue& epilogue, View preactivation, View d_x, View x) {
-  TESSERA_ASSERT(weight.shape == (Shape{d_y.shape[1], d_x.shape[1]}) && d_x.shape[0] == d_y.shape[0]);
-  TESSERA_ASSERT(epilogue.activation == Activation::none || preactivation);
+void CudaKernels::linear_backward_input(const LinearBackwardInput& call) {
+  const View d_y = call.d_y, d_x = call.d_x;
+  const LinearEpilogue& epilogue = call.epilogue;
+  TESSERA_ASSERT(call.weight.shape == (Shape{d_y.shape[1], d_x.shape[1]}) && d_x.shape[0] == d_y.shape[0]);
+  TESSERA_ASSERT(epilogue.activation == Activation::none || call.preactivation);
+  count_linear(d_y, call.weight);
   if (d_y.shape[0] == 0) return;
-  Product product{ProductKind::backward_input, d_y, weight, d_x, {}, Fused::nothing, {}, {}};
-  if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none && !x) {
+  Product product{.kind = ProductKind::backward_input, .left = d_y, .right = call.weight, .result = d_x};
+  if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none && !call.x) {
     product.added = epilogue.residual;
-    if (products.can(product)) return products.run(product);
+    if (products_.can(product)) return products_.run(product);
+    product.added = {};
   }
   // A product with cuBLASLt's epilogue for GELU's gradient (DGELU) takes longer than a product and a separate kernel.
-  product_then(context, products, {ProductKind::backward_input, d_y, weight, d_x, {}, Fused::nothing, {}, {}},
-               epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
-                 finish_backward(context, raw, rows_of(epilogue, begin, end), rows_or_empty(preactivation, begin, end),
-                                 d_x.rows(begin, end), rows_or_empty(x, begin, end));
-               });
+  product_then(context_, products_, product, epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
+    finish_backward(context_, {.from = raw,
+                               .epilogue = rows_of(epilogue, begin, end),
+                               .preactivation = rows_or_empty(call.preactivation, begin, end),
+                               .to = d_x.rows(begin, end),
+                               .made_again = rows_or_empty(call.x, begin, end)});
+  });
 }
 
 // linear_backward_bias() computes the gradient of the bias in a separate kernel. cuBLASLt could compute the gradients
 // of weight and bias in one kernel (BGRADB), but that takes longer.
-void linear_backward_weight(Products& products, View d_y, View x, bool fresh, View d_weight) {
+void CudaKernels::linear_backward_weight(View d_y, View x, bool fresh, View d_weight) {
   const int64_t num_rows = d_y.shape[0];
   TESSERA_ASSERT(x.shape[0] == num_rows && d_weight.shape == (Shape{d_y.shape[1], x.shape[1]}));
   TESSERA_ASSERT(num_rows > 0 || !fresh);
+  count_linear(d_y, d_weight);
   if (num_rows == 0) return;
-  products.run({ProductKind::backward_weight, d_y, x, d_weight, fresh ? View{} : d_weight, Fused::nothing, {}, {}});
+  products_.run({.kind = ProductKind::backward_weight,
+                 .left = d_y,
+                 .right = x,
+                 .result = d_weight,
+                 .added = fresh ? View{} : d_weight});
 }
 
 }  // namespace tessera::cuda

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "tessera/ops/cuda/norm.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/tiles.cuh"
 #include "tessera/ops/cuda/types.cuh"
@@ -276,10 +276,10 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void softmax_cross_entropy(const Context& context, View logits, View targets, double d_scale, View loss) {
+void CudaKernels::softmax_cross_entropy(View logits, View targets, double d_scale, View loss) {
   const int64_t num_rows = targets.num_elems(), vocabulary = logits.shape[1];
   TESSERA_ASSERT(logits.shape[0] == num_rows || num_rows == 0);
-  double* const row_losses = context.scratch_of<double>();
+  double* const row_losses = context_.scratch_of<double>();
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_pack<T>(logits.shape[1], {logits}, [&](auto n) {
@@ -287,29 +287,29 @@ void softmax_cross_entropy(const Context& context, View logits, View targets, do
         const int64_t count = std::min(Context::scratch_elems<double>(), num_rows - first);
         T* const rows = data_of<T>(logits) + first * vocabulary;
         const int32_t* const of_rows = targets.as<int32_t>() + first;
-        if (can_slice<T>(context, logits)) {
-          launch_sliced(context, rows, of_rows, count, vocabulary, d_scale, row_losses);
+        if (can_slice<T>(context_, logits)) {
+          launch_sliced(context_, rows, of_rows, count, vocabulary, d_scale, row_losses);
         } else {
-          cross_entropy_kernel<T, n><<<static_cast<unsigned>(count), kThreads, 0, context.stream>>>(
+          cross_entropy_kernel<T, n><<<static_cast<unsigned>(count), kThreads, 0, context_.stream>>>(
               rows, of_rows, vocabulary, static_cast<Acc<T>>(d_scale), row_losses);
           check_launch("cross_entropy_kernel");
         }
-        add_losses_kernel<<<1, kThreads, 0, context.stream>>>(row_losses, static_cast<int>(count),
-                                                              data_of<double>(loss));
+        add_losses_kernel<<<1, kThreads, 0, context_.stream>>>(row_losses, static_cast<int>(count),
+                                                               data_of<double>(loss));
         check_launch("add_losses_kernel");
       }
     });
   });
 }
 
-void argmax_rows(const Context& context, View logits, View ids) {
+void CudaKernels::argmax_rows(View logits, View ids) {
   const int64_t num_rows = ids.num_elems();
   TESSERA_ASSERT(logits.shape[0] == num_rows);
   if (num_rows == 0) return;
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_pack<T>(logits.shape[1], {logits}, [&](auto n) {
-      argmax_kernel<T, n><<<static_cast<unsigned>(num_rows), kThreads, 0, context.stream>>>(
+      argmax_kernel<T, n><<<static_cast<unsigned>(num_rows), kThreads, 0, context_.stream>>>(
           data_of<T>(logits), logits.shape[1], ids.as<int32_t>());
     });
   });

@@ -1,10 +1,9 @@
 // Layer norm and root mean square norm. The contracts are in ops/kernels.h. A row is in the registers of one warp, or
 // of several warps of one thread block. Each kernel therefore reads a row from global memory only once.
-#include "tessera/ops/cuda/norm.h"
-
 #include <algorithm>
 
 #include "tessera/ops/cuda/column_sums.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/norm_rows.cuh"
 
 namespace tessera::cuda {
@@ -235,41 +234,43 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <template <typename> class Row>
-void norm_forward(const Context& context, View x, View weight, View bias, double epsilon, View y, View stats) {
-  const int64_t num_rows = x.shape[0], channels = x.shape[1];
-  TESSERA_ASSERT(y.shape == x.shape && weight.num_elems() == channels);
-  TESSERA_ASSERT(Row<float>::kParameters == 1 || bias.num_elems() == channels);
-  TESSERA_ASSERT(!stats || stats.shape == (Shape{num_rows, Row<float>::kStats}));
+void norm_forward(const Context& context, const Kernels::NormForward& call) {
+  const int64_t num_rows = call.x.shape[0], channels = call.x.shape[1];
+  TESSERA_ASSERT(call.y.shape == call.x.shape && call.weight.num_elems() == channels);
+  TESSERA_ASSERT(Row<float>::kParameters == 1 || call.bias.num_elems() == channels);
+  TESSERA_ASSERT(!call.stats || call.stats.shape == (Shape{num_rows, Row<float>::kStats}));
   if (num_rows == 0) return;
-  with_float_type(x.dtype, [&](auto zero) {
+  with_float_type(call.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    with_pack<T>(channels, {x, weight, bias, y}, [&](auto n) {
+    with_pack<T>(channels, {call.x, call.weight, call.bias, call.y}, [&](auto n) {
       const NormRows rows = forward_rows(channels, n);
       auto* const kernel = rows.warps * rows.rows * kWarp <= kSmallBlock
                                ? norm_forward_kernel<Row, T, n, kSmallBlock>
                                : norm_forward_kernel<Row, T, n, kMaxWarps * kWarp>;
       kernel<<<blocks_for(num_rows, rows.rows), rows.block(), 0, context.stream>>>(
-          data_of<T>(x), data_of<T>(weight), data_of<T>(bias), static_cast<Acc<T>>(epsilon), data_of<T>(y),
-          data_of<Acc<T>>(stats), num_rows, static_cast<int>(channels));
+          data_of<T>(call.x), data_of<T>(call.weight), data_of<T>(call.bias), static_cast<Acc<T>>(call.epsilon),
+          data_of<T>(call.y), data_of<Acc<T>>(call.stats), num_rows, static_cast<int>(channels));
     });
   });
   check_launch("norm_forward_kernel");
 }
 
 template <template <typename> class Row>
-void norm_backward(const Context& context, View d_y, View x, View weight, View bias, View stats, View residual,
-                   View d_x, View d_weight, View d_bias, View y) {
+void norm_backward(const Context& context, const Kernels::NormBackward& call) {
   constexpr int kParameters = Row<float>::kParameters;
-  const int64_t num_rows = x.shape[0], channels = x.shape[1], width = kParameters * channels;
-  TESSERA_ASSERT(d_y.shape == x.shape && d_x.shape == x.shape && weight.num_elems() == channels);
-  TESSERA_ASSERT(stats.shape == (Shape{num_rows, Row<float>::kStats}) && (!residual || residual.shape == x.shape));
-  TESSERA_ASSERT((!d_weight || d_weight.num_elems() == channels) && (!y || y.shape == x.shape));
+  const int64_t num_rows = call.x.shape[0], channels = call.x.shape[1], width = kParameters * channels;
+  TESSERA_ASSERT(call.d_y.shape == call.x.shape && call.d_x.shape == call.x.shape &&
+                 call.weight.num_elems() == channels);
+  TESSERA_ASSERT(call.stats.shape == (Shape{num_rows, Row<float>::kStats}) &&
+                 (!call.residual || call.residual.shape == call.x.shape));
+  TESSERA_ASSERT((!call.d_weight || call.d_weight.num_elems() == channels) &&
+                 (!call.y || call.y.shape == call.x.shape));
   if (num_rows == 0) return;
-  with_float_type(x.dtype, [&](auto zero) {
+  with_float_type(call.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using A = Acc<T>;
     int64_t blocks = 0;
-    with_pack<T>(channels, {d_y, x, weight, bias, residual, d_x, y}, [&](auto n) {
+    with_pack<T>(channels, {call.d_y, call.x, call.weight, call.bias, call.residual, call.d_x, call.y}, [&](auto n) {
       const auto launch = [&](auto packs, auto threads) {
         // With several packs per thread, a block has only one row: shared memory has no room for the sums of several
         // such wide rows.
@@ -279,9 +280,9 @@ void norm_backward(const Context& context, View d_y, View x, View weight, View b
         auto* const kernel = norm_backward_kernel<Row, T, n, packs, threads>;
         allow_shared(kernel, packs == 1 ? threads * n * kParameters * sizeof(A) : 0);  // enough for rows of every width
         kernel<<<static_cast<unsigned>(blocks), rows.block(), shared, context.stream>>>(
-            data_of<T>(d_y), data_of<T>(x), data_of<T>(weight), data_of<T>(bias), data_of<A>(stats),
-            data_of<T>(residual), data_of<T>(d_x), data_of<T>(y), context.scratch_of<A>(), num_rows,
-            static_cast<int>(channels));
+            data_of<T>(call.d_y), data_of<T>(call.x), data_of<T>(call.weight), data_of<T>(call.bias),
+            data_of<A>(call.stats), data_of<T>(call.residual), data_of<T>(call.d_x), data_of<T>(call.y),
+            context.scratch_of<A>(), num_rows, static_cast<int>(channels));
       };
       using std::integral_constant;
       if (warps_for(channels, n) <= kBackwardThreads / kWarp) {
@@ -292,31 +293,33 @@ void norm_backward(const Context& context, View d_y, View x, View weight, View b
       }
     });
     check_launch("norm_backward_kernel");
-    if (!d_weight) return;
-    const ColumnSums sums{{context.scratch, dtype_in_views<A>(), {blocks, width}}, d_weight, d_bias};
+    if (!call.d_weight) return;
+    const ColumnSums sums{{context.scratch, dtype_in_views<A>(), {blocks, width}}, call.d_weight, call.d_bias};
     add_column_sums(context, {&sums, 1});
   });
 }
 
 }  // namespace
 
-void layer_norm_forward(const Context& context, View x, View weight, View bias, double epsilon, View y, View stats) {
-  norm_forward<LayerRow>(context, x, weight, bias, epsilon, y, stats);
+void CudaKernels::layer_norm_forward(const NormForward& call) {
+  norm_forward<LayerRow>(context_, call);
 }
 
-void layer_norm_backward(const Context& context, View d_y, View x, View weight, View bias, View stats, View residual,
-                         View d_x, View d_weight, View d_bias, View y) {
-  TESSERA_ASSERT(d_weight && d_bias.num_elems() == x.shape[1] && (!y || bias.num_elems() == x.shape[1]));
-  norm_backward<LayerRow>(context, d_y, x, weight, bias, stats, residual, d_x, d_weight, d_bias, y);
+void CudaKernels::layer_norm_backward(const NormBackward& call) {
+  const int64_t channels = call.x.shape[1];
+  TESSERA_ASSERT(call.d_weight && call.d_bias.num_elems() == channels);
+  TESSERA_ASSERT(!call.y || call.bias.num_elems() == channels);
+  norm_backward<LayerRow>(context_, call);
 }
 
-void rms_norm_forward(const Context& context, View x, View weight, double epsilon, View y, View rstd) {
-  norm_forward<RmsRow>(context, x, weight, {}, epsilon, y, rstd);
+void CudaKernels::rms_norm_forward(const NormForward& call) {
+  TESSERA_ASSERT(!call.bias);
+  norm_forward<RmsRow>(context_, call);
 }
 
-void rms_norm_backward(const Context& context, View d_y, View x, View weight, View rstd, View residual, View d_x,
-                       View d_weight, View y) {
-  norm_backward<RmsRow>(context, d_y, x, weight, {}, rstd, residual, d_x, d_weight, {}, y);
+void CudaKernels::rms_norm_backward(const NormBackward& call) {
+  TESSERA_ASSERT(!call.bias && !call.d_bias);
+  norm_backward<RmsRow>(context_, call);
 }
 
 }  // namespace tessera::cuda

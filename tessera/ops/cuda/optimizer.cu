@@ -1,6 +1,6 @@
 // AdamW in one pass over parameters, moments and gradients. A thread updates its elements in registers.
 #include "tessera/ops/adamw_numbers.h"
-#include "tessera/ops/cuda/arrays.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/random.cuh"
 #include "tessera/ops/cuda/types.cuh"
 #include "tessera/ops/stochastic_rounding.h"
@@ -102,13 +102,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Parameters, typename G>
-void launch(const Context& context, const Parameters& parameters, View gradients, View m, View v,
+void launch(const Context& context, const Parameters& parameters, const Kernels::AdamWArrays& arrays,
             const AdamWStep& step) {
   using P = typename Parameters::Type;
   constexpr int N = kPackOf<P>;
-  P *first = data_of<P>(m), *second = data_of<P>(v);
-  const G* g = data_of<G>(gradients);
-  const int64_t count = gradients.num_elems();
+  P *first = data_of<P>(arrays.m), *second = data_of<P>(arrays.v);
+  const G* g = data_of<G>(arrays.gradients);
+  const int64_t count = arrays.gradients.num_elems();
   const AdamWNumbers<P> numbers(step);
   if (parameters.template aligned<N>() && aligned_for<P>(first, N) && aligned_for<P>(second, N) &&
       aligned_for<G>(g, N)) {
@@ -226,16 +226,16 @@ __global__ void __launch_bounds__(kThreads) adamw_elements_kernel(NarrowArrays<G
 }
 
 template <typename G>
-void launch_narrow(const Context& context, View parameters, View gradients, View m, View v, const AdamWStep& step) {
+void launch_narrow(const Context& context, const Kernels::AdamWArrays& arrays, const AdamWStep& step) {
   const auto bits = [](View view) {
     TESSERA_ASSERT(view.dtype == DType::bf16);
     return reinterpret_cast<uint16_t*>(view.data);
   };
-  const int64_t count = gradients.num_elems();
-  const NarrowArrays<G> all{bits(parameters),
-                            data_of<G>(gradients),
-                            bits(m),
-                            bits(v),
+  const int64_t count = arrays.gradients.num_elems();
+  const NarrowArrays<G> all{bits(arrays.parameters),
+                            data_of<G>(arrays.gradients),
+                            bits(arrays.m),
+                            bits(arrays.v),
                             count,
                             step.num_decayed,
                             step.seed,
@@ -256,32 +256,33 @@ void launch_narrow(const Context& context, View parameters, View gradients, View
 
 }  // namespace
 
-void adamw(const Context& context, View parameters, View rest, View gradients, View m, View v, const AdamWStep& step) {
-  const int64_t count = parameters.num_elems();
-  TESSERA_ASSERT(gradients.num_elems() == count && m.num_elems() == count && v.num_elems() == count);
-  TESSERA_ASSERT(!rest || rest.num_elems() == count);
+void CudaKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
+  const int64_t count = arrays.parameters.num_elems();
+  TESSERA_ASSERT(arrays.gradients.num_elems() == count && arrays.m.num_elems() == count &&
+                 arrays.v.num_elems() == count);
+  TESSERA_ASSERT(!arrays.rest || arrays.rest.num_elems() == count);
   TESSERA_ASSERT(step.writes == AdamWWrites::all);
   if (count == 0) return;
-  if (parameters.dtype == DType::f64) {
-    TESSERA_ASSERT(!rest);
-    return launch<Whole<double>, double>(context, {data_of<double>(parameters)}, gradients, m, v, step);
+  if (arrays.parameters.dtype == DType::f64) {
+    TESSERA_ASSERT(!arrays.rest);
+    return launch<Whole<double>, double>(context_, {data_of<double>(arrays.parameters)}, arrays, step);
   }
-  if (m.dtype == DType::bf16) {
-    TESSERA_ASSERT(!rest);
-    if (gradients.dtype == DType::f16) return launch_narrow<Half>(context, parameters, gradients, m, v, step);
-    if (gradients.dtype == DType::bf16) return launch_narrow<Bf16>(context, parameters, gradients, m, v, step);
-    return launch_narrow<float>(context, parameters, gradients, m, v, step);
+  if (arrays.m.dtype == DType::bf16) {
+    TESSERA_ASSERT(!arrays.rest);
+    if (arrays.gradients.dtype == DType::f16) return launch_narrow<Half>(context_, arrays, step);
+    if (arrays.gradients.dtype == DType::bf16) return launch_narrow<Bf16>(context_, arrays, step);
+    return launch_narrow<float>(context_, arrays, step);
   }
   const auto launch_with = [&](const auto& all) {
     using Parameters = std::decay_t<decltype(all)>;
-    if (gradients.dtype == DType::f16) return launch<Parameters, Half>(context, all, gradients, m, v, step);
-    if (gradients.dtype == DType::bf16) return launch<Parameters, Bf16>(context, all, gradients, m, v, step);
-    launch<Parameters, float>(context, all, gradients, m, v, step);
+    if (arrays.gradients.dtype == DType::f16) return launch<Parameters, Half>(context_, all, arrays, step);
+    if (arrays.gradients.dtype == DType::bf16) return launch<Parameters, Bf16>(context_, all, arrays, step);
+    launch<Parameters, float>(context_, all, arrays, step);
   };
-  if (!rest) return launch_with(Whole<float>{data_of<float>(parameters)});
-  with_rest_type(rest.dtype, [&](auto zero) {
+  if (!arrays.rest) return launch_with(Whole<float>{data_of<float>(arrays.parameters)});
+  with_rest_type(arrays.rest.dtype, [&](auto zero) {
     using Rest = decltype(zero);
-    launch_with(Split<Rest>{data_of<Narrow<Rest>>(parameters), data_of<Rest>(rest)});
+    launch_with(Split<Rest>{data_of<Narrow<Rest>>(arrays.parameters), data_of<Rest>(arrays.rest)});
   });
 }
 

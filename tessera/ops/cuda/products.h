@@ -33,9 +33,9 @@ struct Product {
   ProductKind kind = ProductKind::forward;
   View left, right, result;  // as in the table above
   // Is added to the product. Empty, or an array with the shape and type of the result. May be the result itself.
-  View added;
+  View added = {};
   Fused fused = Fused::nothing;
-  View bias, aux;  // empty if `fused` does not use them
+  View bias = {}, aux = {};  // empty if `fused` does not use them
 };
 
 class Products {

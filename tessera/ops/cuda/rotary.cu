@@ -1,11 +1,10 @@
 // Rotary positions. A row has several heads of D elements each. A group of lanes (threads of the same warp) handles one
 // head of one row. A pack is one or more consecutive elements that a lane loads together. Each lane has pairs of packs:
 // the second pack of a pair is D/2 elements after the first.
-#include "tessera/ops/cuda/rotary.h"
-
 #include <algorithm>
 
 #include "tessera/ops/cuda/column_sums.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/types.cuh"
 
@@ -265,39 +264,41 @@ void with_lanes(Rotary<T>& at, std::initializer_list<View> views, Body&& body) {
 }
 
 template <typename T>
-Rotary<T> rotary_of(View from, View rotations, const AttentionShape& shape, const HeadNorms& norms, View to) {
-  return {data_of<T>(from),
-          data_of<T>(norms.query_weight),
-          data_of<T>(norms.key_weight),
-          data_of<Acc<T>>(rotations),
-          data_of<T>(to),
-          static_cast<Acc<T>>(norms.epsilon),
-          static_cast<int>(shape.num_heads),
-          static_cast<int>(shape.kv_heads()),
-          static_cast<int>(shape.head_dim),
+Rotary<T> rotary_of(const Kernels::RotateHeads& call) {
+  return {data_of<T>(call.qkv),
+          data_of<T>(call.norms.query_weight),
+          data_of<T>(call.norms.key_weight),
+          data_of<Acc<T>>(call.rotations),
+          data_of<T>(call.y),
+          static_cast<Acc<T>>(call.norms.epsilon),
+          static_cast<int>(call.shape.num_heads),
+          static_cast<int>(call.shape.kv_heads()),
+          static_cast<int>(call.shape.head_dim),
           kWarp,
-          from.shape[0]};
+          call.qkv.shape[0]};
 }
 
-void check_shapes(View from, View rotations, const AttentionShape& shape, const HeadNorms& norms, View to) {
+void check_shapes(const Kernels::RotateHeads& call) {
+  const AttentionShape& shape = call.shape;
+  const HeadNorms& norms = call.norms;
   TESSERA_ASSERT(shape.layout == QkvLayout::blocked && shape.head_dim % 2 == 0 && shape.head_dim <= kMaxHeadDim);
-  TESSERA_ASSERT(from.shape[1] == shape.row_channels() && to.shape == from.shape);
-  TESSERA_ASSERT(rotations.shape == (Shape{from.shape[0], shape.head_dim}));
+  TESSERA_ASSERT(call.qkv.shape[1] == shape.row_channels() && call.y.shape == call.qkv.shape);
+  TESSERA_ASSERT(call.rotations.shape == (Shape{call.qkv.shape[0], shape.head_dim}));
   TESSERA_ASSERT(!norms.query_weight == !norms.key_weight);
   TESSERA_ASSERT(!norms.query_weight ||
                  (norms.query_weight.num_elems() == shape.head_dim && norms.key_weight.num_elems() == shape.head_dim));
 }
 
 template <bool kNorms, bool kBack>
-void rotate(const Context& context, View from, View rotations, const AttentionShape& shape, const HeadNorms& norms,
-            View to) {
-  with_float_type(from.dtype, [&](auto zero) {
+void rotate(const Context& context, const Kernels::RotateHeads& call) {
+  with_float_type(call.qkv.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Rotary<T> at = rotary_of<T>(from, rotations, shape, norms, to);
-    with_lanes<T>(at, {from, rotations, norms.query_weight, norms.key_weight, to}, [&](auto n, auto packs) {
-      const int64_t heads = shape.num_heads + shape.kv_heads() * (to.data == from.data ? 1 : 2);
+    Rotary<T> at = rotary_of<T>(call);
+    const auto views = {call.qkv, call.rotations, call.norms.query_weight, call.norms.key_weight, call.y};
+    with_lanes<T>(at, views, [&](auto n, auto packs) {
+      const int64_t heads = call.shape.num_heads + call.shape.kv_heads() * (call.y.data == call.qkv.data ? 1 : 2);
       rotate_kernel<T, n, packs, kNorms, kBack>
-          <<<blocks_for(from.shape[0] * heads, kThreads / at.lanes * kAhead), kThreads, 0, context.stream>>>(at);
+          <<<blocks_for(call.qkv.shape[0] * heads, kThreads / at.lanes * kAhead), kThreads, 0, context.stream>>>(at);
     });
   });
   check_launch("rotate_kernel");
@@ -305,55 +306,59 @@ void rotate(const Context& context, View from, View rotations, const AttentionSh
 
 }  // namespace
 
-void rotary_angles(const Context& context, View positions, View frequencies, double scale, View rotations) {
+void CudaKernels::rotary_angles(View positions, View frequencies, double scale, View rotations) {
   const int64_t rows = positions.num_elems(), half = frequencies.num_elems(), count = rows * half;
   TESSERA_ASSERT(rotations.shape == (Shape{rows, 2 * half}));
   if (count == 0) return;
   const auto launch = [&](auto zero) {
     using A = decltype(zero);
-    angles_kernel<A><<<blocks_for(count, kThreads), kThreads, 0, context.stream>>>(
+    angles_kernel<A><<<blocks_for(count, kThreads), kThreads, 0, context_.stream>>>(
         positions.as<int32_t>(), frequencies.as<float>(), scale, data_of<A>(rotations), count, static_cast<int>(half));
   };
   rotations.dtype == DType::f64 ? launch(double{}) : launch(float{});
   check_launch("angles_kernel");
 }
 
-void rotate_heads(const Context& context, View qkv, View rotations, const AttentionShape& shape, const HeadNorms& norms,
-                  View y) {
-  check_shapes(qkv, rotations, shape, norms, y);
-  TESSERA_ASSERT(!norms.query_weight || y.data != qkv.data);
-  if (qkv.shape[0] == 0) return;
-  if (norms.query_weight) return rotate<true, false>(context, qkv, rotations, shape, norms, y);
-  rotate<false, false>(context, qkv, rotations, shape, norms, y);
+void CudaKernels::rotate_heads(const RotateHeads& call) {
+  check_shapes(call);
+  TESSERA_ASSERT(!call.norms.query_weight || call.y.data != call.qkv.data);
+  if (call.qkv.shape[0] == 0) return;
+  if (call.norms.query_weight) return rotate<true, false>(context_, call);
+  rotate<false, false>(context_, call);
 }
 
-void rotate_heads_backward(const Context& context, View d_y, View qkv, View rotations, const AttentionShape& shape,
-                           const HeadNorms& norms, View d_qkv, View d_query_weight, View d_key_weight) {
-  check_shapes(d_y, rotations, shape, norms, d_qkv);
+void CudaKernels::rotate_heads_backward(const RotateHeadsBackward& call) {
+  const View d_y = call.d_y;
+  const int64_t head_dim = call.shape.head_dim;
+  // The heads are rotated back from d_y to d_qkv.
+  const RotateHeads back{
+      .qkv = d_y, .rotations = call.rotations, .shape = call.shape, .norms = call.norms, .y = call.d_qkv};
+  check_shapes(back);
   if (d_y.shape[0] == 0) return;
-  if (!norms.query_weight) return rotate<false, true>(context, d_y, rotations, shape, norms, d_qkv);
-  TESSERA_ASSERT(qkv.shape == d_y.shape);
+  if (!call.norms.query_weight) return rotate<false, true>(context_, back);
+  TESSERA_ASSERT(call.qkv.shape == d_y.shape);
   with_float_type(d_y.dtype, [&](auto zero) {
     using T = decltype(zero);
     using A = Acc<T>;
-    Rotary<T> at = rotary_of<T>(d_y, rotations, shape, norms, d_qkv);
-    const int64_t blocks = std::min<int64_t>({kBackwardBlocks * context.num_multiprocessors,
-                                              Context::scratch_elems<A>() / (2 * shape.head_dim),
-                                              (d_y.shape[0] * shape.num_heads + 7) / 8});
-    with_lanes<T>(at, {d_y, qkv, rotations, norms.query_weight, norms.key_weight, d_qkv}, [&](auto n, auto packs) {
+    Rotary<T> at = rotary_of<T>(back);
+    const int64_t blocks =
+        std::min<int64_t>({kBackwardBlocks * context_.num_multiprocessors, Context::scratch_elems<A>() / (2 * head_dim),
+                           (d_y.shape[0] * call.shape.num_heads + 7) / 8});
+    const auto views = {d_y, call.qkv, call.rotations, call.norms.query_weight, call.norms.key_weight, call.d_qkv};
+    with_lanes<T>(at, views, [&](auto n, auto packs) {
       const size_t shared = static_cast<size_t>(kThreads / at.lanes * at.head_dim) * sizeof(A);
-      rotate_backward_kernel<T, n, packs><<<static_cast<unsigned>(blocks), kThreads, shared, context.stream>>>(
-          at, data_of<T>(qkv), context.scratch_of<A>());
+      rotate_backward_kernel<T, n, packs><<<static_cast<unsigned>(blocks), kThreads, shared, context_.stream>>>(
+          at, data_of<T>(call.qkv), context_.scratch_of<A>());
     });
     check_launch("rotate_backward_kernel");
-    A* const partial = context.scratch_of<A>();
-    const auto add = [&](A* sums, View d_weight) {
+    A* const partial = context_.scratch_of<A>();
+    const auto add_sums = [&](A* sums, View d_weight) {
       const ColumnSums columns{
-          {reinterpret_cast<std::byte*>(sums), dtype_in_views<A>(), {blocks, shape.head_dim}}, d_weight, {}};
-      if (d_weight) add_column_sums(context, {&columns, 1});
+          {reinterpret_cast<std::byte*>(sums), dtype_in_views<A>(), {blocks, head_dim}}, d_weight, {}};
+      if (d_weight) add_column_sums(context_, {&columns, 1});
     };
-    add(partial, d_query_weight);
-    add(partial + blocks * shape.head_dim, d_key_weight);
+    add_sums(partial, call.d_query_weight);
+    add_sums(partial + blocks * head_dim, call.d_key_weight);
   });
 }
 

@@ -1,7 +1,7 @@
 // Gathers and scatters rows by index, and computes the gradient of an embedding.
 #include <algorithm>
 
-#include "tessera/ops/cuda/arrays.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/types.cuh"
 
@@ -102,18 +102,18 @@ __global__ void embedding_backward_kernel(const int32_t* __restrict__ ids, int c
 
 }  // namespace
 
-void gather_rows(const Context& context, View x, View rows, View y) {
+void CudaKernels::gather_rows(View x, View rows, View y) {
   TESSERA_ASSERT(x.dtype == y.dtype && y.shape == (Shape{rows.num_elems(), x.shape[1]}));
-  move_rows<false>(context, x, rows, y, x.shape[0]);
+  move_rows<false>(context_, x, rows, y, x.shape[0]);
 }
 
-void scatter_rows(const Context& context, View x, View rows, View y) {
+void CudaKernels::scatter_rows(View x, View rows, View y) {
   TESSERA_ASSERT(x.dtype == y.dtype && x.shape == (Shape{rows.num_elems(), y.shape[1]}));
-  fill(context, y, 0);
-  move_rows<true>(context, x, rows, y, y.shape[0]);
+  fill(y, 0);
+  move_rows<true>(context_, x, rows, y, y.shape[0]);
 }
 
-void embedding_backward(const Context& context, View ids, View d_y, View d_weight) {
+void CudaKernels::embedding_backward(View ids, View d_y, View d_weight) {
   const int64_t num_rows = ids.num_elems(), channels = d_weight.shape[1];
   TESSERA_ASSERT(d_y.shape == (Shape{num_rows, channels}));
   with_float_type(d_y.dtype, [&](auto zero) {
@@ -128,10 +128,10 @@ void embedding_backward(const Context& context, View ids, View d_y, View d_weigh
         const int32_t* id = ids.as<int32_t>() + first;
         const T* source = data_of<T>(d_y) + first * channels;
         if (wide) {
-          embedding_backward_kernel<T, G, N><<<static_cast<unsigned>(count), kThreads, 0, context.stream>>>(
+          embedding_backward_kernel<T, G, N><<<static_cast<unsigned>(count), kThreads, 0, context_.stream>>>(
               id, count, source, channels, d_weight.shape[0], target);
         } else {
-          embedding_backward_kernel<T, G, 1><<<static_cast<unsigned>(count), kThreads, 0, context.stream>>>(
+          embedding_backward_kernel<T, G, 1><<<static_cast<unsigned>(count), kThreads, 0, context_.stream>>>(
               id, count, source, channels, d_weight.shape[0], target);
         }
         check_launch("embedding_backward_kernel");

@@ -3,7 +3,7 @@
 // and the mass. A mass is a sum of integers, so atomic additions in any order give the same result.
 #include <limits>
 
-#include "tessera/ops/cuda/norm.h"
+#include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/reduce.cuh"
 #include "tessera/ops/cuda/types.cuh"
 #include "tessera/ops/sampling_numbers.h"
@@ -155,14 +155,14 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void sample_rows(const Context& context, View logits, View draws, const Sampling& sampling, View ids) {
+void CudaKernels::sample_rows(View logits, View draws, const Sampling& sampling, View ids) {
   const int64_t num_rows = ids.num_elems(), vocabulary = logits.shape[1];
   TESSERA_ASSERT(logits.shape[0] == num_rows && draws.num_elems() == num_rows);
   TESSERA_ASSERT(vocabulary <= kMaxSampledVocabulary && sampling.temperature > 0);
   if (num_rows == 0) return;
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    sample_kernel<T><<<static_cast<unsigned>(num_rows), kThreads, 0, context.stream>>>(
+    sample_kernel<T><<<static_cast<unsigned>(num_rows), kThreads, 0, context_.stream>>>(
         data_of<T>(logits), vocabulary, draws.as<int64_t>(), sampling, ids.as<int32_t>());
   });
   check_launch("sample_kernel");

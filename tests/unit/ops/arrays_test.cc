@@ -187,7 +187,7 @@ TEST(AdamW, FollowsTorch) {
   for (int t = 1; t <= 10; ++t) {
     auto g = random_values<float>(count, static_cast<uint64_t>(100 + t));
     AdamWStep step{lr, beta1, beta2, eps, decay, 1 - std::pow(beta1, t), 1 - std::pow(beta2, t), scale, 500};
-    rig->adamw(view(p), {}, view(g), view(m), view(v), step);
+    rig->adamw({.parameters = view(p), .gradients = view(g), .m = view(m), .v = view(v)}, step);
     for (size_t i = 0; i < count; ++i) {
       const double gradient = static_cast<double>(g[i]) * scale;
       if (i < 500) reference_p[i] *= 1 - lr * decay;
@@ -213,15 +213,15 @@ TEST(AdamW, ShardsAndPartsEqualOneCall) {
   for (float& x : v) x = std::abs(x);
   AdamWStep step{1e-3, 0.9, 0.999, 1e-8, 0.01, 0.1, 0.001, 1, decayed};
   auto p2 = p, m2 = m, v2 = v;
-  one->adamw(view(p), {}, view(g), view(m), view(v), step);
+  one->adamw({.parameters = view(p), .gradients = view(g), .m = view(m), .v = view(v)}, step);
   for (int64_t begin = 0; begin < count; begin += 7777) {
     const int64_t end = std::min(count, begin + 7777);
     step.num_decayed = decayed - begin;  // may be negative or larger than the part
     auto part = [&](std::vector<float>& x) { return view(x).rows(begin, end); };
     step.writes = AdamWWrites::parameters;
-    three->adamw(part(p2), {}, part(g), part(m2), part(v2), step);
+    three->adamw({.parameters = part(p2), .gradients = part(g), .m = part(m2), .v = part(v2)}, step);
     step.writes = AdamWWrites::moments;
-    three->adamw({}, {}, part(g), part(m2), part(v2), step);
+    three->adamw({.gradients = part(g), .m = part(m2), .v = part(v2)}, step);
   }
   EXPECT_EQ(p, p2);
   EXPECT_EQ(m, m2);

@@ -154,13 +154,22 @@ struct Call {
   }
   Dropout dropout() { return {c.dropout, kSeed, kSite, view(ids)}; }
   void forward() {
-    rig->attention_forward(view(qkv, {c.rows(), c.width()}), view(starts), shape(), dropout(),
-                           view(o, {c.rows(), c.channels()}), view(log_sum_exp, {c.rows(), c.heads}));
+    rig->attention_forward({.qkv = view(qkv, {c.rows(), c.width()}),
+                            .starts = view(starts),
+                            .shape = shape(),
+                            .dropout = dropout(),
+                            .o = view(o, {c.rows(), c.channels()}),
+                            .log_sum_exp = view(log_sum_exp, {c.rows(), c.heads})});
   }
   void backward(std::vector<T>& d_o) {
-    rig->attention_backward(view(qkv, {c.rows(), c.width()}), view(o, {c.rows(), c.channels()}),
-                            view(log_sum_exp, {c.rows(), c.heads}), view(d_o, {c.rows(), c.channels()}), view(starts),
-                            shape(), dropout(), view(d_qkv, {c.rows(), c.width()}), {});
+    rig->attention_backward({.qkv = view(qkv, {c.rows(), c.width()}),
+                             .o = view(o, {c.rows(), c.channels()}),
+                             .log_sum_exp = view(log_sum_exp, {c.rows(), c.heads}),
+                             .d_o = view(d_o, {c.rows(), c.channels()}),
+                             .starts = view(starts),
+                             .shape = shape(),
+                             .dropout = dropout(),
+                             .d_qkv = view(d_qkv, {c.rows(), c.width()})});
   }
 
   const Case& c;
@@ -192,8 +201,11 @@ TYPED_TEST(AttentionTest, ForwardEqualsTheDefinition) {
     expect_close(call.o, expected.o, tolerance, "o");
     expect_close(call.log_sum_exp, expected.log_sum_exp, tolerance, "log_sum_exp");
     auto with_stats = call.o;
-    call.rig->attention_forward(view(call.qkv, {c.rows(), c.width()}), view(call.starts), call.shape(), call.dropout(),
-                                view(call.o, {c.rows(), c.channels()}), {});
+    call.rig->attention_forward({.qkv = view(call.qkv, {c.rows(), c.width()}),
+                                 .starts = view(call.starts),
+                                 .shape = call.shape(),
+                                 .dropout = call.dropout(),
+                                 .o = view(call.o, {c.rows(), c.channels()})});
     EXPECT_EQ(call.o, with_stats);
   }
 }
@@ -282,12 +294,19 @@ TYPED_TEST(AttentionTest, DecodeEqualsForward) {
     std::vector<T> keys(static_cast<size_t>(cache_rows * cached), T(NAN)), values = keys;
     std::vector<T> o(static_cast<size_t>(num_sequences * channels));
     prompts.resize(std::max<size_t>(prompts.size(), 1));
-    complete.rig->store_keys_values(view_of(prompts.data(), {prompt_starts.back(), width}), view(prompt_starts),
-                                    complete.shape(), view(cache_starts), view(keys, {cache_rows, cached}),
-                                    view(values, {cache_rows, cached}));
-    complete.rig->attention_decode(view(last, {num_sequences, width}), complete.shape(), view(cache_starts),
-                                   view(lengths), view(keys, {cache_rows, cached}), view(values, {cache_rows, cached}),
-                                   view(o, {num_sequences, channels}));
+    complete.rig->store_keys_values({.qkv = view_of(prompts.data(), {prompt_starts.back(), width}),
+                                     .starts = view(prompt_starts),
+                                     .shape = complete.shape(),
+                                     .cache_starts = view(cache_starts),
+                                     .keys = view(keys, {cache_rows, cached}),
+                                     .values = view(values, {cache_rows, cached})});
+    complete.rig->attention_decode({.qkv = view(last, {num_sequences, width}),
+                                    .shape = complete.shape(),
+                                    .cache_starts = view(cache_starts),
+                                    .lengths = view(lengths),
+                                    .keys = view(keys, {cache_rows, cached}),
+                                    .values = view(values, {cache_rows, cached}),
+                                    .o = view(o, {num_sequences, channels})});
     // As in ForwardEqualsTheDefinition. 1100 is the length of the longest sequence of all cases.
     const double tolerance = epsilon<T>() * (4 * 1100 + 2 * static_cast<double>(c.head_dim) + 32);
     for (int64_t b = 0; b < num_sequences; ++b) {

@@ -57,19 +57,27 @@ TEST(Gated, GradientsMatchFiniteDifferences) {
       };
       value();
       std::vector<double> again(h.size());
-      rig->gated_backward(view(r, {rows, F}), view(gate_up, {rows, 2 * F}), activation, view(d_gate_up, {rows, 2 * F}),
-                          view(again, {rows, F}));
+      rig->gated_backward({.d_h = view(r, {rows, F}),
+                           .gate_up = view(gate_up, {rows, 2 * F}),
+                           .activation = activation,
+                           .d_gate_up = view(d_gate_up, {rows, 2 * F}),
+                           .h = view(again, {rows, F})});
       EXPECT_EQ(again, h);
       expect_gradient(gate_up, d_gate_up, value, "gate_up");
       value();  // computes h for the original values again
       // The results may overwrite the inputs, as in LlamaBlock::backward(). The last argument, h, may be omitted.
       auto in_place = gate_up, d_h = r;
-      rig->gated_backward(view(d_h, {rows, F}), view(in_place, {rows, 2 * F}), activation,
-                          view(in_place, {rows, 2 * F}), view(d_h, {rows, F}));
+      rig->gated_backward({.d_h = view(d_h, {rows, F}),
+                           .gate_up = view(in_place, {rows, 2 * F}),
+                           .activation = activation,
+                           .d_gate_up = view(in_place, {rows, 2 * F}),
+                           .h = view(d_h, {rows, F})});
       EXPECT_EQ(in_place, d_gate_up);
       EXPECT_EQ(d_h, h);
-      rig->gated_backward(view(r, {rows, F}), view(gate_up, {rows, 2 * F}), activation, view(in_place, {rows, 2 * F}),
-                          {});
+      rig->gated_backward({.d_h = view(r, {rows, F}),
+                           .gate_up = view(gate_up, {rows, 2 * F}),
+                           .activation = activation,
+                           .d_gate_up = view(in_place, {rows, 2 * F})});
       EXPECT_EQ(in_place, d_gate_up);
     }
   }

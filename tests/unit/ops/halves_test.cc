@@ -89,7 +89,10 @@ class Halves : public ::testing::TestWithParam<DType> {
 TEST_P(Halves, LayerNorm) {
   Array x = random({N, C}, 1), weight = random({C}, 2), bias = random({C}, 3), y = nothing({N, C});
   Array stats = nothing({N, 2}, DType::f32), d_y = random({N, C}, 4), residual = random({N, C}, 5);
-  both([&](Side s) { rig_->layer_norm_forward(s(x), s(weight), s(bias), 1e-5, s(y), s(stats)); });
+  both([&](Side s) {
+    rig_->layer_norm_forward(
+        {.x = s(x), .weight = s(weight), .bias = s(bias), .epsilon = 1e-5, .y = s(y), .stats = s(stats)});
+  });
   y.expect_close(C, "y");
   stats.expect_close(C, "stats");
   stats.agree();
@@ -97,8 +100,16 @@ TEST_P(Halves, LayerNorm) {
     Array d_x = nothing({N, C}), d_weight = random_of(type, {C}, 6), d_bias = random_of(type, {C}, 7),
           again = nothing({N, C});
     both([&](Side s) {
-      rig_->layer_norm_backward(s(d_y), s(x), s(weight), s(bias), s(stats), s(residual), s(d_x), s(d_weight), s(d_bias),
-                                s(again));
+      rig_->layer_norm_backward({.d_y = s(d_y),
+                                 .x = s(x),
+                                 .weight = s(weight),
+                                 .bias = s(bias),
+                                 .stats = s(stats),
+                                 .residual = s(residual),
+                                 .d_x = s(d_x),
+                                 .d_weight = s(d_weight),
+                                 .d_bias = s(d_bias),
+                                 .y = s(again)});
     });
     EXPECT_EQ(again.bits(), y.bits());
     d_x.expect_close(2 * C, "d_x");
@@ -106,21 +117,32 @@ TEST_P(Halves, LayerNorm) {
     d_bias.expect_close(N, "d_bias");
   }
   // y may overwrite x, as in the root unit.
-  both([&](Side s) { rig_->layer_norm_forward(s(x), s(weight), s(bias), 1e-5, s(x), {}); });
+  both([&](Side s) {
+    rig_->layer_norm_forward({.x = s(x), .weight = s(weight), .bias = s(bias), .epsilon = 1e-5, .y = s(x)});
+  });
   EXPECT_EQ(x.bits(), y.bits());
 }
 
 TEST_P(Halves, RmsNorm) {
   Array x = random({N, C}, 1), weight = random({C}, 2), y = nothing({N, C}), rstd = nothing({N, 1}, DType::f32);
   Array d_y = random({N, C}, 4), residual = random({N, C}, 5);
-  both([&](Side s) { rig_->rms_norm_forward(s(x), s(weight), 1e-5, s(y), s(rstd)); });
+  both([&](Side s) {
+    rig_->rms_norm_forward({.x = s(x), .weight = s(weight), .epsilon = 1e-5, .y = s(y), .stats = s(rstd)});
+  });
   y.expect_close(C, "y");
   rstd.expect_close(C, "rstd");
   rstd.agree();
   for (const DType type : gradient_types_) {
     Array d_x = nothing({N, C}), d_weight = random_of(type, {C}, 6), again = nothing({N, C});
     both([&](Side s) {
-      rig_->rms_norm_backward(s(d_y), s(x), s(weight), s(rstd), s(residual), s(d_x), s(d_weight), s(again));
+      rig_->rms_norm_backward({.d_y = s(d_y),
+                               .x = s(x),
+                               .weight = s(weight),
+                               .stats = s(rstd),
+                               .residual = s(residual),
+                               .d_x = s(d_x),
+                               .d_weight = s(d_weight),
+                               .y = s(again)});
     });
     EXPECT_EQ(again.bits(), y.bits());
     d_x.expect_close(2 * C, "d_x");
@@ -137,13 +159,21 @@ TEST_P(Halves, RotationsAndNormsOfHeads) {
   for (const bool normed : {false, true}) {
     const auto norms = [&](Side s) { return normed ? HeadNorms{s(query), s(key), 1e-5} : HeadNorms{}; };
     Array y = nothing({N, W}), d_qkv = nothing({N, W});
-    both([&](Side s) { rig_->rotate_heads(s(qkv), s(rotations), shape, norms(s), s(y)); });
+    both([&](Side s) {
+      rig_->rotate_heads({.qkv = s(qkv), .rotations = s(rotations), .shape = shape, .norms = norms(s), .y = s(y)});
+    });
     y.expect_close(8 * 6, "y");
     for (const DType type : gradient_types_) {
       Array d_query = random_of(type, {6}, 6), d_key = random_of(type, {6}, 7);
       both([&](Side s) {
-        rig_->rotate_heads_backward(s(d_y), normed ? s(qkv) : View{}, s(rotations), shape, norms(s), s(d_qkv),
-                                    normed ? s(d_query) : View{}, normed ? s(d_key) : View{});
+        rig_->rotate_heads_backward({.d_y = s(d_y),
+                                     .qkv = normed ? s(qkv) : View{},
+                                     .rotations = s(rotations),
+                                     .shape = shape,
+                                     .norms = norms(s),
+                                     .d_qkv = s(d_qkv),
+                                     .d_query_weight = normed ? s(d_query) : View{},
+                                     .d_key_weight = normed ? s(d_key) : View{}});
       });
       d_qkv.expect_close(32 * 6, "d_qkv");
       d_query.expect_close(32 * N, "d_query");
@@ -158,7 +188,10 @@ TEST_P(Halves, GatedLayers) {
     Array d_gate_up = nothing({N, 2 * O}), again = nothing({N, O});
     both([&](Side s) { rig_->gated_forward(s(gate_up), activation, s(h)); });
     h.expect_close(16, "h");
-    both([&](Side s) { rig_->gated_backward(s(d_h), s(gate_up), activation, s(d_gate_up), s(again)); });
+    both([&](Side s) {
+      rig_->gated_backward(
+          {.d_h = s(d_h), .gate_up = s(gate_up), .activation = activation, .d_gate_up = s(d_gate_up), .h = s(again)});
+    });
     EXPECT_EQ(again.bits(), h.bits());
     d_gate_up.expect_close(16, "d_gate_up");
   }
@@ -169,24 +202,43 @@ TEST_P(Halves, Linear) {
   for (const Activation activation : {Activation::none, Activation::gelu_tanh, Activation::relu}) {
     const auto epilogue = [&](View added) { return LinearEpilogue{activation, dropout(), added}; };
     Array preactivation = nothing({N, O}), y = nothing({N, O});
-    both(
-        [&](Side s) { rig_->linear_forward(s(x), s(weight), s(bias), epilogue(s(residual)), s(preactivation), s(y)); });
+    both([&](Side s) {
+      rig_->linear_forward({.x = s(x),
+                            .weight = s(weight),
+                            .bias = s(bias),
+                            .epilogue = epilogue(s(residual)),
+                            .preactivation = s(preactivation),
+                            .y = s(y)});
+    });
     y.expect_close(2 * I, "y");
     preactivation.expect_close(I, "preactivation");
 
     Array d_y = random({N, O}, 5), inner = random({N, I}, 6), added = random({N, I}, 7), d_x = nothing({N, I}),
           again = nothing({N, I});
     both([&](Side s) {
-      rig_->linear_backward_input(s(d_y), s(weight), epilogue(s(added)), s(inner), s(d_x), s(again));
+      rig_->linear_backward_input({.d_y = s(d_y),
+                                   .weight = s(weight),
+                                   .epilogue = epilogue(s(added)),
+                                   .preactivation = s(inner),
+                                   .d_x = s(d_x),
+                                   .x = s(again)});
     });
     d_x.expect_close(2 * O, "d_x");
     again.expect_close(8, "x");
     both([&](Side s) {
-      rig_->linear_backward_input(s(d_y), s(weight), epilogue(s(added)), s(inner), s(d_x), s(inner));
+      rig_->linear_backward_input({.d_y = s(d_y),
+                                   .weight = s(weight),
+                                   .epilogue = epilogue(s(added)),
+                                   .preactivation = s(inner),
+                                   .d_x = s(d_x),
+                                   .x = s(inner)});
     });
     EXPECT_EQ(inner.bits(), again.bits());
     // The residual may alias the result.
-    both([&](Side s) { rig_->linear_forward(s(x), s(weight), {}, {activation, {}, s(residual)}, {}, s(residual)); });
+    both([&](Side s) {
+      rig_->linear_forward(
+          {.x = s(x), .weight = s(weight), .epilogue = {activation, {}, s(residual)}, .y = s(residual)});
+    });
     residual.expect_close(2 * I, "residual");
     residual.agree();
   }
@@ -211,12 +263,26 @@ TEST_P(Halves, Attention) {
   Array d_o = random({N, C}, 2), d_qkv = nothing({N, 3 * C});
   for (const QkvLayout layout : {QkvLayout::interleaved, QkvLayout::blocked}) {
     const AttentionShape shape{H, C / H, layout, view(slopes)};
-    both([&](Side s) { rig_->attention_forward(s(qkv), starts, shape, dropout(), s(o), s(log_sum_exp)); });
+    both([&](Side s) {
+      rig_->attention_forward({.qkv = s(qkv),
+                               .starts = starts,
+                               .shape = shape,
+                               .dropout = dropout(),
+                               .o = s(o),
+                               .log_sum_exp = s(log_sum_exp)});
+    });
     o.expect_close(4 * N, "o");
     log_sum_exp.expect_close(4 * N, "log_sum_exp");
     for (Array* input : {&o, &log_sum_exp}) input->agree();
     both([&](Side s) {
-      rig_->attention_backward(s(qkv), s(o), s(log_sum_exp), s(d_o), starts, shape, dropout(), s(d_qkv), {});
+      rig_->attention_backward({.qkv = s(qkv),
+                                .o = s(o),
+                                .log_sum_exp = s(log_sum_exp),
+                                .d_o = s(d_o),
+                                .starts = starts,
+                                .shape = shape,
+                                .dropout = dropout(),
+                                .d_qkv = s(d_qkv)});
     });
     d_qkv.expect_close(8 * N, "d_qkv");
   }
@@ -230,8 +296,19 @@ TEST_P(Halves, Generation) {
   Array prompt = random({N, 3 * C}, 1), next = random({B, 3 * C}, 2), o = nothing({B, C});
   Array keys = random({kRows, C}, 3), values = random({kRows, C}, 4);
   both([&](Side s) {
-    rig_->store_keys_values(s(prompt), view(starts_), shape, view(cache_starts), s(keys), s(values));
-    rig_->attention_decode(s(next), shape, view(cache_starts), view(lengths), s(keys), s(values), s(o));
+    rig_->store_keys_values({.qkv = s(prompt),
+                             .starts = view(starts_),
+                             .shape = shape,
+                             .cache_starts = view(cache_starts),
+                             .keys = s(keys),
+                             .values = s(values)});
+    rig_->attention_decode({.qkv = s(next),
+                            .shape = shape,
+                            .cache_starts = view(cache_starts),
+                            .lengths = view(lengths),
+                            .keys = s(keys),
+                            .values = s(values),
+                            .o = s(o)});
   });
   o.expect_close(4 * N, "o");
   // The call only copies keys and values, so it does not round them.
@@ -329,15 +406,15 @@ TEST_P(Halves, AdamW) {
   AdamWStep step{.learning_rate = 0.01, .weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.01};
   step.num_decayed = 777;
   auto p3 = p, m3 = m, v3 = v;
-  rig_->adamw(view(p), {}, gradients.narrow(), view(m), view(v), step);
-  rig_->adamw(view(p2), {}, view(widened), view(m2), view(v2), step);
+  rig_->adamw({.parameters = view(p), .gradients = gradients.narrow(), .m = view(m), .v = view(v)}, step);
+  rig_->adamw({.parameters = view(p2), .gradients = view(widened), .m = view(m2), .v = view(v2)}, step);
   EXPECT_TRUE(p == p2 && m == m2 && v == v2);
   // A call for the parameters and a later call for the moments give the same values as one call for both.
   step.writes = AdamWWrites::parameters;
-  rig_->adamw(view(p3), {}, gradients.narrow(), view(m3), view(v3), step);
+  rig_->adamw({.parameters = view(p3), .gradients = gradients.narrow(), .m = view(m3), .v = view(v3)}, step);
   EXPECT_TRUE(p3 == p && m3 == old_m && v3 == old_v);
   step.writes = AdamWWrites::moments;
-  rig_->adamw({}, {}, gradients.narrow(), view(m3), view(v3), step);
+  rig_->adamw({.gradients = gradients.narrow(), .m = view(m3), .v = view(v3)}, step);
   EXPECT_TRUE(p3 == p && m3 == m && v3 == v);
 }
 
@@ -364,8 +441,10 @@ TEST_P(Halves, AdamWOfSplitParameters) {
     auto m2 = m, v2 = v, joined = p;
     for (const AdamWWrites writes : {AdamWWrites::all, AdamWWrites::parameters, AdamWWrites::all}) {
       step.writes = writes;
-      rig_->adamw(view(p), {}, gradients.narrow(), view(m), view(v), step);
-      rig_->adamw(narrow_view, rest_view, gradients.narrow(), view(m2), view(v2), step);
+      rig_->adamw({.parameters = view(p), .gradients = gradients.narrow(), .m = view(m), .v = view(v)}, step);
+      rig_->adamw(
+          {.parameters = narrow_view, .rest = rest_view, .gradients = gradients.narrow(), .m = view(m2), .v = view(v2)},
+          step);
       rig_->convert(view(p), flat(rounded, GetParam()));
       EXPECT_TRUE(narrow == rounded && m == m2 && v == v2);
       rig_->join(narrow_view, rest_view, view(joined));
@@ -394,8 +473,9 @@ TEST(HalvesScratch, EqualsTheCountedScratch) {
     const auto array = [&](Shape shape) { return on.allocate(2 * shape.num_elems(), Category::activations); };
     const Shape x{kRows, kIn}, weight{kOut, kIn}, y{kRows, kOut};
     const Buffer buffers[] = {array(x), array(weight), array(y)};
-    ops.linear_forward(buffers[0].view(x, DType::bf16), buffers[1].view(weight, DType::bf16), {}, {}, {},
-                       buffers[2].view(y, DType::bf16));
+    ops.linear_forward({.x = buffers[0].view(x, DType::bf16),
+                        .weight = buffers[1].view(weight, DType::bf16),
+                        .y = buffers[2].view(y, DType::bf16)});
     ops.fill(buffers[2].view(y, DType::bf16), 1);
   };
   call(*device, *kernels);

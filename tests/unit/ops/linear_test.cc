@@ -120,8 +120,12 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     std::vector<T> pre(expected.size());
     LinearEpilogue epilogue = epilogue_of(c, in.ids);
     if (c.residual) epilogue.residual = view(y, {c.rows, c.out});
-    rig->linear_forward(view(x, {c.rows, c.in}), view(weight, {c.out, c.in}), c.bias ? view(bias) : View{}, epilogue,
-                        c.preactivation ? view(pre, {c.rows, c.out}) : View{}, view(y, {c.rows, c.out}));
+    rig->linear_forward({.x = view(x, {c.rows, c.in}),
+                         .weight = view(weight, {c.out, c.in}),
+                         .bias = c.bias ? view(bias) : View{},
+                         .epilogue = epilogue,
+                         .preactivation = c.preactivation ? view(pre, {c.rows, c.out}) : View{},
+                         .y = view(y, {c.rows, c.out})});
     EXPECT_EQ(rig->flops(), linear_flops(c.rows, c.in, c.out));
     // Each element of pre is a sum of I = c.in products of magnitude ≤ 1, in any order. Each of the I partial sums has
     // a rounding error of at most ε·I. With random signs, these errors add up to about ε·I·√I. GELU multiplies this
@@ -135,8 +139,12 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
       expect_close(pre, expected_pre, tolerance, "preactivation");
       if (!c.residual) {  // linear_backward_input() computes y again from pre, with the same bits
         std::vector<T> again(y.size()), d_y(static_cast<size_t>(c.rows)), row(static_cast<size_t>(c.out)), d_x = again;
-        rig->linear_backward_input(view(d_y, {c.rows, 1}), view(row, {1, c.out}), epilogue, view(pre, {c.rows, c.out}),
-                                   view(d_x, {c.rows, c.out}), view(again, {c.rows, c.out}));
+        rig->linear_backward_input({.d_y = view(d_y, {c.rows, 1}),
+                                    .weight = view(row, {1, c.out}),
+                                    .epilogue = epilogue,
+                                    .preactivation = view(pre, {c.rows, c.out}),
+                                    .d_x = view(d_x, {c.rows, c.out}),
+                                    .x = view(again, {c.rows, c.out})});
         EXPECT_EQ(again, y);
       }
     }
@@ -166,9 +174,11 @@ TYPED_TEST(LinearTest, BackwardInputEqualsTheDefinition) {
     auto d_x = c.residual ? converted<T>(in.residual) : std::vector<T>(expected.size(), T(NAN));
     LinearEpilogue epilogue = epilogue_of(c, in.ids);
     if (c.residual) epilogue.residual = view(d_x, {c.rows, c.out});
-    rig->linear_backward_input(view(d_y, {c.rows, c.in}), view(weight, {c.in, c.out}), epilogue,
-                               c.activation == Activation::none ? View{} : view(pre, {c.rows, c.out}),
-                               view(d_x, {c.rows, c.out}), {});
+    rig->linear_backward_input({.d_y = view(d_y, {c.rows, c.in}),
+                                .weight = view(weight, {c.in, c.out}),
+                                .epilogue = epilogue,
+                                .preactivation = c.activation == Activation::none ? View{} : view(pre, {c.rows, c.out}),
+                                .d_x = view(d_x, {c.rows, c.out})});
     const double tolerance =
         3 * epsilon<T>() * (static_cast<double>(c.in) + 16) * std::sqrt(static_cast<double>(c.in)) +
         (sizeof(T) == 4 ? 2e-6 : 1e-14) * static_cast<double>(c.in);
@@ -224,9 +234,17 @@ TEST(Linear, GradientsOfTwoLayersMatchFiniteDifferences) {
     std::vector<double> pre(static_cast<size_t>(rows * hidden)), h(pre.size()), y(r.size());
     auto value = [&] {
       second.residual = view(residual, {rows, out});
-      rig->linear_forward(view(x, {rows, in}), view(w1, {hidden, in}), view(b1), first, view(pre, {rows, hidden}),
-                          view(h, {rows, hidden}));
-      rig->linear_forward(view(h, {rows, hidden}), view(w2, {out, hidden}), view(b2), second, {}, view(y, {rows, out}));
+      rig->linear_forward({.x = view(x, {rows, in}),
+                           .weight = view(w1, {hidden, in}),
+                           .bias = view(b1),
+                           .epilogue = first,
+                           .preactivation = view(pre, {rows, hidden}),
+                           .y = view(h, {rows, hidden})});
+      rig->linear_forward({.x = view(h, {rows, hidden}),
+                           .weight = view(w2, {out, hidden}),
+                           .bias = view(b2),
+                           .epilogue = second,
+                           .y = view(y, {rows, out})});
       return dot(y, r);
     };
     value();
@@ -236,10 +254,14 @@ TEST(Linear, GradientsOfTwoLayersMatchFiniteDifferences) {
     const View d_y_view = view(d_y, {rows, out}), d_pre_view = view(d_pre, {rows, hidden});
     rig->dropout_backward(d_y_view, second.dropout, d_y_view);
     rig->linear_backward_weight(d_y_view, view(h, {rows, hidden}), false, view(d_w2, {out, hidden}));
-    rig->linear_backward_input(d_y_view, view(w2, {out, hidden}), first, view(pre, {rows, hidden}), d_pre_view, {});
+    rig->linear_backward_input({.d_y = d_y_view,
+                                .weight = view(w2, {out, hidden}),
+                                .epilogue = first,
+                                .preactivation = view(pre, {rows, hidden}),
+                                .d_x = d_pre_view});
     rig->linear_backward_weight(d_pre_view, view(x, {rows, in}), false, view(d_w1, {hidden, in}));
     rig->linear_backward_bias({{{d_y_view, view(d_b2)}, {d_pre_view, view(d_b1)}}});
-    rig->linear_backward_input(d_pre_view, view(w1, {hidden, in}), {}, {}, view(d_x, {rows, in}), {});
+    rig->linear_backward_input({.d_y = d_pre_view, .weight = view(w1, {hidden, in}), .d_x = view(d_x, {rows, in})});
     expect_gradient(x, d_x, value, "x");
     expect_gradient(w1, d_w1, value, "w1");
     expect_gradient(b1, d_b1, value, "b1");
@@ -260,8 +282,9 @@ TEST(Linear, RepeatsBitForBit) {
     d_x[i].resize(x.size());
     d_w[i].resize(weight.size());
     d_b[i].resize(static_cast<size_t>(out));
-    rig->linear_forward(view(x, {rows, in}), view(weight, {out, in}), {}, {}, {}, view(y[i], {rows, out}));
-    rig->linear_backward_input(view(d_y, {rows, out}), view(weight, {out, in}), {}, {}, view(d_x[i], {rows, in}), {});
+    rig->linear_forward({.x = view(x, {rows, in}), .weight = view(weight, {out, in}), .y = view(y[i], {rows, out})});
+    rig->linear_backward_input(
+        {.d_y = view(d_y, {rows, out}), .weight = view(weight, {out, in}), .d_x = view(d_x[i], {rows, in})});
     rig->linear_backward_weight(view(d_y, {rows, out}), view(x, {rows, in}), false, view(d_w[i], {out, in}));
     rig->linear_backward_bias({{{view(d_y, {rows, out}), view(d_b[i])}}});
   }

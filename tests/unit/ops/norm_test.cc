@@ -34,10 +34,17 @@ TYPED_TEST(LayerNormTest, ForwardEqualsTheDefinition) {
       }
       Rig rig(3);
       std::vector<T> y(x.size()), stats(static_cast<size_t>(2 * rows)), in_place = x;
-      rig->layer_norm_forward(view(x, {rows, channels}), view(weight), view(bias), 1e-5, view(y, {rows, channels}),
-                              view(stats, {rows, 2}));
-      rig->layer_norm_forward(view(in_place, {rows, channels}), view(weight), view(bias), 1e-5,
-                              view(in_place, {rows, channels}), {});
+      rig->layer_norm_forward({.x = view(x, {rows, channels}),
+                               .weight = view(weight),
+                               .bias = view(bias),
+                               .epsilon = 1e-5,
+                               .y = view(y, {rows, channels}),
+                               .stats = view(stats, {rows, 2})});
+      rig->layer_norm_forward({.x = view(in_place, {rows, channels}),
+                               .weight = view(weight),
+                               .bias = view(bias),
+                               .epsilon = 1e-5,
+                               .y = view(in_place, {rows, channels})});
       EXPECT_EQ(in_place, y);
       // The C = channels values of a row are summed in 16 vector lanes, so the mean has an error of about
       // ε·(C/16 + 16)·|x|. To compute y, rstd (316 for C = 1) multiplies x − mean, and therefore also this error.
@@ -66,14 +73,26 @@ TEST(LayerNorm, GradientsMatchFiniteDifferences) {
     std::vector<double> d_weight(weight.size()), d_bias(bias.size());
     const Shape shape{rows, channels};
     auto value = [&] {
-      rig->layer_norm_forward(view(x, shape), view(weight), view(bias), 1e-5, view(y, shape), view(stats, {rows, 2}));
+      rig->layer_norm_forward({.x = view(x, shape),
+                               .weight = view(weight),
+                               .bias = view(bias),
+                               .epsilon = 1e-5,
+                               .y = view(y, shape),
+                               .stats = view(stats, {rows, 2})});
       return dot(y, r);
     };
     value();
     auto again = y;
     std::fill(again.begin(), again.end(), 7);
-    rig->layer_norm_backward(view(r, shape), view(x, shape), view(weight), view(bias), view(stats, {rows, 2}), {},
-                             view(d_x, shape), view(d_weight), view(d_bias), view(again, shape));
+    rig->layer_norm_backward({.d_y = view(r, shape),
+                              .x = view(x, shape),
+                              .weight = view(weight),
+                              .bias = view(bias),
+                              .stats = view(stats, {rows, 2}),
+                              .d_x = view(d_x, shape),
+                              .d_weight = view(d_weight),
+                              .d_bias = view(d_bias),
+                              .y = view(again, shape)});
     EXPECT_EQ(again, y);
     expect_gradient(x, d_x, value, "x");
     expect_gradient(weight, d_weight, value, "weight");
@@ -82,10 +101,22 @@ TEST(LayerNorm, GradientsMatchFiniteDifferences) {
     // Checks calls that add a residual and overwrite one of their inputs. The result of the first call overwrites the
     // residual. The result of the second call overwrites d_y.
     auto d_stream = residual, d_y = r;
-    rig->layer_norm_backward(view(r, shape), view(x, shape), view(weight), {}, view(stats, {rows, 2}),
-                             view(d_stream, shape), view(d_stream, shape), view(d_weight), view(d_bias), {});
-    rig->layer_norm_backward(view(d_y, shape), view(x, shape), view(weight), {}, view(stats, {rows, 2}),
-                             view(residual, shape), view(d_y, shape), view(d_weight), view(d_bias), {});
+    rig->layer_norm_backward({.d_y = view(r, shape),
+                              .x = view(x, shape),
+                              .weight = view(weight),
+                              .stats = view(stats, {rows, 2}),
+                              .residual = view(d_stream, shape),
+                              .d_x = view(d_stream, shape),
+                              .d_weight = view(d_weight),
+                              .d_bias = view(d_bias)});
+    rig->layer_norm_backward({.d_y = view(d_y, shape),
+                              .x = view(x, shape),
+                              .weight = view(weight),
+                              .stats = view(stats, {rows, 2}),
+                              .residual = view(residual, shape),
+                              .d_x = view(d_y, shape),
+                              .d_weight = view(d_weight),
+                              .d_bias = view(d_bias)});
     EXPECT_EQ(d_stream, d_y);
     for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(d_stream[i], residual[i] + d_x[i], 1e-12);
   }
@@ -103,9 +134,19 @@ TEST(LayerNorm, FloatGradientsFollowDouble) {
     std::vector<T> bias(ws.size()), y(xs.size()), stats(static_cast<size_t>(2 * rows));
     const Shape shape{rows, channels};
     d_x.resize(xs.size()), d_weight.resize(ws.size()), d_bias.resize(ws.size());
-    rig->layer_norm_forward(view(xs, shape), view(ws), view(bias), 1e-5, view(y, shape), view(stats, {rows, 2}));
-    rig->layer_norm_backward(view(ds, shape), view(xs, shape), view(ws), {}, view(stats, {rows, 2}), {},
-                             view(d_x, shape), view(d_weight), view(d_bias), {});
+    rig->layer_norm_forward({.x = view(xs, shape),
+                             .weight = view(ws),
+                             .bias = view(bias),
+                             .epsilon = 1e-5,
+                             .y = view(y, shape),
+                             .stats = view(stats, {rows, 2})});
+    rig->layer_norm_backward({.d_y = view(ds, shape),
+                              .x = view(xs, shape),
+                              .weight = view(ws),
+                              .stats = view(stats, {rows, 2}),
+                              .d_x = view(d_x, shape),
+                              .d_weight = view(d_weight),
+                              .d_bias = view(d_bias)});
   };
   std::vector<float> d_x, d_weight, d_bias;
   run(double{}, expected[0], expected[1], expected[2]);

@@ -17,10 +17,15 @@ TYPED_TEST(RmsNormTest, ForwardEqualsTheDefinition) {
     auto x = random_values<T>(rows * channels, 1), weight = random_values<T>(channels, 2);
     Rig rig(3);
     std::vector<T> y(x.size()), rstd(static_cast<size_t>(rows)), in_place = x;
-    rig->rms_norm_forward(view(x, {rows, channels}), view(weight), kEpsilon, view(y, {rows, channels}),
-                          view(rstd, {rows, 1}));
-    rig->rms_norm_forward(view(in_place, {rows, channels}), view(weight), kEpsilon, view(in_place, {rows, channels}),
-                          {});
+    rig->rms_norm_forward({.x = view(x, {rows, channels}),
+                           .weight = view(weight),
+                           .epsilon = kEpsilon,
+                           .y = view(y, {rows, channels}),
+                           .stats = view(rstd, {rows, 1})});
+    rig->rms_norm_forward({.x = view(in_place, {rows, channels}),
+                           .weight = view(weight),
+                           .epsilon = kEpsilon,
+                           .y = view(in_place, {rows, channels})});
     EXPECT_EQ(in_place, y);
     for (int64_t n = 0; n < rows; ++n) {
       const T* row = x.data() + n * channels;
@@ -48,14 +53,23 @@ TEST(RmsNorm, GradientsMatchFiniteDifferences) {
     std::vector<double> y(x.size()), rstd(static_cast<size_t>(rows)), d_x(x.size()), d_weight(weight.size());
     const Shape shape{rows, channels};
     const auto value = [&] {
-      rig->rms_norm_forward(view(x, shape), view(weight), kEpsilon, view(y, shape), view(rstd, {rows, 1}));
+      rig->rms_norm_forward({.x = view(x, shape),
+                             .weight = view(weight),
+                             .epsilon = kEpsilon,
+                             .y = view(y, shape),
+                             .stats = view(rstd, {rows, 1})});
       return dot(y, r);
     };
     value();
     const auto expected = y;
     std::fill(y.begin(), y.end(), 7);
-    rig->rms_norm_backward(view(r, shape), view(x, shape), view(weight), view(rstd, {rows, 1}), {}, view(d_x, shape),
-                           view(d_weight), view(y, shape));
+    rig->rms_norm_backward({.d_y = view(r, shape),
+                            .x = view(x, shape),
+                            .weight = view(weight),
+                            .stats = view(rstd, {rows, 1}),
+                            .d_x = view(d_x, shape),
+                            .d_weight = view(d_weight),
+                            .y = view(y, shape)});
     EXPECT_EQ(y, expected);
     const auto d_weight_alone = d_weight;
     expect_gradient(x, d_x, value, "x");
@@ -65,11 +79,20 @@ TEST(RmsNorm, GradientsMatchFiniteDifferences) {
     // with the call above.
     value();
     auto in_place = residual;
-    rig->rms_norm_backward(view(r, shape), view(x, shape), view(weight), view(rstd, {rows, 1}), view(in_place, shape),
-                           view(in_place, shape), view(d_weight), {});
+    rig->rms_norm_backward({.d_y = view(r, shape),
+                            .x = view(x, shape),
+                            .weight = view(weight),
+                            .stats = view(rstd, {rows, 1}),
+                            .residual = view(in_place, shape),
+                            .d_x = view(in_place, shape),
+                            .d_weight = view(d_weight)});
     auto d_y = r;
-    rig->rms_norm_backward(view(d_y, shape), view(x, shape), view(weight), view(rstd, {rows, 1}), {}, view(d_y, shape),
-                           view(d_weight), {});
+    rig->rms_norm_backward({.d_y = view(d_y, shape),
+                            .x = view(x, shape),
+                            .weight = view(weight),
+                            .stats = view(rstd, {rows, 1}),
+                            .d_x = view(d_y, shape),
+                            .d_weight = view(d_weight)});
     EXPECT_EQ(d_y, d_x);
     for (size_t i = 0; i < d_x.size(); ++i)
       ASSERT_NEAR(in_place[i], d_x[i] + residual[i], 1e-12 * (1 + std::abs(d_x[i])));

@@ -37,7 +37,10 @@ struct Call {
   HeadNorms norms() { return c.norms ? HeadNorms{view(query_weight), view(key_weight), 1e-5} : HeadNorms{}; }
   View rows_of(std::vector<T>& values) { return view(values, {c.rows, width}); }
   View angles() { return view(rotations, {c.rows, c.head_dim}); }
-  void forward() { rig->rotate_heads(rows_of(qkv), angles(), c.shape(), norms(), rows_of(y)); }
+  void forward() {
+    rig->rotate_heads(
+        {.qkv = rows_of(qkv), .rotations = angles(), .shape = c.shape(), .norms = norms(), .y = rows_of(y)});
+  }
 
   Case c;
   int64_t width;
@@ -95,7 +98,8 @@ TYPED_TEST(RotaryTest, ForwardEqualsTheDefinition) {
     expect_close(call.y, expected, epsilon<T>() * (c.norms ? 32 * std::sqrt(static_cast<double>(D)) : 4), "y");
     if (c.norms) continue;
     auto in_place = call.qkv;
-    call.rig->rotate_heads(call.rows_of(in_place), call.angles(), c.shape(), {}, call.rows_of(in_place));
+    call.rig->rotate_heads(
+        {.qkv = call.rows_of(in_place), .rotations = call.angles(), .shape = c.shape(), .y = call.rows_of(in_place)});
     EXPECT_EQ(in_place, call.y);
   }
 }
@@ -106,18 +110,28 @@ TEST(Rotary, GradientsMatchFiniteDifferences) {
     auto r = random_values(static_cast<int64_t>(call.qkv.size()), 9);
     const auto value = [&] { return call.forward(), dot(call.y, r); };
     std::vector<double> d_qkv(call.qkv.size(), NAN), d_query(call.query_weight.size()), d_key(call.key_weight.size());
-    call.rig->rotate_heads_backward(call.rows_of(r), c.norms ? call.rows_of(call.qkv) : View{}, call.angles(),
-                                    c.shape(), call.norms(), call.rows_of(d_qkv), c.norms ? view(d_query) : View{},
-                                    c.norms ? view(d_key) : View{});
+    call.rig->rotate_heads_backward({.d_y = call.rows_of(r),
+                                     .qkv = c.norms ? call.rows_of(call.qkv) : View{},
+                                     .rotations = call.angles(),
+                                     .shape = c.shape(),
+                                     .norms = call.norms(),
+                                     .d_qkv = call.rows_of(d_qkv),
+                                     .d_query_weight = c.norms ? view(d_query) : View{},
+                                     .d_key_weight = c.norms ? view(d_key) : View{}});
     expect_gradient(call.qkv, d_qkv, value, "qkv");
     auto in_place = r;
     if (c.norms) {
       expect_gradient(call.query_weight, d_query, value, "query weight", 10);
       expect_gradient(call.key_weight, d_key, value, "key weight", 10);
     }
-    call.rig->rotate_heads_backward(call.rows_of(in_place), c.norms ? call.rows_of(call.qkv) : View{}, call.angles(),
-                                    c.shape(), call.norms(), call.rows_of(in_place), c.norms ? view(d_query) : View{},
-                                    c.norms ? view(d_key) : View{});
+    call.rig->rotate_heads_backward({.d_y = call.rows_of(in_place),
+                                     .qkv = c.norms ? call.rows_of(call.qkv) : View{},
+                                     .rotations = call.angles(),
+                                     .shape = c.shape(),
+                                     .norms = call.norms(),
+                                     .d_qkv = call.rows_of(in_place),
+                                     .d_query_weight = c.norms ? view(d_query) : View{},
+                                     .d_key_weight = c.norms ? view(d_key) : View{}});
     EXPECT_EQ(in_place, d_qkv);
   }
 }

@@ -121,7 +121,7 @@ NarrowStates reference(NarrowStates states, const std::vector<float>& gradients,
   Rig rig(1);
   auto p = NarrowStates::widened(states.p), m = NarrowStates::widened(states.m), v = NarrowStates::widened(states.v);
   auto g = gradients;
-  rig->adamw(view(p), {}, view(g), view(m), view(v), step);
+  rig->adamw({.parameters = view(p), .gradients = view(g), .m = view(m), .v = view(v)}, step);
   for (size_t i = 0; i < p.size(); ++i) {
     const uint32_t word = word_of(step.seed, step.number, step.first_elem + static_cast<int64_t>(i));
     states.p[i] = stochastic_bf16(p[i], word, Rounded::p);
@@ -166,7 +166,7 @@ TEST(AdamWOfBf16States, HasTheBitsOfTheReference) {
         part.writes = writes;
         const auto rows = [&](std::vector<uint16_t>& x) { return NarrowStates::flat(x).rows(begin, end); };
         const View p = writes == AdamWWrites::moments ? View{} : rows(s.p);
-        rig->adamw(p, {}, g.rows(begin, end), rows(s.m), rows(s.v), part);
+        rig->adamw({.parameters = p, .gradients = g.rows(begin, end), .m = rows(s.m), .v = rows(s.v)}, part);
       };
       update(three, at_once, 0, count, AdamWWrites::all);
       EXPECT_EQ(at_once, expected);
@@ -207,8 +207,11 @@ TEST(AdamWOfBf16States, DoesNotLoseSmallUpdates) {
     step.bias_correction2 = 1 - std::pow(step.beta2, t);
     step.seed = 3;
     step.number = t;
-    rig->adamw(NarrowStates::flat(states.p), {}, view(gradients), NarrowStates::flat(states.m),
-               NarrowStates::flat(states.v), step);
+    rig->adamw({.parameters = NarrowStates::flat(states.p),
+                .gradients = view(gradients),
+                .m = NarrowStates::flat(states.m),
+                .v = NarrowStates::flat(states.v)},
+               step);
   }
   const auto mean = [](const std::vector<uint16_t>& values) {
     double sum = 0;

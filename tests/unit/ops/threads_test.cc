@@ -63,7 +63,8 @@ void run_arrays(Recorder<T>& run) {
 
   auto p = random_values<T>(count, 3), m = random_values<T>(count, 4), v = random_values<T>(count, 5);
   for (T& value : v) value = std::abs(value);
-  run->adamw(view(p), {}, view(x), view(m), view(v), {1e-3, 0.9, 0.999, 1e-8, 0.01, 0.1, 0.001, 0.7, 100001});
+  run->adamw({.parameters = view(p), .gradients = view(x), .m = view(m), .v = view(v)},
+             {1e-3, 0.9, 0.999, 1e-8, 0.01, 0.1, 0.001, 0.7, 100001});
   run.keep("adamw p", p);
   run.keep("adamw m", m);
   run.keep("adamw v", v);
@@ -77,23 +78,46 @@ void run_rows(Recorder<T>& run) {
     auto residual = random_values<T>(rows * channels, 3);
     auto weight = random_values<T>(channels, 4), bias = random_values<T>(channels, 5);
     std::vector<T> y(x.size()), d_x(x.size()), stats(static_cast<size_t>(2 * rows));
-    run->layer_norm_forward(view(x, shape), view(weight), view(bias), 1e-5, view(y, shape), view(stats, {rows, 2}));
+    run->layer_norm_forward({.x = view(x, shape),
+                             .weight = view(weight),
+                             .bias = view(bias),
+                             .epsilon = 1e-5,
+                             .y = view(y, shape),
+                             .stats = view(stats, {rows, 2})});
     run.keep(named("layer_norm_forward y", {rows, channels}), y);
     run.keep(named("layer_norm_forward stats", {rows, channels}), stats);
     auto d_weight = weight, d_bias = bias;
-    run->layer_norm_backward(view(d_y, shape), view(x, shape), view(weight), view(bias), view(stats, {rows, 2}),
-                             view(residual, shape), view(d_x, shape), view(d_weight), view(d_bias), view(y, shape));
+    run->layer_norm_backward({.d_y = view(d_y, shape),
+                              .x = view(x, shape),
+                              .weight = view(weight),
+                              .bias = view(bias),
+                              .stats = view(stats, {rows, 2}),
+                              .residual = view(residual, shape),
+                              .d_x = view(d_x, shape),
+                              .d_weight = view(d_weight),
+                              .d_bias = view(d_bias),
+                              .y = view(y, shape)});
     run.keep(named("layer_norm_backward y", {rows, channels}), y);
     run.keep(named("layer_norm_backward d_x", {rows, channels}), d_x);
     run.keep(named("layer_norm_backward d_weight", {rows, channels}), d_weight);
     run.keep(named("layer_norm_backward d_bias", {rows, channels}), d_bias);
 
     std::vector<T> rstd(static_cast<size_t>(rows));
-    run->rms_norm_forward(view(x, shape), view(weight), 1e-5, view(y, shape), view(rstd, {rows, 1}));
+    run->rms_norm_forward({.x = view(x, shape),
+                           .weight = view(weight),
+                           .epsilon = 1e-5,
+                           .y = view(y, shape),
+                           .stats = view(rstd, {rows, 1})});
     run.keep(named("rms_norm_forward y", {rows, channels}), y);
     d_weight = weight;
-    run->rms_norm_backward(view(d_y, shape), view(x, shape), view(weight), view(rstd, {rows, 1}), view(residual, shape),
-                           view(d_x, shape), view(d_weight), view(y, shape));
+    run->rms_norm_backward({.d_y = view(d_y, shape),
+                            .x = view(x, shape),
+                            .weight = view(weight),
+                            .stats = view(rstd, {rows, 1}),
+                            .residual = view(residual, shape),
+                            .d_x = view(d_x, shape),
+                            .d_weight = view(d_weight),
+                            .y = view(y, shape)});
     run.keep(named("rms_norm_backward d_x", {rows, channels}), d_x);
     run.keep(named("rms_norm_backward d_weight", {rows, channels}), d_weight);
 
@@ -126,14 +150,22 @@ void run_linear(Recorder<T>& run) {
     std::vector<T> pre(y.size()), d_x(x.size());
     LinearEpilogue with_residual = epilogue;
     with_residual.residual = view(y, {rows, out});
-    run->linear_forward(view(x, {rows, in}), view(weight, {out, in}), view(bias), with_residual, view(pre, {rows, out}),
-                        view(y, {rows, out}));
+    run->linear_forward({.x = view(x, {rows, in}),
+                         .weight = view(weight, {out, in}),
+                         .bias = view(bias),
+                         .epilogue = with_residual,
+                         .preactivation = view(pre, {rows, out}),
+                         .y = view(y, {rows, out})});
     run.keep(named("linear_forward y", {rows, in, out}), y);
     run.keep(named("linear_forward preactivation", {rows, in, out}), pre);
-    run->linear_forward(view(x, {rows, in}), view(weight, {out, in}), {}, {}, {}, view(y, {rows, out}));
+    run->linear_forward({.x = view(x, {rows, in}), .weight = view(weight, {out, in}), .y = view(y, {rows, out})});
     run.keep(named("linear_forward alone", {rows, in, out}), y);
-    run->linear_backward_input(view(d_y, {rows, out}), view(weight, {out, in}), epilogue, view(pre_in, {rows, in}),
-                               view(d_x, {rows, in}), view(pre_in, {rows, in}));
+    run->linear_backward_input({.d_y = view(d_y, {rows, out}),
+                                .weight = view(weight, {out, in}),
+                                .epilogue = epilogue,
+                                .preactivation = view(pre_in, {rows, in}),
+                                .d_x = view(d_x, {rows, in}),
+                                .x = view(pre_in, {rows, in})});
     run.keep(named("linear_backward_input", {rows, in, out}), d_x);
     run.keep(named("linear_backward_input x", {rows, in, out}), pre_in);
     run->linear_backward_weight(view(d_y, {rows, out}), view(x, {rows, in}), false, view(weight, {out, in}));
@@ -158,11 +190,22 @@ void run_attention(Recorder<T>& run) {
   auto qkv = random_values<T>(rows * 3 * channels, 1), d_o = random_values<T>(rows * channels, 2);
   std::vector<T> o(d_o.size()), log_sum_exp(static_cast<size_t>(rows * heads)), d_qkv(qkv.size());
   const View qkv_view = view(qkv, {rows, 3 * channels}), o_view = view(o, {rows, channels});
-  run->attention_forward(qkv_view, view(starts), shape, dropout, o_view, view(log_sum_exp, {rows, heads}));
+  run->attention_forward({.qkv = qkv_view,
+                          .starts = view(starts),
+                          .shape = shape,
+                          .dropout = dropout,
+                          .o = o_view,
+                          .log_sum_exp = view(log_sum_exp, {rows, heads})});
   run.keep("attention_forward o", o);
   run.keep("attention_forward log_sum_exp", log_sum_exp);
-  run->attention_backward(qkv_view, o_view, view(log_sum_exp, {rows, heads}), view(d_o, {rows, channels}), view(starts),
-                          shape, dropout, view(d_qkv, {rows, 3 * channels}), {});
+  run->attention_backward({.qkv = qkv_view,
+                           .o = o_view,
+                           .log_sum_exp = view(log_sum_exp, {rows, heads}),
+                           .d_o = view(d_o, {rows, channels}),
+                           .starts = view(starts),
+                           .shape = shape,
+                           .dropout = dropout,
+                           .d_qkv = view(d_qkv, {rows, 3 * channels})});
   run.keep("attention_backward", d_qkv);
 
   std::vector<int32_t> cache_starts, lengths;
@@ -173,9 +216,19 @@ void run_attention(Recorder<T>& run) {
   std::vector<T> keys(static_cast<size_t>((rows + num_sequences) * channels)), values = keys;
   const View keys_view = view(keys, {rows + num_sequences, channels});
   const View values_view = view(values, {rows + num_sequences, channels});
-  run->store_keys_values(qkv_view, view(starts), shape, view(cache_starts), keys_view, values_view);
-  run->attention_decode(qkv_view.rows(0, num_sequences), shape, view(cache_starts), view(lengths), keys_view,
-                        values_view, o_view.rows(0, num_sequences));
+  run->store_keys_values({.qkv = qkv_view,
+                          .starts = view(starts),
+                          .shape = shape,
+                          .cache_starts = view(cache_starts),
+                          .keys = keys_view,
+                          .values = values_view});
+  run->attention_decode({.qkv = qkv_view.rows(0, num_sequences),
+                         .shape = shape,
+                         .cache_starts = view(cache_starts),
+                         .lengths = view(lengths),
+                         .keys = keys_view,
+                         .values = values_view,
+                         .o = o_view.rows(0, num_sequences)});
   run.keep("store_keys_values keys", keys);
   run.keep("store_keys_values values", values);
   run.keep("attention_decode", o);
@@ -192,21 +245,43 @@ void run_llama(Recorder<T>& run) {
   std::vector<T> d_query(query.size()), d_key(key.size());
   const HeadNorms norms{view(query), view(key), 1e-5};
   const Shape row{rows, W}, of_o{rows, shape.channels()}, of_sums{rows, 6};
-  run->rotate_heads(view(qkv, row), view(rotations, {rows, D}), shape, norms, view(rotated, row));
+  run->rotate_heads({.qkv = view(qkv, row),
+                     .rotations = view(rotations, {rows, D}),
+                     .shape = shape,
+                     .norms = norms,
+                     .y = view(rotated, row)});
   run.keep("rotate_heads", rotated);
-  run->attention_forward(view(rotated, row), view(starts), shape, {}, view(o, of_o), view(log_sum_exp, of_sums));
+  run->attention_forward({.qkv = view(rotated, row),
+                          .starts = view(starts),
+                          .shape = shape,
+                          .o = view(o, of_o),
+                          .log_sum_exp = view(log_sum_exp, of_sums)});
   run.keep("grouped attention_forward", o);
-  run->attention_backward(view(rotated, row), view(o, of_o), view(log_sum_exp, of_sums), view(d_o, of_o), view(starts),
-                          shape, {}, view(d_qkv, row), {});
+  run->attention_backward({.qkv = view(rotated, row),
+                           .o = view(o, of_o),
+                           .log_sum_exp = view(log_sum_exp, of_sums),
+                           .d_o = view(d_o, of_o),
+                           .starts = view(starts),
+                           .shape = shape,
+                           .d_qkv = view(d_qkv, row)});
   run.keep("grouped attention_backward", d_qkv);
-  run->rotate_heads_backward(view(d_qkv, row), view(qkv, row), view(rotations, {rows, D}), shape, norms,
-                             view(d_qkv, row), view(d_query), view(d_key));
+  run->rotate_heads_backward({.d_y = view(d_qkv, row),
+                              .qkv = view(qkv, row),
+                              .rotations = view(rotations, {rows, D}),
+                              .shape = shape,
+                              .norms = norms,
+                              .d_qkv = view(d_qkv, row),
+                              .d_query_weight = view(d_query),
+                              .d_key_weight = view(d_key)});
   run.keep("rotate_heads_backward", d_qkv);
   run.keep("rotate_heads_backward d_query", d_query);
   run.keep("rotate_heads_backward d_key", d_key);
   auto gate_up = random_values<T>(131 * 2 * 77, 6), d_h = random_values<T>(131 * 77, 7);
-  run->gated_backward(view(d_h, {131, 77}), view(gate_up, {131, 2 * 77}), Activation::silu,
-                      view(gate_up, {131, 2 * 77}), view(d_h, {131, 77}));
+  run->gated_backward({.d_h = view(d_h, {131, 77}),
+                       .gate_up = view(gate_up, {131, 2 * 77}),
+                       .activation = Activation::silu,
+                       .d_gate_up = view(gate_up, {131, 2 * 77}),
+                       .h = view(d_h, {131, 77})});
   run.keep("gated_backward", gate_up);
   run.keep("gated_backward h", d_h);
 }
