@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/report/record.h"
 #include "tessera/settings/suggest.h"
@@ -58,7 +59,7 @@ struct EndSource {
 };
 
 EndSource of_flag(const std::string& token, const TokenSources& sources, const Tokenizer& tokenizer) {
-  EndSource source{.where = "--eos-token", .ids = {}, .names_text = true};
+  EndSource source{.where = option_place("eos_token"), .ids = {}, .names_text = true};
   if (token.empty()) return source;
   std::optional<int32_t> id = tokenizer.id_of(token);
   if (int32_t number = -1; !id) {
@@ -67,7 +68,7 @@ EndSource of_flag(const std::string& token, const TokenSources& sources, const T
     if (is_number && number >= 0 && number < tokenizer.vocab_size()) id = number;
   }
   if (!id) {
-    throw UsageError("--eos-token",
+    throw UsageError(option_place("eos_token"),
                      fmt::format("\"{}\" is not a token of {}", printable(token, 80), sources.tokenizer_json.string()),
                      "Give the token that ends a text: " + special_tokens_of(tokenizer));
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/store/file.h"
 
@@ -46,7 +47,7 @@ fs::path without_slash(const fs::path& folder) {
 
 std::string download_command(const std::string& name) {
   const std::string folder = "models/" + name.substr(name.find('/') + 1);
-  return fmt::format("hf download {0} --local-dir {1}, and give --model {1}", name, folder);
+  return fmt::format("hf download {0} --local-dir {1}, and give {2} {1}", name, folder, option("model"));
 }
 
 std::optional<std::string> name_of_snapshot(const fs::path& snapshot) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/counted.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/checkpoint_writer.h"
@@ -24,7 +25,7 @@ void Trainer::start() {
 void Trainer::restore(const RunStart::From& from) {
   const Checkpoint& checkpoint = from.checkpoint;
   if (from.state.step > calendar_->num_steps()) {
-    throw UsageError(settings_.max_steps > 0 ? "--max-steps" : "--epochs",
+    throw UsageError(option_place(settings_.max_steps > 0 ? "max_steps" : "epochs"),
                      fmt::format("the run ends after step {}, but {} is from step {}", calendar_->num_steps(),
                                  checkpoint.folder().string(), from.state.step),
                      "Increase the number of steps or epochs, or name an earlier checkpoint with --resume");
