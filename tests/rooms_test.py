@@ -81,7 +81,7 @@ FLAGS_OF_OTHERS = {"--mpi", "--map-by", "--oversubscribe", "--allow-run-as-root"
                    "--repo-type"}
 # These rooms do not know the command line, although `report` and `compare` may mention it in what they show.
 BELOW_SETTINGS = [room for room, others in MAY_INCLUDE.items()
-                  if room not in {"app", "settings", "report", "compare"} and "settings" not in others.split()]
+                  if room not in {"app", "settings", "report", "compare"} and "settings" not in others]
 
 
 def flags():

@@ -8,6 +8,7 @@
 
 #include "tessera/plan/fit.h"
 #include "tessera/report/text.h"
+#include "tessera/settings/setting.h"
 #include "tessera/settings/setting_words.h"
 #include "tessera/settings/suggest.h"
 
@@ -18,9 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string text_of(const std::string& name, const Settings& settings) {
-  const SettingValue value = find_setting(name)->get(settings);
-  const auto* text = std::get_if<std::string>(&value);
-  return text ? *text : toml_text(value);
+  return plain_text(find_setting(name)->get(settings));
 }
 
 }  // namespace

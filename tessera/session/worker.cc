@@ -12,6 +12,7 @@
 #include "tessera/device/cuda/architectures.h"
 #include "tessera/plan/limits.h"
 #include "tessera/settings/engine_options.h"
+#include "tessera/settings/setting.h"
 
 namespace tessera {
 

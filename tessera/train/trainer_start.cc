@@ -57,7 +57,7 @@ void Trainer::resume(const RunStart& start) {
   const Checkpoint& checkpoint = start.from->checkpoint;
   const fs::path name = checkpoint_folder(settings_.output_dir, start.from->state.step);
   if (full_path(checkpoint.folder()) != full_path(name)) {
-    throw UsageError("--resume",
+    throw UsageError(option_place("resume"),
                      fmt::format("{} was renamed: it may be superseded or damaged", checkpoint.folder().string()),
                      fmt::format("Rename it to {} first, or start a new run from it with another --output-dir",
                                  name.filename().string()));
