@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks that every file includes only what its room (its folder in tessera/) may include, that only certain folders
 include the headers of other libraries, that all threads start in one place, that the functions of Kernels take many
-views only by name, and that CMake lists every source file once."""
+views only by name, that the rooms below `settings` contain no flags of tessera, and that CMake lists every source file
+once."""
 import re
 import sys
 from collections import Counter
@@ -89,6 +90,26 @@ def unnamed_views():
             yield f"tessera/ops/kernels.h: the first member of {name} must be ByName"
 
 
+# Flags of other programs, which start ranks or download models.
+FLAGS_OF_OTHERS = {"--mpi", "--map-by", "--oversubscribe", "--allow-run-as-root", "--bind-to", "--stdin", "--local-dir",
+                    "--revision",
+                   "--repo-type"}
+# These rooms do not know the command line, although `report` and `compare` may mention it in what they show.
+BELOW_SETTINGS = [room for room, others in MAY_INCLUDE.items()
+                  if room not in {"app", "settings", "report", "compare"} and "settings" not in others]
+
+
+def flags():
+    """Yields a message for each flag of tessera in a text of a room below `settings`. The text must contain
+    option("max_length") or option_place("max_length") instead (tessera/base/option_names.h)."""
+    for path in sorted(p for room in BELOW_SETTINGS for p in (ROOT / room).rglob("*")
+                       if p.suffix in {".h", ".cc", ".cu", ".cuh"}):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for text in re.findall(r'"(?:[^"\\]|\\.)*"', line.split("//")[0]):
+                for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - FLAGS_OF_OTHERS:
+                    yield f"tessera/{path.relative_to(ROOT)}:{number}: contains the flag {flag}. Use option()"
+
+
 def listed(lists):
     """Returns how often the file `lists`, a CMakeLists.txt, names each source file and Python test. The names are
     relative to the folder of `lists`."""
@@ -125,6 +146,6 @@ def unlisted():
 
 
 if __name__ == "__main__":
-    found = list(violations()) + list(threads()) + list(unnamed_views()) + list(unlisted())
+    found = list(violations()) + list(threads()) + list(unnamed_views()) + list(flags()) + list(unlisted())
     print("\n".join(found) or "every include follows the table, and CMake lists every source file once")
     sys.exit(bool(found))

@@ -11,6 +11,7 @@
 #include "tessera/app/run_as_ranks.h"
 #include "tessera/app/usage_errors.h"
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/comm/launcher_link.h"
 #include "tessera/launch/launcher_streams.h"
 #include "tessera/report/console.h"
@@ -182,6 +183,8 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
                         .command = command,
                         .own_file = own_file,
                         .run_flags = run_flags};
+  const OptionNames names([](std::string_view name) { return find_setting(name)->flag(); },
+                          [&](std::string_view name) { return invocation.resolved.where(std::string(name)); });
   std::vector<std::string>& warnings = invocation.resolved.warnings;
   warnings.insert(warnings.begin(), flags.warnings.begin(), flags.warnings.end());
   const bool starts_ranks = verb->runs_as_ranks && !ranks && invocation.resolved.num_ranks > 1;

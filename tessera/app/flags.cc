@@ -8,7 +8,8 @@
 #include "tessera/app/command_line.h"
 #include "tessera/app/usage_errors.h"
 #include "tessera/base/error.h"
-#include "tessera/settings/foreign_arguments.h"
+#include "tessera/settings/foreign/foreign_arguments.h"
+#include "tessera/settings/setting_words.h"
 
 namespace tessera {
 

@@ -57,9 +57,7 @@ std::string example(const std::string& command) {
 }
 
 std::string preset_text(const Setting& setting) {
-  const SettingValue preset = setting.get(Settings{});
-  const auto* text = std::get_if<std::string>(&preset);
-  return text ? *text : toml_text(preset);
+  return plain_text(setting.get(Settings{}));
 }
 
 // The word for the file in a usage line.

@@ -82,8 +82,7 @@ void add_environment(JobCommand& command) {
       for (const std::string& each : texts_of(value)) command.flags.values.emplace_back(setting, each);
       continue;
     }
-    const auto* text = std::get_if<std::string>(&value);
-    command.flags.values.emplace_back(setting, text ? *text : toml_text(value));
+    command.flags.values.emplace_back(setting, plain_text(value));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "tessera/app/net_report.h"
 #include "tessera/app/run_as_ranks.h"
 #include "tessera/base/counted.h"
+#include "tessera/base/option_names.h"
 #include "tessera/report/console.h"
 #include "tessera/report/text.h"
 
@@ -65,7 +66,7 @@ Record run_preflight(const Invocation& invocation) {
   const NetVerdict verdict =
       verdict_of(result.busbw, result.wrong, settings.preflight_min_busbw, "--preflight-min-busbw");
   if (verdict.code == ExitCode::kDone) return record;
-  throw CommunicationError("--preflight nettest", verdict.error, verdict.remedy);
+  throw CommunicationError(option_place("preflight") + " nettest", verdict.error, verdict.remedy);
 }
 
 }  // namespace tessera

@@ -94,7 +94,7 @@ void check_pipes(const Invocation& invocation, const std::vector<std::string>& a
     if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
       paths = *list;
     } else if (setting->type == SettingType::text || setting->type == SettingType::list) {  // a list of one is a text
-      paths.push_back(std::get<std::string>(value));
+      paths.push_back(plain_text(value));
     }
     for (const std::string& path : paths) {
       if (!is_pipe(path)) continue;

@@ -8,6 +8,7 @@
 #include "tessera/app/run_as_ranks.h"
 #include "tessera/app/usage_errors.h"
 #include "tessera/app/verbs.h"
+#include "tessera/base/option_names.h"
 #include "tessera/data/prompt_file.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/text_stream.h"
@@ -63,7 +64,7 @@ Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const
       try {
         prompts.ids[i] = encode_prompt(example, encode, options);
       } catch (const InputError& error) {  // names neither the flag nor the line
-        throw InputError(example.place.empty() ? (example.text() ? "--prompt" : "--question") : example.place,
+        throw InputError(example.place.empty() ? option_place(example.text() ? "prompt" : "question") : example.place,
                          error.what());
       }
     }
@@ -74,7 +75,7 @@ Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const
       const std::string why = is_empty_text(prompts.rows[i].example)
                                   ? "the prompt is empty, and the tokenizer puts no BOS token before it"
                                   : "the prompt has no tokens";
-      if (place.empty()) throw UsageError("--prompt", why, "Give a text");
+      if (place.empty()) throw UsageError(option_place("prompt"), why, "Give a text");
       throw InputError(place, why, "Remove the line, or give it a text");
     }
     check_context(config, std::ssize(prompts.ids[i]), settings.max_new_tokens, place);
@@ -172,7 +173,7 @@ int run_generate(const Invocation& invocation) {
                             .sampling = sampling_of(invocation.resolved, file),
                             .seed = static_cast<uint64_t>(settings.seed)};
   if (options.sampling && config.vocab_size > kMaxSampledVocabulary) {
-    throw UsageError("--do-sample",
+    throw UsageError(option_place("do_sample"),
                      fmt::format("the vocabulary of the model has {} tokens, but random draws support at most {}",
                                  config.vocab_size, kMaxSampledVocabulary),
                      "Leave out --do-sample, --temperature, --top-k and --top-p");

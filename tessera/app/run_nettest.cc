@@ -11,6 +11,7 @@
 #include "tessera/app/preflight.h"
 #include "tessera/app/run_as_ranks.h"
 #include "tessera/app/verbs.h"
+#include "tessera/base/option_names.h"
 #include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/report/text.h"
@@ -115,7 +116,7 @@ class NetRun {
     }
     if (most > memory.bytes) {
       throw OutOfMemoryError(
-          settings_.sizes.empty() ? "--max-bytes" : "--sizes",
+          option_place(settings_.sizes.empty() ? "max_bytes" : "sizes"),
           fmt::format("the buffer for the messages needs {}, but rank {} can use only {}", format_bytes(most),
                       memory.rank, format_bytes(memory.bytes)),
           fmt::format("Use messages of at most {}", bytes_text(fitting_size(int64_t{1} << 40, memory.bytes))));

@@ -8,6 +8,7 @@
 #include "tessera/app/verbs.h"
 #include "tessera/base/counted.h"
 #include "tessera/base/host_resources.h"
+#include "tessera/base/option_names.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/datasets.h"
@@ -49,7 +50,7 @@ WorkBounds largest_work(const Settings& settings) {
 // shorter than --max-length.
 void check_planned_length(const Settings& settings, const ModelConfig& config) {
   if (config.max_positions == 0 || settings.max_length <= config.max_positions) return;
-  throw UsageError("--max-length",
+  throw UsageError(option_place("max_length"),
                    fmt::format("{} tokens are more than the context of the model, {} (max_position_embeddings "
                                "and the scaling of its positions)",
                                settings.max_length, counted(config.max_positions, "token")),
@@ -123,7 +124,7 @@ std::optional<WorkBounds> fused_work(const Settings& settings, const ModelConfig
   const bool disk = e.of == Excess::Of::disk;
   const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
   throw OutOfMemoryError(
-      "--fit",
+      option_place("fit"),
       fmt::format(
           "no configuration fits into {}: the smallest one ({}) needs {}{}, but the limit of a rank is {}{}: {} "
           "are missing",

@@ -11,6 +11,7 @@
 #include "tessera/app/sweep_runs.h"
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/launch/slurm_job.h"
 #include "tessera/launch/slurm_submission.h"
 #include "tessera/report/console.h"
@@ -195,7 +196,7 @@ int jobs_of_sweep(const Invocation& invocation, const std::vector<std::string>& 
       .written_by = version_text()};
   for (const NewFile& file : files) submission.job_files.push_back(file.path);
   if (slurm.job_file.empty() && fs::path(submission.script).parent_path() == fs::path("/")) {
-    throw UsageError("--job-file", "the output folders of the runs have no common folder for the script",
+    throw UsageError(option_place("job_file"), "the output folders of the runs have no common folder for the script",
                      "Name the script with --job-file");
   }
   const size_t count = submission.job_files.size();

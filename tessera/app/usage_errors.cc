@@ -127,9 +127,8 @@ std::string nearest_flag(const std::string& flag, Groups groups) {
 bool is_missing(const ResolvedSettings& resolved, const std::string& name) {
   const Setting* setting = find_setting(name);
   TESSERA_ASSERT(setting && setting->group & resolved.groups);
-  const SettingValue value = setting->get(resolved.settings);
-  const auto* text = std::get_if<std::string>(&value);
-  return !resolved.is_given(name) || (text && text->empty() && name != "prompt");
+  const bool is_empty = plain_text(setting->get(resolved.settings)).empty();
+  return !resolved.is_given(name) || (is_empty && name != "prompt");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 
 namespace tessera::thread_start {
 
@@ -21,7 +22,8 @@ SignalBlock::~SignalBlock() {
 
 void refuse(const char* purpose, const std::system_error& error) {
   throw RunError(std::string("cannot start a thread for ") + purpose, error.code().message(),
-                 "Raise the limit on processes (ulimit -u) or on memory (ulimit -v), or use fewer threads (--threads)");
+                 "Raise the limit on processes (ulimit -u) or on memory (ulimit -v), or use fewer threads (" +
+                     option("threads") + ")");
 }
 
 void end_process() noexcept {

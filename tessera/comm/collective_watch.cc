@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/base/option_names.h"
 #include "tessera/base/start_thread.h"
 #include "tessera/comm/time_limit.h"
 
@@ -113,7 +114,7 @@ std::string CollectiveWatch::last_call() const {
 CommunicationError CollectiveWatch::timed_out(const std::string& call) const {
   return {fmt::format("rank {}", options_.rank),
           fmt::format("{}: waited {} s for the other ranks of its group", call, options_.timeout_s),
-          "If the other ranks are only slow, give a longer --comm-timeout"};
+          "If the other ranks are only slow, give a longer " + option("comm_timeout")};
 }
 
 void CollectiveWatch::work() {

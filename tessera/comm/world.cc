@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #ifdef TESSERA_HAVE_MPI
+#include "tessera/base/option_names.h"
 #include "tessera/comm/mpi/mpi_world.h"
 #endif
 
@@ -113,7 +114,7 @@ std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks,
         ranks->source,
         fmt::format("started this process as rank {} of {}, but without {}", ranks->rank, ranks->size,
                     other_mpi ? ours.text + ", which this program uses" : "MPI"),
-        fmt::format("Start the ranks with `--nproc N`, `mpirun -n N tessera …`{}, or `srun --mpi={}`{}",
+        fmt::format("Start the ranks with `{} N`, `mpirun -n N tessera …`{}, or `srun --mpi={}`{}", option("nproc"),
                     other_mpi ? " of " + ours.text : "", is_mpich ? "pmi2" : "pmix",
                     ranks->source == "torchrun" ? "; unset RANK and WORLD_SIZE if they were left over" : ""));
   }

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 
 namespace tessera {
 
@@ -26,14 +27,14 @@ const RunFolder& first(const RunGroup& group) {
   return *group.runs[0];
 }
 
-FigureOrKey find_column(const std::string& name, const RunSet& set, const char* flag) {
+FigureOrKey find_column(const std::string& name, const RunSet& set, const char* asked_by) {
   if (const Figure* figure = find_figure(name)) return {figure, ""};
   const bool known = std::any_of(set.runs.begin(), set.runs.end(),
                                  [&](const RunFolder& run) { return !text_of_key(run, name).empty(); });
   if (known) return {nullptr, name};
   std::vector<std::string> names;
   for (const Figure& figure : all_figures()) names.push_back(figure.name);
-  throw UsageError(flag,
+  throw UsageError(option_place(asked_by),
                    fmt::format("\"{}\" is not a figure, a setting of a run or a key in summary.json", printable(name)),
                    fmt::format("Figures: {}", join_words(names)));
 }
@@ -101,7 +102,7 @@ class Comparer {
     for (const RunGroup& group : result_.groups) firsts.push_back(group.runs[0]);
     result_.differing = settings_that_differ(firsts);
     std::erase(result_.differing, "seed");
-    for (const std::string& key : options_.rows) find_column(key, set_, "--rows");
+    for (const std::string& key : options_.rows) find_column(key, set_, "rows");
     choose_labels();
     const size_t baseline = find_baseline();
     sort_groups(baseline);
@@ -170,12 +171,12 @@ class Comparer {
         std::vector<std::string> names;
         for (const size_t i : found) names.push_back(first(result_.groups[i]).name);
         throw UsageError(
-            "--baseline",
+            option_place("baseline"),
             fmt::format("\"{}\" matches {} rows: {}", printable(options_.baseline), found.size(), join_words(names)),
             "Give the name of one of these runs");
       }
     }
-    throw UsageError("--baseline", fmt::format("unknown run or row \"{}\"", printable(options_.baseline)),
+    throw UsageError(option_place("baseline"), fmt::format("unknown run or row \"{}\"", printable(options_.baseline)),
                      fmt::format("Use one of: {}", join_words(result_.labels)));
   }
 
@@ -197,7 +198,7 @@ class Comparer {
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     if (!options_.sort.empty()) {
       const bool down = options_.sort.starts_with('-');
-      const FigureOrKey key = find_column(options_.sort.substr(down ? 1 : 0), set_, "--sort");
+      const FigureOrKey key = find_column(options_.sort.substr(down ? 1 : 0), set_, "sort");
       const auto cell = [&](size_t i) {
         return cell_of(key, result_.groups[i], &result_.groups[baseline], options_.scaling);
       };
@@ -224,7 +225,7 @@ class Comparer {
 
   void choose_columns() {
     if (!options_.columns.empty()) {
-      for (const std::string& name : options_.columns) columns_.push_back(find_column(name, set_, "--columns"));
+      for (const std::string& name : options_.columns) columns_.push_back(find_column(name, set_, "columns"));
       return;
     }
     const auto& groups = result_.groups;

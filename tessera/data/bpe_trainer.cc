@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/data/bpe.h"
 #include "tessera/data/tokenizer_json.h"
 #include "tessera/data/tokenizer_split.h"
@@ -195,7 +196,7 @@ std::string write_json(const std::vector<std::string>& tokens, size_t num_specia
 void check(const BpeTrainerOptions& options) {
   const auto least = static_cast<int64_t>(options.special_tokens.size()) + 256;
   if (options.vocab_size < least) {
-    throw UsageError("--vocab-size",
+    throw UsageError(option_place("vocab_size"),
                      fmt::format("{} tokens cannot hold the {} special tokens and 256 bytes", options.vocab_size,
                                  options.special_tokens.size()),
                      fmt::format("Give at least {}", least));

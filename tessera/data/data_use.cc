@@ -6,6 +6,7 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 
 namespace tessera {
 
@@ -83,10 +84,10 @@ void check_bad_rows(std::span<const BadRow> bad, int64_t num_rows, BadRows polic
   const int64_t count = num_rows_of(bad);
   const bool all = count == num_rows;
   if (!all && static_cast<double>(count) <= most * static_cast<double>(num_rows)) return;
-  std::string what =
-      all && num_rows == 1 ? std::string("its only row cannot be used")
-      : all                ? fmt::format("none of its {} rows can be used", num_rows)
-            : fmt::format("{} of its {} rows cannot be used, and --max-bad-rows is {}", count, num_rows, most);
+  std::string what = all && num_rows == 1 ? std::string("its only row cannot be used")
+                     : all                ? fmt::format("none of its {} rows can be used", num_rows)
+                           : fmt::format("{} of its {} rows cannot be used, and {} is {}", count, num_rows,
+                                         option("max_bad_rows"), most);
   std::string named = files.size() == 1 ? files[0] : "";
   for (size_t i = 0; i < std::min(kShown, bad.size()); ++i) {
     const std::string place = place_in_file(bad[i].place, files, named);
@@ -94,7 +95,7 @@ void check_bad_rows(std::span<const BadRow> bad, int64_t num_rows, BadRows polic
   }
   if (bad.size() > kShown) what += "; …";
   std::string remedy = bad[0].remedy.empty() ? "Correct the rows" : bad[0].remedy;
-  if (!all) remedy += ". To skip them, raise --max-bad-rows";
+  if (!all) remedy += ". To skip them, raise " + option("max_bad_rows");
   throw InputError(data_name(files), what, remedy);
 }
 

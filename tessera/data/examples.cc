@@ -11,6 +11,7 @@
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/random.h"
 #include "tessera/data/data_file.h"
 #include "tessera/data/numpy_permutation.h"
@@ -195,11 +196,12 @@ std::vector<Example> select_examples(std::vector<Example> examples, int64_t coun
   constexpr uint64_t kStream = 0x73656C6563740000;
   const int64_t size = std::ssize(examples);
   if (count < -1) {
-    throw UsageError(setting, fmt::format("{} examples cannot be taken", count),
+    throw UsageError(option_place(setting), fmt::format("{} examples cannot be taken", count),
                      "Give a number of examples, or 0 for all");
   }
   if (count > size) {
-    throw UsageError(setting, fmt::format("{} examples are requested, but the data set has {}", count, size),
+    throw UsageError(option_place(setting),
+                     fmt::format("{} examples are requested, but the data set has {}", count, size),
                      fmt::format("Give at most {}, or 0 for all", size));
   }
   if (order == RowOrder::random) tessera::shuffle(std::span<Example>(examples), seed, kStream);
@@ -220,10 +222,10 @@ std::vector<Example> hold_out(std::vector<Example>& examples, double fraction, u
   const auto size = std::ssize(examples);
   const int64_t count = std::max<int64_t>(1, std::llround(fraction * static_cast<double>(size)));
   if (count >= size) {
-    throw UsageError("--eval-fraction",
+    throw UsageError(option_place("eval_fraction"),
                      fmt::format("{} of {} leaves no row to train on", fraction, counted(size, "row")),
-                     size > 1 ? "Give a smaller fraction, or more rows"
-                              : "Give at least 2 rows that can be used, or remove --eval-fraction");
+                     size > 1 ? std::string("Give a smaller fraction, or more rows")
+                              : "Give at least 2 rows that can be used, or remove " + option("eval_fraction"));
   }
   std::vector<int64_t> order(examples.size());
   std::iota(order.begin(), order.end(), 0);

@@ -96,8 +96,8 @@ enum class RowOrder {
 };
 
 // Returns the first `count` examples in the order `order`; for 0 or -1, all examples. Throws UsageError if `count` is
-// larger than the number of examples (as `select` of Hugging Face datasets does), or less than -1. `setting` names the
-// flag in errors, such as "--train-size".
+// larger than the number of examples (as `select` of Hugging Face datasets does), or less than -1. `setting` is the
+// option that gives `count`: "train_size".
 std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, RowOrder order,
                                      const std::string& setting);
 

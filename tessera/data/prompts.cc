@@ -6,6 +6,7 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/thread_pool.h"
 
 namespace tessera {
@@ -27,7 +28,8 @@ std::string too_long(const EncodedSegments& encoded, const Example& example, con
 }
 
 std::string longer_remedy(const EncodedSegments& encoded) {
-  return fmt::format("Give --max-length at least {}, or use --truncation right", encoded.num_least);
+  return fmt::format("Give {} at least {}, or use {} right", option("max_length"), encoded.num_least,
+                     option("truncation"));
 }
 
 // Cuts the sample at max_length. Shifts labels from their own positions to the positions that predict them.
@@ -78,10 +80,10 @@ std::vector<Segment> prompt_segments(const Example& example, const std::string& 
 
 EncodedRow encode_text(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   if (options.objective != Objective::causal_lm) {
-    throw UsageError("--objective",
+    throw UsageError(option_place("objective"),
                      fmt::format("the data set contains a plain text (\"{}\"), which has no answer to learn",
                                  printable(example.text()->text, 60)),
-                     "Use --objective causal_lm for rows of {\"text\"}");
+                     "Use " + option("objective") + " causal_lm for rows of {\"text\"}");
   }
   Ids ids = encode_segments(segments_of(example, ""), encode, 0).ids;
   if (options.append_eos) ids.push_back(options.eos_id);
@@ -173,7 +175,7 @@ std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encod
   from_start.around_answer = false;
   EncodedSegments prompt = encode_segments(prompt_segments(example, "", from_start), encode, fitting_length(options));
   if (!prompt.fits) {
-    throw UsageError("--max-length", too_long(prompt, example, options, false), longer_remedy(prompt));
+    throw UsageError(option_place("max_length"), too_long(prompt, example, options, false), longer_remedy(prompt));
   }
   prompt.ids.resize(std::min(prompt.ids.size(), limit));
   return std::move(prompt.ids);

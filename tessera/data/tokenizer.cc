@@ -1,5 +1,7 @@
 #include "tessera/data/tokenizer.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
 #include "tessera/data/tokenizer_state.h"

@@ -15,7 +15,7 @@ View Buffer::view(Shape shape, DType dtype) const {
   return {data_, dtype, shape};
 }
 
-const char* Device::remedy() const {
+std::string Device::remedy() const {
   return "Use smaller batches, shorter texts or a smaller model; `tessera plan` shows how much memory training needs";
 }
 

@@ -83,7 +83,7 @@ class Device {
   friend class Buffer;
   virtual std::byte* take(int64_t bytes) = 0;  // nullptr if no memory is left
   virtual void give_back(std::byte* data, int64_t bytes) = 0;
-  virtual const char* remedy() const;  // for the error when no memory is left
+  virtual std::string remedy() const;  // for the error when no memory is left
 
   Ledger ledger_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 
 namespace tessera {
 
@@ -15,12 +16,14 @@ int64_t Stack::bytes_on_stack(Shape shape, DType dtype) {
 
 View Stack::push(Shape shape, DType dtype) {
   if (!has_room_for(shape, dtype)) {
-    throw OutOfMemoryError("activations",
-                           fmt::format("this batch exceeds the {} bytes planned for activations ({} in use, {} "
-                                       "more requested)",
-                                       buffer_.bytes(), height_bytes_, bytes_on_stack(shape, dtype)),
-                           "Use a smaller --batch-size, --eval-batch-size or --max-length, and report the command: the "
-                           "plan should have covered every batch");
+    throw OutOfMemoryError(
+        "activations",
+        fmt::format("this batch exceeds the {} bytes planned for activations ({} in use, {} "
+                    "more requested)",
+                    buffer_.bytes(), height_bytes_, bytes_on_stack(shape, dtype)),
+        fmt::format("Use a smaller {}, {} or {}, and report the command: the plan should have covered "
+                    "every batch",
+                    option("batch_size"), option("eval_batch_size"), option("max_length")));
   }
   const int64_t begin = height_bytes_;
   height_bytes_ += bytes_on_stack(shape, dtype);

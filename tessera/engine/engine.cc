@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tessera/base/counted.h"
+#include "tessera/base/option_names.h"
 #include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
@@ -64,7 +65,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
   TESSERA_ASSERT(!options_.bf16_states || options_.dtype == DType::bf16);
   const int64_t wanted = options_.checkpointed_blocks, L = model_.num_blocks();
   if (wanted != kAllBlocks && wanted > L) {
-    throw UsageError("--activation-checkpointing",
+    throw UsageError(option_place("activation_checkpointing"),
                      fmt::format("{}, but the model has only {}", counted(wanted, "block"), L),
                      fmt::format("Give at most {}, or \"block\" for all blocks", L));
   }
@@ -99,18 +100,18 @@ bool is_supported(const BatchBounds& bounds, const ModelConfig& config) {
 }
 
 static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
-  const auto check = [&](const BatchBounds& bounds, const char* flag) {
+  const auto check = [&](const BatchBounds& bounds, const std::string& where) {
     if (is_supported(bounds, config)) return;
-    throw UsageError(flag,
+    throw UsageError(where,
                      fmt::format("a batch can have up to {} with {} in total, but the maximum is {} sequences and {} "
                                  "tokens",
                                  counted(bounds.num_sequences, "sequence"), counted(bounds.num_tokens, "token"),
                                  kMaxBatchSequences, max_tokens_of(config)),
-                     "Use smaller batches, or a smaller --max-length");
+                     "Use smaller batches, or a smaller " + option("max_length"));
   };
-  check(work.training, "--batch-size or --batch-tokens");
-  check(work.evaluation, "--eval-batch-size");
-  check(work.generation, "--eval-batch-size");
+  check(work.training, option_place("batch_size") + " or " + option("batch_tokens"));
+  check(work.evaluation, option_place("eval_batch_size"));
+  check(work.generation, option_place("eval_batch_size"));
 }
 
 void Engine::prepare(const WorkBounds& work) {

@@ -37,26 +37,38 @@ const char* name_of(Tier tier) {
   return names[static_cast<size_t>(tier)];
 }
 
+// S: the ranks of a shard group.
+static int64_t group_size(const ShardOptions& options, int64_t world_size, int64_t ranks_per_node) {
+  if (!row_of(options.strategy).within_nodes) return world_size;
+  return options.shard_group_size > 0 ? options.shard_group_size : ranks_per_node;
+}
+
+std::optional<Fault> fault_of_ranks(const ShardOptions& options, int64_t world_size, int64_t ranks_per_node) {
+  const int64_t size = group_size(options, world_size, ranks_per_node);
+  if (world_size % size == 0) return {};
+  return Fault{options.shard_group_size > 0 ? "shard_group_size" : "ranks_per_node",
+               fmt::format("{} cannot be divided into groups of {}", counted(world_size, "rank"), size),
+               "Give a divisor of the number of ranks"};
+}
+
+std::optional<Fault> fault_of_gradients(const ShardOptions& options) {
+  if (options.offload.gradients == Tier::device || options.gradient_sync != GradientSync::step) return {};
+  return Fault{"grad_sync",
+               fmt::format("\"step\" keeps the gradients of a step on the device, but {} moves them to the host or to "
+                           "a file",
+                           option("offload")),
+               fmt::format("Remove {}, or remove the gradients from {}", option("grad_sync"), option("offload"))};
+}
+
 ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int ranks_per_node)
     : options_(std::move(options)),
       row_(row_of(options_.strategy)),
       world_size_(world_size),
       world_rank_(world_rank),
-      group_size_(world_size) {
+      group_size_(static_cast<int>(group_size(options_, world_size, ranks_per_node))) {
   TESSERA_ASSERT(world_rank >= 0 && world_rank < world_size);
-  if (row_.within_nodes) {
-    group_size_ = options_.shard_group_size > 0 ? options_.shard_group_size : ranks_per_node;
-    if (world_size % group_size_ != 0) {
-      throw UsageError("--shard-group-size",
-                       fmt::format("{} cannot be divided into groups of {}", counted(world_size, "rank"), group_size_),
-                       "Give a divisor of the number of ranks");
-    }
-  }
-  if (options_.offload.gradients != Tier::device && options_.gradient_sync == GradientSync::step) {
-    throw UsageError(
-        "--grad-sync",
-        "\"step\" keeps the gradients of a step on the device, but --offload moves them to the host or to a file",
-        "Remove --grad-sync, or remove the gradients from --offload");
+  for (const auto& fault : {fault_of_ranks(options_, world_size, ranks_per_node), fault_of_gradients(options_)}) {
+    if (fault) throw UsageError(option_place(fault->option), fault->what, fault->remedy);
   }
   const bool leave = options_.gradient_sync == GradientSync::automatic ? row_.shard_gradients
                                                                        : options_.gradient_sync == GradientSync::micro;

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "tessera/base/dtype.h"
+#include "tessera/base/option_names.h"
 #include "tessera/model/parameter_table.h"
 
 namespace tessera {
@@ -97,6 +98,11 @@ inline DType gradient_dtype(DType dtype, std::optional<DType> reduce_dtype) {
   return size_of(dtype) == 2 && reduce_dtype.value_or(dtype) != dtype ? DType::f32 : dtype;
 }
 
+// What is wrong with the options: the group size does not divide the number of ranks, or the offload of gradients
+// contradicts their reduction.
+std::optional<Fault> fault_of_ranks(const ShardOptions& options, int64_t world_size, int64_t ranks_per_node);
+std::optional<Fault> fault_of_gradients(const ShardOptions& options);
+
 // Elements [begin, end).
 struct ElemRange {
   int64_t begin = 0, end = 0;
@@ -114,7 +120,7 @@ struct UnitShards {
 
 class ShardPlan {
  public:
-  // Throws UsageError if the group size does not divide the number of ranks, or if two options exclude each other.
+  // Throws UsageError if the options have one of the faults above.
   ShardPlan(ShardOptions options, int world_size, int world_rank, int ranks_per_node);
 
   const ShardOptions& options() const { return options_; }

@@ -10,14 +10,18 @@
 #include <filesystem>
 #include <string_view>
 
+#include "tessera/base/option_names.h"
+
 namespace tessera {
 namespace {
 
 [[noreturn]] void fail(const std::string& folder, const char* action) {
   const bool reads = std::string_view(action) == "read";
-  throw RunError(folder, fmt::format("the file of offloaded arrays cannot be {}: {}", action, std::strerror(errno)),
-                 reads ? "Check the kernel log for errors of the disk, or set --offload-dir to a folder on another disk"
-                       : "Set --offload-dir to a folder on a disk with free space");
+  const std::string folder_option = option("offload_dir");
+  throw RunError(
+      folder, fmt::format("the file of offloaded arrays cannot be {}: {}", action, std::strerror(errno)),
+      reads ? "Check the kernel log for errors of the disk, or set " + folder_option + " to a folder on another disk"
+            : "Set " + folder_option + " to a folder on a disk with free space");
 }
 
 int make_file(const std::string& folder, int64_t bytes) {

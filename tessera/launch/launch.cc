@@ -9,6 +9,7 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/world.h"
 #include "tessera/launch/mpirun_process.h"
@@ -38,11 +39,11 @@ void check_number(const ResolvedSettings& resolved) {
 
 std::string mpirun_path(const Environment& environment) {
   if (!have_mpi()) {
-    throw UsageError("--nproc", "this build has no MPI to start ranks with",
+    throw UsageError(option_place("nproc"), "this build has no MPI to start ranks with",
                      "Build Tessera on a machine with MPI headers (Debian: libopenmpi-dev)");
   }
   if (const auto path = program_in_path(environment, "mpirun")) return *path;
-  throw UsageError("--nproc", "mpirun is not found in PATH",
+  throw UsageError(option_place("nproc"), "mpirun is not found in PATH",
                    fmt::format("Install the mpirun of {}, the library of this build", mpi_flavour().text));
 }
 

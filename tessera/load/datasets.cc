@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "tessera/base/counted.h"
+#include "tessera/base/option_names.h"
 #include "tessera/data/scoring.h"
 #include "tessera/load/model_files.h"
 #include "tessera/ops/dropout_mask.h"
@@ -34,7 +35,7 @@ void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config
   const int64_t context = config.max_positions;
   for (const Sample& sample : samples) {
     if (context > 0 && std::ssize(sample.ids) > context) {
-      throw UsageError("--max-length",
+      throw UsageError(option_place("max_length"),
                        fmt::format("{} has a sample of {}, but the context of the model has {} "
                                    "(max_position_embeddings and the scaling of its positions)",
                                    path, counted(sample.ids.size(), "token"), counted(context, "token")),
@@ -42,7 +43,7 @@ void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config
     }
     if (std::ssize(sample.ids) <= kMaxDropoutKeys) continue;
     throw UsageError(
-        "--max-length",
+        option_place("max_length"),
         fmt::format("{} has a sample of {} tokens; the limit is {}", path, sample.ids.size(), kMaxDropoutKeys),
         fmt::format("Give at most {}", kMaxDropoutKeys));
   }
@@ -103,7 +104,7 @@ void add_prompts(Dataset& dataset, const EncodeFn& encode, const PromptOptions& 
                  const ModelConfig& config, ThreadPool& pool) {
   for (const Example& example : dataset.examples) {
     if (!example.text()) continue;
-    throw UsageError("--eval-generation",
+    throw UsageError(option_place("eval_generation"),
                      fmt::format("{} contains plain texts, which have no answers to score", dataset.use.name),
                      "Remove --eval-generation, or evaluate on questions, or on prompts with completions");
   }
@@ -139,7 +140,7 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
   dataset.use.files = source.files;
   dataset.examples = select_examples(
       std::move(source.rows.examples), training ? settings.train_size : settings.eval_size,
-      static_cast<uint64_t>(settings.seed), row_order(settings, training), training ? "--train-size" : "--eval-size");
+      static_cast<uint64_t>(settings.seed), row_order(settings, training), training ? "train_size" : "eval_size");
   remove_no_answers(dataset.examples, settings.unanswerable_text);
   const EncodeFn encode = encoder_of(tokenizer, config);
   const PromptOptions options{settings.objective,
@@ -201,7 +202,7 @@ Dataset load_eval_data(const Settings& settings, const Tokenizer& tokenizer, con
 
 void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens, const std::string& place) {
   if (config.max_positions == 0 || prompt_tokens + new_tokens <= config.max_positions) return;
-  throw UsageError("--max-new-tokens",
+  throw UsageError(option_place("max_new_tokens"),
                    fmt::format("a prompt of {}{} and {} exceed the model's context of {}",
                                counted(prompt_tokens, "token"), place.empty() ? "" : " (" + place + ")",
                                counted(new_tokens, "new token"), counted(config.max_positions, "token")),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tessera/base/counted.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/load/model_place.h"
 #include "tessera/load/special_tokens.h"
@@ -33,7 +34,7 @@ ModelConfig gpt_config_of(const Settings& settings) {
     config.vocab_size = Tokenizer::load(tokenizer_file_of(settings)).vocab_size();
   }
   if (config.vocab_size == 0) {
-    throw UsageError("--vocab-size", "the model \"gpt\" needs the size of its vocabulary",
+    throw UsageError(option_place("vocab_size"), "the model \"gpt\" needs the size of its vocabulary",
                      "Give --vocab-size, or --tokenizer to use the tokenizer's size");
   }
   if (const std::string fault = fault_of(config); !fault.empty()) throw UsageError("the model \"gpt\"", fault);
@@ -51,7 +52,7 @@ void freeze(ModelConfig& config, const Settings& settings) {
   for (int64_t u = 0; u < model.num_units(); ++u) {
     for (const ParameterSpec& spec : model.unit(u).table().specs()) {
       if (spec.joined && spec.section != before->section) {
-        throw UsageError("--freeze",
+        throw UsageError(option_place("freeze"),
                          fmt::format("\"{}\" freezes only one of {} and {}, which are computed together",
                                      settings.freeze, before->name, spec.name),
                          "Freeze both tensors, or neither of them");
@@ -64,12 +65,13 @@ void freeze(ModelConfig& config, const Settings& settings) {
     const auto is_meant = [&](const std::string& name) { return model.matches(pattern, name); };
     if (std::any_of(names.begin(), names.end(), is_meant)) continue;
     const std::string meant = did_you_mean(pattern, names);
-    throw UsageError("--freeze", fmt::format("no tensor of the model has a name like \"{}\"", printable(pattern)),
+    throw UsageError(option_place("freeze"),
+                     fmt::format("no tensor of the model has a name like \"{}\"", printable(pattern)),
                      fmt::format("{}{}Use the names in the model's files, such as {} and {}", meant,
                                  meant.empty() ? "" : " ", names.front(), names.back()));
   }
   if (model.num_trainable_parameters() == 0) {
-    throw UsageError("--freeze", fmt::format("\"{}\" freezes every tensor of the model", settings.freeze),
+    throw UsageError(option_place("freeze"), fmt::format("\"{}\" freezes every tensor of the model", settings.freeze),
                      "Leave at least one tensor to train");
   }
 }
@@ -98,12 +100,12 @@ namespace {
 
 ModelConfig plain_config_of(const Settings& settings) {
   if (settings.model.empty()) {
-    throw UsageError("--model", "no model is given",
+    throw UsageError(option_place("model"), "no model is given",
                      "Give a Hugging Face folder, or a known shape such as bloom-560m with --init random");
   }
   if (names_a_shape(settings)) {
     if (settings.init != Settings::Init::random) {
-      throw UsageError("--model",
+      throw UsageError(option_place("model"),
                        fmt::format("\"{}\" is the name of a shape, which has no pretrained weights", settings.model),
                        "Add --init random, or give the folder of a downloaded model");
     }

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <vector>
 
+#include "tessera/base/option_names.h"
 #include "tessera/load/checkpoint_weights.h"
 #include "tessera/model/config.h"
 #include "tessera/settings/suggest.h"
@@ -122,7 +123,7 @@ void check_place_of_model(const Settings& settings) {
 fs::path tokenizer_file_of(const Settings& settings) {
   if (settings.tokenizer.empty()) {
     if (names_a_shape(settings)) {
-      throw UsageError("--tokenizer",
+      throw UsageError(option_place("tokenizer"),
                        fmt::format("\"{}\" is the name of a shape, which has no tokenizer", settings.model),
                        "Give a tokenizer.json or its folder");
     }
@@ -156,13 +157,13 @@ void check_model_is_kept(const Settings& settings) {
   const fs::path output = fs::weakly_canonical(settings.output_dir, ignored);
   const fs::path model = fs::weakly_canonical(folder_of_model(settings) / "config.json", ignored).parent_path();
   if (model == output / "model") {
-    throw UsageError("--output-dir",
+    throw UsageError(option_place("output_dir"),
                      fmt::format("the trained model would replace the initial model {} (--model)", settings.model),
                      "Give another --output-dir");
   }
   if (model.parent_path() == output && is_checkpoint(model)) {
     throw UsageError(
-        "--output-dir", fmt::format("has the initial model {} (--model) as a checkpoint", settings.model),
+        option_place("output_dir"), fmt::format("has the initial model {} (--model) as a checkpoint", settings.model),
         fmt::format("Give another --output-dir. To continue that run, give its own --model, and --resume {}",
                     settings.model));
   }

@@ -8,6 +8,7 @@
 #include "tessera/comm/launcher_link.h"
 #include "tessera/plan/start_command.h"
 #include "tessera/report/text.h"
+#include "tessera/settings/rules/sharding_rules.h"
 
 namespace tessera {
 namespace {
@@ -31,7 +32,7 @@ std::optional<Configuration> find_forward_fit(const FitRequest& request) {
       settings.strategy = strategy;
       settings.offload = {.parameters = tier};
       if (tier == file) settings.offload_dir = offload_folder(settings);
-      if (!is_consistent(settings, request.rank)) continue;
+      if (fault_of_sharding(settings, request.rank.world_size, request.rank.ranks_per_node)) continue;
       for (int64_t size = settings.eval_batch_size; size > 0; size /= 2) {
         settings.eval_batch_size = size;
         Configuration c = plan_configuration(request, settings, 1);

@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "tessera/base/option_names.h"
 #include "tessera/settings/engine_options.h"
-#include "tessera/settings/resolve.h"
+#include "tessera/settings/rules/sharding_rules.h"
+#include "tessera/settings/setting.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {
@@ -149,22 +151,6 @@ std::optional<Configuration> fewest_checkpointed(const FitRequest& request, Sett
 
 }  // namespace
 
-bool is_consistent(const Settings& settings, const PlannedRank& rank) {
-  try {
-    ResolvedSettings resolved;
-    resolved.settings = settings;
-    resolved.settings.fit = 0;  // with --fit, check_sharding() would not check the offload
-    resolved.groups = kSharding;
-    resolved.num_ranks = rank.world_size;
-    check_sharding(resolved);
-    [[maybe_unused]] const ShardPlan plan(engine_options(settings).sharding, rank.world_size, rank.rank,
-                                          rank.ranks_per_node);
-    return true;
-  } catch (const UsageError&) {
-    return false;
-  }
-}
-
 Configuration plan_configuration(const FitRequest& request, const Settings& settings, double step_tokens) {
   Configuration c{.settings = settings, .plan = {}, .cost = {}, .excess = {}};
   const WorkBounds work = request.work_of(settings);
@@ -285,8 +271,7 @@ std::vector<std::pair<std::string, std::string>> flags_between(const Settings& f
     const Setting& setting = *find_setting(name);
     const SettingValue value = setting.get(to);
     if (value == setting.get(from)) return;
-    const auto* text = std::get_if<std::string>(&value);
-    flags.emplace_back(setting.flag(), text ? *text : toml_text(value));
+    flags.emplace_back(setting.flag(), plain_text(value));
   };
   for (const std::string& name : searched_names()) add(name);
   for (const char* name : {"offload_dir", "eval_batch_size"}) add(name);
@@ -314,7 +299,7 @@ FitResult find_fit(const FitRequest& request) {
       const bool same_as_no_shard = request.rank.world_size == 1 && strategy == ShardingStrategy::full_shard &&
                                     offload.parameters == Tier::device;
       if (same_as_no_shard && !request.fixed.contains("strategy")) continue;
-      if (!is_consistent(settings, request.rank)) continue;
+      if (fault_of_sharding(settings, request.rank.world_size, request.rank.ranks_per_node)) continue;
       // For each of checkpointings(): the largest batch size that fits, or 0 if none fits.
       std::vector<int64_t> fitting_sizes;
       for (const int64_t checkpointing : checkpointings(request)) {
@@ -343,7 +328,7 @@ FitResult find_fit(const FitRequest& request) {
     result.smallest = *std::min_element(too_large.begin(), too_large.end(), by_excess);
   }
   if (!result.best && !result.smallest) {
-    throw UsageError("--fit", "the settings that are given permit no combination of strategy and offload",
+    throw UsageError(option_place("fit"), "the settings that are given permit no combination of strategy and offload",
                      "Leave out --offload or --strategy, and --fit chooses it");
   }
   for (Configuration& c : too_large) {

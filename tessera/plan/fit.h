@@ -77,8 +77,6 @@ struct FitResult {
   std::vector<Configuration> faster;
   std::optional<Configuration> smallest;  // if nothing fits: the configuration of `faster` with the fewest excess.bytes
 };
-// Whether the settings pass check_sharding() and fit the number of ranks.
-bool is_consistent(const Settings& settings, const PlannedRank& rank);
 Configuration plan_configuration(const FitRequest& request, const Settings& settings, double step_tokens);
 // Searches the candidates. Throws UsageError if the fixed settings exclude every configuration.
 FitResult find_fit(const FitRequest& request);

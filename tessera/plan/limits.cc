@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/host_resources.h"
+#include "tessera/base/option_names.h"
 #include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
@@ -55,7 +56,7 @@ MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank) {
     if (cuda) {
       const CudaInfo info = cuda_info();
       if (info.devices.empty()) {
-        throw UsageError("--fit",
+        throw UsageError(option_place("fit"),
                          "auto is the memory of this machine, but the plan is for GPUs and this machine has none",
                          "Give the memory of a GPU, for example --fit 80GiB");
       }

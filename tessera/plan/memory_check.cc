@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/host_resources.h"
+#include "tessera/base/option_names.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/initial_weights.h"
 #include "tessera/plan/advice.h"
@@ -71,7 +72,7 @@ void check_disk(const ModelConfig& config, const Settings& settings, const WorkO
   const int64_t needed = plan_training(config, settings, work_of(settings), planned).file_bytes * local.count;
   const int64_t has = free_disk_bytes(settings.offload_dir).value_or(0);
   if (has == 0 || needed <= has) return;  // 0: the free bytes are not known, or the file system is in memory
-  throw RunError("--offload-dir",
+  throw RunError(option_place("offload_dir"),
                  fmt::format("the run needs {} for files, but the disk of {} has only {} free", format_bytes(needed),
                              settings.offload_dir, format_bytes(has)),
                  "Give --offload-dir on a disk with more free space, or offload less");

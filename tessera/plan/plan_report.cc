@@ -10,6 +10,7 @@
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
 #include "tessera/settings/engine_options.h"
+#include "tessera/settings/setting.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {

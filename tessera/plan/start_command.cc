@@ -9,6 +9,7 @@
 #include "tessera/load/model_place.h"
 #include "tessera/plan/fit.h"
 #include "tessera/report/text.h"
+#include "tessera/settings/setting.h"
 #include "tessera/settings/setting_words.h"
 #include "tessera/settings/suggest.h"
 #include "tessera/store/atomic_folder.h"
@@ -21,9 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string text_of(const std::string& name, const Settings& settings) {
-  const SettingValue value = find_setting(name)->get(settings);
-  const auto* text = std::get_if<std::string>(&value);
-  return text ? *text : toml_text(value);
+  return plain_text(find_setting(name)->get(settings));
 }
 
 // The name of a model, for the folder of a run: the part of --model that says which model it is.

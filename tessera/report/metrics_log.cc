@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 
 namespace tessera {
@@ -11,7 +12,8 @@ MetricsLog MetricsLog::create(const std::string& path) {
 }
 
 MetricsLog MetricsLog::resume(const std::string& path, int64_t size_bytes) {
-  const char* const remedy = "Put back the file that belongs to the checkpoint, or start again in another --output-dir";
+  const std::string remedy =
+      "Put back the file that belongs to the checkpoint, or start again in another " + option("output_dir");
   const std::string text = read_file(path, {.remedy = remedy});
   const auto kept = static_cast<size_t>(size_bytes);
   if (size_bytes < 0 || kept > text.size()) {

@@ -11,13 +11,14 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/base/uninterrupted.h"
 
 namespace tessera {
 namespace {
 
-const char* remedy_of(int cause) {
+std::string remedy_of(int cause) {
   switch (cause) {
     case ENOSPC:
     case EDQUOT:
@@ -26,7 +27,7 @@ const char* remedy_of(int cause) {
     case EACCES:
     case EPERM:
     case EROFS:
-      return "Choose an --output-dir that you may write to";
+      return "Choose an " + option("output_dir") + " that you may write to";
     case ENOENT:
     case ENOTDIR:
       return "Create the folder first";

@@ -8,16 +8,18 @@
 #include <string_view>
 
 #include "tessera/base/host_resources.h"
+#include "tessera/base/option_names.h"
 #include "tessera/device/cuda/architectures.h"
 #include "tessera/plan/limits.h"
 #include "tessera/settings/engine_options.h"
+#include "tessera/settings/setting.h"
 
 namespace tessera {
 
 void check_gpus(const std::vector<std::string>& gpus) {
   for (size_t rank = 0; rank < gpus.size(); ++rank) {
     if (gpus[rank].empty() != gpus[0].empty()) {
-      throw UsageError("--device auto",
+      throw UsageError(option_place("device") + " auto",
                        fmt::format("finds {} on rank 0, but {} on rank {}", gpus[0].empty() ? "no GPU" : "a GPU",
                                    gpus[rank].empty() ? "none" : "one", rank),
                        "Start every rank where it has a GPU of its own, or use --device cpu");
@@ -26,7 +28,7 @@ void check_gpus(const std::vector<std::string>& gpus) {
     const auto first = static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpus[rank]) - gpus.begin());
     if (first == rank) continue;
     throw UsageError(
-        "--device", fmt::format("ranks {} and {} have the same GPU", first, rank),
+        option_place("device"), fmt::format("ranks {} and {} have the same GPU", first, rank),
         "Start at most one rank per GPU. Let CUDA_VISIBLE_DEVICES show each rank all GPUs of its machine, or a "
         "GPU of its own. Or use --device cpu");
   }
@@ -35,7 +37,7 @@ void check_gpus(const std::vector<std::string>& gpus) {
 void check_code(const CudaInfo& info, const CudaDeviceInfo& gpu) {
   if (!has_no_code_for(10 * gpu.major + gpu.minor, info.architectures)) return;
   throw UsageError(
-      "--device",
+      option_place("device"),
       fmt::format("this program has no code for {} of compute capability {}.{}. It has code for {}", gpu.name,
                   gpu.major, gpu.minor, info.architectures),
       fmt::format("Build Tessera with -DTESSERA_CUDA_ARCHITECTURES={}{}, or use --device cpu", gpu.major, gpu.minor));
@@ -48,7 +50,7 @@ bool has_bf16(const CudaDeviceInfo& gpu) {
 void check_precision(Settings::Precision precision, const CudaDeviceInfo& gpu) {
   using P = Settings::Precision;
   if (has_bf16(gpu) || (precision != P::bf16 && precision != P::tf32)) return;
-  throw UsageError("--precision",
+  throw UsageError(option_place("precision"),
                    fmt::format("{} needs a GPU of compute capability 8.0 or later, but {} has {}.{}",
                                precision == P::bf16 ? "bf16" : "tf32", gpu.name, gpu.major, gpu.minor),
                    "Use fp16 or fp32");
@@ -103,7 +105,7 @@ Worker::Worker(const Settings& settings, World* world)
   ranks_per_node_ = asked > 0 ? asked : found > 0 ? found : group_->size();
   const bool is_hybrid = row_of(settings.strategy).within_nodes;
   if (is_hybrid && found == 0 && asked == 0 && settings.shard_group_size == 0) {
-    throw UsageError("--strategy",
+    throw UsageError(option_place("strategy"),
                      "hybrid strategies shard within a node, but the nodes have different numbers of ranks, or ranks "
                      "that are not consecutive",
                      "Set --shard-group-size. Or start the same number of ranks on each node, one node after the "

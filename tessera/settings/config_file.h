@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/settings/settings.h"
+#include "tessera/settings/setting.h"
 
 namespace tessera {
 

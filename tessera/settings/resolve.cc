@@ -7,11 +7,11 @@
 
 #include "tessera/base/error.h"
 #include "tessera/settings/config_file.h"
-#include "tessera/settings/deepspeed.h"
-#include "tessera/settings/foreign_arguments.h"
-#include "tessera/settings/fsdp_words.h"
+#include "tessera/settings/foreign/deepspeed.h"
+#include "tessera/settings/foreign/foreign_arguments.h"
+#include "tessera/settings/foreign/fsdp_words.h"
+#include "tessera/settings/foreign/trainer_words.h"
 #include "tessera/settings/suggest.h"
-#include "tessera/settings/trainer_words.h"
 
 namespace tessera {
 
@@ -183,6 +183,11 @@ std::string ResolvedSettings::where(const std::string& name) const {
 bool ResolvedSettings::is_given(const std::string& name) const {
   const auto it = origins.find(name);
   return it != origins.end() && it->second.kind > Origin::Kind::deepspeed_preset;
+}
+
+bool ResolvedSettings::is_flag(const std::string& name) const {
+  const auto it = origins.find(name);
+  return it != origins.end() && it->second.kind == Origin::Kind::flag;
 }
 
 // Sizes (shape, vocabulary) have no effect if a source of higher precedence names a model with its own shape, because

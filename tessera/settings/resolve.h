@@ -11,7 +11,7 @@
 
 #include "tessera/base/process.h"
 #include "tessera/settings/config_file.h"
-#include "tessera/settings/settings.h"
+#include "tessera/settings/setting.h"
 
 namespace tessera {
 
@@ -47,6 +47,7 @@ struct ResolvedSettings {
   // How an error about a setting names its place: "--lr", "TESSERA_LR", "run.toml:3: lr".
   std::string where(const std::string& name) const;
   bool is_given(const std::string& name) const;  // false for Tessera's and DeepSpeed's defaults
+  bool is_flag(const std::string& name) const;   // whether its value comes from a flag
 };
 
 // The sources of settings. resolve() says which source overrides which.
@@ -70,12 +71,8 @@ ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std
 // because each token is then the most likely one.
 bool asks_for_sampling(const ResolvedSettings& resolved);
 
-// Checks that settings do not contradict each other. Throws UsageError.
+// Checks that settings do not contradict each other (rules/). Throws UsageError.
 void check_consistent(const ResolvedSettings& resolved);
-// The part of check_consistent() for sharding, offload and loss scaling.
-void check_sharding(const ResolvedSettings& resolved);
-// The part of check_consistent() for network tests and the checks before a run.
-void check_nettest(const ResolvedSettings& resolved);
 
 // Checks that this build and machine support the settings. Throws UsageError, which names the supported values.
 void check_supported(const ResolvedSettings& resolved);

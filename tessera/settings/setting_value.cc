@@ -7,8 +7,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/data/tokenizer_text.h"
+#include "tessera/settings/setting.h"
 #include "tessera/settings/setting_words.h"
-#include "tessera/settings/settings.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {
@@ -106,16 +106,9 @@ std::string checked_choice(const Setting& setting, const std::string& word, cons
 void check_not_empty(const Setting& setting, const std::string& text, const std::string& where) {
   if (!text.empty() || setting.type != SettingType::text || setting.may_be_empty) return;
   const SettingValue preset = setting.get(Settings());
-  if (std::get<std::string>(preset).empty()) return;
+  if (plain_text(preset).empty()) return;
   throw UsageError(where, "is empty",
                    fmt::format("Give a value, or leave it out: the default is {}", toml_text(preset)));
-}
-
-// The unit of a size's default: "MiB" for 25MiB. "GiB" if the default is 0.
-std::string unit_of_preset(const Setting& setting) {
-  const std::string preset = std::get<std::string>(setting.get(Settings()));
-  const size_t digits = preset.find_first_not_of("0123456789");
-  return digits == std::string::npos ? "GiB" : preset.substr(digits);
 }
 
 // Reads the complete `text` as one number. Returns false if it is not a number or does not fit the type.
@@ -149,40 +142,13 @@ std::vector<std::string> texts_of(const SettingValue& list) {
   return text.empty() ? std::vector<std::string>() : std::vector<std::string>{text};
 }
 
-std::string underscored(std::string_view word) {
-  std::string text(word);
-  std::replace(text.begin(), text.end(), '-', '_');
-  return text;
-}
-
-std::string dashed(std::string_view word) {
-  std::string text(word);
-  std::replace(text.begin(), text.end(), '_', '-');
-  return text;
-}
-
-std::string Setting::flag() const {
-  return "--" + dashed(name);
-}
-
-std::string Setting::environment_variable() const {
-  std::string text = "TESSERA_" + name;
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
-  return text;
-}
-
-bool Setting::answers_to(std::string_view word) const {
-  const std::string wanted = underscored(word);
-  return wanted == name || std::find(aliases.begin(), aliases.end(), wanted) != aliases.end();
-}
-
 std::string Range::bound_broken_by(double x) const {
   if (x <= min) return fmt::format("{} {}", open_min ? "greater than" : "at least", min);
   return fmt::format("{} {}", open_max ? "less than" : "at most", max);
 }
 
 SettingValue checked_value(const Setting& setting, const SettingValue& value, const std::string& where) {
+  if (std::holds_alternative<ParsedValue>(value)) return value;
   switch (setting.type) {
     case SettingType::boolean:
       if (!std::holds_alternative<bool>(value)) wrong_type(setting, value, where);
@@ -212,15 +178,16 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       const auto* text = std::get_if<std::string>(&value);
       if (!whole && !text) wrong_type(setting, value, where);
       if (text && !is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
-      if (text && !setting.bare_value.empty() && lower(*text) == setting.bare_value) return setting.bare_value;
-      const int64_t bytes = parse_bytes(whole ? fmt::format("{}", *whole) : *text, where, unit_of_preset(setting));
-      check_range(setting, static_cast<double>(bytes), value, where);
-      if (bytes == 0 && text && text->find_first_of("bB") != text->npos) {  // "0GB" is a size, not the word 0
+      const SettingValue parsed = setting.parse(whole ? fmt::format("{}", *whole) : *text, where);
+      const auto* amount = std::any_cast<int64_t>(&std::get<ParsedValue>(parsed).value);
+      if (!amount) return parsed;  // a word, such as that of Setting::bare_value
+      check_range(setting, static_cast<double>(*amount), value, where);
+      if (*amount == 0 && text && text->find_first_of("bB") != text->npos) {  // "0GB" is a size, not the word 0
         throw UsageError(where, fmt::format("the size {} is zero", quoted_value(*text)),
                          fmt::format("Give a larger size. 0 without a unit has another meaning: see {} in the help",
                                      setting.flag()));
       }
-      return bytes_text(bytes);
+      return parsed;
     }
     case SettingType::list: {
       const auto* text = std::get_if<std::string>(&value);
@@ -235,11 +202,11 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
     case SettingType::text:
     case SettingType::choice: {
       const auto* text = std::get_if<std::string>(&value);
-      if (!text && setting.takes_scalars) return setting.canonical(toml_text(value), where);
+      if (!text && setting.takes_scalars) return setting.parse(toml_text(value), where);
       if (!text) wrong_type(setting, value, where);
       if (!is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
       if (text->find('\0') != std::string::npos) throw UsageError(where, "contains a zero byte");
-      if (setting.canonical) return setting.canonical(*text, where);
+      if (setting.parse) return setting.parse(*text, where);
       check_not_empty(setting, *text, where);
       if (setting.type == SettingType::text) return value;
       return checked_choice(setting, *text, where);
@@ -274,7 +241,7 @@ std::string toml_text(const SettingValue& value) {
     return array.empty() ? "[]" : array + "]";
   }
   std::string quoted = "\"";
-  for (const char c : std::get<std::string>(value)) {
+  for (const char c : plain_text(value)) {
     if (c == '"' || c == '\\')
       quoted += '\\', quoted += c;
     else if (c == '\n')
@@ -287,6 +254,12 @@ std::string toml_text(const SettingValue& value) {
       quoted += c;
   }
   return quoted + "\"";
+}
+
+std::string plain_text(const SettingValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* parsed = std::get_if<ParsedValue>(&value)) return parsed->text;
+  return toml_text(value);
 }
 
 }  // namespace tessera

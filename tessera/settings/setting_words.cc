@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
-#include "tessera/settings/settings.h"
+#include "tessera/settings/setting.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/engine/shard_plan.h"
+#include "tessera/settings/settings.h"
 
 namespace tessera {
 
@@ -52,23 +52,12 @@ int64_t parse_checkpointing(std::string_view text, const std::string& where);
 // The canonical text: "none", "block", "12".
 std::string checkpointing_text(int64_t blocks);
 
-// The trackers of a run.
-struct TrackerChoice {
-  bool tensorboard = false, wandb = false;
-};
 // Reads "none", or a comma-separated list of "tensorboard" and "wandb"; "all" means both. Throws UsageError with
 // `where`.
 TrackerChoice parse_trackers(std::string_view text, const std::string& where);
 // The canonical text: "none", "tensorboard,wandb".
 std::string tracker_text(const TrackerChoice& choice);
 
-// Where a run logs memory over time, and how often.
-struct MemoryLogPlace {
-  std::string folder;     // empty: no logs
-  double interval_s = 5;  // between two samples
-
-  bool operator==(const MemoryLogPlace&) const = default;
-};
 // Reads "FOLDER" or "FOLDER:SECONDS". Throws UsageError with `where` if the folder is empty, or if the part after the
 // last colon is not a number of seconds from 0.01 to 86400.
 MemoryLogPlace parse_memory_log(std::string_view text, const std::string& where);

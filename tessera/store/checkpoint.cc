@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/checked_files.h"
@@ -188,8 +189,9 @@ std::optional<Checkpoint> latest_checkpoint(const fs::path& output_folder, Commu
       if (world.rank() == 0) warn(error.what());
     }
   }
-  throw InputError(output_folder, "has checkpoints, but every one of them is damaged",
-                   "Restore one from a copy, or train again from the beginning with --resume none");
+  throw InputError(
+      output_folder, "has checkpoints, but every one of them is damaged",
+      fmt::format("Restore one from a copy, or train again from the beginning with {} none", option("resume")));
 }
 
 Checkpoint find_checkpoint(const fs::path& path, Communicator& world,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/store/file.h"
 
@@ -80,7 +81,8 @@ fs::path without_slash(const fs::path& folder) {
 std::string download_command(const HubModel& model) {
   const std::string folder = "models/" + model.name.substr(model.name.find('/') + 1);
   const std::string revision = model.revision == "main" ? "" : " --revision " + model.revision;
-  return fmt::format("hf download {0}{2} --local-dir {1}, and give --model {1}", model.name, folder, revision);
+  return fmt::format("hf download {0}{2} --local-dir {1}, and give {3} {1}", model.name, folder, revision,
+                     option("model"));
 }
 
 std::optional<std::string> name_of_snapshot(const fs::path& snapshot) {

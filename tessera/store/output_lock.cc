@@ -17,6 +17,7 @@
 #include <cerrno>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/start_thread.h"
 #include "tessera/base/uninterrupted.h"
 #include "tessera/store/checksum.h"
@@ -243,11 +244,12 @@ void OutputLock::check_held() const {
   const auto folder = locate();
   const auto found = folder ? read_owner_file(*folder / kFileName) : std::nullopt;
   if (!found || !found->owner || found->text == text_) return;
-  throw RunError(folder_,
-                 fmt::format("was taken over by another run ({}), because this run sent no heartbeat for {:.0f} "
-                             "s",
-                             found->owner->shown(), stale_after_s_),
-                 "Give a longer --owner-timeout if nodes or file servers can stop for so long");
+  throw RunError(
+      folder_,
+      fmt::format("was taken over by another run ({}), because this run sent no heartbeat for {:.0f} "
+                  "s",
+                  found->owner->shown(), stale_after_s_),
+      fmt::format("Give a longer {} if nodes or file servers can stop for so long", option("owner_timeout")));
 }
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/base/finite.h"
+#include "tessera/base/option_names.h"
 #include "tessera/store/safetensors.h"
 
 namespace tessera {
@@ -188,7 +189,7 @@ void SafetensorsFile::check_finite(const TensorInfo& info, int64_t elem_begin, c
                                  : is_bf16 ? "bf16"
                                            : "fp32",
                                  largest_of(target.dtype)),
-                     is_f16 ? "Use --precision bf16 or fp32" : "Use another model file");
+                     is_f16 ? "Use " + option("precision") + " bf16 or fp32" : "Use another model file");
   }
   throw InputError(
       path_,

@@ -44,10 +44,10 @@ const SweepValue* find_value(const std::vector<SweepValue>& values, const Settin
   return it == values.end() ? nullptr : &*it;
 }
 
-std::string plain_text(const SettingValue& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) return joined(*texts, "+");
-  return toml_text(value);
+// The value as a part of a name.
+std::string name_text(const SettingValue& value) {
+  const auto* texts = std::get_if<std::vector<std::string>>(&value);
+  return texts ? joined(*texts, "+") : plain_text(value);
 }
 
 // Appends to `words` the flag that gives `setting` this value.
@@ -298,7 +298,7 @@ class Expansion {
     for (const Setting* setting : differing_) {
       const SweepValue* value = find_value(values, setting);
       if (!value) continue;
-      name += fmt::format("{}{}={}", name.empty() ? "" : ",", setting->name, as_file_name(plain_text(value->value)));
+      name += fmt::format("{}{}={}", name.empty() ? "" : ",", setting->name, as_file_name(name_text(value->value)));
     }
     if (name.empty()) name = draft.recipe->name.empty() ? sweep_.title : draft.recipe->name;
     return name;
@@ -313,7 +313,7 @@ class Expansion {
       if (word == "recipe") return draft.recipe->name;
       const Setting* setting = find_setting(word);
       if (setting && setting->group & before.groups) {
-        return as_file_name(plain_text(setting->get(before.settings)));
+        return as_file_name(name_text(setting->get(before.settings)));
       }
       throw UsageError(draft.where, fmt::format("{{{}}} is not a setting", word),
                        name.empty() ? "A name may have {recipe} and settings, such as {nproc}"

@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "tessera/base/error.h"
-#include "tessera/settings/settings.h"
+#include "tessera/settings/setting.h"
 
 namespace tessera {
 namespace {

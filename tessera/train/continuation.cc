@@ -8,60 +8,31 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 namespace tessera {
 
 namespace {
 
-// The keys of the fingerprint (train_state.h) that may change. All other keys must stay the same.
-constexpr std::pair<const char*, MayChange> kMayChange[] = {
-    {"epochs", MayChange::in_any_case},
-    {"max_steps", MayChange::in_any_case},
-    {"lr", MayChange::in_a_new_folder},
-    {"lr_schedule", MayChange::in_a_new_folder},
-    {"lr_decay_steps", MayChange::in_a_new_folder},
-    {"warmup_steps", MayChange::in_a_new_folder},
-    {"warmup_ratio", MayChange::in_a_new_folder},
-    {"warmup_type", MayChange::in_a_new_folder},
-    {"warmup_min_lr", MayChange::in_a_new_folder},
-    {"min_lr", MayChange::in_a_new_folder},
-    {"lr_num_cycles", MayChange::in_a_new_folder},
-    {"lr_power", MayChange::in_a_new_folder},
-    {"lr_timescale", MayChange::in_a_new_folder},
-    {"num_decay_steps", MayChange::in_a_new_folder},
-    {"decay_type", MayChange::in_a_new_folder},
-    {"weight_decay", MayChange::in_a_new_folder},
-    {"beta1", MayChange::in_a_new_folder},
-    {"beta2", MayChange::in_a_new_folder},
-    {"adam_epsilon", MayChange::in_a_new_folder},
-    {"max_grad_norm", MayChange::in_a_new_folder},
-    {"hidden_dropout", MayChange::in_a_new_folder},
-    {"attention_dropout", MayChange::in_a_new_folder},
-    {"precision", MayChange::in_a_new_folder},
-    {"optimizer_states", MayChange::in_a_new_folder},
-    {"load_best_model_at_end", MayChange::in_a_new_folder},
-    {"metric_for_best_model", MayChange::in_a_new_folder},
-};
-
-// Checkpoints of older versions of Tessera lack some keys. If they lack `key`, returns the value that these versions
-// always used for it, or an empty text if there is no such value.
-Record value_without(const std::string& key) {
-  if (key == "optimizer_states") return "fp32";
-  if (key == "unanswerable_text") return kNoAnswer;
-  if (key == "lr_power") return 1.0;
-  if (key == "decay_type") return "cosine";
-  for (const char* name : {"min_lr", "lr_num_cycles", "lr_timescale", "num_decay_steps"}) {
-    if (key == name) return 0;
-  }
-  return "";
+// The setting whose value has this key, or nullptr if the key is a fact that several settings determine.
+const Setting* recorded_setting(const std::string& key) {
+  const Setting* setting = find_setting(key);
+  return setting && setting->name == key && setting->is_recorded() ? setting : nullptr;
 }
 
-MayChange may_change(const std::string& key) {
-  for (const auto& [name, when] : kMayChange) {
-    if (key == name) return when;
+// Checkpoints of older versions of Tessera lack keys. Returns the value that these versions always used: the default of
+// the setting, or an empty text.
+Record value_without(const std::string& key) {
+  Record record = "";
+  if (const Setting* setting = recorded_setting(key)) {
+    std::visit([&](const auto& value) { record = value; }, setting->get(Settings()));
   }
-  return MayChange::never;
+  return record;
+}
+
+Resume may_change(const std::string& key) {
+  if (const Setting* setting = recorded_setting(key)) return *setting->resume;
+  const bool is_dropout = key == "hidden_dropout" || key == "attention_dropout";
+  return is_dropout ? *find_setting("dropout")->resume : Resume::never;
 }
 
 }  // namespace
@@ -88,8 +59,7 @@ std::vector<Change> changes_between(const Record& then, const Record& now) {
 std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_a_new_folder) {
   std::vector<Change> forbidden;
   std::copy_if(changes.begin(), changes.end(), std::back_inserter(forbidden), [&](const Change& change) {
-    return change.may_change == MayChange::never ||
-           (change.may_change == MayChange::in_a_new_folder && !in_a_new_folder);
+    return change.may_change == Resume::never || (change.may_change == Resume::new_folder && !in_a_new_folder);
   });
   return forbidden;
 }

@@ -7,29 +7,22 @@
 #include "tessera/data/batches.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/report/record.h"
-#include "tessera/settings/settings.h"
+#include "tessera/settings/setting.h"
 
 namespace tessera {
-
-// When the value of a key of the fingerprint (train_state.h) may differ between the checkpoint's run and a run that
-// resumes from this checkpoint.
-enum class MayChange {
-  never,            // the key determines the model, the samples, their order or the metrics
-  in_a_new_folder,  // only if a new run, in another folder, starts from the checkpoint
-  in_any_case,      // the key determines only the length of the run
-};
 
 // A key of the fingerprint whose value differs between the checkpoint's run and the resumed run.
 struct Change {
   std::string key;
   std::string then, now;  // the values as text; `then` is "nothing" if the key was missing; both empty for lists
-  MayChange may_change;
+  Resume may_change;
 
   std::string shown() const;  // "lr = 0.01, and this run has 0.02"; "other windows" for a list
 };
 
 // The keys of `now` that have another value in `then`, or that `then` lacks. Keys that only `then` has do not count. A
-// key that an older version did not write does not count if `now` has the value that the older version always used.
+// key that an older version did not write does not count if `now` has the value that the older version always used: the
+// default.
 std::vector<Change> changes_between(const Record& then, const Record& now);
 // If `in_a_new_folder` is false, returns the changes that forbid a continuation in the checkpoint's folder. If it is
 // true, returns the changes that forbid a new run in another folder that starts from the checkpoint.

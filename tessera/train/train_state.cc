@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tessera/comm/world.h"
+#include "tessera/settings/setting.h"
 #include "tessera/settings/suggest.h"
 #include "tessera/store/checksum.h"
 #include "tessera/train/continuation.h"
@@ -301,41 +302,12 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
   Record record = model_fingerprint(config);
   record["hidden_dropout"] = config.hidden_dropout;
   record["attention_dropout"] = config.attention_dropout;
-  for (const char* name : {"seed",
-                           "shuffle",
-                           "objective",
-                           "max_length",
-                           "truncation",
-                           "unanswerable_text",
-                           "eos_token",
-                           "epochs",
-                           "max_steps",
-                           "lr",
-                           "weight_decay",
-                           "beta1",
-                           "beta2",
-                           "adam_epsilon",
-                           "max_grad_norm",
-                           "lr_schedule",
-                           "warmup_steps",
-                           "warmup_ratio",
-                           "warmup_type",
-                           "warmup_min_lr",
-                           "lr_decay_steps",
-                           "min_lr",
-                           "lr_num_cycles",
-                           "lr_power",
-                           "lr_timescale",
-                           "num_decay_steps",
-                           "decay_type",
-                           "precision",
-                           "optimizer_states",
-                           "freeze",
-                           "load_best_model_at_end",
-                           "metric_for_best_model"}) {
-    const Setting* setting = find_setting(name);
-    TESSERA_ASSERT(setting);
-    std::visit([&](const auto& value) { record[name] = value; }, setting->get(settings));
+  // An error lists differences in the order of the keys. A difference that no run may have comes first.
+  for (const Resume resume : {Resume::never, Resume::any, Resume::new_folder}) {
+    for (const Setting& setting : all_settings()) {
+      if (setting.resume != resume || !setting.is_recorded()) continue;
+      std::visit([&](const auto& value) { record[setting.name] = value; }, setting.get(settings));
+    }
   }
   // A resumed run may change batch_size, grad_accum and the number of ranks, if the product of these three numbers
   // stays the same. With batch_tokens, it may change grad_accum and the number of ranks, if their product and

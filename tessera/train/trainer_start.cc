@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/counted.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/load/initial_weights.h"
 #include "tessera/store/atomic_folder.h"
@@ -25,7 +26,7 @@ void Trainer::start() {
 void Trainer::restore(const RunStart::From& from) {
   const Checkpoint& checkpoint = from.checkpoint;
   if (from.state.step > calendar_->num_steps()) {
-    throw UsageError(settings_.max_steps > 0 ? "--max-steps" : "--epochs",
+    throw UsageError(option_place(settings_.max_steps > 0 ? "max_steps" : "epochs"),
                      fmt::format("the run ends after step {}, but {} is from step {}", calendar_->num_steps(),
                                  checkpoint.folder().string(), from.state.step),
                      "Increase the number of steps or epochs, or name an earlier checkpoint with --resume");
@@ -59,7 +60,7 @@ void Trainer::resume(const RunStart& start) {
   const Checkpoint& checkpoint = start.from->checkpoint;
   const fs::path name = checkpoint_folder(settings_.output_dir, start.from->state.step);
   if (full_path(checkpoint.folder()) != full_path(name)) {
-    throw UsageError("--resume",
+    throw UsageError(option_place("resume"),
                      fmt::format("{} was renamed: it may be superseded or damaged", checkpoint.folder().string()),
                      fmt::format("Rename it to {} first, or start a new run from it with another --output-dir",
                                  name.filename().string()));

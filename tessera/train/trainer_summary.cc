@@ -11,6 +11,7 @@
 #include "tessera/plan/memory_check.h"
 #include "tessera/report/table.h"
 #include "tessera/report/text.h"
+#include "tessera/settings/setting.h"
 #include "tessera/train/gpu_record.h"
 #include "tessera/train/machine_record.h"
 #include "tessera/train/trainer.h"

@@ -242,8 +242,8 @@ class Resume(Interrupted):
             (["--grad-accum", "2"], "was made with batch_size x grad_accum x ranks = 4, and this run has 8"),
             (["--epochs", "2"], "--epochs: the run ends after step 12, but out/checkpoint-238 is from step 238"),
             (["--lr", "2e-2", "--seed", "1", "--no-shuffle", "--max-length", "60", "--epochs", "41"],
-             "was made with seed = 42, and this run has 1; with shuffle = true, and this run has false; with max_length = "
-             "512, and this run has 60; and 2 more settings differ"),
+             "was made with shuffle = true, and this run has false; with max_length = 512, and this run has 60; with seed = "
+             "42, and this run has 1; and 2 more settings differ"),
             (["--seed", "1"], "was made with seed = 42, and this run has 1"),
             (["--warmup-steps", "3"], "was made with warmup_steps = 0, and this run has 3"),
             (["--lr-schedule", "cosine"], 'was made with lr_schedule = "linear", and this run has "cosine"'),

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tessera/base/option_names.h"
+
 namespace tessera {
 
 const char* name_of(Collective collective) {
@@ -57,7 +59,7 @@ void Collectives::fail(const Call& call, const std::string& what, const std::str
 
 void Collectives::fail_waiting(const Call& call, const std::vector<int>& ranks) const {
   fail(call, fmt::format("waited {} s for {}", group_.timeout_s, names_of(ranks)),
-       "If a rank is slow but not stuck, give a longer --comm-timeout");
+       "If a rank is slow but not stuck, give a longer " + option("comm_timeout"));
 }
 
 void Collectives::fail_disagreeing(const Call& call, int peer, const Call& theirs) const {

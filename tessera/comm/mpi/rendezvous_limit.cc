@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "tessera/base/option_names.h"
+
 namespace tessera {
 namespace {
 
@@ -24,7 +26,7 @@ constexpr double kSlack_s = 5;
     if (!others.empty()) text += " " + others;
     board->fail(rank, ExitCode::kCommunication, text);
   } else {
-    text += " A rank is missing or stopped. If ranks start slowly, give a longer --comm-timeout";
+    text += " A rank is missing or stopped. If ranks start slowly, give a longer " + option("comm_timeout");
   }
   if (!has_launcher) {
     // mpirun and srun end all ranks when one rank ends. Therefore one rank reports first, and ends. The other ranks

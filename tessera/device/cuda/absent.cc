@@ -1,12 +1,13 @@
 // Replaces the CUDA back end if the build machine has no CUDA toolkit.
+#include "tessera/base/option_names.h"
 #include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
 namespace {
 
-[[noreturn]] void absent(const char* where) {
+[[noreturn]] void absent(const std::string& where) {
   throw UsageError(where, "this tessera was built without CUDA",
-                   "Build it on a machine with nvcc on the PATH, or use --device cpu");
+                   "Build it on a machine with nvcc on the PATH, or use " + option("device") + " cpu");
 }
 
 }  // namespace
@@ -18,7 +19,7 @@ CudaInfo cuda_info() {
 }
 
 std::unique_ptr<Device> make_cuda_device(int) {
-  absent("--device cuda");
+  absent(option_place("device") + " cuda");
 }
 
 int cuda_ordinal_of_rank(int local_rank) {
@@ -26,15 +27,15 @@ int cuda_ordinal_of_rank(int local_rank) {
 }
 
 CudaMemory cuda_memory_of(Device&) {
-  absent("--device cuda");
+  absent(option_place("device") + " cuda");
 }
 
 std::string cuda_pci_address_of(Device&) {
-  absent("--device cuda");
+  absent(option_place("device") + " cuda");
 }
 
 std::string cuda_uuid_of(Device&) {
-  absent("--device cuda");
+  absent(option_place("device") + " cuda");
 }
 
 std::unique_ptr<Device> make_pinned_host_device(ThreadPool&, int64_t) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "tessera/base/option_names.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/device/cuda/cuda_check.h"
 #include "tessera/device/cuda/cuda_stream.h"
@@ -144,8 +145,9 @@ class PinnedHostDevice final : public CpuDevice {
     kept_.emplace(bytes, data);
     kept_bytes_ += bytes;
   }
-  const char* remedy() const override {
-    return "Offload to files instead of host memory, as in --offload optimizer:file, or use more machines";
+  std::string remedy() const override {
+    return "Offload to files instead of host memory, as in " + option("offload") +
+           " optimizer:file, or use more machines";
   }
 
   // Locks a new block. Leaves the block unlocked if the system refuses, or if all locked blocks together would then
@@ -261,11 +263,12 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
   const CudaInfo info = cuda_info();
   const auto count = static_cast<int>(info.devices.size());
   if (count == 0) {
-    throw UsageError("--device cuda", fmt::format("no GPU is available: {}", info.problem),
-                     "See `tessera doctor`, check nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu");
+    throw UsageError(
+        option_place("device") + " cuda", fmt::format("no GPU is available: {}", info.problem),
+        "See `tessera doctor`, check nvidia-smi and CUDA_VISIBLE_DEVICES, or use " + option("device") + " cpu");
   }
   if (ordinal < 0 || ordinal >= count) {
-    throw UsageError("--device cuda",
+    throw UsageError(option_place("device") + " cuda",
                      fmt::format("GPU number {} (counted from 0) is needed, but {} usable", ordinal,
                                  count == 1 ? "only one GPU is" : fmt::format("only {} GPUs are", count)),
                      "See `tessera doctor`, and check nvidia-smi and CUDA_VISIBLE_DEVICES");

@@ -94,7 +94,7 @@ TEST_F(Watch, ACollectiveThatDoesNotEndIsReported) {
   watch.called(stream);
   EXPECT_EQ(failure.get_future().get(),
             "rank 1: reduce_scatter of gradients of h.3: waited 0.01 s for the other ranks of its group. If the other "
-            "ranks are only slow, give a longer --comm-timeout");
+            "ranks are only slow, give a longer comm_timeout");
   EXPECT_EQ(board->waiting(), "Rank 1 waited in reduce_scatter of gradients of h.3.");
 }
 
@@ -105,7 +105,7 @@ TEST_F(Watch, TheWatchDoesNotWaitForADeviceThatDoesNotAnswer) {
   watch.begin("all_reduce", "gradients of h.3", stream);
   EXPECT_EQ(failure.get_future().get(),
             "rank 1: all_reduce of gradients of h.3: waited 0.01 s for the other ranks of its group. If the other "
-            "ranks are only slow, give a longer --comm-timeout");
+            "ranks are only slow, give a longer comm_timeout");
   answer.set_value();
 }
 

@@ -107,7 +107,7 @@ TEST_F(Nccl, ACollectiveThatDoesNotEndIsReportedWithTheRankInTheWorld) {
   group->broadcast(view(), 1, stream, "parameters of h.4");
   EXPECT_EQ(failure.get_future().get(),
             "rank 5: broadcast of parameters of h.4: waited 0.01 s for the other ranks of its group. If the other "
-            "ranks are only slow, give a longer --comm-timeout");
+            "ranks are only slow, give a longer comm_timeout");
 }
 
 TEST_F(Nccl, AnErrorBetweenCallsIsReportedWithWhatRuns) {

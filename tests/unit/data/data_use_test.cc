@@ -156,8 +156,8 @@ TEST(BadRows, AreSkippedUpToAShare) {
   EXPECT_EQ(refusal(0, 0, BadRows::stop, 0), "");
   EXPECT_EQ(refusal(10, 100, BadRows::skip, 0.1), "");
   EXPECT_EQ(refusal(11, 100, BadRows::skip, 0.1),
-            "f.jsonl: 11 of its 100 rows cannot be used, and --max-bad-rows is 0.1: line 1: is odd; line 2: is odd; "
-            "line 3: is odd; …. Make it even. To skip them, raise --max-bad-rows");
+            "f.jsonl: 11 of its 100 rows cannot be used, and max_bad_rows is 0.1: line 1: is odd; line 2: is odd; "
+            "line 3: is odd; …. Make it even. To skip them, raise max_bad_rows");
   EXPECT_THAT(refusal(1, 100, BadRows::skip, 0), HasSubstr("1 of its 100 rows cannot be used"));
   EXPECT_EQ(refusal(2, 2, BadRows::skip, 1),
             "f.jsonl: none of its 2 rows can be used: line 1: is odd; line 2: is odd. Make it even");

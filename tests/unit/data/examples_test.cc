@@ -319,12 +319,12 @@ std::vector<std::string> ids_of(const std::vector<Example>& examples) {
 TEST(SelectExamples, SeededShuffleThenTheFirst) {
   std::vector<Example> examples(20);
   for (size_t i = 0; i < examples.size(); ++i) examples[i].id = std::to_string(i);
-  EXPECT_THAT(ids_of(select_examples(examples, 3, 1, RowOrder::first, "--train-size")), ElementsAre("0", "1", "2"));
-  const auto all = ids_of(select_examples(examples, 0, 1, RowOrder::random, "--train-size"));
-  EXPECT_EQ(all, ids_of(select_examples(examples, -1, 1, RowOrder::random, "--train-size")));
-  EXPECT_NE(all, ids_of(select_examples(examples, 0, 2, RowOrder::random, "--train-size")));
+  EXPECT_THAT(ids_of(select_examples(examples, 3, 1, RowOrder::first, "train_size")), ElementsAre("0", "1", "2"));
+  const auto all = ids_of(select_examples(examples, 0, 1, RowOrder::random, "train_size"));
+  EXPECT_EQ(all, ids_of(select_examples(examples, -1, 1, RowOrder::random, "train_size")));
+  EXPECT_NE(all, ids_of(select_examples(examples, 0, 2, RowOrder::random, "train_size")));
   EXPECT_THAT(all, ::testing::UnorderedElementsAreArray(ids_of(examples)));
-  EXPECT_EQ(ids_of(select_examples(examples, 5, 1, RowOrder::random, "--train-size")),
+  EXPECT_EQ(ids_of(select_examples(examples, 5, 1, RowOrder::random, "train_size")),
             std::vector<std::string>(all.begin(), all.begin() + 5));
 }
 
@@ -367,7 +367,7 @@ TEST(HoldOut, IsASeededPart) {
 TEST(SelectExamples, RowsOfDatasets) {
   std::vector<Example> examples(10);
   for (size_t i = 0; i < examples.size(); ++i) examples[i].id = std::to_string(i);
-  EXPECT_THAT(ids_of(select_examples(examples, 3, 42, RowOrder::datasets, "--train-size")), ElementsAre("5", "6", "0"));
+  EXPECT_THAT(ids_of(select_examples(examples, 3, 42, RowOrder::datasets, "train_size")), ElementsAre("5", "6", "0"));
 }
 
 // The expected orders come from numpy.random.default_rng(seed).permutation(size) of NumPy 2.4.
@@ -386,12 +386,12 @@ TEST(NumpyPermutation, EqualsNumpy) {
 
 TEST(SelectExamples, MoreThanExist) {
   try {
-    select_examples(std::vector<Example>(3), 4, 0, RowOrder::first, "--eval-size");
+    select_examples(std::vector<Example>(3), 4, 0, RowOrder::first, "eval_size");
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("--eval-size: 4 examples are requested, but the data set has 3"));
+    EXPECT_THAT(error.what(), HasSubstr("eval_size: 4 examples are requested, but the data set has 3"));
   }
-  EXPECT_THROW(select_examples(std::vector<Example>(3), -2, 0, RowOrder::first, "--eval-size"), UsageError);
+  EXPECT_THROW(select_examples(std::vector<Example>(3), -2, 0, RowOrder::first, "eval_size"), UsageError);
 }
 
 }  // namespace

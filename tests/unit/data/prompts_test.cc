@@ -298,7 +298,7 @@ TEST(Prompts, QuestionAndAnswerThatDoNotFit) {
     FAIL();
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("f.json:7: "));
-    EXPECT_THAT(error.what(), HasSubstr("--max-length"));
+    EXPECT_THAT(error.what(), HasSubstr("max_length"));
     EXPECT_THAT(error.what(), HasSubstr("\"q1\""));
     EXPECT_THAT(error.what(), HasSubstr("at least " + std::to_string(without_context)));
   }

@@ -10,6 +10,7 @@
 #include "tessera/plan/advice.h"
 #include "tessera/plan/start_command.h"
 #include "tessera/session/worker.h"
+#include "tessera/settings/setting_words.h"
 
 namespace tessera {
 namespace {

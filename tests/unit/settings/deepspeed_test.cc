@@ -1,5 +1,5 @@
 // Tests DeepSpeed's JSON configuration as a source of settings.
-#include "tessera/settings/deepspeed.h"
+#include "tessera/settings/foreign/deepspeed.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tessera/base/error.h"
+#include "tessera/settings/setting_words.h"
 
 namespace tessera {
 namespace {

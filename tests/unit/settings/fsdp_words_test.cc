@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/settings/resolve.h"
+#include "tessera/settings/setting_words.h"
 
 namespace tessera {
 namespace {

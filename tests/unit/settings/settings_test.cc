@@ -1,12 +1,15 @@
-#include "tessera/settings/settings.h"
+#include "tessera/settings/setting.h"
 
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <filesystem>
 #include <limits>
+#include <regex>
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
 #include "tessera/data/tokenizer_text.h"
 #include "tessera/settings/suggest.h"
 
@@ -45,7 +48,7 @@ TEST(Settings, every_default_is_valid_and_survives_text) {
     setting.set(settings, preset);
     EXPECT_EQ(setting.get(settings), preset) << setting.name;
     if (!std::holds_alternative<std::string>(preset)) {
-      EXPECT_EQ(parse_value(setting, toml_text(preset), ""), preset) << setting.name;
+      EXPECT_EQ(parse_value(setting, plain_text(preset), ""), preset) << setting.name;
     }
   }
 }
@@ -68,6 +71,25 @@ TEST(Settings, every_word_of_a_choice_sets_and_gets) {
       EXPECT_EQ(setting.get(settings), SettingValue(word)) << setting.name;
     }
   }
+}
+
+// The rooms below `settings` name settings in errors. Each of these names must be the name of a setting.
+TEST(Settings, errors_name_only_settings) {
+  const std::regex named(R"re((?:\boption|option_place|Fault\{|Fault )\(?"([^"]*)")re");
+  std::set<std::string> names;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(TESSERA_TEST_DIR "/../tessera")) {
+    const std::string extension = file.path().extension().string();
+    if (extension != ".cc" && extension != ".cu") continue;
+    const std::string text = read_file(file.path().string(), {});
+    if (text.find("option_names.h\"") == std::string::npos && text.find("Fault") == std::string::npos) continue;
+    for (std::sregex_iterator match(text.begin(), text.end(), named), end; match != end; ++match) {
+      const std::string name = (*match)[1];
+      const Setting* setting = find_setting(name);
+      EXPECT_TRUE(setting && setting->name == name) << file.path() << ": " << name;
+      names.insert(name);
+    }
+  }
+  EXPECT_GT(names.size(), 40u);
 }
 
 TEST(Settings, are_found_by_any_spelling) {

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/settings/resolve.h"
+#include "tessera/settings/setting_words.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +21,7 @@ std::string error_of(const char* name, const SettingValue& value) {
 }
 
 std::string canonical(const char* name, const SettingValue& value) {
-  return std::get<std::string>(checked_value(*find_setting(name), value, "here"));
+  return plain_text(checked_value(*find_setting(name), value, "here"));
 }
 
 // Returns the error message of settings that contradict each other, or an empty text if there is no contradiction.

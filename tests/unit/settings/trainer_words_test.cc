@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "tessera/base/error.h"
-#include "tessera/settings/foreign_arguments.h"
+#include "tessera/settings/foreign/foreign_arguments.h"
 #include "tessera/settings/resolve.h"
 
 namespace tessera {

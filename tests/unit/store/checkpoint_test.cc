@@ -221,7 +221,7 @@ TEST(LatestCheckpoint, OnlyDamagedOnesAreAnError) {
   std::vector<std::string> warnings;
   const std::string message = error_of<InputError>([&] { latest_step(output.path(), warnings); });
   EXPECT_THAT(message, HasSubstr(output.path().string() + ": has checkpoints, but every one of them is damaged"));
-  EXPECT_THAT(message, HasSubstr("--resume none"));
+  EXPECT_THAT(message, HasSubstr("resume none"));
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("checkpoint-10/"), HasSubstr("checkpoint-9/")));
 }
 

@@ -206,7 +206,7 @@ TEST(SafetensorsFile, RefusesNonFiniteValues) {
       expect(-INFINITY, stored, read, "infinity at element 7777");
     }
   }
-  expect(-70000, DType::f32, DType::f16, "-70000, but the largest fp16 value is 65504. Use --precision bf16 or fp32");
+  expect(-70000, DType::f32, DType::f16, "-70000, but the largest fp16 value is 65504. Use precision bf16 or fp32");
   expect(-70000, DType::f32, DType::bf16, "");
   expect(3.4e38, DType::f32, DType::bf16,
          "3.3999999521443642e+38, but the largest bf16 value is 3.3895313892515355e+38");

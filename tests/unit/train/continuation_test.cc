@@ -64,6 +64,10 @@ TEST(Continuation, MicroBatches) {
 TEST(Continuation, EveryKeyIsJudged) {
   const Record then = fingerprint({});
   int num_in_a_new_folder = 0, num_always = 0;
+  const auto is_recorded = [](const std::string& key) {
+    const Setting* setting = find_setting(key);
+    return setting && setting->is_recorded();
+  };
   for (const auto& [key, value] : then.items()) {
     Record now = then;
     now[key] = "another";
@@ -75,11 +79,8 @@ TEST(Continuation, EveryKeyIsJudged) {
     num_in_a_new_folder += elsewhere && !here;
     now.erase(key);
     const auto since = changes_between(now, then);  // here, `now` is an old checkpoint without this key
-    // A key that the checkpoint lacks is no change if the run's value is an empty text, or the value that older
-    // versions always used.
-    constexpr std::string_view kNewer[] = {"optimizer_states", "min_lr",          "lr_num_cycles", "lr_power",
-                                           "lr_timescale",     "num_decay_steps", "decay_type",    "unanswerable_text"};
-    if (value == "" || std::ranges::find(kNewer, key) != std::end(kNewer)) {
+    // A key that the checkpoint lacks is no change if the run has the setting's default, or an empty text as a fact.
+    if (value == "" || is_recorded(key)) {
       EXPECT_THAT(since, IsEmpty()) << key;
     } else {
       EXPECT_EQ(since.at(0).then, "nothing") << key;
@@ -87,7 +88,10 @@ TEST(Continuation, EveryKeyIsJudged) {
     EXPECT_THAT(changes_between(then, now), IsEmpty());
   }
   EXPECT_EQ(num_always, 2);
-  EXPECT_EQ(num_in_a_new_folder, 24);  // these 24 and the 2 above are all keys of the table kMayChange
+  EXPECT_EQ(num_in_a_new_folder, 24);
+  const int num_recorded = static_cast<int>(std::ranges::count_if(all_settings(), &Setting::is_recorded));
+  EXPECT_EQ(std::ranges::count_if(then.items(), [&](const auto& entry) { return is_recorded(entry.key()); }),
+            num_recorded);
 }
 
 // A checkpoint that is older than a setting has the value that was always used: fp32 states, and the text "No Answer".
@@ -105,6 +109,20 @@ TEST(Continuation, OldCheckpointsHaveTheValuesOfTheirVersion) {
               testing::ElementsAre("unanswerable_text"));
   EXPECT_EQ(listed(changes_between(fingerprint(now), fingerprint({}))),
             "was made with optimizer_states = \"bf16\", and this run has \"fp32\"");
+}
+
+// The settings that version 0.2.0 recorded, with their defaults. Another name or value would refuse its checkpoints.
+TEST(Continuation, RecordsWhatEarlierVersionsRecorded) {
+  const Record recorded = Record::parse(R"({"seed": 42, "shuffle": true, "objective": "completion", "max_length": 512,
+      "truncation": "context", "unanswerable_text": "No Answer", "eos_token": "", "epochs": 3.0, "max_steps": 0,
+      "lr": 5e-05, "weight_decay": 0.01, "beta1": 0.9, "beta2": 0.999, "adam_epsilon": 1e-08, "max_grad_norm": 1.0,
+      "lr_schedule": "linear", "warmup_steps": 0, "warmup_ratio": 0.0, "warmup_type": "linear", "warmup_min_lr": 0.0,
+      "lr_decay_steps": 0, "min_lr": 0.0, "lr_num_cycles": 0.0, "lr_power": 1.0, "lr_timescale": 0,
+      "num_decay_steps": 0, "decay_type": "cosine", "precision": "auto", "optimizer_states": "fp32", "freeze": "",
+      "load_best_model_at_end": false, "metric_for_best_model": "eval_loss", "hidden_dropout": 0.0,
+      "attention_dropout": 0.0, "batch_size x grad_accum x ranks": 4})");
+  const Record now = fingerprint({});
+  for (const auto& [key, value] : recorded.items()) EXPECT_EQ(now.value(key, Record()), value) << key;
 }
 
 TEST(Continuation, TheNoteSaysWhatTheScheduleDoes) {

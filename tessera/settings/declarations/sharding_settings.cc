@@ -1,26 +1,29 @@
-// Declarations for sharding, offload, gradient reduction, loss scaling, and plans.
-#include <cmath>
-
-#include "tessera/settings/setting_declarations.h"
+// Declarations of ranks, sharding, offload, gradient reduction, loss scaling, and plans.
+#include "tessera/settings/declarations/declaring.h"
 
 namespace tessera::declaring {
 
 namespace {
 
-Setting with_synonyms(Setting setting, std::vector<std::pair<std::string, std::string>> synonyms) {
-  setting.synonyms = std::move(synonyms);
-  return setting;
-}
-
-Setting foreign(Setting setting) {
-  setting.stands_for_others = true;
-  return setting;
+std::vector<Setting> rank_settings() {
+  return {
+      integer("nproc", &S::nproc, determines(kTheStep, brief(kRanks, "ranks to start on this machine, or to plan for")),
+              "N", {0, 1 << 20},
+              "Number of ranks to start on this machine, or to plan for; 0: the ranks of mpirun or srun, otherwise 1",
+              {"nproc_per_node", "num_processes"}),
+      real("comm_timeout", &S::comm_timeout, kRanks, "SECONDS", {.min = 0, .max = 1e8, .open_min = true},
+           "Seconds that a rank waits for another rank before the run fails", {"ddp_timeout"}),
+      integer("max_restarts", &S::max_restarts, kRanks, "N", kCount,
+              "With --nproc: maximum number of restarts from the last checkpoint after a failure"),
+      real("restart_pause", &S::restart_pause, kRanks, "SECONDS", {.min = 0, .max = 86400},
+           "Seconds before the first restart; each further restart waits twice as long, up to 300 s"),
+  };
 }
 
 Setting strategy() {
   std::vector<std::pair<const char*, ShardingStrategy>> words;
   for (const StrategyRow& row : strategy_rows()) words.emplace_back(row.name, row.strategy);
-  return with_synonyms(
+  return with_words(
       choice("strategy", &S::strategy, brief(kSharding, "no_shard, zero1, zero2, full_shard, ...", kRanks), words,
              "Which of parameters, gradients and optimizer states to shard over the ranks (docs/strategies.md); zero0 "
              "means no_shard, zero3 means full_shard"),
@@ -29,36 +32,19 @@ Setting strategy() {
        {"_hybrid_shard_zero2", row_of(ShardingStrategy::hybrid_shard_zero2).name}});
 }
 
-Setting offload() {
-  Setting setting{
-      .name = "offload",
-      .group = kSharding,
-      .type = SettingType::text,
-      .unit = "WHAT[:WHERE],...",
-      .help =
-          "Data to keep off the device between uses: none, or a list of optimizer, gradients, parameters. :host (or "
-          ":cpu) after a word means host memory, the default; :file (or :nvme) means files in --offload-dir",
-      .get = [](const S& s) { return SettingValue(offload_text(s.offload)); },
-      .set = [](S& s, const SettingValue& value) { s.offload = parse_offload(std::get<std::string>(value), ""); }};
-  setting.canonical = [](const std::string& text, const std::string& where) {
-    return offload_text(parse_offload(text, where));
-  };
-  return setting;
-}
-
 std::vector<Setting> placement_settings() {
   return {
-      foreign(text("deepspeed", &S::deepspeed, kSharding, "PATH",
-                   "DeepSpeed configuration file (JSON); it takes precedence over the TOML configuration file")),
-      foreign(text("fsdp", &S::fsdp, kSharding, "WORDS",
-                   "Value of the Trainer's option --fsdp, for example \"full_shard auto_wrap offload\"")),
+      for_others(text("deepspeed", &S::deepspeed, kSharding, "PATH",
+                      "DeepSpeed configuration file (JSON); it takes precedence over the TOML configuration file")),
+      for_others(text("fsdp", &S::fsdp, kSharding, "WORDS",
+                      "Value of the Trainer's option --fsdp, for example \"full_shard auto_wrap offload\"")),
       strategy(),
       integer("shard_group_size", &S::shard_group_size, kSharding, "RANKS", kCount,
               "Hybrid strategies: number of ranks that share one copy of the model; 0: the ranks of a node"),
       integer("ranks_per_node", &S::ranks_per_node, brief(kSharding, "ranks of one machine", kPlan), "RANKS", kCount,
               "Number of ranks on one machine. 0: the number that the run detects; tessera plan assumes all ranks on "
               "one machine"),
-      with_synonyms(
+      with_words(
           choice("backward_prefetch", &S::backward_prefetch, kSharding,
                  {{"pre", BackwardPrefetch::pre}, {"post", BackwardPrefetch::post}, {"none", BackwardPrefetch::none}},
                  "When the backward pass gathers the next unit. pre: before it computes the gradients of the current "
@@ -70,7 +56,10 @@ std::vector<Setting> placement_settings() {
               "Maximum number of units gathered at the same time, including the one in use"),
       boolean("sync_module_states", &S::sync_module_states, kSharding,
               "Rank 0 reads the parameters and sends them to the other ranks; otherwise each rank reads its own part"),
-      offload(),
+      parsed("offload", &S::offload, kSharding, "WHAT[:WHERE],...",
+             "Data to keep off the device between uses: none, or a list of optimizer, gradients, parameters. :host (or "
+             ":cpu) after a word means host memory, the default; :file (or :nvme) means files in --offload-dir",
+             parse_offload, offload_text),
       text("offload_dir", &S::offload_dir, kSharding, "PATH",
            "Folder for data that is offloaded to files; it is created if it is missing", {"nvme_path"}),
       boolean("pin_memory", &S::pin_memory, kSharding,
@@ -110,20 +99,17 @@ std::vector<Setting> gradient_settings() {
 }
 
 Setting fit() {
-  Setting setting = bytes(
-      "fit", &S::fit, brief(kPlan, "find the fastest run in this memory per rank"), kNonNegativeReal,
+  Setting setting = parsed(
+      "fit", &S::fit, brief(kPlan, "find the fastest run in this memory per rank"), "SIZE|auto",
       "Find the fastest strategy, offload, checkpointing and batch size that fit into this memory per rank (with "
       "--device cuda: of its GPU). auto, or --fit without a value: memory and disk of this machine; 0: plan the given "
-      "settings");
-  setting.unit = "SIZE|auto";
+      "settings",
+      [](const std::string& text, const std::string& where) {
+        return lower(text) == "auto" ? S::kThisMachine : parse_bytes(text, where);
+      },
+      [](int64_t bytes) { return bytes == S::kThisMachine ? "auto" : bytes_text(bytes); });
+  setting.type = SettingType::bytes;
   setting.bare_value = "auto";
-  setting.get = [](const S& s) {
-    return SettingValue(s.fit == S::kThisMachine ? std::string("auto") : bytes_text(s.fit));
-  };
-  setting.set = [](S& s, const SettingValue& value) {
-    const auto& text = std::get<std::string>(value);
-    s.fit = text == "auto" ? S::kThisMachine : parse_bytes(text, "");
-  };
   return setting;
 }
 
@@ -145,25 +131,10 @@ std::vector<Setting> plan_settings() {
 
 std::vector<Setting> sharding_settings() {
   std::vector<Setting> all;
-  for (auto* part : {placement_settings, gradient_settings, plan_settings}) {
+  for (auto* part : {rank_settings, placement_settings, gradient_settings, plan_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   return all;
 }
 
 }  // namespace tessera::declaring
-
-namespace tessera {
-
-LossScaleOptions Settings::loss_scaling() const {
-  const bool is_deepspeed = loss_scale_rules == LossScaleRules::deepspeed;
-  const auto or_default = [](int64_t value, int64_t preset) { return value > 0 ? value : preset; };
-  return {.rules = loss_scale_rules,
-          .fixed_scale = loss_scale,
-          .initial_scale = std::ldexp(1.0, static_cast<int>(initial_scale_power)),
-          .window = or_default(loss_scale_window, is_deepspeed ? 1000 : 2000),
-          .hysteresis = or_default(loss_scale_hysteresis, is_deepspeed ? 2 : 1),
-          .min_scale = min_loss_scale};
-}
-
-}  // namespace tessera

@@ -1,4 +1,4 @@
-#include "tessera/settings/fsdp_words.h"
+#include "tessera/settings/foreign/fsdp_words.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,10 @@ namespace tessera {
 
 namespace {
 
-const char* const kAllOffloaded = "optimizer:host,gradients:host,parameters:host";
+ParsedValue offloaded(Tier tier) {
+  const Offload offload{tier, tier, tier};
+  return {offload_text(offload), offload};
+}
 
 bool boolean(const SettingValue& value, const std::string& where) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;
@@ -98,7 +101,7 @@ bool translate_value(const std::string& key, const SettingValue& value, const st
   } else if (key == "forward_prefetch" || key == "sync_module_states") {
     meaning.set(key.c_str(), boolean(value, where));
   } else if (key == "offload_params" || key == "cpu_offload") {
-    meaning.set("offload", boolean(value, where) ? kAllOffloaded : "none");
+    meaning.set("offload", offloaded(boolean(value, where) ? Tier::host : Tier::device));
   } else if (key == "activation_checkpointing") {
     meaning.set("activation_checkpointing", boolean(value, where) ? "block" : "none");
   } else if (key == "mixed_precision_policy.param_dtype") {
@@ -183,7 +186,7 @@ FsdpMeaning meaning_of_fsdp_option(std::string_view text, const std::string& whe
     if (item.empty()) continue;
     const std::string option = one_of(words, item, where);
     if (option == "offload") {
-      meaning.set("offload", kAllOffloaded);
+      meaning.set("offload", offloaded(Tier::host));
     } else if (option != "auto_wrap") {
       if (!strategy.empty())
         throw UsageError(where, fmt::format("contains both {} and {}", strategy, option), "Give one strategy");

@@ -1,5 +1,5 @@
 // Declarations of the settings of `tessera report`.
-#include "tessera/settings/setting_declarations.h"
+#include "tessera/settings/declarations/declaring.h"
 
 namespace tessera::declaring {
 

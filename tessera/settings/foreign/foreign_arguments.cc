@@ -1,4 +1,4 @@
-#include "tessera/settings/foreign_arguments.h"
+#include "tessera/settings/foreign/foreign_arguments.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "tessera/base/error.h"
-#include "tessera/settings/settings.h"
+#include "tessera/settings/setting.h"
 
 namespace tessera {
 

@@ -1,7 +1,7 @@
 // Declarations for trackers of a run: TensorBoard and W&B.
 #include <fmt/format.h>
 
-#include "tessera/settings/setting_declarations.h"
+#include "tessera/settings/declarations/declaring.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {
@@ -43,21 +43,11 @@ std::string tracker_text(const TrackerChoice& choice) {
 namespace declaring {
 
 std::vector<Setting> tracker_settings() {
-  Setting tracker{
-      .name = "tracker",
-      .group = kOptimization,
-      .type = SettingType::text,
-      .unit = "WHAT,...",
-      .help =
-          "Also write the measurements for trackers: none, or a list of tensorboard, wandb; all: both. W&B runs are "
-          "offline, and wandb sync uploads them (docs/trackers.md)",
-      .get = [](const S& s) { return SettingValue(tracker_text(s.tracker)); },
-      .set = [](S& s, const SettingValue& value) { s.tracker = parse_trackers(std::get<std::string>(value), ""); }};
-  tracker.canonical = [](const std::string& text, const std::string& where) {
-    return tracker_text(parse_trackers(text, where));
-  };
   return {
-      tracker,
+      parsed("tracker", &S::tracker, kOptimization, "WHAT,...",
+             "Also write the measurements for trackers: none, or a list of tensorboard, wandb; all: both. W&B runs are "
+             "offline, and wandb sync uploads them (docs/trackers.md)",
+             parse_trackers, tracker_text),
       text("tracker_dir", &S::tracker_dir, kOptimization, "PATH",
            "Folder where --tracker creates the folders tensorboard and wandb. Each run needs its own folder; empty: "
            "--output-dir. For W&B, the variable WANDB_DIR takes precedence",

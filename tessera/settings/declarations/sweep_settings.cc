@@ -1,5 +1,5 @@
 // Declares the settings that only `tessera sweep` has.
-#include "tessera/settings/setting_declarations.h"
+#include "tessera/settings/declarations/declaring.h"
 
 namespace tessera::declaring {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <charconv>
 
-#include "tessera/settings/setting_declarations.h"
+#include "tessera/settings/declarations/declaring.h"
 #include "tessera/settings/slurm_time.h"
 
 namespace tessera::declaring {
@@ -39,7 +39,7 @@ std::string checked_memory(const std::string& text, const std::string& where) {
 }
 
 Setting with_grammar(Setting setting, std::string (*canonical)(const std::string&, const std::string&)) {
-  setting.canonical = canonical;
+  setting.parse = canonical;
   return setting;
 }
 

@@ -1,7 +1,7 @@
 // Declares the arguments of the Hugging Face Trainer that set other settings (trainer_words.cc), or are only checked.
 // If an argument has the same meaning and the same values as one of Tessera's settings, it is not declared here: it is
 // an alias in the declaration of this setting.
-#include "tessera/settings/setting_declarations.h"
+#include "tessera/settings/declarations/declaring.h"
 
 namespace tessera::declaring {
 

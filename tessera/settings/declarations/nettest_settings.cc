@@ -4,47 +4,24 @@
 
 #include <algorithm>
 
-#include "tessera/settings/resolve.h"
-#include "tessera/settings/setting_declarations.h"
+#include "tessera/settings/declarations/declaring.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera::declaring {
 
 namespace {
 
-// Returns the placement of a setting in the group kNettest. The short help of `nettest` shows the setting with `line`.
+// Returns the role of a setting in the group kNettest. The short help of `nettest` shows the setting with `line`.
 // The short help of other verbs does not show it.
-Placement brief_line(const char* line) {
+Role brief_line(const char* line) {
   return brief(kNettest, line, kNettest);
 }
 
-// Returns a setting that users give as a text and that Settings stores as a value of type T. parse(text, where) returns
-// the value. Its errors name the place `where`. print(value) returns the text.
-template <typename T, typename Parse, typename Print>
-Setting parsed(const char* name, T S::*field, const Placement& place, const char* unit, const char* help, Parse parse,
-               Print print) {
-  Setting setting{
-      .name = name,
-      .group = place.group,
-      .type = SettingType::text,
-      .unit = unit,
-      .help = help,
-      .brief = place.line,
-      .brief_for = place.brief_for,
-      .get = [field, print](const S& s) { return SettingValue(print(s.*field)); },
-      .set = [field, parse](
-                 S& s, const SettingValue& value) { s.*field = parse(std::get<std::string>(value), std::string()); }};
-  setting.canonical = [parse, print](const std::string& text, const std::string& where) {
-    return print(parse(text, where));
-  };
-  return setting;
-}
-
-Setting message_size(const char* name, int64_t S::*field, const Placement& place, const char* help) {
+Setting message_size(const char* name, int64_t S::*field, const Role& role, const char* help) {
   const auto parse = [](const std::string& text, const std::string& where) {
-    return text.empty() || text == "0" ? 0 : parse_message_size(text, where);
+    return text.empty() || text == "0" ? int64_t{0} : parse_message_size(text, where);
   };
-  return parsed(name, field, place, "BYTES", help, parse, [](int64_t bytes) { return bytes_text(bytes); });
+  return parsed(name, field, role, "BYTES", help, parse, [](int64_t bytes) { return bytes_text(bytes); });
 }
 
 std::vector<Setting> message_settings() {
@@ -172,26 +149,6 @@ std::vector<std::string> parse_collectives(std::string_view text, const std::str
     }
   });
   return words;
-}
-
-void check_nettest(const ResolvedSettings& resolved) {
-  const Settings& s = resolved.settings;
-  if (!s.sizes.empty() && (s.min_bytes > 0 || s.max_bytes > 0)) {
-    const char* others = s.min_bytes == 0 ? "max_bytes" : s.max_bytes == 0 ? "min_bytes" : "min_bytes and max_bytes";
-    throw UsageError(resolved.where("sizes"), fmt::format("contradicts {}", others),
-                     "Give either --sizes, or --min-bytes and --max-bytes");
-  }
-  if (s.max_bytes > 0 && s.min_bytes > s.max_bytes) {
-    throw UsageError(resolved.where("min_bytes"),
-                     fmt::format("{} is greater than max_bytes {}", bytes_text(s.min_bytes), bytes_text(s.max_bytes)),
-                     "Give a lower --min-bytes or a higher --max-bytes");
-  }
-  const auto origin = resolved.origins.find("preflight_min_busbw");
-  const bool is_flag = origin != resolved.origins.end() && origin->second.kind == Origin::Kind::flag;
-  if (is_flag && s.preflight_min_busbw > 0 && s.preflight == Settings::Preflight::none) {
-    throw UsageError(resolved.where("preflight_min_busbw"), "has no effect without a preflight",
-                     "Add --preflight nettest");
-  }
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include "tessera/settings/deepspeed_file.h"
+#include "tessera/settings/foreign/deepspeed_file.h"
 
 #include <fmt/format.h>
 #include <strings.h>
@@ -9,7 +9,7 @@
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
-#include "tessera/settings/settings.h"
+#include "tessera/settings/setting.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {

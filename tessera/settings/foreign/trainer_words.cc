@@ -1,4 +1,4 @@
-#include "tessera/settings/trainer_words.h"
+#include "tessera/settings/foreign/trainer_words.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
-#include "tessera/settings/fsdp_words.h"
+#include "tessera/settings/foreign/fsdp_words.h"
 #include "tessera/settings/setting_words.h"
 #include "tessera/settings/suggest.h"
 
@@ -194,8 +194,9 @@ void apply_trainer_words(ResolvedSettings& resolved) {
   if (is_given(resolved, "fsdp_config") && !s.fsdp_config.empty()) apply_fsdp_file(resolved);
   if (resolved.origins.contains("precision")) apply_precision(resolved);
   if (is_given(resolved, "gradient_checkpointing")) {
-    set_implied(resolved, "gradient_checkpointing", setting_named("activation_checkpointing"),
-                s.gradient_checkpointing ? "block" : "none");
+    const Setting& blocks = setting_named("activation_checkpointing");
+    set_implied(resolved, "gradient_checkpointing", blocks,
+                checked_value(blocks, s.gradient_checkpointing ? "block" : "none", ""));
   }
   if (is_given(resolved, "report_to")) apply_trackers(resolved);
   if (resolved.groups & kOptimization) apply_schedule(resolved);

@@ -3,31 +3,16 @@
 
 #include <charconv>
 
-#include "tessera/settings/setting_declarations.h"
+#include "tessera/settings/declarations/declaring.h"
 
 namespace tessera::declaring {
 
-static Setting memory_log() {
-  Setting setting{
-      .name = "memory_log",
-      .group = kMemoryLog,
-      .type = SettingType::text,
-      .unit = "FOLDER[:SECONDS]",
-      .help =
-          "Log memory and utilization over time to files in FOLDER, every SECONDS seconds (default: 5); see "
-          "docs/memory-logs.md",
-      .get = [](const S& s) { return SettingValue(memory_log_text(s.memory_log)); },
-      .set = [](S& s,
-                const SettingValue& value) { s.memory_log = parse_memory_log(std::get<std::string>(value), ""); }};
-  setting.canonical = [](const std::string& text, const std::string& where) {
-    return memory_log_text(parse_memory_log(text, where));
-  };
-  return setting;
-}
-
 std::vector<Setting> memory_log_settings() {
   return {
-      memory_log(),
+      parsed("memory_log", &S::memory_log, kMemoryLog, "FOLDER[:SECONDS]",
+             "Log memory and utilization over time to files in FOLDER, every SECONDS seconds (default: 5); see "
+             "docs/memory-logs.md",
+             parse_memory_log, memory_log_text),
       boolean("gpu_only", &S::gpu_only, kMemoryAnalysis, "Read only the logs of GPU memory"),
       boolean("cpu_only", &S::cpu_only, kMemoryAnalysis, "Read only the logs of host memory"),
   };

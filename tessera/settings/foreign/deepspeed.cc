@@ -1,4 +1,4 @@
-#include "tessera/settings/deepspeed.h"
+#include "tessera/settings/foreign/deepspeed.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
-#include "tessera/settings/deepspeed_file.h"
+#include "tessera/settings/foreign/deepspeed_file.h"
 #include "tessera/settings/setting_words.h"
 #include "tessera/settings/suggest.h"
 
@@ -209,7 +209,8 @@ class Reader {
       if (*elements < 1 || *elements > (int64_t{1} << 60)) {
         refuse("zero_optimization.reduce_bucket_size", fmt::format("must be from 1 to 2^60, got {}", *elements), "");
       }
-      set("reduce_bucket_size", bytes_text(*elements * element_bytes), "zero_optimization.reduce_bucket_size");
+      const int64_t bytes = *elements * element_bytes;
+      set("reduce_bucket_size", ParsedValue(bytes_text(bytes), bytes), "zero_optimization.reduce_bucket_size");
     }
   }
 
@@ -237,7 +238,8 @@ class Reader {
       refuse(parameters, fmt::format("needs stage 3, but zero_optimization.stage is {}", stage),
              "Write stage 3, or remove this section");
     }
-    set("offload", offload_text(offload), offload.optimizer != Tier::device ? optimizer : parameters);
+    set("offload", ParsedValue(offload_text(offload), offload),
+        offload.optimizer != Tier::device ? optimizer : parameters);
 
     const auto paths = std::pair(file_.word(optimizer + ".nvme_path"), file_.word(parameters + ".nvme_path"));
     if (paths.first && paths.second && *paths.first != *paths.second) {

@@ -1,0 +1,75 @@
+#include "tessera/settings/rules/rules.h"
+
+#include <fmt/format.h>
+
+#include "tessera/base/error.h"
+#include "tessera/settings/engine_options.h"
+
+namespace tessera {
+
+namespace {
+
+// Sizes for a model that already has a shape. Default values from a file or the environment are no fault. Nor are sizes
+// from a source of lower precedence than the source of `model`, because such sizes belong to another model.
+std::optional<Fault> sizes_of_another_model(const ResolvedSettings& resolved) {
+  const std::string& model = resolved.settings.model;
+  if (model.empty() || model == "gpt") return {};
+  const Settings defaults;
+  for (const Setting* setting : settings_of(resolved.groups & (kShape | kVocabulary))) {
+    if (!resolved.is_flag(setting->name) && setting->get(resolved.settings) == setting->get(defaults)) continue;
+    if (resolved.origins.at(setting->name).kind < resolved.origins.at("model").kind) continue;
+    if (setting->group == kVocabulary) {
+      return Fault{setting->name, fmt::format("the model \"{}\" already defines the size of its vocabulary", model),
+                   "Remove it. For another size, change \"vocab_size\" in a copy of the model's config.json and "
+                   "give the copy as --model with --init random"};
+    }
+    return Fault{setting->name,
+                 fmt::format("applies only to a new model \"gpt\", but the model \"{}\" already has a shape", model),
+                 "Remove it, or give --model gpt --init random"};
+  }
+  return {};
+}
+
+std::optional<Fault> heads_of_unequal_width(const ResolvedSettings& resolved) {
+  const Settings& s = resolved.settings;
+  if (s.hidden_size % s.num_heads == 0) return {};
+  return Fault{"hidden_size", fmt::format("{} is not divisible by num_heads {}", s.hidden_size, s.num_heads),
+               "Make --hidden-size a multiple of --num-heads"};
+}
+
+std::optional<Fault> two_memories_of_a_device(const ResolvedSettings& resolved) {
+  if (resolved.settings.fit == 0 || resolved.settings.device_memory == 0) return {};
+  return Fault{"device_memory", "contradicts fit", "Give only one of the two: both set the memory per rank"};
+}
+
+constexpr Rule kModelRules[] = {sizes_of_another_model};
+constexpr Rule kOtherRules[] = {heads_of_unequal_width, two_memories_of_a_device};
+
+}  // namespace
+
+std::string value_text(const Settings& settings, const char* name) {
+  return toml_text(find_setting(name)->get(settings));
+}
+
+void check_consistent(const ResolvedSettings& resolved) {
+  const std::span<const Rule> all[] = {training_rules(),   schedule_rules(), evaluation_rules(), kModelRules,
+                                       generation_rules(), sharding_rules(), network_rules(),    kOtherRules};
+  for (const std::span<const Rule> rules : all) {
+    for (const Rule rule : rules) {
+      if (const auto fault = rule(resolved)) {
+        throw UsageError(resolved.where(fault->option), fault->what, fault->remedy);
+      }
+    }
+  }
+}
+
+void check_supported(const ResolvedSettings& resolved) {
+  using S = Settings;
+  const S& s = resolved.settings;
+  if (s.precision != S::Precision::tf32 || !(find_setting("precision")->group & resolved.groups)) return;
+  const bool plans = resolved.groups & kPlan && resolved.groups != kAllGroups && s.device != S::DeviceChoice::cpu;
+  if (plans || uses_cuda(s)) return;
+  throw UsageError(resolved.where("precision"), "\"tf32\" needs a GPU", "The CPU supports: fp32, fp16, bf16");
+}
+
+}  // namespace tessera
