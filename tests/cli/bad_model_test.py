@@ -27,7 +27,7 @@ class Models(BadInputTest):
         contradict = "The model's config.json does not match its tensors"
         for changes, message in [
             ({"hidden_size": 32}, "word_embeddings.weight: [400, 16] instead of [400, 32]"),
-            ({"n_layer": 3}, "bad: 12 tensors are missing (h.2.self_attention.query_key_value.weight, "),
+            ({"n_layer": 3}, "bad: 12 tensors are missing (h.2.input_layernorm.weight, "),
             ({"n_layer": 1}, "bad: 12 tensors are not of this model (transformer.h.1.input_layernorm.bias, "),
             ({"vocab_size": 500}, "bad: 1 tensor is of another shape (word_embeddings.weight: [400, 16] instead of "
                                   "[500, 16]). " + contradict),

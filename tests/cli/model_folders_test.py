@@ -188,7 +188,7 @@ class ModelFolders(TinyJobTest):
         for model in ("exported", "a", "bloom-560m"):
             self.fails(USAGE, f'--model: "{model}" is not a checkpoint of a run. Give --checkpoint', "export", "--model", model,
                        "--output-dir", "none")
-        self.fails(INPUT, "none: no such model folder", "export", "--model", "none", "--output-dir", "none")
+        self.fails(INPUT, "none: no such folder", "export", "--model", "none", "--output-dir", "none")
 
     def test_files_that_tessera_did_not_write_are_kept(self):
         """No verb replaces or removes a checkpoint, another program's model or a user's file."""

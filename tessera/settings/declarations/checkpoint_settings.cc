@@ -7,6 +7,22 @@ static std::vector<std::pair<const char*, S::Interval>> intervals() {
   return {{"no", S::Interval::no}, {"epoch", S::Interval::epoch}, {"steps", S::Interval::steps}};
 }
 
+// Takes the Trainer's True and False, and Python's None, in any case.
+static Setting resume() {
+  Setting setting = text(
+      "resume", &S::resume, kCheckpoints, "auto|none|PATH",
+      "auto or true: continue from the newest complete checkpoint in --output-dir; none or false: begin a new run; "
+      "PATH: continue from this checkpoint, or from the newest checkpoint in this folder. If PATH is outside "
+      "--output-dir, the run in --output-dir is a new run, and the run of PATH is not changed",
+      {"resume_from_checkpoint"});
+  setting.parse = [](const std::string& given, const std::string& where) -> SettingValue {
+    if (given.empty()) throw UsageError(where, "is empty", "Give a value, or leave it out: the default is \"auto\"");
+    const std::string word = lower(given);
+    return word == "auto" || word == "true" ? "auto" : word == "none" || word == "false" ? "none" : given;
+  };
+  return setting;
+}
+
 std::vector<Setting> checkpoint_settings() {
   return {
       choice("eval_strategy", &S::eval_strategy, kTrainEvaluation, intervals(),
@@ -17,11 +33,7 @@ std::vector<Setting> checkpoint_settings() {
           "Steps between two evaluations, or a fraction of all steps. Sets --eval-strategy steps, unless you give one"),
       boolean("eval_before", &S::eval_before, kTrainEvaluation, "Also evaluate before the first step",
               {"eval_on_start"}),
-      text("resume", &S::resume, kCheckpoints, "auto|none|PATH",
-           "auto: continue from the newest complete checkpoint in --output-dir; none: begin a new run; PATH: continue "
-           "from this checkpoint, or from the newest checkpoint in this folder. If PATH is outside --output-dir, the "
-           "run in --output-dir is a new run, and the run of PATH is not changed",
-           {"resume_from_checkpoint"}),
+      takes_scalars(resume()),
       boolean("overwrite", &S::overwrite, kCheckpoints,
               "Replace the run in --output-dir if the new run does not continue it", {"overwrite_output_dir"}),
       real("owner_timeout", &S::owner_timeout, kCheckpoints, "SECONDS", {.min = 0.1, .max = 1e8},

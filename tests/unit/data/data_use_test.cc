@@ -173,7 +173,7 @@ TEST(BadRows, CountTheirQuestions) {
     ADD_FAILURE() << "accepted";
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(),
-                HasSubstr("f.json: 21 of its 209 rows cannot be used, and --max-bad-rows is 0.1: data[1]: "));
+                HasSubstr("f.json: 21 of its 209 rows cannot be used, and max_bad_rows is 0.1: data[1]: "));
   }
   DataUse use;
   use.add_malformed(bad);

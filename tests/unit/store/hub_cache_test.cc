@@ -63,9 +63,9 @@ TEST_F(HubCache, ReadsNamesOfTheHub) {
                            "org/config.json", "https://example.com/org/model"}) {
     EXPECT_EQ(hub_model(word), std::nullopt) << word;
   }
-  EXPECT_EQ(download_command(model), "hf download org/model --local-dir models/model, and give --model models/model");
+  EXPECT_EQ(download_command(model), "hf download org/model --local-dir models/model, and give model models/model");
   EXPECT_EQ(download_command({"gpt2", "v1.0"}),
-            "hf download gpt2 --revision v1.0 --local-dir models/gpt2, and give --model models/gpt2");
+            "hf download gpt2 --revision v1.0 --local-dir models/gpt2, and give model models/gpt2");
 }
 
 TEST_F(HubCache, FollowsTheVariablesOfTheHub) {
