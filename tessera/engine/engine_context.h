@@ -93,12 +93,12 @@ struct EngineContext {
   ElemRange updated(int64_t unit) const { return plan.updated(trained_cut(unit)); }
   // A buffer in host memory for a piece of updated(unit) of any unit with needs(unit). Empty if no unit needs it.
   template <typename Needs>
-  Buffer staging_of_updated(DType dtype, Needs&& needs) const {
+  Buffer staging_of_updated(DType elem_type, Needs&& needs) const {
     int64_t most = 0;
     for (int64_t u = 0; u < num_units(); ++u) {
       if (needs(u)) most = std::max(most, std::min(piece_elems(), updated(u).size()));
     }
-    return most > 0 ? host.allocate(most * static_cast<int64_t>(size_of(dtype)), Category::staging) : Buffer();
+    return most > 0 ? host.allocate(most * static_cast<int64_t>(size_of(elem_type)), Category::staging) : Buffer();
   }
 };
 

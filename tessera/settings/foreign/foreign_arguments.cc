@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/settings/setting.h"
+#include "tessera/settings/setting_words.h"
 
 namespace tessera {
 
