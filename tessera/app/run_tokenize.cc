@@ -10,6 +10,7 @@
 #include "tessera/app/verbs.h"
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/data/bpe_trainer.h"
 #include "tessera/data/examples.h"
 #include "tessera/data/text.h"
@@ -95,7 +96,7 @@ int run_tokenizer_train(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
   for (const char* name : {kManifestName, "config.json"}) {
     if (!fs::exists(fs::path(settings.output_dir) / name)) continue;
-    throw UsageError("--output-dir",
+    throw UsageError(option_place("output_dir"),
                      fmt::format("\"{}\" is the folder of a model (it has {}), whose tokenizer is not replaced",
                                  printable(settings.output_dir), name),
                      "Give another folder, and name it with --tokenizer when you train");

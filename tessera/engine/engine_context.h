@@ -46,7 +46,7 @@ struct EngineContext {
   const Model& model;
   DType dtype;  // type of the computation
   Streams streams;
-  PerSection<DType> formats;                  // in which the parameters of each section are stored
+  PerSection<DType> formats;                  // the storage type of the parameters of each section
   std::vector<PerSection<UnitShards>> units;  // how each section of each unit is cut into shards
   bool bf16_states = false;                   // see EngineOptions
   int64_t file_bytes = 0;                     // bytes of arrays on Tier::file

@@ -80,7 +80,7 @@ ElemRange UnitOptimizer::counted(int64_t unit) const {
 }
 
 // The squares of each unit have a sum of their own, and the sums are added in the order of the units. The bits of the
-// result therefore depend neither on the tiers of the units nor on the order in which their gradients arrive.
+// result are therefore the same for all tiers of the units, and for every order of arrival of their gradients.
 double UnitOptimizer::sum_of_squares() {
   using Squares = UnitGradients::Squares;
   const auto num_units = static_cast<size_t>(context_.num_units());
@@ -123,7 +123,7 @@ void UnitOptimizer::add_squares_on_host() {
   std::vector<Piece> all = pieces([&](int64_t unit) {
     return gradients_.squares_of(unit) == UnitGradients::Squares::by_host ? counted(unit) : ElemRange{};
   });
-  std::ranges::stable_sort(all, std::greater(), &Piece::unit);  // in the order in which the units arrive
+  std::ranges::stable_sort(all, std::greater(), &Piece::unit);  // the last unit arrives first
   const auto in_file = [&](const Piece& piece) { return gradients_.tier(piece.unit) == Tier::file; };
   const auto fetch_one = [&](size_t i) {
     if (i >= all.size() || !in_file(all[i])) return;

@@ -179,10 +179,9 @@ SettingValue checked_value(const Setting& setting, const SettingValue& value, co
       if (!whole && !text) wrong_type(setting, value, where);
       if (text && !is_utf8(*text)) throw UsageError(where, "is not valid UTF-8");
       const SettingValue parsed = setting.parse(whole ? fmt::format("{}", *whole) : *text, where);
-      const auto* amount = std::any_cast<int64_t>(&std::get<ParsedValue>(parsed).value);
-      if (!amount) return parsed;  // a word, such as that of Setting::bare_value
-      check_range(setting, static_cast<double>(*amount), value, where);
-      if (*amount == 0 && text && text->find_first_of("bB") != text->npos) {  // "0GB" is a size, not the word 0
+      const auto amount = std::any_cast<int64_t>(std::get<ParsedValue>(parsed).value);
+      check_range(setting, static_cast<double>(amount), value, where);
+      if (amount == 0 && text && text->find_first_of("bB") != text->npos) {  // "0GB" is a size, not the word 0
         throw UsageError(where, fmt::format("the size {} is zero", quoted_value(*text)),
                          fmt::format("Give a larger size. 0 without a unit has another meaning: see {} in the help",
                                      setting.flag()));

@@ -15,8 +15,8 @@ namespace tessera {
 // text if Tessera wrote everything in it (replaceable.h).
 using WhyKept = std::function<std::string(const std::filesystem::path&)>;
 
-// Throws UsageError if something exists at `target`, except an empty folder and a folder for which `why_kept` returns
-// no reason.
+// Throws UsageError if something exists at `target` and must stay: a file, or a folder that is not empty and that
+// `why_kept` gives a reason for.
 void check_replaceable(const std::filesystem::path& target, const WhyKept& why_kept);
 
 // A folder that is filled under a temporary name next to its target: "<target>.tmp-<host>-<pid>-<start time>". commit()

@@ -34,8 +34,8 @@ class CheckpointPart {
   virtual ~CheckpointPart() = default;
   // `dtype` is the type in the file, the same on all ranks.
   virtual void declare(const ArrayRange& range, DType dtype) = 0;
-  // Declares an array that the checkpoint does not hold, because files outside hold it. `dtype` is the type in which
-  // the run uses its elements. The files are the same in all calls. Only rank 0's calls count.
+  // Declares an array that the checkpoint does not hold, because files outside hold it. The run uses
+  // its elements in the type `dtype`. The files are the same in all calls. Only rank 0's calls count.
   virtual void refer(const std::string& name, int64_t total_elems, DType dtype, const ReferencedFiles& files) = 0;
   // Writes the next elements of a range from host memory. Elements of another floating-point type are converted to the
   // declared type. The caller may reuse the memory of `values` on return. Throws RunError.

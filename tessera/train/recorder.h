@@ -1,4 +1,4 @@
-// What a training run tells while it runs: lines for people, metrics.jsonl, and the files of trackers.
+// The output of a training run while it runs: lines for people, metrics.jsonl, and the files of trackers.
 #pragma once
 
 #include <filesystem>

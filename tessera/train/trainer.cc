@@ -15,6 +15,7 @@
 #include "tessera/plan/memory_check.h"
 #include "tessera/report/text.h"
 #include "tessera/settings/engine_options.h"
+#include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/train/continuation.h"
 
@@ -398,8 +399,8 @@ void Trainer::load_best_model() {
   if (!settings_.load_best_model_at_end || !state_.best_metric || state_.best_step == state_.step) return;
   session_.worker().enter(Phase::resume);
   const fs::path best = checkpoint_folder(folder_->path(), state_.best_step);
-  const bool found = session_.world().all(!session_.worker().is_first() || is_folder(best), "the best model");
-  if (!found) {
+  const auto found = on_all_ranks(session_.world(), "the best model", [&] { return is_folder(best) ? "yes" : ""; });
+  if (found[0].empty()) {
     console_.note(
         fmt::format("warning: {}, the checkpoint of the best model, was removed during the run. The saved model is the "
                     "last one",

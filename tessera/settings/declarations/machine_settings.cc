@@ -1,4 +1,4 @@
-// Declarations of where a run computes, in which precision, and how it presents its results.
+// Declarations of devices, precision, threads, and the output of a verb.
 #include "tessera/settings/declarations/declaring.h"
 
 namespace tessera::declaring {

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/base/error.h"
-#include "tessera/data/examples.h"
+#include "reading.h"
 
 namespace tessera {
 namespace {
@@ -11,31 +10,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::vector<Example> read(std::string_view content) {
-  return examples_from_text(content, "f.json");
-}
-
-// Returns the message of the InputError that the content must cause.
-std::string refusal(std::string_view content) {
-  try {
-    read(content);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "accepted: " << content.substr(0, 200);
-  return "";
-}
-
-std::string squad(const std::string& context, const std::string& questions) {
-  return R"({"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": ")" + context + R"(", "qas": [)" +
-         questions + "]}]}]}";
-}
-
-std::string question(const std::string& answer, int start) {
-  return R"({"id": "q1", "question": "Q?", "answers": [{"text": ")" + answer + R"(", "answer_start": )" +
-         std::to_string(start) + "}]}";
-}
 
 TEST(Answers, UnanswerableQuestions) {
   const auto examples = read(squad("Ada met Bob.", R"({"question": "1", "answers": [], "is_impossible": true},
