@@ -94,9 +94,9 @@ def unnamed_views():
 FLAGS_OF_OTHERS = {"--mpi", "--map-by", "--oversubscribe", "--allow-run-as-root", "--bind-to", "--stdin", "--local-dir",
                     "--revision",
                    "--repo-type"}
-# These rooms do not know the command line, although `report` and `compare` may mention it in what they show.
+# These rooms do not know the command line, although `log`, `report` and `workshop` may mention it in what they show.
 BELOW_SETTINGS = [room for room, others in MAY_INCLUDE.items()
-                  if room not in {"app", "settings", "report", "compare"} and "settings" not in others]
+                  if room not in {"app", "settings", "log", "report", "workshop"} and "settings" not in others]
 
 
 def flags():

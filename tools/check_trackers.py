@@ -5,7 +5,7 @@ of the unit tests.
     python3 -m venv .venv-trackers
     .venv-trackers/bin/pip install tensorboard wandb==0.19.11 setuptools
     .venv-trackers/bin/python tools/check_trackers.py RUN         # the output folder of a run with --tracker all
-    .venv-trackers/bin/python tools/check_trackers.py --fixture   # writes tests/unit/report/trackers_fixture.json
+    .venv-trackers/bin/python tools/check_trackers.py --fixture   # writes tests/unit/log/trackers_fixture.json
 
 The unit tests do not need these packages."""
 import json
@@ -21,7 +21,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from wandb.proto import wandb_internal_pb2
 from wandb.sdk.internal.datastore import DataStore
 
-FIXTURE = Path(__file__).resolve().parents[1] / "tests" / "unit" / "report" / "trackers_fixture.json"
+FIXTURE = Path(__file__).resolve().parents[1] / "tests" / "unit" / "log" / "trackers_fixture.json"
 # For each W&B log of the fixture, the sizes of its records in bytes. W&B divides a log into blocks of 32 KiB, and
 # splits a record that does not fit into its block. To test this, many of the records end near the end of a block.
 LOGS = [[0], [1, 2, 3], [32747], [32754], [32747, 5], [32748, 5], [32753, 0, 9], [70000, 3], [32768 * 2],

@@ -12,11 +12,10 @@
 #include "tessera/app/net_report.h"
 #include "tessera/base/counted.h"
 #include "tessera/base/read_file.h"
+#include "tessera/base/text.h"
 #include "tessera/comm/communication_variables.h"
 #include "tessera/comm/mpi_flavour.h"
-#include "tessera/report/table.h"
-#include "tessera/report/text.h"
-#include "tessera/settings/suggest.h"
+#include "tessera/log/table.h"
 #include "tessera/store/checksum.h"
 
 namespace tessera {

@@ -6,9 +6,9 @@
 
 #include "tessera/app/shared_folder.h"
 #include "tessera/app/verbs.h"
+#include "tessera/base/record.h"
 #include "tessera/comm/clock_offsets.h"
-#include "tessera/report/console.h"
-#include "tessera/report/record.h"
+#include "tessera/log/console.h"
 
 namespace tessera {
 

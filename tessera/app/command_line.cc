@@ -14,7 +14,7 @@
 #include "tessera/base/option_names.h"
 #include "tessera/comm/launcher_link.h"
 #include "tessera/launch/launcher_streams.h"
-#include "tessera/report/console.h"
+#include "tessera/log/console.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "tessera/settings/suggest.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/counted.h"
-#include "tessera/report/table.h"
+#include "tessera/log/table.h"
 
 namespace tessera {
 namespace {

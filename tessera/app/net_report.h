@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/record.h"
 #include "tessera/comm/nettest/net_test.h"
-#include "tessera/report/console.h"
-#include "tessera/report/record.h"
+#include "tessera/log/console.h"
 #include "tessera/settings/settings.h"
 
 namespace tessera {

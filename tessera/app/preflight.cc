@@ -8,8 +8,8 @@
 #include "tessera/app/run_as_ranks.h"
 #include "tessera/base/counted.h"
 #include "tessera/base/option_names.h"
-#include "tessera/report/console.h"
-#include "tessera/report/text.h"
+#include "tessera/base/text.h"
+#include "tessera/log/console.h"
 
 namespace tessera {
 

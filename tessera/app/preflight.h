@@ -2,8 +2,8 @@
 #pragma once
 
 #include "tessera/app/verbs.h"
+#include "tessera/base/record.h"
 #include "tessera/comm/nettest/net_test.h"
-#include "tessera/report/record.h"
 #include "tessera/session/worker.h"
 
 namespace tessera {

@@ -19,7 +19,7 @@
 #include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/status_board.h"
 #include "tessera/launch/launch.h"
-#include "tessera/report/stream_writer.h"
+#include "tessera/log/stream_writer.h"
 #include "tessera/session/worker.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/store/checksum.h"

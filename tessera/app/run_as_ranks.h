@@ -8,7 +8,7 @@
 
 #include "tessera/app/verbs.h"
 #include "tessera/comm/world.h"
-#include "tessera/report/console.h"
+#include "tessera/log/console.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/error.h"
-#include "tessera/report/console.h"
+#include "tessera/log/console.h"
 
 namespace tessera {
 

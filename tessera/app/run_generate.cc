@@ -8,17 +8,19 @@
 #include "tessera/app/run_as_ranks.h"
 #include "tessera/app/usage_errors.h"
 #include "tessera/app/verbs.h"
+#include "tessera/base/clock.h"
+#include "tessera/base/math.h"
 #include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
 #include "tessera/data/prompt_file.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/text_stream.h"
 #include "tessera/load/datasets.h"
 #include "tessera/load/model_files.h"
+#include "tessera/log/progress.h"
 #include "tessera/ops/sampling_numbers.h"
-#include "tessera/report/progress.h"
 #include "tessera/session/evaluation.h"
 #include "tessera/session/session.h"
-#include "tessera/settings/suggest.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/checksum.h"
 #include "tessera/store/file.h"
@@ -218,8 +220,8 @@ int run_generate(const Invocation& invocation) {
       });
     } else {
       const int64_t at_once = settings.eval_batch_size * session.worker().num_ranks(), count = std::ssize(prompts.ids);
-      Progress progress(
-          console, {.description = "Generating", .total_steps = (count + at_once - 1) / at_once, .unit = "prompts"});
+      Progress progress(console,
+                        {.description = "Generating", .total_steps = ceil_divide(count, at_once), .unit = "prompts"});
       const auto take = [&](int64_t first, const std::vector<std::vector<int32_t>>& texts) {
         for (size_t i = 0; i < texts.size(); ++i) {
           const size_t at = static_cast<size_t>(first) + i;

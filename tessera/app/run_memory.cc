@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "tessera/app/verbs.h"
-#include "tessera/report/console.h"
-#include "tessera/report/memory_logs.h"
+#include "tessera/log/console.h"
+#include "tessera/log/memory_logs.h"
 
 namespace tessera {
 

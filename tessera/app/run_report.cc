@@ -4,11 +4,12 @@
 #include "tessera/app/usage_errors.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/error.h"
-#include "tessera/compare/comparison.h"
-#include "tessera/compare/html_page.h"
-#include "tessera/compare/workshop_tables.h"
-#include "tessera/report/console.h"
+#include "tessera/base/text.h"
+#include "tessera/log/console.h"
+#include "tessera/report/comparison.h"
+#include "tessera/report/html_page.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/workshop/tables.h"
 
 namespace tessera {
 

@@ -12,10 +12,10 @@
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
 #include "tessera/launch/slurm_job.h"
 #include "tessera/launch/slurm_submission.h"
-#include "tessera/report/console.h"
-#include "tessera/report/text.h"
+#include "tessera/log/console.h"
 #include "tessera/store/file.h"
 #include "tessera/sweep/run_state.h"
 

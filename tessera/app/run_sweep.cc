@@ -7,7 +7,7 @@
 #include "tessera/app/sweep_runs.h"
 #include "tessera/base/error.h"
 #include "tessera/comm/world.h"
-#include "tessera/report/console.h"
+#include "tessera/log/console.h"
 #include "tessera/sweep/sweep.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 
 #include "tessera/app/help.h"
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/model/config.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

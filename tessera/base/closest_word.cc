@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "tessera/base/text.h"
+
 namespace tessera {
 
 // Optimal string alignment distance. The table has one row for each prefix of a, and one column for each prefix of b.
@@ -29,10 +31,6 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 namespace {
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 // The words of a name, in lower case. Bytes that are not ASCII are letters.
 std::vector<std::string> words_in(std::string_view name) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "tessera/base/math.h"
 #include "tessera/base/start_thread.h"
 
 namespace tessera {
@@ -134,7 +135,7 @@ void ThreadPool::run(int64_t count, const std::function<void(int64_t)>& task) {
 
 void ThreadPool::for_ranges(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& task) {
   if (count <= 0) return;
-  const int64_t ranges = std::clamp<int64_t>((count + grain - 1) / grain, 1, num_threads());
+  const int64_t ranges = std::clamp<int64_t>(ceil_divide(count, grain), 1, num_threads());
   run(ranges, [&](int64_t i) { task(count * i / ranges, count * (i + 1) / ranges); });
 }
 

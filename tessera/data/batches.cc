@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/math.h"
 #include "tessera/base/random.h"
 
 namespace tessera {
@@ -49,10 +50,6 @@ PackedBatch merged(std::span<const PackedBatch> batches) {
     all.num_targets += batch.num_targets;
   }
   return all;
-}
-
-static int64_t ceil_divide(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
 }
 
 BatchPlan::BatchPlan(const BatchOptions& options, int64_t epoch) : options_(options) {

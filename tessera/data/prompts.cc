@@ -6,6 +6,7 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/base/math.h"
 #include "tessera/base/option_names.h"
 #include "tessera/base/thread_pool.h"
 
@@ -151,7 +152,7 @@ std::vector<EncodedRow> encode_rows(std::span<const Example> examples, const Enc
   constexpr int64_t kChunk = 16;  // examples per task; small, because their lengths differ
   std::vector<EncodedRow> rows(examples.size());
   const int64_t count = std::ssize(examples);
-  pool.run((count + kChunk - 1) / kChunk, [&](int64_t chunk) {
+  pool.run(ceil_divide(count, kChunk), [&](int64_t chunk) {
     for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
       rows[static_cast<size_t>(i)] = encode_row(examples[static_cast<size_t>(i)], encode, options);
     }

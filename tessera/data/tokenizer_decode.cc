@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "tessera/base/text.h"
 #include "tessera/data/bpe.h"
 
 namespace tessera {

@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/math.h"
 #include "tessera/base/option_names.h"
 
 namespace tessera {
 
 int64_t Stack::bytes_on_stack(Shape shape, DType dtype) {
-  const int64_t bytes = shape.num_elems() * static_cast<int64_t>(size_of(dtype));
-  return (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
+  return round_up(shape.num_elems() * static_cast<int64_t>(size_of(dtype)), Device::kAlignment);
 }
 
 View Stack::push(Shape shape, DType dtype) {

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 
+#include "tessera/base/math.h"
+
 namespace tessera {
 
 int64_t padded_tokens(int64_t num_tokens) {
   const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(num_tokens)));
   const int64_t step = std::max<int64_t>(32, below / 16);
-  return (num_tokens + step - 1) / step * step;
+  return round_up(num_tokens, step);
 }
 
 BlockGraphs::BlockGraphs(Stream& compute, bool on) : compute_(compute), on_(on) {

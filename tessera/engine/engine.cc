@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tessera/base/counted.h"
+#include "tessera/base/math.h"
 #include "tessera/base/option_names.h"
 #include "tessera/device/cuda/cuda_device.h"
 
@@ -253,7 +254,7 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
   const auto place = [&]<typename T>(const std::vector<T>& values, int64_t count) {
     const View view{batch_.data() + used, dtype_of<T>(), {count}};
     std::byte* staged = buffer.host.data() + used;
-    used += (view.bytes() + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
+    used += round_up(view.bytes(), Device::kAlignment);
     TESSERA_ASSERT(used <= buffer.host.bytes());
     if (counts || count == 0) return view;
     std::copy(values.begin(), values.end(), reinterpret_cast<T*>(staged));

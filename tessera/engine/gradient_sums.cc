@@ -13,6 +13,7 @@
 //   in_file_converted   the CPU converts, write pieces         read, the CPU adds, write pieces
 //
 // If there is a wire, its gradients are converted back into the slot before they leave the device.
+#include "tessera/base/math.h"
 #include "tessera/engine/gradients.h"
 
 namespace tessera {
@@ -26,7 +27,7 @@ struct UnitGradients::Transfer {
   int64_t piece_elems;
   size_t first_buffers;  // index in piece_buffers_ for piece 0
 
-  int64_t num_pieces() const { return (part.num_elems() + piece_elems - 1) / piece_elems; }
+  int64_t num_pieces() const { return ceil_divide(part.num_elems(), piece_elems); }
   int64_t first(int64_t i) const { return i * piece_elems; }
   int64_t last(int64_t i) const { return std::min(first(i) + piece_elems, part.num_elems()); }
   int64_t size(int64_t i) const { return last(i) - first(i); }

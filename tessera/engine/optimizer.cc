@@ -5,11 +5,9 @@
 #include <cmath>
 #include <functional>
 
-namespace tessera {
+#include "tessera/base/clock.h"
 
-static double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+namespace tessera {
 
 UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients)
     : context_(context), parameters_(parameters), gradients_(gradients) {
@@ -199,7 +197,7 @@ void UnitOptimizer::update_in_pieces(const AdamWStep& step) {
     PieceBuffers& buffers = buffers_of(i);
     const Event done = update_piece(piece, buffers, step);
     if (late_moments_ && all.begin() + static_cast<ptrdiff_t>(i) + 1 == end_of_now) {
-      host.run([this] { late_moments_->update_ended(now_s()); });
+      host.run([this] { late_moments_->update_ended(steady_seconds()); });
     }
     if (i + 1 < all.size() && all[i + 1].same_work(piece)) continue;
     if (piece.writes != AdamWWrites::moments) parameters_.updated(piece.unit, done);
@@ -208,7 +206,7 @@ void UnitOptimizer::update_in_pieces(const AdamWStep& step) {
     }
   }
   if (!late_moments_) return;
-  host.run([this] { late_moments_->moments_ended(now_s()); });
+  host.run([this] { late_moments_->moments_ended(steady_seconds()); });
   timed_ = host.record();
 }
 
@@ -233,7 +231,7 @@ void UnitOptimizer::choose_late_candidates() {
 int64_t UnitOptimizer::num_late_blocks() {
   if (late_moments_) {
     timed_.synchronize();  // no extra wait: the host stream runs the update only after this event
-    return late_moments_->begin(now_s());
+    return late_moments_->begin(steady_seconds());
   }
   return std::min(context_.plan.options().late_blocks.value_or(0), std::ssize(late_candidates_));
 }

@@ -1,6 +1,7 @@
 #include "tessera/engine/shard_plan.h"
 
 #include "tessera/base/counted.h"
+#include "tessera/base/math.h"
 
 #include <fmt/format.h>
 
@@ -94,7 +95,7 @@ UnitShards ShardPlan::cut(int64_t num_elems) const {
   constexpr int64_t kAlignment = ParameterTable::kAlignment;
   UnitShards section;
   section.num_elems = num_elems;
-  section.shard_elems = ((num_elems + group_size_ - 1) / group_size_ + kAlignment - 1) / kAlignment * kAlignment;
+  section.shard_elems = round_up(ceil_divide(num_elems, group_size_), kAlignment);
   section.padded_elems = section.shard_elems * group_size_;
   section.own = {shard_rank() * section.shard_elems, (shard_rank() + 1) * section.shard_elems};
   return section;

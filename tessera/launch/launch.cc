@@ -14,7 +14,7 @@
 #include "tessera/comm/world.h"
 #include "tessera/launch/mpirun_process.h"
 #include "tessera/launch/restarts.h"
-#include "tessera/report/console.h"
+#include "tessera/log/console.h"
 
 namespace tessera {
 namespace {

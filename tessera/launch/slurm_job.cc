@@ -7,7 +7,7 @@
 #include <cctype>
 
 #include "tessera/base/error.h"
-#include "tessera/report/text.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/setting_words.h"
 #include "tessera/settings/slurm_time.h"
 

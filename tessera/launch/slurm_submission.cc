@@ -10,8 +10,8 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/base/uninterrupted.h"
-#include "tessera/report/text.h"
 
 namespace tessera {
 

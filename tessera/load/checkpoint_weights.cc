@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/read_file.h"
+#include "tessera/base/text.h"
 #include "tessera/model/config.h"
-#include "tessera/settings/suggest.h"
 #include "tessera/store/engine_checkpoint.h"
 #include "tessera/store/manifest.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/record.h"
 #include "tessera/load/model_writer.h"
-#include "tessera/report/record.h"
 #include "tessera/store/engine_checkpoint.h"
 
 namespace tessera {

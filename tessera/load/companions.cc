@@ -9,10 +9,10 @@
 
 #include "tessera/base/git_lfs.h"
 #include "tessera/base/read_file.h"
+#include "tessera/base/record.h"
 #include "tessera/load/model_place.h"
 #include "tessera/load/special_tokens.h"
 #include "tessera/model/generation_config.h"
-#include "tessera/report/record.h"
 #include "tessera/store/file.h"
 #include "tessera/store/model_folder.h"
 

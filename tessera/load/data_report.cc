@@ -7,8 +7,7 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
-#include "tessera/report/text.h"
-#include "tessera/settings/suggest.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 namespace {

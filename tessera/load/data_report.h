@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/record.h"
 #include "tessera/data/data_use.h"
 #include "tessera/data/tokenizer.h"
+#include "tessera/log/console.h"
 #include "tessera/model/config.h"
-#include "tessera/report/console.h"
-#include "tessera/report/record.h"
 #include "tessera/settings/settings.h"
 
 namespace tessera {

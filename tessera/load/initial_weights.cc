@@ -6,11 +6,11 @@
 #include <functional>
 #include <map>
 
+#include "tessera/base/text.h"
 #include "tessera/comm/world.h"
 #include "tessera/data/tokenizer_text.h"
 #include "tessera/load/checkpoint_weights.h"
 #include "tessera/load/model_place.h"
-#include "tessera/settings/suggest.h"
 #include "tessera/store/checked_files.h"
 #include "tessera/store/checksum.h"
 #include "tessera/store/model_folder.h"

@@ -8,9 +8,9 @@
 #include "tessera/base/counted.h"
 #include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
+#include "tessera/base/text.h"
 #include "tessera/load/model_place.h"
 #include "tessera/load/special_tokens.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

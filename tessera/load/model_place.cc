@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
 #include "tessera/load/checkpoint_weights.h"
 #include "tessera/model/config.h"
-#include "tessera/settings/suggest.h"
 #include "tessera/store/checkpoint.h"
 #include "tessera/store/foreign_model.h"
 #include "tessera/store/hub_cache.h"

@@ -10,8 +10,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
-#include "tessera/report/record.h"
-#include "tessera/settings/suggest.h"
+#include "tessera/base/record.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/math.h"
+
 namespace tessera {
 
 Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table, const Initializer& embedding_init,
@@ -47,10 +49,10 @@ int64_t Head::chunk_rows(const Frame& f, int64_t num_rows) const {
   const int64_t most = std::max<int64_t>(16, bytes / row_bytes);
   if (num_rows <= most) return num_rows;
   const int64_t tile = f.large_head_chunks && most >= kTileRows ? kTileRows : 1;
-  const auto whole_tiles = [tile](int64_t rows) { return (rows + tile - 1) / tile * tile; };
+  const auto whole_tiles = [tile](int64_t rows) { return round_up(rows, tile); };
   if (f.stands_for_smaller) return std::min(num_rows, whole_tiles(most));
-  const int64_t num_chunks = (num_rows + most - 1) / most;
-  return whole_tiles((num_rows + num_chunks - 1) / num_chunks);
+  const int64_t num_chunks = ceil_divide(num_rows, most);
+  return whole_tiles(ceil_divide(num_rows, num_chunks));
 }
 
 void Head::loss(Frame& f, const ParameterViews& p, View x, View loss) const {

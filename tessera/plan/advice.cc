@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "tessera/base/process.h"
+#include "tessera/base/text.h"
 #include "tessera/comm/launcher_link.h"
 #include "tessera/plan/start_command.h"
-#include "tessera/report/text.h"
 #include "tessera/settings/rules/sharding_rules.h"
 
 namespace tessera {

@@ -8,10 +8,10 @@
 #include <tuple>
 
 #include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/settings/rules/sharding_rules.h"
 #include "tessera/settings/setting.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 namespace {

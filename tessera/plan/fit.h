@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/base/record.h"
 #include "tessera/plan/limits.h"
 #include "tessera/plan/memory_check.h"
-#include "tessera/report/record.h"
 
 namespace tessera {
 

@@ -6,10 +6,10 @@
 
 #include "tessera/base/host_resources.h"
 #include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/initial_weights.h"
 #include "tessera/plan/advice.h"
-#include "tessera/report/text.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/store/background_checkpoint.h"
 #include "tessera/store/engine_checkpoint.h"

@@ -6,12 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/counted.h"
+#include "tessera/base/text.h"
 #include "tessera/load/data_report.h"
-#include "tessera/report/table.h"
-#include "tessera/report/text.h"
+#include "tessera/log/table.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/settings/setting.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 namespace {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "tessera/data/data_use.h"
+#include "tessera/log/console.h"
 #include "tessera/plan/fit.h"
 #include "tessera/plan/start_command.h"
-#include "tessera/report/console.h"
 
 namespace tessera {
 

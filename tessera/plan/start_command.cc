@@ -6,12 +6,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tessera/base/text.h"
 #include "tessera/load/model_place.h"
 #include "tessera/plan/fit.h"
-#include "tessera/report/text.h"
 #include "tessera/settings/setting.h"
 #include "tessera/settings/setting_words.h"
-#include "tessera/settings/suggest.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/hub_cache.h"
 

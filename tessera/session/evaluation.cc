@@ -9,15 +9,13 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "tessera/report/progress.h"
+#include "tessera/base/clock.h"
+#include "tessera/base/math.h"
+#include "tessera/base/text.h"
+#include "tessera/log/progress.h"
 
 namespace tessera {
 namespace {
-
-std::string trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
 
 // This rank's part of the items [first, min(first + batch_size · ranks, num_items)).
 ElemRange part_of_rank(const Communicator& world, int64_t first, int64_t batch_size, int64_t num_items) {
@@ -115,7 +113,7 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
   const double begin_s = steady_seconds();
   const auto num_samples = static_cast<int64_t>(samples.size());
   const int64_t at_once = batch_size * world.size();
-  LossEvaluation result{0, 0, num_samples, (num_samples + at_once - 1) / at_once};
+  LossEvaluation result{0, 0, num_samples, ceil_divide(num_samples, at_once)};
   Progress progress(console, {.description = "Evaluating", .total_steps = result.num_steps});
   double loss_sum = 0, num_targets = 0;
   std::vector<int64_t> indices;
@@ -146,7 +144,7 @@ bool generate_all(Engine& engine, Communicator& world, std::span<const std::vect
     if (stop && stop()) return false;
     // Divides the prompts so that rank 0 always gets the first prompt, because only rank 0 prints tokens immediately.
     const int64_t size = std::min(at_once, count - first), ranks = world.size();
-    const auto begin_of = [&](int64_t rank) { return first + (size * rank + ranks - 1) / ranks; };
+    const auto begin_of = [&](int64_t rank) { return first + ceil_divide(size * rank, ranks); };
     const ElemRange part{begin_of(world.rank()), begin_of(world.rank() + 1)};
     options.first_number = part.begin;
     const auto own = prompts.subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.size()));
@@ -161,11 +159,11 @@ std::optional<AnswerEvaluation> evaluate_answers(Engine& engine, Communicator& w
   const double begin_s = steady_seconds();
   const auto num_examples = static_cast<int64_t>(dataset.examples.size());
   const int64_t batch_size = settings.eval_batch_size, at_once = batch_size * world.size();
-  const int64_t num_steps = (num_examples + at_once - 1) / at_once;
+  const int64_t num_steps = ceil_divide(num_examples, at_once);
   Progress progress(console, {.description = "Answering", .total_steps = num_steps, .unit = "questions"});
   AnswerEvaluation result;
   const auto take = [&](int64_t first, const std::vector<std::vector<int32_t>>& texts) {
-    for (const auto& ids : texts) result.predictions.push_back(trimmed(tokenizer.decode(ids, true)));
+    for (const auto& ids : texts) result.predictions.emplace_back(trimmed(tokenizer.decode(ids, true), " \t\r\n"));
     progress.update(first / at_once + 1, std::ssize(texts));
   };
   const GenerationOptions options{.max_new_tokens = settings.max_new_tokens,

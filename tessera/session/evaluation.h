@@ -9,8 +9,8 @@
 
 #include "tessera/data/scoring.h"
 #include "tessera/load/datasets.h"
-#include "tessera/report/console.h"
-#include "tessera/report/trainer_lines.h"
+#include "tessera/log/console.h"
+#include "tessera/log/trainer_lines.h"
 
 namespace tessera {
 

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/record.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/data/prompts.h"
 #include "tessera/model/config.h"
-#include "tessera/report/record.h"
 
 namespace tessera {
 

@@ -15,10 +15,10 @@
 #include <memory>
 #include <optional>
 
+#include "tessera/base/record.h"
 #include "tessera/data/tokenizer.h"
+#include "tessera/log/console.h"
 #include "tessera/plan/memory_check.h"
-#include "tessera/report/console.h"
-#include "tessera/report/record.h"
 #include "tessera/session/worker.h"
 #include "tessera/store/read_ahead.h"
 

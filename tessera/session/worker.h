@@ -7,8 +7,8 @@
 #include "tessera/comm/world.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/engine/plan.h"
+#include "tessera/log/console.h"
 #include "tessera/plan/memory_check.h"
-#include "tessera/report/console.h"
 #include "tessera/settings/settings.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
-#include "tessera/settings/suggest.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/toml_library.h"
 
 namespace tessera {

@@ -6,12 +6,12 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/config_file.h"
 #include "tessera/settings/foreign/deepspeed.h"
 #include "tessera/settings/foreign/foreign_arguments.h"
 #include "tessera/settings/foreign/fsdp_words.h"
 #include "tessera/settings/foreign/trainer_words.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/data/tokenizer_text.h"
 #include "tessera/settings/setting.h"
 #include "tessera/settings/setting_words.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

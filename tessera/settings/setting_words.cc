@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/setting.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 
@@ -25,12 +25,6 @@ constexpr ByteUnit kByteUnits[] = {
     {"TiB", int64_t{1} << 40}, {"GiB", int64_t{1} << 30}, {"MiB", int64_t{1} << 20}, {"KiB", int64_t{1} << 10},
     {"TB", 1'000'000'000'000}, {"GB", 1'000'000'000},     {"MB", 1'000'000},         {"kB", 1'000},
 };
-
-std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
 
 // The bytes of a unit; 0 if the unit is unknown.
 int64_t bytes_of_unit(std::string_view unit) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/base/math.h"
 #include "tessera/base/start_thread.h"
 #include "tessera/store/all_ranks.h"
 
@@ -14,10 +15,6 @@ namespace {
 // A copy uses one thread for each kGrainElems elements, but at most the threads of the pool. Copying kGrainElems
 // elements takes much longer than waking a thread.
 constexpr int64_t kGrainElems = 1 << 18;
-
-int64_t rounded_up(int64_t bytes) {
-  return (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
-}
 
 }  // namespace
 

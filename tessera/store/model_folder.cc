@@ -11,6 +11,7 @@
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
+#include "tessera/base/math.h"
 #include "tessera/base/read_file.h"
 #include "tessera/store/file.h"
 #include "tessera/store/foreign_model.h"
@@ -214,7 +215,7 @@ bool TensorSource::are_equal(std::string_view a, std::string_view b, int part, i
   constexpr int64_t kChunkElems = 64 << 10;
   if (get(a).dims != get(b).dims) return false;
   const int64_t num_elems = get(a).num_elems();
-  const int64_t num_chunks = (num_elems + kChunkElems - 1) / kChunkElems;
+  const int64_t num_chunks = ceil_divide(num_elems, kChunkElems);
   const int64_t first = num_chunks * part / num_parts, last = num_chunks * (part + 1) / num_parts;
   std::atomic<bool> equal{true};
   pool.run(last - first, [&](int64_t i) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/base/math.h"
 #include "tessera/store/replaceable.h"
 
 namespace tessera {
@@ -113,7 +114,7 @@ void ShardWriter::write(std::string_view name, int64_t first, const View& values
   const auto begin = static_cast<int64_t>(place.begin) + first * elem_bytes;
   TESSERA_ASSERT(first >= 0 && begin + num_elems * elem_bytes <= static_cast<int64_t>(place.end));
   File& file = open_file(place.file);
-  pool_.run((num_elems + kTaskElems - 1) / kTaskElems, [&](int64_t task) {
+  pool_.run(ceil_divide(num_elems, kTaskElems), [&](int64_t task) {
     const int64_t from = task * kTaskElems, count = std::min(kTaskElems, num_elems - from);
     const auto task_begin = static_cast<uint64_t>(begin + from * elem_bytes);
     for_each_converted(values.data + from * static_cast<int64_t>(size_of(values.dtype)), values.dtype, place.dtype,

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/base/finite.h"
+#include "tessera/base/math.h"
 #include "tessera/base/option_names.h"
 #include "tessera/store/safetensors.h"
 
@@ -126,7 +127,7 @@ void SafetensorsFile::read_range_into(const TensorInfo& info, int64_t elem_begin
                                         info.dtype_name, name_of(target.dtype)));
   }
   const int64_t chunk_elems = kChunkBytes / static_cast<int64_t>(size_of(*info.dtype));
-  const int64_t num_chunks = (elem_end - elem_begin + chunk_elems - 1) / chunk_elems;
+  const int64_t num_chunks = ceil_divide(elem_end - elem_begin, chunk_elems);
   const auto read = [&](int64_t i) {
     const int64_t begin = elem_begin + i * chunk_elems;
     read_chunk(info, begin, std::min(chunk_elems, elem_end - begin),

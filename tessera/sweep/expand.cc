@@ -10,7 +10,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/settings/suggest.h"
+#include "tessera/base/text.h"
 #include "tessera/sweep/expression.h"
 
 namespace tessera {

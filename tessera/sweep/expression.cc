@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/setting.h"
 
 namespace tessera {
@@ -15,10 +16,6 @@ constexpr int kDeepest = 100;  // limit of nested parentheses and unary minus si
 
 bool begins_name(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
-}
-
-bool is_digit(char c) {
-  return std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
 // A recursive descent parser that computes the value while it parses.

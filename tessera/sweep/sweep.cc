@@ -7,11 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/error.h"
-#include "tessera/report/output_file.h"
-#include "tessera/report/progress.h"
-#include "tessera/report/table.h"
-#include "tessera/report/text.h"
+#include "tessera/base/text.h"
+#include "tessera/log/output_file.h"
+#include "tessera/log/progress.h"
+#include "tessera/log/table.h"
 #include "tessera/store/file.h"
 #include "tessera/store/output_lock.h"
 #include "tessera/sweep/child_process.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/report/console.h"
-#include "tessera/report/record.h"
+#include "tessera/base/record.h"
+#include "tessera/log/console.h"
 #include "tessera/sweep/expand.h"
 
 namespace tessera {

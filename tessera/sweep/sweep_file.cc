@@ -9,8 +9,8 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/config_file.h"
-#include "tessera/settings/suggest.h"
 #include "tessera/settings/toml_library.h"
 
 namespace tessera {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/record.h"
 #include "tessera/data/batches.h"
 #include "tessera/optim/schedule.h"
-#include "tessera/report/record.h"
 #include "tessera/settings/setting.h"
 
 namespace tessera {

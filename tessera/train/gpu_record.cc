@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "tessera/report/text.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/record.h"
 #include "tessera/device/nvml/gpu_sampler.h"
-#include "tessera/report/record.h"
 
 namespace tessera {
 

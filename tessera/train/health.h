@@ -6,11 +6,11 @@
 #include <optional>
 #include <string>
 
+#include "tessera/base/record.h"
 #include "tessera/engine/engine.h"
+#include "tessera/log/console.h"
 #include "tessera/optim/divergence.h"
 #include "tessera/optim/loss_scaler.h"
-#include "tessera/report/console.h"
-#include "tessera/report/record.h"
 #include "tessera/settings/settings.h"
 #include "tessera/train/train_state.h"
 

@@ -1,8 +1,8 @@
 // The machines of a run, for summary.json. A comparison of runs needs these values.
 #pragma once
 
+#include "tessera/base/record.h"
 #include "tessera/comm/communicator.h"
-#include "tessera/report/record.h"
 
 namespace tessera {
 

@@ -4,7 +4,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tessera/report/progress.h"
+#include "tessera/base/clock.h"
+#include "tessera/log/progress.h"
 #include "tessera/train/gpu_record.h"
 
 namespace tessera {

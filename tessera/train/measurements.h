@@ -5,13 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tessera/base/clock.h"
+#include "tessera/base/record.h"
 #include "tessera/device/nvml/gpu_sampler.h"
 #include "tessera/engine/engine.h"
-#include "tessera/report/progress.h"
-#include "tessera/report/record.h"
+#include "tessera/log/progress.h"
 #include "tessera/session/session.h"
-#include "tessera/train/callback_figures.h"
 #include "tessera/train/memory_log.h"
+#include "tessera/workshop/callback_figures.h"
 
 namespace tessera {
 

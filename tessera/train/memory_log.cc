@@ -9,10 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tessera/base/clock.h"
 #include "tessera/comm/launcher_link.h"
 #include "tessera/device/cuda/cuda_device.h"
-#include "tessera/report/progress.h"
-#include "tessera/report/stream_writer.h"
+#include "tessera/log/progress.h"
+#include "tessera/log/stream_writer.h"
 #include "tessera/store/file.h"
 #include "tessera/store/process.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "tessera/base/periodic_thread.h"
-#include "tessera/report/console.h"
+#include "tessera/log/console.h"
 #include "tessera/session/worker.h"
 #include "tessera/settings/settings.h"
 #include "tessera/train/memory_log_files.h"

@@ -9,15 +9,14 @@
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/report/memory_logs.h"
+#include "tessera/base/math.h"
+#include "tessera/log/memory_logs.h"
 
 namespace tessera {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr double kMiB = 1 << 20;
 
 // If `path` exists (an earlier start of the run wrote it), adds the next free number to the name of this file.
 void set_aside(const fs::path& path) {

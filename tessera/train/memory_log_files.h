@@ -12,8 +12,8 @@
 #include "tessera/base/process_tree.h"
 #include "tessera/device/ledger.h"
 #include "tessera/device/nvml/nvml.h"
-#include "tessera/report/memory_statistics.h"
-#include "tessera/report/output_file.h"
+#include "tessera/log/memory_statistics.h"
+#include "tessera/log/output_file.h"
 
 namespace tessera {
 

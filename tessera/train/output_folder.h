@@ -9,7 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/comm/communicator.h"
-#include "tessera/report/console.h"
+#include "tessera/log/console.h"
 #include "tessera/store/output_lock.h"
 
 namespace tessera {

@@ -2,8 +2,9 @@
 
 #include <sstream>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/read_file.h"
-#include "tessera/report/progress.h"
+#include "tessera/log/progress.h"
 #include "tessera/session/evaluation.h"
 
 namespace tessera {

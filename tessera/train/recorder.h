@@ -7,10 +7,10 @@
 #include <string>
 
 #include "tessera/device/nvml/gpu_sampler.h"
-#include "tessera/report/console.h"
-#include "tessera/report/metrics_log.h"
-#include "tessera/report/trackers/trackers.h"
-#include "tessera/report/trainer_lines.h"
+#include "tessera/log/console.h"
+#include "tessera/log/metrics_log.h"
+#include "tessera/log/trackers/trackers.h"
+#include "tessera/log/trainer_lines.h"
 #include "tessera/settings/settings.h"
 
 namespace tessera {

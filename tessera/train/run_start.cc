@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tessera/report/metrics_log.h"
+#include "tessera/log/metrics_log.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/checkpoint_writer.h"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "tessera/base/text.h"
 #include "tessera/comm/world.h"
 #include "tessera/settings/setting.h"
-#include "tessera/settings/suggest.h"
 #include "tessera/store/checksum.h"
 #include "tessera/train/continuation.h"
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/record.h"
 #include "tessera/engine/engine.h"
 #include "tessera/load/model_writer.h"
+#include "tessera/log/trainer_lines.h"
 #include "tessera/optim/divergence.h"
-#include "tessera/report/record.h"
-#include "tessera/report/trainer_lines.h"
 #include "tessera/session/fingerprint.h"
 #include "tessera/settings/settings.h"
 #include "tessera/store/engine_checkpoint.h"

@@ -7,13 +7,14 @@
 #include <numeric>
 #include <utility>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/counted.h"
+#include "tessera/base/text.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
 #include "tessera/plan/memory_check.h"
-#include "tessera/report/text.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"

@@ -5,9 +5,10 @@
 #include <memory>
 #include <optional>
 
+#include "tessera/base/clock.h"
 #include "tessera/load/datasets.h"
 #include "tessera/load/model_writer.h"
-#include "tessera/report/progress.h"
+#include "tessera/log/progress.h"
 #include "tessera/session/evaluation.h"
 #include "tessera/session/session.h"
 #include "tessera/train/calendar.h"

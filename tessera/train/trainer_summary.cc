@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tessera/base/text.h"
 #include "tessera/comm/communication_variables.h"
 #include "tessera/load/data_report.h"
+#include "tessera/log/table.h"
 #include "tessera/plan/memory_check.h"
-#include "tessera/report/table.h"
-#include "tessera/report/text.h"
 #include "tessera/settings/setting.h"
 #include "tessera/train/gpu_record.h"
 #include "tessera/train/machine_record.h"

@@ -14,7 +14,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/host_resources.h"
 #include "tessera/launch/surroundings.h"
-#include "tessera/report/console.h"
+#include "tessera/log/console.h"
 
 namespace tessera {
 namespace {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "tessera/base/math.h"
 #include "tessera/comm/sum.h"
 
 namespace tessera {
@@ -157,8 +158,8 @@ void MessageCollectives::reduce(View full, View out) {
   TESSERA_ASSERT(chunk > 0);
   const View mine = slice(full, rank);
   // The lengths of slices differ by at most one element. The longest slice sets the number of chunks for all ranks.
-  const int64_t longest = (full.num_elems() + size - 1) / size * elem;
-  const int64_t num_chunks = (longest + chunk - 1) / chunk;
+  const int64_t longest = ceil_divide(full.num_elems(), size) * elem;
+  const int64_t num_chunks = ceil_divide(longest, chunk);
   const auto part = [&](View whole, int64_t i) {
     const int64_t begin = std::min(i * chunk, whole.bytes());
     return std::pair(whole.data + begin, std::min(chunk, whole.bytes() - begin));

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/host_resources.h"
 #include "tessera/comm/nettest/pair_schedule.h"
 #include "tessera/comm/nettest/pattern.h"
@@ -19,10 +20,6 @@ namespace tessera {
 namespace {
 
 constexpr const char* kWhat = "the network test";
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // A collective with a message of one size: holds the views of its arrays, makes the call and checks the result.
 class Trial {
@@ -137,10 +134,10 @@ class Trial {
 // Returns the seconds of one call: the mean over the iterations and the ranks.
 double measure(Communicator& group, Trial& trial, int64_t iterations) {
   group.barrier(kWhat);
-  const double begin = now_s();
+  const double begin = steady_seconds();
   for (int64_t i = 0; i < iterations; ++i) trial.call();
   trial.wait();
-  const double mine = (now_s() - begin) / static_cast<double>(std::max<int64_t>(iterations, 1));
+  const double mine = (steady_seconds() - begin) / static_cast<double>(std::max<int64_t>(iterations, 1));
   return group.sum({mine}, kWhat)[0] / group.size();
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/base/math.h"
 
 namespace tessera {
 namespace {
@@ -41,7 +42,7 @@ NetPattern::NetPattern(DType dtype, int num_ranks, uint64_t seed)
       num_ranks_(num_ranks),
       seed_(seed),
       highest_(std::clamp(highest_exact(dtype) / num_ranks, 1, 15)),
-      every_((num_ranks + highest_exact(dtype) - 1) / highest_exact(dtype)) {}
+      every_(ceil_divide(num_ranks, highest_exact(dtype))) {}
 
 int NetPattern::term(int rank, int64_t i) const {
   const int64_t at = i % kPeriod;

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "tessera/base/math.h"
 #include "tessera/base/option_names.h"
 #include "tessera/device/cpu/cpu_device.h"
 #include "tessera/device/cuda/cuda_check.h"
@@ -196,7 +197,7 @@ class PinnedHostDevice final : public CpuDevice {
   }
   template <typename Body>
   void each_part(int64_t bytes, const Body& body) {
-    pool().for_ranges((bytes + kPartBytes - 1) / kPartBytes, 1, [&](int64_t first, int64_t last) {
+    pool().for_ranges(ceil_divide(bytes, kPartBytes), 1, [&](int64_t first, int64_t last) {
       body(first * kPartBytes, std::min(last * kPartBytes, bytes));
     });
   }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/base/math.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/mask.h"
@@ -30,8 +31,7 @@ static_assert(kKeys <= kMaxPackedDepth && kKeys % kQueries == 0 && kGroup % kQue
 // begin later. Without a window, every query of the block therefore sees at least one key in each of these blocks of
 // keys.
 int64_t keys_of_block(int64_t head_dim) {
-  return std::min(kKeys,
-                  kPackedElems / ((head_dim + kColumnUnit - 1) / kColumnUnit * kColumnUnit) / kQueries * kQueries);
+  return std::min(kKeys, kPackedElems / round_up(head_dim, kColumnUnit) / kQueries * kQueries);
 }
 
 // Scratch of a thread: a block of probabilities, a block of gradients of scores, a row of dropout factors, up to three
@@ -121,7 +121,7 @@ struct Visible {
 // these columns, sets the scores of all keys outside `seen` to −∞.
 template <typename T>
 int64_t hide(T* s, const Visible& seen) {
-  const int64_t whole = (seen.end + kLanes - 1) / kLanes * kLanes;
+  const int64_t whole = round_up(seen.end, kLanes);
   if (seen.begin > 0) std::fill(s, s + seen.begin, -std::numeric_limits<T>::infinity());
   std::fill(s + seen.end, s + whole, -std::numeric_limits<T>::infinity());
   return whole;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tessera/base/math.h"
+
 namespace tessera::cpu {
 
 void AttentionTasks::plan(View starts, int64_t num_rows, int64_t num_heads, int64_t block_rows) {
@@ -18,7 +20,7 @@ void AttentionTasks::plan(View starts, int64_t num_rows, int64_t num_heads, int6
   first_task_.assign(1, 0);
   for (int32_t b : order_) {
     TESSERA_ASSERT(length(b) >= 0);
-    const int64_t blocks = block_rows ? (length(b) + block_rows - 1) / block_rows : length(b) > 0;
+    const int64_t blocks = block_rows ? ceil_divide(length(b), block_rows) : length(b) > 0;
     first_task_.push_back(first_task_.back() + blocks * num_heads);
   }
 }

@@ -1,6 +1,7 @@
 // Operations on complete arrays: setting, converting, joining, summing.
 #include <cstring>
 
+#include "tessera/base/math.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 
@@ -25,7 +26,7 @@ double sum_of_squares(const T* x, int64_t count) {
 void add_squares(Team& team, View x, View sum) {
   with_float_type(size_of(x.dtype) == 2 ? DType::f32 : x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const int64_t count = x.num_elems(), num_blocks = (count + kSumBlockElems - 1) / kSumBlockElems;
+    const int64_t count = x.num_elems(), num_blocks = ceil_divide(count, kSumBlockElems);
     double* partial = team.scratch<double>(0);
     double total = *sum.as<double>();
     // Processes the blocks in waves, because the scratch of thread 0 must hold the sums of all blocks of a wave.

@@ -2,6 +2,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "tessera/base/math.h"
 #include "tessera/ops/back_ends.h"
 
 namespace tessera {
@@ -12,8 +13,7 @@ bool is_16_bit(View view) {
 }
 
 int64_t wide_bytes(View view) {
-  const int64_t bytes = view.num_elems() * static_cast<int64_t>(sizeof(float));
-  return (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
+  return round_up(view.num_elems() * static_cast<int64_t>(sizeof(float)), Device::kAlignment);
 }
 
 class EmulatedKernels final : public Kernels {

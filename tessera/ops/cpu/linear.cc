@@ -1,4 +1,5 @@
 // Linear layers, and the operators fused into them (LinearEpilogue).
+#include "tessera/base/math.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/epilogue.h"
@@ -52,7 +53,7 @@ class Grid {
 
  private:
   static constexpr int64_t kPackRow = 5, kPackColumn = 11;
-  static int64_t pieces(int64_t count, int64_t size) { return (count + size - 1) / size; }
+  static int64_t pieces(int64_t count, int64_t size) { return ceil_divide(count, size); }
   static int64_t border(int64_t count, int64_t unit, int64_t index, int64_t tiles) {
     return std::min(count, pieces(count, unit) * index / tiles * unit);
   }

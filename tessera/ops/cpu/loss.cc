@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/base/math.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
 #include "tessera/ops/cpu/vector_math.h"
@@ -76,7 +77,7 @@ double row_loss(T* x, int64_t vocabulary, int32_t target, double d_scale, LogSum
 
 void CpuKernels::softmax_cross_entropy(View logits, View targets, double d_scale, View loss) {
   const int64_t rows = targets.num_elems(), vocabulary = logits.shape[1];
-  const int64_t num_chunks = (vocabulary + kChunk - 1) / kChunk;
+  const int64_t num_chunks = ceil_divide(vocabulary, kChunk);
   TESSERA_ASSERT(logits.shape[0] == rows && num_chunks <= Team::scratch_elems<LogSumExp>() / 2);
   const int32_t* target = targets.as<int32_t>();
   // Processes rows in waves. The losses of a wave fit into half of the scratch. They are added in the order of the
@@ -113,7 +114,7 @@ void CpuKernels::softmax_cross_entropy(View logits, View targets, double d_scale
 
 void CpuKernels::argmax_rows(View logits, View ids) {
   const int64_t rows = ids.num_elems(), vocabulary = logits.shape[1];
-  const int64_t num_chunks = (vocabulary + kChunk - 1) / kChunk;
+  const int64_t num_chunks = ceil_divide(vocabulary, kChunk);
   TESSERA_ASSERT(logits.shape[0] == rows);
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);

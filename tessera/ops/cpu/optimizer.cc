@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/math.h"
 #include "tessera/base/narrow_floats.h"
 #include "tessera/ops/adamw_numbers.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
@@ -225,7 +226,7 @@ void CpuKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
     const Rounding rounding{step.seed, rounding_counter_high(step.number), step.first_elem};
     const int64_t parts = kRangesPerThread * team_.num_threads();
     const int64_t range = (count / parts / kRangeUnit + 1) * kRangeUnit;
-    team_.for_each((count + range - 1) / range, [&](int64_t, int64_t i) {
+    team_.for_each(ceil_divide(count, range), [&](int64_t, int64_t i) {
       const int64_t begin = i * range, end = std::min(begin + range, count);
       const int64_t border = std::clamp(step.num_decayed, begin, end);
       update(all.from(begin), border - begin, numbers, numbers.shrink, rounding.from(begin));

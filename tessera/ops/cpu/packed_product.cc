@@ -14,6 +14,8 @@
 #include <array>
 #include <utility>
 
+#include "tessera/base/math.h"
+
 namespace tessera::cpu {
 
 namespace {
@@ -252,8 +254,8 @@ void multiply_panels(Transpose transpose_a, int64_t rows, int64_t columns, int64
 // Splits k into parts of at most kDepth, and returns the depth of a part. The depth is a multiple of kLanes, so the
 // last part may be smaller than the others.
 int64_t depth_of_parts(int64_t k) {
-  const int64_t parts = (k + kDepth - 1) / kDepth, depth = (k + parts - 1) / parts;
-  return (depth + kLanes - 1) / kLanes * kLanes;
+  const int64_t parts = ceil_divide(k, kDepth), depth = ceil_divide(k, parts);
+  return round_up(depth, kLanes);
 }
 
 // The target for the product's rows from i on and columns from n0 on, for the part of k that begins at k0.

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "tessera/base/math.h"
+
 namespace tessera::cpu {
 
 enum class Transpose : bool { no, yes };
@@ -75,7 +77,7 @@ inline constexpr int64_t kMaxPackedDepth = 512;
 // The number of elements that pack() needs in `room` for the packed copy. It is 0 for CBLAS, which uses b as stored.
 template <typename T>
 constexpr int64_t packed_elems(int64_t depth, int64_t columns) {
-  return kOwnProducts<T> ? depth * ((columns + kColumnUnit - 1) / kColumnUnit * kColumnUnit) : 0;
+  return kOwnProducts<T> ? depth * round_up(columns, kColumnUnit) : 0;
 }
 template <typename T>
 Packed<T> pack(Transpose transpose, int64_t depth, int64_t columns, const T* b, int64_t ldb, T* room);

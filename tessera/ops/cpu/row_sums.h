@@ -1,6 +1,7 @@
 // Sums over rows. The order of additions does not depend on the number of threads.
 #pragma once
 
+#include "tessera/base/math.h"
 #include "tessera/ops/cpu/team.h"
 
 namespace tessera::cpu {
@@ -16,7 +17,7 @@ void sum_in_blocks(Team& team, int64_t rows, int64_t count, AddBlock&& add_block
   T* const sums = team.scratch<T>(0);
   // Processes the blocks in waves of `wave` blocks, because the scratch of thread 0 has room for the sums of only
   // `wave` blocks.
-  const int64_t num_blocks = (rows + kBlockRows - 1) / kBlockRows, wave = Team::scratch_elems<T>() / count;
+  const int64_t num_blocks = ceil_divide(rows, kBlockRows), wave = Team::scratch_elems<T>() / count;
   for (int64_t first = 0; first < num_blocks; first += wave) {
     const int64_t wave_blocks = std::min(wave, num_blocks - first);
     team.for_each(wave_blocks, [&](int64_t, int64_t i) {

@@ -9,6 +9,7 @@
 #include <xmmintrin.h>
 #endif
 
+#include "tessera/base/math.h"
 #include "tessera/device/device.h"
 #include "tessera/ops/back_ends.h"
 
@@ -70,7 +71,7 @@ class Team {
   // `count`, `multiple` and num_threads().
   template <typename Body>
   void for_ranges(int64_t count, int64_t multiple, Body&& body) {
-    const int64_t units = (count + multiple - 1) / multiple, threads = num_threads();
+    const int64_t units = ceil_divide(count, multiple), threads = num_threads();
     auto range = [&](int64_t thread) {
       const int64_t begin = units * thread / threads * multiple;
       const int64_t end = std::min(count, units * (thread + 1) / threads * multiple);

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "tessera/base/math.h"
 #include "tessera/device/cuda/cuda_check.h"
 #include "tessera/device/device.h"
 
@@ -52,7 +53,7 @@ void allow_shared(Kernel* kernel, size_t bytes) {
 }
 
 inline unsigned blocks_for(int64_t count, int64_t per_block) {
-  return static_cast<unsigned>((count + per_block - 1) / per_block);
+  return static_cast<unsigned>(ceil_divide(count, per_block));
 }
 
 }  // namespace tessera::cuda

@@ -1,7 +1,7 @@
 // Declarations of the model: which one, its shape and its tokenizer.
+#include "tessera/base/text.h"
 #include "tessera/model/config.h"
 #include "tessera/settings/declarations/declaring.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera::declaring {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "tessera/base/text.h"
 #include "tessera/settings/declarations/declaring.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera::declaring {
 

@@ -1,8 +1,8 @@
 // Declarations for trackers of a run: TensorBoard and W&B.
 #include <fmt/format.h>
 
+#include "tessera/base/text.h"
 #include "tessera/settings/declarations/declaring.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

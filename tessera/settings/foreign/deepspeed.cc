@@ -6,9 +6,9 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/foreign/deepspeed_file.h"
 #include "tessera/settings/setting_words.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

@@ -9,8 +9,8 @@
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/setting.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

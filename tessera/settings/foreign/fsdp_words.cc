@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/setting_words.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

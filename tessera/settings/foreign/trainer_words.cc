@@ -8,9 +8,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
+#include "tessera/base/text.h"
 #include "tessera/settings/foreign/fsdp_words.h"
 #include "tessera/settings/setting_words.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 

@@ -10,8 +10,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
+#include "tessera/base/text.h"
 #include "tessera/data/tokenizer_text.h"
-#include "tessera/settings/suggest.h"
 
 namespace tessera {
 namespace {
