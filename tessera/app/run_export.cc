@@ -7,7 +7,7 @@
 #include "tessera/load/checkpoint_weights.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/model_place.h"
-#include "tessera/load/model_writer.h"
+#include "tessera/load/saved_model.h"
 #include "tessera/session/session.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/store/atomic_folder.h"
@@ -64,7 +64,8 @@ int run_export(const Invocation& invocation) {
   const LoadedTypes loaded =
       state.loaded_types ? *state.loaded_types : loaded_types_of(model, settings, session.world());
   const CheckpointReader reader(checkpoint, model, session.world(), session.pool());
-  const ModelWriter writer(model, session.tokenizer(), settings, loaded, session.world(), session.pool());
+  const ModelWriter writer(model, saved_model_options(settings, config, session.tokenizer(), loaded), session.world(),
+                           session.pool());
   writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
     for (int64_t u = 0; u < model.num_units(); ++u) {
       for (const Section section : kSections) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tessera/base/record.h"
-#include "tessera/load/model_writer.h"
 #include "tessera/store/engine_checkpoint.h"
+#include "tessera/store/model_writer.h"
 
 namespace tessera {
 

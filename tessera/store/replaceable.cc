@@ -29,7 +29,7 @@ bool matches(const std::string& name, const auto& patterns) {
   return std::ranges::any_of(patterns, [&](const char* pattern) { return fnmatch(pattern, name.c_str(), 0) == 0; });
 }
 
-// Whether ModelWriter::write_companions() or ModelShards may write the file.
+// Whether ModelWriter::write_texts() or ModelShards may write the file.
 bool is_beside_weights(const std::string& name) {
   const std::string templates = fs::path(kChatTemplates) / "*.jinja";
   return matches(name, kOtherFiles) || matches(name, kTokenizerFiles) ||

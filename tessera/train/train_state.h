@@ -10,7 +10,7 @@
 
 #include "tessera/base/record.h"
 #include "tessera/engine/engine.h"
-#include "tessera/load/model_writer.h"
+#include "tessera/store/model_writer.h"
 #include "tessera/log/trainer_lines.h"
 #include "tessera/optim/divergence.h"
 #include "tessera/session/fingerprint.h"

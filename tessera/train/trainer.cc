@@ -136,8 +136,10 @@ int Trainer::run(const std::function<void()>& started) {
     Engine& engine = session_.engine();
     // Reads the tensors' types now: at the end, the initial model's files may be gone.
     if (!state_.loaded_types) state_.loaded_types = loaded_types_of(engine.model(), settings_, session_.world());
-    model_writer_.emplace(engine.model(), session_.tokenizer(), settings_, *state_.loaded_types, session_.world(),
-                          session_.pool());
+    const Model& model = engine.model();
+    model_writer_.emplace(model,
+                          saved_model_options(settings_, model.config(), session_.tokenizer(), *state_.loaded_types),
+                          session_.world(), session_.pool());
     if (session_.worker().is_first()) {
       write_file_atomically(folder_->given() / "resolved-config.toml", resolved_config_);
     }
@@ -358,7 +360,7 @@ WritePart Trainer::checkpoint_part() {
     fill_checkpoint(part, session_.engine(), frozen_, state_, fingerprint_);
     // With these files, the checkpoint can be the --model of other runs.
     if (!session_.worker().is_first()) return;
-    model_writer_->write_companions([&](std::string_view name, std::string_view text) { part.add_text(name, text); });
+    model_writer_->write_texts([&](std::string_view name, std::string_view text) { part.add_text(name, text); });
   };
 }
 

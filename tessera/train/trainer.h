@@ -7,7 +7,7 @@
 
 #include "tessera/base/clock.h"
 #include "tessera/load/datasets.h"
-#include "tessera/load/model_writer.h"
+#include "tessera/load/saved_model.h"
 #include "tessera/log/progress.h"
 #include "tessera/session/evaluation.h"
 #include "tessera/session/session.h"

@@ -1,4 +1,4 @@
-#include "tessera/load/companions.h"
+#include "tessera/load/saved_model.h"
 
 #include <fnmatch.h>
 
@@ -6,13 +6,16 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tessera/base/git_lfs.h"
 #include "tessera/base/read_file.h"
 #include "tessera/base/record.h"
+#include "tessera/load/checkpoint_weights.h"
 #include "tessera/load/model_place.h"
 #include "tessera/load/special_tokens.h"
 #include "tessera/model/generation_config.h"
+#include "tessera/store/all_ranks.h"
 #include "tessera/store/file.h"
 #include "tessera/store/model_folder.h"
 
@@ -57,11 +60,23 @@ std::vector<std::string> names_like(const char* const* begin, const char* const*
   return names;
 }
 
-}  // namespace
+template <typename Visit>
+void for_each_tensor(const Model& model, Visit&& visit) {
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) visit(spec);
+  }
+}
 
-std::vector<Companion> read_companions(const Settings& settings, const ModelConfig& config,
+// The index of a tensor's type in kSavedTypes, as a digit. Returns 0 (f32) for types that a saved model cannot have
+// (f64), and for tensors that are in no file. A tensor without a file is no error here, because the loader reports it.
+char digit_of(std::optional<DType> dtype) {
+  const auto known = std::find(kSavedTypes.begin(), kSavedTypes.end(), dtype);
+  return static_cast<char>('0' + (known == kSavedTypes.end() ? 0 : known - kSavedTypes.begin()));
+}
+
+std::vector<ModelFile> read_companions(const Settings& settings, const ModelConfig& config,
                                        const Tokenizer& tokenizer) {
-  std::vector<Companion> companions;
+  std::vector<ModelFile> companions{{"tokenizer.json", tokenizer.json_text()}};
   const fs::path generation = folder_of_model(settings) / "generation_config.json";
   std::error_code ignored;  // an unreadable folder is reported when its other files are read
   if (fs::exists(generation, ignored)) {
@@ -83,10 +98,49 @@ std::vector<Companion> read_companions(const Settings& settings, const ModelConf
       companions.push_back({fs::path(kChatTemplates) / name, read_companion(folder / kChatTemplates / name)});
     }
   }
-  if (std::ranges::find(companions, kTokenizerConfig, &Companion::name) == companions.end()) {
+  if (std::ranges::find(companions, kTokenizerConfig, &ModelFile::name) == companions.end()) {
     companions.push_back({kTokenizerConfig, default_tokenizer_config(config, tokenizer)});
   }
   return companions;
+}
+
+}  // namespace
+
+// Rank 0 sends one digit for each tensor: the index of the tensor's type in kSavedTypes.
+LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world) {
+  const auto codes = on_all_ranks(world, "the types of the weights", [&] {
+    std::string text;
+    if (world.rank() != 0) return text;
+    std::optional<TensorSource> source;
+    const bool has_files = settings.init != Settings::Init::random;
+    const fs::path folder = has_files ? folder_of_model(settings) : "";
+    if (has_files && is_checkpoint(folder)) {
+      const LoadedTypes known = loaded_types_in(folder);
+      for_each_tensor(model, [&](const ParameterSpec& spec) {
+        const auto type = known.find(spec.name);
+        text += digit_of(type == known.end() ? std::nullopt : std::optional(type->second));
+      });
+      return text;
+    }
+    if (has_files && TensorSource::exists(folder)) source.emplace(folder);
+    for_each_tensor(model, [&](const ParameterSpec& spec) {
+      text += digit_of(source ? source->dtype_of(spec.name) : std::nullopt);
+    });
+    return text;
+  });
+  LoadedTypes loaded;
+  for_each_tensor(model, [&](const ParameterSpec& spec) {
+    loaded[spec.name] = kSavedTypes.at(static_cast<size_t>(codes[0].at(loaded.size()) - '0'));
+  });
+  return loaded;
+}
+
+ModelWriterOptions saved_model_options(const Settings& settings, const ModelConfig& config, const Tokenizer& tokenizer,
+                                       const LoadedTypes& loaded) {
+  return {
+      .loaded = loaded, .dtype = settings.save_dtype, .max_shard_bytes = settings.max_shard_size, .read_files = [&] {
+        return read_companions(settings, config, tokenizer);
+      }};
 }
 
 }  // namespace tessera

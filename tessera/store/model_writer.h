@@ -5,16 +5,14 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/base/thread_pool.h"
 #include "tessera/comm/communicator.h"
-#include "tessera/data/tokenizer.h"
 #include "tessera/engine/states.h"
-#include "tessera/load/companions.h"
 #include "tessera/model/model.h"
-#include "tessera/settings/settings.h"
 #include "tessera/store/model_shards.h"
 
 namespace tessera {
@@ -26,29 +24,35 @@ inline constexpr std::array kSavedTypes{DType::f32, DType::bf16, DType::f16};
 // checkpoint contains these types, because a resumed run must save in the same types even if the files no longer exist.
 using LoadedTypes = std::map<std::string, DType>;
 
-// Reads the types from the files of --model, or from a checkpoint. Returns f32 for a tensor in three cases: the file
-// has a type that is not in kSavedTypes (f64), no file has the tensor, or the weights are random (--init random). Only
-// rank 0 reads the files; other ranks need no access to them. Throws InputError. Collective.
-LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world);
+// A file of a saved model next to config.json and the weights.
+struct ModelFile {
+  std::string name;  // in the folder; may be in a subfolder
+  std::string text;
+};
+
+struct ModelWriterOptions {
+  LoadedTypes loaded;
+  std::optional<DType>
+      dtype;                // of every saved tensor. Unset: its type in `loaded`, or f32 if `loaded` does not have it
+  int64_t max_shard_bytes;  // of a file with weights
+  std::function<std::vector<ModelFile>()> read_files;  // rank 0 calls it once
+};
 
 // All ranks write the folder together. Each rank writes only its own elements, so no rank needs the complete model.
 class ModelWriter {
  public:
-  // If --save-dtype is given, every tensor is saved in this type. Otherwise, each tensor is saved in its type in
-  // `loaded`, or in f32 if `loaded` does not contain it. All arguments except `loaded` and `settings` must outlive the
-  // writer. Rank 0 reads the files of the tokenizer (companions.h) now: they may be gone when the model is saved.
-  // Throws InputError. Collective.
-  ModelWriter(const Model& model, const Tokenizer& tokenizer, const Settings& settings, const LoadedTypes& loaded,
-              Communicator& world, ThreadPool& pool);
+  // `model`, `world` and `pool` must outlive the writer. Calls options.read_files() now, because the files may be gone
+  // when the model is saved. Throws its errors on all ranks. Collective.
+  ModelWriter(const Model& model, const ModelWriterOptions& options, Communicator& world, ThreadPool& pool);
 
-  // Gives the name and the text of each file of a model folder except the weights: config.json, tokenizer.json and the
-  // files of companions.h. Only for rank 0.
+  // Gives the name and the text of each file of a model folder except the weights: config.json and the files of
+  // options.read_files(). Only for rank 0.
   using WriteText = std::function<void(std::string_view name, std::string_view text)>;
-  void write_companions(const WriteText& write_text) const;
+  void write_texts(const WriteText& write_text) const;
 
   // Writes elements `range` of a section of a unit (host memory, any floating-point type).
   using Write = UnitStates::WriteParameters;
-  // Writes the folder, which appears complete or not at all. It has the weights and the files of write_companions().
+  // Writes the folder, which appears complete or not at all. It has the weights and the files of write_texts().
   // The folder must be on a file system that all ranks share.
   //
   // `write_part` calls its argument with this rank's elements, and must not communicate. The calls of all ranks
@@ -64,12 +68,11 @@ class ModelWriter {
                         const std::function<void(const Write&)>& write_part) const;
 
   const Model& model_;
-  const Tokenizer& tokenizer_;
   Communicator& world_;
   ThreadPool& pool_;
   const std::vector<DType> dtypes_;  // the type of each tensor: unit by unit, in the order of the unit's table
   const ModelShards shards_;
-  std::vector<Companion> companions_;  // rank 0 only
+  std::vector<ModelFile> files_;  // rank 0 only
 };
 
 }  // namespace tessera

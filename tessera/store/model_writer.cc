@@ -1,4 +1,4 @@
-#include "tessera/load/model_writer.h"
+#include "tessera/store/model_writer.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,7 @@
 #include <optional>
 
 #include "tessera/base/finite.h"
-#include "tessera/load/checkpoint_weights.h"
-#include "tessera/load/model_place.h"
+#include "tessera/base/option_names.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
@@ -28,19 +27,12 @@ void for_each_tensor(const Model& model, Visit&& visit) {
   }
 }
 
-// The index of a tensor's type in kSavedTypes, as a digit. Returns 0 (f32) for types that a saved model cannot have
-// (f64), and for tensors that are in no file. A tensor without a file is no error here, because the loader reports it.
-char digit_of(std::optional<DType> dtype) {
-  const auto known = std::find(kSavedTypes.begin(), kSavedTypes.end(), dtype);
-  return static_cast<char>('0' + (known == kSavedTypes.end() ? 0 : known - kSavedTypes.begin()));
-}
-
-std::vector<DType> saved_types(const Model& model, const Settings& settings, const LoadedTypes& loaded) {
+std::vector<DType> saved_types(const Model& model, const ModelWriterOptions& options) {
   std::vector<DType> dtypes;
   for_each_tensor(model, [&](const ParameterSpec& spec) {
-    const auto known = loaded.find(spec.name);
-    const DType as_loaded = known == loaded.end() ? DType::f32 : known->second;
-    dtypes.push_back(settings.save_dtype.value_or(as_loaded));
+    const auto known = options.loaded.find(spec.name);
+    const DType as_loaded = known == options.loaded.end() ? DType::f32 : known->second;
+    dtypes.push_back(options.dtype.value_or(as_loaded));
   });
   return dtypes;
 }
@@ -63,58 +55,26 @@ void check_saved_range(const fs::path& folder, const ParameterSpec& spec, DType 
   throw RunError(folder,
                  fmt::format("is not written: tensor \"{}\" is {} at element {}, but the largest {} number is {}",
                              spec.name, value, first + found, word, largest_of(dtype)),
-                 dtype == DType::f32 ? "" : "Give --save-dtype fp32");
+                 dtype == DType::f32 ? "" : "Give " + option("save_dtype") + " fp32");
 }
 
 }  // namespace
 
-// Rank 0 sends one digit for each tensor: the index of the tensor's type in kSavedTypes.
-LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world) {
-  const auto codes = on_all_ranks(world, "the types of the weights", [&] {
-    std::string text;
-    if (world.rank() != 0) return text;
-    std::optional<TensorSource> source;
-    const bool has_files = settings.init != Settings::Init::random;
-    const fs::path folder = has_files ? folder_of_model(settings) : "";
-    if (has_files && is_checkpoint(folder)) {
-      const LoadedTypes known = loaded_types_in(folder);
-      for_each_tensor(model, [&](const ParameterSpec& spec) {
-        const auto type = known.find(spec.name);
-        text += digit_of(type == known.end() ? std::nullopt : std::optional(type->second));
-      });
-      return text;
-    }
-    if (has_files && TensorSource::exists(folder)) source.emplace(folder);
-    for_each_tensor(model, [&](const ParameterSpec& spec) {
-      text += digit_of(source ? source->dtype_of(spec.name) : std::nullopt);
-    });
-    return text;
-  });
-  LoadedTypes loaded;
-  for_each_tensor(model, [&](const ParameterSpec& spec) {
-    loaded[spec.name] = kSavedTypes.at(static_cast<size_t>(codes[0].at(loaded.size()) - '0'));
-  });
-  return loaded;
-}
-
-ModelWriter::ModelWriter(const Model& model, const Tokenizer& tokenizer, const Settings& settings,
-                         const LoadedTypes& loaded, Communicator& world, ThreadPool& pool)
+ModelWriter::ModelWriter(const Model& model, const ModelWriterOptions& options, Communicator& world, ThreadPool& pool)
     : model_(model),
-      tokenizer_(tokenizer),
       world_(world),
       pool_(pool),
-      dtypes_(saved_types(model, settings, loaded)),
-      shards_(planned_tensors(), settings.max_shard_size) {
+      dtypes_(saved_types(model, options)),
+      shards_(planned_tensors(), options.max_shard_bytes) {
   on_all_ranks(world, "the files of the tokenizer", [&]() -> std::string {
-    if (world.rank() == 0) companions_ = read_companions(settings, model.config(), tokenizer);
+    if (world.rank() == 0) files_ = options.read_files();
     return "";
   });
 }
 
-void ModelWriter::write_companions(const WriteText& write_text) const {
+void ModelWriter::write_texts(const WriteText& write_text) const {
   write_text("config.json", model_config_json(model_.config(), main_type(planned_tensors())));
-  write_text("tokenizer.json", tokenizer_.json_text());
-  for (const Companion& companion : companions_) write_text(companion.name, companion.text);
+  for (const ModelFile& file : files_) write_text(file.name, file.text);
 }
 
 std::vector<PlannedTensor> ModelWriter::planned_tensors() const {
@@ -132,7 +92,7 @@ void ModelWriter::write(const fs::path& folder, const std::function<void(const W
   const auto folders = on_all_ranks(world_, "a model's folder", [&]() -> std::string {
     if (world_.rank() != 0) return "";
     target.emplace(folder, why_no_saved_model);
-    write_companions([&](std::string_view name, std::string_view text) { target->write_text(name, text); });
+    write_texts([&](std::string_view name, std::string_view text) { target->write_text(name, text); });
     shards_.create_files(target->temporary());
     return target->temporary();
   });
