@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tessera/app/help.h"
+#include "tessera/base/closest_word.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/model/config.h"

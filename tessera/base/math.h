@@ -9,14 +9,14 @@ namespace tessera {
 inline constexpr double kMiB = 1 << 20;  // bytes
 
 // a / b, rounded up. Requires a >= 0, b > 0 and that a + b − 1 does not overflow.
-template <std::integral T>
-constexpr T ceil_divide(T a, std::type_identity_t<T> b) {
+template <std::integral A, std::integral B>
+constexpr std::common_type_t<A, B> ceil_divide(A a, B b) {
   return (a + b - 1) / b;
 }
 
 // The smallest multiple of b that is at least a. The requirements of ceil_divide() apply.
-template <std::integral T>
-constexpr T round_up(T a, std::type_identity_t<T> b) {
+template <std::integral A, std::integral B>
+constexpr std::common_type_t<A, B> round_up(A a, B b) {
   return ceil_divide(a, b) * b;
 }
 

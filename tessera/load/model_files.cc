@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/base/closest_word.h"
 #include "tessera/base/counted.h"
 #include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <vector>
 
+#include "tessera/base/closest_word.h"
 #include "tessera/base/option_names.h"
 #include "tessera/base/text.h"
 #include "tessera/load/checkpoint_weights.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "tessera/base/closest_word.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/settings/config_file.h"

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "tessera/base/closest_word.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/data/tokenizer_text.h"

@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "tessera/base/closest_word.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/settings/setting.h"

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "tessera/base/closest_word.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/sweep/expression.h"

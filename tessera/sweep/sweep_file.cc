@@ -8,8 +8,8 @@
 #include <optional>
 #include <set>
 
+#include "tessera/base/closest_word.h"
 #include "tessera/base/error.h"
-#include "tessera/base/text.h"
 #include "tessera/settings/config_file.h"
 #include "tessera/settings/toml_library.h"
 

@@ -1,7 +1,7 @@
 // Declarations for trackers of a run: TensorBoard and W&B.
 #include <fmt/format.h>
 
-#include "tessera/base/text.h"
+#include "tessera/base/closest_word.h"
 #include "tessera/settings/declarations/declaring.h"
 
 namespace tessera {

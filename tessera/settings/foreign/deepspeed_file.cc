@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/closest_word.h"
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/closest_word.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/settings/setting_words.h"

@@ -33,7 +33,7 @@ std::string error_of(const std::vector<std::string>& words) {
   return "";
 }
 
-TEST(Flags, spellings) {
+TEST(Flags, Spellings) {
   EXPECT_EQ(flag_value({"--batch-size", "8"}, "batch_size"), "8");
   EXPECT_EQ(flag_value({"--batch_size=8"}, "batch_size"), "8");
   EXPECT_EQ(flag_value({"--per_device-train_batch_size=8"}, "batch_size"), "8");
@@ -42,7 +42,7 @@ TEST(Flags, spellings) {
   EXPECT_EQ(flag_value({}, "lr"), "(none)");
 }
 
-TEST(Flags, values_are_taken_as_they_are) {
+TEST(Flags, ValuesAreTakenAsTheyAre) {
   EXPECT_EQ(flag_value({"--prompt", "[a,b]"}, "prompt"), "[a,b]");
   EXPECT_EQ(flag_value({"--prompt=--a_b=c"}, "prompt"), "--a_b=c");
   EXPECT_EQ(flag_value({"--prompt", "a_b"}, "prompt"), "a_b");
@@ -53,7 +53,7 @@ TEST(Flags, values_are_taken_as_they_are) {
   EXPECT_EQ(flag_value({"--prompt", "a\nb"}, "prompt"), "a\nb");
 }
 
-TEST(Flags, words_of_a_verb_with_operands) {
+TEST(Flags, WordsOfAVerbWithOperands) {
   Verb verb = kTrain;
   verb.operands = "RUN...";
   const ParsedFlags parsed = parse_flags({"a", "--lr", "1", "run.toml", "b", "--", "c"}, verb, kAllGroups, {verb});
@@ -64,7 +64,7 @@ TEST(Flags, words_of_a_verb_with_operands) {
   EXPECT_TRUE(parse_flags({"run.toml"}, kTrain, kAllGroups, {kTrain}).operands.empty());
 }
 
-TEST(Flags, an_empty_value_takes_nothing_else) {
+TEST(Flags, AnEmptyValueTakesNothingElse) {
   const ParsedFlags parsed =
       parse_flags({"--prompt=", "run.toml", "--tokenizer", "", "--json"}, kTrain, kAllGroups, {kTrain});
   EXPECT_EQ(parsed.config_file, "run.toml");
@@ -76,7 +76,7 @@ TEST(Flags, an_empty_value_takes_nothing_else) {
   EXPECT_EQ(parsed.values[2].first->name, "json");
 }
 
-TEST(Flags, booleans) {
+TEST(Flags, Booleans) {
   EXPECT_EQ(flag_value({"--shuffle"}, "shuffle"), "true");
   EXPECT_EQ(flag_value({"--no-shuffle"}, "shuffle"), "false");
   EXPECT_EQ(flag_value({"--no_shuffle"}, "shuffle"), "false");
@@ -85,21 +85,21 @@ TEST(Flags, booleans) {
   EXPECT_EQ(parse_flags({"--shuffle", "run.toml"}, kTrain, kAllGroups, {kTrain}).config_file, "run.toml");
 }
 
-TEST(Flags, words_after_two_dashes_are_no_flags) {
+TEST(Flags, WordsAfterTwoDashesAreNoFlags) {
   EXPECT_EQ(parse_flags({"--", "--odd.toml"}, kTrain, kAllGroups, {kTrain}).config_file, "--odd.toml");
 }
 
-TEST(CommandLine, runs_the_verb_and_returns_its_code) {
+TEST(CommandLine, RunsTheVerbAndReturnsItsCode) {
   EXPECT_EQ(run_command_line({"train", "--dataset", "x", "--batch-size", "9"}, {}, {kTrain}), 9);
   EXPECT_EQ(run_command_line({"train", "--dataset", "x"}, {{"TESSERA_BATCH_SIZE", "7"}}, {kTrain}), 7);
 }
 
-TEST(CommandLine, required_settings) {
+TEST(CommandLine, RequiredSettings) {
   EXPECT_EQ(error_of({"train"}), "--dataset: is required by train");
   EXPECT_EQ(error_of({"train", "--dataset="}), error_of({"train"}));
 }
 
-TEST(CommandLine, verbs_of_two_words) {
+TEST(CommandLine, VerbsOfTwoWords) {
   Verb tokenizer_train = kTrain, tokenize = kTrain;
   tokenizer_train.name = "tokenizer train";
   tokenizer_train.run = [](const Invocation&) { return 31; };
@@ -118,7 +118,7 @@ TEST(CommandLine, verbs_of_two_words) {
   }
 }
 
-TEST(CommandLine, a_verb_about_a_verb_has_its_settings_and_needs_none) {
+TEST(CommandLine, AVerbAboutAVerbHasItsSettingsAndNeedsNone) {
   Verb config = kTrain;
   config.name = "config";
   config.required = {};
@@ -137,7 +137,7 @@ TEST(CommandLine, a_verb_about_a_verb_has_its_settings_and_needs_none) {
   EXPECT_THROW(run_command_line({"config", "eval", "--lr", "2"}, {}, {kTrain, eval, config}), UsageError);
 }
 
-TEST(CommandLine, exceptions_become_exit_codes) {
+TEST(CommandLine, ExceptionsBecomeExitCodes) {
   const auto code_of = [](int (*run)(const Invocation&)) {
     Verb verb = kTrain;
     verb.run = run;
@@ -160,7 +160,7 @@ TEST(CommandLine, exceptions_become_exit_codes) {
 }
 
 // Any sequence of words prints help, runs a verb, or causes a UsageError with a message.
-TEST(CommandLine, random_words) {
+TEST(CommandLine, RandomWords) {
   std::vector<Verb> verbs = all_verbs();
   for (Verb& verb : verbs) {
     verb.run = [](const Invocation&) { return 0; };
@@ -189,7 +189,7 @@ TEST(CommandLine, random_words) {
   testing::internal::GetCapturedStdout();
 }
 
-TEST(CommandLine, the_table_of_verbs_is_sound) {
+TEST(CommandLine, TheTableOfVerbsIsSound) {
   for (const auto& verb : all_verbs()) {
     EXPECT_NE(verb.run, nullptr) << verb.name;
     EXPECT_FALSE(verb.help.empty() || verb.help.ends_with('.')) << verb.name;

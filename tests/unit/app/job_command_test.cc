@@ -20,7 +20,7 @@ ResolvedSettings with(std::map<std::string, int64_t> values, Groups groups) {
 // Uses random settings. `local` is --ranks-per-node and `gpus` is --gpus-per-node; 0 means that the flag is not given.
 // `most` is the expected number of ranks on a node. It is the same for all nodes of a job, so a job is refused if
 // `ranks` is not a multiple of `most`.
-TEST(JobCommand, nodes_and_ranks_on_a_node_fit_the_run) {
+TEST(JobCommand, NodesAndRanksOnANodeFitTheRun) {
   std::mt19937 random(5);
   int refused = 0, accepted = 0;
   for (int i = 0; i < 2000; ++i) {
@@ -45,7 +45,7 @@ TEST(JobCommand, nodes_and_ranks_on_a_node_fit_the_run) {
   EXPECT_GT(accepted, 100);
 }
 
-TEST(JobCommand, the_settings_of_the_job_decide_about_nodes) {
+TEST(JobCommand, TheSettingsOfTheJobDecideAboutNodes) {
   const auto job = with({{"nodes", 2}, {"ntasks_per_node", 3}}, kSlurm);
   EXPECT_EQ(resources_of_job(job, with({{"nproc", 6}}, kRanks)).nodes, 2);
   EXPECT_EQ(resources_of_job(job, with({}, kRanks)).ntasks_per_node, 3);

@@ -23,7 +23,7 @@ SlurmJob job_in(const std::string& folder) {
           .written_by = "tessera"};
 }
 
-TEST(SlurmJob, folders_as_sbatch_reads_them) {
+TEST(SlurmJob, FoldersAsSbatchReadsThem) {
   const std::string plain = slurm_job_text(job_in("/data"));
   EXPECT_THAT(plain, HasSubstr("#SBATCH --chdir=/data\n"));
   EXPECT_THAT(plain, HasSubstr("#SBATCH --output=/data/runs/slurm-%j.log\n"));
@@ -36,18 +36,18 @@ TEST(SlurmJob, folders_as_sbatch_reads_them) {
     EXPECT_THROW(slurm_job_text(job_in(bad)), UsageError) << bad;
 }
 
-TEST(SlurmJob, the_option_of_srun_depends_on_the_mpi) {
+TEST(SlurmJob, TheOptionOfSrunDependsOnTheMpi) {
   SlurmJob job = job_in("/data");
   EXPECT_THAT(slurm_job_text(job), HasSubstr("\nsrun --mpi=pmix "));
   job.mpi.family = MpiFlavour::Family::mpich;
   EXPECT_THAT(slurm_job_text(job), HasSubstr("\nsrun --mpi=pmi2 "));
 }
 
-TEST(SlurmJob, one_flag_per_line) {
+TEST(SlurmJob, OneFlagPerLine) {
   EXPECT_THAT(slurm_job_text(job_in("/data")), HasSubstr("  /opt/tessera train run.toml \\\n  --lr 1e-4 || code=$?\n"));
 }
 
-TEST(SlurmJob, secrets) {
+TEST(SlurmJob, Secrets) {
   const Environment environment{
       {"WANDB_API_KEY", "0123456789abcdef"}, {"HF_TOKEN", "short"}, {"HOME", "/home/somebody"}};
   const auto is_refused = [&](const std::string& word) {

@@ -78,7 +78,7 @@ std::vector<std::string> records_of(const std::string& log) {
   return records;
 }
 
-TEST(Trackers, checksums_of_known_texts) {
+TEST(Trackers, ChecksumsOfKnownTexts) {
   EXPECT_EQ(crc32("123456789"), 0xCBF43926u);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);  // RFC 3720, B.4
@@ -86,7 +86,7 @@ TEST(Trackers, checksums_of_known_texts) {
   EXPECT_EQ(crc32(""), 0u);
 }
 
-TEST(Trackers, protobuf_fields) {
+TEST(Trackers, ProtobufFields) {
   ProtoMessage message;
   message.integer(1, 150).text(2, "testing").integer(3, -1).real32(20, 1.0f).real64(4, -2.0);
   EXPECT_EQ(message.bytes().substr(0, 3), std::string("\x08\x96\x01"));
@@ -102,7 +102,7 @@ TEST(Trackers, protobuf_fields) {
   EXPECT_EQ(find_field(message.bytes(), 5), std::nullopt);
 }
 
-TEST(Trackers, damaged_protobuf_ends_reading) {
+TEST(Trackers, DamagedProtobufEndsReading) {
   std::mt19937_64 source(7);
   for (int i = 0; i < 20000; ++i) {
     std::string bytes;
@@ -114,7 +114,7 @@ TEST(Trackers, damaged_protobuf_ends_reading) {
   }
 }
 
-TEST(Trackers, logs_equal_those_of_wandb) {
+TEST(Trackers, LogsEqualThoseOfWandb) {
   for (const Record& log : fixture().at("wandb_logs")) {
     std::vector<std::string> records;
     for (const Record& size : log.at("sizes")) records.push_back(pattern(size.get<size_t>(), records.size()));
@@ -124,7 +124,7 @@ TEST(Trackers, logs_equal_those_of_wandb) {
   }
 }
 
-TEST(Trackers, logs_read_back_at_random_block_borders) {
+TEST(Trackers, LogsReadBackAtRandomBlockBorders) {
   std::mt19937_64 source(1);
   for (int round = 0; round < 60; ++round) {
     std::vector<std::string> records;
@@ -156,7 +156,7 @@ TEST(Trackers, logs_read_back_at_random_block_borders) {
   }
 }
 
-TEST(Trackers, a_changed_bit_ends_reading) {
+TEST(Trackers, AChangedBitEndsReading) {
   std::mt19937_64 source(3);
   const std::vector<std::string> records{pattern(40000, 0), pattern(10, 1), pattern(33000, 2)};
   const std::string log = log_of(records);
@@ -169,7 +169,7 @@ TEST(Trackers, a_changed_bit_ends_reading) {
   }
 }
 
-TEST(Trackers, events_equal_those_of_tensorboard) {
+TEST(Trackers, EventsEqualThoseOfTensorboard) {
   const Record scalars{{"train/loss", 1.5}, {"eval/loss", -0.1}};
   std::string hex;
   for (const char c : event_bytes(scalars_event(scalars, 300, 1700000000.25))) {
@@ -178,7 +178,7 @@ TEST(Trackers, events_equal_those_of_tensorboard) {
   EXPECT_EQ(hex, fixture().at("event_record").get<std::string>());
 }
 
-TEST(Trackers, event_files_read_back_up_to_their_damage) {
+TEST(Trackers, EventFilesReadBackUpToTheirDamage) {
   const std::string one = event_bytes(version_event(1)), two = event_bytes(scalars_event({{"a", 1.0}}, 4, 2));
   for (size_t size = 0; size <= one.size() + two.size(); ++size) {
     const std::string file = (one + two).substr(0, size);
@@ -189,7 +189,7 @@ TEST(Trackers, event_files_read_back_up_to_their_damage) {
   }
 }
 
-TEST(Trackers, tags_are_those_of_the_trainer) {
+TEST(Trackers, TagsAreThoseOfTheTrainer) {
   const Record eval{{"schema", 1},
                     {"kind", "eval"},
                     {"step", 4},
@@ -212,7 +212,7 @@ TEST(Trackers, tags_are_those_of_the_trainer) {
   EXPECT_EQ(tags_of(end), (Record{{"train/epoch", 1.0}, {"train/train_loss", 2.0}, {"train/train_runtime", 9.0}}));
 }
 
-TEST(Trackers, variables_of_wandb) {
+TEST(Trackers, VariablesOfWandb) {
   const WandbVariables v = wandb_variables(
       {{"WANDB_MODE", "Online"}, {"WANDB_TAGS", "a, b c,,"}, {"WANDB_RUN_ID", "x-1"}, {"WANDB_API_KEY", "secret"}});
   EXPECT_TRUE(v.asks_online);
@@ -226,7 +226,7 @@ TEST(Trackers, variables_of_wandb) {
   EXPECT_THROW(wandb_variables({{"WANDB_RUN_ID", "../x"}}), UsageError);
 }
 
-TEST(Trackers, a_folder_that_cannot_be_made_gives_one_warning_each) {
+TEST(Trackers, AFolderThatCannotBeMadeGivesOneWarningEach) {
   std::string folder = (std::filesystem::temp_directory_path() / "tessera_trackers_XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   std::ofstream(folder + "/file") << "x";

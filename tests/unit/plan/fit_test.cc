@@ -43,7 +43,7 @@ FitRequest request(int world_size, int64_t device_bytes) {
 
 constexpr int64_t kPlenty = int64_t{1} << 50;
 
-TEST(Fit, takes_the_fastest_if_all_fit) {
+TEST(Fit, TakesTheFastestIfAllFit) {
   const FitResult result = find_fit(request(1, kPlenty));
   ASSERT_TRUE(result.best);
   EXPECT_TRUE(result.faster.empty());
@@ -56,7 +56,7 @@ TEST(Fit, takes_the_fastest_if_all_fit) {
 
 // If four query heads share a head of keys and values, a micro-batch may have 3 · 2^19 tokens: 3,072 samples of
 // work_of(). The given size of 4,096 samples exceeds this limit, so the search must choose another one.
-TEST(Fit, leaves_out_batch_sizes_above_the_limit_of_the_kernels) {
+TEST(Fit, LeavesOutBatchSizesAboveTheLimitOfTheKernels) {
   FitRequest r = request(1, kPlenty);
   r.config.num_kv_heads = 1;
   r.settings.batch_size = 4096;
@@ -70,7 +70,7 @@ TEST(Fit, leaves_out_batch_sizes_above_the_limit_of_the_kernels) {
 // Gives the search less and less memory, until no configuration fits. The best configuration of each search fits, and
 // it is not faster than the best one of the previous search. The faster configurations that the search reports do not
 // fit.
-TEST(Fit, the_best_fits_and_the_faster_do_not) {
+TEST(Fit, TheBestFitsAndTheFasterDoNot) {
   for (const int world_size : {1, 4}) {
     double last_s = 0;
     const Ledger fastest = find_fit(request(world_size, kPlenty)).best->plan.device;
@@ -103,7 +103,7 @@ TEST(Fit, the_best_fits_and_the_faster_do_not) {
 // Compares find_fit() with an exhaustive search. A step has 12 samples per rank. The exhaustive search plans every
 // number of checkpointed blocks with every batch size that find_fit() tries: for each power of two, the largest divisor
 // of 12 that does not exceed the power. Then the memory of each configuration is the limit of one call of find_fit().
-TEST(Fit, checkpoints_as_few_blocks_as_possible) {
+TEST(Fit, CheckpointsAsFewBlocksAsPossible) {
   FitRequest r = request(1, kPlenty);
   r.fixed = {"strategy", "offload"};
   std::vector<Configuration> all;
@@ -133,7 +133,7 @@ TEST(Fit, checkpoints_as_few_blocks_as_possible) {
   EXPECT_GT(num_between, 3);
 }
 
-TEST(Fit, fixed_settings_stay) {
+TEST(Fit, FixedSettingsStay) {
   FitRequest r = request(4, kPlenty);
   r.settings.strategy = ShardingStrategy::zero2;
   r.settings.activation_checkpointing = kAllBlocks;
@@ -148,7 +148,7 @@ TEST(Fit, fixed_settings_stay) {
 }
 
 // The search does not change batch_tokens, because another value would divide the samples into other micro-batches.
-TEST(Fit, batch_tokens_stay) {
+TEST(Fit, BatchTokensStay) {
   FitRequest r = request(2, kPlenty);
   r.settings.batch_size = 0;
   r.settings.batch_tokens = 2048;
@@ -174,7 +174,7 @@ TEST(Fit, batch_tokens_stay) {
   EXPECT_NE(advice(r).find("Use a smaller --batch-tokens, a smaller --max-length"), std::string::npos) << advice(r);
 }
 
-TEST(Fit, flags_that_change_one_run_into_the_other) {
+TEST(Fit, FlagsThatChangeOneRunIntoTheOther) {
   Settings from, to;
   EXPECT_TRUE(flags_between(from, to).empty());
   to.strategy = ShardingStrategy::full_shard;
@@ -193,7 +193,7 @@ TEST(Fit, flags_that_change_one_run_into_the_other) {
             "tessera run.toml --lr 1");
 }
 
-TEST(Fit, costs_follow_the_stated_model) {
+TEST(Fit, CostsFollowTheStatedModel) {
   const FitRequest r = request(4, kPlenty);
   const auto cost_of = [&](const char* offload, ShardingStrategy strategy, int64_t batch_size, bool checkpoint) {
     Settings s = r.settings;
@@ -227,7 +227,7 @@ TEST(Fit, costs_follow_the_stated_model) {
   EXPECT_LT(all, cost_of("optimizer:file,gradients:file,parameters:file", full, 12, false).offload_s);
 }
 
-TEST(Excess, of_device_host_and_both) {
+TEST(Excess, OfDeviceHostAndBoth) {
   Plan plan;
   plan.device.enter(Phase::step);
   plan.device.add(Category::activations, 60);
@@ -259,7 +259,7 @@ TEST(Excess, of_device_host_and_both) {
 
 // If the device and the host share one memory, offload to the host saves no memory, but offload to files does. The
 // search uses files only as far as the disk has space.
-TEST(Fit, offloads_to_files_within_the_disk) {
+TEST(Fit, OffloadsToFilesWithinTheDisk) {
   FitRequest r = request(1, 0);
   r.rank.device = DeviceKind::cpu;
   r.limits = {.device_bytes = kPlenty, .one_memory = true, .disk_bytes = kPlenty};
@@ -289,7 +289,7 @@ TEST(Fit, offloads_to_files_within_the_disk) {
 }
 
 // For an evaluation, the search may reduce the batch size, shard the parameters and offload the parameters.
-TEST(Advice, of_an_evaluation) {
+TEST(Advice, OfAnEvaluation) {
   FitRequest r = request(1, 0);
   r.settings.eval_batch_size = 8;
   r.work_of = [](const Settings& s) {
@@ -317,7 +317,7 @@ TEST(Advice, of_an_evaluation) {
 
 // On a GPU, a run may need exactly the free memory of the GPU, but not one byte more. If a run does not fit, its error
 // contains a command for a run that fits.
-TEST(CheckMemory, limits_a_run_to_the_free_memory_of_the_gpu) {
+TEST(CheckMemory, LimitsARunToTheFreeMemoryOfTheGpu) {
   const PlannedRank rank{.device = DeviceKind::cuda};
   const WorkOf work_of = [](const Settings& s) {
     return WorkBounds{{4096 * s.batch_size, s.batch_size, 4096 * s.batch_size}, {}, {}, 0};
@@ -339,7 +339,7 @@ TEST(CheckMemory, limits_a_run_to_the_free_memory_of_the_gpu) {
 }
 
 // The batch does not fit into the memory of this machine, but a single sample does.
-TEST(CheckMemory, reports_what_would_fit) {
+TEST(CheckMemory, ReportsWhatWouldFit) {
   const std::optional<int64_t> usable_bytes = usable_memory_bytes();
   ASSERT_TRUE(usable_bytes);
   ModelConfig config = small_config();

@@ -81,7 +81,7 @@ class DeepSpeed : public testing::Test {
   std::string folder_, path_;
 };
 
-TEST_F(DeepSpeed, auto_takes_the_trainers_values) {
+TEST_F(DeepSpeed, AutoTakesTheTrainersValues) {
   const ResolvedSettings r = resolved(kAllAuto, "lr = 3e-4\nbatch_size = 2\ngrad_accum = 8\nprecision = \"bf16\"", 4);
   const Settings& s = r.settings;
   EXPECT_EQ(s.strategy, ShardingStrategy::full_shard);
@@ -107,7 +107,7 @@ TEST_F(DeepSpeed, auto_takes_the_trainers_values) {
   EXPECT_EQ(error(kAllAuto), "");
 }
 
-TEST_F(DeepSpeed, ignored_keys_are_reported_once) {
+TEST_F(DeepSpeed, IgnoredKeysAreReportedOnce) {
   const ResolvedSettings r = resolved(kAllAuto);
   ASSERT_EQ(r.warnings.size(), 1u);
   const std::string note = without_folder(r.warnings[0]);
@@ -120,7 +120,7 @@ TEST_F(DeepSpeed, ignored_keys_are_reported_once) {
   EXPECT_EQ(note.find("gradient_clipping"), note.npos);
 }
 
-TEST_F(DeepSpeed, explicit_values) {
+TEST_F(DeepSpeed, ExplicitValues) {
   const ResolvedSettings r = resolved(R"({
     "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 5, "gradient_clipping": 0.5,
     "optimizer": {"type": "Adam", "params": {"lr": 0.01, "betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0.1}},
@@ -151,7 +151,7 @@ TEST_F(DeepSpeed, explicit_values) {
   EXPECT_EQ(origin(r, "beta2"), "ds.json: optimizer.params.betas");
 }
 
-TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
+TEST_F(DeepSpeed, ItsDefaultsApplyToMissingKeys) {
   const ResolvedSettings r = resolved(R"({"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR"},
                                           "fp16": {"enabled": true}})");
   const Settings& s = r.settings;
@@ -180,7 +180,7 @@ TEST_F(DeepSpeed, its_defaults_apply_to_missing_keys) {
 
 // Pinning does not change results. If the file does not contain pin_memory, memory is pinned, because this makes copies
 // faster.
-TEST_F(DeepSpeed, offloaded_memory_is_pinned_unless_the_file_says_no) {
+TEST_F(DeepSpeed, OffloadedMemoryIsPinnedUnlessTheFileSaysNo) {
   const auto pins = [&](const std::string& offload) {
     const Settings s =
         resolved(R"({"zero_optimization": {"stage": 2, "offload_optimizer": )" + offload + "}}").settings;
@@ -193,7 +193,7 @@ TEST_F(DeepSpeed, offloaded_memory_is_pinned_unless_the_file_says_no) {
 }
 
 // A flag overrides the DeepSpeed file, and the DeepSpeed file overrides the TOML file.
-TEST_F(DeepSpeed, precedence) {
+TEST_F(DeepSpeed, Precedence) {
   const char* json = R"({"optimizer": {"params": {"lr": 0.5}}, "gradient_clipping": 0.5, "zero_optimization":
                          {"stage": 2}})";
   const ResolvedSettings r = resolved(json, "lr = 0.1\nmax_grad_norm = 0.1\nstrategy = \"zero1\"", 1, {{"lr", "0.9"}});
@@ -203,7 +203,7 @@ TEST_F(DeepSpeed, precedence) {
   EXPECT_EQ(origin(r, "lr"), "flag --lr");
 }
 
-TEST_F(DeepSpeed, two_batch_sizes_determine_the_third) {
+TEST_F(DeepSpeed, TwoBatchSizesDetermineTheThird) {
   const auto batch = [&](const std::string& json, const std::string& toml = "", int64_t ranks = 2) {
     const Settings s = resolved(json, toml, ranks).settings;
     return std::pair(s.batch_size, s.grad_accum);
@@ -228,7 +228,7 @@ TEST_F(DeepSpeed, two_batch_sizes_determine_the_third) {
   EXPECT_EQ(origin(r, "grad_accum"), "ds.json: train_batch_size");
 }
 
-TEST_F(DeepSpeed, the_ranks_that_nproc_starts_count) {
+TEST_F(DeepSpeed, TheRanksThatNprocStartsCount) {
   const char* json = R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4})";
   EXPECT_EQ(resolved(json, "", 1, {{"nproc", "4"}}).settings.grad_accum, 4);
   EXPECT_EQ(resolved(json, "nproc = 2").settings.grad_accum, 8);
@@ -236,7 +236,7 @@ TEST_F(DeepSpeed, the_ranks_that_nproc_starts_count) {
   EXPECT_NE(error(json, "nproc = 3").find("64 is not a multiple of batch_size 4"), std::string::npos);
 }
 
-TEST_F(DeepSpeed, batch_sizes_that_contradict_each_other) {
+TEST_F(DeepSpeed, BatchSizesThatContradictEachOther) {
   const char* json = R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4,
                          "gradient_accumulation_steps": 4})";
   EXPECT_EQ(error(json, "", 4), "");
@@ -254,7 +254,7 @@ TEST_F(DeepSpeed, batch_sizes_that_contradict_each_other) {
   EXPECT_EQ(error(R"({"train_batch_size": 0})"), "ds.json: train_batch_size: must be at least 1, got 0");
 }
 
-TEST_F(DeepSpeed, a_text_is_not_a_number) {
+TEST_F(DeepSpeed, ATextIsNotANumber) {
   EXPECT_EQ(error(R"({"train_batch_size": "8"})"),
             "ds.json: train_batch_size: must be a whole number, got \"8\". Write it without quotes, or \"auto\"");
   EXPECT_EQ(
@@ -282,7 +282,7 @@ TEST_F(DeepSpeed, a_text_is_not_a_number) {
             "ds.json: train_micro_batch_size_per_gpu: must be a whole number, got 18446744073709551615");
 }
 
-TEST_F(DeepSpeed, unknown_keys) {
+TEST_F(DeepSpeed, UnknownKeys) {
   EXPECT_EQ(error(R"({"zero_optimisation": {}})"),
             "ds.json: has the unknown key \"zero_optimisation\". Did you mean \"zero_optimization\"?");
   EXPECT_EQ(error(R"({"zero_optimization": {"stge": 1}})"),
@@ -292,7 +292,7 @@ TEST_F(DeepSpeed, unknown_keys) {
             "ds.json: has the key \"enabled\" twice in one object");
 }
 
-TEST_F(DeepSpeed, not_json) {
+TEST_F(DeepSpeed, NotJson) {
   EXPECT_NE(error("{\n\"a\": \n").find("ds.json:3:1: not valid JSON"), std::string::npos);
   EXPECT_EQ(error("[]"), "ds.json: must be a JSON object");
   EXPECT_NE(error(std::string(20000, ' ')).find("has more than 16384 bytes"), std::string::npos);
@@ -301,7 +301,7 @@ TEST_F(DeepSpeed, not_json) {
   EXPECT_NE(error(deep).find("deeper than"), std::string::npos);
 }
 
-TEST_F(DeepSpeed, contradictions_within_the_file) {
+TEST_F(DeepSpeed, ContradictionsWithinTheFile) {
   EXPECT_EQ(error(R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})"),
             "ds.json: fp16.enabled: true contradicts bf16.enabled true. Enable only one of the two");
   EXPECT_EQ(error(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"),
@@ -328,7 +328,7 @@ TEST_F(DeepSpeed, contradictions_within_the_file) {
             std::string::npos);
 }
 
-TEST_F(DeepSpeed, contradictions_with_other_settings) {
+TEST_F(DeepSpeed, ContradictionsWithOtherSettings) {
   EXPECT_EQ(error(R"({"fp16": {"enabled": false}})", "precision = \"fp16\""),
             "ds.json: fp16.enabled: is false, but the precision is \"fp16\" (c.toml:1: precision). Write \"auto\" here "
             "to keep this precision");
@@ -340,7 +340,7 @@ TEST_F(DeepSpeed, contradictions_with_other_settings) {
   EXPECT_EQ(error("{}", "", 1, {{"fsdp", "full_shard"}}).substr(0, 30), "--fsdp: contradicts --deepspee");
 }
 
-TEST_F(DeepSpeed, what_is_not_supported_says_so) {
+TEST_F(DeepSpeed, WhatIsNotSupportedSaysSo) {
   EXPECT_EQ(error(R"({"optimizer": {"type": "Lamb"}})"),
             "ds.json: optimizer.type: \"Lamb\" is not supported. Use AdamW or Adam");
   EXPECT_NE(error(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})").find("coupled weight decay"),
@@ -365,7 +365,7 @@ TEST_F(DeepSpeed, what_is_not_supported_says_so) {
   EXPECT_NE(error(R"({"data_types": {"grad_accum_dtype": "bf16"}})"), "");
 }
 
-TEST_F(DeepSpeed, fp16_section) {
+TEST_F(DeepSpeed, Fp16Section) {
   const char* json = R"({"fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 500, "hysteresis": 3,
                          "initial_scale_power": 12, "min_loss_scale": 0.5}})";
   const Settings s = resolved(json).settings;
@@ -383,7 +383,7 @@ TEST_F(DeepSpeed, fp16_section) {
 
 // The printed configuration contains the values of the DeepSpeed file. A run with this configuration does not need the
 // DeepSpeed file, so the line with its name is a comment.
-TEST_F(DeepSpeed, is_printed_as_a_comment_with_its_values) {
+TEST_F(DeepSpeed, IsPrintedAsACommentWithItsValues) {
   const ResolvedSettings r = resolved(R"({"gradient_clipping": 0.25})");
   const std::string text = resolved_config_text(r);
   EXPECT_NE(text.find("\n# deepspeed = \""), text.npos);

@@ -24,7 +24,7 @@ std::string error(const std::string& toml, const std::vector<std::pair<std::stri
   return "";
 }
 
-TEST(Fsdp, words_of_accelerate) {
+TEST(Fsdp, WordsOfAccelerate) {
   const ResolvedSettings r = resolved(
       "[fsdp]\nfsdp_sharding_strategy = \"FULL_SHARD\"\nfsdp_auto_wrap_policy = \"TRANSFORMER_BASED_WRAP\"\n"
       "fsdp_transformer_layer_cls_to_wrap = \"BloomBlock\"\nfsdp_backward_prefetch = \"BACKWARD_POST\"\n"
@@ -45,7 +45,7 @@ TEST(Fsdp, words_of_accelerate) {
                                      "use_orig_params (Tessera has no Python modules)"});
 }
 
-TEST(Fsdp, words_of_the_trainer_and_of_pytorch) {
+TEST(Fsdp, WordsOfTheTrainerAndOfPytorch) {
   const ResolvedSettings r = resolved(
       "[fsdp]\nsharding_strategy = \"_HYBRID_SHARD_ZERO2\"\nbackward_prefetch = \"backward_pre\"\n"
       "transformer_layer_cls_to_wrap = [\"LlamaDecoderLayer\", \"Qwen3DecoderLayer\"]\nlimit_all_gathers = "
@@ -63,13 +63,13 @@ TEST(Fsdp, words_of_the_trainer_and_of_pytorch) {
   EXPECT_EQ(resolved("[fsdp]\nreshard_after_forward = true").settings.strategy, ShardingStrategy::full_shard);
 }
 
-TEST(Fsdp, tables_of_verbs_go_before_it) {
+TEST(Fsdp, TablesOfVerbsGoBeforeIt) {
   const char* toml = "[eval]\nstrategy = \"zero2\"\n[fsdp]\nsharding_strategy = \"FULL_SHARD\"\n";
   EXPECT_EQ(resolved(toml).settings.strategy, ShardingStrategy::zero2);
   EXPECT_EQ(resolved(toml, {{"strategy", "ZERO1"}}).settings.strategy, ShardingStrategy::zero1);
 }
 
-TEST(Fsdp, what_is_wrong) {
+TEST(Fsdp, WhatIsWrong) {
   EXPECT_EQ(error("[fsdp]\nsharding_strategy = \"FULL\""),
             "c:2: fsdp.sharding_strategy: unknown value \"full\". Use one of: full_shard, shard_grad_op, no_shard, "
             "hybrid_shard, hybrid_shard_zero2");
@@ -91,7 +91,7 @@ TEST(Fsdp, what_is_wrong) {
   EXPECT_NE(error("[fsdp]\ncpu_offload = true").find("does not shard them"), std::string::npos);
 }
 
-TEST(FsdpOption, of_the_trainer) {
+TEST(FsdpOption, OfTheTrainer) {
   const ResolvedSettings r = resolved("", {{"fsdp", "full_shard auto_wrap offload"}});
   EXPECT_EQ(r.settings.strategy, ShardingStrategy::full_shard);
   EXPECT_EQ(r.origins.at("strategy").to_string(), "flag --fsdp");

@@ -36,7 +36,7 @@ class Include : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(Include, a_file_overrides_the_file_that_it_includes) {
+TEST_F(Include, AFileOverridesTheFileThatItIncludes) {
   write("shared/base.toml", "lr = 1\nepochs = 1\nseed = 1\n[train]\nbatch_size = 1\n[fsdp]\nsharding_strategy = 1\n");
   write("shared/middle.toml", "include = \"base.toml\"\nepochs = 2\nseed = 2\n");
   const std::string path =
@@ -52,7 +52,7 @@ TEST_F(Include, a_file_overrides_the_file_that_it_includes) {
   EXPECT_EQ(resolved.origins.at("seed").to_string(), path + ":2");
 }
 
-TEST_F(Include, errors_name_the_file) {
+TEST_F(Include, ErrorsNameTheFile) {
   const std::string base = write("shared/base.toml", "lrr = 1\n");
   const std::string path = write("run.toml", "include = \"shared/base.toml\"\n");
   EXPECT_EQ(error_of(path).find(base + ":1: lrr: unknown setting"), 0u) << error_of(path);
@@ -65,7 +65,7 @@ TEST_F(Include, errors_name_the_file) {
   EXPECT_NE(error_of(write("d.toml", "[train]\ninclude = \"a.toml\"\n")).find("unknown setting"), std::string::npos);
 }
 
-TEST_F(Include, a_cycle_is_refused) {
+TEST_F(Include, ACycleIsRefused) {
   write("shared/b.toml", "include = \"../a.toml\"\n");
   const std::string path = write("a.toml", "include = \"shared/b.toml\"\n");
   EXPECT_NE(error_of(path).find("a.toml already includes this file"), std::string::npos) << error_of(path);

@@ -26,7 +26,7 @@ std::string error_of(const std::string& toml) {
   return "";
 }
 
-TEST(Resolve, flag_before_environment_before_file_before_default) {
+TEST(Resolve, FlagBeforeEnvironmentBeforeFileBeforeDefault) {
   SettingSources sources{.flags = {{find_setting("lr"), "4"}},
                          .environment = {{"TESSERA_LR", "3"}, {"TESSERA_SEED", "3"}, {"LR", "9"}},
                          .file = parse_config("lr = 2\nseed = 2\nepochs = 2", "c.toml")};
@@ -47,7 +47,7 @@ TEST(Resolve, flag_before_environment_before_file_before_default) {
 
 // Micro-batches are filled up to batch_size samples or to batch_tokens tokens. After resolve() and
 // check_consistent(), exactly one of the two settings is positive.
-TEST(Resolve, micro_batches_by_samples_or_by_tokens) {
+TEST(Resolve, MicroBatchesBySamplesOrByTokens) {
   const auto given = [](const std::string& toml, std::vector<std::pair<const char*, const char*>> flags) {
     SettingSources sources{.flags = {}, .environment = {}, .file = parse_config(toml, "c.toml")};
     for (const auto& [name, value] : flags) sources.flags.emplace_back(find_setting(name), value);
@@ -82,12 +82,12 @@ TEST(Resolve, micro_batches_by_samples_or_by_tokens) {
   EXPECT_EQ(error_of("batch_tokens = 600\nepochs = 1e6\nmax_steps = 3"), "");
 }
 
-TEST(Resolve, a_wrong_value_is_an_error_even_below_a_stronger_layer) {
+TEST(Resolve, AWrongValueIsAnErrorEvenBelowAStrongerLayer) {
   SettingSources sources{.flags = {{find_setting("lr"), "1"}}, .environment = {}, .file = parse_config("lr = -1", "c")};
   EXPECT_THROW(resolve(sources, kAllGroups, "train", kVerbs), UsageError);
 }
 
-TEST(Resolve, settings_of_other_verbs_are_checked_but_not_taken) {
+TEST(Resolve, SettingsOfOtherVerbsAreCheckedButNotTaken) {
   const ResolvedSettings resolved = resolve_toml("lr = 1\nseed = 7", kMachine);
   EXPECT_EQ(resolved.settings.lr, Settings{}.lr);
   EXPECT_EQ(resolved.settings.seed, 7);
@@ -95,7 +95,7 @@ TEST(Resolve, settings_of_other_verbs_are_checked_but_not_taken) {
   EXPECT_THROW(resolve_toml("lr = -1\nseed = 7", kMachine), UsageError);
 }
 
-TEST(Resolve, the_table_of_the_verb_goes_first) {
+TEST(Resolve, TheTableOfTheVerbGoesFirst) {
   const char* toml = "[train]\nlr = 2\n[eval]\nlr = 3\n[\"tokenizer train\"]\nlr = 4\n";
   EXPECT_EQ(resolve_toml(std::string("lr = 1\n") + toml, kAllGroups, "train").settings.lr, 2.0);
   EXPECT_EQ(resolve_toml(std::string("lr = 1\n") + toml, kAllGroups, "eval").settings.lr, 3.0);
@@ -104,13 +104,13 @@ TEST(Resolve, the_table_of_the_verb_goes_first) {
             "c.toml:2: [trian]: unknown table; a table must have the name of a verb, or fsdp. Did you mean \"train\"?");
 }
 
-TEST(Resolve, unknown_and_repeated_keys) {
+TEST(Resolve, UnknownAndRepeatedKeys) {
   EXPECT_EQ(error_of("\n\nmax_lenght = 3"), "c.toml:3: max_lenght: unknown setting. Did you mean \"max_length\"?");
   EXPECT_NE(error_of("lr = 1\nlearning_rate = 1").find("is already set"), std::string::npos);
   EXPECT_EQ(error_of("lr = 1\n[train]\nlearning-rate = 1"), "");
 }
 
-TEST(Resolve, unknown_variables_warn) {
+TEST(Resolve, UnknownVariablesWarn) {
   SettingSources sources{.flags = {}, .environment = {{"TESSERA_LRR", "1"}, {"OTHER", "x"}}, .file = {}};
   EXPECT_EQ(
       resolve(sources, kAllGroups, "train", kVerbs).warnings,
@@ -118,17 +118,17 @@ TEST(Resolve, unknown_variables_warn) {
           "TESSERA_LRR: this environment variable is not a setting and is ignored. Did you mean \"TESSERA_LR\"?"});
 }
 
-TEST(Resolve, defaults_are_consistent_and_supported) {
+TEST(Resolve, DefaultsAreConsistentAndSupported) {
   EXPECT_EQ(error_of(""), "");
 }
 
-TEST(Resolve, what_is_not_supported_says_what_is) {
+TEST(Resolve, WhatIsNotSupportedSaysWhatIs) {
   EXPECT_EQ(error_of("precision = \"TF32\"\ndevice = \"cpu\""),
             "c.toml:1: precision: \"tf32\" needs a GPU. The CPU supports: fp32, fp16, bf16");
   EXPECT_EQ(error_of("strategy = \"zero0\""), "");
 }
 
-TEST(Resolve, printed_settings_read_back_as_the_same) {
+TEST(Resolve, PrintedSettingsReadBackAsTheSame) {
   ResolvedSettings resolved = resolve_toml(
       "lr = 0.1\nepochs = 2\nshuffle = false\nsave_dtype = \"bf16\"\nprompt = \"\"\"a # \\\"b\\\"\n\\\\ \\u0001 "
       "é\"\"\"");
@@ -139,7 +139,7 @@ TEST(Resolve, printed_settings_read_back_as_the_same) {
   }
 }
 
-TEST(Resolve, json_has_the_settings_of_the_verb_in_order) {
+TEST(Resolve, JsonHasTheSettingsOfTheVerbInOrder) {
   // 2^53 + 1: the JSON must not convert it to a double, which would round it.
   const ResolvedSettings resolved = resolve_toml("seed = 9007199254740993", kMachine);
   const auto json = resolved_config_json(resolved);

@@ -10,7 +10,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
-#include "tessera/base/text.h"
 #include "tessera/data/tokenizer_text.h"
 
 namespace tessera {
@@ -25,7 +24,7 @@ std::string error_of(const char* name, const SettingValue& value) {
   return "";
 }
 
-TEST(Settings, names_are_unique_and_snake_case) {
+TEST(Settings, NamesAreUniqueAndSnakeCase) {
   std::set<std::string> seen;
   for (const auto& setting : all_settings()) {
     std::vector<std::string> names = setting.aliases;
@@ -40,7 +39,7 @@ TEST(Settings, names_are_unique_and_snake_case) {
   }
 }
 
-TEST(Settings, every_default_is_valid_and_survives_text) {
+TEST(Settings, EveryDefaultIsValidAndSurvivesText) {
   for (const auto& setting : all_settings()) {
     Settings settings;
     const SettingValue preset = setting.get(settings);
@@ -53,7 +52,7 @@ TEST(Settings, every_default_is_valid_and_survives_text) {
   }
 }
 
-TEST(Settings, groups_are_shown_together) {
+TEST(Settings, GroupsAreShownTogether) {
   std::set<Groups> closed;
   Groups current = 0;
   for (const auto& setting : all_settings()) {
@@ -63,7 +62,7 @@ TEST(Settings, groups_are_shown_together) {
   }
 }
 
-TEST(Settings, every_word_of_a_choice_sets_and_gets) {
+TEST(Settings, EveryWordOfAChoiceSetsAndGets) {
   for (const auto& setting : all_settings()) {
     for (const auto& word : setting.choices) {
       Settings settings;
@@ -74,7 +73,7 @@ TEST(Settings, every_word_of_a_choice_sets_and_gets) {
 }
 
 // The rooms below `settings` name settings in errors. Each of these names must be the name of a setting.
-TEST(Settings, errors_name_only_settings) {
+TEST(Settings, ErrorsNameOnlySettings) {
   const std::regex named(R"re((?:\boption|option_place|Fault\{|Fault )\(?"([^"]*)")re");
   std::set<std::string> names;
   for (const auto& file : std::filesystem::recursive_directory_iterator(TESSERA_TEST_DIR "/../tessera")) {
@@ -92,7 +91,7 @@ TEST(Settings, errors_name_only_settings) {
   EXPECT_GT(names.size(), 40u);
 }
 
-TEST(Settings, are_found_by_any_spelling) {
+TEST(Settings, AreFoundByAnySpelling) {
   EXPECT_EQ(find_setting("grad-accum")->name, "grad_accum");
   EXPECT_EQ(find_setting("gradient_accumulation-steps")->name, "grad_accum");
   EXPECT_EQ(find_setting("learning_rate")->name, "lr");
@@ -101,7 +100,7 @@ TEST(Settings, are_found_by_any_spelling) {
   EXPECT_EQ(find_setting("batch_size")->environment_variable(), "TESSERA_BATCH_SIZE");
 }
 
-TEST(SettingValue, choices_take_dashes_and_capitals) {
+TEST(SettingValue, ChoicesTakeDashesAndCapitals) {
   EXPECT_EQ(parse_value(*find_setting("strategy"), "FULL-SHARD", ""), SettingValue("full_shard"));
   EXPECT_EQ(parse_value(*find_setting("objective"), "causal-lm", ""), SettingValue("causal_lm"));
   EXPECT_EQ(
@@ -110,14 +109,14 @@ TEST(SettingValue, choices_take_dashes_and_capitals) {
       "prompt");
 }
 
-TEST(SettingValue, whole_numbers_are_reals_but_not_the_other_way) {
+TEST(SettingValue, WholeNumbersAreRealsButNotTheOtherWay) {
   EXPECT_EQ(checked_value(*find_setting("lr"), int64_t{1}, ""), SettingValue(1.0));
   EXPECT_EQ(error_of("batch_size", 1.0), "here: must be a whole number, got 1.0");
   EXPECT_EQ(error_of("batch_size", true), "here: must be a whole number, got true");
   EXPECT_EQ(error_of("shuffle", int64_t{1}), "here: must be true or false, got 1");
 }
 
-TEST(SettingValue, bounds) {
+TEST(SettingValue, Bounds) {
   EXPECT_EQ(error_of("batch_size", int64_t{1}), "");
   EXPECT_EQ(error_of("grad_accum", int64_t{0}), "here: must be at least 1, got 0");
   EXPECT_EQ(error_of("batch_size", int64_t{1} << 31), "here: must be at most 2147483647, got 2147483648");
@@ -130,7 +129,7 @@ TEST(SettingValue, bounds) {
             "here: must be at least 0, got -9223372036854775808");
 }
 
-TEST(SettingValue, text_of_numbers) {
+TEST(SettingValue, TextOfNumbers) {
   const Setting& lr = *find_setting("lr");
   EXPECT_EQ(parse_value(lr, "+5e-5", ""), SettingValue(5e-5));
   for (const char* text : {"", " 1", "1 ", "1e", "0x1p3z", "1,5", "1e999"}) {
@@ -139,12 +138,12 @@ TEST(SettingValue, text_of_numbers) {
   EXPECT_EQ(parse_value(*find_setting("shuffle"), "off", ""), SettingValue(false));
 }
 
-TEST(SettingValue, text_must_be_utf8) {
+TEST(SettingValue, TextMustBeUtf8) {
   EXPECT_EQ(error_of("model", "\xc3"), "here: is not valid UTF-8");
   EXPECT_EQ(error_of("model", "gru\xc3\x9f"), "");
 }
 
-TEST(SettingValue, errors_quote_control_characters_and_shorten) {
+TEST(SettingValue, ErrorsQuoteControlCharactersAndShorten) {
   EXPECT_EQ(error_of("lr", "\x1b[31m"), "here: must be a number, got \"\\u001B[31m\"");
   EXPECT_LT(error_of("lr", std::string(1000, 'x')).size(), 200u);
   std::string letters;
@@ -155,61 +154,12 @@ TEST(SettingValue, errors_quote_control_characters_and_shorten) {
   }
 }
 
-TEST(TomlText, reals_have_a_point_or_an_exponent) {
+TEST(TomlText, RealsHaveAPointOrAnExponent) {
   EXPECT_EQ(toml_text(3.0), "3.0");
   EXPECT_EQ(toml_text(5e-5), "5e-05");
   EXPECT_EQ(toml_text(1e22), "1e+22");
   EXPECT_EQ(toml_text(int64_t{3}), "3");
   EXPECT_EQ(toml_text("a\"\\\n\t\x01"), "\"a\\\"\\\\\\n\\t\\u0001\"");
-}
-
-TEST(Suggest, distance) {
-  EXPECT_EQ(edit_distance("", "abc"), 3);
-  EXPECT_EQ(edit_distance("train", "train"), 0);
-  EXPECT_EQ(edit_distance("tarin", "train"), 1);
-  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
-}
-
-TEST(Suggest, only_what_is_close) {
-  const std::vector<std::string> words = {"train", "eval", "generate"};
-  EXPECT_EQ(closest_word("trian", words), "train");
-  EXPECT_EQ(closest_word("gen", words), "generate");
-  EXPECT_EQ(closest_word("ge", words), "");
-  EXPECT_EQ(closest_word("export", words), "");
-  EXPECT_EQ(closest_word("", words), "");
-  EXPECT_EQ(closest_word(std::string(100000, 'x'), words), "");
-  EXPECT_EQ(did_you_mean("evla", words), "Did you mean \"eval\"?");
-  const std::vector<std::string> names = {
-      "--batch-size", "--output-dir", "--eos-token",    "--max-length", "--threads",    "--num-heads",
-      "--train-size", "--lr",         "--beta1",        "--model",      "--log-format", "--save-steps",
-      "--epochs",     "--fp16",       "attention_bias", "rope_theta",   "rms_norm_eps"};
-  for (const auto& [word, meant] : {
-           std::pair{"--bacth_sise", "--batch-size"},
-           std::pair{"--batchsize", "--batch-size"},
-           std::pair{"--Batch-Size", "--batch-size"},
-           std::pair{"--out-dir", "--output-dir"},
-           std::pair{"--max-len", "--max-length"},
-           std::pair{"--max-seq-length", "--max-length"},
-           std::pair{"--num-epochs", "--epochs"},
-           std::pair{"--num-threads", "--threads"},
-           std::pair{"--beta-1", "--beta1"},
-           std::pair{"--lrr", "--lr"},
-           std::pair{"rope_tetha", "rope_theta"},
-           std::pair{"rmsNormEpsilon", ""},
-           std::pair{"rms_norm_epsilon", "rms_norm_eps"},
-           // Other words and other digits are no typing errors.
-           std::pair{"attention_sinks", ""},
-           std::pair{"--pad-token", ""},
-           std::pair{"--train-file", ""},
-           std::pair{"--log-file", ""},
-           std::pair{"--save-stats", ""},
-           std::pair{"--nodes", ""},
-           std::pair{"--beta3", ""},
-           std::pair{"--fp15", ""},
-           std::pair{"--xy", ""},
-       }) {
-    EXPECT_EQ(closest_word(word, names), meant) << word;
-  }
 }
 
 }  // namespace

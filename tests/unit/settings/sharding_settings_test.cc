@@ -35,7 +35,7 @@ std::string contradiction(const std::string& toml, int64_t num_ranks = 1) {
   return "";
 }
 
-TEST(Bytes, units_and_canonical_text) {
+TEST(Bytes, UnitsAndCanonicalText) {
   const auto read = [](const char* text) { return parse_bytes(text, ""); };
   EXPECT_EQ(read("0"), 0);
   EXPECT_EQ(read("500000000B"), 500'000'000);
@@ -71,7 +71,7 @@ TEST(Bytes, units_and_canonical_text) {
 }
 
 // "0GB" is a size of nothing; only the word 0 has a meaning of its own.
-TEST(Bytes, a_size_of_zero_is_refused) {
+TEST(Bytes, ASizeOfZeroIsRefused) {
   for (const Setting& setting : all_settings()) {
     if (setting.type != SettingType::bytes) continue;
     for (const char* zero : {"0GB", "0 kib", "0.0MiB", "0b"}) {
@@ -84,7 +84,7 @@ TEST(Bytes, a_size_of_zero_is_refused) {
 }
 
 // Only 0 needs no unit. The error proposes a unit: that of the default, or GiB. A large number probably counts bytes.
-TEST(Bytes, need_a_unit) {
+TEST(Bytes, NeedAUnit) {
   for (const Setting& setting : all_settings()) {
     if (setting.type != SettingType::bytes) continue;
     EXPECT_NE(error_of(setting.name.c_str(), "80").find("the size \"80\" has no unit. Write 80"), std::string::npos)
@@ -101,7 +101,7 @@ TEST(Bytes, need_a_unit) {
             "here: the size \"34359738368\" has no unit. Write 32GiB for this number of bytes");
 }
 
-TEST(Bytes, invalid_amounts) {
+TEST(Bytes, InvalidAmounts) {
   EXPECT_EQ(error_of("fit", "32G"),
             "here: must be a number of bytes, got \"32G\". Write GiB (powers of 1024) or GB (powers of 1000)");
   for (const char* text : {"", "GiB", "x", "-1", "-1GiB", "nan", "inf", "0x10", "1 2", "1GiBs", "1..5GiB"}) {
@@ -115,7 +115,7 @@ TEST(Bytes, invalid_amounts) {
   EXPECT_EQ(error_of("fit", 1.5), "here: must be a number of bytes with a unit, for example \"32GiB\", got 1.5");
 }
 
-TEST(OffloadWords, read_and_print) {
+TEST(OffloadWords, ReadAndPrint) {
   EXPECT_EQ(canonical("offload", "none"), "none");
   EXPECT_EQ(canonical("offload", "optimizer"), "optimizer:host");
   EXPECT_EQ(canonical("offload", "parameters, optimizer:FILE"), "optimizer:file,parameters:host");
@@ -131,7 +131,7 @@ TEST(OffloadWords, read_and_print) {
   }
 }
 
-TEST(ShardingWords, fsdp_words_are_accepted) {
+TEST(ShardingWords, FsdpWordsAreAccepted) {
   EXPECT_EQ(canonical("strategy", "FULL_SHARD"), "full_shard");
   EXPECT_EQ(canonical("strategy", "_HYBRID_SHARD_ZERO2"), "hybrid_shard_zero2");
   EXPECT_EQ(canonical("strategy", "zero0"), "no_shard");
@@ -141,7 +141,7 @@ TEST(ShardingWords, fsdp_words_are_accepted) {
   EXPECT_EQ(canonical("backward_prefetch", "no-prefetch"), "none");
 }
 
-TEST(ShardingConsistency, offload) {
+TEST(ShardingConsistency, Offload) {
   EXPECT_EQ(contradiction("offload = \"optimizer\""), "");
   EXPECT_EQ(contradiction("offload = \"optimizer\"\nstrategy = \"zero1\"", 2), "");
   EXPECT_EQ(
@@ -165,7 +165,7 @@ TEST(ShardingConsistency, offload) {
   EXPECT_EQ(contradiction("offload = \"optimizer:file\"\noffload_dir = \"/tmp\""), "");
 }
 
-TEST(ShardingConsistency, groups) {
+TEST(ShardingConsistency, Groups) {
   EXPECT_EQ(contradiction("shard_group_size = 2\nstrategy = \"hybrid_shard\"", 4), "");
   EXPECT_EQ(
       contradiction("shard_group_size = 2\nstrategy = \"full_shard\"", 4),
@@ -175,7 +175,7 @@ TEST(ShardingConsistency, groups) {
             "c:1: shard_group_size: 4 ranks cannot be divided into groups of 3. Give a divisor of the number of ranks");
 }
 
-TEST(ShardingConsistency, loss_scale) {
+TEST(ShardingConsistency, LossScale) {
   EXPECT_EQ(contradiction("loss_scale = 128\nprecision = \"fp16\""), "");
   EXPECT_EQ(contradiction("loss_scale = 128"),
             "c:1: loss_scale: 128 applies only to fp16, but the precision is auto. Give --precision fp16, or "
@@ -187,7 +187,7 @@ TEST(ShardingConsistency, loss_scale) {
   EXPECT_NE(contradiction("min_loss_scale = 0.25").find("applies only to DeepSpeed's rules"), std::string::npos);
 }
 
-TEST(LossScaling, zeros_are_the_defaults_of_the_rules) {
+TEST(LossScaling, ZerosAreTheDefaultsOfTheRules) {
   Settings s;
   EXPECT_EQ(s.loss_scaling().initial_scale, 65536);
   EXPECT_EQ(s.loss_scaling().window, 2000);

@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 // The expected numbers are seconds. A text with only one number, such as "90", is in minutes.
-TEST(SlurmTime, formats) {
+TEST(SlurmTime, Formats) {
   EXPECT_EQ(parse_slurm_time("90", ""), 5400);
   EXPECT_EQ(parse_slurm_time("90:30", ""), 5430);
   EXPECT_EQ(parse_slurm_time("4:00:05", ""), 14405);
@@ -23,7 +23,7 @@ TEST(SlurmTime, formats) {
 }
 
 // About half of the limits are at most one day. The texts of longer limits also contain a number of days.
-TEST(SlurmTime, a_printed_limit_reads_back) {
+TEST(SlurmTime, APrintedLimitReadsBack) {
   std::mt19937_64 source(1);
   for (int i = 0; i < 1000; ++i) {
     const auto seconds = static_cast<int64_t>(1 + source() % (source() % 2 == 0 ? 86400u : 86400u * 400));
@@ -33,7 +33,7 @@ TEST(SlurmTime, a_printed_limit_reads_back) {
 
 // parse_slurm_time() either refuses a text of random characters or returns a positive time limit. slurm_time_text()
 // prints this limit as a text that reads back as the same limit. No accepted text contains '.', a space or 'x'.
-TEST(SlurmTime, random_texts) {
+TEST(SlurmTime, RandomTexts) {
   std::mt19937_64 source(2);
   constexpr std::string_view kLetters = "0012359::--. x";
   int accepted = 0;

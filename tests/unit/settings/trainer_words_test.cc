@@ -34,7 +34,7 @@ std::string error(const std::string& toml, const Flags& flags = {}) {
   return "";
 }
 
-TEST(TrainerWords, precision) {
+TEST(TrainerWords, Precision) {
   const auto precision = [](const std::string& toml, const Flags& flags = {}) {
     return resolved(toml, flags).settings.precision;
   };
@@ -61,7 +61,7 @@ TEST(TrainerWords, precision) {
             "c:1: fp16: true contradicts c:2: precision \"bf16\". Give only one of the two");
 }
 
-TEST(TrainerWords, others) {
+TEST(TrainerWords, Others) {
   EXPECT_EQ(resolved("gradient_checkpointing = true").settings.activation_checkpointing, kAllBlocks);
   EXPECT_EQ(resolved("gradient_checkpointing = true", {{"activation_checkpointing", "none"}})
                 .settings.activation_checkpointing,
@@ -75,7 +75,7 @@ TEST(TrainerWords, others) {
 
 // All arguments of the Trainer (transformers 5.24) are settings, or have an answer. The program's answers name only
 // settings that exist.
-TEST(TrainerWords, every_argument_has_an_answer) {
+TEST(TrainerWords, EveryArgumentHasAnAnswer) {
   std::istringstream names(
       "output_dir per_device_train_batch_size num_train_epochs max_steps learning_rate lr_scheduler_type "
       "lr_scheduler_kwargs warmup_steps optim optim_args weight_decay adam_beta1 adam_beta2 adam_epsilon "
@@ -122,7 +122,7 @@ TEST(TrainerWords, every_argument_has_an_answer) {
   }
 }
 
-TEST(TrainerWords, arguments_that_are_no_settings) {
+TEST(TrainerWords, ArgumentsThatAreNoSettings) {
   const ResolvedSettings r = resolved("dataloader_num_workers = 4\nlabel_smoothing_factor = 0.0\ndo_train = true");
   EXPECT_EQ(r.warnings.size(), 3u);
   EXPECT_EQ(r.warnings[0].find("c:1: dataloader_num_workers: has no effect. Tessera reads"), 0u) << r.warnings[0];
@@ -132,7 +132,7 @@ TEST(TrainerWords, arguments_that_are_no_settings) {
   EXPECT_EQ(error("load_in_4bit = false"), "");
 }
 
-TEST(TrainerWords, parameters_of_schedules) {
+TEST(TrainerWords, ParametersOfSchedules) {
   const auto rate = [](const std::string& toml, const Flags& flags = {}) {
     return resolved(toml, flags).settings.min_lr;
   };
@@ -160,7 +160,7 @@ TEST(TrainerWords, parameters_of_schedules) {
   EXPECT_EQ(error("lr_power = 2"), "");  // other runs may need it
 }
 
-TEST(TrainerWords, fractions_of_all_steps) {
+TEST(TrainerWords, FractionsOfAllSteps) {
   const ResolvedSettings r =
       resolved("warmup_steps = 0.1\nsave_strategy = \"steps\"\nsave_steps = 0.5\nlogging_steps = 500.0",
                {{"eval_steps", "0.25"}, {"eval_strategy", "steps"}, {"max_steps", "-1"}});
@@ -185,7 +185,7 @@ TEST(TrainerWords, fractions_of_all_steps) {
   }
 }
 
-TEST(TrainerWords, what_is_printed_reads_back) {
+TEST(TrainerWords, WhatIsPrintedReadsBack) {
   const ResolvedSettings first =
       resolved("fp16 = true\ngradient_checkpointing = true\ntrain_size_per_rank = 5", {{"bf16", "true"}}, 3);
   const ResolvedSettings again = resolved(resolved_config_text(first));
@@ -197,7 +197,7 @@ TEST(TrainerWords, what_is_printed_reads_back) {
   EXPECT_EQ(again.settings.train_size, 15);
 }
 
-TEST(TrainSizePerRank, sets_the_total) {
+TEST(TrainSizePerRank, SetsTheTotal) {
   EXPECT_EQ(resolved("train_size_per_rank = 500\nnproc = 4").settings.train_size, 2000);
   EXPECT_EQ(resolved("train_size_per_rank = 500", {}, 8).settings.train_size, 4000);
   EXPECT_EQ(resolved("train_size_per_rank = 500\nnproc = 4", {{"train_size", "32"}}).settings.train_size, 32);
@@ -207,7 +207,7 @@ TEST(TrainSizePerRank, sets_the_total) {
   EXPECT_NE(error("train_size_per_rank = 2147483647\nnproc = 4").find("must be at most"), std::string::npos);
 }
 
-TEST(FsdpConfig, of_a_json_file) {
+TEST(FsdpConfig, OfAJsonFile) {
   const auto path = std::filesystem::temp_directory_path() / ("tessera-fsdp-" + std::to_string(getpid()) + ".json");
   const auto write = [&](const std::string& text) { std::ofstream(path) << text; };
   write(R"({"fsdp_transformer_layer_cls_to_wrap": ["torch.nn.modules.transformer.TransformerEncoderLayer"],

@@ -77,7 +77,7 @@ class Sweep : public ::testing::Test {
   fs::path folder_, previous_;
 };
 
-TEST_F(Sweep, product_in_the_order_of_the_file) {
+TEST_F(Sweep, ProductInTheOrderOfTheFile) {
   write("base.toml", "model = \"m\"\noutput_dir = \"runs/b\"\n");
   const auto runs =
       expanded("base = \"base.toml\"\n[matrix]\nstrategy = [\"no_shard\", \"full_shard\"]\nnproc = [2, 4]\n");
@@ -89,7 +89,7 @@ TEST_F(Sweep, product_in_the_order_of_the_file) {
   EXPECT_EQ(runs[2].resolved.settings.output_dir, "runs/b/strategy=full_shard,nproc=2");
 }
 
-TEST_F(Sweep, one_run_of_a_recipe_keeps_its_folder) {
+TEST_F(Sweep, OneRunOfARecipeKeepsItsFolder) {
   write("a.toml", "output_dir = \"runs/mine\"\n");
   const auto runs = expanded("base = \"a.toml\"\n[settings]\nlr = 1e-3\nshuffle = false\n");
   ASSERT_EQ(runs.size(), 1u);
@@ -98,7 +98,7 @@ TEST_F(Sweep, one_run_of_a_recipe_keeps_its_folder) {
   EXPECT_EQ(runs[0].name, "a");
 }
 
-TEST_F(Sweep, rules_use_the_settings_of_the_run) {
+TEST_F(Sweep, RulesUseTheSettingsOfTheRun) {
   write("a.toml", "batch_size = 6\n");
   const std::string rules =
       "base = \"a.toml\"\n[settings]\ntrain-size = \"500 * nproc\"\nnum_layers = \"3 * nproc / 2\"\n"
@@ -117,7 +117,7 @@ TEST_F(Sweep, rules_use_the_settings_of_the_run) {
   EXPECT_EQ(expanded("[settings]\ntrain_size = \"7 * nproc\"\n")[0].resolved.settings.train_size, 7);
 }
 
-TEST_F(Sweep, errors_of_rules) {
+TEST_F(Sweep, ErrorsOfRules) {
   EXPECT_THAT(error_of("[settings]\ntrain_size = \"500 * nprocs\"\n"),
               HasSubstr("s.toml:2: settings.train_size: \"500 * nprocs\": \"nprocs\" is not a setting. Did you mean "
                         "\"nproc\"?"));
@@ -128,7 +128,7 @@ TEST_F(Sweep, errors_of_rules) {
   EXPECT_THAT(error_of("[settings]\nbatch_size = \"9 / 2\"\n"), HasSubstr("9 / 2 is not a whole number"));
 }
 
-TEST_F(Sweep, entries_and_exclusions) {
+TEST_F(Sweep, EntriesAndExclusions) {
   write("a.toml", "");
   write("b.toml", "");
   const auto runs = expanded(
@@ -143,7 +143,7 @@ TEST_F(Sweep, entries_and_exclusions) {
   EXPECT_THAT(error_of("exclude = [{nproc = 1}]\n[matrix]\nnproc = [1]\n"), HasSubstr("exclude removes every run"));
 }
 
-TEST_F(Sweep, names_folders_and_repeats) {
+TEST_F(Sweep, NamesFoldersAndRepeats) {
   const auto runs = expanded(
       "repeats = 2\nname = \"{strategy}/{nproc}\"\noutput-dir = \"out/{lr}/{name}\"\n"
       "[settings]\nseed = 5\n[matrix]\nnproc = [1, 2]\n");
@@ -162,7 +162,7 @@ TEST_F(Sweep, names_folders_and_repeats) {
               HasSubstr("s.toml: the runs same and same have the same folder, runs/s/same. Put settings"));
 }
 
-TEST_F(Sweep, folder_of_recipes) {
+TEST_F(Sweep, FolderOfRecipes) {
   write("all/x/one.toml", "include = \"../shared/part.toml\"\nseed = 1\n");
   write("all/shared/part.toml", "include = \"common.toml\"\nseed = 3\n");
   write("all/shared/common.toml", "seed = 4\n");
@@ -182,7 +182,7 @@ TEST_F(Sweep, folder_of_recipes) {
   EXPECT_THAT(names(globbed), ElementsAre("x/two", "base"));
 }
 
-TEST_F(Sweep, errors_of_the_file) {
+TEST_F(Sweep, ErrorsOfTheFile) {
   write("a.toml", "leraning_rate = 1\n");
   const std::vector<std::pair<std::string, std::string>> cases{
       {"[matrix]\nleraning_rate = [1]\n",
@@ -217,7 +217,7 @@ TEST_F(Sweep, errors_of_the_file) {
 
 // Expands matrices of random settings. Checks that the runs are all combinations of the values, each combination once,
 // and that each run has the values that its name contains.
-TEST_F(Sweep, random_matrices) {
+TEST_F(Sweep, RandomMatrices) {
   std::mt19937 source(3);
   const std::vector<std::string> settings{"seed", "train_size", "max_steps", "batch_size", "nproc"};
   for (int round = 0; round < 50; ++round) {

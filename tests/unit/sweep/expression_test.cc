@@ -27,7 +27,7 @@ std::string error_of(const std::string& text) {
   }
 }
 
-TEST(Expression, values) {
+TEST(Expression, Values) {
   EXPECT_EQ(value_of("500"), 500);
   EXPECT_EQ(value_of("500 * nproc"), 2000);
   EXPECT_EQ(value_of("3*nproc/2"), 6);
@@ -39,7 +39,7 @@ TEST(Expression, values) {
   EXPECT_EQ(value_of("9223372036854775807"), INT64_MAX);
 }
 
-TEST(Expression, errors_name_place_and_reason) {
+TEST(Expression, ErrorsNamePlaceAndReason) {
   EXPECT_EQ(error_of("9 / nproc").substr(0, 52), "rule: \"9 / nproc\": 9 / 4 is not a whole number. Mult");
   for (const auto& [text, reason] :
        std::map<std::string, std::string>{{"1 / seed", "divides 1 by zero"},
@@ -115,7 +115,7 @@ std::optional<__int128> tree_value(const Tree& tree) {
   return *left / *right;
 }
 
-TEST(Expression, random_expressions_have_the_value_of_their_tree) {
+TEST(Expression, RandomExpressionsHaveTheValueOfTheirTree) {
   std::mt19937 source(7);
   int with_value = 0, without = 0;
   for (int i = 0; i < 3000; ++i) {

@@ -41,7 +41,7 @@ class RunFolder : public ::testing::Test {
   ResolvedSettings resolved_;
 };
 
-TEST_F(RunFolder, finished_run_with_the_same_settings_is_done) {
+TEST_F(RunFolder, FinishedRunWithTheSameSettingsIsDone) {
   EXPECT_EQ(state_of_run(folder_ / "missing", resolved_), RunState::open);
   EXPECT_EQ(state(), RunState::open);
   finish();
@@ -54,7 +54,7 @@ TEST_F(RunFolder, finished_run_with_the_same_settings_is_done) {
   EXPECT_EQ(state(), RunState::open);
 }
 
-TEST_F(RunFolder, half_written_files_are_not_done) {
+TEST_F(RunFolder, HalfWrittenFilesAreNotDone) {
   for (const char* metrics : {"", "{\"kind\": \"train\"}\n", "{\"kind\": \"summary\"}", "not JSON\n", "[]\n", "\n",
                               "{\"kind\": \"summary\"}\n{\"kind\": \"train\"}\n"}) {
     finish();
@@ -71,7 +71,7 @@ TEST_F(RunFolder, half_written_files_are_not_done) {
   EXPECT_EQ(state(), RunState::open);
 }
 
-TEST_F(RunFolder, settings_of_an_older_version) {
+TEST_F(RunFolder, SettingsOfAnOlderVersion) {
   finish();
   // If resolved-config.toml does not contain a setting, its default counts. Unknown settings in the file are ignored.
   write("resolved-config.toml", "model = \"m\"\nlr = 1e-4\nno_such_setting = 3\n");
@@ -80,7 +80,7 @@ TEST_F(RunFolder, settings_of_an_older_version) {
   EXPECT_EQ(state(), RunState::open);
 }
 
-TEST_F(RunFolder, owner_that_lives) {
+TEST_F(RunFolder, OwnerThatLives) {
   finish();
   write(OutputLock::kFileName, FolderOwner::self(100).to_text());
   EXPECT_EQ(state(), RunState::in_use);
@@ -90,7 +90,7 @@ TEST_F(RunFolder, owner_that_lives) {
   EXPECT_EQ(state(), RunState::done);
 }
 
-TEST_F(RunFolder, last_error_of_a_log) {
+TEST_F(RunFolder, LastErrorOfALog) {
   write("log", "error: old\n$ tessera train\nreads\nerror: lr: must be\x01 positive\nlast words\n\n");
   EXPECT_EQ(last_error_in(folder_ / "log", 0), "lr: must be? positive");
   // Byte 57 is inside the last line that begins with "error: ", so last_error_in() does not see the beginning of it.
@@ -99,7 +99,7 @@ TEST_F(RunFolder, last_error_of_a_log) {
   EXPECT_EQ(last_error_in(folder_ / "missing", 0), "");
 }
 
-TEST(SweepProgress, text_fits_the_terminal) {
+TEST(SweepProgress, TextFitsTheTerminal) {
   const SweepProgress progress{
       .num_runs = 12, .num_finished = 3, .num_failed = 1, .name = "strategy=full_shard", .run_s = 70, .left_s = 600};
   EXPECT_EQ(progress_text(progress, 100), "Sweep 3/12 (1 failed), strategy=full_shard 1:10, 10:00 left");
@@ -108,7 +108,7 @@ TEST(SweepProgress, text_fits_the_terminal) {
   EXPECT_EQ(progress_text({.num_runs = 2, .num_finished = 2}, 80), "Sweep 2/2");
 }
 
-TEST(SweepProgress, time_left_from_finished_runs) {
+TEST(SweepProgress, TimeLeftFromFinishedRuns) {
   EXPECT_EQ(estimated_left_s({}, 3, 1), std::nullopt);
   EXPECT_EQ(estimated_left_s({10, 20}, 3, 5), 40);
   // The current run has already taken 99 s, more than the mean of 15 s. Only the two runs after it count: 2 · 15 s.
@@ -116,7 +116,7 @@ TEST(SweepProgress, time_left_from_finished_runs) {
   EXPECT_EQ(estimated_left_s({10, 20}, 0, 0), 0);
 }
 
-TEST(SweepReport, shows_each_run_and_complete_errors) {
+TEST(SweepReport, ShowsEachRunAndCompleteErrors) {
   const std::vector<SweepRun> runs{{.name = "a", .output_dir = "runs/a"}, {.name = "b", .output_dir = "runs/b"}};
   const std::vector<SweepResult> results{
       {.state = SweepState::done, .exit_code = 0, .seconds = 61},
