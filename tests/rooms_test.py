@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that every file includes only what its room (its folder in tessera/) may include, that only certain folders
 include the headers of other libraries, that all threads start in one place, that the functions of Kernels take many
-views only by name, that the rooms below `settings` contain no flags of tessera, and that CMake lists every source file
-once."""
+views only by name, that the rooms below `settings` contain no flags of tessera, that names have one style, and that CMake lists every
+source file once."""
 import re
 import sys
 from collections import Counter
@@ -110,6 +110,20 @@ def flags():
                     yield f"tessera/{path.relative_to(ROOT)}:{number}: contains the flag {flag}. Use option()"
 
 
+def names():
+    """Yields a message for each static function or variable of a file, because a file's own names are in anonymous
+    namespaces, and for each name of a test that is not in CamelCase."""
+    folders = [ROOT, ROOT.parent / "tests", ROOT.parent / "bench"]
+    for path in sorted(p for folder in folders for p in folder.rglob("*") if p.suffix in {".cc", ".cu"}):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            place = f"{path.relative_to(ROOT.parent)}:{number}"
+            if line.startswith("static "):
+                yield f"{place}: put this name into an anonymous namespace"
+            test = re.match(r"(?:TYPED_)?TEST(?:_F|_P)?\((\w+), *(\w+)\)", line)
+            if test and not all(re.fullmatch("[A-Z][A-Za-z0-9]*", name) for name in test.groups()):
+                yield f"{place}: {test[1]}.{test[2]} is not in CamelCase"
+
+
 def listed(lists):
     """Returns how often the file `lists`, a CMakeLists.txt, names each source file and Python test. The names are
     relative to the folder of `lists`."""
@@ -146,6 +160,7 @@ def unlisted():
 
 
 if __name__ == "__main__":
-    found = list(violations()) + list(threads()) + list(unnamed_views()) + list(flags()) + list(unlisted())
+    checks = [violations, threads, unnamed_views, flags, names, unlisted]
+    found = [message for check in checks for message in check()]
     print("\n".join(found) or "every include follows the table, and CMake lists every source file once")
     sys.exit(bool(found))

@@ -165,13 +165,17 @@ std::string version_text() {
   return fmt::format("tessera {} ({})", TESSERA_VERSION, compiler);
 }
 
-static std::string verb_lines(const std::vector<Verb>& verbs) {
+namespace {
+
+std::string verb_lines(const std::vector<Verb>& verbs) {
   std::string text;
   size_t width = 0;
   for (const auto& verb : verbs) width = std::max(width, verb.name.size());
   for (const auto& verb : verbs) text += fmt::format("  {:<{}}  {}\n", verb.name, width, verb.help);
   return text;
 }
+
+}  // namespace
 
 std::string program_help(const std::vector<Verb>& verbs) {
   return "Tessera fine-tunes language models of the Llama, Mistral, Qwen, BLOOM and GPT\n"

@@ -29,7 +29,9 @@ int64_t fitting_size(int64_t bytes, int64_t memory_bytes) {
   return bytes;
 }
 
-static NetResult measure(const Settings& settings, World* world) {
+namespace {
+
+NetResult measure(const Settings& settings, World* world) {
   Worker worker(settings, world);
   const bool on_gpus = worker.device().kind() == DeviceKind::cuda;
   // A message has at most a quarter of the bytes that are free on the rank with the least free memory. This check must
@@ -40,6 +42,8 @@ static NetResult measure(const Settings& settings, World* world) {
   Buffer buffer = worker.device().allocate(net_buffer_bytes(test, worker.num_ranks()), Category::communication);
   return run_net_test(worker.world(), worker.device(), buffer, test);
 }
+
+}  // namespace
 
 Record run_preflight(const Invocation& invocation) {
   const Settings& settings = invocation.settings();

@@ -16,8 +16,10 @@
 
 namespace tessera {
 
+namespace {
+
 // Sets --checkpoint if --model names the checkpoint.
-static void settle_checkpoint(Settings& settings) {
+void settle_checkpoint(Settings& settings) {
   if (!settings.checkpoint.empty()) return;
   if (!names_a_shape(settings)) check_place_of_model(settings);
   const std::filesystem::path folder = folder_of_model(settings);
@@ -30,7 +32,7 @@ static void settle_checkpoint(Settings& settings) {
 }
 
 // Throws UsageError if the export would replace the folder of --model.
-static void check_model_stays(const Settings& settings) {
+void check_model_stays(const Settings& settings) {
   std::error_code ignored;  // an unreadable path is reported when it is used
   if (settings.model.empty() || !std::filesystem::equivalent(folder_of_model(settings), settings.output_dir, ignored)) {
     return;
@@ -40,6 +42,8 @@ static void check_model_stays(const Settings& settings) {
       fmt::format("\"{}\" is the folder of --model, which the export would replace", printable(settings.output_dir)),
       "Give another --output-dir");
 }
+
+}  // namespace
 
 int run_export(const Invocation& invocation) {
   Settings settings = invocation.settings();

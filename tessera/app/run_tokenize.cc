@@ -27,8 +27,10 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
+namespace {
+
 // A token's bytes as text. Each byte that belongs to no complete character is written as SentencePiece does: "<0xE2>".
-static std::string text_of_bytes(std::string_view bytes) {
+std::string text_of_bytes(std::string_view bytes) {
   std::string text;
   while (!bytes.empty()) {
     const size_t valid = std::min(find_invalid_utf8(bytes), bytes.size());
@@ -41,11 +43,13 @@ static std::string text_of_bytes(std::string_view bytes) {
   return text;
 }
 
-static std::string hexadecimal(std::string_view bytes) {
+std::string hexadecimal(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return text;
 }
+
+}  // namespace
 
 int run_tokenize(const Invocation& invocation) {
   const Settings& settings = invocation.settings();

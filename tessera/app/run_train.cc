@@ -11,7 +11,9 @@
 
 namespace tessera {
 
-static TrackerOptions tracker_options(const ResolvedSettings& resolved) {
+namespace {
+
+TrackerOptions tracker_options(const ResolvedSettings& resolved) {
   const Settings& settings = resolved.settings;
   TrackerOptions options;
   options.tensorboard = settings.tracker.tensorboard;
@@ -23,6 +25,8 @@ static TrackerOptions tracker_options(const ResolvedSettings& resolved) {
   for (const auto& [name, entry] : config.items()) options.config[name] = entry.at("value");
   return options;
 }
+
+}  // namespace
 
 int run_train(const Invocation& invocation) {
   check_model_is_kept(invocation.settings());

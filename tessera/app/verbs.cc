@@ -3,12 +3,11 @@
 namespace tessera {
 
 // Settings of a model. A model is read from a folder or made from flags.
-static constexpr Groups kAnyModel = kModel | kWeights | kTokenizer | kVocabulary | kShape | kMachine;
+constexpr Groups kAnyModel = kModel | kWeights | kTokenizer | kVocabulary | kShape | kMachine;
 // Settings that change what a training run computes. `tessera plan` also takes these settings.
-static constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization |
-                                    kTrainEvaluation | kEvalBatch | kScoring | kGeneration | kSharding | kGradients |
-                                    kLog;
-static constexpr Groups kTrainVerb =
+constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization | kTrainEvaluation |
+                             kEvalBatch | kScoring | kGeneration | kSharding | kGradients | kLog;
+constexpr Groups kTrainVerb =
     kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation;
 
 const std::vector<Verb>& all_verbs() {

@@ -69,12 +69,16 @@ void convert(const void* source, DType source_dtype, void* target, DType target_
   }
 }
 
+namespace {
+
 template <DType R>
-static void join_typed(const uint16_t* narrow, const int16_t* rest, float* target, size_t count) {
+void join_typed(const uint16_t* narrow, const int16_t* rest, float* target, size_t count) {
   size_t i = 0;
   for (; i + kNarrowFloats <= count; i += kNarrowFloats) join_floats<R>(narrow + i, rest + i, target + i);
   for (; i < count; ++i) target[i] = Element<R>::join(narrow[i], rest[i]);
 }
+
+}  // namespace
 
 void join(const uint16_t* narrow, const int16_t* rest, DType rest_dtype, float* target, size_t count) {
   TESSERA_ASSERT(is_rest(rest_dtype));

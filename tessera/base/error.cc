@@ -10,13 +10,17 @@
 
 namespace tessera {
 
-static std::string compose(const std::string& where, const std::string& what, const std::string& remedy) {
+namespace {
+
+std::string compose(const std::string& where, const std::string& what, const std::string& remedy) {
   std::string text;
   if (!where.empty()) text += where + ": ";
   text += what;
   if (!remedy.empty()) text += ". " + remedy;
   return text;
 }
+
+}  // namespace
 
 bool is_wrong_path(int error) {
   for (const int known : {ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EACCES, EPERM}) {

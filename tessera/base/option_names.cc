@@ -6,7 +6,11 @@
 
 namespace tessera {
 
-static std::atomic<const OptionNames*> installed = nullptr;
+namespace {
+
+std::atomic<const OptionNames*> installed = nullptr;
+
+}  // namespace
 
 OptionNames::OptionNames(Naming flag, Naming place) : flag_(std::move(flag)), place_(std::move(place)) {
   TESSERA_ASSERT(!installed.exchange(this));

@@ -8,10 +8,14 @@
 
 namespace tessera {
 
-static int64_t wall_clock_ns() {
+namespace {
+
+int64_t wall_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
+
+}  // namespace
 
 ClockOffset offset_of(const std::vector<ClockExchange>& exchanges) {
   TESSERA_ASSERT(!exchanges.empty());

@@ -45,9 +45,13 @@ void FlatMap::set(uint64_t key, uint64_t value) {
   entries_[i] = {key, value};
 }
 
-static uint64_t pair_of(int32_t high, int32_t low) {
+namespace {
+
+uint64_t pair_of(int32_t high, int32_t low) {
   return static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low);
 }
+
+}  // namespace
 
 Bpe::Bpe(BpeAlphabet alphabet, std::span<const BpeMerge> merges)
     : alphabet_(std::move(alphabet)), merges_(merges.size()) {
@@ -66,10 +70,14 @@ void Bpe::push_pair(Scratch& scratch, int32_t left) const {
   scratch.heap.push_back((*merge & 0xFFFFFFFF00000000ull) | static_cast<uint32_t>(left));
 }
 
-static void push_symbol(std::vector<Bpe::Scratch::Symbol>& symbols, int32_t id) {
+namespace {
+
+void push_symbol(std::vector<Bpe::Scratch::Symbol>& symbols, int32_t id) {
   const auto at = static_cast<int32_t>(symbols.size());
   symbols.push_back({id, at - 1, at + 1});
 }
+
+}  // namespace
 
 void Bpe::push_bytes(std::string_view word, Scratch& scratch) const {
   bool after_unk = false;

@@ -165,11 +165,15 @@ ExampleRows rows_from_text(std::string_view content, const std::string& where, T
   return lines.take();
 }
 
-static std::vector<Example> all_good(ExampleRows rows) {
+namespace {
+
+std::vector<Example> all_good(ExampleRows rows) {
   if (rows.bad.empty()) return std::move(rows.examples);
   const BadRow& first = rows.bad.front();
   throw InputError(first.place, first.what, first.remedy);
 }
+
+}  // namespace
 
 std::vector<Example> examples_from_text(std::string_view content, const std::string& where, TextRows text_rows) {
   return all_good(rows_from_text(content, where, text_rows));

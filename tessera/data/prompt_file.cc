@@ -12,11 +12,13 @@
 
 namespace tessera {
 
-static constexpr const char* kRowRemedy =
+constexpr const char* kRowRemedy =
     "Give one JSON object per line, as {\"prompt\": \"...\"}, or as {\"question\": \"...\"} with or without "
     "\"context\"";
 
-static PromptRow prompt_row(const nlohmann::json& row, const std::string& place) {
+namespace {
+
+PromptRow prompt_row(const nlohmann::json& row, const std::string& place) {
   const auto refuse = [&](const std::string& what) { throw InputError(place, what, kRowRemedy); };
   if (!row.is_object())
     refuse(fmt::format("the line is {} {}, not an object", row.is_array() ? "an" : "a", row.type_name()));
@@ -45,6 +47,8 @@ static PromptRow prompt_row(const nlohmann::json& row, const std::string& place)
   }
   return prompt;
 }
+
+}  // namespace
 
 std::vector<PromptRow> prompts_from_text(std::string_view content, const std::string& where) {
   if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);  // a byte order mark

@@ -10,11 +10,13 @@
 
 namespace tessera {
 
+namespace {
+
 // Returns whether a text can be cut before every "▁" that does not follow another "▁", and still has the same tokens.
 // All of these conditions must hold: the tokenizer is not byte-level and does not set ignore_merges, "▁" is in the
 // vocabulary, the unknown token does not end with "▁", and no merge joins characters across such a cut. Cuts are useful
 // without a pre-tokenizer: a complete text would be one word, but the word cache can find only short words again.
-static bool can_cut_at_metaspace(const TokenizerJson& json, const BpeAlphabet& alphabet) {
+bool can_cut_at_metaspace(const TokenizerJson& json, const BpeAlphabet& alphabet) {
   if (json.byte_level || json.ignore_merges) return false;
   if (!alphabet.characters.find(code_point_at(kMetaspace, 0).code)) return false;
   if (json.unk_token && json.unk_token->ends_with(kMetaspace)) return false;
@@ -22,6 +24,8 @@ static bool can_cut_at_metaspace(const TokenizerJson& json, const BpeAlphabet& a
     return merge.second.starts_with(kMetaspace) && !merge.first.ends_with(kMetaspace);
   });
 }
+
+}  // namespace
 
 Tokenizer::State::State(const TokenizerJson& json, std::string_view text, const std::string& where)
     : json_text(text),

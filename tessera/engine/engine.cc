@@ -12,14 +12,16 @@
 
 namespace tessera {
 
+namespace {
+
 // The row id of a token combines the number of the update, the number of the token's sequence in this update, and the
 // token's position. The row id is the counter for the random numbers of the token's dropout (dropout_mask.h). Row ids
 // begin at 2^40, because initial parameters use the counters below 2^40 with the same seed.
-static int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
+int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
 
-static std::vector<PerSection<UnitShards>> cut_units(const Model& model, const ShardPlan& plan) {
+std::vector<PerSection<UnitShards>> cut_units(const Model& model, const ShardPlan& plan) {
   std::vector<PerSection<UnitShards>> units(static_cast<size_t>(model.num_units()));
   for (size_t u = 0; u < units.size(); ++u) {
     const ParameterTable& table = model.unit(static_cast<int64_t>(u)).table();
@@ -27,6 +29,8 @@ static std::vector<PerSection<UnitShards>> cut_units(const Model& model, const S
   }
   return units;
 }
+
+}  // namespace
 
 EngineContext Engine::make_context(const EnginePlace& place, const Model& model, const EngineOptions& options,
                                    Kernels& ops, std::unique_ptr<Kernels>& own_host_ops) {
@@ -92,15 +96,21 @@ int64_t Engine::bytes_sent_within_nodes() const {
   return grouped ? context_.ranks.shard->bytes_sent() : 0;
 }
 
-static int64_t max_tokens_of(const ModelConfig& config) {
+namespace {
+
+int64_t max_tokens_of(const ModelConfig& config) {
   return max_batch_tokens(config.num_heads / config.kv_heads());
 }
+
+}  // namespace
 
 bool is_supported(const BatchBounds& bounds, const ModelConfig& config) {
   return bounds.num_tokens <= max_tokens_of(config) && bounds.num_sequences <= kMaxBatchSequences;
 }
 
-static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
+namespace {
+
+void check_bounds(const WorkBounds& work, const ModelConfig& config) {
   const auto check = [&](const BatchBounds& bounds, const std::string& where) {
     if (is_supported(bounds, config)) return;
     throw UsageError(where,
@@ -114,6 +124,8 @@ static void check_bounds(const WorkBounds& work, const ModelConfig& config) {
   check(work.evaluation, option_place("eval_batch_size"));
   check(work.generation, option_place("eval_batch_size"));
 }
+
+}  // namespace
 
 void Engine::prepare(const WorkBounds& work) {
   check_bounds(work, model_.config());

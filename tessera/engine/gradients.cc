@@ -4,16 +4,20 @@
 
 namespace tessera {
 
-static constexpr const char* kGradientsSubject = "gradients";
+constexpr const char* kGradientsSubject = "gradients";
+
+namespace {
 
 // Returns reduce_dtype if it is a 16-bit type other than `dtype`, the type of the gradients. The ranks then reduce a
 // converted copy. Otherwise returns nullopt, and the ranks reduce in `dtype`. A copy in a wider type is never needed:
 // if reduce_dtype is f32, backward already writes f32 (gradient_dtype()). A single rank reduces nothing and gets
 // nullopt.
-static std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
+std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
   const std::optional<DType> wanted = plan.options().reduce_dtype;
   return plan.alone() || !wanted || size_of(*wanted) != 2 || *wanted == dtype ? std::nullopt : wanted;
 }
+
+}  // namespace
 
 UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
     : context_(context),

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-static constexpr const char* kParametersSubject = "parameters";
+constexpr const char* kParametersSubject = "parameters";
 
 UnitParameters::UnitParameters(EngineContext& context)
     : context_(context),

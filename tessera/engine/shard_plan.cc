@@ -11,7 +11,7 @@ namespace tessera {
 
 using S = ShardingStrategy;
 
-static constexpr std::array<StrategyRow, 7> kStrategies = {{
+constexpr std::array<StrategyRow, 7> kStrategies = {{
     // Columns of true and false: shard_optimizer, shard_gradients, shard_parameters, free_after_forward, within_nodes
     {S::no_shard, "no_shard", false, false, false, false, false},
     {S::zero1, "zero1", true, false, false, false, false},
@@ -38,11 +38,15 @@ const char* name_of(Tier tier) {
   return names[static_cast<size_t>(tier)];
 }
 
+namespace {
+
 // S: the ranks of a shard group.
-static int64_t group_size(const ShardOptions& options, int64_t world_size, int64_t ranks_per_node) {
+int64_t group_size(const ShardOptions& options, int64_t world_size, int64_t ranks_per_node) {
   if (!row_of(options.strategy).within_nodes) return world_size;
   return options.shard_group_size > 0 ? options.shard_group_size : ranks_per_node;
 }
+
+}  // namespace
 
 std::optional<Fault> fault_of_ranks(const ShardOptions& options, int64_t world_size, int64_t ranks_per_node) {
   const int64_t size = group_size(options, world_size, ranks_per_node);

@@ -4,12 +4,12 @@
 
 namespace tessera {
 
-static constexpr const char* kStatesSubject = "initial parameters";
+constexpr const char* kStatesSubject = "initial parameters";
 
 // The number of pieces in one part. A piece has ShardOptions::piece_elems elements. If elements are saved through a
 // host buffer, they pass through it part by part. A part is large enough for several threads to write, and small
 // compared with a model.
-static constexpr int64_t kPiecesOfPart = 8;
+constexpr int64_t kPiecesOfPart = 8;
 
 // Visits the arrays that hold parameters: the kept parameters of each section, the masters if they are not the kept
 // parameters, and the part of f32 masters that 16-bit parameters do not hold (UnitOptimizer::rest()). Calls

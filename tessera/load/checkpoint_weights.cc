@@ -39,14 +39,18 @@ LoadedTypes loaded_types_in(const fs::path& checkpoint) {
   return types;
 }
 
+namespace {
+
 // The patterns of --freeze decide where a tensor is in the arrays of its unit.
-static ModelConfig config_in(const Checkpoint& checkpoint) {
+ModelConfig config_in(const Checkpoint& checkpoint) {
   ModelConfig config = read_model_config(checkpoint.folder() / "config.json");
   const std::string where = (checkpoint.folder() / "trainer_state.json").string();
   const Record state = record_from_json(checkpoint.trainer_state(), where);
   config.frozen = frozen_in(state.value("fingerprint", Record::object()));
   return config;
 }
+
+}  // namespace
 
 CheckpointWeights::CheckpointWeights(const fs::path& folder, Communicator& world, ThreadPool& pool)
     : checkpoint_(Checkpoint::open_verified(folder, world, &pool)),

@@ -179,8 +179,10 @@ std::string fault_of(const ModelConfig& config) {
   return "";
 }
 
+namespace {
+
 // Sets all keys that name the type of the weights, also those in objects inside the configuration.
-static void set_dtype(Json& json, const char* dtype) {
+void set_dtype(Json& json, const char* dtype) {
   for (auto& [key, value] : json.items()) {
     if (key == "dtype" || key == "torch_dtype")
       value = dtype;
@@ -191,7 +193,7 @@ static void set_dtype(Json& json, const char* dtype) {
 
 // The value of "eos_token_id" in a file to save, which had the value `before`. All end tokens of the file remain. The
 // token that ended the texts in training comes first, unless the file has it already.
-static Json end_ids_to_save(const Json& before, int32_t end_id) {
+Json end_ids_to_save(const Json& before, int32_t end_id) {
   const Json ids = before.is_array() ? before : before.is_null() ? Json::array() : Json::array({before});
   if (std::ranges::find(ids, Json(end_id)) != ids.end()) return before;
   Json all = Json::array({end_id});
@@ -200,6 +202,8 @@ static Json end_ids_to_save(const Json& before, int32_t end_id) {
   }
   return all.size() == 1 ? all[0] : all;
 }
+
+}  // namespace
 
 void add_end_id(Json& file, int32_t end_id) {
   if (end_id >= 0) file["eos_token_id"] = end_ids_to_save(file.value("eos_token_id", Json()), end_id);

@@ -8,7 +8,7 @@ namespace tessera {
 
 // Keys that Tessera does not use, each with its neutral number (NaN: no number is neutral). Ignoring a key changes
 // nothing if its value is the neutral number, null, or an empty list or object.
-static constexpr std::pair<const char*, double> kUnusedKeys[] = {
+constexpr std::pair<const char*, double> kUnusedKeys[] = {
     {"repetition_penalty", 1},
     {"encoder_repetition_penalty", 1},
     {"no_repeat_ngram_size", 0},
@@ -30,7 +30,9 @@ static constexpr std::pair<const char*, double> kUnusedKeys[] = {
     {"exponential_decay_length_penalty", 0},
 };
 
-static std::vector<std::string> unused_of(const ConfigReader& read) {
+namespace {
+
+std::vector<std::string> unused_of(const ConfigReader& read) {
   std::vector<std::string> unused;
   for (const auto& [key, neutral] : kUnusedKeys) {
     const Json* value = read.value(key);
@@ -40,6 +42,8 @@ static std::vector<std::string> unused_of(const ConfigReader& read) {
   }
   return unused;
 }
+
+}  // namespace
 
 GenerationConfig parse_generation_config(std::string_view text, const std::string& where, int64_t vocab_size) {
   const Json json = parse_json<Json>(text, where, "Use the generation_config.json of the model, or remove it");

@@ -6,13 +6,15 @@
 
 namespace tessera {
 
+namespace {
+
 // A wave of the cosine from 1 down to 0 and, with more than half a cycle, up again.
-static double wave(double num_cycles, double progress) {
+double wave(double num_cycles, double progress) {
   return std::max(0.0, 0.5 * (1 + std::cos(std::numbers::pi * num_cycles * 2 * progress)));
 }
 
 // The position in the decay at the end of warmup_stable_decay. `step` is after the warm-up.
-static double stable_then_decay(const ScheduleOptions& options, int64_t step) {
+double stable_then_decay(const ScheduleOptions& options, int64_t step) {
   const int64_t begin = options.num_steps - options.num_decay_steps;
   if (step < begin) return 1;
   if (step >= options.num_steps) return 0;
@@ -27,6 +29,8 @@ static double stable_then_decay(const ScheduleOptions& options, int64_t step) {
   }
   return 1;
 }
+
+}  // namespace
 
 double schedule_factor(const ScheduleOptions& options, int64_t step) {
   const auto s = static_cast<double>(step), W = static_cast<double>(options.num_warmup_steps),

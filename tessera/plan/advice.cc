@@ -55,13 +55,17 @@ std::optional<Configuration> find_nearest_fit(FitRequest request) {
   }
 }
 
-static std::string command_to(const FitRequest& request, const Configuration& fit) {
+namespace {
+
+std::string command_to(const FitRequest& request, const Configuration& fit) {
   auto flags = flags_between(request.settings, fit.settings);
   if (!request.settings.fsdp.empty())
     flags.insert(flags.begin(), {"--fsdp", ""});  // cancels the command's --fsdp, which would contradict `flags`
   if (knows_complete_command(request)) return command_with(own_command(), flags);
   return command_with({"…"}, flags);
 }
+
+}  // namespace
 
 std::string advice(const FitRequest& request) {
   const auto memory_of = [&](const Configuration& c) {

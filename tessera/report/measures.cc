@@ -23,9 +23,11 @@ Measure of_key(const RunFolder& run, const char* key, double scale) {
   return absent();
 }
 
+namespace {
+
 // Returns `first` if it has a value, or if neither has one. Otherwise returns `other`. If `other` has no note, it gets
 // `note`, which says that the value is not from the usual source. `note` is empty if both sources are usual.
-static Measure either(Measure first, Measure other, const char* note) {
+Measure either(Measure first, Measure other, const char* note) {
   if (!first.values.empty() || other.values.empty()) return first;
   if (other.note.empty()) other.note = note;
   return other;
@@ -33,7 +35,7 @@ static Measure either(Measure first, Measure other, const char* note) {
 
 // Returns the values `key` of the GPU with the highest sampled peak. summary.json has one record for each GPU:
 // "memory_log": {"gpu": [{"peak_mib": ...}]}.
-static Measure sampled_gpu_memory(const RunFolder& run, const char* key) {
+Measure sampled_gpu_memory(const RunFolder& run, const char* key) {
   const Record* most = nullptr;
   double highest = -1;
   for (const Record* gpu : find_records(run.summary, "memory_log.gpu")) {
@@ -43,13 +45,14 @@ static Measure sampled_gpu_memory(const RunFolder& run, const char* key) {
   return most ? Measure{.values = find_numbers(*most, key), .note = ""} : absent();
 }
 
-static Measure sampled_cpu_memory(const RunFolder& run, const char* key) {
+Measure sampled_cpu_memory(const RunFolder& run, const char* key) {
   return {.values = find_numbers(run.summary, key), .note = ""};
 }
 
-static constexpr const char* kNoGpuSamples =
-    "The run has CPU ranks. This is the sampled memory of all processes of a node";
-static constexpr const char* kNoSamples = "The run has no memory samples. Start runs with --memory-log";
+}  // namespace
+
+constexpr const char* kNoGpuSamples = "The run has CPU ranks. This is the sampled memory of all processes of a node";
+constexpr const char* kNoSamples = "The run has no memory samples. Start runs with --memory-log";
 
 Measure gpu_peak(const RunFolder& run) {
   Measure measure = sampled_gpu_memory(run, "peak_mib");
@@ -135,7 +138,9 @@ Measure steps_per_epoch(const RunFolder& run) {
   return {.values = {*steps / *epochs}, .note = ""};
 }
 
-static std::optional<double> median_of(const RunGroup& group, Measure (*of_run)(const RunFolder&)) {
+namespace {
+
+std::optional<double> median_of(const RunGroup& group, Measure (*of_run)(const RunFolder&)) {
   std::vector<double> values;
   for (const RunFolder* run : group.runs) {
     const Measure measure = of_run(*run);
@@ -143,6 +148,8 @@ static std::optional<double> median_of(const RunGroup& group, Measure (*of_run)(
   }
   return values.empty() ? std::nullopt : std::optional(median(values));
 }
+
+}  // namespace
 
 Measure runtime(const RunFolder& run) {
   return of_key(run, "train_runtime");
@@ -154,21 +161,23 @@ Measure ranks(const RunFolder& run) {
   return of_key(run, "world_size");
 }
 
-static Measure ratio(std::optional<double> a, std::optional<double> b) {
+namespace {
+
+Measure ratio(std::optional<double> a, std::optional<double> b) {
   return a && b && *b != 0 ? Measure{.values = {*a / *b}, .note = ""} : absent();
 }
 
-static Measure change(std::optional<double> now, std::optional<double> then) {
+Measure change(std::optional<double> now, std::optional<double> then) {
   return now && then && *then > 0 ? Measure{.values = {(*now / *then - 1) * 100}, .note = ""} : absent();
 }
 
-static bool nearly(double a, double b) {
+bool nearly(double a, double b) {
   return std::abs(a - b) <= 0.01 * std::max(std::abs(a), std::abs(b));
 }
 
 // Strong if both runs did the same work. Weak if the work per rank is the same in both runs: the number of samples or
 // of layers is in proportion to the number of ranks. Returns nothing in all other cases.
-static std::optional<Scaling> scaling_of(const RunFolder& run, double ranks, const RunFolder& base, double base_ranks) {
+std::optional<Scaling> scaling_of(const RunFolder& run, double ranks, const RunFolder& base, double base_ranks) {
   const auto samples = find_number(run.summary, "num_samples"), base_samples = find_number(base.summary, "num_samples");
   const auto size = find_number(run.summary, "num_parameters"), base_size = find_number(base.summary, "num_parameters");
   if (!samples || !base_samples) return {};
@@ -181,6 +190,8 @@ static std::optional<Scaling> scaling_of(const RunFolder& run, double ranks, con
   if (!same_model && layers_grow && nearly(*samples / *base_samples, 1)) return Scaling::weak;
   return {};
 }
+
+}  // namespace
 
 Measure efficiency(const RunGroup& group, const RunGroup& base, Scaling scaling) {
   const auto t = median_of(group, runtime), t1 = median_of(base, runtime);
@@ -200,9 +211,13 @@ Measure efficiency(const RunGroup& group, const RunGroup& base, Scaling scaling)
   return {.values = {100 * scaling_efficiency(scaling, *t1, *n1, *t, *n)}, .note = note};
 }
 
-static Measure peak_for_savings(const RunFolder& run) {
+namespace {
+
+Measure peak_for_savings(const RunFolder& run) {
   return is_on_gpu(run) ? gpu_peak(run) : cpu_peak(run);
 }
+
+}  // namespace
 
 Measure memory_saved(const RunGroup& group, const RunGroup& base, Scaling) {
   const bool gpu = is_on_gpu(*group.runs[0]);

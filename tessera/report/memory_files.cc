@@ -94,10 +94,12 @@ MemorySeries parse_cpu_memory_log(std::string_view text, const std::string& node
   return series;
 }
 
+namespace {
+
 // Returns the name of the node in a file name that starts with `begin` and ends with `end`: "node1" for
 // "gpu_memory_log_node1.csv", and an empty text for "gpu_memory_log.csv". Returns nothing for all other names, and for
 // the log of an earlier start of the run ("gpu_memory_log.1.csv").
-static std::optional<std::string> node_of(std::string_view name, std::string_view begin, std::string_view end) {
+std::optional<std::string> node_of(std::string_view name, std::string_view begin, std::string_view end) {
   if (!name.starts_with(begin) || !name.ends_with(end) || name.size() < begin.size() + end.size()) return {};
   name = name.substr(begin.size(), name.size() - begin.size() - end.size());
   if (name.empty()) return "";
@@ -107,6 +109,8 @@ static std::optional<std::string> node_of(std::string_view name, std::string_vie
   if (is_earlier || !name.starts_with('_')) return {};
   return std::string(name.substr(1));
 }
+
+}  // namespace
 
 std::vector<MemorySeries> read_memory_logs(const std::vector<fs::path>& folders,
                                            const std::function<void(const fs::path&, const std::string&)>& report) {

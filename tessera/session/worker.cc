@@ -72,7 +72,9 @@ std::string note_of_no_gpu(const CudaInfo& info, const std::function<const char*
   return note + ". In a container, start it with --nv (Apptainer) or --gpus all (Docker)";
 }
 
-static std::unique_ptr<Device> make_gpu(const Settings& settings, int local_rank) {
+namespace {
+
+std::unique_ptr<Device> make_gpu(const Settings& settings, int local_rank) {
   const int ordinal = cuda_ordinal_of_rank(local_rank);
   auto device = make_cuda_device(ordinal);
   const CudaInfo info = cuda_info();
@@ -82,18 +84,20 @@ static std::unique_ptr<Device> make_gpu(const Settings& settings, int local_rank
   return device;
 }
 
-static std::unique_ptr<Device> make_device(const Settings& settings, World* world, ThreadPool& pool) {
+std::unique_ptr<Device> make_device(const Settings& settings, World* world, ThreadPool& pool) {
   const bool cuda = uses_cuda(settings);
   auto device = cuda ? make_gpu(settings, world ? world->local_rank() : 0) : make_cpu_device(pool);
   if (world) check_gpus(world->communicator().all_gather_text(cuda ? cuda_uuid_of(*device) : "", "each rank's GPU"));
   return device;
 }
 
-static std::unique_ptr<Device> make_host(const Settings& settings, World* world, ThreadPool& pool) {
+std::unique_ptr<Device> make_host(const Settings& settings, World* world, ThreadPool& pool) {
   if (!uses_cuda(settings) || !pins_host_memory(settings)) return make_cpu_device(pool);
   const int64_t bytes = usable_memory_bytes().value_or(std::numeric_limits<int64_t>::max());
   return make_pinned_host_device(pool, pinnable_bytes(bytes / (world ? world->local_size() : 1)));
 }
+
+}  // namespace
 
 Worker::Worker(const Settings& settings, World* world)
     : world_(world), pool_(threads_to_use(settings.threads, world ? world->ranks_on_these_cores() : 1)) {

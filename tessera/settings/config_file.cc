@@ -121,8 +121,10 @@ std::string read_config_text(const std::string& path, const std::string& remedy)
   }
 }
 
+namespace {
+
 // Removes the key `include` from the entries of a file. Returns the path of the included file, or "" without this key.
-static std::string take_include(std::vector<FileEntry>& entries) {
+std::string take_include(std::vector<FileEntry>& entries) {
   const auto found = std::ranges::find_if(
       entries, [](const FileEntry& entry) { return entry.table.empty() && entry.key == "include"; });
   if (found == entries.end()) return "";
@@ -136,6 +138,8 @@ static std::string take_include(std::vector<FileEntry>& entries) {
   entries.erase(found);
   return path.string();
 }
+
+}  // namespace
 
 std::vector<FileEntry> read_config_file(const std::string& path) {
   std::vector<FileEntry> all;

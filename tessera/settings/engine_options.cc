@@ -20,7 +20,9 @@ bool pins_host_memory(const Settings& settings) {
   return settings.pin_memory && settings.offload.any();
 }
 
-static ShardOptions shard_options(const Settings& s) {
+namespace {
+
+ShardOptions shard_options(const Settings& s) {
   ShardOptions options;
   options.strategy = s.strategy;
   options.shard_group_size = static_cast<int>(s.shard_group_size);
@@ -36,6 +38,8 @@ static ShardOptions shard_options(const Settings& s) {
   options.sync_module_states = s.sync_module_states && s.init != Settings::Init::random;
   return options;
 }
+
+}  // namespace
 
 EngineOptions engine_options(const Settings& s) {
   EngineOptions options;

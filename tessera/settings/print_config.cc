@@ -7,17 +7,21 @@
 
 namespace tessera {
 
-static nlohmann::ordered_json json_of(const SettingValue& value) {
+namespace {
+
+nlohmann::ordered_json json_of(const SettingValue& value) {
   return std::visit([](const auto& x) { return nlohmann::ordered_json(x); }, value);
 }
 
 // Replaces control characters: a file name may contain a line break, which would end the comment.
-static std::string comment_text(std::string text) {
+std::string comment_text(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
   return text;
 }
+
+}  // namespace
 
 std::string resolved_config_text(const ResolvedSettings& resolved) {
   constexpr size_t kCommentColumn = 40;

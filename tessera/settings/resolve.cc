@@ -191,9 +191,11 @@ bool ResolvedSettings::is_flag(const std::string& name) const {
   return it != origins.end() && it->second.kind == Origin::Kind::flag;
 }
 
+namespace {
+
 // Sizes (shape, vocabulary) have no effect if a source of higher precedence names a model with its own shape, because
 // the sizes were meant for another model. This function adds a warning about such sizes.
-static void report_unused_sizes(ResolvedSettings& resolved) {
+void report_unused_sizes(ResolvedSettings& resolved) {
   const std::string& model = resolved.settings.model;
   if (!(resolved.groups & kModel) || model.empty() || model == "gpt") return;
   std::vector<std::string> names;
@@ -208,7 +210,7 @@ static void report_unused_sizes(ResolvedSettings& resolved) {
 }
 
 // Sets train_size to train_size_per_rank times the number of ranks, unless train_size has a higher precedence.
-static void settle_train_size(ResolvedSettings& resolved) {
+void settle_train_size(ResolvedSettings& resolved) {
   Settings& s = resolved.settings;
   if (!(resolved.groups & kTrainData) || s.train_size_per_rank == 0) return;
   const Setting& total = *find_setting("train_size");
@@ -219,7 +221,7 @@ static void settle_train_size(ResolvedSettings& resolved) {
 
 // If batch_size and batch_tokens are both given, the one with the higher precedence is used. If they have the same
 // precedence, set_implied() throws UsageError.
-static void settle_micro_batch(ResolvedSettings& resolved) {
+void settle_micro_batch(ResolvedSettings& resolved) {
   Settings& s = resolved.settings;
   if (!(resolved.groups & kOptimization) || s.batch_tokens == 0) return;
   set_implied(resolved, "batch_tokens", *find_setting("batch_size"), int64_t{0});
@@ -230,7 +232,7 @@ static void settle_micro_batch(ResolvedSettings& resolved) {
 }
 
 // Gives save_strategy the value "steps" if save_steps is given, and save_strategy is not. The same for evaluation.
-static void settle_intervals(ResolvedSettings& resolved) {
+void settle_intervals(ResolvedSettings& resolved) {
   for (const auto& [steps, strategy] :
        {std::pair{"save_steps", "save_strategy"}, std::pair{"eval_steps", "eval_strategy"}}) {
     const auto given = resolved.origins.find(steps), asked = resolved.origins.find(strategy);
@@ -243,7 +245,7 @@ static void settle_intervals(ResolvedSettings& resolved) {
 }
 
 // Applies the flags. The words of all flags of a list become one list.
-static void apply_flags(const SettingSources& sources, ResolvedSettings& resolved) {
+void apply_flags(const SettingSources& sources, ResolvedSettings& resolved) {
   std::map<const Setting*, std::vector<std::string>> lists;
   for (const auto& [setting, text] : sources.flags) {
     SettingValue value;
@@ -260,8 +262,8 @@ static void apply_flags(const SettingSources& sources, ResolvedSettings& resolve
 }
 
 // Applies the layers in ascending precedence. `deepspeed` may be nullptr.
-static ResolvedSettings layered(const SettingSources& sources, Groups groups, const std::string& verb,
-                                const std::vector<std::string>& verb_names, const DeepSpeedLayer* deepspeed) {
+ResolvedSettings layered(const SettingSources& sources, Groups groups, const std::string& verb,
+                         const std::vector<std::string>& verb_names, const DeepSpeedLayer* deepspeed) {
   ResolvedSettings resolved;
   resolved.groups = groups;
   resolved.num_ranks = sources.num_ranks;
@@ -283,6 +285,8 @@ static ResolvedSettings layered(const SettingSources& sources, Groups groups, co
   report_unused_sizes(resolved);
   return resolved;
 }
+
+}  // namespace
 
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names) {

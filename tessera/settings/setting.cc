@@ -7,7 +7,9 @@
 
 namespace tessera {
 
-static std::vector<Setting> declare_all() {
+namespace {
+
+std::vector<Setting> declare_all() {
   std::vector<Setting> all;
   for (auto* part : {declaring::model_settings, declaring::data_settings, declaring::optimization_settings,
                      declaring::schedule_settings, declaring::checkpoint_settings, declaring::generation_settings,
@@ -24,6 +26,8 @@ static std::vector<Setting> declare_all() {
   std::ranges::stable_sort(all, {}, [&](const Setting& setting) { return std::ranges::find(order, setting.group); });
   return all;
 }
+
+}  // namespace
 
 const char* title_of(Group group) {
   static const std::map<Group, const char*> titles{

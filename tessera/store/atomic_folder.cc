@@ -107,13 +107,17 @@ void AtomicFolder::write_text(std::string_view name, std::string_view text) cons
   write_new_file(path(name), text);
 }
 
+namespace {
+
 // Syncs all files and folders in a folder, and the folder itself.
-static void sync_tree(const fs::path& folder) {
+void sync_tree(const fs::path& folder) {
   for (const std::string& name : names_in_folder(folder)) {
     fs::is_directory(folder / name) ? sync_tree(folder / name) : File::open_to_read(folder / name).sync();
   }
   sync_folder(folder);
 }
+
+}  // namespace
 
 void AtomicFolder::commit() {
   TESSERA_ASSERT(!committed_);

@@ -11,9 +11,11 @@ namespace tessera {
 
 // The number of bytes that each call of posix_fadvise() asks for. Linux may load only its read-ahead size per
 // call, which is 128 KiB by default.
-static constexpr off_t kPieceBytes = off_t{128} << 10;
+constexpr off_t kPieceBytes = off_t{128} << 10;
 
-static void bring(const std::filesystem::path& file, const std::stop_token& stop) {
+namespace {
+
+void bring(const std::filesystem::path& file, const std::stop_token& stop) {
   const int descriptor =
       open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // without O_NONBLOCK, a pipe would wait for a writer
   if (descriptor < 0) return;
@@ -24,6 +26,8 @@ static void bring(const std::filesystem::path& file, const std::stop_token& stop
   }
   close(descriptor);
 }
+
+}  // namespace
 
 ReadAhead::ReadAhead(std::vector<std::filesystem::path> files) {
   try {

@@ -9,14 +9,16 @@
 
 namespace tessera {
 
-static std::string numbers_of(const StepResult& result) {
+namespace {
+
+std::string numbers_of(const StepResult& result) {
   const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // fmt may print "-nan"
   return fmt::format("the loss is {} and the norm of the gradients {}", text(result.loss()),
                      text(result.gradient_norm));
 }
 
 // Returns the advice for a run that diverges: make updates smaller, or use a wider type.
-static std::string remedy_of(const Settings& settings) {
+std::string remedy_of(const Settings& settings) {
   using P = Settings::Precision;
   const char* const wider = settings.precision == P::fp16   ? ", or use --precision bf16 or fp32"
                             : settings.precision == P::bf16 ? ", or use --precision fp32"
@@ -26,13 +28,15 @@ static std::string remedy_of(const Settings& settings) {
 }
 
 // `evaluated`: the loss of an evaluation after the last step, if it decides.
-static std::string losses_of(const LossWatch& watch, std::optional<double> evaluated = std::nullopt) {
+std::string losses_of(const LossWatch& watch, std::optional<double> evaluated = std::nullopt) {
   const LossWatch::State& state = watch.state();
   return fmt::format("the loss {}is {:.6g}. The median of the last {} is {:.6g}, and the lowest such median was {:.6g}",
                      evaluated ? "of the last evaluation " : "", evaluated.value_or(state.recent.back()),
                      state.recent.size() == 1 ? "loss" : fmt::format("{} losses", state.recent.size()),
                      watch.smoothed(), state.lowest);
 }
+
+}  // namespace
 
 Health::Health(const Settings& settings, int64_t vocab_size, Console& console, Hooks hooks)
     : settings_(settings), console_(console), hooks_(std::move(hooks)), losses_(vocab_size) {

@@ -10,8 +10,10 @@
 
 namespace tessera {
 
+namespace {
+
 // The peak resident memory of this process, in bytes; 0: unknown.
-static int64_t peak_resident_bytes() {
+int64_t peak_resident_bytes() {
   // getrusage() would be wrong: after fork and exec, its peak still includes the memory of the parent process.
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -19,6 +21,8 @@ static int64_t peak_resident_bytes() {
   }
   return 0;
 }
+
+}  // namespace
 
 Measurements::Measurements(Session& session) : session_(session), speed_(steady_seconds()) {
   memory_log_ = start_memory_log(session.settings(), session.worker(), session.console());

@@ -20,9 +20,13 @@ const char* name_of(NetCollective collective) {
   return "?";
 }
 
-static bool is_sharded(NetCollective collective) {
+namespace {
+
+bool is_sharded(NetCollective collective) {
   return collective == NetCollective::all_gather || collective == NetCollective::reduce_scatter;
 }
+
+}  // namespace
 
 NetMessage message_of(NetCollective collective, int64_t bytes, size_t element_bytes, int num_ranks) {
   const auto element = static_cast<int64_t>(element_bytes);

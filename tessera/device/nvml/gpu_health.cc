@@ -10,7 +10,9 @@
 
 namespace tessera {
 
-static std::string slowdowns(unsigned long long reasons) {
+namespace {
+
+std::string slowdowns(unsigned long long reasons) {
   // The bits of nvmlClocksEventReasons that mean a problem. The remaining bits have usual reasons, for example: the
   // GPU is idle, a power limit applies, or a user has set the clocks.
   static constexpr std::pair<unsigned long long, const char*> kUnusual[] = {
@@ -21,6 +23,8 @@ static std::string slowdowns(unsigned long long reasons) {
   }
   return text;
 }
+
+}  // namespace
 
 GpuHealth gpu_health(const std::string& pci_address, const char* library) {
   GpuHealth health;

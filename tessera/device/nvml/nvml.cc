@@ -94,11 +94,15 @@ Nvml::~Nvml() {
   dlclose(library_);
 }
 
-static std::string text_of(Result (*function)(char*, unsigned)) {
+namespace {
+
+std::string text_of(Result (*function)(char*, unsigned)) {
   std::array<char, 96> text{};
   if (!function || function(text.data(), text.size() - 1) != kSuccess) return "";
   return text.data();
 }
+
+}  // namespace
 
 std::string Nvml::driver_version() const {
   return text_of(functions_->driver_version);

@@ -19,9 +19,13 @@ void ProtoMessage::varint(uint64_t value) {
   bytes_ += static_cast<char>(value);
 }
 
-static uint64_t key_of(int field, int wire_type) {
+namespace {
+
+uint64_t key_of(int field, int wire_type) {
   return static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(wire_type);
 }
+
+}  // namespace
 
 ProtoMessage& ProtoMessage::integer(int field, int64_t value) {
   varint(key_of(field, 0));

@@ -294,11 +294,12 @@ void CudaKernels::add(View x, View sum) {
   check_launch("add_kernel");
 }
 
+namespace {
+
 // Sets *sum to zero, and calls `launch`, which launches a kernel that adds to *sum. Waits for the kernel, and returns
 // *sum. Errors name the kernel `kernel`.
 template <typename Launch>
-static unsigned long long sum_of(const Context& context, unsigned long long* sum, const char* kernel,
-                                 const Launch& launch) {
+unsigned long long sum_of(const Context& context, unsigned long long* sum, const char* kernel, const Launch& launch) {
   check(cudaMemsetAsync(sum, 0, sizeof(*sum), context.stream), "cudaMemsetAsync");
   launch();
   check_launch(kernel);
@@ -307,6 +308,8 @@ static unsigned long long sum_of(const Context& context, unsigned long long* sum
   check(cudaStreamSynchronize(context.stream), "cudaStreamSynchronize");
   return result;
 }
+
+}  // namespace
 
 uint64_t hash_of(const Context& context, View x, unsigned long long* sum) {
   return sum_of(context, sum, "hash_kernel", [&] {

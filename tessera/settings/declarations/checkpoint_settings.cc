@@ -3,12 +3,14 @@
 
 namespace tessera::declaring {
 
-static std::vector<std::pair<const char*, S::Interval>> intervals() {
+namespace {
+
+std::vector<std::pair<const char*, S::Interval>> intervals() {
   return {{"no", S::Interval::no}, {"epoch", S::Interval::epoch}, {"steps", S::Interval::steps}};
 }
 
 // Takes the Trainer's True and False, and Python's None, in any case.
-static Setting resume() {
+Setting resume() {
   Setting setting = text(
       "resume", &S::resume, kCheckpoints, "auto|none|PATH",
       "auto or true: continue from the newest complete checkpoint in --output-dir; none or false: begin a new run; "
@@ -22,6 +24,8 @@ static Setting resume() {
   };
   return setting;
 }
+
+}  // namespace
 
 std::vector<Setting> checkpoint_settings() {
   return {

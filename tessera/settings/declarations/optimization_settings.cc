@@ -4,12 +4,16 @@
 
 namespace tessera::declaring {
 
-static Setting max_steps() {
+namespace {
+
+Setting max_steps() {
   Setting setting = integer("max_steps", &S::max_steps, recorded(Resume::any, kOptimization), "STEPS", {-1, kMaxCount},
                             "Total number of optimizer steps; replaces --epochs; 0 or -1: use --epochs");
   setting.set = [](S& s, const SettingValue& value) { s.max_steps = std::max<int64_t>(0, std::get<int64_t>(value)); };
   return setting;
 }
+
+}  // namespace
 
 std::vector<Setting> optimization_settings() {
   return {

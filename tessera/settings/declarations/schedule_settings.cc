@@ -3,7 +3,9 @@
 
 namespace tessera::declaring {
 
-static Setting lr_schedule() {
+namespace {
+
+Setting lr_schedule() {
   Setting setting =
       choice("lr_schedule", &S::lr_schedule, recorded(Resume::new_folder, kOptimization),
              {{"linear", Schedule::linear},
@@ -24,6 +26,8 @@ static Setting lr_schedule() {
                      {"cosine_warmup_with_min_lr", "Use cosine_with_min_lr: the same curve, but one step later"},
                      {"piecewise_constant", "Use warmup_stable_decay, or constant"}});
 }
+
+}  // namespace
 
 std::vector<Setting> schedule_settings() {
   Setting decay_type =
