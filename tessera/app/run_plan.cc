@@ -13,9 +13,9 @@
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/datasets.h"
-#include "tessera/load/model_files.h"
 #include "tessera/load/model_place.h"
 #include "tessera/plan/plan_report.h"
+#include "tessera/session/session.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/train/auto_precision.h"
 #include "tessera/train/trainer.h"
@@ -58,16 +58,15 @@ void check_planned_length(const Settings& settings, const ModelConfig& config) {
 }
 
 struct PlannedData {
-  std::optional<Dataset> train, eval;    // both empty without --dataset; `eval` also empty without evaluation data
-  std::vector<std::string> unused_keys;  // keys of tokenizer.json that have no effect
+  std::optional<Dataset> train, eval;  // both empty without --dataset; `eval` also empty without evaluation data
 };
 
-PlannedData planned_data(const Settings& settings, ModelConfig& config) {
+PlannedData planned_data(Session& session) {
+  const Settings& settings = session.settings();
   if (settings.dataset.empty()) return {};
-  ThreadPool pool(threads_to_use(settings.threads));
-  const Tokenizer tokenizer = tokenizer_of(settings, config);
-  TrainingData data = load_training_data(settings, tokenizer, config, pool);
-  return {std::move(data.train), std::move(data.eval), tokenizer.unused_keys()};
+  session.read_tokenizer();
+  TrainingData data = load_training_data(settings, session.tokenizer(), session.config(), session.pool());
+  return {std::move(data.train), std::move(data.eval)};
 }
 
 // Returns a function that computes the work of `data`. If `data` is empty, the function returns an upper bound. `data`
@@ -145,8 +144,11 @@ int run_plan(const Invocation& invocation) {
   settle_planned_precision(resolved);
   Settings settings = resolved.settings;
   if (names_a_shape(settings)) settings.init = Settings::Init::random;
-  ModelConfig config = model_config_of(settings);
-  const PlannedData data = planned_data(settings, config);
+  Console console = Console::of_process();
+  Session session(settings, console);
+  session.read_config();
+  const PlannedData data = planned_data(session);
+  const ModelConfig& config = session.config();
   if (!data.train) check_planned_length(settings, config);
   const WorkOf work_of = work_of_data(data);
   PlanReport report;
@@ -175,9 +177,7 @@ int run_plan(const Invocation& invocation) {
     second.rank = 1;
     report.other = plan_training(config, report.settings, report.work, second);
   }
-  Console console = Console::of_process();
-  note_model(config, console);
-  note_unused_keys(data.unused_keys, console);
+  session.note_model();
   if (data.train) note_data(data.train->use, settings, console);
   if (data.eval) note_data(data.eval->use, settings, console);
   if (settings.json) {

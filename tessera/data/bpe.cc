@@ -45,19 +45,11 @@ void FlatMap::set(uint64_t key, uint64_t value) {
   entries_[i] = {key, value};
 }
 
-namespace {
-
-uint64_t pair_of(int32_t high, int32_t low) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low);
-}
-
-}  // namespace
-
 Bpe::Bpe(BpeAlphabet alphabet, std::span<const BpeMerge> merges)
     : alphabet_(std::move(alphabet)), merges_(merges.size()) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const BpeMerge& merge = merges[rank];
-    merges_.set(pair_of(merge.left, merge.right), pair_of(static_cast<int32_t>(rank), merge.result));
+    merges_.set(pack_ids(merge.left, merge.right), pack_ids(static_cast<int32_t>(rank), merge.result));
   }
 }
 
@@ -65,7 +57,7 @@ Bpe::Bpe(BpeAlphabet alphabet, std::span<const BpeMerge> merges)
 // entry is therefore the next merge: the lowest rank, and the leftmost pair with this rank.
 void Bpe::push_pair(Scratch& scratch, int32_t left) const {
   const auto& symbol = scratch.symbols[static_cast<size_t>(left)];
-  const uint64_t* merge = merges_.find(pair_of(symbol.id, scratch.symbols[static_cast<size_t>(symbol.next)].id));
+  const uint64_t* merge = merges_.find(pack_ids(symbol.id, scratch.symbols[static_cast<size_t>(symbol.next)].id));
   if (!merge) return;
   scratch.heap.push_back((*merge & 0xFFFFFFFF00000000ull) | static_cast<uint32_t>(left));
 }
@@ -146,7 +138,7 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& 
     auto& left = symbols[static_cast<size_t>(at)];
     if (left.id < 0 || left.next < 0) continue;
     auto& right = symbols[static_cast<size_t>(left.next)];
-    const uint64_t* merge = merges_.find(pair_of(left.id, right.id));
+    const uint64_t* merge = merges_.find(pack_ids(left.id, right.id));
     if (!merge || (*merge ^ top) >> 32 != 0) continue;  // a symbol of the pair changed after the pair was pushed
     left.id = static_cast<int32_t>(static_cast<uint32_t>(*merge));
     right.id = -1;

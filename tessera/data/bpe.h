@@ -40,6 +40,11 @@ class FlatMap {
   int shift_ = 0;
 };
 
+// Two token ids as one key.
+inline uint64_t pack_ids(int32_t high, int32_t low) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low);
+}
+
 struct BpeMerge {
   int32_t left, right, result;  // ids
 };

@@ -26,11 +26,7 @@ struct Word {
   int64_t count;
 };
 
-using Pair = uint64_t;  // left id, right id
-
-Pair pair_of(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
+using Pair = uint64_t;  // left id, right id: pack_ids()
 
 struct PairUse {
   int64_t count = 0;  // occurrences of the pair in the texts
@@ -53,7 +49,7 @@ class Learner {
   explicit Learner(std::vector<Word> words) : words_(std::move(words)) {
     for (uint32_t w = 0; w < words_.size(); ++w) {
       const auto& ids = words_[w].ids;
-      for (size_t i = 0; i + 1 < ids.size(); ++i) add(pair_of(ids[i], ids[i + 1]), w);
+      for (size_t i = 0; i + 1 < ids.size(); ++i) add(pack_ids(ids[i], ids[i + 1]), w);
     }
     for (const auto& [pair, use] : uses_) heap_.push({use.count, pair});
   }
@@ -100,20 +96,20 @@ class Learner {
     const int64_t count = words_[w].count;
     size_t kept = 0;
     for (size_t i = 0; i < ids.size();) {
-      const bool match = i + 1 < ids.size() && pair_of(ids[i], ids[i + 1]) == pair;
+      const bool match = i + 1 < ids.size() && pack_ids(ids[i], ids[i + 1]) == pair;
       if (!match) {
         ids[kept++] = ids[i++];
         continue;
       }
       // ids[kept − 1] is the token on the left. It is `result` if the previous match ends directly before this match.
       if (kept > 0) {
-        uses_[pair_of(ids[kept - 1], ids[i])].count -= count;
-        risen_.push_back(pair_of(ids[kept - 1], result));
+        uses_[pack_ids(ids[kept - 1], ids[i])].count -= count;
+        risen_.push_back(pack_ids(ids[kept - 1], result));
         add(risen_.back(), w);
       }
       if (i + 2 < ids.size()) {
-        uses_[pair_of(ids[i + 1], ids[i + 2])].count -= count;
-        risen_.push_back(pair_of(result, ids[i + 2]));
+        uses_[pack_ids(ids[i + 1], ids[i + 2])].count -= count;
+        risen_.push_back(pack_ids(result, ids[i + 2]));
         add(risen_.back(), w);
       }
       ids[kept++] = result;

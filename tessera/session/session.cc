@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tessera/base/host_resources.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
@@ -17,8 +18,19 @@ Session::Session(const Settings& settings, World* world, Console& console, Weigh
   worker_.emplace(settings_, world);
 }
 
+Session::Session(const Settings& settings, Console& console)
+    : settings_(settings), console_(console), pool_(std::make_unique<ThreadPool>(threads_to_use(settings.threads))) {}
+
 void Session::read_model() {
+  read_config();
+  read_tokenizer();
+}
+
+void Session::read_config() {
   config_ = model_config_of(settings_);
+}
+
+void Session::read_tokenizer() {
   tokenizer_.emplace(tokenizer_of(settings_, config_));
 }
 
@@ -65,7 +77,11 @@ void Session::note_start(bool with_precision) {
   if (with_precision) worker_->note_precision(settings_, console_);
   worker_->note_device(settings_, console_);
   worker_->note_unpinned(console_);
-  note_model(config_, console_);
+  note_model();
+}
+
+void Session::note_model() {
+  tessera::note_model(config_, console_);
   if (tokenizer_) note_unused_keys(tokenizer_->unused_keys(), console_);
 }
 

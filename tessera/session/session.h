@@ -9,7 +9,8 @@
 //   prepare()        activations, gradients, optimizer states
 //   load_weights()   from the files of --model, or at random
 //
-// Steps that communicate are collective. A verb may leave out later steps: `export` needs no engine.
+// Steps that communicate are collective. A verb may leave out later steps: `export` needs no engine, and `plan` not
+// even a device.
 #pragma once
 
 #include <memory>
@@ -33,8 +34,13 @@ class Session {
   // CommunicationError. Collective.
   Session(const Settings& settings, World* world, Console& console, Weights weights = Weights::read_ahead);
 
+  // A session of one rank that only reads and plans: without a device, it has no worker() and no engine().
+  Session(const Settings& settings, Console& console);
+
   // Throws UsageError or InputError.
   void read_model();
+  void read_config();     // the first part of read_model()
+  void read_tokenizer();  // the second part
   // Throws UsageError if the ranks have different models, or different `facts` about their data. Collective.
   void agree(const Record& facts);
   // Throws OutOfMemoryError or RunError (disk) if the work does not fit. `work_of` also serves the advice of later
@@ -57,12 +63,13 @@ class Session {
 
   // Prints what users should know about the device, the memory, the model and the tokenizer before the work begins.
   void note_start(bool with_precision = true);
+  void note_model();  // only about the model and the tokenizer
 
   const Settings& settings() const { return settings_; }
   Console& console() { return console_; }
   Worker& worker() { return *worker_; }
   Communicator& world() { return worker_->world(); }
-  ThreadPool& pool() { return worker_->pool(); }
+  ThreadPool& pool() { return worker_ ? worker_->pool() : *pool_; }
   ModelConfig& config() { return config_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   Engine& engine() { return *engine_; }
@@ -75,6 +82,7 @@ class Session {
   Console& console_;
   ReadAhead read_ahead_;
   std::optional<Worker> worker_;
+  std::unique_ptr<ThreadPool> pool_;  // only without a worker
   ModelConfig config_;
   std::optional<Tokenizer> tokenizer_;
   WorkOf work_of_;

@@ -20,7 +20,7 @@ constexpr int64_t kGrainElems = 1 << 18;
 
 void BackgroundCheckpoint::Copy::declare(const ArrayRange& range, DType dtype) {
   arrays_.push_back({range, dtype, bytes_});
-  bytes_ += rounded_up((range.end - range.begin) * static_cast<int64_t>(size_of(dtype)));
+  bytes_ += round_up((range.end - range.begin) * static_cast<int64_t>(size_of(dtype)), Device::kAlignment);
 }
 
 void BackgroundCheckpoint::Copy::refer(const std::string& name, int64_t total_elems, DType dtype,

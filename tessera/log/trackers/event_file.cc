@@ -11,7 +11,7 @@ namespace {
 
 // The numbers of fields and the values of enumerations, from tensorboard's event.proto, summary.proto, tensor.proto and
 // types.proto.
-enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
+enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kEventSummary = 5, kSessionLog = 7 };
 enum ValueField { kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9 };
 constexpr int kSummaryValue = 1, kSessionStatus = 1, kSessionStart = 1;
 constexpr int kPluginData = 1, kPluginName = 1, kDataClass = 4, kDataClassTensor = 2;
@@ -49,7 +49,7 @@ std::string text_event(const std::string& tag, std::string_view markdown, double
   metadata.message(kPluginData, ProtoMessage().text(kPluginName, "text")).integer(kDataClass, kDataClassTensor);
   value.text(kTag, tag).message(kTensor, tensor).message(kMetadata, metadata);
   summary.message(kSummaryValue, value);
-  return event_at(wall_s, 0).message(kSummary, summary).bytes();
+  return event_at(wall_s, 0).message(kEventSummary, summary).bytes();
 }
 
 std::string scalars_event(const Record& scalars, int64_t step, double wall_s) {
@@ -58,7 +58,7 @@ std::string scalars_event(const Record& scalars, int64_t step, double wall_s) {
     const float value = number.is_number() ? number.get<float>() : std::numeric_limits<float>::quiet_NaN();
     summary.message(kSummaryValue, ProtoMessage().text(kTag, tag).real32(kSimpleValue, value));
   }
-  return event_at(wall_s, step).message(kSummary, summary).bytes();
+  return event_at(wall_s, step).message(kEventSummary, summary).bytes();
 }
 
 std::string event_bytes(std::string_view event) {
@@ -83,7 +83,7 @@ std::optional<std::string_view> EventFileReader::next() {
 }
 
 bool has_tag(std::string_view event, std::string_view tag, int64_t& step) {
-  const auto summary = find_field(event, kSummary);
+  const auto summary = find_field(event, kEventSummary);
   if (!summary) return false;
   const auto at = find_field(event, kStep);
   step = at ? static_cast<int64_t>(at->value) : 0;
