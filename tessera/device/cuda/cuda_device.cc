@@ -230,34 +230,39 @@ class PinnedHostDevice final : public CpuDevice {
   std::string reason_of_unpinned_;
 };
 
-CudaInfo cuda_info() {
-  // CUDA writes versions as 1000 × major + 10 × minor.
-  std::string version_text(int version) {
-    return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-  }
+// CUDA writes versions as 1000 × major + 10 × minor.
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
 
 }  // namespace
-int driver = 0, count = 0;
-info.has_driver = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
-const cudaError_t error = cudaGetDeviceCount(&count);
-if (error != cudaSuccess) {
-  cudaGetLastError();
-  // CUDA returns cudaErrorInsufficientDriver for an old driver, and also if no driver is loaded.
-  info.problem = error != cudaErrorInsufficientDriver ? cudaGetErrorString(error)
-                 : !info.has_driver                   ? "no NVIDIA driver is loaded"
-                                    : fmt::format("the driver supports CUDA {}, but this program was built with {}",
-                                                  version_text(driver), info.toolkit);
+
+CudaInfo cuda_info() {
+  CudaInfo info;
+  info.built = true;
+  info.toolkit = version_text(CUDART_VERSION);
+  info.architectures = TESSERA_CUDA_ARCHITECTURES;
+  int driver = 0, count = 0;
+  info.has_driver = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    // CUDA returns cudaErrorInsufficientDriver for an old driver, and also if no driver is loaded.
+    info.problem = error != cudaErrorInsufficientDriver ? cudaGetErrorString(error)
+                   : !info.has_driver                   ? "no NVIDIA driver is loaded"
+                                      : fmt::format("the driver supports CUDA {}, but this program was built with {}",
+                                                    version_text(driver), info.toolkit);
+    return info;
+  }
+  if (count == 0) info.problem = "no CUDA-capable device is visible";
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    info.devices.push_back(
+        {properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major, properties.minor});
+  }
   return info;
 }
-if (count == 0) info.problem = "no CUDA-capable device is visible";
-for (int i = 0; i < count; ++i) {
-  cudaDeviceProp properties;
-  if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-  info.devices.push_back(
-      {properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major, properties.minor});
-}
-return info;
-}  // namespace
 
 std::unique_ptr<Device> make_cuda_device(int ordinal) {
   const CudaInfo info = cuda_info();

@@ -378,14 +378,20 @@ __global__ void __launch_bounds__(kTaskThreads, 1)
   }
 }
 
-bool tma_attention_backward_can(const Context& context, const Kernels::AttentionBackward& call) {
-  // Returns how many elements of the scratch to reserve per query head: a delta per row, a count per block of queries,
-  // and one element for next_task. A launch has only one next_task, so a few reserved elements stay unused.
-  int64_t rows_of_scratch(int64_t num_rows) {
-    return num_rows + num_rows / kQueries + 1;
-  }
+// Returns how many elements of the scratch to reserve per query head: a delta per row, a count per block of queries,
+// and one element for next_task. A launch has only one next_task, so a few reserved elements stay unused.
+int64_t rows_of_scratch(int64_t num_rows) {
+  return num_rows + num_rows / kQueries + 1;
+}
 
 }  // namespace
+
+bool tma_attention_backward_can(const Context& context, const Kernels::AttentionBackward& call) {
+  const AttentionShape& shape = call.shape;
+  return supports_tma(context, call.qkv, shape, call.dropout) &&
+         rows_of_scratch(call.qkv.shape[0]) * (shape.num_heads / shape.kv_heads()) <= Context::scratch_elems<float>() &&
+         (shape.head_dim > 64 || fills_multiprocessors(context, call.qkv, call.starts, shape.kv_heads()));
+}
 
 void tma_attention_backward(const Context& context, const Kernels::AttentionBackward& call) {
   const AttentionShape& shape = call.shape;
