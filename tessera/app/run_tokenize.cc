@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tessera/app/show_loss.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
@@ -53,6 +54,7 @@ std::string hexadecimal(std::string_view bytes) {
 
 int run_tokenize(const Invocation& invocation) {
   const Settings& settings = invocation.settings();
+  if (settings.show_loss > 0) return run_show_loss(invocation);
   const Tokenizer tokenizer = Tokenizer::load(tokenizer_file_of(settings));
   Console console = Console::of_process();
   note_unused_keys(tokenizer.unused_keys(), console);
@@ -111,6 +113,13 @@ int run_tokenizer_train(const Invocation& invocation) {
   for (const Example& example : examples) {
     if (const PlainText* text = example.text()) {
       texts.push_back(text->text);
+    } else if (const Conversation* chat = example.conversation()) {
+      for (const auto& message : chat->messages) {
+        const auto content = message.find("content");
+        if (content != message.end() && content->is_string()) {
+          texts.push_back(content->get_ref<const std::string&>());
+        }
+      }
     } else if (const Completion* row = example.completion()) {
       texts.insert(texts.end(), {row->prompt, row->completion});
     } else {

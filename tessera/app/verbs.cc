@@ -5,7 +5,7 @@ namespace tessera {
 // Settings of a model. A model is read from a folder or made from flags.
 constexpr Groups kAnyModel = kModel | kWeights | kTokenizer | kVocabulary | kShape | kMachine;
 // Settings that change what a training run computes. `tessera plan` also takes these settings.
-constexpr Groups kTraining = kAnyModel | kText | kDataset | kTrainData | kEvalData | kOptimization | kTrainEvaluation |
+constexpr Groups kTraining = kAnyModel | kText | kChat | kDataset | kTrainData | kEvalData | kOptimization | kTrainEvaluation |
                              kEvalBatch | kScoring | kGeneration | kSharding | kGradients | kLog;
 constexpr Groups kTrainVerb =
     kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation;
@@ -23,7 +23,7 @@ const std::vector<Verb>& all_verbs() {
        .stops_on_signals = true},
       {.name = "eval",
        .help = "Measure a model on a data set: loss, exact match, F1",
-       .groups = kAnyModel | kText | kEvalData | kEvalBatch | kScoring | kGeneration | kRanks | kSharding | kOutputDir |
+       .groups = kAnyModel | kText | kChat | kEvalData | kEvalBatch | kScoring | kGeneration | kRanks | kSharding | kOutputDir |
                  kLog | kPresentation,
        .example = "tessera eval --model runs/mine --eval-dataset dev.json --eval-generation",
        .required = {"model", "eval_dataset"},
@@ -31,7 +31,7 @@ const std::vector<Verb>& all_verbs() {
        .runs_as_ranks = true},
       {.name = "generate",
        .help = "Answer a question, or continue prompts",
-       .groups = kAnyModel | kGeneration | kSampling | kQuestion | kPrompt | kPromptFile | kEvalBatch | kRanks |
+       .groups = kAnyModel | kChat | kGeneration | kSampling | kQuestion | kPrompt | kPromptFile | kEvalBatch | kRanks |
                  kSharding | kOutputFile | kPresentation,
        .example = "tessera generate --model runs/mine --question \"Where does Ada live?\""
                   " --context \"Ada lives in Oslo.\"",
@@ -75,8 +75,8 @@ const std::vector<Verb>& all_verbs() {
        .operands = "RUN...",
        .run = run_report},
       {.name = "tokenize",
-       .help = "Show token ids of a prompt, or of each line of standard input",
-       .groups = kModel | kTokenizer | kSpecialTokens | kPrompt | kPresentation,
+       .help = "Show token ids of a text, or what carries loss in a data set",
+       .groups = kModel | kTokenizer | kSpecialTokens | kPrompt | kText | kChat | kDataset | kPresentation,
        .example = "tessera tokenize --tokenizer models/bloom-560m --prompt \"Ada lives in Oslo.\"",
        .required = {},
        .one_of = {"tokenizer", "model"},

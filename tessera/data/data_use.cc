@@ -30,6 +30,10 @@ void DataUse::add(const EncodedRow& row) {
   tokens_cut += row.num_tokens - used;
   if (used < row.num_tokens) ++rows_cut;
   if (!has_target) ++rows_without_loss;
+  if (row.wrong_end) {
+    ++rows_without_end;
+    if (!wrong_end) wrong_end = row.wrong_end;
+  }
 }
 
 void DataUse::add_kind(const Example& example) {

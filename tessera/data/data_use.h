@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +30,10 @@ struct DataUse {
   // Skipped because the row is too long for a sample even without its context, or because the tokenizer rejects the
   // text.
   int64_t rows_too_long = 0;
-  int64_t rows_left_out = 0;  // texts that LongTexts::skip omits
+  int64_t rows_left_out = 0;           // texts that LongTexts::skip omits
+  int64_t rows_without_end = 0;        // used conversations with a message that no end token of the model ends
+  std::optional<int32_t> wrong_end{};  // the token that ends such a message in the first of these rows; −1: none
+  std::string wrong_end_text{};        // its text; load_dataset() sets it
   int64_t num_samples = 0;
   // Tokens in samples; tokens that used rows lost; tokens of rows without a sample. The three counts add up to all
   // tokens of the rows that could be read.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -31,17 +32,26 @@ struct PlainText {
   std::string text;
 };
 
+// A row of messages, in the form that chat templates expect: objects with "role" and "content" ("user", "assistant",
+// "system", "tool", …), and whatever else the row gives them ("tool_calls", "name", "reasoning_content").
+struct Conversation {
+  nlohmann::ordered_json messages;   // an array with at least one message
+  nlohmann::ordered_json tools;      // an array, or null
+  nlohmann::ordered_json variables;  // more variables of the template ("chat_template_kwargs"), an object or null
+};
+
 // One sample of a data set.
 struct Example {
   std::string place;  // of the sample in its file: "rows.jsonl:12", "squad.json: data[0].paragraphs[0].qas[1]"
   std::string id;     // as in the file; may be empty
-  std::variant<Question, Completion, PlainText> content;
+  std::variant<Question, Completion, PlainText, Conversation> content;
 
   // Null if the example is of another kind.
   const Question* question() const { return std::get_if<Question>(&content); }
   Question* question() { return std::get_if<Question>(&content); }
   const Completion* completion() const { return std::get_if<Completion>(&content); }
   const PlainText* text() const { return std::get_if<PlainText>(&content); }
+  const Conversation* conversation() const { return std::get_if<Conversation>(&content); }
   bool is_unanswerable() const { return question() && question()->answers.empty(); }
 };
 

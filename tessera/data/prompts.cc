@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/math.h"
 #include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
 #include "tessera/base/thread_pool.h"
 
 namespace tessera {
@@ -18,6 +19,10 @@ using Ids = std::vector<int32_t>;
 
 std::string too_long(const EncodedSegments& encoded, const Example& example, const PromptOptions& options,
                      bool answer) {
+  if (example.conversation()) {
+    return fmt::format("a maximum length of {} is too small: the conversation takes {} (id \"{}\")",
+                       counted(options.max_length, "token"), counted(encoded.num_least, "token"), example.id);
+  }
   const Question* question = example.question();
   const char* asked = question ? "question" : "prompt";
   const char* answered = !answer ? "" : question ? " and answer" : " and completion";
@@ -55,6 +60,37 @@ std::vector<Sample> split(const Ids& ids, int64_t max_length) {
     begin = end;
   }
   return pieces;
+}
+
+// Whether the tokens are only blank text.
+bool is_blank(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
+  return std::ranges::all_of(ids, [&](int32_t id) { return trimmed(tokenizer.bytes_of(id)).empty(); });
+}
+
+// Moves the end of each message of the assistant to the token that ends it, and returns EncodedRow::wrong_end.
+std::optional<int32_t> settle_ends(EncodedSegments& encoded, const ChatOptions& options) {
+  const Tokenizer& tokenizer = *options.tokenizer;
+  const Ids& ids = encoded.ids;
+  const auto ends_text = [&](int32_t id) { return std::ranges::find(options.end_ids, id) != options.end_ids.end(); };
+  std::optional<int32_t> wrong;
+  for (size_t begin = 0; begin < ids.size(); ++begin) {
+    if (!encoded.is_answer[begin]) continue;
+    size_t end = begin;
+    while (end < ids.size() && encoded.is_answer[end]) ++end;
+    size_t last = end;  // behind the last special token
+    while (last > begin && !tokenizer.is_special(ids[last - 1]) && !ends_text(ids[last - 1])) --last;
+    if (last > begin && is_blank(std::span(ids).subspan(last, end - last), tokenizer)) {
+      std::fill(encoded.is_answer.begin() + static_cast<std::ptrdiff_t>(last),
+                encoded.is_answer.begin() + static_cast<std::ptrdiff_t>(end), char{false});
+      if (!ends_text(ids[last - 1])) wrong = ids[last - 1];
+    } else if (end < ids.size() && ends_text(ids[end])) {
+      encoded.is_answer[end] = true;
+    } else {
+      wrong = -1;
+    }
+    begin = end;
+  }
+  return wrong;
 }
 
 // What the model learns to produce for a question or a completion.
@@ -115,6 +151,31 @@ EncodedRow encode_separate(const Example& example, const EncodeFn& encode, const
   return row;
 }
 
+EncodedRow encode_conversation(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
+  const Conversation& conversation = *example.conversation();
+  if (options.objective != Objective::completion && options.objective != Objective::causal_lm) {
+    throw UsageError(
+        option_place("objective"), "the data set contains a conversation, which has no such samples",
+        fmt::format("Use {} completion, and {} for what carries loss", option("objective"), option("loss_on")));
+  }
+  const bool all = options.objective == Objective::causal_lm || options.chat.loss_on == LossOn::all;
+  const std::vector<Segment> segments =
+      options.chat.chat_template->segments_of(conversation, all ? LossOn::all : options.chat.loss_on);
+  EncodedSegments encoded = encode_segments(segments, encode, fitting_length(options));
+  EncodedRow row{.samples = {}, .num_tokens = encoded.num_tokens};
+  if (!encoded.fits) {
+    row.fault = {example.place, too_long(encoded, example, options, true), longer_remedy(encoded)};
+    return row;
+  }
+  if (!all) row.wrong_end = settle_ends(encoded, options.chat);
+  Ids labels = encoded.ids;
+  for (size_t t = 0; t < labels.size(); ++t) {
+    if (!encoded.is_answer[t]) labels[t] = kNoTarget;
+  }
+  row.samples.push_back(finish(std::move(encoded.ids), std::move(labels), options.max_length));
+  return row;
+}
+
 // A question or a completion, under the objectives whose labels are the sample's own tokens.
 EncodedRow encode_question(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   const bool has_answer = options.objective != Objective::prompt;
@@ -140,9 +201,12 @@ EncodedRow encode_row(const Example& example, const EncodeFn& encode, const Prom
   TESSERA_ASSERT(options.max_length > 0);
   try {
     if (example.text()) return encode_text(example, encode, options);
+    if (example.conversation()) return encode_conversation(example, encode, options);
     if (options.objective == Objective::separate) return encode_separate(example, encode, options);
     return encode_question(example, encode, options);
-  } catch (const InputError& error) {  // the tokenizer rejects the text
+  } catch (const RewrittenTurn& error) {
+    return {.fault = {example.place, error.what(), ""}, .is_template_fault = true};
+  } catch (const InputError& error) {  // the tokenizer or the template rejects the text
     return {.fault = {example.place, error.what(), ""}};
   }
 }
@@ -174,7 +238,10 @@ std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encod
   }
   PromptOptions from_start = options;
   from_start.around_answer = false;
-  EncodedSegments prompt = encode_segments(prompt_segments(example, "", from_start), encode, fitting_length(options));
+  const std::vector<Segment> segments = example.conversation()
+                                            ? options.chat.chat_template->prompt_segments_of(*example.conversation())
+                                            : prompt_segments(example, "", from_start);
+  EncodedSegments prompt = encode_segments(segments, encode, fitting_length(options));
   if (!prompt.fits) {
     throw UsageError(option_place("max_length"), too_long(prompt, example, options, false), longer_remedy(prompt));
   }

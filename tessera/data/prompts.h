@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/data/chat_template.h"
 #include "tessera/data/segments.h"
 
 namespace tessera {
@@ -39,6 +40,14 @@ enum class LongTexts {
   skip,      // omit the text
 };
 
+// How conversations become samples.
+struct ChatOptions {
+  const ChatTemplate* chat_template = nullptr;  // must be given if there are conversations
+  LossOn loss_on = LossOn::assistant;
+  const Tokenizer* tokenizer = nullptr;  // knows the special tokens
+  std::vector<int32_t> end_ids{};        // the tokens that end a generated text
+};
+
 struct PromptOptions {
   Objective objective = Objective::completion;
   Truncation truncation = Truncation::context;
@@ -50,6 +59,7 @@ struct PromptOptions {
   // beginning, because generation does not know the answer. Evaluation uses the same input as generation.
   bool around_answer = true;
   std::string unanswerable_text = kNoAnswer;  // the {answer} of a question without an answer
+  ChatOptions chat{};
 };
 
 inline constexpr int32_t kNoTarget = -100;
@@ -66,6 +76,11 @@ struct EncodedRow {
   int64_t num_tokens = 0;  // the tokens that Objective describes, before they are cut or split
   // Why a row without samples cannot be used. Empty for a plain text that LongTexts::skip omits.
   BadRow fault{};
+  // The fault is not one of this row: the template cannot be used in this way (RewrittenTurn).
+  bool is_template_fault = false;
+  // The token that ends a message of the assistant, if generation does not end at it, or −1 if no token ends it. Empty
+  // if every message ends with an end token, and for rows that are no conversations.
+  std::optional<int32_t> wrong_end{};
 };
 
 // Encodes an example as samples.
@@ -86,6 +101,9 @@ struct EncodedRow {
 //
 // A row has a fault if it exceeds max_length even without its context (only under Truncation::context), or if `encode`
 // throws InputError for its text. Throws UsageError for a plain text under an objective other than causal_lm.
+// The sample of a conversation is the text of its chat template. Under Objective::completion, the segments that
+// ChatTemplate::segments_of() calls answers carry loss, without the blank text behind the token that ends a message.
+// This token carries loss even if a {% generation %} block does not contain it.
 EncodedRow encode_row(const Example& example, const EncodeFn& encode, const PromptOptions& options);
 
 // Returns encode_row() of each example, in the order of the examples. Encodes on the threads of the pool.

@@ -45,10 +45,12 @@ Range window_around(const Ids& tokens, std::string_view text, ByteRange answer, 
 struct Group {
   size_t first, last;  // inclusive
   Ids ids;
+  std::vector<size_t> ends{};  // of the tokens of each segment in `ids`, if some segments are answers and others not
 };
 
-TextPlace place_of(size_t segment) {
-  return segment == 0 ? TextPlace::start : TextPlace::inside;
+TextPlace place_of(std::span<const Segment> segments, size_t segment) {
+  if (segment > 0) return TextPlace::inside;
+  return segments[0].is_written ? TextPlace::written : TextPlace::start;
 }
 
 Ids encode_one(const Segment& segment, TextPlace place, const EncodeFn& encode) {
@@ -56,18 +58,61 @@ Ids encode_one(const Segment& segment, TextPlace place, const EncodeFn& encode) 
   return encode(place, std::get<std::string>(segment.content));
 }
 
+bool continues(const Ids& ids, size_t at, std::span<const int32_t> part) {
+  return at <= ids.size() && part.size() <= ids.size() - at &&
+         std::equal(part.begin(), part.end(), ids.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+// Encodes the texts of segments [group.first, group.last] as one text, and finds the end of each in the tokens.
+void encode_divided(std::span<const Segment> segments, const EncodeFn& encode, Group& group) {
+  std::string text;
+  for (size_t k = group.first; k <= group.last; ++k) text += std::get<std::string>(segments[k].content);
+  // The text from byte `base` on was encoded as one text. Its tokens begin at group.ids[base_token].
+  size_t base = 0, base_token = 0, at = 0;
+  TextPlace base_place = place_of(segments, group.first);
+  group.ids = encode(base_place, text);
+  for (size_t k = group.first; k < group.last; ++k) {
+    const std::string& own = std::get<std::string>(segments[k].content);
+    const size_t token = group.ends.empty() ? 0 : group.ends.back();
+    at += own.size();
+    // Usually the text has the same tokens by itself. If not, perhaps it has them after the text before it.
+    const Ids alone = encode(at == own.size() ? base_place : TextPlace::inside, own);
+    if (continues(group.ids, token, alone)) {
+      group.ends.push_back(token + alone.size());
+      continue;
+    }
+    const Ids before = encode(base_place, std::string_view(text).substr(base, at - base));
+    if (continues(group.ids, base_token, before) && base_token + before.size() >= token) {
+      group.ends.push_back(base_token + before.size());
+      continue;
+    }
+    group.ids.resize(token);
+    group.ids.insert(group.ids.end(), alone.begin(), alone.end());
+    group.ends.push_back(group.ids.size());
+    base = at, base_token = group.ids.size(), base_place = TextPlace::inside;
+    const Ids behind = encode(TextPlace::inside, std::string_view(text).substr(at));
+    group.ids.insert(group.ids.end(), behind.begin(), behind.end());
+  }
+  group.ends.push_back(group.ids.size());
+}
+
 // Encodes each text with the texts that join it.
 std::vector<Group> encode_groups(std::span<const Segment> segments, const EncodeFn& encode) {
   std::vector<Group> groups;
   for (size_t i = 0; i < segments.size(); ++i) {
     Group group{i, i, {}};
-    while (group.last + 1 < segments.size() && segments[group.last + 1].joins) ++group.last;
+    bool is_divided = false;
+    while (group.last + 1 < segments.size() && segments[group.last + 1].joins) {
+      is_divided = is_divided || segments[++group.last].is_answer != segments[i].is_answer;
+    }
     if (group.last == i) {
-      group.ids = encode_one(segments[i], place_of(i), encode);
+      group.ids = encode_one(segments[i], place_of(segments, i), encode);
+    } else if (is_divided) {
+      encode_divided(segments, encode, group);
     } else {
       std::string text;
       for (size_t k = i; k <= group.last; ++k) text += std::get<std::string>(segments[k].content);
-      group.ids = encode(place_of(i), text);
+      group.ids = encode(place_of(segments, i), text);
     }
     i = group.last;
     groups.push_back(std::move(group));
@@ -135,7 +180,7 @@ EncodedSegments encode_segments(std::span<const Segment> segments, const EncodeF
     std::vector<Ids> parts;
     size_t cut_part = 0;
     for (size_t i = group->first; i <= group->last; ++i) {
-      parts.push_back(encode_one(segments[i], place_of(i), encode));
+      parts.push_back(encode_one(segments[i], place_of(segments, i), encode));
       if (segments[i].may_be_cut) {
         cut_part = parts.size() - 1;
       } else {
@@ -150,7 +195,11 @@ EncodedSegments encode_segments(std::span<const Segment> segments, const EncodeF
     for (const Ids& part : parts) group->ids.insert(group->ids.end(), part.begin(), part.end());
   }
   for (const Group& group : groups) {
+    const size_t begin = result.ids.size();
     result.ids.insert(result.ids.end(), group.ids.begin(), group.ids.end());
+    for (size_t k = 0; k < group.ends.size(); ++k) {
+      result.is_answer.resize(begin + group.ends[k], segments[group.first + k].is_answer);
+    }
     result.is_answer.resize(result.ids.size(), segments[group.first].is_answer);
   }
   return result;

@@ -30,12 +30,13 @@ struct Segment {
   // This text and the text before it are one text for the tokenizer, as long as nothing is cut.
   bool joins = false;
   bool may_be_cut = false;
+  bool is_written = false;  // TextPlace::written, if it is the first segment
   // If the segment is cut: the bytes of its text in the middle of what is kept. Empty: the beginning is kept.
   std::optional<ByteRange> middle{};
 };
 
-// Prompt and answer of a question or a completion, or a text. The answer of a question is `answer`; an empty answer has
-// no segment. The end-of-sequence token is not included.
+// Prompt and answer of a question or a completion, or a text. A conversation needs a ChatTemplate instead. The answer
+// of a question is `answer`; an empty answer has no segment. The end-of-sequence token is not included.
 std::vector<Segment> segments_of(const Example& example, const std::string& answer);
 
 // "Question: {question} Context: {context} Answer:", or "Question: {question} Answer:" if the context is empty.
@@ -58,6 +59,10 @@ struct EncodedSegments {
 // Segments that join are encoded as one text; if one of them is cut, they are encoded one by one. The ids are the same
 // if the tokenizer has two properties. It starts a new piece at a space before a letter, and it never joins a colon
 // with the space after it. The tokenizers of BLOOM, GPT-2, Llama 2 and 3, Mistral and Qwen have both properties.
+//
+// Of segments that join, some may be answers and others not. Then the tokens of the one text are divided among them. If
+// a token belongs to two of them, the text is encoded in two parts, so that this token does not exist: a model that
+// generates the answer sees the same tokens of the prompt.
 //
 // A segment that is cut around its middle keeps a window of its tokens. The middle is as near to the middle of the
 // window as the ends of the text allow. If the middle is longer than the window, the window keeps the middle of it.

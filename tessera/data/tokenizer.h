@@ -14,8 +14,9 @@ namespace tessera {
 
 // The place of a text in a sample.
 enum class TextPlace : uint8_t {
-  start,   // it begins the sample: the ids that the post-processor puts before a text (BOS) come first
-  inside,  // it continues another text: the tokenizer puts nothing before it, not even a space or "▁"
+  start,    // it begins the sample: the ids that the post-processor puts before a text (BOS) come first
+  written,  // it begins the sample, and has its special tokens (BOS) already, because a chat template wrote them
+  inside,   // it continues another text: the tokenizer puts nothing before it, not even a space or "▁"
 };
 
 // A BPE tokenizer: byte-level (BLOOM, GPT-2, Llama 3, Qwen, ...) or of SentencePiece's style (Llama 2, Mistral). Ids

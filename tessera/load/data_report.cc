@@ -66,9 +66,31 @@ std::string data_line(const DataUse& use, const Settings& settings) {
   return use.complete() ? line + "; nothing cut or dropped" : line;
 }
 
+namespace {
+
+// A model that never sees the end of its messages in training does not learn to stop.
+void note_wrong_end(const DataUse& use, Console& console) {
+  if (!use.wrong_end) return;
+  const std::string rows = counted_long(use.rows_without_end, "conversation");
+  if (use.wrong_end_text.empty()) {
+    console.note(
+        fmt::format("warning: {}: in {}, no special token ends a message of the assistant, so the model does "
+                    "not learn to stop. Correct the chat template",
+                    use.name, rows));
+    return;
+  }
+  console.note(
+      fmt::format("warning: {}: in {}, {} ends a message of the assistant, but it is no end token of the model, "
+                  "so generated texts do not end there. Give --eos-token '{}'",
+                  use.name, rows, printable(use.wrong_end_text), printable(use.wrong_end_text)));
+}
+
+}  // namespace
+
 void note_data(const DataUse& use, const Settings& settings, Console& console) {
   constexpr size_t kShown = 5;
   console.note(data_line(use, settings));
+  note_wrong_end(use, console);
   if (use.bad.empty()) return;
   std::string named = use.files.size() == 1 ? use.files[0] : "";
   console.note(fmt::format("warning: skipped {}:", counted(use.rows_bad(), "bad row")));

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <iterator>
 
 #include "tessera/base/counted.h"
 #include "tessera/base/option_names.h"
 #include "tessera/data/scoring.h"
+#include "tessera/load/chat.h"
 #include "tessera/load/model_files.h"
 #include "tessera/ops/dropout_mask.h"
 
@@ -131,6 +133,18 @@ std::string remedy_without_loss(const Dataset& dataset) {
   return "Give questions with answers, give --unanswerable-text, or remove --no-append-eos";
 }
 
+// Throws InputError if every token has a loss, except the first one of each sample.
+void check_mask(const std::vector<Sample>& samples, const ChatTemplate& chat_template, const std::string& name) {
+  for (const Sample& sample : samples) {
+    if (num_targets_of(sample) + 1 < std::ssize(sample.ids)) return;
+  }
+  throw InputError(name,
+                   fmt::format("{} marks all tokens of the conversations as the assistant's, so questions would carry "
+                               "loss as well",
+                               chat_template.where()),
+                   "Correct its {% generation %} blocks, or give --loss-on all if this is what you want");
+}
+
 // Encodes the rows that the settings select.
 Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use, const Tokenizer& tokenizer,
                         const ModelConfig& config, ThreadPool& pool) {
@@ -143,6 +157,14 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
       static_cast<uint64_t>(settings.seed), row_order(settings, training), training ? "train_size" : "eval_size");
   remove_no_answers(dataset.examples, settings.unanswerable_text);
   const EncodeFn encode = encoder_of(tokenizer, config);
+  std::optional<ChatTemplate> chat_template;
+  ChatOptions chat;
+  const bool has_conversations =
+      std::ranges::any_of(dataset.examples, [](const Example& example) { return example.conversation() != nullptr; });
+  if (has_conversations) {
+    chat_template.emplace(chat_template_of(settings, tokenizer, config, TemplateDate::must_be_given));
+    chat = chat_options_of(settings, *chat_template, tokenizer, config);
+  }
   const PromptOptions options{settings.objective,
                               settings.truncation,
                               settings.long_texts,
@@ -150,10 +172,17 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
                               config.eos_token_id,
                               settings.append_eos,
                               training,
-                              settings.unanswerable_text};
+                              settings.unanswerable_text,
+                              chat};
   std::vector<EncodedRow> encoded = encode_rows(dataset.examples, encode, options, pool);
-  for (const EncodedRow& row : encoded) dataset.use.add(row);
+  for (const EncodedRow& row : encoded) {
+    if (row.is_template_fault) throw InputError(row.fault.place, row.fault.what);
+    dataset.use.add(row);
+  }
   check_bad_rows(dataset.use.bad, std::ssize(encoded), settings.bad_rows, settings.max_bad_rows, source.files);
+  if (dataset.use.wrong_end.value_or(-1) >= 0) {
+    dataset.use.wrong_end_text = tokenizer.decode(std::array{*dataset.use.wrong_end}, false);
+  }
   if (dataset.use.num_samples == 0) {
     throw InputError(source.name, fmt::format("all texts are longer than --max-length {}", settings.max_length),
                      "Increase --max-length, or give --long-texts split");
@@ -169,6 +198,9 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
     throw InputError(source.name,
                      fmt::format("no token of the {} has a loss", counted(dataset.samples.size(), "sample")),
                      remedy_without_loss(dataset));
+  }
+  if (has_conversations && settings.loss_on != LossOn::all && settings.objective == Objective::completion) {
+    check_mask(dataset.samples, *chat_template, source.name);
   }
   if (!training && settings.eval_generation) add_prompts(dataset, encode, options, settings, config, pool);
   return dataset;

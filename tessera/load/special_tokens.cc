@@ -23,8 +23,8 @@ constexpr uint64_t kMaxBytes = 64 << 20;
 constexpr int32_t kUsual =
     2;  // the end token in BLOOM's tokenizers, in Llama 2's and in tokenizers that Tessera trains
 
-// The value of a token such as "eos_token" in tokenizer_config.json or special_tokens_map.json: its text, in whichever
-// of the two forms. Null if the file does not exist or does not name the token.
+}  // namespace
+
 Record named_token(const fs::path& file, const char* key) {
   std::error_code ignored;  // an unreadable folder is reported when its other files are read
   if (!fs::exists(file, ignored)) return {};
@@ -34,6 +34,8 @@ Record named_token(const fs::path& file, const char* key) {
   const Record text = token.is_object() ? token.value("content", Record()) : token;
   return text.empty() || text == Record("") ? Record() : text;
 }
+
+namespace {
 
 std::string special_tokens_of(const Tokenizer& tokenizer) {
   constexpr size_t kShown = 8;

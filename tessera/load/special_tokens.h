@@ -20,6 +20,7 @@
 #include <filesystem>
 #include <string>
 
+#include "tessera/base/record.h"
 #include "tessera/data/tokenizer.h"
 #include "tessera/model/config.h"
 #include "tessera/model/generation_config.h"
@@ -39,6 +40,10 @@ struct TokenSources {
 // 5 would end the samples.
 void settle_special_tokens(ModelConfig& config, const TokenSources& sources, const Tokenizer& tokenizer,
                            const GenerationConfig& generation);
+
+// The value of a token such as "eos_token" in tokenizer_config.json or special_tokens_map.json: its text, in whichever
+// of the two forms. Null if the file does not exist or does not name the token. Throws InputError if it is no JSON.
+Record named_token(const std::filesystem::path& file, const char* key);
 
 // The text of a tokenizer_config.json or special_tokens_map.json to save, with `token` as "eos_token". Returns `text`
 // itself if it names this token already.

@@ -49,6 +49,7 @@ std::vector<std::vector<int32_t>> gather_tokens(Communicator& world, const std::
 // The answers that count as right. Empty if the question has no answer.
 std::vector<std::string> references_of(const Example& example) {
   if (const Completion* row = example.completion()) return {row->completion};
+  if (const Conversation* row = example.conversation()) return {answer_of(*row)};
   return example.question()->answers;
 }
 

@@ -11,11 +11,12 @@ namespace {
 
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
-  for (auto* part : {declaring::model_settings, declaring::data_settings, declaring::optimization_settings,
-                     declaring::schedule_settings, declaring::checkpoint_settings, declaring::generation_settings,
-                     declaring::sharding_settings, declaring::nettest_settings, declaring::machine_settings,
-                     declaring::memory_log_settings, declaring::report_settings, declaring::slurm_settings,
-                     declaring::sweep_settings, declaring::tracker_settings, declaring::trainer_settings}) {
+  for (auto* part :
+       {declaring::model_settings, declaring::data_settings, declaring::chat_settings, declaring::optimization_settings,
+        declaring::schedule_settings, declaring::checkpoint_settings, declaring::generation_settings,
+        declaring::sharding_settings, declaring::nettest_settings, declaring::machine_settings,
+        declaring::memory_log_settings, declaring::report_settings, declaring::slurm_settings,
+        declaring::sweep_settings, declaring::tracker_settings, declaring::trainer_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   // Settings of a group become adjacent. The groups are in the order of their first settings.
@@ -35,6 +36,7 @@ const char* title_of(Group group) {
       {kWeights, "Initial weights"},
       {kShape, "Shape of a new model (gpt)"},
       {kText, "Samples"},
+      {kChat, "Conversations"},
       {kTrainData, "Training data"},
       {kEvalData, "Evaluation data"},
       {kOptimization, "Training"},

@@ -59,6 +59,7 @@ enum Group : Groups {
   kOutputFile = 1ull << 36,      // file of the result
   kWeights = 1ull << 44,         // how the weights of a model begin
   kLog = 1ull << 37,             // the lines that a run prints
+  kChat = 1ull << 38,            // how conversations become text
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <set>
 #include <vector>
@@ -119,6 +120,25 @@ std::string rounded_down_bytes_text(int64_t bytes) {
   for (const ByteUnit& unit : kByteUnits) {
     if (text.size() <= std::size("12345MiB") - 1 || bytes < kFewest * unit.bytes) continue;
     return bytes_text(bytes - bytes % unit.bytes);
+  }
+  return text;
+}
+
+std::string parse_date(const std::string& text, const std::string& where) {
+  if (text.empty()) return text;
+  bool has_form = text.size() == 10 && text[4] == '-' && text[7] == '-';
+  const auto number = [&](size_t at, size_t size) {
+    int value = 0;
+    for (size_t i = at; has_form && i < at + size; ++i) {
+      has_form = is_digit(text[i]);
+      value = 10 * value + (text[i] - '0');
+    }
+    return value;
+  };
+  const int year = number(0, 4), month = number(5, 2), day = number(8, 2);
+  using namespace std::chrono;
+  if (!has_form || !year_month_day(std::chrono::year(year) / month / day).ok()) {
+    throw UsageError(where, fmt::format("{} is not a date", quoted_value(text)), "Write it as 2026-01-31");
   }
   return text;
 }

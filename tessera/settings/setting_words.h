@@ -40,6 +40,9 @@ const std::vector<std::string>& all_collectives();
 // UsageError.
 std::vector<std::string> parse_collectives(std::string_view text, const std::string& where);
 
+// Returns the text, a date such as "2026-01-31". Throws UsageError with `where`. An empty text is no date.
+std::string parse_date(const std::string& text, const std::string& where);
+
 // Reads "none", or a comma-separated list of "optimizer", "gradients" and "parameters". Each word may end with a
 // tier: ":host" or ":cpu" for host memory (the default), ":file" or ":nvme" for files. Throws UsageError with `where`.
 Offload parse_offload(std::string_view text, const std::string& where);

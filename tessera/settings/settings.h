@@ -81,6 +81,9 @@ struct Settings {
   BadRows bad_rows = BadRows::skip;
   double max_bad_rows = 0.1;
   bool append_eos = true;
+  LossOn loss_on = LossOn::assistant;
+  std::string chat_template, template_date;
+  int64_t show_loss = 0;  // samples to show
   std::string unanswerable_text = kNoAnswer;
   // training
   std::string experiment;

@@ -3,6 +3,19 @@
 
 namespace tessera::declaring {
 
+namespace {
+
+Setting show_loss() {
+  Setting setting = integer("show_loss", &S::show_loss,
+                            brief(kSpecialTokens, "show samples of --dataset, and their loss"), "SAMPLES", kCount,
+                            "Show the first samples of --dataset as training would read them, and mark the tokens that "
+                            "carry loss. Without a number: 1");
+  setting.bare_value = "1";
+  return setting;
+}
+
+}  // namespace
+
 std::vector<Setting> generation_settings() {
   return {
       integer("eval_batch_size", &S::eval_batch_size, kEvalBatch, "SAMPLES", kPositive,
@@ -33,6 +46,7 @@ std::vector<Setting> generation_settings() {
            "Draw from the most likely tokens whose probabilities sum to at least P, after --top-k; 1: all tokens"),
       boolean("special_tokens", &S::special_tokens, kSpecialTokens,
               "Show the tokens that the tokenizer puts before and after a text (BOS, EOS)", {"add_special_tokens"}),
+      show_loss(),
       may_be_empty(text("prompt", &S::prompt, brief(kPrompt, "text to continue, used unchanged"), "TEXT",
                         "Text to continue; it is used unchanged")),
       text("question", &S::question, brief(kQuestion, "a question about the context"), "TEXT",
