@@ -127,7 +127,10 @@ std::vector<Segment> ChatTemplate::segments_of(const Conversation& conversation,
 }
 
 std::vector<Segment> ChatTemplate::prompt_segments_of(const Conversation& conversation) const {
-  return {{.content = text_of(conversation, num_messages_before_answer(conversation), true), .is_written = true}};
+  std::vector<Segment> segments(1);
+  segments[0].content = text_of(conversation, num_messages_before_answer(conversation), true);
+  segments[0].is_written = true;
+  return segments;
 }
 
 size_t num_messages_before_answer(const Conversation& conversation) {

@@ -19,26 +19,26 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Source = ChatTemplate::Source;
+using TemplateSource = ChatTemplate::Source;
 
 constexpr uint64_t kMaxBytes = 16 << 20;
 
 struct Sources {
-  std::optional<Source> usual, with_tools;
+  std::optional<TemplateSource> usual, with_tools;
 };
 
-bool exists(const fs::path& file) {
+bool has_file(const fs::path& file) {
   std::error_code ignored;  // an unreadable folder is reported when its other files are read
   return fs::exists(file, ignored);
 }
 
-Source source_in(const fs::path& file) {
+TemplateSource source_in(const fs::path& file) {
   return {read_file(file, {.longest_bytes = kMaxBytes}), file.string()};
 }
 
 // The value of "chat_template": a text, or a list of {"name", "template"}.
 void add_from_json(const fs::path& file, Sources& sources) {
-  if (!exists(file)) return;
+  if (!has_file(file)) return;
   const Record record = record_from_json(read_file(file, {.longest_bytes = 4 * kMaxBytes}), file.string());
   const Record value = record.value("chat_template", Record());
   const std::string where = file.string() + ": chat_template";
@@ -51,7 +51,7 @@ void add_from_json(const fs::path& file, Sources& sources) {
           each.is_object() && each.value("name", Record()).is_string() && each.value("template", Record()).is_string();
       if (!has_form) throw InputError(fmt::format("{}[{}]", where, i), "must be {\"name\", \"template\"}");
       const std::string name = each["name"].get<std::string>();
-      const Source source{each["template"].get<std::string>(), fmt::format("{}[{}]", where, i)};
+      const TemplateSource source{each["template"].get<std::string>(), fmt::format("{}[{}]", where, i)};
       if (name == "default") sources.usual = source;
       if (name == "tool_use") sources.with_tools = source;
     }
@@ -68,9 +68,9 @@ Sources sources_of(const Settings& settings, const fs::path& folder) {
   }
   add_from_json(folder / "chat_template.json", sources);
   add_from_json(folder / "tokenizer_config.json", sources);
-  if (exists(folder / "chat_template.jinja")) sources.usual = source_in(folder / "chat_template.jinja");
+  if (has_file(folder / "chat_template.jinja")) sources.usual = source_in(folder / "chat_template.jinja");
   const fs::path tools = folder / kChatTemplates / "tool_use.jinja";
-  if (exists(tools)) sources.with_tools = source_in(tools);
+  if (has_file(tools)) sources.with_tools = source_in(tools);
   return sources;
 }
 
