@@ -41,12 +41,12 @@ ModelConfig gpt_config_of(const Settings& settings) {
   return config;
 }
 
-// Sets config.frozen from --freeze. Each pattern must match a tensor, and at least one tensor must stay trainable.
-void freeze(ModelConfig& config, const Settings& settings) {
-  config.frozen = split_list(settings.freeze);
-  if (config.frozen.empty()) return;
+// Each pattern of --freeze must match a tensor, and at least one tensor must stay trainable.
+void check_freeze(const ModelConfig& config, const Settings& settings) {
+  const std::vector<std::string> frozen = split_list(settings.freeze);
+  if (frozen.empty()) return;
   const auto device = make_counting_device();
-  const Model model(config, *device);
+  const Model model(config, *device, frozen);
   std::vector<std::string> names;
   const ParameterSpec* before = nullptr;
   for (int64_t u = 0; u < model.num_units(); ++u) {
@@ -61,7 +61,7 @@ void freeze(ModelConfig& config, const Settings& settings) {
       before = &spec;
     }
   }
-  for (const std::string& pattern : config.frozen) {
+  for (const std::string& pattern : frozen) {
     const auto is_meant = [&](const std::string& name) { return model.matches(pattern, name); };
     if (std::any_of(names.begin(), names.end(), is_meant)) continue;
     const std::string meant = did_you_mean(pattern, names);
@@ -83,8 +83,7 @@ void add_rows(ModelConfig& config, const Settings& settings) {
   config.vocab_size_in_files = std::exchange(config.vocab_size, size);
 }
 
-// The configuration as config.json or the flags define it, without the effects of --freeze and
-// --resize-embeddings.
+// The configuration as config.json or the flags define it, without the effect of --resize-embeddings.
 ModelConfig plain_config_of(const Settings& settings);
 
 }  // namespace
@@ -92,7 +91,7 @@ ModelConfig plain_config_of(const Settings& settings);
 ModelConfig model_config_of(const Settings& settings) {
   ModelConfig config = plain_config_of(settings);
   if (settings.resize_embeddings) add_rows(config, settings);
-  freeze(config, settings);
+  check_freeze(config, settings);
   return config;
 }
 

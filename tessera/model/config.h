@@ -31,10 +31,8 @@ struct ModelConfig {
   int32_t unk_token_id = -1, bos_token_id = -1, pad_token_id = -1, eos_token_id = -1;
   std::vector<int32_t> more_end_ids;  // like eos_token_id, these tokens end a generated text
   std::string end_fault;              // what is wrong with "eos_token_id" if none of its values is a token id
-  // Shell patterns (* ? [...]) for the names of tensors that training does not change. Not in config.json.
-  std::vector<std::string> frozen;
-  std::string original_json;       // the config.json that was read; the saved config.json is a changed copy of it
-  std::vector<std::string> notes;  // what the user should know about the model's files: values that have no effect
+  std::string original_json;          // the config.json that was read; the saved config.json is a changed copy of it
+  std::vector<std::string> notes;     // what the user should know about the model's files: values that have no effect
 
   // ---- llama, mistral, qwen2 and qwen3
   int64_t num_kv_heads = 0;   // K heads of keys and values; K divides H; 0 means K = H

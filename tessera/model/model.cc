@@ -60,7 +60,7 @@ const std::vector<Architecture>& architectures() {
 
 }  // namespace
 
-Model::Model(ModelConfig config, Device& device) : config_(std::move(config)) {
+Model::Model(ModelConfig config, Device& device, const std::vector<std::string>& frozen) : config_(std::move(config)) {
   const auto& table = architectures();
   const auto row = std::find_if(table.begin(), table.end(), [&](const Architecture& a) {
     return std::find(a.names.begin(), a.names.end(), config_.architecture) != a.names.end();
@@ -80,9 +80,9 @@ Model::Model(ModelConfig config, Device& device) : config_(std::move(config)) {
   root_ = std::make_unique<Root>(config_, row->root, init, config_.tied_head ? &row->head : nullptr);
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(row->make_block(config_, i, constants_));
   if (!config_.tied_head) head_ = std::make_unique<HeadUnit>(config_, row->head, init);
-  if (config_.frozen.empty()) return;
+  if (frozen.empty()) return;
   const auto is_frozen = [&](const std::string& name) {
-    return std::ranges::any_of(config_.frozen, [&](const auto& pattern) { return matches(pattern, name); });
+    return std::ranges::any_of(frozen, [&](const auto& pattern) { return matches(pattern, name); });
   };
   root_->freeze(is_frozen);
   for (const auto& block : blocks_) block->freeze(is_frozen);

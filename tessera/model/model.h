@@ -12,7 +12,8 @@ namespace tessera {
 class Model {
  public:
   // Keeps small constants (ALiBi's slopes, rotary frequencies) on the device. The device must outlive the model.
-  Model(ModelConfig config, Device& device);
+  // `frozen`: shell patterns (* ? [...]) for the names of tensors that training does not change (see matches()).
+  Model(ModelConfig config, Device& device, const std::vector<std::string>& frozen = {});
 
   const ModelConfig& config() const { return config_; }
   const Root& root() const { return *root_; }
@@ -37,7 +38,7 @@ class Model {
   // Converts the name of a tensor in a table to its name in files of this architecture. For most tensors, it adds a
   // prefix such as "model.". Files that Tessera reads may lack this prefix.
   std::string file_name(const std::string& name) const;
-  // Whether a pattern of ModelConfig::frozen matches the tensor `name` of a table, or its name in files.
+  // Whether a pattern of frozen tensors matches the tensor `name` of a table, or its name in files.
   bool matches(const std::string& pattern, const std::string& name) const;
   // Names that files may contain although the model has no such tensor. A tied head is the embedding, and a file may
   // contain it again under these names, with the same values.
