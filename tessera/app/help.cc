@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "tessera/base/counted.h"
+#include "tessera/model/architecture.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {
@@ -174,10 +176,10 @@ static std::string verb_lines(const std::vector<Verb>& verbs) {
 }
 
 std::string program_help(const std::vector<Verb>& verbs) {
-  return "Tessera fine-tunes language models of the Llama, Mistral, Qwen, BLOOM and GPT\n"
-         "families, sharded over CPU ranks or GPUs. It reads and writes Hugging Face\n"
-         "model folders.\n\n"
-         "Usage: tessera <verb> [config.toml] [--flags]\n\n"
+  return wrapped("", fmt::format("Tessera fine-tunes language models of the {} families, sharded over CPU ranks or "
+                                 "GPUs. It reads and writes Hugging Face model folders.",
+                                 listed(model_families()))) +
+         "\nUsage: tessera <verb> [config.toml] [--flags]\n\n"
          "Verbs:\n" +
          verb_lines(verbs) + example(verbs.empty() ? "" : verbs.front().example) +
          "\nOptions:\n"

@@ -8,7 +8,7 @@
 
 #include "tessera/app/help.h"
 #include "tessera/base/error.h"
-#include "tessera/model/config.h"
+#include "tessera/model/architecture.h"
 #include "tessera/settings/suggest.h"
 
 namespace tessera {
@@ -75,10 +75,9 @@ std::string with_unit(const Setting& setting) {
 }
 
 bool is_model(const std::string& word) {
-  ModelConfig config;
   std::error_code error;
   if (word.empty()) return false;
-  return word == "gpt" || find_known_model(word, config) || fs::exists(fs::path(word) / "config.json", error) ||
+  return is_shape_name(word) || fs::exists(fs::path(word) / "config.json", error) ||
          fs::exists(fs::path(word) / "model" / "config.json", error);
 }
 

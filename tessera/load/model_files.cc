@@ -20,9 +20,10 @@ namespace {
 
 constexpr uint64_t kMaxCompanionBytes = 64 << 20;
 
-ModelConfig gpt_config_of(const Settings& settings) {
+// --model is the name of an architecture whose sizes are settings.
+ModelConfig config_with_sizes_of(const Settings& settings) {
   ModelConfig config;
-  config.architecture = "gpt";
+  config.architecture = settings.model;
   config.vocab_size = settings.vocab_size;
   config.hidden_size = settings.hidden_size;
   config.num_layers = settings.num_layers;
@@ -34,10 +35,13 @@ ModelConfig gpt_config_of(const Settings& settings) {
     config.vocab_size = Tokenizer::load(tokenizer_file_of(settings)).vocab_size();
   }
   if (config.vocab_size == 0) {
-    throw UsageError(option_place("vocab_size"), "the model \"gpt\" needs the size of its vocabulary",
+    throw UsageError(option_place("vocab_size"),
+                     fmt::format("the model \"{}\" needs the size of its vocabulary", settings.model),
                      "Give --vocab-size, or --tokenizer to use the tokenizer's size");
   }
-  if (const std::string fault = fault_of(config); !fault.empty()) throw UsageError("the model \"gpt\"", fault);
+  if (const std::string fault = fault_of(config); !fault.empty()) {
+    throw UsageError(fmt::format("the model \"{}\"", settings.model), fault);
+  }
   return config;
 }
 
@@ -109,7 +113,7 @@ ModelConfig plain_config_of(const Settings& settings) {
                        "Add --init random, or give the folder of a downloaded model");
     }
     ModelConfig config;
-    return find_known_model(settings.model, config) ? config : gpt_config_of(settings);
+    return find_known_model(settings.model, config) ? config : config_with_sizes_of(settings);
   }
   check_place_of_model(settings);
   return read_model_config(config_file_of(settings));

@@ -1,10 +1,10 @@
-// A model: the units of an architecture. A new architecture needs a file in this folder and a row in model.cc's table.
+// A model: the units of an architecture (architecture.h).
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "tessera/model/config.h"
+#include "tessera/model/architecture.h"
 #include "tessera/model/root.h"
 
 namespace tessera {
@@ -43,16 +43,16 @@ class Model {
   // Names that files may contain although the model has no such tensor. A tied head is the embedding, and a file may
   // contain it again under these names, with the same values.
   const std::vector<std::string>& tolerated_names() const { return tolerated_names_; }
-  const std::string& embedding_name() const { return embedding_name_; }
+  std::string embedding_name() const { return std::string(architecture_->root.embedding); }
 
  private:
   ModelConfig config_;
+  const Architecture* architecture_;
   Buffer constants_memory_;
   View constants_;  // f32
   std::unique_ptr<Root> root_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::unique_ptr<HeadUnit> head_;  // null if the head is tied
-  std::string file_prefix_, embedding_name_;
   std::vector<std::string> tolerated_names_;
 };
 
