@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "tessera/base/counted.h"
 #include "tessera/base/text.h"
+#include "tessera/model/architecture.h"
 
 namespace tessera {
 
@@ -178,10 +180,10 @@ std::string verb_lines(const std::vector<Verb>& verbs) {
 }  // namespace
 
 std::string program_help(const std::vector<Verb>& verbs) {
-  return "Tessera fine-tunes language models of the Llama, Mistral, Qwen, BLOOM and GPT\n"
-         "families, sharded over CPU ranks or GPUs. It reads and writes Hugging Face\n"
-         "model folders.\n\n"
-         "Usage: tessera <verb> [config.toml] [--flags]\n\n"
+  return wrapped("", fmt::format("Tessera fine-tunes language models of the {} families, sharded over CPU ranks or "
+                                 "GPUs. It reads and writes Hugging Face model folders.",
+                                 listed(model_families()))) +
+         "\nUsage: tessera <verb> [config.toml] [--flags]\n\n"
          "Verbs:\n" +
          verb_lines(verbs) + example(verbs.empty() ? "" : verbs.front().example) +
          "\nOptions:\n"

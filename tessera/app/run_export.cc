@@ -61,10 +61,9 @@ int run_export(const Invocation& invocation) {
   session.read_model();
   // from_json() throws if the checkpoint belongs to another model. Without this check, the export would accept such a
   // checkpoint if its arrays have the names and sizes that this model needs.
-  ModelConfig& config = session.config();
+  const ModelConfig& config = session.config();
   const TrainState state = TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config), where);
-  config.frozen = frozen_in(fingerprint);
-  const Model model(config, session.worker().device());
+  const Model model(config, session.worker().device(), frozen_in(fingerprint));
   const LoadedTypes loaded =
       state.loaded_types ? *state.loaded_types : loaded_types_of(model, settings, session.world());
   const CheckpointReader reader(checkpoint, model, session.world(), session.pool());

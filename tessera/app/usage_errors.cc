@@ -10,7 +10,7 @@
 #include "tessera/base/closest_word.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
-#include "tessera/model/config.h"
+#include "tessera/model/architecture.h"
 
 namespace tessera {
 
@@ -76,10 +76,9 @@ std::string with_unit(const Setting& setting) {
 }
 
 bool is_model(const std::string& word) {
-  ModelConfig config;
   std::error_code error;
   if (word.empty()) return false;
-  return word == "gpt" || find_known_model(word, config) || fs::exists(fs::path(word) / "config.json", error) ||
+  return is_shape_name(word) || fs::exists(fs::path(word) / "config.json", error) ||
          fs::exists(fs::path(word) / "model" / "config.json", error);
 }
 

@@ -62,7 +62,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
     : options_(std::move(options)),
       ranks_per_node_(place.ranks_per_node),
       ops_(make_kernels(place.device, options_.tf32)),
-      model_(std::move(config), place.device),
+      model_(std::move(config), place.device, options_.frozen),
       context_(make_context(place, model_, options_, *ops_, own_host_ops_)),
       parameters_(context_),
       block_graphs_(place.device.compute_stream(), options_.cuda_graphs && place.device.kind() == DeviceKind::cuda),

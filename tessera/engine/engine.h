@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tessera/data/batches.h"
@@ -39,6 +40,7 @@ struct EngineOptions {
   // of the time.
   int64_t head_chunk_bytes = 128 << 20;
   ShardOptions sharding;
+  std::vector<std::string> frozen;  // patterns for the names of tensors that training does not change (Model)
 };
 
 // The place where an engine works: the device, the host memory for offloaded arrays (a host device with its own

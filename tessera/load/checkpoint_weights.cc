@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tessera/base/read_file.h"
 #include "tessera/base/text.h"
-#include "tessera/model/config.h"
 #include "tessera/store/engine_checkpoint.h"
 #include "tessera/store/manifest.h"
 
@@ -41,13 +41,12 @@ LoadedTypes loaded_types_in(const fs::path& checkpoint) {
 
 namespace {
 
-// The patterns of --freeze decide where a tensor is in the arrays of its unit.
-ModelConfig config_in(const Checkpoint& checkpoint) {
+// The model of the checkpoint's run. The patterns of --freeze decide where a tensor is in the arrays of its unit.
+Model model_in(const Checkpoint& checkpoint, Device& device) {
   ModelConfig config = read_model_config(checkpoint.folder() / "config.json");
   const std::string where = (checkpoint.folder() / "trainer_state.json").string();
   const Record state = record_from_json(checkpoint.trainer_state(), where);
-  config.frozen = frozen_in(state.value("fingerprint", Record::object()));
-  return config;
+  return {std::move(config), device, frozen_in(state.value("fingerprint", Record::object()))};
 }
 
 }  // namespace
@@ -55,7 +54,7 @@ ModelConfig config_in(const Checkpoint& checkpoint) {
 CheckpointWeights::CheckpointWeights(const fs::path& folder, Communicator& world, ThreadPool& pool)
     : checkpoint_(Checkpoint::open_verified(folder, world, &pool)),
       device_(make_counting_device()),
-      model_(config_in(checkpoint_), *device_),
+      model_(model_in(checkpoint_, *device_)),
       reader_(checkpoint_, model_, world, pool) {
   for (int64_t u = 0; u < model_.num_units(); ++u) {
     for (const ParameterSpec& spec : model_.unit(u).table().specs()) places_[spec.name] = {u, &spec};

@@ -190,8 +190,7 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
 }
 
 std::set<std::string> frozen_arrays_in_files(const Settings& settings, const Model& model) {
-  if (settings.init == Settings::Init::random || settings.sync_module_states || model.config().frozen.empty())
-    return {};
+  if (settings.init == Settings::Init::random || settings.sync_module_states || settings.freeze.empty()) return {};
   const fs::path folder = folder_of_model(settings);
   // A manifest cannot name a folder that is not UTF-8.
   if (is_checkpoint(folder) || !is_utf8(fs::absolute(folder).string())) return {};

@@ -21,9 +21,10 @@ namespace {
 
 constexpr uint64_t kMaxCompanionBytes = 64 << 20;
 
-ModelConfig gpt_config_of(const Settings& settings) {
+// --model is the name of an architecture whose sizes are settings.
+ModelConfig config_with_sizes_of(const Settings& settings) {
   ModelConfig config;
-  config.architecture = "gpt";
+  config.architecture = settings.model;
   config.vocab_size = settings.vocab_size;
   config.hidden_size = settings.hidden_size;
   config.num_layers = settings.num_layers;
@@ -35,19 +36,22 @@ ModelConfig gpt_config_of(const Settings& settings) {
     config.vocab_size = Tokenizer::load(tokenizer_file_of(settings)).vocab_size();
   }
   if (config.vocab_size == 0) {
-    throw UsageError(option_place("vocab_size"), "the model \"gpt\" needs the size of its vocabulary",
+    throw UsageError(option_place("vocab_size"),
+                     fmt::format("the model \"{}\" needs the size of its vocabulary", settings.model),
                      "Give --vocab-size, or --tokenizer to use the tokenizer's size");
   }
-  if (const std::string fault = fault_of(config); !fault.empty()) throw UsageError("the model \"gpt\"", fault);
+  if (const std::string fault = fault_of(config); !fault.empty()) {
+    throw UsageError(fmt::format("the model \"{}\"", settings.model), fault);
+  }
   return config;
 }
 
-// Sets config.frozen from --freeze. Each pattern must match a tensor, and at least one tensor must stay trainable.
-void freeze(ModelConfig& config, const Settings& settings) {
-  config.frozen = split_list(settings.freeze);
-  if (config.frozen.empty()) return;
+// Each pattern of --freeze must match a tensor, and at least one tensor must stay trainable.
+void check_freeze(const ModelConfig& config, const Settings& settings) {
+  const std::vector<std::string> frozen = split_list(settings.freeze);
+  if (frozen.empty()) return;
   const auto device = make_counting_device();
-  const Model model(config, *device);
+  const Model model(config, *device, frozen);
   std::vector<std::string> names;
   const ParameterSpec* before = nullptr;
   for (int64_t u = 0; u < model.num_units(); ++u) {
@@ -62,7 +66,7 @@ void freeze(ModelConfig& config, const Settings& settings) {
       before = &spec;
     }
   }
-  for (const std::string& pattern : config.frozen) {
+  for (const std::string& pattern : frozen) {
     const auto is_meant = [&](const std::string& name) { return model.matches(pattern, name); };
     if (std::any_of(names.begin(), names.end(), is_meant)) continue;
     const std::string meant = did_you_mean(pattern, names);
@@ -84,8 +88,7 @@ void add_rows(ModelConfig& config, const Settings& settings) {
   config.vocab_size_in_files = std::exchange(config.vocab_size, size);
 }
 
-// The configuration as config.json or the flags define it, without the effects of --freeze and
-// --resize-embeddings.
+// The configuration as config.json or the flags define it, without the effect of --resize-embeddings.
 ModelConfig plain_config_of(const Settings& settings);
 
 }  // namespace
@@ -93,7 +96,7 @@ ModelConfig plain_config_of(const Settings& settings);
 ModelConfig model_config_of(const Settings& settings) {
   ModelConfig config = plain_config_of(settings);
   if (settings.resize_embeddings) add_rows(config, settings);
-  freeze(config, settings);
+  check_freeze(config, settings);
   return config;
 }
 
@@ -111,7 +114,7 @@ ModelConfig plain_config_of(const Settings& settings) {
                        "Add --init random, or give the folder of a downloaded model");
     }
     ModelConfig config;
-    return find_known_model(settings.model, config) ? config : gpt_config_of(settings);
+    return find_known_model(settings.model, config) ? config : config_with_sizes_of(settings);
   }
   check_place_of_model(settings);
   return read_model_config(config_file_of(settings));

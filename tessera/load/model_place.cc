@@ -9,7 +9,7 @@
 #include "tessera/base/option_names.h"
 #include "tessera/base/text.h"
 #include "tessera/load/checkpoint_weights.h"
-#include "tessera/model/config.h"
+#include "tessera/model/architecture.h"
 #include "tessera/store/checkpoint.h"
 #include "tessera/store/foreign_model.h"
 #include "tessera/store/hub_cache.h"
@@ -26,17 +26,12 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-bool is_shape(const std::string& name) {
-  ModelConfig ignored;
-  return name == "gpt" || find_known_model(name, ignored);
-}
-
 // The path that a user's word means: itself, the folder `model` of a run, or a snapshot in the hub's cache.
 fs::path found(const std::string& word) {
   const fs::path path = word;
   if (word.empty()) return path;
   if (!is_there(path)) {
-    const auto model = is_shape(word) ? std::nullopt : hub_model(word);
+    const auto model = is_shape_name(word) ? std::nullopt : hub_model(word);
     return model ? find_in_hub_cache(*model).value_or(path) : path;
   }
   std::error_code ignored;
@@ -46,12 +41,11 @@ fs::path found(const std::string& word) {
 }
 
 [[noreturn]] void throw_no_model(const std::string& word) {
-  const std::vector<std::string> names = known_model_names();
-  const std::string meant = did_you_mean(word, names), shapes = joined(names, ", ");
+  const std::string meant = did_you_mean(word, known_model_names()), shapes = joined(shape_names(), ", ");
   const auto model = hub_model(word);
   if (!model) {
     throw InputError(word, "no such model folder",
-                     fmt::format("{}{}Give a Hugging Face folder, or with --init random one of: gpt, {}", meant,
+                     fmt::format("{}{}Give a Hugging Face folder, or with --init random one of: {}", meant,
                                  meant.empty() ? "" : " ", shapes));
   }
   const bool may_be_shape = model->name.find('/') == model->name.npos;
@@ -60,7 +54,7 @@ fs::path found(const std::string& word) {
       fmt::format("no such folder, and the cache of the Hugging Face hub ({}) has no such model", hub_cache().string()),
       fmt::format("{}{}Check the path, or download the model: {}{}", meant, meant.empty() ? "" : " ",
                   download_command(*model),
-                  may_be_shape ? ". Or give one of these names with --init random: gpt, " + shapes : ""));
+                  may_be_shape ? ". Or give one of these names with --init random: " + shapes : ""));
 }
 
 void check_folder(const fs::path& folder) {
@@ -108,7 +102,7 @@ fs::path config_file_of(const Settings& settings) {
 }
 
 bool names_a_shape(const Settings& settings) {
-  return is_shape(settings.model) && !is_there(fs::path(settings.model) / "config.json");
+  return is_shape_name(settings.model) && !is_there(fs::path(settings.model) / "config.json");
 }
 
 void check_place_of_model(const Settings& settings) {

@@ -1,7 +1,7 @@
 // What --model and --tokenizer name, and where its files are.
 //
 // --model is a model folder, its config.json, the output folder of a run, a checkpoint of a run, a model in the cache
-// of the Hugging Face hub (its name or its folder), or the name of a shape (known_models.cc).
+// of the Hugging Face hub (its name or its folder), or the name of a shape (model/architecture.h).
 #pragma once
 
 #include <filesystem>

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/read_file.h"
+#include "tessera/model/architecture.h"
 #include "tessera/model/config_reader.h"
 #include "tessera/ops/dropout_mask.h"
 #include "tessera/ops/kernels.h"
@@ -12,23 +13,6 @@
 namespace tessera {
 
 namespace {
-
-// The remedy if a model type is not supported.
-constexpr const char* kSupported =
-    "Tessera supports \"bloom\", \"gpt\", \"llama\", \"mistral\", \"qwen2\" and \"qwen3\"";
-
-void read_bloom_config(const ConfigReader& read, ModelConfig& config) {
-  config.hidden_size = read.integer({"hidden_size", "n_embed", "n_embd"}, -1, 1, kMaxDimension);
-  config.num_layers = read.integer({"n_layer", "num_hidden_layers", "num_layers"}, -1, 1, kMaxLayers);
-  config.num_heads = read.integer({"n_head", "num_attention_heads", "num_heads"}, -1, 1, kMaxDimension);
-  config.ff_dim = read.integer({"ff_dim"}, 4 * config.hidden_size, 1, kMaxDimension * 4);
-  config.layer_norm_epsilon = read.number({"layer_norm_epsilon"}, 1e-5, 1e-30, 1);
-  if (config.architecture == "bloom") config.initializer_range = read.number({"initializer_range"}, 0.02, 0, 1e6);
-  config.residual_from_norm = read.boolean("apply_residual_connection_post_layernorm", false);
-  const double both = config.architecture == "gpt" ? read.number({"dropout"}, 0, 0, 0.999) : 0;
-  config.hidden_dropout = read.number({"hidden_dropout"}, both, 0, 0.999);
-  config.attention_dropout = read.number({"attention_dropout"}, both, 0, 0.999);
-}
 
 bool is_id(const Json& value, int64_t vocab_size) {
   return value.is_number_integer() && value >= 0 && value < vocab_size;
@@ -89,18 +73,16 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   config.original_json = text;
   const Json* type = read.value("model_type");
   config.architecture = type && type->is_string() ? type->get<std::string>() : "";
-  const bool is_bloom_like = config.architecture == "bloom" || config.architecture == "gpt";
-  if (!is_bloom_like && !is_llama_type(config.architecture)) {
-    throw InputError(where, fmt::format("\"model_type\" is {}", type ? in_words(*type) : "missing"), kSupported);
+  const Architecture* architecture = find_architecture(config.architecture);
+  if (!architecture) {
+    throw InputError(where, fmt::format("\"model_type\" is {}", type ? in_words(*type) : "missing"),
+                     "Tessera supports " + supported_types());
   }
-  check_config_keys(json, config.architecture, where, config.notes);
+  check_config_keys(json, *architecture, where, config.notes);
   config.vocab_size = read.integer({"vocab_size"}, -1, 1, INT32_MAX);
   // transformers omits this key if its value is the default of the architecture.
-  config.tied_head = read.boolean("tie_word_embeddings", is_bloom_like);
-  if (is_bloom_like)
-    read_bloom_config(read, config);
-  else
-    read_llama_config(read, config);
+  config.tied_head = read.boolean("tie_word_embeddings", architecture->tied_by_default);
+  architecture->read(read, config);
   read_token_ids(read, config);
   if (const std::string fault = fault_of(config); !fault.empty()) throw InputError(where, fault);
   return config;
@@ -130,20 +112,11 @@ std::string fault_of_heads(const ModelConfig& config) {
   if (H % K != 0) {
     return fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}", H, K);
   }
-  if (config.is_llama_like() && D % 2 != 0) {
-    return fmt::format("heads have {} channels, but rotary positions need an even number", D);
-  }
   if (config.attention_dropout > 0 && H > kMaxDropoutHeads) {
     return fmt::format("attention_dropout is {} with {} heads, but dropout supports at most {} heads",
                        config.attention_dropout, H, kMaxDropoutHeads);
   }
   return "";
-}
-
-double parameters_of_block(const ModelConfig& config) {
-  const auto C = static_cast<double>(config.hidden_size), F = static_cast<double>(config.ff_dim);
-  if (!config.is_llama_like()) return C * (4 * C + 2 * F);
-  return C * (2 * static_cast<double>(config.attention_channels() + config.kv_channels()) + 3 * F);
 }
 
 }  // namespace
@@ -168,15 +141,12 @@ std::string fault_of(const ModelConfig& config) {
                        kMaxAnyNormChannels);
   }
   const double embeddings = static_cast<double>(config.vocab_size) * static_cast<double>(config.hidden_size);
-  const double parameters =
-      (config.tied_head ? 1 : 2) * embeddings + static_cast<double>(config.num_layers) * parameters_of_block(config);
+  const Architecture& architecture = architecture_of(config);
+  const double parameters = (config.tied_head ? 1 : 2) * embeddings +
+                            static_cast<double>(config.num_layers) * architecture.parameters_of_block(config);
   if (parameters > 1e15)
     return fmt::format("the model would have {:.1e} parameters, too many for any machine", parameters);
-  if (config.architecture == "bloom" && config.ff_dim != 4 * config.hidden_size) {
-    return fmt::format("ff_dim is {}, but BLOOM's feed-forward layer has 4 x hidden_size = {} channels", config.ff_dim,
-                       4 * config.hidden_size);
-  }
-  return "";
+  return architecture.fault_of ? architecture.fault_of(config) : "";
 }
 
 namespace {
@@ -215,44 +185,30 @@ std::string model_config_json(const ModelConfig& config, DType dtype) {
   if (!json.contains("dtype")) json.emplace("torch_dtype", nullptr);
   set_dtype(json, dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16");
   json["model_type"] = config.architecture;
-  const auto set_default = [&](const char* key, const Json& value) {
-    if (!json.contains(key)) json[key] = value;
-  };
   json["vocab_size"] = config.vocab_size;
-  if (config.is_llama_like()) {
-    write_llama_config(config, json);
-  } else if (!config.tied_head) {
-    set_default("tie_word_embeddings", false);
-  }
-  if (config.architecture == "bloom") {
-    set_default("architectures", Json::array({"BloomForCausalLM"}));
-    if (!json.contains("n_embed")) set_default("hidden_size", config.hidden_size);
-    if (!json.contains("num_hidden_layers")) set_default("n_layer", config.num_layers);
-    if (!json.contains("num_attention_heads")) set_default("n_head", config.num_heads);
-    set_default("layer_norm_epsilon", config.layer_norm_epsilon);
-    set_default("initializer_range", config.initializer_range);
-    set_default("apply_residual_connection_post_layernorm", config.residual_from_norm);
-    set_default("hidden_dropout", config.hidden_dropout);
-    set_default("attention_dropout", config.attention_dropout);
-    set_default("use_cache", true);
-  } else if (config.architecture == "gpt") {
-    set_default("hidden_size", config.hidden_size);
-    set_default("num_layers", config.num_layers);
-    set_default("num_heads", config.num_heads);
-    set_default("ff_dim", config.ff_dim);
-    set_default("dropout", config.hidden_dropout);
-    if (config.attention_dropout != config.hidden_dropout) {
-      set_default("hidden_dropout", config.hidden_dropout);
-      set_default("attention_dropout", config.attention_dropout);
-    }
-  }
+  architecture_of(config).write(config, json);
   for (const auto& [key, id] :
        {std::pair{"unk_token_id", config.unk_token_id}, std::pair{"bos_token_id", config.bos_token_id},
         std::pair{"pad_token_id", config.pad_token_id}}) {
-    if (id >= 0) set_default(key, id);
+    if (id >= 0) set_default(json, key, id);
   }
   add_end_id(json, config.eos_token_id);
   return json.dump(2) + "\n";
+}
+
+Json model_fingerprint(const ModelConfig& config) {
+  Json fingerprint{{"architecture", config.architecture},
+                   {"vocab_size", config.vocab_size},
+                   {"hidden_size", config.hidden_size},
+                   {"num_layers", config.num_layers},
+                   {"num_heads", config.num_heads},
+                   {"ff_dim", config.ff_dim},
+                   {"layer_norm_epsilon", config.layer_norm_epsilon},
+                   {"residual_from_norm", config.residual_from_norm},
+                   {"head", config.tied_head ? "" : "untied"}};
+  const Architecture& architecture = architecture_of(config);
+  if (architecture.add_to_fingerprint) architecture.add_to_fingerprint(config, fingerprint);
+  return fingerprint;
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,16 +15,16 @@
 namespace tessera {
 
 struct ModelConfig {
-  std::string architecture = "bloom";  // the "model_type" of config.json; see the table in model/model.cc
-  int64_t vocab_size = 0;              // V
-  int64_t vocab_size_in_files = 0;     // rows of embedding and head in the model's files, if V is larger; otherwise 0
-  int64_t hidden_size = 0;             // C
-  int64_t num_layers = 0;              // L
-  int64_t num_heads = 0;               // H; divides C, unless head_channels is set
-  int64_t ff_dim = 0;                  // F: inner channels of the feed-forward layer; 4·C in BLOOM
-  double layer_norm_epsilon = 1e-5;    // of all norms
-  double initializer_range = 0.02;     // standard deviation of random weights; not used by gpt
-  bool residual_from_norm = false;     // the key apply_residual_connection_post_layernorm
+  std::string architecture;          // the "model_type" of config.json; see architecture.h
+  int64_t vocab_size = 0;            // V
+  int64_t vocab_size_in_files = 0;   // rows of embedding and head in the model's files, if V is larger; otherwise 0
+  int64_t hidden_size = 0;           // C
+  int64_t num_layers = 0;            // L
+  int64_t num_heads = 0;             // H; divides C, unless head_channels is set
+  int64_t ff_dim = 0;                // F: inner channels of the feed-forward layer; 4·C in BLOOM
+  double layer_norm_epsilon = 1e-5;  // of all norms
+  double initializer_range = 0.02;   // standard deviation of random weights; not used by gpt
+  bool residual_from_norm = false;   // the key apply_residual_connection_post_layernorm
   double hidden_dropout = 0, attention_dropout = 0;
   bool tied_head = true;  // the key tie_word_embeddings; if true, the head's weight is the embedding
   // Token ids; −1: not given. load/special_tokens.h says which token ends a text in training. Only the ids of end
@@ -31,12 +32,10 @@ struct ModelConfig {
   int32_t unk_token_id = -1, bos_token_id = -1, pad_token_id = -1, eos_token_id = -1;
   std::vector<int32_t> more_end_ids;  // like eos_token_id, these tokens end a generated text
   std::string end_fault;              // what is wrong with "eos_token_id" if none of its values is a token id
-  // Shell patterns (* ? [...]) for the names of tensors that training does not change. Not in config.json.
-  std::vector<std::string> frozen;
-  std::string original_json;       // the config.json that was read; the saved config.json is a changed copy of it
-  std::vector<std::string> notes;  // what the user should know about the model's files: values that have no effect
+  std::string original_json;          // the config.json that was read; the saved config.json is a changed copy of it
+  std::vector<std::string> notes;     // what the user should know about the model's files: values that have no effect
 
-  // ---- llama, mistral, qwen2 and qwen3
+  // ---- only Llama's family (llama_config.h)
   int64_t num_kv_heads = 0;   // K heads of keys and values; K divides H; 0 means K = H
   int64_t head_channels = 0;  // D channels of each head; 0 means D = C / H
   Activation activation = Activation::silu;
@@ -55,7 +54,6 @@ struct ModelConfig {
     const bool slides = sliding_layers.empty() || sliding_layers[static_cast<size_t>(layer)];
     return slides ? sliding_window : 0;
   }
-  bool is_llama_like() const { return architecture != "bloom" && architecture != "gpt"; }
 };
 
 // Reads a config.json. `where` names the file in errors. Throws InputError, with key and value, if the text is not
@@ -64,7 +62,7 @@ struct ModelConfig {
 ModelConfig parse_model_config(std::string_view text, const std::string& where);
 ModelConfig read_model_config(const std::filesystem::path& path);
 
-// Models that Tessera knows by name, such as bloom-560m and llama-3.2-1b (known_models.cc). find_known_model() sets
+// Models that Tessera knows by name, such as bloom-560m and llama-3.2-1b. find_known_model() sets
 // `config` to the configuration of the model `name`. If the name is not known, it returns false and leaves `config`
 // unchanged.
 std::vector<std::string> known_model_names();
@@ -75,5 +73,9 @@ std::string fault_of(const ModelConfig& config);
 
 // The text of the config.json to save with weights of type `dtype`.
 std::string model_config_json(const ModelConfig& config, DType dtype);
+
+// The values of a configuration that decide what the parameters of the model compute. Ranks compare them, and
+// checkpoints record them: a run can only continue with the same values.
+nlohmann::ordered_json model_fingerprint(const ModelConfig& config);
 
 }  // namespace tessera

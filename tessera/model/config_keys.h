@@ -2,28 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "tessera/base/json.h"
 
 namespace tessera {
 
 using Json = nlohmann::ordered_json;
 
-// Model types, as bits of ConfigKeys::types.
-enum : uint32_t {
-  kLlamaType = 1,
-  kMistralType = 2,
-  kQwen2Type = 4,
-  kQwen3Type = 8,
-  kBloomType = 16,
-  kGptType = 32,
-  kLlamaLike = kLlamaType | kMistralType | kQwen2Type | kQwen3Type,
-  kAnyType = kLlamaLike | kBloomType | kGptType,
-};
-inline constexpr const char* kTypeNames[] = {"llama", "mistral", "qwen2", "qwen3", "bloom", "gpt"};  // by bit
+struct Architecture;
 
 enum class KeyUse : uint8_t {
   read,     // Tessera reads the key
@@ -33,16 +21,77 @@ enum class KeyUse : uint8_t {
   renamed,  // a name that other types or programs give to the key `why`. An error if the key `why` is missing
 };
 
-// One row of the table. The first row that has a key and a type counts.
-struct ConfigKeys {
-  const char* names;  // one or several keys, separated by spaces. A name with * is a pattern of letters, without case
-  uint32_t types;     // the row applies to these model types
-  KeyUse use;
-  const char* neutral;  // a JSON list: values that change nothing. null, "", [] and {} are always neutral
-  // Renamed: the key to use instead, then its other names. Otherwise: the reason or the remedy, a sentence without dot.
-  const char* why;
+// What a key is about. The first row for a key counts, and rows come in the order of their topics. The order matters
+// only for keys that match several rows: special names come before general patterns.
+enum class KeyTopic : uint8_t {
+  file,     // which model this is, its tokens
+  general,  // keys that an architecture reads, and what Tessera does not support
+  // Parts of the computation that other architectures have, or that this one always has.
+  qkv_bias,
+  biases,
+  scales,  // also norms of heads and limits of logits
+  alibi,
+  position_type,
+  use_rope,
+  rope,
+  blocks,
+  // Keys without effect.
+  noted,
+  unused,
+  initializer,
+  training_program,  // of the program that trained the published models
+  programs,
+  // Other names of keys, as patterns, by what they mean.
+  attention_dropout,
+  dropout,
+  epsilon,
+  activation,
+  heads,
+  num_layers,
+  hidden_size,
+  ff_dim,
+  embeddings,
+  others,
 };
-std::span<const ConfigKeys> config_keys();
+
+// One row of a table of keys.
+struct ConfigKeys {
+  KeyTopic topic;
+  const char* names;  // one or several keys, separated by spaces. A name with * is a pattern of letters, without case
+  KeyUse use;
+  const char* neutral = "[]";  // a JSON list: values that change nothing. null, "", [] and {} are always neutral
+  // Renamed: the key to use instead, then its other names. Otherwise: the reason or the remedy, a sentence without dot.
+  // In a reason, {} stands for the model type.
+  const char* why = "";
+  uint32_t traits = 0;  // in a table of a family: the architectures with one of these traits; 0: all of the family
+};
+
+// The rows that apply to all architectures.
+std::span<const ConfigKeys> shared_keys();
+// All rows that apply to an architecture. The first row for a key counts. Rows come in the order of their topics.
+// Within a topic, the rows of the architecture come first, then its family's, then the shared rows.
+std::vector<const ConfigKeys*> keys_of(const Architecture& architecture);
+
+// Reasons and patterns of names that several tables use.
+namespace key_words {
+inline constexpr const char* kOtherType =
+    "Models of this type do not have it: remove the key, or use the model type that the weights need";
+inline constexpr const char* kOtherShape = "other keys define the shape of models of this type";
+inline constexpr const char* kQkvBiases = "qkv_bias add_qkv_bias use_qkv_bias";
+inline constexpr const char* kBiases = "bias use_bias add_bias_linear";
+inline constexpr const char* kHeadNorms = "qk_norm use_qk_norm qk_layernorm use_qk_layernorm";
+inline constexpr const char* kAlibi = "alibi use_alibi";
+inline constexpr const char* kPositionTypes =
+    "position_embedding_type position_embedding position_embeddings pos_emb* pos_enc* position_enc* positional_e*";
+inline constexpr const char* kRopeNames = "rope* rotary*";
+inline constexpr const char* kActivations =
+    "activation *_activation *activation_f* *activation_type *act_fn* *act_func* hidden_act_* nonlinearity";
+inline constexpr const char* kEpsilons = "eps *_eps *epsilon* *norm*eps* *rms*eps*";
+inline constexpr const char* kFfDims =
+    "n_inner inner_dim d_ff *ffn*size* *ffn*dim* *mlp_dim* *mlp_size* *mlp_hidden* dim_feedforward "
+    "*feed_forward_length*";
+inline constexpr const char* kInitializers = "*init*std* *init*range* init_scale initializer_scale";
+}  // namespace key_words
 
 // A key inside "rope_parameters" or "rope_scaling".
 struct RopeKeys {
@@ -52,10 +101,10 @@ struct RopeKeys {
 };
 std::span<const RopeKeys> rope_keys();
 
-// Checks the names and values of all keys of a config.json. `type` is its model type, `where` its path. Throws
-// InputError if a value is refused, or if an unknown key seems to be a misspelt key that is missing. Adds a line to
-// `notes` for keys that are ignored and might matter to the user.
-void check_config_keys(const Json& config, const std::string& type, const std::string& where,
+// Checks the names and values of all keys of a config.json. `where` is its path. Throws InputError if a value is
+// refused, or if an unknown key seems to be a misspelt key that is missing. Adds a line to `notes` for keys that are
+// ignored and might matter to the user.
+void check_config_keys(const Json& config, const Architecture& architecture, const std::string& where,
                        std::vector<std::string>& notes);
 
 // Checks the keys of `parameters`, which is "rope_parameters" or "rope_scaling". Throws InputError.

@@ -123,13 +123,9 @@ int32_t read_token_id(const ConfigReader& read, const char* key, int64_t vocab_s
 // file has remain. -1 changes nothing.
 void add_end_id(Json& file, int32_t end_id);
 
-// ---- llama_config.cc
-
-// Whether this model type is one of Llama's family: llama, mistral, qwen2, qwen3.
-bool is_llama_type(const std::string& model_type);
-// Reads the keys of a model of Llama's family, except token ids and the keys that all architectures share.
-void read_llama_config(const ConfigReader& read, ModelConfig& config);
-// Adds the keys that `json` does not have yet and that a config.json of Llama's family needs.
-void write_llama_config(const ModelConfig& config, Json& json);
+// Sets a key of a config.json to save, unless the file that was read has the key.
+inline void set_default(Json& json, const char* key, const Json& value) {
+  if (!json.contains(key)) json[key] = value;
+}
 
 }  // namespace tessera

@@ -23,13 +23,14 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
     const uint64_t stream = embedding_init.stream + 2;
     const Initializer init =
         parts.like_linear ? linear(stream) : Initializer{embedding_init.kind, embedding_init.scale, stream};
-    weight_ = table.add(parts.weight, {vocab_size_, C}, init, true);
+    weight_ = table.add(std::string(parts.weight), {vocab_size_, C}, init, true);
   }
   if (!parts.final_norm.empty()) {
-    norm_.emplace(parts.norm, table, parts.final_norm, C, config.layer_norm_epsilon);
+    norm_.emplace(parts.norm, table, std::string(parts.final_norm), C, config.layer_norm_epsilon);
   }
   std::optional<Handle> bias;
-  if (!parts.bias.empty()) bias = table.add(parts.bias, {vocab_size_}, linear(embedding_init.stream + 1), false);
+  if (!parts.bias.empty())
+    bias = table.add(std::string(parts.bias), {vocab_size_}, linear(embedding_init.stream + 1), false);
   linear_ = Linear(weight_, bias);
 }
 

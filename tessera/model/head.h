@@ -4,7 +4,7 @@
 #pragma once
 
 #include <optional>
-#include <string>
+#include <string_view>
 
 #include "tessera/model/config.h"
 #include "tessera/model/linear.h"
@@ -13,14 +13,16 @@
 
 namespace tessera {
 
+inline constexpr std::string_view kHeadWeight = "lm_head.weight";  // in all architectures of transformers
+
 class Head {
  public:
   // What the head of an architecture consists of. An empty name means that the architecture has no such tensor.
   struct Parts {
-    std::string final_norm = {};  // the names of the norm's tensors, without ".weight" and ".bias"
+    std::string_view final_norm = {};  // the names of the norm's tensors, without ".weight" and ".bias"
     Norm::Kind norm = Norm::Kind::layer;
-    std::string weight = {};  // only used if the head is not tied
-    std::string bias = {};
+    std::string_view weight = {};  // only used if the head is not tied
+    std::string_view bias = {};
     bool like_linear = false;  // initialize an untied weight like torch.nn.Linear's, not like the embedding
   };
   // Adds the head's tensors to the table of its unit. The weight is the tensor `tied` of this table, or a new tensor if

@@ -1,35 +1,17 @@
-// config.json of llama, mistral, qwen2 and qwen3. A missing key has the default of transformers. Exception:
-// hidden_size, intermediate_size, num_hidden_layers and num_attention_heads must be given.
+// In config.json, a missing key has the default of transformers. Exception: hidden_size, intermediate_size,
+// num_hidden_layers and num_attention_heads must be given.
+#include "tessera/model/llama_config.h"
+
 #include <algorithm>
 
+#include "tessera/base/counted.h"
 #include "tessera/model/config_reader.h"
+#include "tessera/model/llama.h"
 
 namespace tessera {
 namespace {
 
-struct ModelType {
-  const char *name, *class_name;
-  bool biases_always;      // queries, keys and values have biases, whatever the keys say
-  bool may_have_biases;    // whether the key "attention_bias" is read
-  bool may_have_mlp_bias;  // the same for the key "mlp_bias"
-  bool head_norms;         // a norm on each head of queries and keys
-  enum class Window { never, always, some_layers } window;
-  int64_t kv_heads;       // default of num_key_value_heads; 0: the value of num_attention_heads
-  int64_t max_positions;  // default of max_position_embeddings
-};
-
-constexpr ModelType kTypes[] = {
-    {"llama", "LlamaForCausalLM", false, true, true, false, ModelType::Window::never, 0, 2048},
-    {"mistral", "MistralForCausalLM", false, false, false, false, ModelType::Window::always, 8, 131072},
-    {"qwen2", "Qwen2ForCausalLM", true, false, false, false, ModelType::Window::some_layers, 32, 32768},
-    {"qwen3", "Qwen3ForCausalLM", false, true, false, true, ModelType::Window::some_layers, 32, 32768},
-};
-constexpr int64_t kQwen3HeadDim = 128, kDefaultWindow = 4096, kDefaultMaxWindowLayers = 28;
-
-const ModelType* find_type(const std::string& name) {
-  const auto* const found = std::ranges::find_if(kTypes, [&](const ModelType& type) { return name == type.name; });
-  return found == std::end(kTypes) ? nullptr : found;
-}
+constexpr int64_t kDefaultWindow = 4096, kDefaultMaxWindowLayers = 28;
 
 Activation read_activation(const ConfigReader& read) {
   const std::string name = read.text("hidden_act", "silu");
@@ -155,12 +137,21 @@ std::vector<bool> read_layer_types(const ConfigReader& read, std::vector<bool> f
   return slides;
 }
 
-void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& config) {
+// The names of the types that can have layers with and without a window: "qwen2 and qwen3".
+std::string types_with_layer_windows() {
+  std::vector<std::string> names;
+  for (const Architecture* row : architectures()) {
+    if (row->family_keys == llama_keys && row->key_traits & LlamaType::kLayerWindows) names.emplace_back(row->name);
+  }
+  return listed(names);
+}
+
+void read_windows(const ConfigReader& read, const LlamaType& type, ModelConfig& config) {
   const auto num_layers = static_cast<size_t>(config.num_layers);
   // null means no window. A missing key means the default.
-  const bool may_slide = type.window != ModelType::Window::never, is_null = read.is_null("sliding_window");
+  const bool may_slide = type.window != LlamaType::Window::never, is_null = read.is_null("sliding_window");
   const int64_t window = is_null || !may_slide ? 0 : read.integer({"sliding_window"}, kDefaultWindow, 1, INT32_MAX);
-  if (type.window != ModelType::Window::some_layers) {
+  if (type.window != LlamaType::Window::some_layers) {
     const std::vector<bool> computed(num_layers, window > 0);
     if (read_layer_types(read, computed) != computed) {
       throw InputError(read.where(),
@@ -168,7 +159,8 @@ void read_windows(const ConfigReader& read, const ModelType& type, ModelConfig& 
                                    window > 0 ? "full_attention" : "sliding_attention", type.name,
                                    window > 0 ? "have the window of \"sliding_window\" in all layers"
                                               : "have no window in this configuration"),
-                       "Tessera and transformers support layers of both kinds in models of type qwen2 and qwen3");
+                       fmt::format("Tessera and transformers support layers of both kinds in models of type {}",
+                                   types_with_layer_windows()));
     }
     config.sliding_window = window;
     return;
@@ -205,12 +197,7 @@ int64_t longest_row(const Rope& rope, int64_t max_positions) {
 
 }  // namespace
 
-bool is_llama_type(const std::string& model_type) {
-  return find_type(model_type) != nullptr;
-}
-
-void read_llama_config(const ConfigReader& read, ModelConfig& config) {
-  const ModelType& type = *find_type(config.architecture);
+void read_llama_config(const LlamaType& type, const ConfigReader& read, ModelConfig& config) {
   config.hidden_size = read.integer({"hidden_size"}, -1, 1, kMaxDimension);
   config.num_layers = read.integer({"num_hidden_layers"}, -1, 1, kMaxLayers);
   config.num_heads = read.integer({"num_attention_heads"}, -1, 1, kMaxDimension);
@@ -220,7 +207,7 @@ void read_llama_config(const ConfigReader& read, ModelConfig& config) {
   const int64_t most_heads = config.num_heads;
   config.num_kv_heads = read.is_null("num_key_value_heads") || type.kv_heads == 0 ? most_heads : type.kv_heads;
   config.num_kv_heads = read.integer({"num_key_value_heads"}, config.num_kv_heads, 1, kMaxDimension);
-  const int64_t fallback = config.architecture == "qwen3" && !read.is_null("head_dim") ? kQwen3HeadDim : 0;
+  const int64_t fallback = read.is_null("head_dim") ? 0 : type.head_dim;
   config.head_channels = read.integer({"head_dim"}, fallback, 1, kMaxDimension);
   config.layer_norm_epsilon = read.number({"rms_norm_eps"}, 1e-6, 1e-30, 1);
   config.initializer_range = read.number({"initializer_range"}, 0.02, 0, 1e6);
@@ -237,26 +224,22 @@ void read_llama_config(const ConfigReader& read, ModelConfig& config) {
   read_windows(read, type, config);
 }
 
-void write_llama_config(const ModelConfig& config, Json& json) {
-  const ModelType& type = *find_type(config.architecture);
-  const auto set_default = [&](const char* key, const Json& value) {
-    if (!json.contains(key)) json[key] = value;
-  };
-  set_default("architectures", Json::array({type.class_name}));
-  set_default("hidden_size", config.hidden_size);
-  set_default("intermediate_size", config.ff_dim);
-  set_default("num_hidden_layers", config.num_layers);
-  set_default("num_attention_heads", config.num_heads);
-  set_default("num_key_value_heads", config.kv_heads());
-  set_default("head_dim", config.head_dim());
-  set_default("hidden_act", config.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh");
-  set_default("rms_norm_eps", config.layer_norm_epsilon);
-  set_default("initializer_range", config.initializer_range);
-  set_default("attention_dropout", config.attention_dropout);
-  set_default("tie_word_embeddings", config.tied_head);
-  if (type.may_have_biases) set_default("attention_bias", config.o_bias);
-  if (type.may_have_mlp_bias) set_default("mlp_bias", config.mlp_bias);
-  if (!json.contains("rope_parameters")) set_default("rope_theta", config.rope.theta);
+void write_llama_config(const LlamaType& type, const ModelConfig& config, Json& json) {
+  set_default(json, "architectures", Json::array({type.class_name}));
+  set_default(json, "hidden_size", config.hidden_size);
+  set_default(json, "intermediate_size", config.ff_dim);
+  set_default(json, "num_hidden_layers", config.num_layers);
+  set_default(json, "num_attention_heads", config.num_heads);
+  set_default(json, "num_key_value_heads", config.kv_heads());
+  set_default(json, "head_dim", config.head_dim());
+  set_default(json, "hidden_act", config.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh");
+  set_default(json, "rms_norm_eps", config.layer_norm_epsilon);
+  set_default(json, "initializer_range", config.initializer_range);
+  set_default(json, "attention_dropout", config.attention_dropout);
+  set_default(json, "tie_word_embeddings", config.tied_head);
+  if (type.may_have_biases) set_default(json, "attention_bias", config.o_bias);
+  if (type.may_have_mlp_bias) set_default(json, "mlp_bias", config.mlp_bias);
+  if (!json.contains("rope_parameters")) set_default(json, "rope_theta", config.rope.theta);
   // Without a config.json, the model was chosen by a name such as llama-3.2-1b. Models with such a name have no sliding
   // window. Their rotary positions have the llama3 scaling or no scaling.
   TESSERA_ASSERT(!config.original_json.empty() || config.sliding_window == 0);
@@ -267,9 +250,75 @@ void write_llama_config(const ModelConfig& config, Json& json) {
                             {"high_freq_factor", config.rope.high_freq_factor},
                             {"original_max_position_embeddings", static_cast<int64_t>(config.rope.original_positions)}};
   }
-  if (config.original_json.empty() && type.window == ModelType::Window::always) json["sliding_window"] = nullptr;
+  if (config.original_json.empty() && type.window == LlamaType::Window::always) json["sliding_window"] = nullptr;
   if (config.original_json.empty()) json["max_position_embeddings"] = config.max_positions;
-  set_default("use_cache", true);
+  set_default(json, "use_cache", true);
+}
+
+void add_llama_fingerprint(const ModelConfig& config, Json& fingerprint) {
+  fingerprint["num_kv_heads"] = config.kv_heads();
+  fingerprint["head_dim"] = config.head_dim();
+  fingerprint["activation"] = config.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh";
+  fingerprint["biases"] = {config.qkv_bias, config.o_bias, config.mlp_bias};
+  fingerprint["rotary"] = rotary_frequencies(config);
+  fingerprint["rotary_scale"] = config.rope.attention_factor;
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) windows.push_back(config.window_of(layer));
+  fingerprint["windows"] = windows;
+}
+
+std::string llama_fault(const ModelConfig& config) {
+  if (config.head_dim() % 2 == 0) return "";
+  return fmt::format("heads have {} channels, but rotary positions need an even number", config.head_dim());
+}
+
+double parameters_of_llama_block(const ModelConfig& config) {
+  const auto C = static_cast<double>(config.hidden_size), F = static_cast<double>(config.ff_dim);
+  return C * (2 * static_cast<double>(config.attention_channels() + config.kv_channels()) + 3 * F);
+}
+
+std::vector<float> rotary_frequencies(const ModelConfig& config) {
+  return rope_frequencies(config.rope, config.head_dim());
+}
+
+void begin_rotary(const ModelConfig& config, View frequencies, Frame& f) {
+  f.rotations = f.push_stats(f.batch.num_tokens, config.head_dim());
+  // While decoding, each sequence has one new token. Its position is the number of the sequence's tokens in the cache.
+  const View positions = f.cache && f.cache->decoding ? f.cache->lengths : f.batch.positions;
+  f.ops->rotary_angles(positions, frequencies, config.rope.attention_factor, f.rotations);
+}
+
+std::unique_ptr<Block> make_llama_block(const ModelConfig& config, int64_t layer, View) {
+  return std::make_unique<LlamaBlock>(config, layer);
+}
+
+std::vector<KnownModel> known_llama_models(const LlamaType& type) {
+  std::vector<KnownModel> models;
+  for (const LlamaShape& shape : type.shapes) {
+    ModelConfig config;
+    config.vocab_size = shape.vocab_size;
+    config.hidden_size = shape.hidden_size;
+    config.num_layers = shape.num_layers;
+    config.num_heads = shape.num_heads;
+    config.num_kv_heads = shape.num_kv_heads;
+    config.head_channels = shape.head_dim;
+    config.ff_dim = shape.ff_dim;
+    config.max_positions = shape.max_positions;
+    config.layer_norm_epsilon = shape.epsilon;
+    config.tied_head = shape.tied_head;
+    config.qkv_bias = type.biases_always;
+    config.head_norms = type.head_norms;
+    config.rope.theta = shape.theta;
+    if (shape.llama3_factor > 0) {
+      config.rope.scaling = Rope::Scaling::llama3;
+      config.rope.factor = shape.llama3_factor;
+      config.rope.original_positions = 8192;
+    }
+    config.bos_token_id = shape.bos_token_id;
+    config.eos_token_id = shape.eos_token_id;
+    models.push_back({shape.name, std::move(config)});
+  }
+  return models;
 }
 
 }  // namespace tessera

@@ -1,10 +1,10 @@
-// A model: the units of an architecture. A new architecture needs a file in this folder and a row in model.cc's table.
+// A model: the units of an architecture (architecture.h).
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "tessera/model/config.h"
+#include "tessera/model/architecture.h"
 #include "tessera/model/root.h"
 
 namespace tessera {
@@ -12,7 +12,8 @@ namespace tessera {
 class Model {
  public:
   // Keeps small constants (ALiBi's slopes, rotary frequencies) on the device. The device must outlive the model.
-  Model(ModelConfig config, Device& device);
+  // `frozen`: shell patterns (* ? [...]) for the names of tensors that training does not change (see matches()).
+  Model(ModelConfig config, Device& device, const std::vector<std::string>& frozen = {});
 
   const ModelConfig& config() const { return config_; }
   const Root& root() const { return *root_; }
@@ -37,21 +38,21 @@ class Model {
   // Converts the name of a tensor in a table to its name in files of this architecture. For most tensors, it adds a
   // prefix such as "model.". Files that Tessera reads may lack this prefix.
   std::string file_name(const std::string& name) const;
-  // Whether a pattern of ModelConfig::frozen matches the tensor `name` of a table, or its name in files.
+  // Whether a pattern of frozen tensors matches the tensor `name` of a table, or its name in files.
   bool matches(const std::string& pattern, const std::string& name) const;
   // Names that files may contain although the model has no such tensor. A tied head is the embedding, and a file may
   // contain it again under these names, with the same values.
   const std::vector<std::string>& tolerated_names() const { return tolerated_names_; }
-  const std::string& embedding_name() const { return embedding_name_; }
+  std::string embedding_name() const { return std::string(architecture_->root.embedding); }
 
  private:
   ModelConfig config_;
+  const Architecture* architecture_;
   Buffer constants_memory_;
   View constants_;  // f32
   std::unique_ptr<Root> root_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::unique_ptr<HeadUnit> head_;  // null if the head is tied
-  std::string file_prefix_, embedding_name_;
   std::vector<std::string> tolerated_names_;
 };
 

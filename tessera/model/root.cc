@@ -6,9 +6,9 @@ namespace tessera {
 Root::Root(const ModelConfig& config, const Names& names, const Initializer& embedding_init, const Head::Parts* head)
     : Unit("root"), hidden_size_(config.hidden_size) {
   const int64_t C = hidden_size_;
-  embedding_ = table_.add(names.embedding, {config.vocab_size, C}, embedding_init, true);
+  embedding_ = table_.add(std::string(names.embedding), {config.vocab_size, C}, embedding_init, true);
   if (!names.embedding_norm.empty()) {
-    norm_.emplace(Norm::Kind::layer, table_, names.embedding_norm, C, config.layer_norm_epsilon);
+    norm_.emplace(Norm::Kind::layer, table_, std::string(names.embedding_norm), C, config.layer_norm_epsilon);
   }
   if (head) head_.emplace(config, *head, table_, embedding_init, embedding_);
 }

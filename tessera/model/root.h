@@ -8,7 +8,7 @@ namespace tessera {
 class Root final : public Unit {
  public:
   struct Names {  // of the tensors; empty: the architecture has no such tensor
-    std::string embedding, embedding_norm;
+    std::string_view embedding, embedding_norm = {};
   };
   // With `head`, the head is tied: its weight is the embedding, and its other tensors join the root's table.
   Root(const ModelConfig& config, const Names& names, const Initializer& embedding_init, const Head::Parts* head);

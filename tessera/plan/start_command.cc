@@ -8,6 +8,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/load/model_place.h"
+#include "tessera/model/architecture.h"
 #include "tessera/plan/fit.h"
 #include "tessera/settings/setting.h"
 #include "tessera/settings/setting_words.h"
@@ -86,7 +87,7 @@ StartCommand start_command(const ResolvedSettings& resolved, const std::set<std:
   };
   std::error_code ignored;
   if (!fs::exists(given.model, ignored)) {  // the name of a shape
-    const bool is_drawn = given.model == "gpt" || resolved.is_given("init") || !given.tokenizer.empty();
+    const bool is_drawn = has_free_sizes(given.model) || resolved.is_given("init") || !given.tokenizer.empty();
     if (is_drawn) {
       if (!resolved.is_given("init")) flags.emplace_back("--init", "random");
       if (given.tokenizer.empty()) placeholder("--tokenizer", "TOKENIZER", "a folder with a tokenizer.json");

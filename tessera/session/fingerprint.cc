@@ -18,29 +18,6 @@ std::string checksum_of(const std::vector<Sample>& samples) {
   return checksum_text(data.value());
 }
 
-Record model_fingerprint(const ModelConfig& config) {
-  Record record{{"architecture", config.architecture},
-                {"vocab_size", config.vocab_size},
-                {"hidden_size", config.hidden_size},
-                {"num_layers", config.num_layers},
-                {"num_heads", config.num_heads},
-                {"ff_dim", config.ff_dim},
-                {"layer_norm_epsilon", config.layer_norm_epsilon},
-                {"residual_from_norm", config.residual_from_norm}};
-  record["head"] = config.tied_head ? "" : "untied";
-  if (!config.is_llama_like()) return record;
-  record["num_kv_heads"] = config.kv_heads();
-  record["head_dim"] = config.head_dim();
-  record["activation"] = config.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh";
-  record["biases"] = {config.qkv_bias, config.o_bias, config.mlp_bias};
-  record["rotary"] = rope_frequencies(config.rope, config.head_dim());
-  record["rotary_scale"] = config.rope.attention_factor;
-  std::vector<int64_t> windows;
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) windows.push_back(config.window_of(layer));
-  record["windows"] = windows;
-  return record;
-}
-
 void check_ranks_agree(Communicator& world, const Record& fingerprint) {
   std::vector<std::pair<std::string, std::string>> facts;
   for (const auto& [key, value] : fingerprint.items()) {

@@ -7,12 +7,9 @@
 #include "tessera/base/record.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/data/prompts.h"
-#include "tessera/model/config.h"
 
 namespace tessera {
 
-// The values of a model's configuration that decide what its parameters compute.
-Record model_fingerprint(const ModelConfig& config);
 // A checksum of the tokens and targets of all samples.
 std::string checksum_of(const std::vector<Sample>& samples);
 // All ranks must have the same fingerprint. Otherwise every rank throws a UsageError that names the key and a rank with

@@ -1,6 +1,7 @@
 #include "tessera/settings/engine_options.h"
 
 #include "tessera/device/cuda/cuda_device.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 
@@ -55,6 +56,7 @@ EngineOptions engine_options(const Settings& s) {
   options.seed = static_cast<uint64_t>(s.seed);
   options.cuda_graphs = s.cuda_graphs;
   options.sharding = shard_options(s);
+  options.frozen = split_list(s.freeze);
   return options;
 }
 

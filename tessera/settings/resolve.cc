@@ -8,6 +8,7 @@
 #include "tessera/base/closest_word.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
+#include "tessera/model/architecture.h"
 #include "tessera/settings/config_file.h"
 #include "tessera/settings/foreign/deepspeed.h"
 #include "tessera/settings/foreign/foreign_arguments.h"
@@ -197,7 +198,7 @@ namespace {
 // the sizes were meant for another model. This function adds a warning about such sizes.
 void report_unused_sizes(ResolvedSettings& resolved) {
   const std::string& model = resolved.settings.model;
-  if (!(resolved.groups & kModel) || model.empty() || model == "gpt") return;
+  if (!(resolved.groups & kModel) || model.empty() || has_free_sizes(model)) return;
   std::vector<std::string> names;
   for (const Setting* setting : settings_of(resolved.groups & (kShape | kVocabulary))) {
     const Origin& origin = resolved.origins.at(setting->name);

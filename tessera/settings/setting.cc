@@ -1,9 +1,13 @@
 #include "tessera/settings/setting.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
+#include "tessera/model/architecture.h"
 #include "tessera/settings/declarations/declaring.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 
@@ -31,10 +35,11 @@ std::vector<Setting> declare_all() {
 }  // namespace
 
 const char* title_of(Group group) {
+  static const std::string shape = fmt::format("Shape of a new model ({})", joined(names_with_free_sizes(), ", "));
   static const std::map<Group, const char*> titles{
       {kModel, "Model"},
       {kWeights, "Initial weights"},
-      {kShape, "Shape of a new model (gpt)"},
+      {kShape, shape.c_str()},
       {kText, "Samples"},
       {kChat, "Conversations"},
       {kTrainData, "Training data"},

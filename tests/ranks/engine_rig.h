@@ -43,7 +43,7 @@ inline ModelConfig small_config(const std::string& architecture) {
   config.ff_dim = architecture == "bloom" ? 96 : 40;
   config.initializer_range = 0.2;
   config.hidden_dropout = config.attention_dropout = 0.1;
-  if (config.is_llama_like()) {
+  if (architecture != "bloom" && architecture != "gpt") {
     config.num_kv_heads = 1;
     config.head_channels = 6;  // the queries have 18 channels (3 heads of 6), fewer than hidden_size
     config.head_norms = config.qkv_bias = true;

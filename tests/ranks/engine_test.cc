@@ -96,7 +96,7 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
   Rig rig;
   ModelConfig config = small_config(architecture);
   config.tied_head = tied_head;
-  config.frozen = std::move(frozen);
+  options.frozen = std::move(frozen);
   options.max_grad_norm = 0.5;
   options.adamw.weight_decay = 0.1;
   options.seed = 11;

@@ -1,6 +1,6 @@
 // Declarations of the model: which one, its shape and its tokenizer.
 #include "tessera/base/text.h"
-#include "tessera/model/config.h"
+#include "tessera/model/architecture.h"
 #include "tessera/settings/declarations/declaring.h"
 
 namespace tessera::declaring {
@@ -10,8 +10,8 @@ std::vector<Setting> model_settings() {
       text("model", &S::model, determines(kTheModel, brief(kModel, "a Hugging Face folder, run folder or shape")),
            "PATH|NAME",
            "Hugging Face folder, output folder of a finished run, checkpoint of a run, or the name of a model in the "
-           "cache of the Hugging Face hub (ORG/NAME). With --init random also a config.json or one of: gpt, " +
-               joined(known_model_names(), ", "),
+           "cache of the Hugging Face hub (ORG/NAME). With --init random also a config.json or one of: " +
+               joined(shape_names(), ", "),
            {"model_name_or_path"}),
       choice("init", &S::init, kWeights, {{"pretrained", S::Init::pretrained}, {"random", S::Init::random}},
              "pretrained: read the model's weights; random: initialize new weights from --seed"),

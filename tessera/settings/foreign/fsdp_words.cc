@@ -7,6 +7,7 @@
 #include "tessera/base/closest_word.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
+#include "tessera/model/architecture.h"
 #include "tessera/settings/setting_words.h"
 
 namespace tessera {
@@ -59,24 +60,20 @@ SettingValue dtype_word(const SettingValue& value, const std::string& where) {
   return one_of({"fp32", "bf16", "fp16"}, text, where);
 }
 
-// The Python classes of the blocks of Tessera's models. The last class is the block of gpt and comes from torch. The
-// other classes come from transformers.
-const std::vector<std::string> kBlockClasses = {"BloomBlock",        "LlamaDecoderLayer", "MistralDecoderLayer",
-                                                "Qwen2DecoderLayer", "Qwen3DecoderLayer", "TransformerEncoderLayer"};
-
 // Checks a comma-separated list of block classes. In Tessera, every block is a unit.
 void check_wrapped_classes(const SettingValue& value, const std::string& where) {
   const std::string text = word(value, where);
+  const std::vector<std::string> classes = block_classes();
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string name = text.substr(begin, end - begin);
     begin = end + 1;
     const std::string last = name.substr(name.rfind('.') + 1);  // without the module, such as torch.nn
-    if (std::ranges::find(kBlockClasses, last) != kBlockClasses.end()) continue;
+    if (std::ranges::find(classes, last) != classes.end()) continue;
     throw UsageError(
         where, fmt::format("{} is not a block class that this key supports", quoted_value(name)),
         fmt::format("Give the class of the model's blocks ({}), or remove the key, because every block is a unit",
-                    joined(kBlockClasses, ", ")));
+                    joined(classes, ", ")));
   }
 }
 

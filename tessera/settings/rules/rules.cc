@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "tessera/base/error.h"
+#include "tessera/model/architecture.h"
 #include "tessera/settings/engine_options.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 
@@ -13,7 +15,7 @@ namespace {
 // from a source of lower precedence than the source of `model`, because such sizes belong to another model.
 std::optional<Fault> sizes_of_another_model(const ResolvedSettings& resolved) {
   const std::string& model = resolved.settings.model;
-  if (model.empty() || model == "gpt") return {};
+  if (model.empty() || has_free_sizes(model)) return {};
   const Settings defaults;
   for (const Setting* setting : settings_of(resolved.groups & (kShape | kVocabulary))) {
     if (!resolved.is_flag(setting->name) && setting->get(resolved.settings) == setting->get(defaults)) continue;
@@ -23,9 +25,11 @@ std::optional<Fault> sizes_of_another_model(const ResolvedSettings& resolved) {
                    "Remove it. For another size, change \"vocab_size\" in a copy of the model's config.json and "
                    "give the copy as --model with --init random"};
     }
-    return Fault{setting->name,
-                 fmt::format("applies only to a new model \"gpt\", but the model \"{}\" already has a shape", model),
-                 "Remove it, or give --model gpt --init random"};
+    const std::string free = joined(names_with_free_sizes(), "|");
+    return Fault{
+        setting->name,
+        fmt::format("applies only to a new model \"{}\", but the model \"{}\" already has a shape", free, model),
+        fmt::format("Remove it, or give --model {} --init random", free)};
   }
   return {};
 }

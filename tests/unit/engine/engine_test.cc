@@ -212,7 +212,7 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
     for (int64_t u = 0; u < plain->model().num_units(); ++u) {
       for (const ParameterSpec& spec : plain->model().unit(u).table().specs()) {
         if (!spec.joined) freezes = number++ % 5 != part && random.next_below(3) > 0;
-        if (freezes) config.frozen.push_back(spec.name);
+        if (freezes) options.frozen.push_back(spec.name);
       }
     }
     const auto engine = make(config, options);

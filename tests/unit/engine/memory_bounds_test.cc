@@ -83,9 +83,11 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   c.initializer_range = 0.02;
   c.residual_from_norm = draw.flip();
   c.tied_head = draw.flip();
-  if (draw.flip()) c.frozen = {draw.one_of({"*.0.*", "*embed*", "*.bias", "*norm*", "*[lh].weight"})};
+  if (draw.flip()) {
+    job.options.frozen = {draw.one_of({"*.0.*", "*embed*", "*.bias", "*norm*", "*[lh].weight"})};
+  }
   c.hidden_dropout = c.attention_dropout = draw.flip() ? 0.1 : 0;
-  if (c.is_llama_like()) {
+  if (c.architecture == "llama") {
     c.num_kv_heads = draw.flip() ? 1 : c.num_heads;
     c.head_channels = draw.one_of<int64_t>({0, 2, 80});
     c.head_norms = draw.flip();

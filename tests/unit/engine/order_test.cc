@@ -167,11 +167,11 @@ class OrderTest : public testing::Test {
         host_(make_cpu_device(pool_)),
         alone_(make_self_communicator()) {}
 
-  std::unique_ptr<Engine> make(Device& device, Device& host, const EngineOptions& options, int64_t micro_batches,
+  std::unique_ptr<Engine> make(Device& device, Device& host, EngineOptions options, int64_t micro_batches,
                                bool tied_head = true, const char* frozen = nullptr) {
     ModelConfig config = small_config("bloom", 0.1);
     config.tied_head = tied_head;
-    if (frozen) config.frozen = {frozen};
+    if (frozen) options.frozen = {frozen};
     auto engine = std::make_unique<Engine>(EnginePlace{device, host, *alone_}, config, options);
     engine->prepare({kBounds, kBounds, kBounds, 8, micro_batches});
     engine->states().initialize(7);

@@ -20,8 +20,8 @@ TEST(Plan, EqualsTheLedger) {
         std::tuple{"qwen3", DType::f32, int64_t{0}, false}}) {
     ModelConfig config = small_config(architecture, 0.1);
     config.tied_head = tied_head;
-    if (!tied_head) config.frozen = {"word_embeddings*", "*.0.*", "*norm*"};
     EngineOptions options;
+    if (!tied_head) options.frozen = {"word_embeddings*", "*.0.*", "*norm*"};
     options.dtype = dtype;
     options.checkpointed_blocks = checkpointed_blocks;
     options.bf16_states = dtype == DType::bf16 && checkpointed_blocks != kAllBlocks;
@@ -79,11 +79,11 @@ TEST(Plan, EachCheckpointedBlockFreesItsValues) {
     for (const int64_t frozen : {0, 2}) {
       ModelConfig config = small_config(architecture, 0);
       config.num_layers = 6;
-      if (frozen > 0) config.frozen = {"*embed*", "*.0.*", "*.1.*"};
       const int64_t blocks = config.num_layers - frozen;  // blocks with a backward pass
       const auto plan_with = [&](int64_t checkpointed) {
         EngineOptions options;
         options.checkpointed_blocks = checkpointed;
+        if (frozen > 0) options.frozen = {"*embed*", "*.0.*", "*.1.*"};
         return plan_run(config, options, {{64, 2, 8}, {}, {}, 0}, {});
       };
       const auto bytes = [](const Plan& plan) { return plan.device.peak(Phase::step, Category::activations); };
@@ -146,9 +146,10 @@ TEST(Plan, CountsTheOperationsOfADenseStep) {
 TEST(Plan, CountsTheOperationsWithFrozenParameters) {
   ModelConfig config;
   ASSERT_TRUE(find_known_model("bloom-560m", config));
-  config.frozen = {"word_embeddings*", "h.?.*", "h.1?.*"};
+  EngineOptions options;
+  options.frozen = {"word_embeddings*", "h.?.*", "h.1?.*"};
   const int64_t T = 512, C = 1024, V = 250880, trained = 4, only_forward = 20;
-  const Plan plan = plan_run(config, {}, {{T, 1, T}, {}, {}, 0}, {});
+  const Plan plan = plan_run(config, options, {{T, 1, T}, {}, {}, 0}, {});
   EXPECT_EQ(plan.num_parameters, 559214592);
   EXPECT_EQ(plan.num_trainable_parameters, trained * (12 * C * C + 13 * C) + 2 * C);
   EXPECT_EQ(plan.micro_batch_flops, T * (trained * 6 * 12 * C * C + only_forward * 2 * 12 * C * C + 4 * V * C) +

@@ -20,7 +20,7 @@ inline ModelConfig small_config(const std::string& architecture, double dropout 
   config.initializer_range = 0.3;
   config.hidden_dropout = config.attention_dropout = dropout;
   config.residual_from_norm = residual_from_norm;
-  if (!config.is_llama_like()) return config;
+  if (architecture == "bloom" || architecture == "gpt") return config;
   config.hidden_dropout = 0;  // these models have dropout only in attention
   config.num_kv_heads = architecture == "llama" ? 3 : 1;
   config.qkv_bias = architecture != "mistral";

@@ -1,15 +1,18 @@
-// Reads configurations with every key of the tables in model/config_keys.cc, for every type of model.
+// Reads configurations with every key of the tables of keys, for every type of model.
 #include "tessera/model/config_keys.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "tessera/base/error.h"
+#include "tessera/model/architecture.h"
 #include "tessera/model/config.h"
 
 namespace tessera {
@@ -60,21 +63,19 @@ std::vector<std::string> words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-// Calls visit(type, key, row) for every key and type for which `row` is the first one. A pattern gives one key.
+// Calls visit(type, key, row) for every key and type, with the first row for the key. A pattern gives one key.
 template <typename Visit>
 void for_each_key(Visit&& visit) {
-  std::vector<std::pair<std::string, uint32_t>> seen;
-  for (const ConfigKeys& row : config_keys()) {
-    for (std::string key : words_of(row.names)) {
-      for (size_t pos; (pos = key.find('*')) != std::string::npos;) key.replace(pos, 1, "zz");
-      uint32_t earlier = 0;
-      for (const auto& [name, types] : seen) earlier |= name == key ? types : 0;
-      for (size_t bit = 0; bit < std::size(kTypeNames); ++bit) {
-        if (!((row.types & ~earlier) >> bit & 1)) continue;
-        SCOPED_TRACE(std::string(kTypeNames[bit]) + " " + key);
-        visit(std::string(kTypeNames[bit]), key, row);
+  for (const Architecture* architecture : architectures()) {
+    const std::string type = architecture->name;
+    std::set<std::string> seen;
+    for (const ConfigKeys* row : keys_of(*architecture)) {
+      for (std::string key : words_of(row->names)) {
+        for (size_t pos; (pos = key.find('*')) != std::string::npos;) key.replace(pos, 1, "zz");
+        if (!seen.insert(key).second) continue;
+        SCOPED_TRACE(type + " " + key);
+        visit(type, key, *row);
       }
-      seen.emplace_back(key, row.types);
     }
   }
 }
@@ -223,8 +224,8 @@ TEST(ConfigKeys, NamesOfOtherProgramsAreErrors) {
 }
 
 TEST(ConfigKeys, EmptyValuesAreNotGiven) {
-  for (const char* type : kTypeNames) {
-    Json config = config_of(type);
+  for (const Architecture* architecture : architectures()) {
+    Json config = config_of(architecture->name);
     for (const char* key : {"eos_token_id", "layer_types", "foo", "quantization"}) config[key] = Json::array();
     config["rope_parameters"] = Json::object();
     const ModelConfig model = parse_model_config(config.dump(), "config.json");
@@ -282,6 +283,47 @@ TEST(RopeKeys, UnknownKeysAreRefused) {
   EXPECT_EQ(error_of(R"({"factor": 1.0, "full_attention": null})"), "");
 }
 
+// A row of the page: rows of tables that say the same, and the types that they apply to.
+struct PageRow {
+  const ConfigKeys* row;
+  std::string types;
+};
+
+bool say_the_same(const ConfigKeys& a, const ConfigKeys& b) {
+  return a.topic == b.topic && a.use == b.use && std::string(a.names) == b.names &&
+         std::string(a.neutral) == b.neutral && std::string(a.why) == b.why;
+}
+
+// All rows by topic. Within a topic, the tables of the architectures come first, then the shared rows.
+std::vector<PageRow> page_rows() {
+  std::vector<const ConfigKeys*> rows;
+  const auto add = [&](std::span<const ConfigKeys> table) {
+    for (const ConfigKeys& row : table) {
+      const auto is_same = [&](const ConfigKeys* other) { return say_the_same(row, *other); };
+      if (std::ranges::none_of(rows, is_same)) rows.push_back(&row);
+    }
+  };
+  for (const Architecture* architecture : architectures()) {
+    add(architecture->own_keys);
+    if (architecture->family_keys) add(architecture->family_keys());
+  }
+  const size_t num_own = rows.size();
+  add(shared_keys());
+  std::vector<PageRow> result;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::string types;
+    for (const Architecture* architecture : architectures()) {
+      const auto is_same = [&](const ConfigKeys* row) { return say_the_same(*row, *rows[i]); };
+      if (std::ranges::any_of(keys_of(*architecture), is_same))
+        types += (types.empty() ? "" : ", ") + std::string(architecture->name);
+    }
+    EXPECT_NE(types, "") << "no architecture has the row of " << rows[i]->names;
+    result.push_back({rows[i], i < num_own ? types : "all"});
+  }
+  std::ranges::stable_sort(result, {}, [](const PageRow& row) { return row.row->topic; });
+  return result;
+}
+
 // docs/config-keys.md shows the tables. TESSERA_WRITE_DOCS=1 writes them into the page.
 std::string tables() {
   const auto code = [](const std::string& text) {
@@ -303,15 +345,12 @@ std::string tables() {
     page += std::string(title) + "\n\n| keys | types |" + (has_neutral ? " allowed values |" : "");
     page += has_why ? (use == KeyUse::renamed ? " the key to use |\n" : " reason |\n") : "\n";
     page += std::string("|---|---|") + (has_neutral ? "---|" : "") + (has_why ? "---|\n" : "\n");
-    for (const ConfigKeys& row : config_keys()) {
-      if (row.use != use) continue;
-      std::string types;
-      for (size_t bit = 0; bit < std::size(kTypeNames); ++bit) {
-        if (row.types >> bit & 1) types += (types.empty() ? "" : ", ") + std::string(kTypeNames[bit]);
-      }
-      page += "| " + code(row.names) + " | " + (row.types == kAnyType ? "all" : types) + " | ";
-      if (has_neutral) page += neutral(row.neutral) + " | ";
-      if (has_why) page += (use == KeyUse::renamed ? code(row.why) : row.why) + " |";
+    for (const auto& [row, types] : page_rows()) {
+      if (row->use != use) continue;
+      page += "| " + code(row->names) + " | " + types + " | ";
+      if (has_neutral) page += neutral(row->neutral) + " | ";
+      if (has_why)
+        page += (use == KeyUse::renamed ? code(row->why) : fmt::format(fmt::runtime(row->why), types)) + " |";
       page.erase(page.find_last_not_of(' ') + 1);
       page += "\n";
     }

@@ -19,6 +19,7 @@ using S = Settings;
 
 ModelConfig small_config() {
   ModelConfig config;
+  config.architecture = "bloom";
   config.vocab_size = 1000;
   config.hidden_size = 256;
   config.num_layers = 6;
