@@ -28,7 +28,8 @@ VENDORS = {
     r"cuda|cublas|cudnn|cub/": ["device/cuda", "ops/cuda", "comm/nccl"],
     r"mpi\.h": ["comm/mpi"],
     r"nccl": ["comm/nccl"],
-    r"oniguruma|utf8proc": ["data", "jinja"],
+    r"oniguruma": ["data"],
+    r"utf8proc": ["data", "jinja"],
     r"CLI/": ["app"],
     r"toml": ["settings"],
 }

@@ -11,6 +11,7 @@ ninja -C build-fuzz --quiet $fuzzers
 # Each fuzzer starts from valid files.
 declare -A seeds=(
   [fuzz_config]=recipes/quickstart/*.toml
+  [fuzz_jinja]=tests/unit/jinja/templates/*.jinja
   [fuzz_model_config]=tests/parity/data/*/config.json
   [fuzz_safetensors]=tests/parity/data/*/model.safetensors
   [fuzz_squad]=tests/fuzz/seeds/*

@@ -111,10 +111,11 @@ std::vector<Segment> ChatTemplate::segments_of(const Conversation& conversation,
   std::vector<Segment> segments;
   const auto add = [&](size_t begin, size_t end, bool is_answer) {
     if (begin == end) return;
-    segments.push_back({.content = complete.text.substr(begin, end - begin),
-                        .is_answer = is_answer,
-                        .joins = !segments.empty(),
-                        .is_written = true});
+    Segment& segment = segments.emplace_back();
+    segment.content = complete.text.substr(begin, end - begin);
+    segment.is_answer = is_answer;
+    segment.joins = segments.size() > 1;
+    segment.is_written = true;
   };
   size_t at = 0;
   for (const jinja::Span& span : answers) {

@@ -366,7 +366,7 @@ class Interpreter : public Caller {
     } else {
       loop->length = jinja::length(meter, iterable);
     }
-    const Value value = wrap(meter, Kind::loop, loop, {iterable});
+    const Value value = wrap(meter, Kind::loop, loop);
     // If a namespace keeps the loop, the loop must not keep its values. Otherwise loops could form long chains.
     struct Cleared {
       ~Cleared() {

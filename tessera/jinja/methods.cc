@@ -314,7 +314,9 @@ Value call_method(Caller& caller, const Method& method, const Arguments& argumen
 }
 
 Value attribute(Caller& caller, const Value& object, const std::string& name) {
-  check_defined(object);
+  // Python has attributes of such names, but the sandbox hides them.
+  const bool is_hidden = name.size() > 4 && name.starts_with("__") && name.ends_with("__");
+  if (!is_hidden) check_defined(object);
   Value own = own_attribute(caller, object, name);
   if (!own.is_missing()) return own;
   if (object.is(Kind::dict)) {
@@ -348,7 +350,7 @@ Value subscript(Caller& caller, const Value& object, const Value& key) {
 Value slice(Caller& caller, const Value& object, const Value& start, const Value& stop, const Value& step) {
   check_defined(object);
   const bool is_text = object.is_text();
-  if (!is_text && !object.is_sequence()) {
+  if (!is_text && !object.is_sequence() && !object.is(Kind::range)) {
     throw Fault{std::string("A value of type ") + type_name(object) + " has no slices",
                 "Apply the filter `list` to it"};
   }
@@ -362,6 +364,15 @@ Value slice(Caller& caller, const Value& object, const Value& start, const Value
     return std::clamp(at < 0 ? at + size : at, low, high);
   };
   const int64_t from = bound(start, by < 0 ? high : low), to = bound(stop, by < 0 ? low : high);
+  if (object.is(Kind::range)) {
+    const Range& range = object.as<Range>();
+    if (std::abs(by) > 100'000) throw Fault{"The step of a slice of a range is too large"};
+    auto part = std::make_shared<Range>();
+    part->start = range.start + from * range.step;
+    part->stop = range.start + to * range.step;
+    part->step = range.step * by;
+    return wrap(caller.meter, Kind::range, std::move(part));
+  }
   std::vector<size_t> wanted;
   // The remaining distance is compared, because from + by may not fit into 64 bits.
   for (int64_t at = from; by > 0 ? at < to : at > to; at += by) {

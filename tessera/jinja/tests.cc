@@ -105,12 +105,14 @@ bool is_escaped(Caller&, Args a) {
   const Value value = only(a);
   return value.is_text() && value.as<Text>().markup;
 }
-bool is_filter(Caller&, Args a) {
+bool is_filter(Caller& c, Args a) {
   const Value value = only(a);
+  key_of(c.meter, value);  // checks that it is hashable
   return value.is_text() && find_filter(value.text()) != nullptr;
 }
-bool is_test(Caller&, Args a) {
+bool is_test(Caller& c, Args a) {
   const Value value = only(a);
+  key_of(c.meter, value);
   return value.is_text() && find_test(value.text()) != nullptr;
 }
 

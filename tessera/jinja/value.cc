@@ -9,7 +9,7 @@
 namespace tessera::jinja {
 namespace {
 
-// Ranges and views of equal content are rarely compared. A dict with at most this many items needs no index.
+// A dict with at most this many items needs no index.
 constexpr size_t kSmallDict = 8;
 
 bool same_real_and_whole(double number, int64_t whole) {
@@ -288,8 +288,9 @@ bool equal(Meter& meter, const Value& a, const Value& b) {
       }
       return true;
     }
-    case Kind::view:
     case Kind::range:
+      return key_of(meter, a) == key_of(meter, b);
+    case Kind::view:
       if (a.object == b.object) return true;
       throw Fault{std::string("Comparing values of type ") + type_name(a) + " is not supported",
                   "Apply the filter `list` to both"};
@@ -348,6 +349,21 @@ std::string key_of(Meter& meter, const Value& value) {
       }
       return out;
     }
+    case Kind::range: {
+      const Range& range = value.as<Range>();
+      const int64_t size = range.size();
+      return "g" + std::to_string(size) + "," + std::to_string(size > 0 ? range.start : 0) + "," +
+             std::to_string(size > 1 ? range.step : 0);
+    }
+    case Kind::stream:
+    case Kind::space:
+    case Kind::method:
+    case Kind::function:
+    case Kind::macro:
+    case Kind::loop:
+    case Kind::cycler:
+    case Kind::joiner:  // equal only to itself
+      return "p" + std::to_string(reinterpret_cast<uintptr_t>(value.object.get()));
     default:
       throw Fault{std::string("A value of type ") + type_name(value) + " cannot be a key"};
   }
@@ -487,7 +503,7 @@ bool Iterator::next(Meter& meter, Value& out) {
     case Kind::text: {
       if (at_ >= source_.text().size()) return false;
       const size_t size = size_at(source_.text(), at_);
-      out = text(meter, source_.text().substr(at_, size), source_.as<Text>().markup);
+      out = text(meter, source_.text().substr(at_, size));
       at_ += size;
       return true;
     }

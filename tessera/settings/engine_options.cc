@@ -1,7 +1,7 @@
 #include "tessera/settings/engine_options.h"
 
-#include "tessera/device/cuda/cuda_device.h"
 #include "tessera/base/text.h"
+#include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
+#include "tessera/base/text.h"
 #include "tessera/model/architecture.h"
 #include "tessera/settings/declarations/declaring.h"
-#include "tessera/base/text.h"
 
 namespace tessera {
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/model/architecture.h"
 #include "tessera/settings/engine_options.h"
-#include "tessera/base/text.h"
 
 namespace tessera {
 
