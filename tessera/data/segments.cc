@@ -103,7 +103,8 @@ std::vector<Group> encode_groups(std::span<const Segment> segments, const Encode
     Group group{i, i, {}};
     bool is_divided = false;
     while (group.last + 1 < segments.size() && segments[group.last + 1].joins) {
-      is_divided = is_divided || segments[++group.last].is_answer != segments[i].is_answer;
+      ++group.last;
+      is_divided = is_divided || segments[group.last].is_answer != segments[i].is_answer;
     }
     if (group.last == i) {
       group.ids = encode_one(segments[i], place_of(segments, i), encode);

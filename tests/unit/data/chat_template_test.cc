@@ -139,8 +139,8 @@ TEST_F(ChatSamples, LossIsOnTheAssistantAndItsEndToken) {
 
 TEST_F(ChatSamples, TheSampleHasTheTokensOfTheTextWithoutAnotherBos) {
   const Conversation chat = conversation({{"user", "abba"}, {"assistant", "banana"}});
-  const ChatTemplate headers = template_from(kHeaders);
-  EXPECT_EQ(encode(headers, chat).samples[0].ids, tokenizer_.encode(headers.text_of(chat, 2, false)));
+  const ChatTemplate chat_template = template_from(std::string("{{ bos_token }}") + kChatMl);
+  EXPECT_EQ(encode(chat_template, chat).samples[0].ids, tokenizer_.encode(chat_template.text_of(chat, 2, false)));
 }
 
 // A model that answers sees the tokens of the prompt, so no token may belong to both prompt and answer.
