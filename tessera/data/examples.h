@@ -1,11 +1,14 @@
-// Question-answering examples and plain texts, as in the users' files.
+// Questions, conversations and plain texts, as in the users' files.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
+
+#include "tessera/data/field_names.h"
 
 namespace tessera {
 
@@ -31,17 +34,26 @@ struct PlainText {
   std::string text;
 };
 
+// A row of messages, in the form that chat templates expect: objects with "role" and "content" ("user", "assistant",
+// "system", "tool", …), and whatever else the row gives them ("tool_calls", "name", "reasoning_content").
+struct Conversation {
+  nlohmann::ordered_json messages;   // an array with at least one message
+  nlohmann::ordered_json tools;      // an array, or null
+  nlohmann::ordered_json variables;  // more variables of the template ("chat_template_kwargs"), an object or null
+};
+
 // One sample of a data set.
 struct Example {
   std::string place;  // of the sample in its file: "rows.jsonl:12", "squad.json: data[0].paragraphs[0].qas[1]"
   std::string id;     // as in the file; may be empty
-  std::variant<Question, Completion, PlainText> content;
+  std::variant<Question, Completion, PlainText, Conversation> content;
 
   // Null if the example is of another kind.
   const Question* question() const { return std::get_if<Question>(&content); }
   Question* question() { return std::get_if<Question>(&content); }
   const Completion* completion() const { return std::get_if<Completion>(&content); }
   const PlainText* text() const { return std::get_if<PlainText>(&content); }
+  const Conversation* conversation() const { return std::get_if<Conversation>(&content); }
   bool is_unanswerable() const { return question() && question()->answers.empty(); }
 };
 
@@ -62,6 +74,20 @@ enum class TextRows {
   line,  // each line that is not blank is one text, without the end of the line
 };
 
+// The format of a row. row_formats.h describes the formats.
+enum class RowKind { automatic, messages, sharegpt, alpaca, completion, text, question };
+
+// How to read the rows of a data set.
+struct RowOptions {
+  TextRows text_rows = TextRows::file;
+  // The format of all rows. A row of another format is a bad row. automatic: the keys of each row decide.
+  RowKind kind = RowKind::automatic;
+  FieldNames fields{};
+  // A conversation without a message of the assistant is a bad row, because it teaches nothing. false, for prompts: it
+  // is a good row.
+  bool needs_assistant = true;
+};
+
 // Reads the files of a data set, one after the other. The content of a file decides its format, except that a file
 // whose name ends with .txt has plain texts (see TextRows):
 //   - SQuAD v1.1 or v2.0: {"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers":
@@ -78,15 +104,15 @@ enum class TextRows {
 // kind (see read_data_file()). Each question gets a copy of its context. If answer_start does not fit the answer, the
 // context is also searched. To limit memory and time, throws InputError if the copied and searched bytes of a file are
 // in total more than 1 GiB and more than 64 times the size of the file.
-ExampleRows load_rows(const std::vector<std::string>& paths, TextRows text_rows = TextRows::file);
+ExampleRows load_rows(const std::vector<std::string>& paths, const RowOptions& options = {});
 // Like load_rows(), but every row must be good. Throws InputError for the first bad row, with its line (JSONL) or its
 // key (data[3].paragraphs[0].qas[2]).
-std::vector<Example> load_examples(const std::vector<std::string>& paths, TextRows text_rows = TextRows::file);
+std::vector<Example> load_examples(const std::vector<std::string>& paths, const RowOptions& options = {});
 
 // Like load_rows() and load_examples(), for the content of one file. `where` replaces the path of the file in errors.
-ExampleRows rows_from_text(std::string_view content, const std::string& where, TextRows text_rows = TextRows::file);
+ExampleRows rows_from_text(std::string_view content, const std::string& where, const RowOptions& options = {});
 std::vector<Example> examples_from_text(std::string_view content, const std::string& where,
-                                        TextRows text_rows = TextRows::file);
+                                        const RowOptions& options = {});
 
 // The order of the rows. select_examples() takes the first rows in this order.
 enum class RowOrder {
@@ -95,6 +121,10 @@ enum class RowOrder {
   datasets,  // as Dataset.shuffle(seed) of Hugging Face datasets orders them
 };
 
+// Returns the numbers of the first `count` of `size` rows in the order `order`. select_examples() chooses the same
+// rows, and says what it throws.
+std::vector<int64_t> select_rows(int64_t size, int64_t count, uint64_t seed, RowOrder order,
+                                 const std::string& setting);
 // Returns the first `count` examples in the order `order`; for 0 or -1, all examples. Throws UsageError if `count` is
 // larger than the number of examples (as `select` of Hugging Face datasets does), or less than -1. `setting` is the
 // option that gives `count`: "train_size".

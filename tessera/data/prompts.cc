@@ -134,10 +134,17 @@ EncodedRow encode_question(const Example& example, const EncodeFn& encode, const
   return row;
 }
 
+void refuse_conversation(const Example& example) {
+  if (!example.conversation()) return;
+  throw UsageError(example.place, "rows of messages need a chat template, which this version does not have",
+                   "Give rows {\"prompt\", \"completion\"}");
+}
+
 }  // namespace
 
 EncodedRow encode_row(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   TESSERA_ASSERT(options.max_length > 0);
+  refuse_conversation(example);
   try {
     if (example.text()) return encode_text(example, encode, options);
     if (options.objective == Objective::separate) return encode_separate(example, encode, options);
@@ -162,6 +169,7 @@ std::vector<EncodedRow> encode_rows(std::span<const Example> examples, const Enc
 
 std::vector<int32_t> encode_prompt(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   TESSERA_ASSERT(options.max_length > 0);
+  refuse_conversation(example);
   const auto limit = static_cast<size_t>(options.max_length);
   if (example.text()) {
     Ids ids = encode_segments(segments_of(example, ""), encode, 0).ids;

@@ -34,8 +34,8 @@ struct Segment {
   std::optional<ByteRange> middle{};
 };
 
-// Prompt and answer of a question or a completion, or a text. The answer of a question is `answer`; an empty answer has
-// no segment. The end-of-sequence token is not included.
+// Prompt and answer of a question or a completion, or a text; not for a conversation. The answer of a question is
+// `answer`; an empty answer has no segment. The end-of-sequence token is not included.
 std::vector<Segment> segments_of(const Example& example, const std::string& answer);
 
 // "Question: {question} Context: {context} Answer:", or "Question: {question} Answer:" if the context is empty.
