@@ -115,16 +115,16 @@ TEST(ConversationRows, ToolsAndCalls) {
   EXPECT_EQ(only(turns + Json(tools).dump() + "}").tools.dump(), tools);
   for (const char* none : {"null", "[]", "\"[]\"", "\" \""})
     EXPECT_TRUE(only(turns + none + "}").tools.is_null()) << none;
-  EXPECT_THAT(fault(turns + "3}"), StartsWith("f.jsonl:1: tools: must be a list of objects, found 3. Write"));
-  EXPECT_THAT(fault(turns + "[3]}"), StartsWith("f.jsonl:1: tools[0]: must be an object, found 3"));
-  EXPECT_THAT(fault(turns + "\"[{]\"}"), StartsWith("f.jsonl:1: tools: the text is not valid JSON: "));
+  EXPECT_THAT(fault(turns + "3}"), StartsWith("f.jsonl: tools: must be a list of objects, found 3. Write"));
+  EXPECT_THAT(fault(turns + "[3]}"), StartsWith("f.jsonl: tools[0]: must be an object, found 3"));
+  EXPECT_THAT(fault(turns + "\"[{]\"}"), StartsWith("f.jsonl: tools: the text is not valid JSON: "));
   EXPECT_THAT(fault(turns + "null, \"chat_template_kwargs\": []}"),
-              StartsWith("f.jsonl:1: chat_template_kwargs: expected an object, found an array"));
+              StartsWith("f.jsonl: chat_template_kwargs: expected an object, found an array"));
 
   const auto of_call = [&](const std::string& calls) {
     return fault(with_call("\"content\": null, \"tool_calls\": " + calls));
   };
-  const std::string place = "f.jsonl:1: messages[1].tool_calls";
+  const std::string place = "f.jsonl: messages[1].tool_calls";
   EXPECT_THAT(of_call("{}"), StartsWith(place + ": expected an array, found an object"));
   EXPECT_THAT(of_call("[3]"), StartsWith(place + "[0]: expected an object, found 3"));
   EXPECT_THAT(of_call("[{\"function\": {\"arguments\": {}}}]"),
@@ -138,14 +138,14 @@ TEST(ConversationRows, ToolsAndCalls) {
               StartsWith(place + "[0].function.arguments: must be an object, found an array"));
   EXPECT_THAT(of_call(R"([{"type": "custom", "name": "f", "arguments": {}}])"),
               StartsWith(place + "[0]: has the type the string \"custom\", but only functions"));
-  EXPECT_THAT(of_call("[]"), StartsWith("f.jsonl:1: messages[1]: key \"content\" is missing"));
+  EXPECT_THAT(of_call("[]"), StartsWith("f.jsonl: messages[1]: key \"content\" is missing"));
   EXPECT_THAT(
       fault(R"({"messages": [{"role": "user", "content": "u", "tool_calls": [{"name": "f", "arguments": {}}]}]})"),
-      StartsWith("f.jsonl:1: messages[0].tool_calls: the role is \"user\", but only the assistant calls tools"));
+      StartsWith("f.jsonl: messages[0].tool_calls: the role is \"user\", but only the assistant calls tools"));
   EXPECT_THAT(fault(R"({"conversations": [{"from": "function_call", "value": "f 1"}]})"),
-              StartsWith("f.jsonl:1: conversations[0].value: the text is not valid JSON: "));
+              StartsWith("f.jsonl: conversations[0].value: the text is not valid JSON: "));
   EXPECT_THAT(fault(R"({"conversations": [{"from": "function_call", "value": "[]"}]})"),
-              StartsWith("f.jsonl:1: conversations[0].value: has no call"));
+              StartsWith("f.jsonl: conversations[0].value: has no call"));
 }
 
 TEST(ConversationRows, Alpaca) {
@@ -159,14 +159,14 @@ TEST(ConversationRows, Alpaca) {
   EXPECT_EQ(messages_of(R"({"instruction": "i", "output": "o", "system": "s", "history": [["q", "a"]]})"),
             R"([{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"a"},)"
             R"({"role":"user","content":"i"},{"role":"assistant","content":"o"}])");
-  EXPECT_THAT(fault(R"({"instruction": "i"})"), StartsWith("f.jsonl:1: key \"output\" is missing"));
-  EXPECT_THAT(fault(R"({"instruction": "i", "output": "\n"})"), StartsWith("f.jsonl:1: output: is empty"));
-  EXPECT_THAT(fault(R"({"instruction": " ", "output": "o"})"), StartsWith("f.jsonl:1: instruction: is empty"));
-  EXPECT_THAT(fault(R"({"instruction": 3, "output": "o"})"), StartsWith("f.jsonl:1: \"instruction\" must be a string"));
+  EXPECT_THAT(fault(R"({"instruction": "i"})"), StartsWith("f.jsonl: key \"output\" is missing"));
+  EXPECT_THAT(fault(R"({"instruction": "i", "output": "\n"})"), StartsWith("f.jsonl: output: is empty"));
+  EXPECT_THAT(fault(R"({"instruction": " ", "output": "o"})"), StartsWith("f.jsonl: instruction: is empty"));
+  EXPECT_THAT(fault(R"({"instruction": 3, "output": "o"})"), StartsWith("f.jsonl: \"instruction\" must be a string"));
   EXPECT_THAT(fault(R"({"instruction": "i", "output": "o", "history": ["q"]})"),
-              StartsWith("f.jsonl:1: history[0]: must be a list of two texts"));
+              StartsWith("f.jsonl: history[0]: must be a list of two texts"));
   EXPECT_THAT(fault(R"({"output": "o"})", {.kind = RowKind::alpaca}),
-              StartsWith("f.jsonl:1: is no row of the format alpaca, because it has no key \"instruction\". Its keys: "
+              StartsWith("f.jsonl: is no row of the format alpaca, because it has no key \"instruction\". Its keys: "
                          "\"output\". "));
 }
 
@@ -176,54 +176,53 @@ TEST(ConversationRows, PromptsAsMessages) {
             R"([{"role":"user","content":"u"},{"role":"assistant","content":"x","train":false},)"
             R"({"role":"assistant","content":"a"}])");
   EXPECT_THAT(fault(R"({"prompt": )" + prompt + R"(, "completion": "a"})"),
-              StartsWith("f.jsonl:1: completion: must be a list of messages like \"prompt\", found the string \"a\""));
-  EXPECT_THAT(fault(R"({"prompt": )" + prompt + "}"), StartsWith("f.jsonl:1: key \"completion\" is missing"));
+              StartsWith("f.jsonl: completion: must be a list of messages like \"prompt\", found the string \"a\""));
+  EXPECT_THAT(fault(R"({"prompt": )" + prompt + "}"), StartsWith("f.jsonl: key \"completion\" is missing"));
   EXPECT_THAT(fault(R"({"prompt": )" + prompt + R"(, "completion": [{"role": "user", "content": "a"}]})"),
-              StartsWith("f.jsonl:1: completion[0]: a completion has only messages of the assistant"));
+              StartsWith("f.jsonl: completion[0]: a completion has only messages of the assistant"));
   EXPECT_THAT(fault(R"({"prompt": )" + prompt + R"(, "completion": []})"),
-              StartsWith("f.jsonl:1: completion: has no message of the assistant"));
+              StartsWith("f.jsonl: completion: has no message of the assistant"));
 }
 
 TEST(ConversationRows, FaultsNameTheKey) {
   const auto of = [](const std::string& messages) { return fault("{\"messages\": " + messages + "}"); };
   const std::string first = R"({"role": "user", "content": "u"}, )";
-  EXPECT_THAT(of("[]"), StartsWith("f.jsonl:1: messages: the list of messages is empty. Write each message as"));
-  EXPECT_THAT(of("null"), StartsWith("f.jsonl:1: key \"messages\" is missing"));
-  EXPECT_THAT(of("\"[]\""), StartsWith("f.jsonl:1: messages: expected an array, found the string \"[]\""));
-  EXPECT_THAT(of("[" + first + "3]"), StartsWith("f.jsonl:1: messages[1]: expected an object, found 3"));
-  EXPECT_THAT(of("[{\"content\": \"u\"}]"), StartsWith("f.jsonl:1: messages[0]: key \"role\" is missing"));
+  EXPECT_THAT(of("[]"), StartsWith("f.jsonl: messages: the list of messages is empty. Write each message as"));
+  EXPECT_THAT(of("null"), StartsWith("f.jsonl: key \"messages\" is missing"));
+  EXPECT_THAT(of("\"[]\""), StartsWith("f.jsonl: messages: expected an array, found the string \"[]\""));
+  EXPECT_THAT(of("[" + first + "3]"), StartsWith("f.jsonl: messages[1]: expected an object, found 3"));
+  EXPECT_THAT(of("[{\"content\": \"u\"}]"), StartsWith("f.jsonl: messages[0]: key \"role\" is missing"));
   EXPECT_THAT(of("[{\"role\": 3, \"content\": \"u\"}]"),
-              StartsWith("f.jsonl:1: messages[0].role: must be a text, found 3"));
+              StartsWith("f.jsonl: messages[0].role: must be a text, found 3"));
   EXPECT_THAT(of("[{\"role\": \" \", \"content\": \"u\"}]"),
-              StartsWith("f.jsonl:1: messages[0].role: unknown role \" \""));
+              StartsWith("f.jsonl: messages[0].role: unknown role \" \""));
   EXPECT_THAT(of("[" + first + R"({"role": "asistant", "content": "a"}])"),
-              StartsWith("f.jsonl:1: messages[1].role: unknown role \"asistant\". Did you mean \"assistant\"?"));
+              StartsWith("f.jsonl: messages[1].role: unknown role \"asistant\". Did you mean \"assistant\"?"));
   EXPECT_THAT(of("[" + first + R"({"role": "assistant", "content": 5}])"),
-              StartsWith("f.jsonl:1: messages[1].content: must be a text or a list of parts, found 5"));
+              StartsWith("f.jsonl: messages[1].content: must be a text or a list of parts, found 5"));
   EXPECT_THAT(of("[" + first + R"({"role": "assistant", "content": " \n"}])"),
-              StartsWith("f.jsonl:1: messages[1].content: the message of the assistant is empty. Remove"));
+              StartsWith("f.jsonl: messages[1].content: the message of the assistant is empty. Remove"));
   EXPECT_THAT(of("[" + first + R"({"role": "assistant", "content": []}])"),
-              StartsWith("f.jsonl:1: messages[1].content: the message of the assistant is empty"));
+              StartsWith("f.jsonl: messages[1].content: the message of the assistant is empty"));
   EXPECT_THAT(of(R"([{"role": "user"}, {"role": "assistant", "content": "a"}])"),
-              StartsWith("f.jsonl:1: messages[0]: key \"content\" is missing"));
+              StartsWith("f.jsonl: messages[0]: key \"content\" is missing"));
   EXPECT_THAT(
       of(R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}]}])"),
-      StartsWith("f.jsonl:1: messages[0].content[1]: has the type \"image_url\", and models here read only text"));
+      StartsWith("f.jsonl: messages[0].content[1]: has the type \"image_url\", and models here read only text"));
   EXPECT_THAT(of(R"([{"role": "user", "content": ["a"]}])"),
-              StartsWith("f.jsonl:1: messages[0].content[0]: expected an object, found the string \"a\""));
+              StartsWith("f.jsonl: messages[0].content[0]: expected an object, found the string \"a\""));
   EXPECT_THAT(of(R"([{"role": "user", "content": [{"text": "a"}]}])"),
-              StartsWith("f.jsonl:1: messages[0].content[0]: key \"type\" is missing"));
+              StartsWith("f.jsonl: messages[0].content[0]: key \"type\" is missing"));
   EXPECT_THAT(of("[" + first.substr(0, first.size() - 2) + "]"),
-              StartsWith("f.jsonl:1: messages: no message is the assistant's, so there is nothing to learn"));
+              StartsWith("f.jsonl: messages: no message is the assistant's, so there is nothing to learn"));
   EXPECT_THAT(
       fault(
           R"({"messages": [{"role": "system", "content": "s"}, {"role": "assistant", "content": "a"}], "system": "t"})"),
-      StartsWith("f.jsonl:1: system: the messages begin with a system message as well"));
-  EXPECT_THAT(
-      fault(R"({"conversations": [{"from": "critic", "value": "v"}]})"),
-      StartsWith("f.jsonl:1: conversations[0].from: unknown role \"critic\". Use one of: system, user (human)"));
+      StartsWith("f.jsonl: system: the messages begin with a system message as well"));
+  EXPECT_THAT(fault(R"({"conversations": [{"from": "critic", "value": "v"}]})"),
+              StartsWith("f.jsonl: conversations[0].from: unknown role \"critic\". Use one of: system, user (human)"));
   EXPECT_THAT(fault(R"({"conversations": [{"from": "human", "content": 3}]})"),
-              StartsWith("f.jsonl:1: conversations[0].content: must be a text"));
+              StartsWith("f.jsonl: conversations[0].content: must be a text"));
   EXPECT_THAT(fault("{\"messages\": " + std::string(70, '[') + std::string(70, ']') + "}"),
               HasSubstr("nested deeper than 64 levels"));
   // In an array of rows.
@@ -292,9 +291,9 @@ TEST(ConversationRows, FieldsWithOtherKeys) {
                   options),
       R"([{"role":"user","content":"u"},{"role":"assistant","content":"a"}])");
   EXPECT_THAT(fault(R"({"dialog": [{"speaker": "user", "words": 3}]})", options),
-              StartsWith("f.jsonl:1: dialog[0].words: "));
+              StartsWith("f.jsonl: dialog[0].words: "));
   EXPECT_THAT(fault(R"({"dialog": [{"words": "u"}]})", options),
-              StartsWith("f.jsonl:1: dialog[0]: key \"speaker\" is missing"));
+              StartsWith("f.jsonl: dialog[0]: key \"speaker\" is missing"));
   EXPECT_THAT(fault(R"({"messages": []})", options),
               AllOf(HasSubstr("no known key. Its keys: \"messages\""), HasSubstr("name it by fields")));
   // A field that takes the key of another one: the other one has no key.
@@ -308,7 +307,7 @@ TEST(ConversationRows, FieldsWithOtherKeys) {
   const ExampleRows asked = rows_from_text(R"({"q": "Q?", "a": ["A"], "key": 3})", "f.jsonl", questions);
   EXPECT_EQ(asked.examples.at(0).question()->answers, std::vector<std::string>{"A"});
   EXPECT_EQ(asked.examples[0].id, "3");
-  EXPECT_THAT(fault(R"({"q": "Q?"})", questions), StartsWith("f.jsonl:1: key \"a\" is missing"));
+  EXPECT_THAT(fault(R"({"q": "Q?"})", questions), StartsWith("f.jsonl: key \"a\" is missing"));
   FieldNames fields = named({{"prompt", "p"}});
   EXPECT_EQ(fields.rename("text", "p"), "prompt");
   EXPECT_EQ(fields.rename("role", "p"), "");  // a key of another object

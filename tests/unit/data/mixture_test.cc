@@ -144,7 +144,7 @@ TEST(RowsOfEpoch, UseEveryRowEvenly) {
   const std::vector<int64_t> sizes{40}, counts{60};
   EXPECT_NE(rows_of_epoch(sizes, counts, 1), rows_of_epoch(sizes, counts, 2));
   EXPECT_THAT(rows_of_epoch(std::vector<int64_t>{2, 3}, std::vector<int64_t>{4, 3}, 1),
-              ElementsAre(0, 2, 1, 0, 3, 1, 4));
+              ElementsAre(0, 2, 1, 3, 0, 4, 1));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ TEST(Fields, HaveACanonicalText) {
 }
 
 TEST(Fields, Errors) {
-  EXPECT_EQ(error_of("mesages=dialog").substr(0, 64),
+  EXPECT_EQ(error_of("mesages=dialog").substr(0, 68),
             "here: unknown field \"mesages\". Did you mean \"messages\"? Use one of: ");
   for (const char* text : {"messages", "messages=", "=dialog"}) {
     EXPECT_NE(error_of(text).find("is no field with its key. Write FIELD=KEY[,FIELD=KEY...]"), std::string::npos)
