@@ -90,7 +90,7 @@ std::vector<std::string> take_command(std::vector<std::string>& words, Groups gr
   size_t begin = 0;
   for (; begin < words.size() && words[begin].starts_with("-"); ++begin) {
     const std::string& word = words[begin];
-    const Setting* setting = word.starts_with("--") ? find_setting(std::string_view(word).substr(2)) : nullptr;
+    const Setting* setting = word.starts_with("--") ? find_flag(std::string_view(word).substr(2), groups) : nullptr;
     if (setting && setting->group & groups && setting->type != SettingType::boolean) ++begin;  // skips the flag's value
   }
   begin = std::min(begin, words.size());

@@ -46,7 +46,7 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
       result.back() += word.substr(equals);
       continue;
     }
-    const Setting* setting = find_setting(name);
+    const Setting* setting = find_flag(name, groups);
     if (!setting || !(setting->group & groups)) continue;
     if (setting->type == SettingType::boolean) {
       if (equals != std::string::npos) parse_value(*setting, "", setting->flag());  // throws
@@ -93,7 +93,7 @@ std::vector<std::string> without_foreign(const std::vector<std::string>& words, 
     }
     const size_t equals = std::min(word.find('='), word.size());
     const std::string name = is_long_flag(word) ? underscored(word.substr(2, equals - 2)) : "";
-    const Setting* setting = find_setting(name);
+    const Setting* setting = find_flag(name, groups);
     const ForeignArgument* foreign = setting && setting->group & groups ? nullptr : find_foreign_argument(name);
     std::string value = equals < word.size() ? word.substr(equals + 1) : "";
     if (!foreign && !setting && name.starts_with("no_")) {
@@ -115,9 +115,11 @@ std::vector<std::string> without_foreign(const std::vector<std::string>& words, 
   return result;
 }
 
-std::string option_names(const Setting& setting) {
+std::string option_names(const Setting& setting, Groups groups) {
   std::vector<std::string> names = setting.aliases;
   names.insert(names.begin(), setting.name);
+  if (!setting.flag_word.empty() && find_flag(setting.flag_word, groups) == &setting)
+    names.push_back(setting.flag_word);
   std::string text;
   for (const auto& name : names) {
     if (!text.empty()) text += ",";
@@ -178,8 +180,8 @@ ParsedFlags parse_flags(const std::vector<std::string>& words, const Verb& verb,
   app.add_option("config", parsed.config_file);
   std::vector<std::pair<const Setting*, CLI::Option*>> options;
   for (const Setting* setting : settings_of(groups)) {
-    CLI::Option* option = setting->type == SettingType::boolean ? app.add_flag(option_names(*setting))
-                                                                : app.add_option(option_names(*setting));
+    CLI::Option* option = setting->type == SettingType::boolean ? app.add_flag(option_names(*setting, groups))
+                                                                : app.add_option(option_names(*setting, groups));
     options.emplace_back(setting, setting->type == SettingType::list ? option->take_all() : option->take_last());
   }
   std::vector<std::string> reversed = canonical_words(without_foreign(words, groups, parsed.warnings), groups);

@@ -114,9 +114,11 @@ std::string setting_help(const Setting& setting) {
   }
   const std::string preset = preset_text(setting);
   if (!preset.empty()) text += fmt::format(" [default: {}]", preset);
-  if (!setting.aliases.empty()) {
+  std::vector<std::string> others = setting.aliases;
+  if (!setting.flag_word.empty()) others.push_back(setting.name);
+  if (!others.empty()) {
     std::vector<std::string> aliases;
-    for (const auto& alias : setting.aliases) aliases.push_back("--" + dashed(alias));
+    for (const auto& alias : others) aliases.push_back("--" + dashed(alias));
     text += fmt::format(" [also: {}]", joined(aliases, ", "));
   }
   return head + "\n" + wrapped(std::string(6, ' '), text);

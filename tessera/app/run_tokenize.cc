@@ -16,6 +16,7 @@
 #include "tessera/base/text.h"
 #include "tessera/data/bpe_trainer.h"
 #include "tessera/data/examples.h"
+#include "tessera/data/mixture.h"
 #include "tessera/data/text.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/model_place.h"
@@ -107,18 +108,20 @@ int run_tokenizer_train(const Invocation& invocation) {
                                  printable(settings.output_dir), name),
                      "Give another folder, and name it with --tokenizer when you train");
   }
-  const std::vector<Example> examples = load_examples(settings.dataset);
+  const std::vector<DataFile> files = data_files_of(settings.dataset, "dataset");
+  if (is_mixture(files)) {
+    throw UsageError(option_place("dataset"), "a vocabulary is made from every row once, without shares",
+                     "Give the files without shares");
+  }
+  const std::vector<Example> examples = load_examples(paths_of(files));
   std::vector<std::string_view> texts;
   std::string_view context;  // of the question before
   for (const Example& example : examples) {
     if (const PlainText* text = example.text()) {
       texts.push_back(text->text);
-    } else if (const Conversation* chat = example.conversation()) {
-      for (const auto& message : chat->messages) {
-        const auto content = message.find("content");
-        if (content != message.end() && content->is_string()) {
-          texts.push_back(content->get_ref<const std::string&>());
-        }
+    } else if (const Conversation* conversation = example.conversation()) {
+      for (const auto& message : conversation->messages) {
+        if (message["content"].is_string()) texts.push_back(message["content"].get_ref<const std::string&>());
       }
     } else if (const Completion* row = example.completion()) {
       texts.insert(texts.end(), {row->prompt, row->completion});

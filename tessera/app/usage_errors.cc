@@ -35,7 +35,7 @@ std::optional<FlagBefore> flag_before(const std::string& word, const std::vector
     }
     before.reset();
     const size_t equals = std::min(candidate.find('='), candidate.size());
-    const Setting* setting = find_setting(std::string_view(candidate).substr(2, equals - 2));
+    const Setting* setting = find_flag(std::string_view(candidate).substr(2, equals - 2), groups);
     if (!setting || !(setting->group & groups)) continue;
     if (setting->type == SettingType::boolean) {
       before = {setting, ""};
@@ -86,7 +86,7 @@ bool is_model(const std::string& word) {
 // the verb takes a prompt, any other word may be the prompt. Otherwise returns an empty text.
 std::string remedy_by_content(const std::string& word, Groups groups, const std::vector<Verb>& verbs) {
   const size_t equals = std::min(word.find('='), word.size());
-  const Setting* setting = find_setting(word.substr(0, equals));
+  const Setting* setting = find_flag(word.substr(0, equals), groups);
   if (setting && setting->group & groups) {
     return "Write " + (equals < word.size() ? setting->flag() + word.substr(equals) : with_unit(*setting));
   }

@@ -146,11 +146,13 @@ Json parse_json(std::string_view text, const std::string& where, const std::stri
   }
 }
 
-nlohmann::json parse_json_or_fault(std::string_view text, int64_t first_line) {
-  return parsed<nlohmann::json>(text, first_line);
+template <typename Json>
+Json parse_json_or_fault(std::string_view text, int64_t first_line) {
+  return parsed<Json>(text, first_line);
 }
 
 template nlohmann::json parse_json(std::string_view, const std::string&, const std::string&, int64_t);
 template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const std::string&, int64_t);
+template nlohmann::ordered_json parse_json_or_fault(std::string_view, int64_t);
 
 }  // namespace tessera

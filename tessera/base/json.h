@@ -26,9 +26,11 @@ struct JsonFault {
   bool is_cut = false;  // the text seems to be cut short
 };
 // Like parse_json(), but throws JsonFault, so that the caller can continue with another text.
-nlohmann::json parse_json_or_fault(std::string_view text, int64_t first_line);
+template <typename Json>
+Json parse_json_or_fault(std::string_view text, int64_t first_line);
 
 extern template nlohmann::json parse_json(std::string_view, const std::string&, const std::string&, int64_t);
 extern template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const std::string&, int64_t);
+extern template nlohmann::ordered_json parse_json_or_fault(std::string_view, int64_t);
 
 }  // namespace tessera

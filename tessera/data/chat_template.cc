@@ -16,6 +16,11 @@ bool is_assistant(const nlohmann::ordered_json& message) {
   return message.value("role", "") == "assistant";
 }
 
+// A row may leave messages of the assistant out of the loss: "train": false.
+bool carries_loss(const nlohmann::ordered_json& message) {
+  return is_assistant(message) && message.value("train", true);
+}
+
 // The text around byte `at`, in quotes.
 std::string around(std::string_view text, size_t at) {
   constexpr size_t kBefore = 30, kLongest = 90;
@@ -103,9 +108,12 @@ std::vector<Segment> ChatTemplate::segments_of(const Conversation& conversation,
     } else {
       answers.erase(answers.begin(), answers.end() - 1);
     }
-  } else if (answers.empty()) {
+  } else if (answers.empty() || !std::ranges::all_of(conversation.messages, [](const auto& message) {
+               return carries_loss(message) == is_assistant(message);
+             })) {
+    answers.clear();
     for (size_t i = 0; i < size; ++i) {
-      if (is_assistant(conversation.messages[i])) answers.push_back(message_span(conversation, i, complete.text));
+      if (carries_loss(conversation.messages[i])) answers.push_back(message_span(conversation, i, complete.text));
     }
   }
   std::vector<Segment> segments;

@@ -15,7 +15,7 @@ namespace tessera {
 
 // Which messages of a conversation carry loss.
 enum class LossOn {
-  assistant,  // all messages of the assistant, each with the token that ends it
+  assistant,  // all messages of the assistant, each with the token that ends it; not those with "train": false
   last,       // the last message, which must be the assistant's
   all,        // the complete text
 };

@@ -17,6 +17,14 @@ enum class BadRows {
   stop,  // reject the data set
 };
 
+// How much of a file of a mixture an epoch uses.
+struct FileUse {
+  std::string path;
+  double share = 0;
+  int64_t rows = 0;            // the rows of the file that can be used
+  int64_t rows_per_epoch = 0;  // including repetitions
+};
+
 struct DataUse {
   std::string name;                // of the data set in messages
   std::vector<std::string> files;  // its files
@@ -38,6 +46,7 @@ struct DataUse {
   // Tokens in samples; tokens that used rows lost; tokens of rows without a sample. The three counts add up to all
   // tokens of the rows that could be read.
   int64_t tokens_used = 0, tokens_cut = 0, tokens_dropped = 0;
+  std::vector<FileUse> mixture;  // empty unless the files have shares; the counts above then include repetitions
   // The rows that rows_too_long and rows_malformed count, in the order of the calls of add() and add_malformed().
   std::vector<BadRow> bad;
 

@@ -21,7 +21,7 @@ namespace tessera {
 
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
@@ -73,7 +73,7 @@ void read_lines(std::string_view content, RowReader& reader) {
 void read_object(const JsonPiece& content, const std::string& where, RowReader& reader) {
   if (const auto document = open_object(content, "data")) return reader.add_elements(document->elements, "data");
   if (open_object(content, "paragraphs")) return reader.add_row(content, where);
-  const Json object = parse_json(content.text, where, kStructureRemedy);
+  const Json object = parse_json<Json>(content.text, where, kStructureRemedy);
   if (object.is_object() && object.contains("data")) {
     try {
       member(object, "data", Json::value_t::array, where);
@@ -85,9 +85,11 @@ void read_object(const JsonPiece& content, const std::string& where, RowReader& 
 }
 
 bool has_row_keys(const JsonPiece& object) {
+  constexpr std::string_view kKeys[] = {"text",     "question",      "prompt",     "data",
+                                        "messages", "conversations", "instruction"};
   const auto members = json_members(object);
-  return members && std::ranges::any_of(*members, [](const JsonMember& member) {
-           return member.key == "text" || member.key == "question" || member.key == "prompt" || member.key == "data";
+  return members && std::ranges::any_of(*members, [&](const JsonMember& member) {
+           return std::ranges::find(kKeys, member.key) != std::end(kKeys);
          });
 }
 
@@ -102,15 +104,19 @@ bool is_json_of_rows(std::string_view content) {
   return has_row_keys({content.substr(0, content.find('\n'))}) || has_row_keys({content});
 }
 
-ExampleRows read_texts(std::string_view content, const std::string& where, TextRows text_rows) {
-  RowReader reader(where, content.size());
+ExampleRows read_texts(std::string_view content, const std::string& where, const RowOptions& options) {
+  RowReader reader(where, content.size(), options);
   if (is_json_of_rows(content)) {
     throw InputError(where, "has rows as JSON, but its name ends with .txt, which is for plain text",
                      "Rename it, for example to end with .jsonl");
   }
+  if (options.kind != RowKind::automatic && options.kind != RowKind::text) {
+    throw InputError(where, "has plain texts, because its name ends with .txt, but the rows must have another format",
+                     "Give " + option("dataset_format") + " auto, or rename the file");
+  }
   if (is_blank(content)) {
     reader.add_bad(where, "the file is empty", "Remove it from the list of files");
-  } else if (text_rows == TextRows::file) {
+  } else if (options.text_rows == TextRows::file) {
     reader.add_text(content, where);
   } else {
     for (int64_t line = 1; !content.empty(); ++line) {
@@ -124,13 +130,13 @@ ExampleRows read_texts(std::string_view content, const std::string& where, TextR
 
 }  // namespace
 
-ExampleRows rows_from_text(std::string_view content, const std::string& where, TextRows text_rows) {
+ExampleRows rows_from_text(std::string_view content, const std::string& where, const RowOptions& options) {
   if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);  // a byte order mark
-  if (has_ending(where, {".txt"})) return read_texts(content, where, text_rows);
+  if (has_ending(where, {".txt"})) return read_texts(content, where, options);
   const size_t begin = std::min(content.find_first_not_of(" \t\r\n"), content.size());
   if (begin == content.size()) throw InputError(where, "the file is empty", kStructureRemedy);
 
-  RowReader reader(where, content.size());
+  RowReader reader(where, content.size(), options);
   // If the first line that is not blank is a complete JSON value and more text follows, the file is JSONL. Otherwise,
   // the file is one JSON value, or its first line is faulty.
   const size_t line_end = std::min(content.find('\n', begin), content.size());
@@ -160,7 +166,7 @@ ExampleRows rows_from_text(std::string_view content, const std::string& where, T
       throw;
     }
   }
-  RowReader lines(where, content.size());
+  RowReader lines(where, content.size(), options);
   read_lines(content, lines);
   return lines.take();
 }
@@ -175,14 +181,14 @@ std::vector<Example> all_good(ExampleRows rows) {
 
 }  // namespace
 
-std::vector<Example> examples_from_text(std::string_view content, const std::string& where, TextRows text_rows) {
-  return all_good(rows_from_text(content, where, text_rows));
+std::vector<Example> examples_from_text(std::string_view content, const std::string& where, const RowOptions& options) {
+  return all_good(rows_from_text(content, where, options));
 }
 
-ExampleRows load_rows(const std::vector<std::string>& paths, TextRows text_rows) {
+ExampleRows load_rows(const std::vector<std::string>& paths, const RowOptions& options) {
   ExampleRows all;
   for (const std::string& path : paths) {
-    ExampleRows rows = rows_from_text(read_data_file(path), path, text_rows);
+    ExampleRows rows = rows_from_text(read_data_file(path), path, options);
     if (paths.size() == 1) return rows;
     std::ranges::move(rows.examples, std::back_inserter(all.examples));
     std::ranges::move(rows.bad, std::back_inserter(all.bad));
@@ -190,15 +196,14 @@ ExampleRows load_rows(const std::vector<std::string>& paths, TextRows text_rows)
   return all;
 }
 
-std::vector<Example> load_examples(const std::vector<std::string>& paths, TextRows text_rows) {
-  return all_good(load_rows(paths, text_rows));
+std::vector<Example> load_examples(const std::vector<std::string>& paths, const RowOptions& options) {
+  return all_good(load_rows(paths, options));
 }
 
-std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, RowOrder order,
-                                     const std::string& setting) {
+std::vector<int64_t> select_rows(int64_t size, int64_t count, uint64_t seed, RowOrder order,
+                                 const std::string& setting) {
   // The number of this random stream: "select" in ASCII. Other uses of the same seed have other stream numbers.
   constexpr uint64_t kStream = 0x73656C6563740000;
-  const int64_t size = std::ssize(examples);
   if (count < -1) {
     throw UsageError(option_place(setting), fmt::format("{} examples cannot be taken", count),
                      "Give a number of examples, or 0 for all");
@@ -208,16 +213,25 @@ std::vector<Example> select_examples(std::vector<Example> examples, int64_t coun
                      fmt::format("{} examples are requested, but the data set has {}", count, size),
                      fmt::format("Give at most {}, or 0 for all", size));
   }
-  if (order == RowOrder::random) tessera::shuffle(std::span<Example>(examples), seed, kStream);
+  std::vector<int64_t> rows;
   if (order == RowOrder::datasets) {
-    std::vector<Example> permuted;
-    for (const int64_t row : numpy_permutation(size, seed)) {
-      permuted.push_back(std::move(examples[static_cast<size_t>(row)]));
-    }
-    examples = std::move(permuted);
+    rows = numpy_permutation(size, seed);
+  } else {
+    rows.resize(static_cast<size_t>(size));
+    std::iota(rows.begin(), rows.end(), 0);
+    if (order == RowOrder::random) tessera::shuffle(std::span<int64_t>(rows), seed, kStream);
   }
-  if (count > 0) examples.resize(static_cast<size_t>(count));
-  return examples;
+  if (count > 0) rows.resize(static_cast<size_t>(count));
+  return rows;
+}
+
+std::vector<Example> select_examples(std::vector<Example> examples, int64_t count, uint64_t seed, RowOrder order,
+                                     const std::string& setting) {
+  std::vector<Example> selected;
+  for (const int64_t row : select_rows(std::ssize(examples), count, seed, order, setting)) {
+    selected.push_back(std::move(examples[static_cast<size_t>(row)]));
+  }
+  return selected;
 }
 
 std::vector<Example> hold_out(std::vector<Example>& examples, double fraction, uint64_t seed) {

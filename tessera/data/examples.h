@@ -1,4 +1,4 @@
-// Question-answering examples and plain texts, as in the users' files.
+// Questions, conversations and plain texts, as in the users' files.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include <string_view>
 #include <variant>
 #include <vector>
+
+#include "tessera/data/field_names.h"
 
 namespace tessera {
 
@@ -72,6 +74,20 @@ enum class TextRows {
   line,  // each line that is not blank is one text, without the end of the line
 };
 
+// The format of a row. row_formats.h describes the formats.
+enum class RowKind { automatic, messages, sharegpt, alpaca, completion, text, question };
+
+// How to read the rows of a data set.
+struct RowOptions {
+  TextRows text_rows = TextRows::file;
+  // The format of all rows. A row of another format is a bad row. automatic: the keys of each row decide.
+  RowKind kind = RowKind::automatic;
+  FieldNames fields{};
+  // A conversation without a message of the assistant is a bad row, because it teaches nothing. false, for prompts: it
+  // is a good row.
+  bool needs_assistant = true;
+};
+
 // Reads the files of a data set, one after the other. The content of a file decides its format, except that a file
 // whose name ends with .txt has plain texts (see TextRows):
 //   - SQuAD v1.1 or v2.0: {"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers":
@@ -88,15 +104,15 @@ enum class TextRows {
 // kind (see read_data_file()). Each question gets a copy of its context. If answer_start does not fit the answer, the
 // context is also searched. To limit memory and time, throws InputError if the copied and searched bytes of a file are
 // in total more than 1 GiB and more than 64 times the size of the file.
-ExampleRows load_rows(const std::vector<std::string>& paths, TextRows text_rows = TextRows::file);
+ExampleRows load_rows(const std::vector<std::string>& paths, const RowOptions& options = {});
 // Like load_rows(), but every row must be good. Throws InputError for the first bad row, with its line (JSONL) or its
 // key (data[3].paragraphs[0].qas[2]).
-std::vector<Example> load_examples(const std::vector<std::string>& paths, TextRows text_rows = TextRows::file);
+std::vector<Example> load_examples(const std::vector<std::string>& paths, const RowOptions& options = {});
 
 // Like load_rows() and load_examples(), for the content of one file. `where` replaces the path of the file in errors.
-ExampleRows rows_from_text(std::string_view content, const std::string& where, TextRows text_rows = TextRows::file);
+ExampleRows rows_from_text(std::string_view content, const std::string& where, const RowOptions& options = {});
 std::vector<Example> examples_from_text(std::string_view content, const std::string& where,
-                                        TextRows text_rows = TextRows::file);
+                                        const RowOptions& options = {});
 
 // The order of the rows. select_examples() takes the first rows in this order.
 enum class RowOrder {
@@ -105,6 +121,10 @@ enum class RowOrder {
   datasets,  // as Dataset.shuffle(seed) of Hugging Face datasets orders them
 };
 
+// Returns the numbers of the first `count` of `size` rows in the order `order`. select_examples() chooses the same
+// rows, and says what it throws.
+std::vector<int64_t> select_rows(int64_t size, int64_t count, uint64_t seed, RowOrder order,
+                                 const std::string& setting);
 // Returns the first `count` examples in the order `order`; for 0 or -1, all examples. Throws UsageError if `count` is
 // larger than the number of examples (as `select` of Hugging Face datasets does), or less than -1. `setting` is the
 // option that gives `count`: "train_size".

@@ -8,19 +8,19 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
+#include "tessera/data/conversation_rows.h"
 
 namespace tessera {
 
 const char* const kStructureRemedy =
     "Give SQuAD JSON ({\"data\": [{\"paragraphs\": ...}]}), a JSON array of rows, or one row per line; a row is "
-    "{\"question\", \"answers\": {\"text\": [...]}} with or without \"context\", {\"prompt\", \"completion\"} or "
-    "{\"text\"}";
+    "{\"question\", \"answers\": {\"text\": [...]}} with or without \"context\", {\"prompt\", \"completion\"}, "
+    "{\"text\"}, {\"messages\": [{\"role\", \"content\"}]}, {\"conversations\": [{\"from\", \"value\"}]} or "
+    "{\"instruction\", \"output\"}";
 
-namespace {
+using Json = nlohmann::ordered_json;
 
-using Json = nlohmann::json;
-
-// Describes a JSON value for an error message. Omits the content of objects and arrays, because it may be large.
 std::string in_words(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:
@@ -35,6 +35,8 @@ std::string in_words(const Json& value) {
       return value.dump();
   }
 }
+
+namespace {
 
 const char* type_in_words(Json::value_t type) {
   switch (type) {
@@ -132,7 +134,7 @@ std::vector<Answer> read_answers_value(const Json& value, const std::string& whe
   return answers;
 }
 
-std::string in_words(const std::vector<Answer>& answers) {
+std::string answers_in_words(const std::vector<Answer>& answers) {
   std::string words;
   for (const Answer& answer : answers) {
     words += fmt::format("{}\"{}\"", words.empty() ? "" : ", ", printable(*answer.text));
@@ -143,20 +145,22 @@ std::string in_words(const std::vector<Answer>& answers) {
 
 // Reads the answers of a question. A row may have both keys if they give the same answers. One of them may then lack
 // answer_start.
-std::vector<Answer> read_answers(const Json& owner, const std::string& where, bool is_impossible) {
-  if (!owner.contains("answers") && !owner.contains("answer") && !is_impossible) {
-    throw RowFault(where, "key \"answers\" is missing", kStructureRemedy);
+std::vector<Answer> read_answers(const RowView& owner, bool is_impossible) {
+  if (!owner.find("answers") && !owner.find("answer") && !is_impossible) {
+    throw RowFault(owner.where, fmt::format("key \"{}\" is missing", owner.key("answers")), kStructureRemedy);
   }
   std::optional<std::vector<Answer>> found;
   for (const char* key : {"answers", "answer"}) {
-    if (!has_value(owner, key)) continue;
-    std::vector<Answer> answers = read_answers_value(owner[key], inside(where, key));
+    const Json* value = owner.value(key);
+    if (!value) continue;
+    std::vector<Answer> answers = read_answers_value(*value, owner.place(key));
     const bool is_same = !found || std::ranges::equal(*found, answers, [](const Answer& a, const Answer& b) {
       return *a.text == *b.text && (!a.start || !b.start || *a.start == *b.start);
     });
     if (!is_same) {
-      throw RowFault(where,
-                     fmt::format("\"answers\" and \"answer\" differ: {} and {}", in_words(*found), in_words(answers)),
+      throw RowFault(owner.where,
+                     fmt::format("\"{}\" and \"{}\" differ: {} and {}", owner.key("answers"), owner.key("answer"),
+                                 answers_in_words(*found), answers_in_words(answers)),
                      "Remove one of the two keys");
     }
     if (!found) found = answers;
@@ -168,9 +172,10 @@ std::vector<Answer> read_answers(const Json& owner, const std::string& where, bo
 }
 
 // Reads "is_impossible". Other programs also write it as a number or a string.
-bool read_is_impossible(const Json& owner, const std::string& where) {
-  if (!has_value(owner, "is_impossible")) return false;
-  const Json& value = owner["is_impossible"];
+bool read_is_impossible(const RowView& owner) {
+  const Json* given = owner.value("is_impossible");
+  if (!given) return false;
+  const Json& value = *given;
   const std::string word = value.is_string() ? value.get<std::string>() : value.is_structured() ? "" : value.dump();
   for (const char* yes : {"true", "True", "TRUE", "1", "1.0"}) {
     if (word == yes) return true;
@@ -178,7 +183,8 @@ bool read_is_impossible(const Json& owner, const std::string& where) {
   for (const char* no : {"false", "False", "FALSE", "0", "0.0"}) {
     if (word == no) return false;
   }
-  throw RowFault(where, "\"is_impossible\" must be true or false, found " + in_words(value),
+  throw RowFault(owner.where,
+                 fmt::format("\"{}\" must be true or false, found {}", owner.key("is_impossible"), in_words(value)),
                  "Write true if the question has no answer. Otherwise write false, or remove the key");
 }
 
@@ -220,65 +226,120 @@ void require_no_answer(const std::string& text, const std::string& where) {
                  "Remove the answers, or is_impossible. Answers that only seem right belong to plausible_answers");
 }
 
-void read_id(const Json& owner, const std::string& where, std::string& id) {
-  const auto found = owner.find("id");
-  if (found == owner.end() || found->is_null()) return;
+void read_id(const RowView& owner, std::string& id) {
+  const Json* found = owner.value("id");
+  if (!found) return;
   if (!found->is_string() && !found->is_number_integer()) {
-    throw RowFault(where, "\"id\" must be a string or a whole number, found " + in_words(*found));
+    throw RowFault(owner.where, fmt::format("\"{}\" must be a string or a whole number, found {}", owner.key("id"),
+                                            in_words(*found)));
   }
   id = found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-Example read_question_row(const Json& row, const std::string& where, ContextWork& work) {
+using Content = decltype(Example::content);
+
+Content read_question_row(const RowView& row, ContextWork& work) {
   static const std::string kNone;
-  const std::string& context = has_value(row, "context") ? string_member(row, "context", where) : kNone;
-  return read_question(row, context, CodePoints(context), where, work);
+  const std::string& context = row.value("context") ? row.string("context") : kNone;
+  return read_question(row, context, CodePoints(context), work).content;
 }
 
-Example read_text_row(const Json& row, const std::string& where, ContextWork&) {
-  return {.place = {}, .id = {}, .content = PlainText{string_member(row, "text", where)}};
+Content read_text_row(const RowView& row, ContextWork&) {
+  return PlainText{row.string("text")};
 }
 
-Example read_completion_row(const Json& row, const std::string& where, ContextWork&) {
-  Completion texts{string_member(row, "prompt", where), string_member(row, "completion", where)};
-  for (const auto& [key, text] : {std::pair{"prompt", &texts.prompt}, {"completion", &texts.completion}}) {
+Content read_completion_row(const RowView& row, ContextWork&) {
+  const auto is_list = [&](const char* field) { return row.value(field) && row.value(field)->is_array(); };
+  if (is_list("prompt") || is_list("completion")) return read_prompt_messages(row);
+  Completion texts{row.string("prompt"), row.string("completion")};
+  for (const auto& [field, text] : {std::pair{"prompt", &texts.prompt}, {"completion", &texts.completion}}) {
     if (text->empty()) {
-      throw RowFault(where, fmt::format("\"{}\" is the empty string", key),
+      throw RowFault(row.where, fmt::format("\"{}\" is the empty string", row.key(field)),
                      "Give both texts, or use rows {\"text\"} for a text without a prompt");
     }
   }
-  return {.place = {}, .id = {}, .content = std::move(texts)};
+  return texts;
 }
 
-// A row has a format if it has one of the format's keys.
+Content read_messages_row(const RowView& row, ContextWork&) {
+  return read_messages(row, "messages");
+}
+
+Content read_sharegpt_row(const RowView& row, ContextWork&) {
+  return read_messages(row, "conversations");
+}
+
+Content read_alpaca_row(const RowView& row, ContextWork&) {
+  return read_alpaca(row);
+}
+
+// A row has a format if it has one of the format's fields.
 struct RowFormat {
-  std::vector<const char*> keys;
-  Example (*read)(const Json& row, const std::string& where, ContextWork& work);
+  RowKind kind;
+  std::vector<const char*> fields;
+  Content (*read)(const RowView& row, ContextWork& work);
 };
 
 // In the order of read_row(). To add a format, add a reader here.
 const std::vector<RowFormat>& row_formats() {
-  static const std::vector<RowFormat> formats = {{{"question", "context"}, read_question_row},
-                                                 {{"text"}, read_text_row},
-                                                 {{"prompt", "completion"}, read_completion_row}};
+  static const std::vector<RowFormat> formats = {{RowKind::question, {"question", "context"}, read_question_row},
+                                                 {RowKind::text, {"text"}, read_text_row},
+                                                 {RowKind::completion, {"prompt", "completion"}, read_completion_row},
+                                                 {RowKind::messages, {"messages"}, read_messages_row},
+                                                 {RowKind::sharegpt, {"conversations"}, read_sharegpt_row},
+                                                 {RowKind::alpaca, {"instruction"}, read_alpaca_row}};
   return formats;
 }
 
-// The format of a row. A key with the value null counts only if no other key decides.
-const RowFormat& format_of(const Json& row, const std::string& where) {
-  for (const bool with_null : {false, true}) {
-    for (const RowFormat& format : row_formats()) {
-      const bool has_key = std::ranges::any_of(
-          format.keys, [&](const char* key) { return with_null ? row.contains(key) : has_value(row, key); });
-      if (has_key) return format;
-    }
-  }
+// Whether the row has the fields that its format needs. Data sets of conversations may have a "prompt" or a "context"
+// without the other fields of that format.
+bool is_complete(const RowView& row, RowKind kind) {
+  if (kind == RowKind::completion) return row.find("prompt") && row.find("completion");
+  if (kind != RowKind::question) return true;
+  return row.find("question") && (row.find("answers") || row.find("answer") || row.find("is_impossible"));
+}
+
+bool is_conversation(RowKind kind) {
+  return kind == RowKind::messages || kind == RowKind::sharegpt || kind == RowKind::alpaca;
+}
+
+std::string keys_of(const RowView& row) {
   std::string keys;
-  for (const auto& item : row.items()) {
+  for (const auto& item : row.json.items()) {
     if (keys.size() < 80) keys += (keys.empty() ? "\"" : ", \"") + printable(item.key()) + "\"";
   }
-  throw RowFault(where, keys.empty() ? "the row has no key" : "the row has no known key. Its keys: " + keys,
-                 kStructureRemedy);
+  return keys;
+}
+
+// The format of a row. A key with the value null counts only if no other key decides.
+const RowFormat& format_of(const RowView& row, RowKind kind) {
+  const std::string rename = ". If a field has another key, name it by " + option("fields");
+  const auto has_field = [&](const RowFormat& format, bool with_null) {
+    return std::ranges::any_of(
+        format.fields, [&](const char* field) { return (with_null ? row.find(field) : row.value(field)) != nullptr; });
+  };
+  if (kind != RowKind::automatic) {
+    const RowFormat& format = *std::ranges::find(row_formats(), kind, &RowFormat::kind);
+    if (has_field(format, true)) return format;
+    std::string fields;
+    for (const char* field : format.fields) fields += (fields.empty() ? "\"" : " or \"") + row.key(field) + "\"";
+    throw RowFault(row.where,
+                   fmt::format("is no row of the format {}, because it has no key {}. Its keys: {}", name_of(kind),
+                               fields, keys_of(row)),
+                   fmt::format("Correct the row, or give another {}{}", option("dataset_format"), rename));
+  }
+  for (const bool with_null : {false, true}) {
+    const RowFormat* first = nullptr;
+    for (const RowFormat& format : row_formats()) {
+      if (!has_field(format, with_null)) continue;
+      if (!first) first = &format;
+      if (!is_complete(row, first->kind) && is_conversation(format.kind)) return format;
+    }
+    if (first) return *first;
+  }
+  const std::string keys = keys_of(row);
+  throw RowFault(row.where, keys.empty() ? "the row has no key" : "the row has no known key. Its keys: " + keys,
+                 kStructureRemedy + (keys.empty() ? "" : rename));
 }
 
 }  // namespace
@@ -299,48 +360,107 @@ std::string inside(const std::string& where, const std::string& key) {
   return where + (where.ends_with(']') ? "." : ": ") + key;
 }
 
-void require_type(const Json& value, Json::value_t type, const std::string& where) {
+void require_type(const Json& value, Json::value_t type, const std::string& where, const char* remedy) {
   if (value.type() == type) return;
-  throw RowFault(where, fmt::format("expected {}, found {}", type_in_words(type), in_words(value)), kStructureRemedy);
+  throw RowFault(where, fmt::format("expected {}, found {}", type_in_words(type), in_words(value)), remedy);
 }
 
-const Json& member(const Json& object, const char* key, Json::value_t type, const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end()) throw RowFault(where, fmt::format("key \"{}\" is missing", key), kStructureRemedy);
+namespace {
+
+// The value of a required key, which has been looked up.
+const Json& required(const Json* found, const std::string& key, Json::value_t type, const std::string& where,
+                     const char* remedy) {
+  if (!found) throw RowFault(where, fmt::format("key \"{}\" is missing", key), remedy);
   if (found->type() != type) {
     throw RowFault(where, fmt::format("\"{}\" must be {}, found {}", key, type_in_words(type), in_words(*found)),
-                   kStructureRemedy);
+                   remedy);
   }
   return *found;
 }
 
-const std::string& string_member(const Json& object, const char* key, const std::string& where) {
-  return member(object, key, Json::value_t::string, where).get_ref<const std::string&>();
+}  // namespace
+
+const Json& member(const Json& object, const char* key, Json::value_t type, const std::string& where,
+                   const char* remedy) {
+  const auto found = object.find(key);
+  return required(found == object.end() ? nullptr : &*found, key, type, where, remedy);
 }
 
-Example read_question(const Json& owner, const std::string& context, const CodePoints& code_points,
-                      const std::string& where, ContextWork& work) {
+const std::string& string_member(const Json& object, const char* key, const std::string& where, const char* remedy) {
+  return member(object, key, Json::value_t::string, where, remedy).get_ref<const std::string&>();
+}
+
+std::string RowView::key(const char* field) const {
+  if (std::string_view(field) == "messages" && !fields.is_renamed(field)) {
+    for (const char* other : {"messages", "conversation", "chat"}) {
+      if (fields.key(field) && json.contains(other)) return other;
+    }
+  }
+  const char* key = fields.key(field);
+  return key ? key : field;
+}
+
+const Json* RowView::find(const char* field) const {
+  if (!fields.key(field)) return nullptr;
+  const auto found = json.find(key(field));
+  return found == json.end() ? nullptr : &*found;
+}
+
+const Json* RowView::value(const char* field) const {
+  const Json* found = find(field);
+  return found && !found->is_null() ? found : nullptr;
+}
+
+const std::string& RowView::string(const char* field) const {
+  return required(find(field), key(field), Json::value_t::string, where, kStructureRemedy)
+      .get_ref<const std::string&>();
+}
+
+Example read_question(const RowView& owner, const std::string& context, const CodePoints& code_points,
+                      ContextWork& work) {
   Example example;
-  example.place = where;
+  example.place = owner.where;
   Question& question = example.content.emplace<Question>();
-  question.question = string_member(owner, "question", where);
+  question.question = owner.string("question");
   question.context = context;
-  read_id(owner, where, example.id);
-  const bool is_impossible = read_is_impossible(owner, where);
-  const std::vector<Answer> answers = read_answers(owner, where, is_impossible);
+  read_id(owner, example.id);
+  const bool is_impossible = read_is_impossible(owner);
+  const std::vector<Answer> answers = read_answers(owner, is_impossible);
   if (is_impossible) {
-    for (const Answer& answer : answers) require_no_answer(*answer.text, where);
+    for (const Answer& answer : answers) require_no_answer(*answer.text, owner.where);
   } else {
-    for (const Answer& answer : answers) place_answer(answer, code_points, where, work, question);
+    for (const Answer& answer : answers) place_answer(answer, code_points, owner.where, work, question);
   }
   return example;
 }
 
-Example read_row(const Json& row, const std::string& where, ContextWork& work) {
+const char* name_of(RowKind kind) {
+  switch (kind) {
+    case RowKind::automatic:
+      return "auto";
+    case RowKind::messages:
+      return "messages";
+    case RowKind::sharegpt:
+      return "sharegpt";
+    case RowKind::alpaca:
+      return "alpaca";
+    case RowKind::completion:
+      return "completion";
+    case RowKind::text:
+      return "text";
+    case RowKind::question:
+      return "question";
+  }
+  return "";
+}
+
+Example read_row(const Json& row, const std::string& where, ContextWork& work, const RowOptions& options) {
   require_type(row, Json::value_t::object, where);
-  Example example = format_of(row, where).read(row, where, work);
+  const RowView view{row, options.fields, where, options.needs_assistant};
+  Example example;
+  example.content = format_of(view, options.kind).read(view, work);
   example.place = where;
-  read_id(row, where, example.id);
+  read_id(view, example.id);
   return example;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "tessera/base/json.h"
 #include "tessera/data/examples.h"
@@ -37,14 +38,37 @@ class ContextWork {
 // "rows.jsonl:12: answers", "squad.json: data[0].paragraphs[0].qas[1].answers".
 std::string inside(const std::string& where, const std::string& key);
 
+// Describes a JSON value for an error message. Omits the content of objects and arrays, because it may be large.
+std::string in_words(const nlohmann::ordered_json& value);
 // Returns the value of a required key. Throws RowFault if the key is missing or its value has another type.
-const nlohmann::json& member(const nlohmann::json& object, const char* key, nlohmann::json::value_t type,
-                             const std::string& where);
-const std::string& string_member(const nlohmann::json& object, const char* key, const std::string& where);
-void require_type(const nlohmann::json& value, nlohmann::json::value_t type, const std::string& where);
+const nlohmann::ordered_json& member(const nlohmann::ordered_json& object, const char* key,
+                                     nlohmann::ordered_json::value_t type, const std::string& where,
+                                     const char* remedy = kStructureRemedy);
+const std::string& string_member(const nlohmann::ordered_json& object, const char* key, const std::string& where,
+                                 const char* remedy = kStructureRemedy);
+void require_type(const nlohmann::ordered_json& value, nlohmann::ordered_json::value_t type, const std::string& where,
+                  const char* remedy = kStructureRemedy);
 
-// Reads a row. Its keys decide the format; further keys are ignored. If a row has keys of several formats, the first of
-// these formats counts. "id" is optional in all formats: a string or a whole number.
+// An object whose fields have the keys that the user chose. It refers to its members.
+struct RowView {
+  const nlohmann::ordered_json& json;
+  const FieldNames& fields;
+  const std::string& where;
+  bool needs_assistant = true;  // see RowOptions
+
+  // The key of a field, for errors and places. "messages" may also have the key "conversation" or "chat".
+  std::string key(const char* field) const;
+  std::string place(const char* field) const { return inside(where, key(field)); }
+  // The value of a field. Null if the row does not have it.
+  const nlohmann::ordered_json* find(const char* field) const;
+  // Like find(), but also null for the value null.
+  const nlohmann::ordered_json* value(const char* field) const;
+  // The text of a required field. Throws RowFault.
+  const std::string& string(const char* field) const;
+};
+
+// Reads a row. The options or its keys decide the format; further keys are ignored. If a row has keys of several
+// formats, the first of these formats counts. "id" is optional in all formats: a string or a whole number.
 //   - {"question", "answers", "context"}: a question. The context may be absent. "answers" (or "answer") is a string, a
 //     list of strings, SQuAD's list of {"text", "answer_start"}, or {"text", "answer_start"} with one text or, as in
 //     Hugging Face data sets, with lists. A question has no answer if the list is empty, if all texts are blank or
@@ -52,16 +76,22 @@ void require_type(const nlohmann::json& value, nlohmann::json::value_t type, con
 //     also as 1 or 0 or as a string. A row that contradicts itself is a bad row: "is_impossible" is true, and "answers"
 //     has a text other than kNoAnswer; or "answer" and "answers" give different answers.
 //   - {"text"}: a plain text;
-//   - {"prompt", "completion"}: a prompt that is used unchanged, and the text to learn.
+//   - {"prompt", "completion"}: a prompt that is used unchanged, and the text to learn; or two lists of messages;
+//   - {"messages"}, {"conversations"} or {"instruction", "output"}: a conversation (conversation_rows.h).
+// A row with the keys of a conversation is a conversation unless it is a complete row of one of the formats above.
 // answer_start counts code points. If the answer is not at this position of the context, its nearest occurrence is
 // used. Without answer_start, the first occurrence is used, and an answer that does not occur is a free answer. With an
 // answer_start of at least 0, the answer must occur in the context.
 // Throws RowFault with the place and the key if the row does not have the structure of its format.
-Example read_row(const nlohmann::json& row, const std::string& where, ContextWork& work);
+Example read_row(const nlohmann::ordered_json& row, const std::string& where, ContextWork& work,
+                 const RowOptions& options = {});
 
 // Reads a question of SQuAD's format. The context belongs to the paragraph of the question, and `code_points` to the
 // context.
-Example read_question(const nlohmann::json& owner, const std::string& context, const CodePoints& code_points,
-                      const std::string& where, ContextWork& work);
+Example read_question(const RowView& owner, const std::string& context, const CodePoints& code_points,
+                      ContextWork& work);
+
+// The word for a format, as users write it: "messages".
+const char* name_of(RowKind kind);
 
 }  // namespace tessera

@@ -4,14 +4,16 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
+#include "tessera/base/option_names.h"
 #include "tessera/data/text.h"
 
 namespace tessera {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 ByteFault byte_fault_of(std::string_view text, int64_t first_line, int64_t first_column) {
   const size_t invalid = find_invalid_utf8(text);
@@ -29,6 +31,8 @@ std::optional<OpenedObject> open_object(const JsonPiece& object, std::string_vie
   if (!members) return std::nullopt;
   std::optional<std::vector<JsonPiece>> elements;
   OpenedObject opened;
+  auto& rest = opened.rest.get_ref<Json::object_t&>();
+  std::set<std::string_view> keys;
   for (const JsonMember& member : *members) {
     if (member.key == key) {
       if (elements) return std::nullopt;  // the key occurs twice
@@ -37,8 +41,8 @@ std::optional<OpenedObject> open_object(const JsonPiece& object, std::string_vie
       continue;
     }
     try {
-      Json value = parse_json_or_fault(member.value.text, member.value.line);
-      if (!opened.rest.emplace(member.key, std::move(value)).second) return std::nullopt;
+      if (!keys.insert(member.key).second) return std::nullopt;
+      rest.emplace_back(member.key, parse_json_or_fault<Json>(member.value.text, member.value.line));
     } catch (const JsonFault&) {
       return std::nullopt;
     }
@@ -85,7 +89,7 @@ struct RowReader::Parsed {
 
 RowReader::Parsed RowReader::parse(const JsonPiece& piece) {
   try {
-    return {parse_json_or_fault(piece.text, piece.line)};
+    return {parse_json_or_fault<Json>(piece.text, piece.line)};
   } catch (JsonFault& fault) {
     if (const ByteFault bytes = byte_fault_of(piece.text, piece.line, piece.column); !bytes.what.empty()) {
       return {{}, {{.line = bytes.line, .column = bytes.column, .what = bytes.what}, kUtf8Remedy}};
@@ -141,7 +145,7 @@ void RowReader::add_row(const Json& row, const std::string& where) {
     if (row.is_object() && row.contains("paragraphs")) {
       add_article(row, where);
     } else {
-      rows_.examples.push_back(read_row(row, where, work_));
+      rows_.examples.push_back(read_row(row, where, work_, options_));
     }
   });
 }
@@ -202,7 +206,15 @@ void RowReader::add_faulty_paragraph(const JsonPiece& piece, const std::string& 
   });
 }
 
+// Throws RowFault if the options ask for another format than SQuAD's.
+void RowReader::check_squad(const std::string& where) const {
+  if (options_.kind == RowKind::automatic || options_.kind == RowKind::question) return;
+  throw RowFault(where, fmt::format("is SQuAD's format, not the format {}", name_of(options_.kind)),
+                 fmt::format("Give another {}", option("dataset_format")));
+}
+
 void RowReader::add_article(const Json& article, const std::string& where) {
+  check_squad(where);
   const Json& paragraphs = member(article, "paragraphs", Json::value_t::array, where);
   for (size_t p = 0; p < paragraphs.size(); ++p) {
     unless_faulty(paragraphs[p],
@@ -225,7 +237,8 @@ void RowReader::add_question(const Json& question, const std::string& context, c
                              const std::string& where) {
   unless_faulty(question, [&] {
     require_type(question, Json::value_t::object, where);
-    rows_.examples.push_back(read_question(question, context, code_points, where, work_));
+    static const FieldNames kSquadNames;
+    rows_.examples.push_back(read_question({question, kSquadNames, where}, context, code_points, work_));
   });
 }
 

@@ -22,7 +22,7 @@ inline constexpr const char* kUtf8Remedy = "Save the file as UTF-8";
 
 // An object whose member `key` is an array: the array's elements, and the object without this member.
 struct OpenedObject {
-  nlohmann::json rest = nlohmann::json::object();
+  nlohmann::ordered_json rest = nlohmann::ordered_json::object();
   std::vector<JsonPiece> elements{};
 };
 // nullopt if the object has no such member, or has a fault outside of the elements.
@@ -32,14 +32,16 @@ std::optional<OpenedObject> open_object(const JsonPiece& object, std::string_vie
 // all its questions, if its structure shows them.
 class RowReader {
  public:
-  RowReader(std::string path, size_t content_bytes) : path_(std::move(path)), work_(content_bytes) {}
+  // The options must outlive the reader.
+  RowReader(std::string path, size_t content_bytes, const RowOptions& options)
+      : path_(std::move(path)), options_(options), work_(content_bytes) {}
 
   // Adds a line of JSONL: a row, or an article of SQuAD.
   void add_line(std::string_view text, int64_t line);
   // Adds rows or articles. The place of the element i is "<path>: <name>[i]".
   void add_elements(const std::vector<JsonPiece>& elements, const char* name);
   // Adds a row or an article.
-  void add_row(const nlohmann::json& row, const std::string& where);
+  void add_row(const nlohmann::ordered_json& row, const std::string& where);
   // Adds a row or an article. If a value of an article is invalid, its valid paragraphs and questions are still added.
   void add_row(const JsonPiece& piece, const std::string& where);
   // Adds a text of a .txt file. The text begins at this line.
@@ -57,12 +59,14 @@ class RowReader {
   void unless_faulty(const Part& part, const Read& read);
   void add_bad(const std::string& place, const PieceFault& fault, int64_t num_rows);
   void add_faulty_paragraph(const JsonPiece& piece, const std::string& where, const PieceFault& fault);
-  void add_article(const nlohmann::json& article, const std::string& where);
-  void add_paragraph(const nlohmann::json& paragraph, const std::string& where);
-  void add_question(const nlohmann::json& question, const std::string& context, const CodePoints& code_points,
+  void check_squad(const std::string& where) const;
+  void add_article(const nlohmann::ordered_json& article, const std::string& where);
+  void add_paragraph(const nlohmann::ordered_json& paragraph, const std::string& where);
+  void add_question(const nlohmann::ordered_json& question, const std::string& context, const CodePoints& code_points,
                     const std::string& where);
 
   std::string path_;
+  const RowOptions& options_;
   ContextWork work_;
   ExampleRows rows_;
 };

@@ -138,6 +138,7 @@ std::string prompt_text(std::string_view question, std::string_view context) {
 
 std::string prompt_text(const Example& example) {
   if (const Completion* row = example.completion()) return row->prompt;
+  TESSERA_ASSERT(example.question());
   const Question& question = *example.question();
   return prompt_text(question.question, question.context);
 }

@@ -27,19 +27,24 @@ Record data_record(const DataUse& use) {
   constexpr size_t kListed = 100;
   std::vector<std::string> skipped;
   for (size_t i = 0; i < std::min(kListed, use.bad.size()); ++i) skipped.push_back(in_words(use.bad[i]));
-  return {{"rows_used", use.rows_used},
-          {"rows_cut", use.rows_cut},
-          {"rows_without_loss", use.rows_without_loss},
-          {"rows_without_context", use.rows_without_context},
-          {"rows_free_answer", use.rows_free_answer},
-          {"rows_left_out", use.rows_left_out},
-          {"rows_malformed", use.rows_malformed},
-          {"rows_too_long", use.rows_too_long},
-          {"samples", use.num_samples},
-          {"tokens_used", use.tokens_used},
-          {"tokens_cut", use.tokens_cut},
-          {"tokens_dropped", use.tokens_dropped},
-          {"skipped", skipped}};
+  Record record = {{"rows_used", use.rows_used},
+                   {"rows_cut", use.rows_cut},
+                   {"rows_without_loss", use.rows_without_loss},
+                   {"rows_without_context", use.rows_without_context},
+                   {"rows_free_answer", use.rows_free_answer},
+                   {"rows_left_out", use.rows_left_out},
+                   {"rows_malformed", use.rows_malformed},
+                   {"rows_too_long", use.rows_too_long},
+                   {"samples", use.num_samples},
+                   {"tokens_used", use.tokens_used},
+                   {"tokens_cut", use.tokens_cut},
+                   {"tokens_dropped", use.tokens_dropped},
+                   {"skipped", skipped}};
+  for (const FileUse& file : use.mixture) {
+    record["mixture"].push_back(
+        {{"file", file.path}, {"share", file.share}, {"rows", file.rows}, {"rows_per_epoch", file.rows_per_epoch}});
+  }
+  return record;
 }
 
 std::string data_line(const DataUse& use, const Settings& settings) {
@@ -91,6 +96,11 @@ void note_data(const DataUse& use, const Settings& settings, Console& console) {
   constexpr size_t kShown = 5;
   console.note(data_line(use, settings));
   note_wrong_end(use, console);
+  for (const FileUse& file : use.mixture) {
+    console.note(fmt::format("  {}: share {}, {}, {} per epoch ({:.4g} times)", file.path, file.share,
+                             counted_long(file.rows, "row"), format_count(file.rows_per_epoch),
+                             static_cast<double>(file.rows_per_epoch) / static_cast<double>(file.rows)));
+  }
   if (use.bad.empty()) return;
   std::string named = use.files.size() == 1 ? use.files[0] : "";
   console.note(fmt::format("warning: skipped {}:", counted(use.rows_bad(), "bad row")));

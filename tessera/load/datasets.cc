@@ -9,6 +9,7 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/option_names.h"
+#include "tessera/data/mixture.h"
 #include "tessera/data/scoring.h"
 #include "tessera/load/chat.h"
 #include "tessera/load/model_files.h"
@@ -68,18 +69,29 @@ void remove_no_answers(std::vector<Example>& examples, const std::string& no_ans
   }
 }
 
-// Moves the samples into the data set, and removes examples without samples.
-void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded) {
-  size_t kept = 0;
+// Makes the samples of the data set, and removes examples without samples. `rows`: the numbers of the examples to use,
+// in the order of the samples. Each of them has samples.
+void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded, const std::vector<int64_t>& rows) {
+  std::vector<int64_t> times_left(encoded.size(), 0);
+  for (const int64_t row : rows) ++times_left[static_cast<size_t>(row)];
   for (size_t i = 0; i < encoded.size(); ++i) {
-    const Example& example = dataset.examples[i];
-    const bool has_no_answer = example.is_unanswerable();
-    if (encoded[i].samples.empty()) {
-      if (has_no_answer) ++dataset.num_too_long_without_answer;
-      continue;
+    if (encoded[i].samples.empty() && dataset.examples[i].is_unanswerable()) ++dataset.num_too_long_without_answer;
+  }
+  for (const int64_t row : rows) {
+    const auto i = static_cast<size_t>(row);
+    if (dataset.examples[i].is_unanswerable()) ++dataset.use.rows_without_answer;
+    dataset.use.add_kind(dataset.examples[i]);
+    if (--times_left[i] > 0) {
+      std::ranges::copy(encoded[i].samples, std::back_inserter(dataset.samples));
+    } else {
+      std::ranges::move(encoded[i].samples, std::back_inserter(dataset.samples));
     }
-    if (has_no_answer) ++dataset.use.rows_without_answer;
-    std::ranges::move(encoded[i].samples, std::back_inserter(dataset.samples));
+  }
+  size_t kept = 0;
+  std::vector<bool> is_used(encoded.size(), false);
+  for (const int64_t row : rows) is_used[static_cast<size_t>(row)] = true;
+  for (size_t i = 0; i < encoded.size(); ++i) {
+    if (!is_used[i]) continue;
     if (kept != i) dataset.examples[kept] = std::move(dataset.examples[i]);
     ++kept;
   }
@@ -93,13 +105,88 @@ struct Source {
   std::string name;  // in messages
   std::vector<std::string> files;
   ExampleRows rows;
+  std::vector<DataFile> mixture{};  // the files with their shares; empty if they have none
+  std::vector<int64_t> sizes{};     // the number of examples of each file of the mixture
 };
 
-Source read_source(const Settings& settings, const std::vector<std::string>& files) {
-  Source source{data_name(files), files, load_rows(files, settings.txt_rows)};
+// `words`: the paths of the files, perhaps with shares.
+Source read_source(const Settings& settings, const std::vector<std::string>& words, const std::string& setting) {
+  const RowOptions options{.text_rows = settings.txt_rows, .kind = settings.dataset_format, .fields = settings.fields};
+  std::vector<DataFile> mixture = data_files_of(words, setting);
+  const std::vector<std::string> files = paths_of(mixture);
+  Source source{data_name(files), files, {}};
+  if (!is_mixture(mixture)) {
+    source.rows = load_rows(files, options);
+  } else {
+    for (const std::string& file : files) {
+      ExampleRows rows = load_rows({file}, options);
+      source.sizes.push_back(std::ssize(rows.examples));
+      std::ranges::move(rows.examples, std::back_inserter(source.rows.examples));
+      std::ranges::move(rows.bad, std::back_inserter(source.rows.bad));
+    }
+    source.mixture = std::move(mixture);
+  }
   const int64_t num_rows = num_rows_of(source.rows.bad) + std::ssize(source.rows.examples);
   check_bad_rows(source.rows.bad, num_rows, settings.bad_rows, settings.max_bad_rows, files);
   return source;
+}
+
+// Holds out a part of the rows, for evaluation. Of a mixture, holds out this part of the rows of each file.
+Source held_out(Source& source, const Settings& settings) {
+  const auto seed = static_cast<uint64_t>(settings.seed);
+  Source held{source.name + ", held out", source.files, {}};
+  if (source.mixture.empty()) {
+    held.rows.examples = hold_out(source.rows.examples, settings.eval_fraction, seed);
+    return held;
+  }
+  std::vector<Example> kept;
+  auto first = source.rows.examples.begin();
+  for (int64_t& size : source.sizes) {
+    std::vector<Example> own(std::make_move_iterator(first), std::make_move_iterator(first + size));
+    first += size;
+    std::ranges::move(hold_out(own, settings.eval_fraction, seed), std::back_inserter(held.rows.examples));
+    size = std::ssize(own);
+    std::ranges::move(own, std::back_inserter(kept));
+  }
+  source.rows.examples = std::move(kept);
+  return held;
+}
+
+// The numbers of the examples in an epoch of a mixture: the selected rows, with repetitions. `encoded`: the rows of the
+// source. Rows without samples are left out before the mixture is made. Sets use.mixture.
+std::vector<int64_t> mixed_rows(const Source& source, const Settings& settings, const std::vector<EncodedRow>& encoded,
+                                DataUse& use) {
+  const auto seed = static_cast<uint64_t>(settings.seed);
+  std::vector<int64_t> usable, file_of;  // the numbers of the examples with samples, and their files
+  std::vector<int64_t> sizes;
+  int64_t row = 0;
+  for (size_t file = 0; file < source.mixture.size(); ++file) {
+    const int64_t end = row + source.sizes[file];
+    sizes.push_back(0);
+    for (; row < end; ++row) {
+      if (encoded[static_cast<size_t>(row)].samples.empty()) continue;
+      usable.push_back(row);
+      file_of.push_back(static_cast<int64_t>(file));
+      ++sizes.back();
+    }
+    if (sizes.back() == 0) {
+      throw InputError(source.mixture[file].path,
+                       "none of its rows can be used, so it cannot have a share of a mixture",
+                       "Correct its rows, or remove it from " + option("dataset"));
+    }
+  }
+  const std::vector<int64_t> mixed = rows_of_epoch(sizes, rows_per_epoch(source.mixture, sizes, "dataset"), seed);
+  for (size_t file = 0; file < sizes.size(); ++file) {
+    use.mixture.push_back({source.mixture[file].path, source.mixture[file].share, sizes[file], 0});
+  }
+  std::vector<int64_t> chosen;
+  for (const int64_t at :
+       select_rows(std::ssize(mixed), settings.train_size, seed, row_order(settings, true), "train_size")) {
+    const auto number = static_cast<size_t>(mixed[static_cast<size_t>(at)]);
+    chosen.push_back(usable[number]);
+    ++use.mixture[static_cast<size_t>(file_of[number])].rows_per_epoch;
+  }
+  return chosen;
 }
 
 void add_prompts(Dataset& dataset, const EncodeFn& encode, const PromptOptions& options, const Settings& settings,
@@ -152,9 +239,13 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
   Dataset dataset;
   dataset.use.name = source.name;
   dataset.use.files = source.files;
-  dataset.examples = select_examples(
-      std::move(source.rows.examples), training ? settings.train_size : settings.eval_size,
-      static_cast<uint64_t>(settings.seed), row_order(settings, training), training ? "train_size" : "eval_size");
+  const bool is_mixture = !source.mixture.empty();
+  dataset.examples = std::move(source.rows.examples);
+  if (!is_mixture) {
+    dataset.examples = select_examples(std::move(dataset.examples), training ? settings.train_size : settings.eval_size,
+                                       static_cast<uint64_t>(settings.seed), row_order(settings, training),
+                                       training ? "train_size" : "eval_size");
+  }
   remove_no_answers(dataset.examples, settings.unanswerable_text);
   const EncodeFn encode = encoder_of(tokenizer, config);
   std::optional<ChatTemplate> chat_template;
@@ -175,11 +266,17 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
                               settings.unanswerable_text,
                               chat};
   std::vector<EncodedRow> encoded = encode_rows(dataset.examples, encode, options, pool);
-  for (const EncodedRow& row : encoded) {
-    if (row.is_template_fault) throw InputError(row.fault.place, row.fault.what);
-    dataset.use.add(row);
+  std::vector<int64_t> rows;  // the numbers of the examples with samples
+  for (size_t i = 0; i < encoded.size(); ++i) {
+    if (encoded[i].is_template_fault) throw InputError(encoded[i].fault.place, encoded[i].fault.what);
+    if (!encoded[i].samples.empty()) rows.push_back(static_cast<int64_t>(i));
+    if (!is_mixture || encoded[i].samples.empty()) dataset.use.add(encoded[i]);
   }
   check_bad_rows(dataset.use.bad, std::ssize(encoded), settings.bad_rows, settings.max_bad_rows, source.files);
+  if (is_mixture && !rows.empty()) {
+    rows = mixed_rows(source, settings, encoded, dataset.use);
+    for (const int64_t row : rows) dataset.use.add(encoded[static_cast<size_t>(row)]);
+  }
   if (dataset.use.wrong_end.value_or(-1) >= 0) {
     dataset.use.wrong_end_text = tokenizer.decode(std::array{*dataset.use.wrong_end}, false);
   }
@@ -187,8 +284,7 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
     throw InputError(source.name, fmt::format("all texts are longer than --max-length {}", settings.max_length),
                      "Increase --max-length, or give --long-texts split");
   }
-  keep_used(dataset, std::move(encoded));
-  for (const Example& example : dataset.examples) dataset.use.add_kind(example);
+  keep_used(dataset, std::move(encoded), rows);
   dataset.use.add_malformed(std::move(source.rows.bad));
   check_lengths(dataset.samples, config, source.name);
   const bool has_targets = std::any_of(dataset.samples.begin(), dataset.samples.end(), [](const Sample& sample) {
@@ -210,13 +306,9 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
 
 TrainingData load_training_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
                                 ThreadPool& pool) {
-  Source source = read_source(settings, settings.dataset);
+  Source source = read_source(settings, settings.dataset, "dataset");
   std::optional<Source> held;
-  if (settings.eval_fraction > 0) {
-    const auto seed = static_cast<uint64_t>(settings.seed);
-    held = {
-        source.name + ", held out", source.files, {hold_out(source.rows.examples, settings.eval_fraction, seed), {}}};
-  }
+  if (settings.eval_fraction > 0) held = held_out(source, settings);
   TrainingData data{encoded_dataset(std::move(source), settings, DatasetUse::training, tokenizer, config, pool)};
   if (held) {
     data.eval = encoded_dataset(std::move(*held), settings, DatasetUse::evaluation, tokenizer, config, pool);
@@ -228,8 +320,17 @@ TrainingData load_training_data(const Settings& settings, const Tokenizer& token
 
 Dataset load_eval_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
                        ThreadPool& pool) {
-  return encoded_dataset(read_source(settings, settings.eval_dataset), settings, DatasetUse::evaluation, tokenizer,
-                         config, pool);
+  Source source = read_source(settings, settings.eval_dataset, "eval_dataset");
+  if (!source.mixture.empty()) {
+    const DataFile& file = source.mixture[0];
+    throw UsageError(
+        option_place("eval_dataset"),
+        fmt::format("{} has the share {}, but an evaluation uses every row once, so that its loss does not "
+                    "depend on shares",
+                    printable(file.path), file.share),
+        "Give the files without shares");
+  }
+  return encoded_dataset(std::move(source), settings, DatasetUse::evaluation, tokenizer, config, pool);
 }
 
 void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens, const std::string& place) {

@@ -16,7 +16,9 @@ namespace tessera {
 
 struct Dataset {
   std::vector<Example> examples;
-  std::vector<Sample> samples;                // in the order of the examples: one per example, or the pieces of a text
+  // In the order of the examples: one per example, or the pieces of a text. If the files are a mixture: in the order of
+  // the mixture, with repetitions, but each example is in `examples` once.
+  std::vector<Sample> samples;
   std::vector<std::vector<int32_t>> prompts;  // one per example, for generation; empty unless requested
   DataUse use;                                // counts of used, cut and skipped rows
   int64_t num_too_long_without_answer = 0;    // the questions in use.rows_too_long that have no answer
@@ -32,7 +34,9 @@ struct TrainingData {
 // threads of the pool. With --eval-fraction, holds out rows of --dataset before the selection. config.eos_token_id is
 // the end-of-sequence token. A question has no answer if its row has none, or if all its answers say so by
 // --unanswerable-text. A row is bad if it is malformed, or if it is too long even without its context. With
-// --bad-rows skip, malformed rows are skipped before the selection, and rows that are too long are skipped after it.
+// --bad-rows skip, malformed rows are skipped before the selection, and rows that are too long are skipped after it. If
+// the files of --dataset have shares (mixture.h), rows are held out of each file, and all bad rows are skipped, before
+// the mixture is made. --train-size selects from the mixture.
 // Throws UsageError if a setting does not suit the data, or if a sample is longer than the model's context or than
 // kMaxDropoutKeys. Throws InputError if a file is not valid, if there are more bad rows than the settings allow, or if
 // no sample has a token with loss.

@@ -94,7 +94,7 @@ std::string dashed(std::string_view word) {
 }
 
 std::string Setting::flag() const {
-  return "--" + dashed(name);
+  return "--" + dashed(flag_word.empty() ? name : flag_word);
 }
 
 std::string Setting::environment_variable() const {
@@ -127,6 +127,16 @@ const Setting* find_setting(std::string_view word) {
     if (setting.answers_to(word)) return &setting;
   }
   return nullptr;
+}
+
+const Setting* find_flag(std::string_view word, Groups groups) {
+  const std::vector<const Setting*> own = settings_of(groups);
+  const auto named = std::ranges::find_if(own, [&](const Setting* setting) { return setting->answers_to(word); });
+  if (named != own.end()) return *named;
+  const std::string wanted = underscored(word);
+  const auto flagged = std::ranges::find_if(
+      own, [&](const Setting* setting) { return !wanted.empty() && setting->flag_word == wanted; });
+  return flagged != own.end() ? *flagged : find_setting(word);
 }
 
 const Setting* find_setting_with_choice(std::string_view word, Groups groups) {

@@ -107,6 +107,9 @@ enum class Resume {
 struct Setting {
   std::string name;                    // snake_case, as in files; flags use dashes
   std::vector<std::string> aliases{};  // alternative names (of other tools), in snake_case
+  // The word of the flag, in snake_case, if it is not the name because another verb's setting has this name. The flag
+  // may also be the name. Files and variables have only the name.
+  std::string flag_word{};
   Group group;
   SettingType type;
   std::string unit{};  // placeholder of the value in help: "TOKENS", "PATH"; empty: boolean or choice
@@ -158,6 +161,10 @@ const std::vector<Setting>& all_settings();
 std::vector<const Setting*> settings_of(Groups groups);
 // The setting with this name or alias, or nullptr.
 const Setting* find_setting(std::string_view word);
+
+// The setting that a flag with this word means in a verb that takes `groups`: a setting of these groups with this name,
+// alias or flag_word. If there is none, find_setting(word).
+const Setting* find_flag(std::string_view word, Groups groups);
 
 // The setting of `groups` that has `word` as one of its choices, or nullptr. For "fp16", this is `precision`. If
 // several settings have this choice, prefers a setting whose `brief_for` is kAllGroups.

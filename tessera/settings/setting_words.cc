@@ -202,6 +202,33 @@ std::string checkpointing_text(int64_t blocks) {
   return blocks == 0 ? "none" : blocks == kAllBlocks ? "block" : fmt::format("{}", blocks);
 }
 
+FieldNames parse_fields(std::string_view text, const std::string& where) {
+  FieldNames fields;
+  for (const std::string& item : split_list(text)) {
+    const size_t equals = std::min(item.find('='), item.size());
+    const std::string field(trimmed(std::string_view(item).substr(0, equals)));
+    const std::string key(trimmed(std::string_view(item).substr(std::min(equals + 1, item.size()))));
+    if (field.empty() || key.empty()) {
+      throw UsageError(where, fmt::format("{} is no field with its key", quoted_value(item)),
+                       "Write FIELD=KEY[,FIELD=KEY...], as in messages=dialog,role=speaker");
+    }
+    if (std::ranges::find(FieldNames::all(), field) == FieldNames::all().end()) {
+      std::string remedy = did_you_mean(field, FieldNames::all());
+      if (!remedy.empty()) remedy += " ";
+      throw UsageError(where, fmt::format("unknown field {}", quoted_value(field)),
+                       remedy + "Use one of: " + joined(FieldNames::all()));
+    }
+    if (fields.is_renamed(field)) {
+      throw UsageError(where, fmt::format("contains {} twice", field), "Remove one of the two");
+    }
+    if (const std::string other = fields.rename(field, key); !other.empty()) {
+      throw UsageError(where, fmt::format("{} and {} have the same key {}", other, field, quoted_value(key)),
+                       "Give each field a key of its own");
+    }
+  }
+  return fields;
+}
+
 double parse_eval_fraction(std::string_view text, const std::string& where) {
   if (lower(text) == "none") return 0;
   double fraction = 0;

@@ -67,6 +67,10 @@ MemoryLogPlace parse_memory_log(std::string_view text, const std::string& where)
 // The canonical text: "", "logs:5", "logs:0.5".
 std::string memory_log_text(const MemoryLogPlace& place);
 
+// Reads the keys of fields: "messages=dialog,role=speaker"; empty: no field has another key than its name. Throws
+// UsageError with `where`. FieldNames::text() is the canonical text.
+FieldNames parse_fields(std::string_view text, const std::string& where);
+
 // Parses a fraction greater than 0 and less than 1, or "none", which gives 0. eval_fraction_text() does the opposite.
 double parse_eval_fraction(std::string_view text, const std::string& where);
 std::string eval_fraction_text(double fraction);

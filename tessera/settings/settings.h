@@ -70,6 +70,8 @@ struct Settings {
   // data
   std::vector<std::string> dataset, eval_dataset;  // paths of files
   TextRows txt_rows = TextRows::file;
+  RowKind dataset_format = RowKind::automatic;
+  FieldNames fields;
   double eval_fraction = 0;  // 0: none
   int64_t train_size = 0, train_size_per_rank = 0, eval_size = 0;
   std::optional<RowOrder> subset;  // unset: depends on `shuffle`

@@ -3,7 +3,7 @@ import json
 import os
 import re
 
-from tessera_cli import CliTest, main
+from tessera_cli import CliTest, flag_of, main
 
 
 class Program(CliTest):
@@ -219,7 +219,7 @@ class Files(CliTest):
                    "c.toml")
         empty = []
         for name, preset in texts:
-            flag = "--" + name.replace("_", "-")
+            flag = flag_of(name)
             if name == "unanswerable_text":  # the empty text is a value of its own
                 self.assertEqual(self.run_tessera("config", "train", flag, "")[::2], (0, ""))
             elif preset:

@@ -10,6 +10,11 @@ unless_sanitized = unittest.skipIf("TESSERA_TEST_SANITIZED" in os.environ, "the 
 PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "tessera"
 
 
+def flag_of(name):
+    """The flag of a setting."""
+    return "--format" if name == "dataset_format" else "--" + name.replace("_", "-")
+
+
 class CliTest(unittest.TestCase):
     def setUp(self):
         # The folder is in memory if possible. Runs sync every checkpoint, so a busy disk would make the tests slow.

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 
-from tessera_cli import CliTest, main
+from tessera_cli import CliTest, flag_of, main
 
 VERBS = ["train", "eval", "generate", "plan", "memory", "slurm", "sweep", "report", "tokenize", "tokenizer train",
          "export", "config", "doctor", "nettest"]
@@ -57,7 +57,7 @@ class Help(CliTest):
                 self.assertLessEqual(set(flags_of(brief)), set(flags_of(full)))
                 self.assertIn(f"tessera {verb} --help all", brief.splitlines()[-1])
                 known = json.loads(self.succeeds("config", *([] if verb == "config" else words), "--json"))
-                self.assertLessEqual({"--" + name.replace("_", "-") for name in known if verb not in ("config", "doctor")},
+                self.assertLessEqual({flag_of(name) for name in known if verb not in ("config", "doctor")},
                                      {*flags_of(full), "--json", "--progress"})
                 for same in (["help", *words], [*words, "help"], ["--help", *words], [*words, "-h"]):
                     self.assertEqual(self.succeeds(*same), brief)

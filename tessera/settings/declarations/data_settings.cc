@@ -6,9 +6,11 @@ namespace tessera::declaring {
 std::vector<Setting> data_settings() {
   return {
       list("dataset", &S::dataset,
-           determines(kTheSamples, brief(kDataset, "files: SQuAD JSON, rows as JSON or JSONL, .txt")), "PATH...",
-           "Data files, read in this order: SQuAD JSON, rows (questions, prompts with completions, or plain texts) as "
-           "JSON or JSONL, or plain text (.txt)"),
+           determines(kTheSamples, brief(kDataset, "files: SQuAD JSON, rows as JSON or JSONL, .txt")),
+           "PATH...",
+           "Data files, read in this order: SQuAD JSON, rows (questions, prompts with completions, conversations, or "
+           "plain texts) as JSON or JSONL, or plain text (.txt). With shares, as in a.jsonl:2 b.jsonl:1, an epoch has "
+           "the rows of the files in these proportions: files are repeated until every row is used"),
       integer("train_size", &S::train_size, determines(kTheSamples, kTrainData), "ROWS", kCount,
               "Number of training rows to use, chosen by --subset; 0: all", {"max_train_samples"}),
       for_others(integer("train_size_per_rank", &S::train_size_per_rank, kTrainData, "ROWS", kCount,
@@ -49,6 +51,23 @@ std::vector<Setting> data_settings() {
           "generated answer with the same words counts as no answer, and predictions.json has an empty text for it")),
       integer("max_length", &S::max_length, recorded(Resume::never, brief(kText, "longest sample")), "TOKENS",
               {2, kMaxCount}, "Maximum length of a sample in tokens", {"max_seq_length", "model_max_length"}),
+      with_flag(
+          "format",
+          choice("dataset_format", &S::dataset_format, determines(kTheSamples, kText),
+                 {{"auto", RowKind::automatic},
+                  {"messages", RowKind::messages},
+                  {"sharegpt", RowKind::sharegpt},
+                  {"alpaca", RowKind::alpaca},
+                  {"completion", RowKind::completion},
+                  {"text", RowKind::text},
+                  {"question", RowKind::question}},
+                 "Format of the rows; a row of another format is a bad row. messages: {messages: [{role, content}]}; "
+                 "sharegpt: {conversations: [{from, value}]}; alpaca: {instruction, input, output}; completion: "
+                 "{prompt, completion}; text: {text}; question: {question, context, answers}; auto: the keys of each "
+                 "row decide")),
+      parsed("fields", &S::fields, determines(kTheSamples, kText), "FIELD=KEY[,...]",
+             "Keys of the rows that differ from the names of their fields, as in messages=dialog,role=speaker",
+             parse_fields, [](const FieldNames& fields) { return fields.text(); }),
       choice("txt_rows", &S::txt_rows, determines(kTheSamples, kText),
              {{"file", TextRows::file}, {"line", TextRows::line}},
              "What is a text in a .txt file. file: the complete file; line: each line that is not blank"),

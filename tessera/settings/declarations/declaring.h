@@ -208,6 +208,12 @@ inline Setting may_be_empty(Setting setting) {
   return setting;
 }
 
+// The flag is --WORD instead of the setting's name, in verbs without a setting of this name.
+inline Setting with_flag(const char* word, Setting setting) {
+  setting.flag_word = word;
+  return setting;
+}
+
 // Marks a setting that only sets other settings.
 inline Setting for_others(Setting setting) {
   setting.stands_for_others = true;

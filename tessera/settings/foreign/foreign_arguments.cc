@@ -157,7 +157,7 @@ constexpr ForeignArgument kArguments[] = {
     {"preprocessing_num_workers", false, "*", kReads},
     {"dataset_num_proc", false, "*", kReads},
     {"overwrite_cache", true, "*", "Tessera keeps no cache of the data"},
-    {"dataset_text_field", false, "text", "The column of plain texts is called text"},
+    {"dataset_text_field", false, "text", "Write --fields text=KEY"},
     {"dataset_kwargs", false, "", "See --dataset and --objective"},
     {"completion_only_loss", true, "", "Write --objective completion or --objective causal_lm"},
     {"train_on_inputs", true, "", "Write --objective completion or --objective causal_lm"},

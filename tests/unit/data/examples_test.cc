@@ -212,7 +212,7 @@ TEST_F(ExamplesFile, Loads) {
   EXPECT_EQ(examples[2].text()->text, "three\n\nfour\r\n");
   EXPECT_EQ(examples[2].place, other.string());
   EXPECT_EQ(examples[4].place, path.string() + ":2");
-  const auto lines = load_examples({other.string()}, TextRows::line);
+  const auto lines = load_examples({other.string()}, {.text_rows = TextRows::line});
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[1].text()->text, "four");
   EXPECT_EQ(lines[1].place, other.string() + ":3");
