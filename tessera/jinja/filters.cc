@@ -163,7 +163,8 @@ Value round_number(Caller&, Args a) {
   const double power = std::pow(10.0, static_cast<double>(precision));
   const double scaled = value.number() * power;
   if (!std::isfinite(scaled)) throw Fault{"`round` cannot round this number"};
-  return real((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / power);
+  // + 0.0, because Python's ceil returns an integer, which has no -0.
+  return real(((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) + 0.0) / power);
 }
 
 Value absolute(Caller&, Args a) {
