@@ -15,6 +15,7 @@
 #include "tessera/data/prompt_file.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/text_stream.h"
+#include "tessera/load/chat.h"
 #include "tessera/load/datasets.h"
 #include "tessera/load/model_files.h"
 #include "tessera/log/progress.h"
@@ -59,7 +60,12 @@ Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const
   Prompts prompts{rows_of(settings), {}};
   prompts.ids.resize(prompts.rows.size());
   const EncodeFn encode = encoder_of(tokenizer, config);
-  const PromptOptions options{.max_length = kAnyLength, .eos_id = config.eos_token_id, .around_answer = false};
+  PromptOptions options{.max_length = kAnyLength, .eos_id = config.eos_token_id, .around_answer = false};
+  std::optional<ChatTemplate> chat_template;
+  if (std::ranges::any_of(prompts.rows, [](const PromptRow& row) { return row.example.conversation() != nullptr; })) {
+    chat_template.emplace(chat_template_of(settings, tokenizer, config, TemplateDate::today));
+    options.chat = chat_options_of(settings, *chat_template, tokenizer, config);
+  }
   pool.for_ranges(std::ssize(prompts.rows), 16, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const Example& example = prompts.rows[i].example;
@@ -105,7 +111,7 @@ void note_sampling(const std::optional<Sampling>& sampling, const GenerationConf
 // The text of generated ids. The prompt of a question ends with "Answer:", so the space before the answer is removed.
 std::string generated_text(const std::vector<int32_t>& ids, const Example& example, const Tokenizer& tokenizer) {
   std::string text = tokenizer.decode(ids, true);
-  if (!example.text() && text.starts_with(' ')) text.erase(0, 1);
+  if (example.question() && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }
 
@@ -113,7 +119,7 @@ std::string generated_text(const std::vector<int32_t>& ids, const Example& examp
 class StreamedText {
  public:
   StreamedText(const Tokenizer& tokenizer, const Example& example, Console& console)
-      : stream_(tokenizer, true), console_(console), drops_space_(!example.text()) {}
+      : stream_(tokenizer, true), console_(console), drops_space_(example.question()) {}
   void add(int32_t id) { print(stream_.add(id)); }
   void finish() { print(stream_.finish() + "\n"); }
 
@@ -135,7 +141,11 @@ Record result_of(const PromptRow& row, const std::vector<int32_t>& prompt, const
   if (!row.id_json.empty()) record["id"] = Record::parse(row.id_json);
   if (!settings.prompts.empty()) {
     const Example& example = row.example;
-    record["prompt"] = example.text() ? example.text()->text : prompt_text(example);
+    if (const Conversation* conversation = example.conversation()) {
+      record["messages"] = conversation->messages;
+    } else {
+      record["prompt"] = example.text() ? example.text()->text : prompt_text(example);
+    }
   }
   record["text"] = generated_text(ids, row.example, tokenizer);
   record["ids"] = ids;

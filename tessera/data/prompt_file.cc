@@ -8,17 +8,32 @@
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
 #include "tessera/base/read_file.h"
+#include "tessera/data/chat_template.h"
+#include "tessera/data/conversation_rows.h"
 #include "tessera/data/text.h"
 
 namespace tessera {
 
 constexpr const char* kRowRemedy =
-    "Give one JSON object per line, as {\"prompt\": \"...\"}, or as {\"question\": \"...\"} with or without "
-    "\"context\"";
+    "Give one JSON object per line, as {\"prompt\": \"...\"}, as {\"question\": \"...\"} with or without \"context\", "
+    "or as {\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}";
 
 namespace {
 
-PromptRow prompt_row(const nlohmann::json& row, const std::string& place) {
+Conversation conversation_of(const nlohmann::ordered_json& row, const std::string& place) {
+  try {
+    static const FieldNames names;
+    Conversation conversation = read_messages({row, names, place, false}, "messages");
+    if (num_messages_before_answer(conversation) == 0) {
+      throw InputError(place, "the conversation has no message to answer", kRowRemedy);
+    }
+    return conversation;
+  } catch (const RowFault& fault) {
+    throw InputError(fault.place, fault.what, fault.remedy);
+  }
+}
+
+PromptRow prompt_row(const nlohmann::ordered_json& row, const std::string& place) {
   const auto refuse = [&](const std::string& what) { throw InputError(place, what, kRowRemedy); };
   if (!row.is_object())
     refuse(fmt::format("the line is {} {}, not an object", row.is_array() ? "an" : "a", row.type_name()));
@@ -30,9 +45,12 @@ PromptRow prompt_row(const nlohmann::json& row, const std::string& place) {
   };
   PromptRow prompt;
   prompt.example.place = place;
-  if (!row.contains("prompt") && !row.contains("question")) refuse("the row has neither \"prompt\" nor \"question\"");
-  if (row.contains("prompt") && row.contains("question")) refuse("the row has both \"prompt\" and \"question\"");
-  if (row.contains("prompt")) {
+  const auto forms = row.contains("prompt") + row.contains("question") + row.contains("messages");
+  if (forms == 0) refuse("the row has neither \"prompt\" nor \"question\" nor \"messages\"");
+  if (forms > 1) refuse("the row has more than one of \"prompt\", \"question\" and \"messages\"");
+  if (row.contains("messages")) {
+    prompt.example.content = conversation_of(row, place);
+  } else if (row.contains("prompt")) {
     prompt.example.content = PlainText{text_of("prompt")};
   } else {
     Question& question = prompt.example.content.emplace<Question>();
@@ -58,7 +76,8 @@ std::vector<PromptRow> prompts_from_text(std::string_view content, const std::st
     const std::string_view row = content.substr(0, end);
     content.remove_prefix(std::min(end + 1, content.size()));
     if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    prompts.push_back(prompt_row(parse_json(row, where, kRowRemedy, line), fmt::format("{}:{}", where, line)));
+    prompts.push_back(prompt_row(parse_json<nlohmann::ordered_json>(row, where, kRowRemedy, line),
+                                 fmt::format("{}:{}", where, line)));
   }
   if (prompts.empty()) throw InputError(where, "the file has no prompt", kRowRemedy);
   return prompts;

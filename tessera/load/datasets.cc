@@ -9,6 +9,7 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
 #include "tessera/data/mixture.h"
 #include "tessera/data/scoring.h"
 #include "tessera/load/chat.h"
@@ -220,6 +221,15 @@ std::string remedy_without_loss(const Dataset& dataset) {
   return "Give questions with answers, give --unanswerable-text, or remove --no-append-eos";
 }
 
+// Throws InputError for the first row of the files whose conversation the template rewrites. Rows may be shuffled here.
+void check_template_fits(const std::vector<EncodedRow>& rows) {
+  const BadRow* first = nullptr;
+  for (const EncodedRow& row : rows) {
+    if (row.is_template_fault && (!first || natural_less(row.fault.place, first->place))) first = &row.fault;
+  }
+  if (first) throw InputError(first->place, first->what);
+}
+
 // Throws InputError if every token has a loss, except the first one of each sample.
 void check_mask(const std::vector<Sample>& samples, const ChatTemplate& chat_template, const std::string& name) {
   for (const Sample& sample : samples) {
@@ -266,9 +276,9 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
                               settings.unanswerable_text,
                               chat};
   std::vector<EncodedRow> encoded = encode_rows(dataset.examples, encode, options, pool);
+  check_template_fits(encoded);
   std::vector<int64_t> rows;  // the numbers of the examples with samples
   for (size_t i = 0; i < encoded.size(); ++i) {
-    if (encoded[i].is_template_fault) throw InputError(encoded[i].fault.place, encoded[i].fault.what);
     if (!encoded[i].samples.empty()) rows.push_back(static_cast<int64_t>(i));
     if (!is_mixture || encoded[i].samples.empty()) dataset.use.add(encoded[i]);
   }

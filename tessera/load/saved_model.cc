@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char *kTokenizerConfig = "tokenizer_config.json", *kSpecialTokensMap = "special_tokens_map.json";
+constexpr const char *kTokenizerConfig = "tokenizer_config.json", *kSpecialTokensMap = "special_tokens_map.json",
+                     *kChatTemplate = "chat_template.jinja";
 
 std::string read_companion(const fs::path& path) {
   constexpr uint64_t kMaxBytes = 64 << 20;
@@ -91,6 +92,11 @@ std::vector<ModelFile> read_companions(const Settings& settings, const ModelConf
       text = with_end_token(text, (folder / name).string(), tokenizer.decode(std::array{config.eos_token_id}, false));
     }
     companions.push_back({name, std::move(text)});
+  }
+  // transformers prefers this file to a template in tokenizer_config.json.
+  if (!settings.chat_template.empty()) {
+    std::erase_if(companions, [](const ModelFile& file) { return file.name == kChatTemplate; });
+    companions.push_back({kChatTemplate, read_companion(settings.chat_template)});
   }
   if (fs::is_directory(folder / kChatTemplates, ignored)) {
     const char* const all = "*.jinja";

@@ -371,15 +371,5 @@ TEST(ConversationRows, HostileRows) {
               HasSubstr("messages[0].tool_calls[0].arguments: the text is "));
 }
 
-// Until templates exist, a conversation ends in an error.
-TEST(ConversationRows, NeedATemplate) {
-  const auto examples = read(R"({"messages": [{"role": "assistant", "content": "a"}]})");
-  const EncodeFn encode = [](TextPlace, std::string_view) { return std::vector<int32_t>{1}; };
-  for (const Objective objective : {Objective::completion, Objective::causal_lm, Objective::separate}) {
-    EXPECT_THROW(encode_row(examples[0], encode, {.objective = objective}), UsageError);
-  }
-  EXPECT_THROW(encode_prompt(examples[0], encode, {}), UsageError);
-}
-
 }  // namespace
 }  // namespace tessera

@@ -55,6 +55,14 @@ TEST(PromptFile, ReadsWhatWasWritten) {
   }
 }
 
+TEST(PromptFile, ReadsConversations) {
+  const std::vector<PromptRow> rows = prompts_from_text(
+      R"({"messages": [{"role": "user", "content": "a"}, {"from": "gpt", "value": "b"}], "id": 4})", "p.jsonl");
+  ASSERT_TRUE(rows[0].example.conversation());
+  EXPECT_EQ(rows[0].example.conversation()->messages[1]["role"], "assistant");
+  EXPECT_EQ(rows[0].id_json, "4");
+}
+
 TEST(PromptFile, RefusesOtherLines) {
   const auto refused = [](const std::string& content, const std::string& message) {
     try {
@@ -68,8 +76,10 @@ TEST(PromptFile, RefusesOtherLines) {
   refused(" \n\n", "p.jsonl: the file has no prompt");
   refused("{\"prompt\": \"a\"}\n{\"prompt\": 5}",
           "p.jsonl:2: \"prompt\" is not a string. Give one JSON object per line");
-  refused("{\"text\": \"a\"}", "p.jsonl:1: the row has neither \"prompt\" nor \"question\"");
-  refused("{\"prompt\": \"a\", \"question\": \"b\"}", "p.jsonl:1: the row has both \"prompt\" and \"question\"");
+  refused("{\"text\": \"a\"}", "p.jsonl:1: the row has neither \"prompt\" nor \"question\" nor \"messages\"");
+  refused(R"({"messages": [{"role": "assistant", "content": "a"}]})", "p.jsonl:1: the conversation has no message to answer");
+  refused(R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content");
+  refused("{\"prompt\": \"a\", \"question\": \"b\"}", "p.jsonl:1: the row has more than one of \"prompt\", \"question\" and \"messages\"");
   refused("{\"question\": \"b\", \"context\": 3}", "p.jsonl:1: \"context\" is not a string");
   refused("[{\"prompt\": \"a\"}]", "p.jsonl:1: the line is an array, not an object");
   refused("\"a\"", "p.jsonl:1: the line is a string, not an object");

@@ -1,0 +1,78 @@
+"""Conversations: from rows of messages to samples, a trained model and its answers."""
+import json
+import os
+
+from tessera_cli import main
+from tiny_job import INPUT, USAGE, TinyJobTest, jsonl
+
+TEMPLATE = ("{% for m in messages %}[{{ m.role }}] {{ m.content }}</s>\n{% endfor %}"
+            "{% if add_generation_prompt %}[assistant] {% endif %}")
+REWRITES = TEMPLATE.replace("{{ m.content }}", "{{ m.content if loop.last or m.role != 'assistant' else 'cut' }}")
+
+
+def chat(number, turns=2):
+    messages = []
+    for turn in range(turns):
+        messages += [{"role": "user", "content": f"What is {number} plus {turn}?"},
+                     {"role": "assistant", "content": f"It is {number + turn}."}]
+    return {"messages": messages}
+
+
+class ChatTest(TinyJobTest):
+    def setUp(self):
+        super().setUp()
+        self.write("chat.jsonl", jsonl([chat(i) for i in range(12)]))
+        self.succeeds("tokenizer", "train", "--dataset", "chat.jsonl", "--vocab-size", "300", "--output-dir", "tok")
+        self.write("tok/chat_template.jinja", TEMPLATE)
+        self.job = ["--model", "gpt", "--init", "random", "--tokenizer", "tok", "--vocab-size", "300", "--hidden-size",
+                    "32", "--num-layers", "1", "--num-heads", "2", "--ff-dim", "32", "--dropout", "0"]
+
+    def test_from_rows_to_answers(self):
+        self.succeeds("train", *self.job, "--dataset", "chat.jsonl", "--epochs", "1", "--output-dir", "run",
+                      "--save-strategy", "no", "--eval-dataset", "chat.jsonl", "--eval-generation", "--max-new-tokens", "4")
+        summary = json.loads(self.read("run", "summary.json"))
+        self.assertEqual(summary["train_data"]["rows_used"], 12)
+        self.assertEqual(self.read("run", "model", "chat_template.jinja").decode(), TEMPLATE)
+        shown = self.succeeds("tokenize", "--model", "run", "--dataset", "chat.jsonl", "--show-loss")
+        self.assertEqual(shown, "[user] What is 0 plus 0?</s>\n[assistant] «It is 0.</s>»\n"
+                                "[user] What is 0 plus 1?</s>\n[assistant] «It is 1.</s>»\n\n")
+        last = self.succeeds("tokenize", "--model", "run", "--dataset", "chat.jsonl", "--show-loss", "--loss-on", "last",
+                             "--json")
+        self.assertEqual([part["text"] for part in json.loads(last)["parts"] if part["loss"]], ["It is 1.</s>"])
+        self.write("p.jsonl", jsonl([{"id": 7, "messages": chat(3)["messages"][:1]}]))
+        result = json.loads(self.succeeds("generate", "--model", "run", "--prompts", "p.jsonl", "--max-new-tokens", "3"))
+        self.assertEqual(result["id"], 7)
+        self.assertEqual(result["messages"], chat(3)["messages"][:1])
+
+    def refused(self, code, message, *words):
+        self.fails(code, message, "train", *self.job, "--dataset", "chat.jsonl", "--output-dir", "run", *words)
+
+    def test_the_saved_model_has_the_template_of_the_training(self):
+        self.write("other.jinja", TEMPLATE.replace("[", "<").replace("]", ">"))
+        self.succeeds("train", *self.job, "--dataset", "chat.jsonl", "--max-steps", "1", "--output-dir", "run",
+                      "--chat-template", "other.jinja")
+        self.assertEqual(self.read("run", "model", "chat_template.jinja"), self.read("other.jinja"))
+        shown = self.succeeds("tokenize", "--model", "run", "--dataset", "chat.jsonl", "--show-loss")
+        self.assertTrue(shown.startswith("<user> What is 0 plus 0?"), shown)
+
+    def test_refused_templates(self):
+        self.write("rewrites.jinja", REWRITES)
+        self.refused(INPUT, "chat.jsonl:1: messages[1]: the chat template writes this turn in another way",
+                     "--chat-template", "rewrites.jinja")
+        self.refused(INPUT, "Give --loss-on last", "--chat-template", "rewrites.jinja")
+        self.write("all.jinja", "{% generation %}{% for m in messages %}{{ m.content }}{% endfor %}{% endgeneration %}")
+        self.refused(INPUT, "marks all tokens of the conversations", "--chat-template", "all.jinja")
+        self.write("day.jinja", "{{ strftime_now('%Y') }}" + TEMPLATE)
+        self.refused(USAGE, "--template-date", "--chat-template", "day.jinja")
+        self.write("include.jinja", "{% include 'x' %}")
+        self.refused(INPUT, "include.jinja:1", "--chat-template", "include.jinja")
+        self.refused(INPUT, "bad rows", "--max-length", "8")
+        self.refused(USAGE, "is not a date", "--template-date", "2026-02-30")
+
+    def test_without_a_template(self):
+        os.remove(self.path("tok", "chat_template.jinja"))
+        self.refused(INPUT, "has no chat template", "--epochs", "1")
+
+
+if __name__ == "__main__":
+    main()
