@@ -66,6 +66,7 @@ int run_show_loss(const Invocation& invocation) {
     throw UsageError(option_place("show_loss"), "needs the model, whose configuration names the end tokens",
                      "Give --model");
   }
+  settings.subset = RowOrder::first;  // the order of the file
   Console console = Console::of_process();
   Session session(settings, console);
   session.read_model();

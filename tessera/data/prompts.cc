@@ -20,8 +20,9 @@ using Ids = std::vector<int32_t>;
 std::string too_long(const EncodedSegments& encoded, const Example& example, const PromptOptions& options,
                      bool answer) {
   if (example.conversation()) {
-    return fmt::format("a maximum length of {} is too small: the conversation takes {} (id \"{}\")",
-                       counted(options.max_length, "token"), counted(encoded.num_least, "token"), example.id);
+    return fmt::format("a maximum length of {} is too small: the conversation takes {}{}",
+                       counted(options.max_length, "token"), counted(encoded.num_least, "token"),
+                       example.id.empty() ? "" : fmt::format(" (id \"{}\")", example.id));
   }
   const Question* question = example.question();
   const char* asked = question ? "question" : "prompt";

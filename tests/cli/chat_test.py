@@ -66,7 +66,7 @@ class ChatTest(TinyJobTest):
         self.refused(USAGE, "--template-date", "--chat-template", "day.jinja")
         self.write("include.jinja", "{% include 'x' %}")
         self.refused(INPUT, "include.jinja:1", "--chat-template", "include.jinja")
-        self.refused(INPUT, "bad rows", "--max-length", "8")
+        self.refused(INPUT, "the conversation takes 64 tokens; ", "--max-length", "8")
         self.refused(USAGE, "is not a date", "--template-date", "2026-02-30")
 
     def test_without_a_template(self):
