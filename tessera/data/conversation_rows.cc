@@ -108,7 +108,7 @@ Json read_function(const Json& function, const std::string& where) {
   if (found == function.end()) throw RowFault(where, "key \"arguments\" is missing", remedy);
   Json arguments = found->is_string() ? parsed(found->get_ref<const std::string&>(), place, remedy) : *found;
   if (!arguments.is_object()) {
-    throw RowFault(place, fmt::format("must be an object, found {}", in_words(arguments)), remedy);
+    throw RowFault(place, fmt::format("must be an object, found {}", json_in_words(arguments)), remedy);
   }
   for (const auto& [key, value] : function.items()) {
     append(result, key, key == "arguments" ? std::move(arguments) : Json(value));
@@ -120,7 +120,7 @@ Json read_call(const Json& call, const std::string& where) {
   require_type(call, Json::value_t::object, where, kCallRemedy);
   const auto type = call.find("type");
   if (type != call.end() && !type->is_null() && *type != "function") {
-    throw RowFault(where, fmt::format("has the type {}, but only functions can be called", in_words(*type)),
+    throw RowFault(where, fmt::format("has the type {}, but only functions can be called", json_in_words(*type)),
                    kCallRemedy);
   }
   const auto function = call.find("function");
@@ -168,7 +168,7 @@ Json read_content(const RowView& message, const char* field) {
   if (!content) throw RowFault(message.where, fmt::format("key \"{}\" is missing", message.key(field)), kMessageRemedy);
   if (content->is_array()) return text_of_parts(*content, place);
   if (!content->is_string()) {
-    throw RowFault(place, fmt::format("must be a text or a list of parts, found {}", in_words(*content)),
+    throw RowFault(place, fmt::format("must be a text or a list of parts, found {}", json_in_words(*content)),
                    kMessageRemedy);
   }
   return *content;
@@ -184,7 +184,7 @@ void add_message(const Json& element, const FieldNames& fields, const std::strin
   if (!word) throw RowFault(where, fmt::format("key \"{}\" is missing", message.key(role_field)), kMessageRemedy);
   const std::string role_place = message.place(role_field);
   if (!word->is_string()) {
-    throw RowFault(role_place, fmt::format("must be a text, found {}", in_words(*word)), kMessageRemedy);
+    throw RowFault(role_place, fmt::format("must be a text, found {}", json_in_words(*word)), kMessageRemedy);
   }
   const bool is_sharegpt = std::string_view(role_field) == "from";
   const std::string role = role_of(word->get_ref<const std::string&>(), is_sharegpt, role_place);
@@ -256,11 +256,11 @@ Json read_tools(const RowView& row) {
     tools = parsed(text, place, remedy);
   }
   if (!tools.is_array()) {
-    throw RowFault(place, fmt::format("must be a list of objects, found {}", in_words(tools)), remedy);
+    throw RowFault(place, fmt::format("must be a list of objects, found {}", json_in_words(tools)), remedy);
   }
   for (size_t i = 0; i < tools.size(); ++i) {
     if (tools[i].is_object()) continue;
-    throw RowFault(nth(place, i), fmt::format("must be an object, found {}", in_words(tools[i])), remedy);
+    throw RowFault(nth(place, i), fmt::format("must be an object, found {}", json_in_words(tools[i])), remedy);
   }
   return tools.empty() ? Json() : tools;
 }
@@ -346,7 +346,7 @@ Conversation read_prompt_messages(const RowView& row) {
     throw RowFault(is_missing ? row.where : row.place(field),
                    is_missing ? fmt::format("key \"{}\" is missing", row.key(field))
                               : fmt::format("must be a list of messages like \"{}\", found {}", row.key(other),
-                                            in_words(*row.find(field))),
+                                            json_in_words(*row.find(field))),
                    "Give two texts, or two lists of messages");
   }
   Json messages = Json::array(), completion = Json::array();

@@ -21,7 +21,7 @@ const char* const kStructureRemedy =
 
 using Json = nlohmann::ordered_json;
 
-std::string in_words(const Json& value) {
+std::string json_in_words(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:
       return "null";
@@ -73,7 +73,7 @@ const std::string* text_of(const Json& value, const std::string& where) {
   static const std::string kNone;
   if (value.is_null()) return &kNone;
   if (!value.is_string()) {
-    throw RowFault(where, "an answer must be a string, found " + in_words(value),
+    throw RowFault(where, "an answer must be a string, found " + json_in_words(value),
                    value.is_structured() ? kStructureRemedy : "Write it as a string: \"" + value.dump() + "\"");
   }
   return &value.get_ref<const std::string&>();
@@ -87,7 +87,7 @@ std::optional<int64_t> start_of(const Json& value, const std::string& where) {
   }
   const auto number = value.is_number() ? value.get<double>() : 0.5;
   if (number != std::floor(number)) {
-    throw RowFault(where, "must be a whole number, found " + in_words(value), kStructureRemedy);
+    throw RowFault(where, "must be a whole number, found " + json_in_words(value), kStructureRemedy);
   }
   constexpr double kMost = 1e15;  // longer than any context
   return number < 0 ? std::nullopt : std::optional(static_cast<int64_t>(std::min(number, kMost)));
@@ -183,9 +183,10 @@ bool read_is_impossible(const RowView& owner) {
   for (const char* no : {"false", "False", "FALSE", "0", "0.0"}) {
     if (word == no) return false;
   }
-  throw RowFault(owner.where,
-                 fmt::format("\"{}\" must be true or false, found {}", owner.key("is_impossible"), in_words(value)),
-                 "Write true if the question has no answer. Otherwise write false, or remove the key");
+  throw RowFault(
+      owner.where,
+      fmt::format("\"{}\" must be true or false, found {}", owner.key("is_impossible"), json_in_words(value)),
+      "Write true if the question has no answer. Otherwise write false, or remove the key");
 }
 
 // Appends an answer. The first answer decides whether the question is answerable, and where its answer starts.
@@ -231,7 +232,7 @@ void read_id(const RowView& owner, std::string& id) {
   if (!found) return;
   if (!found->is_string() && !found->is_number_integer()) {
     throw RowFault(owner.where, fmt::format("\"{}\" must be a string or a whole number, found {}", owner.key("id"),
-                                            in_words(*found)));
+                                            json_in_words(*found)));
   }
   id = found->is_string() ? found->get<std::string>() : found->dump();
 }
@@ -362,7 +363,7 @@ std::string inside(const std::string& where, const std::string& key) {
 
 void require_type(const Json& value, Json::value_t type, const std::string& where, const char* remedy) {
   if (value.type() == type) return;
-  throw RowFault(where, fmt::format("expected {}, found {}", type_in_words(type), in_words(value)), remedy);
+  throw RowFault(where, fmt::format("expected {}, found {}", type_in_words(type), json_in_words(value)), remedy);
 }
 
 namespace {
@@ -372,7 +373,7 @@ const Json& required(const Json* found, const std::string& key, Json::value_t ty
                      const char* remedy) {
   if (!found) throw RowFault(where, fmt::format("key \"{}\" is missing", key), remedy);
   if (found->type() != type) {
-    throw RowFault(where, fmt::format("\"{}\" must be {}, found {}", key, type_in_words(type), in_words(*found)),
+    throw RowFault(where, fmt::format("\"{}\" must be {}, found {}", key, type_in_words(type), json_in_words(*found)),
                    remedy);
   }
   return *found;

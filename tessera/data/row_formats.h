@@ -39,7 +39,7 @@ class ContextWork {
 std::string inside(const std::string& where, const std::string& key);
 
 // Describes a JSON value for an error message. Omits the content of objects and arrays, because it may be large.
-std::string in_words(const nlohmann::ordered_json& value);
+std::string json_in_words(const nlohmann::ordered_json& value);
 // Returns the value of a required key. Throws RowFault if the key is missing or its value has another type.
 const nlohmann::ordered_json& member(const nlohmann::ordered_json& object, const char* key,
                                      nlohmann::ordered_json::value_t type, const std::string& where,
