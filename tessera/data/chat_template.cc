@@ -16,9 +16,11 @@ bool is_assistant(const nlohmann::ordered_json& message) {
   return message.value("role", "") == "assistant";
 }
 
-// A row may leave messages of the assistant out of the loss: "train": false.
+// A row may leave messages of the assistant out of the loss: "train": false, or "weight": 0 as OpenAI's rows.
 bool carries_loss(const nlohmann::ordered_json& message) {
-  return is_assistant(message) && message.value("train", true);
+  const auto train = message.find("train"), weight = message.find("weight");
+  return is_assistant(message) && (train == message.end() || *train != false) &&
+         (weight == message.end() || *weight != 0);
 }
 
 // The text around byte `at`, in quotes.

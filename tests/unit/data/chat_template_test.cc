@@ -137,6 +137,19 @@ TEST_F(ChatSamples, LossIsOnTheAssistantAndItsEndToken) {
   EXPECT_EQ(all.back(), ']');
 }
 
+TEST_F(ChatSamples, RowsLeaveMessagesOutOfTheLoss) {
+  for (const auto& [key, value] : {std::pair<const char*, ordered_json>{"train", false}, {"weight", 0}}) {
+    Conversation chat = conversation({{"user", "U"}, {"assistant", "A"}, {"user", "V"}, {"assistant", "B"}});
+    chat.messages[1][key] = value;
+    chat.messages[3]["train"] = "yes";
+    for (const char* source : {kChatMl, kMarked}) {
+      const std::string text = marked(encode(template_from(source), chat));
+      EXPECT_THAT(text, HasSubstr("assistant\nA<|im_end|>\n"));
+      EXPECT_THAT(text, HasSubstr("assistant\n[B<|im_end|>]\n"));
+    }
+  }
+}
+
 TEST_F(ChatSamples, TheSampleHasTheTokensOfTheTextWithoutAnotherBos) {
   const Conversation chat = conversation({{"user", "abba"}, {"assistant", "banana"}});
   const ChatTemplate chat_template = template_from(std::string("{{ bos_token }}") + kChatMl);
