@@ -226,7 +226,8 @@ class Sound(DivergenceTest):
                                         "--max-steps", str(sound + 2))
         self.assertEqual(code, 0, err)
         # Without the rule, the run only warns. The short run ends before the rule of its middle applies.
-        words = [*words, "--max-steps", "12", "--no-stop-on-divergence"]
+        # How large the loss then becomes depends on the processor, so updates may also be skipped.
+        words = [*words, "--max-steps", "12", "--no-stop-on-divergence", "--max-skipped-updates", "100"]
         code, _, err = self.run_tessera("train", *JOB, *words, "--output-dir", "on")
         self.assertEqual(code, 0, err)
         self.assertEqual(err.count("training diverges"), 1, err)

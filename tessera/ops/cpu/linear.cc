@@ -110,6 +110,7 @@ void add_column_sums(const T* d_y, int64_t rows, int64_t columns, int64_t begin,
 
 CpuKernels::CpuKernels(Device& device) : team_(device) {
   use_one_blas_thread();
+  keep_space_for_blas(team_.num_threads());
 }
 
 void CpuKernels::linear_forward(const LinearForward& call) {

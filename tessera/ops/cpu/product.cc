@@ -2,9 +2,17 @@
 
 #include <cblas.h>
 #include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
+#include <atomic>
 #include <initializer_list>
+#include <mutex>
 
+#include "tessera/base/counted.h"
+#include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
 #include "tessera/ops/cpu/packed_product.h"
 
 namespace tessera::cpu {
@@ -15,13 +23,24 @@ CBLAS_TRANSPOSE cblas(Transpose transpose) {
   return transpose == Transpose::yes ? CblasTrans : CblasNoTrans;
 }
 
+// Address space that is kept free for the buffers of OpenBLAS. Null: none.
+std::atomic<void*> kept_space = nullptr;
+size_t kept_bytes = 0;
+
+void release_kept_space() {
+  if (kept_space.load(std::memory_order_relaxed) == nullptr) return;
+  if (void* const space = kept_space.exchange(nullptr)) munmap(space, kept_bytes);
+}
+
 // sgemm or dgemm, row-major: c = op(a) · op(b) + (add ? c : 0).
 [[maybe_unused]] void gemm(const Factors<float>& f, bool add, float* c, int64_t ldc) {
+  release_kept_space();
   cblas_sgemm(CblasRowMajor, cblas(f.transpose_a), cblas(f.transpose_b), static_cast<int>(f.m), static_cast<int>(f.n),
               static_cast<int>(f.k), 1, f.a, static_cast<int>(f.lda), f.b, static_cast<int>(f.ldb), add, c,
               static_cast<int>(ldc));
 }
 void gemm(const Factors<double>& f, bool add, double* c, int64_t ldc) {
+  release_kept_space();
   cblas_dgemm(CblasRowMajor, cblas(f.transpose_a), cblas(f.transpose_b), static_cast<int>(f.m), static_cast<int>(f.n),
               static_cast<int>(f.k), 1, f.a, static_cast<int>(f.lda), f.b, static_cast<int>(f.ldb), add, c,
               static_cast<int>(ldc));
@@ -87,6 +106,27 @@ void use_one_blas_thread() {
   if (void* function = dlsym(RTLD_DEFAULT, "bli_thread_set_num_threads")) {
     reinterpret_cast<void (*)(int64_t)>(function)(1);
   }
+}
+
+void keep_space_for_blas(int num_threads) {
+  constexpr size_t kBufferBytes = size_t{128} << 20;  // of a thread, in OpenBLAS for x86-64
+  rlimit limit{};
+  if (kOwnProducts<float> || getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (kept_bytes > 0) return;
+  const size_t bytes = kBufferBytes * static_cast<size_t>(num_threads);
+  void* const space = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) {
+    throw OutOfMemoryError(
+        "",
+        fmt::format("the address space is limited to {} MiB (ulimit -v), but matrix products need {} "
+                    "MiB of it for {}",
+                    limit.rlim_cur >> 20, bytes >> 20, counted(num_threads, "thread")),
+        "Raise the limit, or use fewer " + option("threads"));
+  }
+  kept_bytes = bytes;
+  kept_space = space;
 }
 
 }  // namespace tessera::cpu

@@ -93,4 +93,9 @@ void multiply_packed(int64_t m, int64_t columns, int64_t depth, const T* a, int6
 // threads, and threads of the library would compete with them for the cores.
 void use_one_blas_thread();
 
+// If the address space of the process is limited (ulimit -v), keeps space for the buffers that OpenBLAS maps when
+// `num_threads` threads compute their first products, because OpenBLAS tries forever if it gets none. The first product
+// releases the space. Throws OutOfMemoryError if the space is too small. Does nothing if Tessera computes the products.
+void keep_space_for_blas(int num_threads);
+
 }  // namespace tessera::cpu

@@ -5,8 +5,7 @@ namespace tessera::declaring {
 
 std::vector<Setting> chat_settings() {
   return {
-      choice("loss_on", &S::loss_on,
-             determines(kTheSamples, brief(kText, "assistant, last or all messages of a conversation")),
+      choice("loss_on", &S::loss_on, determines(kTheSamples, kText),
              {{"assistant", LossOn::assistant}, {"last", LossOn::last}, {"all", LossOn::all}},
              "Which messages of a conversation carry loss. assistant: every message of the assistant, with the token "
              "that ends it; last: only the last message; all: the complete text"),

@@ -79,6 +79,7 @@ TEST(Settings, ErrorsNameOnlySettings) {
   for (const auto& file : std::filesystem::recursive_directory_iterator(TESSERA_TEST_DIR "/../tessera")) {
     const std::string extension = file.path().extension().string();
     if (extension != ".cc" && extension != ".cu") continue;
+    if (file.path().parent_path().filename() == "jinja") continue;  // it has another Fault
     const std::string text = read_file(file.path().string(), {});
     if (text.find("option_names.h\"") == std::string::npos && text.find("Fault") == std::string::npos) continue;
     for (std::sregex_iterator match(text.begin(), text.end(), named), end; match != end; ++match) {

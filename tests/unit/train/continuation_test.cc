@@ -11,6 +11,12 @@
 namespace tessera {
 namespace {
 
+ModelConfig bloom() {
+  ModelConfig config;
+  config.architecture = "bloom";
+  return config;
+}
+
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -21,7 +27,7 @@ std::vector<std::string> keys_of(const std::vector<Change>& changes) {
 }
 
 Record fingerprint(const Settings& settings) {
-  return train_fingerprint(settings, ModelConfig{}, {}, 1);
+  return train_fingerprint(settings, bloom(), {}, 1);
 }
 
 TEST(Continuation, LengthMayChangeAnywhereAndRatesInANewFolder) {
@@ -47,7 +53,7 @@ TEST(Continuation, MicroBatches) {
   const auto of = [](int64_t size, int64_t tokens, int64_t grad_accum, int ranks) {
     Settings s;
     s.batch_size = size, s.batch_tokens = tokens, s.grad_accum = grad_accum;
-    return train_fingerprint(s, ModelConfig{}, {}, ranks);
+    return train_fingerprint(s, bloom(), {}, ranks);
   };
   EXPECT_THAT(changes_between(of(0, 600, 4, 1), of(0, 600, 1, 4)), IsEmpty());
   EXPECT_THAT(keys_of(forbidden_among(changes_between(of(0, 600, 4, 1), of(0, 600, 4, 2)), true)),
