@@ -5,8 +5,8 @@ namespace tessera {
 // Settings of a model. A model is read from a folder or made from flags.
 constexpr Groups kAnyModel = kModel | kWeights | kTokenizer | kVocabulary | kShape | kMachine;
 // Settings that change what a training run computes. `tessera plan` also takes these settings.
-constexpr Groups kTraining = kAnyModel | kText | kChat | kDataset | kTrainData | kEvalData | kOptimization | kTrainEvaluation |
-                             kEvalBatch | kScoring | kGeneration | kSharding | kGradients | kLog;
+constexpr Groups kTraining = kAnyModel | kText | kChat | kDataset | kTrainData | kEvalData | kOptimization |
+                             kTrainEvaluation | kEvalBatch | kScoring | kGeneration | kSharding | kGradients | kLog;
 constexpr Groups kTrainVerb =
     kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation;
 
@@ -23,8 +23,8 @@ const std::vector<Verb>& all_verbs() {
        .stops_on_signals = true},
       {.name = "eval",
        .help = "Measure a model on a data set: loss, exact match, F1",
-       .groups = kAnyModel | kText | kChat | kEvalData | kEvalBatch | kScoring | kGeneration | kRanks | kSharding | kOutputDir |
-                 kLog | kPresentation,
+       .groups = kAnyModel | kText | kChat | kEvalData | kEvalBatch | kScoring | kGeneration | kRanks | kSharding |
+                 kOutputDir | kLog | kPresentation,
        .example = "tessera eval --model runs/mine --eval-dataset dev.json --eval-generation",
        .required = {"model", "eval_dataset"},
        .run = run_eval,

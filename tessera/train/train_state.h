@@ -10,12 +10,12 @@
 
 #include "tessera/base/record.h"
 #include "tessera/engine/engine.h"
-#include "tessera/store/model_writer.h"
 #include "tessera/log/trainer_lines.h"
 #include "tessera/optim/divergence.h"
 #include "tessera/session/fingerprint.h"
 #include "tessera/settings/settings.h"
 #include "tessera/store/engine_checkpoint.h"
+#include "tessera/store/model_writer.h"
 
 namespace tessera {
 

@@ -6,8 +6,7 @@ namespace tessera::declaring {
 std::vector<Setting> data_settings() {
   return {
       list("dataset", &S::dataset,
-           determines(kTheSamples, brief(kDataset, "files: SQuAD JSON, rows as JSON or JSONL, .txt")),
-           "PATH...",
+           determines(kTheSamples, brief(kDataset, "files: SQuAD JSON, rows as JSON or JSONL, .txt")), "PATH...",
            "Data files, read in this order: SQuAD JSON, rows (questions, prompts with completions, conversations, or "
            "plain texts) as JSON or JSONL, or plain text (.txt). With shares, as in a.jsonl:2 b.jsonl:1, an epoch has "
            "the rows of the files in these proportions: files are repeated until every row is used"),

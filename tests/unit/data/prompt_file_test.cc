@@ -77,9 +77,11 @@ TEST(PromptFile, RefusesOtherLines) {
   refused("{\"prompt\": \"a\"}\n{\"prompt\": 5}",
           "p.jsonl:2: \"prompt\" is not a string. Give one JSON object per line");
   refused("{\"text\": \"a\"}", "p.jsonl:1: the row has neither \"prompt\" nor \"question\" nor \"messages\"");
-  refused(R"({"messages": [{"role": "assistant", "content": "a"}]})", "p.jsonl:1: the conversation has no message to answer");
+  refused(R"({"messages": [{"role": "assistant", "content": "a"}]})",
+          "p.jsonl:1: the conversation has no message to answer");
   refused(R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content");
-  refused("{\"prompt\": \"a\", \"question\": \"b\"}", "p.jsonl:1: the row has more than one of \"prompt\", \"question\" and \"messages\"");
+  refused("{\"prompt\": \"a\", \"question\": \"b\"}",
+          "p.jsonl:1: the row has more than one of \"prompt\", \"question\" and \"messages\"");
   refused("{\"question\": \"b\", \"context\": 3}", "p.jsonl:1: \"context\" is not a string");
   refused("[{\"prompt\": \"a\"}]", "p.jsonl:1: the line is an array, not an object");
   refused("\"a\"", "p.jsonl:1: the line is a string, not an object");
