@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "tessera/base/error.h"
+#include "tessera/base/record.h"
 #include "tessera/jinja/builtins.h"
 #include "tessera/jinja/text.h"
 
@@ -83,7 +84,7 @@ std::string format_real(const Spec& spec, double number) {
   if (spec.type == '\0') {
     if (spec.precision >= 0)
       throw Fault{"A format of a number with a precision and no type is not supported", "Write the type f or g"};
-    digits = repr(size);
+    digits = python_repr(size);
   } else {
     const char type = is_percent ? 'f' : spec.type;
     const std::string pattern = std::string(spec.alternate ? "%#.*" : "%.*") + type;

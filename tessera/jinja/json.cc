@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/record.h"
 #include "tessera/jinja/builtins.h"
 #include "tessera/jinja/text.h"
 
@@ -64,7 +65,7 @@ struct Writer {
       case Kind::real:
         if (std::isnan(value.real)) return "NaN";
         if (std::isinf(value.real)) return value.real < 0 ? "-Infinity" : "Infinity";
-        return repr(value.real);
+        return python_repr(value.real);
       default:
         throw Fault{std::string("`tojson` cannot write a value of type ") + type_name(value)};
     }

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <charconv>
 
+#include "tessera/base/text.h"
 #include "tessera/jinja/node.h"
 #include "tessera/jinja/text.h"
 
 namespace tessera::jinja {
 namespace {
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 bool is_name_byte(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          static_cast<unsigned char>(c) >= 0x80;

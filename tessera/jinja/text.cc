@@ -162,9 +162,8 @@ std::u32string decode(std::string_view text) {
     utf8proc_int32_t point = 0;
     const auto size = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
                                        static_cast<utf8proc_ssize_t>(text.size() - at), &point);
-    TESSERA_ASSERT(size > 0);
-    out.push_back(static_cast<char32_t>(point));
-    at += static_cast<size_t>(size);
+    out.push_back(size > 0 ? static_cast<char32_t>(point) : U'\uFFFD');
+    at += size > 0 ? static_cast<size_t>(size) : 1;
   }
   return out;
 }

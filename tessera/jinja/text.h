@@ -1,4 +1,5 @@
-// The methods of Python's str, on UTF-8. All texts are valid UTF-8; positions and lengths count code points.
+// The methods of Python's str, on UTF-8. All texts are valid UTF-8; positions and lengths count code points. The scores
+// of answers (data/scoring.h) need some of these methods, too.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace tessera::jinja {
 
-std::u32string decode(std::string_view text);
+std::u32string decode(std::string_view text);  // a byte that belongs to no character becomes U+FFFD
 std::string encode(std::u32string_view text);
 bool is_valid_utf8(std::string_view text);
 size_t code_points(std::string_view text);

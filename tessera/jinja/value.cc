@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "tessera/base/record.h"
 #include "tessera/jinja/text.h"
 
 namespace tessera::jinja {
@@ -31,22 +32,6 @@ bool equal_items(Meter& meter, const std::vector<Value>& a, const std::vector<Va
     if (!equal(meter, a[i], b[i])) return false;
   }
   return true;
-}
-
-std::vector<std::string> reprs(Meter& meter, const std::vector<Value>& items) {
-  std::vector<std::string> out;
-  out.reserve(items.size());
-  for (const Value& item : items) {
-    out.push_back(repr(meter, item));
-    meter.bytes(out.back().size());
-  }
-  return out;
-}
-
-std::string joined(const std::vector<std::string>& parts) {
-  std::string out;
-  for (const std::string& part : parts) out += (out.empty() ? "" : ", ") + part;
-  return out;
 }
 
 void set_depth(Object& object, const std::vector<Value>& items) {
@@ -178,50 +163,6 @@ Value from_json(Meter& meter, const nlohmann::ordered_json& json) {
   }
 }
 
-const char* type_name(const Value& value) {
-  switch (value.kind) {
-    case Kind::missing:
-    case Kind::undefined:
-      return "Undefined";
-    case Kind::none:
-      return "NoneType";
-    case Kind::boolean:
-      return "bool";
-    case Kind::integer:
-      return "int";
-    case Kind::real:
-      return "float";
-    case Kind::text:
-      return "str";
-    case Kind::list:
-      return "list";
-    case Kind::tuple:
-      return "tuple";
-    case Kind::dict:
-      return "dict";
-    case Kind::view:
-      return value.as<Items>().name;
-    case Kind::range:
-      return "range";
-    case Kind::stream:
-      return "generator";
-    case Kind::space:
-      return "Namespace";
-    case Kind::method:
-    case Kind::function:
-      return "function";
-    case Kind::macro:
-      return "Macro";
-    case Kind::loop:
-      return "LoopContext";
-    case Kind::cycler:
-      return "Cycler";
-    case Kind::joiner:
-      return "Joiner";
-  }
-  return "object";
-}
-
 int64_t length(Meter& meter, const Value& value) {
   switch (value.kind) {
     case Kind::undefined:
@@ -330,7 +271,7 @@ std::string key_of(Meter& meter, const Value& value) {
       return "t" + value.text();
     case Kind::real:
       if (!same_real_and_whole(value.real, std::abs(value.real) < 0x1p63 ? static_cast<int64_t>(value.real) : 0)) {
-        return "r" + repr(value.real);
+        return "r" + python_repr(value.real);
       }
       return "i" + std::to_string(static_cast<int64_t>(value.real));
     case Kind::boolean:
@@ -393,86 +334,6 @@ bool contains(Meter& meter, const Value& container, const Value& item) {
     if ((other.object && other.object == item.object) || equal(meter, other, item)) return true;
   }
   return false;
-}
-
-std::string repr(double number) {
-  if (std::isnan(number)) return "nan";
-  if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
-  // The shortest digits that give the same number: -d.ddde±xx.
-  char buffer[40];
-  std::string out(buffer, std::to_chars(buffer, buffer + sizeof(buffer), number, std::chars_format::scientific).ptr);
-  const size_t e = out.find('e');
-  const int exponent = std::stoi(out.substr(e + 1));
-  if (exponent < -4 || exponent >= 16) return out;
-  out.assign(buffer, std::to_chars(buffer, buffer + sizeof(buffer), number, std::chars_format::fixed).ptr);
-  return out.find('.') == std::string::npos ? out + ".0" : out;
-}
-
-std::string repr(Meter& meter, const Value& value) {
-  const Meter::Level level(meter);
-  switch (value.kind) {
-    case Kind::text: {
-      const std::string out = repr_text(value.text());
-      return value.as<Text>().markup ? "Markup(" + out + ")" : out;
-    }
-    case Kind::undefined:
-      return "Undefined";
-    case Kind::list:
-      return "[" + joined(reprs(meter, value.items())) + "]";
-    case Kind::tuple:
-      return "(" + joined(reprs(meter, value.items())) + (value.items().size() == 1 ? ",)" : ")");
-    case Kind::view:
-      return std::string(value.as<Items>().name) + "([" + joined(reprs(meter, value.items())) + "])";
-    case Kind::dict: {
-      std::vector<std::string> parts;
-      for (const auto& [key, item] : value.as<Dict>().items) {
-        parts.push_back(repr(meter, key) + ": " + repr(meter, item));
-        meter.bytes(parts.back().size());
-      }
-      return "{" + joined(parts) + "}";
-    }
-    case Kind::space: {
-      std::vector<std::string> parts;
-      for (const auto& [name, item] : value.as<Space>().names) {
-        parts.push_back(repr_text(name) + ": " + repr(meter, item));
-        meter.bytes(parts.back().size());
-      }
-      return "<Namespace {" + joined(parts) + "}>";
-    }
-    case Kind::range: {
-      const Range& range = value.as<Range>();
-      return "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop) +
-             (range.step == 1 ? ")" : ", " + std::to_string(range.step) + ")");
-    }
-    case Kind::none:
-    case Kind::boolean:
-    case Kind::integer:
-    case Kind::real:
-      return str(meter, value);
-    default:
-      throw Fault{std::string("The template prints a value of type ") + type_name(value),
-                  "Call it, or apply the filter `list` to it"};
-  }
-}
-
-std::string str(Meter& meter, const Value& value) {
-  switch (value.kind) {
-    case Kind::missing:
-    case Kind::undefined:
-      return "";
-    case Kind::none:
-      return "None";
-    case Kind::boolean:
-      return value.flag ? "True" : "False";
-    case Kind::integer:
-      return std::to_string(value.integer);
-    case Kind::real:
-      return repr(value.real);
-    case Kind::text:
-      return value.text();
-    default:
-      return repr(meter, value);
-  }
 }
 
 bool is_iterable(const Value& value) {

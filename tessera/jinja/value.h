@@ -196,7 +196,6 @@ bool contains(Meter& meter, const Value& container, const Value& item);
 int64_t length(Meter& meter, const Value& value);
 std::string str(Meter& meter, const Value& value);   // Python's str()
 std::string repr(Meter& meter, const Value& value);  // Python's repr()
-std::string repr(double number);
 
 // Reads an iterable. Fault if the value is not iterable.
 class Iterator {
