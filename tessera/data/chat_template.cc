@@ -23,6 +23,23 @@ bool carries_loss(const nlohmann::ordered_json& message) {
          (weight == message.end() || *weight != 0);
 }
 
+// The message as templates get it from transformers: without keys that are null, and with the thoughts of the assistant
+// under both names that templates read. The keys of carries_loss() are not for templates.
+nlohmann::ordered_json for_template(const nlohmann::ordered_json& message) {
+  const nlohmann::ordered_json* reasoning = nullptr;
+  for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+    const auto found = message.find(key);
+    if (!reasoning && found != message.end() && !found->is_null()) reasoning = &*found;
+  }
+  nlohmann::ordered_json result = nlohmann::ordered_json::object();
+  if (reasoning) result["thinking"] = *reasoning;
+  for (const auto& [key, value] : message.items()) {
+    if (!value.is_null() && key != "train" && key != "weight") result[key] = value;
+  }
+  if (reasoning) result["reasoning_content"] = *reasoning;
+  return result;
+}
+
 // The text around byte `at`, in quotes.
 std::string around(std::string_view text, size_t at) {
   constexpr size_t kBefore = 30, kLongest = 90;
@@ -64,11 +81,9 @@ ChatTemplate::ChatTemplate(const Source& source, const std::optional<Source>& wi
 jinja::Rendered ChatTemplate::render(const Conversation& conversation, size_t num_messages, bool asks) const {
   nlohmann::ordered_json variables = variables_;
   if (conversation.variables.is_object()) variables.update(conversation.variables);
-  const auto& messages = conversation.messages;
-  variables["messages"] =
-      num_messages == messages.size()
-          ? messages
-          : nlohmann::ordered_json(messages.begin(), messages.begin() + static_cast<int>(num_messages));
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < num_messages; ++i) messages.push_back(for_template(conversation.messages[i]));
+  variables["messages"] = std::move(messages);
   variables["tools"] = conversation.tools;
   variables["documents"] = nullptr;
   variables["add_generation_prompt"] = asks;

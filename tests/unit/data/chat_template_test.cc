@@ -43,7 +43,7 @@ Conversation conversation(const std::vector<std::pair<std::string, std::string>>
   return result;
 }
 
-// Byte-level BPE of which only the alphabet and a few merges exist: "ab", "\n\n" and "an" are tokens.
+// Byte-level BPE with a small vocabulary: the alphabet, and the tokens "ab", "\n\n" and "an".
 Tokenizer tokenizer() {
   const std::vector<std::string> special = {"<|im_start|>", "<|im_end|>", "<s>", "<|head|>", "<|end_head|>", "</s>"};
   ordered_json vocab;
@@ -135,6 +135,16 @@ TEST_F(ChatSamples, LossIsOnTheAssistantAndItsEndToken) {
   const std::string all = marked(encode(template_from(kChatMl), chat, LossOn::all));
   EXPECT_EQ(all.substr(0, 14), "<|im_start|>[s") << "the first token has no loss";
   EXPECT_EQ(all.back(), ']');
+}
+
+TEST_F(ChatSamples, TemplatesGetMessagesAsFromTransformers) {
+  Conversation chat;
+  chat.messages = ordered_json::parse(R"([{"role": "user", "content": "U", "name": null, "weight": 1},
+      {"role": "assistant", "content": null, "reasoning": "why", "train": true, "tool_calls": []}])");
+  EXPECT_EQ(template_from("{% for m in messages %}{{ m | tojson }}\n{% endfor %}").text_of(chat, 2, false),
+            R"({"role": "user", "content": "U"}
+{"thinking": "why", "role": "assistant", "reasoning": "why", "tool_calls": [], "reasoning_content": "why"}
+)");
 }
 
 TEST_F(ChatSamples, RowsLeaveMessagesOutOfTheLoss) {
