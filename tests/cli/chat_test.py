@@ -69,6 +69,13 @@ class ChatTest(TinyJobTest):
         self.refused(INPUT, "the conversation takes 64 tokens; ", "--max-length", "8")
         self.refused(USAGE, "is not a date", "--template-date", "2026-02-30")
 
+    def test_tokenize_shows_texts_or_samples(self):
+        self.fails(USAGE, "--loss-on: has no effect on the tokens of a text", "tokenize", "--tokenizer", "tok", "--prompt", "a",
+                   "--loss-on", "last")
+        self.fails(USAGE, "--show-loss", "tokenize", "--tokenizer", "tok", "--prompt", "a", "--show-loss", "--dataset",
+                   "chat.jsonl")
+        self.fails(USAGE, "needs the data set", "tokenize", "--model", "none", "--show-loss")
+
     def test_without_a_template(self):
         os.remove(self.path("tok", "chat_template.jinja"))
         self.refused(INPUT, "has no chat template", "--epochs", "1")

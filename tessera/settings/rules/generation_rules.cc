@@ -55,6 +55,23 @@ std::optional<Fault> batch_of_one_prompt(const ResolvedSettings& resolved) {
   return Fault{"eval_batch_size", "does nothing with a single prompt", "Give --prompts"};
 }
 
+// `tokenize` shows the tokens of a text, or samples of a data set.
+std::optional<Fault> texts_and_samples(const ResolvedSettings& resolved) {
+  if (!(resolved.groups & kSpecialTokens) || resolved.groups & kGeneration) return {};
+  if (resolved.settings.show_loss > 0) {
+    for (const char* name : {"prompt", "special_tokens"}) {
+      if (resolved.is_flag(name)) return contradiction("show_loss", name, "Remove one of the two");
+    }
+    return {};
+  }
+  for (const Setting* setting : settings_of(kText | kChat | kDataset)) {
+    if (!resolved.is_flag(setting->name)) continue;
+    return Fault{setting->name, "has no effect on the tokens of a text",
+                 "Give --show-loss, to see samples of --dataset"};
+  }
+  return {};
+}
+
 bool is_greedy_temperature(const ResolvedSettings& resolved) {
   return resolved.is_given("temperature") && resolved.settings.temperature == 0;
 }
@@ -92,8 +109,8 @@ bool asks_for_sampling(const ResolvedSettings& resolved) {
 
 std::span<const Rule> generation_rules() {
   static constexpr Rule kRules[] = {prompt_and_question, context_without_question, empty_prompt_beside_another,
-                                    one_prompt_and_many, stream_of_many_texts,     batch_of_one_prompt,
-                                    random_and_greedy};
+                                    one_prompt_and_many, stream_of_many_texts,     texts_and_samples,
+                                    batch_of_one_prompt, random_and_greedy};
   return kRules;
 }
 
