@@ -38,9 +38,7 @@ TemplateSource source_in(const fs::path& file) {
 
 // The value of "chat_template": a text, or a list of {"name", "template"}.
 void add_from_json(const fs::path& file, Sources& sources) {
-  if (!has_file(file)) return;
-  const Record record = record_from_json(read_file(file, {.longest_bytes = 4 * kMaxBytes}), file.string());
-  const Record value = record.value("chat_template", Record());
+  const Record value = tokenizer_record(file).value("chat_template", Record());
   const std::string where = file.string() + ": chat_template";
   if (value.is_string()) {
     sources.usual = {value.get<std::string>(), where};
@@ -91,10 +89,11 @@ std::tm time_of(const std::string& date) {
 Record variables_of(const fs::path& folder, const Settings& settings, const Tokenizer& tokenizer,
                     const ModelConfig& config) {
   Record variables = Record::object();
-  for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-    for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
-      const Record token = named_token(folder / file, key);
-      if (token.is_string()) variables[key] = token;
+  for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    const Record record = tokenizer_record(folder / file);
+    for (const char* key :
+         {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+      if (const Record token = named_token(record, key); token.is_string()) variables[key] = token;
     }
   }
   if (!settings.eos_token.empty()) variables["eos_token"] = tokenizer.decode(std::array{config.eos_token_id}, false);

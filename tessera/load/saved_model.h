@@ -14,7 +14,7 @@ namespace tessera {
 // rank 0 reads the files; other ranks need no access to them. Throws InputError. Collective.
 LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Communicator& world);
 
-// The options with which a run saves its model. read_files() reads generation_config.json from the folder of --model,
+// How a run saves its model. read_files() reads generation_config.json from the folder of --model,
 // and the files of the tokenizer from its folder: other forms of its vocabulary, its special tokens, its chat
 // templates. It makes tokenizer_config.json if the folder does not have it, and throws InputError. The arguments must
 // outlive its call.

@@ -25,11 +25,13 @@ constexpr int32_t kUsual =
 
 }  // namespace
 
-Record named_token(const fs::path& file, const char* key) {
+Record tokenizer_record(const fs::path& file) {
   std::error_code ignored;  // an unreadable folder is reported when its other files are read
-  if (!fs::exists(file, ignored)) return {};
-  const Record record = record_from_json(read_file(file, {.longest_bytes = kMaxBytes}), file.string());
-  if (!record.is_object()) return {};
+  if (!fs::exists(file, ignored)) return Record::object();
+  return record_from_json(read_file(file, {.longest_bytes = kMaxBytes}), file.string());
+}
+
+Record named_token(const Record& record, const char* key) {
   const Record token = record.value(key, Record());  // a text, or an object with the text in "content"
   const Record text = token.is_object() ? token.value("content", Record()) : token;
   return text.empty() || text == Record("") ? Record() : text;
@@ -62,7 +64,7 @@ struct EndSource {
 
 EndSource of_file(const fs::path& file, const Tokenizer& tokenizer) {
   EndSource source{.where = file.string(), .names_text = true};
-  const Record token = named_token(file, "eos_token");
+  const Record token = named_token(tokenizer_record(file), "eos_token");
   if (token.is_null()) return source;
   if (!token.is_string()) {
     source.fault = "\"eos_token\" is not the text of a token";
@@ -200,7 +202,7 @@ void settle_other_tokens(ModelConfig& config, const TokenSources& files, const T
   const fs::path folder = files.tokenizer_json.parent_path();
   const auto id_of = [&](const char* key, int32_t of_shape) {
     for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
-      const Record token = named_token(folder / file, key);
+      const Record token = named_token(tokenizer_record(folder / file), key);
       const auto id = token.is_string() ? tokenizer.id_of(token.get<std::string>()) : std::nullopt;
       if (id && *id < config.vocab_size) return *id;
     }

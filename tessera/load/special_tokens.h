@@ -41,9 +41,12 @@ struct TokenSources {
 void settle_special_tokens(ModelConfig& config, const TokenSources& sources, const Tokenizer& tokenizer,
                            const GenerationConfig& generation);
 
-// The value of a token such as "eos_token" in tokenizer_config.json or special_tokens_map.json: its text, in whichever
-// of the two forms. Null if the file does not exist or does not name the token. Throws InputError if it is no JSON.
-Record named_token(const std::filesystem::path& file, const char* key);
+// The JSON object in tokenizer_config.json or special_tokens_map.json. Without keys if the file does not exist. Throws
+// InputError if it is no JSON object.
+Record tokenizer_record(const std::filesystem::path& file);
+// The value of a token such as "eos_token" in this object: its text, in whichever of the two forms. Null if there is
+// none.
+Record named_token(const Record& record, const char* key);
 
 // The text of a tokenizer_config.json or special_tokens_map.json to save, with `token` as "eos_token". Returns `text`
 // itself if it names this token already.
