@@ -42,6 +42,14 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
 std::string_view trimmed(std::string_view text, std::string_view blanks) {
   const size_t begin = std::min(text.find_first_not_of(blanks), text.size());
   return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);

@@ -10,8 +10,14 @@ namespace tessera {
 
 bool is_digit(char c);  // '0' to '9'
 
+// The text with its ASCII letters in lower case.
+std::string lower(std::string_view text);
+
 // The text without the characters `blanks` at its begin and end.
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n\f\v");
+inline bool is_blank(std::string_view text) {
+  return trimmed(text).empty();
+}
 
 // The words of a comma-separated list, without spaces around them and without empty words: "a,b , c" gives a, b and c.
 std::vector<std::string> split_list(std::string_view text);

@@ -35,17 +35,6 @@ constexpr std::pair<std::string_view, const char*> kRoles[] = {
     {"function", "tool"},     {"function_response", "tool"}, {"tool_response", "tool"}, {"ipython", "ipython"},
     {"function_call", kCall}, {"tool_call", kCall}};
 
-bool is_blank(const std::string& text) {
-  return trimmed(text).empty();
-}
-
-std::string lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
-
 // Adds a key that the object does not have. operator[] would compare all keys.
 void append(Json& object, const std::string& key, Json value) {
   object.get_ref<Json::object_t&>().emplace_back(key, std::move(value));

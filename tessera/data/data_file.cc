@@ -12,6 +12,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 
@@ -20,22 +21,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kRemedy = "Give the path of a JSON or JSONL file";
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
-// The path as a word of a shell's command.
-std::string quoted(const std::string& path) {
-  constexpr std::string_view kPlain = "_-./+=,:@%";
-  const auto is_plain = [&](unsigned char c) { return std::isalnum(c) != 0 || kPlain.find(char(c)) != kPlain.npos; };
-  if (!path.empty() && std::ranges::all_of(path, is_plain)) return path;
-  std::string text = "'";
-  for (const char c : path) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
 
 // The name of the converted file: without the ending of the file that is converted, and with ".jsonl".
 std::string converted(const std::string& path) {
@@ -84,7 +69,7 @@ constexpr Foreign kForeign[] = {
 };
 
 std::string command_for(const Foreign& kind, const std::string& path) {
-  return fmt::format(fmt::runtime(kind.command), quoted(path), quoted(converted(path)));
+  return fmt::format(fmt::runtime(kind.command), quoted_for_shell(path), quoted_for_shell(converted(path)));
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what, const std::string& remedy) {
@@ -100,20 +85,20 @@ void check_head(const std::string& path, std::string_view head) {
   if (head.starts_with("version https://git-lfs.github.com/spec/")) {
     const std::string folder = fs::path(path).parent_path().string();
     refuse(path, "is a Git LFS pointer, not the data itself",
-           fmt::format("Fetch the data: git -C {} lfs pull", quoted(folder.empty() ? "." : folder)));
+           fmt::format("Fetch the data: git -C {} lfs pull", quoted_for_shell(folder.empty() ? "." : folder)));
   }
   const size_t begin = std::min(head.find_first_not_of(" \t\r\n"), head.size());
   const bool may_be_json = begin < head.size() && (head[begin] == '{' || head[begin] == '[');
   const bool is_tar = head.size() > 262 && head.substr(257, 5) == "ustar";
   if (is_tar || (has_ending(path, {".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz"}) && !may_be_json)) {
     refuse(path, "is a tar archive, which Tessera does not read",
-           fmt::format("Unpack it: tar xf {}, and give its data files", quoted(path)));
+           fmt::format("Unpack it: tar xf {}, and give its data files", quoted_for_shell(path)));
   }
   if (head.starts_with("PK\x03\x04") && has_ending(path, {".xlsx", ".ods"})) {
     refuse(path, "is a spreadsheet, which Tessera does not read",
            fmt::format("Convert it: python3 -c \"import pandas, sys; pandas.read_excel(sys.argv[1]).to_json("
                        "sys.argv[2], orient='records', lines=True)\" {} {}",
-                       quoted(path), quoted(converted(path))));
+                       quoted_for_shell(path), quoted_for_shell(converted(path))));
   }
   const std::string tag = lower(head.substr(begin, 14));
   if (!has_ending(path, {".txt"}) && (tag.starts_with("<!doctype html") || tag.starts_with("<html"))) {
@@ -153,7 +138,7 @@ std::vector<std::string> files_below(const fs::path& folder, std::initializer_li
   const char* what = "is a folder, not a file";
   const auto listed = [&](const std::vector<std::string>& files) {
     std::string text;
-    for (size_t i = 0; i < std::min(kShown, files.size()); ++i) text += (i > 0 ? " " : "") + quoted(files[i]);
+    for (size_t i = 0; i < std::min(kShown, files.size()); ++i) text += (i > 0 ? " " : "") + quoted_for_shell(files[i]);
     if (files.size() > kShown) text += fmt::format(" … ({} files)", files.size());
     return text;
   };
@@ -207,11 +192,12 @@ std::vector<std::string> several_paths(const std::string& path) {
     const size_t name = path.find("huggingface.co/datasets/");
     const std::string rest = name == path.npos ? "" : path.substr(name + 24);
     refuse(path, "is a URL, and Tessera reads local files",
-           "Download it: " + (is_hub_name(rest) ? hub(rest) : "curl -LO " + quoted(path)));
+           "Download it: " + (is_hub_name(rest) ? hub(rest) : "curl -LO " + quoted_for_shell(path)));
   }
   if (const auto paths = several_paths(path); !paths.empty()) {
     std::string words, list;
-    for (const auto& each : paths) words += " " + quoted(each), list += (list.empty() ? "\"" : ", \"") + each + "\"";
+    for (const auto& each : paths)
+      words += " " + quoted_for_shell(each), list += (list.empty() ? "\"" : ", \"") + each + "\"";
     refuse(path, "no such file",
            fmt::format("Give several files as several words:{}. In a file of settings or an environment variable: [{}]",
                        words, list));

@@ -13,6 +13,7 @@
 #include "tessera/base/json.h"
 #include "tessera/base/option_names.h"
 #include "tessera/base/random.h"
+#include "tessera/base/text.h"
 #include "tessera/data/data_file.h"
 #include "tessera/data/numpy_permutation.h"
 #include "tessera/data/row_reader.h"
@@ -22,10 +23,6 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
-}
 
 // Removes the first line from `content`, and returns it without its end.
 std::string_view take_line(std::string_view& content) {

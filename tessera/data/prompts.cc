@@ -64,8 +64,8 @@ std::vector<Sample> split(const Ids& ids, int64_t max_length) {
 }
 
 // Whether the tokens are only blank text.
-bool is_blank(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
-  return std::ranges::all_of(ids, [&](int32_t id) { return trimmed(tokenizer.bytes_of(id)).empty(); });
+bool are_blank(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
+  return std::ranges::all_of(ids, [&](int32_t id) { return is_blank(tokenizer.bytes_of(id)); });
 }
 
 // Moves the end of each message of the assistant to the token that ends it, and returns EncodedRow::wrong_end.
@@ -80,7 +80,7 @@ std::optional<int32_t> settle_ends(EncodedSegments& encoded, const ChatOptions& 
     while (end < ids.size() && encoded.is_answer[end]) ++end;
     size_t last = end;  // behind the last special token
     while (last > begin && !tokenizer.is_special(ids[last - 1]) && !ends_text(ids[last - 1])) --last;
-    if (last > begin && is_blank(std::span(ids).subspan(last, end - last), tokenizer)) {
+    if (last > begin && are_blank(std::span(ids).subspan(last, end - last), tokenizer)) {
       std::fill(encoded.is_answer.begin() + static_cast<std::ptrdiff_t>(last),
                 encoded.is_answer.begin() + static_cast<std::ptrdiff_t>(end), char{false});
       if (!ends_text(ids[last - 1])) wrong = ids[last - 1];

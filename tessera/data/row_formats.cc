@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
 #include "tessera/data/conversation_rows.h"
 
 namespace tessera {
@@ -59,11 +60,7 @@ struct Answer {
   std::optional<int64_t> start;  // in code points of the context; empty if the file does not give it
 };
 
-// Whether a text says nothing. Such an answer means that the question has none.
-bool is_blank(const std::string& text) {
-  return text.find_first_not_of(" \t\r\n") == text.npos;
-}
-
+// Whether no answer says anything. The question then has none.
 bool all_blank(const std::vector<Answer>& answers) {
   return std::ranges::all_of(answers, [](const Answer& answer) { return is_blank(*answer.text); });
 }

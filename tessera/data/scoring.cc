@@ -6,93 +6,14 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/jinja/text.h"
 
 namespace tessera {
 
 namespace {
 
-std::u32string decode(std::string_view text) {
-  std::u32string out;
-  out.reserve(text.size());
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  for (size_t i = 0; i < text.size();) {
-    utf8proc_int32_t code_point;
-    const size_t left = std::min<size_t>(text.size() - i, 4);
-    const utf8proc_ssize_t length = utf8proc_iterate(bytes + i, static_cast<utf8proc_ssize_t>(left), &code_point);
-    out.push_back(length > 0 ? static_cast<char32_t>(code_point) : U'\uFFFD');
-    i += length > 0 ? static_cast<size_t>(length) : 1;
-  }
-  return out;
-}
-
-std::string encode(std::u32string_view text) {
-  std::string out;
-  for (const char32_t c : text) {
-    utf8proc_uint8_t bytes[4];
-    const utf8proc_ssize_t length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes);
-    out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
-  }
-  return out;
-}
-
 utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
-}
-
-// Unicode's Cased: letters with a case, and signs based on them, such as Roman numerals, circled letters and ordinals.
-bool is_cased(char32_t c) {
-  const auto k = category(c);
-  const auto code_point = static_cast<utf8proc_int32_t>(c);
-  return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT || c == U'ª' ||
-         c == U'º' || utf8proc_tolower(code_point) != code_point || utf8proc_toupper(code_point) != code_point;
-}
-
-// Unicode's Case_Ignorable: marks, format characters, modifiers, and punctuation within words.
-bool is_case_ignorable(char32_t c) {
-  constexpr std::u32string_view kWithinWords =
-      U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A";
-  switch (category(c)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK:
-      return true;
-    default:
-      return kWithinWords.find(c) != std::u32string_view::npos;
-  }
-}
-
-// Whether the capital sigma at `i` ends a word: a cased character precedes it, and no cased character follows it.
-// Skips case-ignorable characters on both sides of the sigma.
-bool is_final_sigma(std::u32string_view text, size_t i) {
-  size_t before = i, behind = i + 1;
-  while (before > 0 && is_case_ignorable(text[before - 1])) --before;
-  while (behind < text.size() && is_case_ignorable(text[behind])) ++behind;
-  return before > 0 && is_cased(text[before - 1]) && !(behind < text.size() && is_cased(text[behind]));
-}
-
-// Python's str.lower. Each character becomes one character, except İ, which becomes two. The result for Σ depends on
-// its neighbours.
-std::u32string lower(std::u32string_view text) {
-  std::u32string out;
-  out.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == U'\u0130') {
-      out += U"i\u0307";
-    } else if (text[i] == U'\u03A3') {
-      out.push_back(is_final_sigma(text, i) ? U'\u03C2' : U'\u03C3');
-    } else {
-      out.push_back(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(text[i]))));
-    }
-  }
-  return out;
-}
-
-// Python's str.isspace.
-bool is_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0x2028 || c == 0x2029 ||
-         (c > 0x7F && category(c) == UTF8PROC_CATEGORY_ZS);
 }
 
 // Python's \w: letters, numbers and the underscore. Marks are not part of a word.
@@ -167,7 +88,7 @@ double best(std::string_view prediction, std::span<const std::string> references
 }  // namespace
 
 std::vector<std::string> normalized_words(std::string_view text, Scoring scoring) {
-  std::u32string plain = lower(decode(text));
+  std::u32string plain = jinja::decode(jinja::lower(text));
   if (scoring == Scoring::workshop) plain = remove_articles(plain);
   std::erase_if(plain, is_punctuation);
   if (scoring == Scoring::official) plain = remove_articles(plain);
@@ -175,8 +96,8 @@ std::vector<std::string> normalized_words(std::string_view text, Scoring scoring
   std::vector<std::string> words;
   for (size_t i = 0; i < plain.size();) {
     size_t end = i;
-    while (end < plain.size() && !is_space(plain[end])) ++end;
-    if (end > i) words.push_back(encode(std::u32string_view(plain).substr(i, end - i)));
+    while (end < plain.size() && !jinja::is_space(plain[end])) ++end;
+    if (end > i) words.push_back(jinja::encode(std::u32string_view(plain).substr(i, end - i)));
     i = end + 1;
   }
   return words;

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/log/stream_writer.h"
 
 namespace tessera {
@@ -50,7 +51,7 @@ Terminal describe_terminal(bool is_tty, const std::function<const char*(const ch
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     if (locale.empty()) locale = value(name);
   }
-  std::transform(locale.begin(), locale.end(), locale.begin(), [](unsigned char c) { return std::tolower(c); });
+  locale = lower(locale);
   const bool utf8 = locale.find("utf-8") != locale.npos || locale.find("utf8") != locale.npos;
   return {.interactive = true, .color = value("NO_COLOR").empty(), .unicode = utf8};
 }

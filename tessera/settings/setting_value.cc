@@ -87,9 +87,7 @@ SettingValue checked_steps(const Setting& setting, double x, const std::string& 
 }
 
 std::string checked_choice(const Setting& setting, const std::string& word, const std::string& where) {
-  std::string canonical = underscored(word);
-  std::transform(canonical.begin(), canonical.end(), canonical.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  const std::string canonical = lower(underscored(word));
   if (std::find(setting.choices.begin(), setting.choices.end(), canonical) != setting.choices.end()) return canonical;
   for (const auto& [synonym, own_word] : setting.synonyms) {
     if (canonical == synonym) return own_word;

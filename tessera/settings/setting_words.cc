@@ -71,14 +71,6 @@ Tier parse_tier(const std::string& word, const std::string& item, const std::str
 
 }  // namespace
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
-
 int64_t parse_bytes(std::string_view text, const std::string& where, std::string_view usual_unit) {
   const std::string_view amount = trimmed(text);
   double number = 0;

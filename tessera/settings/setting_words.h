@@ -7,12 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/text.h"
 #include "tessera/settings/settings.h"
 
 namespace tessera {
-
-// The text with its ASCII letters in lower case.
-std::string lower(std::string_view text);
 
 // Reads "32GiB", "25 MB", "1.5KiB", "4096B". Units: B; kB, MB, GB, TB (powers of 1000); KiB, MiB, GiB, TiB (powers of
 // 1024). Upper and lower case are equal. Only 0 needs no unit. Throws UsageError with `where` if the text has another

@@ -5,17 +5,12 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 namespace {
 
 constexpr size_t kLongestRunId = 128;
-
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return text;
-}
 
 void check_run_id(const std::string& id) {
   const bool is_plain = std::all_of(id.begin(), id.end(), [](char c) {
@@ -50,13 +45,13 @@ WandbVariables wandb_variables(const Environment& environment) {
     return it == environment.end() ? std::string() : it->second;
   };
   WandbVariables variables;
-  const std::string mode = value_of("WANDB_MODE"), known = lower_case(mode);
+  const std::string mode = value_of("WANDB_MODE"), known = lower(mode);
   if (!known.empty() && known != "offline" && known != "online" && known != "disabled" && known != "dryrun" &&
       known != "run" && known != "shared") {
     throw UsageError("WANDB_MODE", fmt::format("unknown value \"{}\"", printable(mode)),
                      "Use one of: offline, online, disabled, dryrun, run, shared");
   }
-  const std::string off = lower_case(value_of("WANDB_DISABLED"));
+  const std::string off = lower(value_of("WANDB_DISABLED"));
   variables.is_disabled = known == "disabled" || off == "true" || off == "1" || off == "yes" || off == "on";
   variables.asks_online = known == "online" || known == "run" || known == "shared";
   if (const std::string project = value_of("WANDB_PROJECT"); !project.empty()) variables.project = project;

@@ -18,7 +18,7 @@ using ::testing::StartsWith;
 class MetricsLogTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tessera_report_XXXXXX").string();
+    std::string pattern = (std::filesystem::temp_directory_path() / "tessera_log_XXXXXX").string();
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     path_ = folder_ + "/metrics.jsonl";

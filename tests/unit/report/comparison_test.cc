@@ -14,15 +14,8 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
-
-std::vector<std::string> texts(const std::vector<Cell>& row) {
-  std::vector<std::string> all;
-  for (const Cell& cell : row) all.push_back(cell.text);
-  return all;
-}
 
 std::vector<std::string> names(const Sheet& sheet) {
   std::vector<std::string> all;
@@ -30,16 +23,7 @@ std::vector<std::string> names(const Sheet& sheet) {
   return all;
 }
 
-class ComparisonTest : public testing::Test {
- protected:
-  const RunSet& read() {
-    set_ = read_runs({made_.path()});
-    EXPECT_THAT(set_.problems, IsEmpty());
-    return set_;
-  }
-  MadeRuns made_;
-  RunSet set_;
-};
+using ComparisonTest = MadeRunsTest;
 
 TEST_F(ComparisonTest, RowsAreTheSettingsThatDiffer) {
   made_.run("a", {.runtime_s = 10, .ranks = 1, .settings = {{"strategy", "\"zero1\""}}});

@@ -1,4 +1,4 @@
-// Makes run folders with invented results, for the tests of the room tessera/compare.
+// Makes run folders with invented results, for the tests of the rooms `report` and `workshop`.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tessera/report/run_folder.h"
+#include "tessera/report/sheet.h"
 
 namespace tessera {
 
@@ -17,7 +18,7 @@ namespace tessera {
 class MadeRuns {
  public:
   MadeRuns() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "compare-XXXXXX").string();
+    std::string pattern = (std::filesystem::temp_directory_path() / "runs-XXXXXX").string();
     root_ = mkdtemp(pattern.data());
   }
   ~MadeRuns() {
@@ -102,5 +103,23 @@ class MadeRuns {
  private:
   std::filesystem::path root_;
 };
+
+// A test that makes runs and reads them.
+class MadeRunsTest : public testing::Test {
+ protected:
+  const RunSet& read() {
+    set_ = read_runs({made_.path()});
+    EXPECT_TRUE(set_.problems.empty());
+    return set_;
+  }
+  MadeRuns made_;
+  RunSet set_;
+};
+
+inline std::vector<std::string> texts(const std::vector<Cell>& row) {
+  std::vector<std::string> all;
+  for (const Cell& cell : row) all.push_back(cell.text);
+  return all;
+}
 
 }  // namespace tessera

@@ -13,24 +13,8 @@ namespace {
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
-std::vector<std::string> texts(const std::vector<Cell>& row) {
-  std::vector<std::string> all;
-  for (const Cell& cell : row) all.push_back(cell.text);
-  return all;
-}
-
-class WorkshopTables : public testing::Test {
- protected:
-  const RunSet& read() {
-    set_ = read_runs({made_.path()});
-    EXPECT_THAT(set_.problems, IsEmpty());
-    return set_;
-  }
-  MadeRuns made_;
-  RunSet set_;
-};
+using WorkshopTables = MadeRunsTest;
 
 TEST_F(WorkshopTables, EveryExperimentHasACell) {
   std::set<std::string> experiments;
