@@ -1,4 +1,5 @@
-// tessera eval: the loss of a model on a data set, and exact match and F1 of the answers it generates.
+// tessera eval: loss and perplexity of a model on a data set, and exact match and F1 of the answers it generates.
+#include <cmath>
 #include <filesystem>
 
 #include "tessera/app/machine.h"
@@ -43,13 +44,16 @@ int run_eval(const Invocation& invocation) {
 
     const LossEvaluation loss =
         *evaluate_loss(engine, session.world(), dataset.samples, settings.eval_batch_size, console);
-    const Record loss_record =
-        trainer_record(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, 0});
-    Record summary = loss_record;
+    const double perplexity = std::exp(loss.loss);
+    Record summary{{"eval_loss", loss.loss}, {"perplexity", perplexity}};
+    summary.update(trainer_record(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, 0}));
     summary.erase("epoch");
     const LineStyle style = line_style(settings, console.out_terminal());
     Record line = summary;
-    if (style == LineStyle::rounded) line["eval_loss"] = round_decimals(loss.loss, 4);
+    if (style == LineStyle::rounded) {
+      line["eval_loss"] = round_decimals(loss.loss, 4);
+      line["perplexity"] = round_decimals(perplexity, 4);
+    }
     if (!settings.json) console.print(style == LineStyle::json ? to_json(line) : to_python(line));
     Record predictions;
     if (settings.eval_generation) {
