@@ -183,7 +183,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
                         .command = command,
                         .own_file = own_file,
                         .run_flags = run_flags};
-  const OptionNames names([](std::string_view name) { return find_setting(name)->flag(); },
+  const OptionNames names([&](std::string_view name) { return find_setting(name)->flag_in(groups); },
                           [&](std::string_view name) { return invocation.resolved.where(std::string(name)); });
   std::vector<std::string>& warnings = invocation.resolved.warnings;
   warnings.insert(warnings.begin(), flags.warnings.begin(), flags.warnings.end());
@@ -195,7 +195,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
   for (const auto& [setting, text] : flags.values) {
     if (!text.empty() || setting->may_be_empty || !is_first || starts_ranks) continue;
     console.note(fmt::format("warning: {}: the value is empty and means \"none\". Is a shell variable not set?",
-                             setting->flag()));
+                             setting->flag_in(groups)));
   }
   if (!verb->operands.empty() && flags.operands.empty()) {
     throw UsageError(verb->operands, fmt::format("is required by {}", verb->name),

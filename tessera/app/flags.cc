@@ -49,7 +49,7 @@ std::vector<std::string> canonical_words(const std::vector<std::string>& words, 
     const Setting* setting = find_flag(name, groups);
     if (!setting || !(setting->group & groups)) continue;
     if (setting->type == SettingType::boolean) {
-      if (equals != std::string::npos) parse_value(*setting, "", setting->flag());  // throws
+      if (equals != std::string::npos) parse_value(*setting, "", setting->flag_in(groups));  // throws
       // A boolean may have a value after it, as in the Hugging Face Trainer: `--fp16 True`.
       if (i + 1 < words.size()) {
         const std::string value = lower(words[i + 1]);
@@ -118,15 +118,13 @@ std::vector<std::string> without_foreign(const std::vector<std::string>& words, 
 std::string option_names(const Setting& setting, Groups groups) {
   std::vector<std::string> names = setting.aliases;
   names.insert(names.begin(), setting.name);
-  if (!setting.flag_word.empty() && find_flag(setting.flag_word, groups) == &setting)
-    names.push_back(setting.flag_word);
   std::string text;
   for (const auto& name : names) {
-    if (!text.empty()) text += ",";
-    text += "--" + dashed(name);
+    text += (text.empty() ? "--" : ",--") + dashed(name);
     if (setting.type == SettingType::boolean) text += ",!--no-" + dashed(name);
   }
-  return text;
+  const std::string flag = setting.flag_in(groups);
+  return flag == "--" + dashed(setting.name) ? text : text + "," + flag;
 }
 
 // Throws UsageError. `extras`: all words except the known flags, their values, the configuration file and the operands.

@@ -100,8 +100,9 @@ std::string help_command(const Verb& verb, const Verb& subject) {
 }
 
 // Shows the choices of a setting in the line of the flag if they fit there, otherwise after the help text.
-std::string setting_help(const Setting& setting) {
-  std::string text = setting.help, head = "  " + setting.flag();
+std::string setting_help(const Setting& setting, Groups groups) {
+  const std::string flag = setting.flag_in(groups);
+  std::string text = setting.help, head = "  " + flag;
   if (setting.type == SettingType::boolean) {
     head += ", --no-" + dashed(setting.name);
   } else if (setting.type != SettingType::choice) {
@@ -115,7 +116,7 @@ std::string setting_help(const Setting& setting) {
   const std::string preset = preset_text(setting);
   if (!preset.empty()) text += fmt::format(" [default: {}]", preset);
   std::vector<std::string> others = setting.aliases;
-  if (!setting.flag_word.empty()) others.push_back(setting.name);
+  if (flag != "--" + dashed(setting.name)) others.push_back(setting.name);
   if (!others.empty()) {
     std::vector<std::string> aliases;
     for (const auto& alias : others) aliases.push_back("--" + dashed(alias));
@@ -124,14 +125,15 @@ std::string setting_help(const Setting& setting) {
   return head + "\n" + wrapped(std::string(6, ' '), text);
 }
 
-std::string brief_head(const Setting& setting) {
+std::string brief_head(const Setting& setting, Groups groups) {
   const std::string value = setting.type == SettingType::choice ? "WORD" : setting.unit;
-  return "  " + setting.flag() + (value.empty() ? "" : " " + value);
+  return "  " + setting.flag_in(groups) + (value.empty() ? "" : " " + value);
 }
 
 // A title, then the flag and a short text for each setting. `with_defaults` adds each default, unless the setting is a
 // boolean or the default is 0 or empty.
-std::string brief_settings(const std::string& title, const std::vector<const Setting*>& settings, bool with_defaults) {
+std::string brief_settings(const std::string& title, const std::vector<const Setting*>& settings, Groups groups,
+                           bool with_defaults) {
   if (settings.empty()) return "";
   constexpr size_t kTextColumn = 27;
   std::string text = fmt::format("\n{}:\n", title);
@@ -139,7 +141,7 @@ std::string brief_settings(const std::string& title, const std::vector<const Set
     const std::string preset = preset_text(*setting);
     const bool has_preset = with_defaults && setting->type != SettingType::boolean && !preset.empty() && preset != "0";
     text += wrapped(
-        fmt::format("{:<{}}", brief_head(*setting), kTextColumn),
+        fmt::format("{:<{}}", brief_head(*setting, groups), kTextColumn),
         (setting->brief.empty() ? setting->help : setting->brief) + (has_preset ? fmt::format(" [{}]", preset) : ""));
   }
   return text;
@@ -223,8 +225,8 @@ std::string brief_help(const Verb& verb, const Verb& subject, Groups groups) {
       : &subject == &verb
           ? "\nIt also takes the settings of the verb, for example of train:\nsee tessera train --help.\n"
           : fmt::format("\nIt also takes the settings of {0}:\nsee tessera {0} --help.\n", subject.name);
-  return usage_line(verb, subject) + about_verb + brief_settings("Required", required, false) +
-         brief_settings(required.empty() ? "Settings [default]" : "Often used [default]", others, true) +
+  return usage_line(verb, subject) + about_verb + brief_settings("Required", required, groups, false) +
+         brief_settings(required.empty() ? "Settings [default]" : "Often used [default]", others, groups, true) +
          example(verb.example) +
          fmt::format("{}\nAll {} settings: tessera {} all", other_sources(verb), settings_of(groups).size(),
                      help_command(verb, subject));
@@ -241,7 +243,7 @@ std::string full_help(const Verb& verb, const Verb& subject, Groups groups) {
   for (const Setting* setting : settings_of(groups)) {
     if (setting->group != last_group) text += fmt::format("\n{}:\n", title_of(setting->group));
     last_group = setting->group;
-    text += setting_help(*setting);
+    text += setting_help(*setting, groups);
   }
   return text + other_sources(verb) + (verb.own_file.empty() ? " " : "\n") +
          "A setting's name may have dashes or underscores.";

@@ -45,7 +45,9 @@ bool is_empty_text(const Example& example) {
 }
 
 std::vector<PromptRow> rows_of(const Settings& settings) {
-  if (!settings.prompts.empty()) return load_prompts(settings.prompts);
+  if (!settings.prompts.empty()) {
+    return load_prompts(settings.prompts, {.kind = settings.dataset_format, .fields = settings.fields});
+  }
   PromptRow row;
   if (settings.question.empty()) {
     row.example.content = PlainText{settings.prompt};  // the prompt may be empty

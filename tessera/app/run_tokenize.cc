@@ -113,7 +113,8 @@ int run_tokenizer_train(const Invocation& invocation) {
     throw UsageError(option_place("dataset"), "a vocabulary is made from every row once, without shares",
                      "Give the files without shares");
   }
-  const std::vector<Example> examples = load_examples(paths_of(files));
+  const std::vector<Example> examples =
+      load_examples(paths_of(files), {.kind = settings.dataset_format, .fields = settings.fields});
   std::vector<std::string_view> texts;
   std::string_view context;  // of the question before
   for (const Example& example : examples) {

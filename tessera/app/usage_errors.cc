@@ -116,7 +116,7 @@ std::string names_of_owners(const Setting& setting, const std::vector<Verb>& ver
 std::string nearest_flag(const std::string& flag, Groups groups) {
   std::vector<std::string> flags = {"--help"};
   for (const Setting* known : settings_of(groups)) {
-    flags.push_back(known->flag());
+    flags.push_back(known->flag_in(groups));
     for (const auto& alias : known->aliases) flags.push_back("--" + dashed(alias));
     if (known->type == SettingType::boolean) flags.push_back("--no-" + dashed(known->name));
   }

@@ -5,7 +5,7 @@ namespace tessera {
 // Settings of a model. A model is read from a folder or made from flags.
 constexpr Groups kAnyModel = kModel | kWeights | kTokenizer | kVocabulary | kShape | kMachine;
 // Settings that change what a training run computes. `tessera plan` also takes these settings.
-constexpr Groups kTraining = kAnyModel | kText | kChat | kDataset | kTrainData | kEvalData | kOptimization |
+constexpr Groups kTraining = kAnyModel | kText | kRows | kChat | kDataset | kTrainData | kEvalData | kOptimization |
                              kTrainEvaluation | kEvalBatch | kScoring | kGeneration | kSharding | kGradients | kLog;
 constexpr Groups kTrainVerb =
     kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation;
@@ -22,17 +22,17 @@ const std::vector<Verb>& all_verbs() {
        .runs_as_ranks = true,
        .stops_on_signals = true},
       {.name = "eval",
-       .help = "Measure a model on a data set: loss, exact match, F1",
-       .groups = kAnyModel | kText | kChat | kEvalData | kEvalBatch | kScoring | kGeneration | kRanks | kSharding |
-                 kOutputDir | kLog | kPresentation,
+       .help = "Measure a model on a data set: loss, perplexity, scores",
+       .groups = kAnyModel | kText | kRows | kChat | kEvalData | kEvalBatch | kScoring | kGeneration | kRanks |
+                 kSharding | kOutputDir | kLog | kPresentation,
        .example = "tessera eval --model runs/mine --eval-dataset dev.json --eval-generation",
        .required = {"model", "eval_dataset"},
        .run = run_eval,
        .runs_as_ranks = true},
       {.name = "generate",
        .help = "Answer a question, or continue prompts",
-       .groups = kAnyModel | kChat | kGeneration | kSampling | kQuestion | kPrompt | kPromptFile | kEvalBatch | kRanks |
-                 kSharding | kOutputFile | kPresentation,
+       .groups = kAnyModel | kRows | kChat | kGeneration | kSampling | kQuestion | kPrompt | kPromptFile | kEvalBatch |
+                 kRanks | kSharding | kOutputFile | kPresentation,
        .example = "tessera generate --model runs/mine --question \"Where does Ada live?\""
                   " --context \"Ada lives in Oslo.\"",
        .required = {"model"},
@@ -76,14 +76,14 @@ const std::vector<Verb>& all_verbs() {
        .run = run_report},
       {.name = "tokenize",
        .help = "Show token ids of a text, or what carries loss in a data set",
-       .groups = kModel | kTokenizer | kSpecialTokens | kPrompt | kText | kChat | kDataset | kPresentation,
+       .groups = kModel | kTokenizer | kSpecialTokens | kPrompt | kText | kRows | kChat | kDataset | kPresentation,
        .example = "tessera tokenize --tokenizer models/bloom-560m --prompt \"Ada lives in Oslo.\"",
        .required = {},
        .one_of = {"tokenizer", "model"},
        .run = run_tokenize},
       {.name = "tokenizer train",
        .help = "Make a new vocabulary from the texts of a data set",
-       .groups = kDataset | kVocabulary | kOutputDir,
+       .groups = kDataset | kRows | kVocabulary | kOutputDir,
        .example = "tessera tokenizer train --dataset train.json --vocab-size 8000 --output-dir tokenizer",
        .required = {"dataset", "vocab_size", "output_dir"},
        .run = run_tokenizer_train},

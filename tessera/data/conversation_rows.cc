@@ -266,7 +266,7 @@ Conversation finished(const RowView& row, Json messages, const std::string& plac
   if (messages.empty()) throw RowFault(place, "the list of messages is empty", kMessageRemedy);
   const bool has_assistant =
       std::ranges::any_of(messages, [](const Json& message) { return message["role"] == "assistant"; });
-  if (row.needs_assistant && !has_assistant) {
+  if (!row.as_prompt && !has_assistant) {
     throw RowFault(place, "no message is the assistant's, so there is nothing to learn",
                    "Add a message with the role \"assistant\"");
   }
@@ -320,6 +320,7 @@ Conversation read_alpaca(const RowView& row) {
     user += "\n\n" + input;
   }
   messages.push_back(text_message("user", std::move(user)));
+  if (row.as_prompt) return finished(row, std::move(messages), row.place("instruction"));
   const std::string& output = row.string("output");
   if (is_blank(output)) throw RowFault(row.place("output"), "is empty", "Remove the row, or write what to learn");
   messages.push_back(text_message("assistant", output));
@@ -330,8 +331,8 @@ Conversation read_prompt_messages(const RowView& row) {
   for (const auto& [field, other] : {std::pair{"prompt", "completion"}, {"completion", "prompt"}}) {
     const Json* value = row.value(field);
     if (value && value->is_array()) continue;
+    if (row.as_prompt && std::string_view(field) == "completion") continue;
     const bool is_missing = !value && !row.find(field);
-    if (is_missing && !row.needs_assistant && std::string_view(field) == "completion") continue;
     throw RowFault(is_missing ? row.where : row.place(field),
                    is_missing ? fmt::format("key \"{}\" is missing", row.key(field))
                               : fmt::format("must be a list of messages like \"{}\", found {}", row.key(other),
@@ -340,10 +341,11 @@ Conversation read_prompt_messages(const RowView& row) {
   }
   Json messages = Json::array(), completion = Json::array();
   add_messages(row, "prompt", messages);
+  if (row.as_prompt) return finished(row, std::move(messages), row.place("prompt"));
   for (Json& message : messages) {
     if (message["role"] == "assistant" && !message.contains("train")) message["train"] = false;
   }
-  if (row.value("completion")) add_messages(row, "completion", completion);
+  add_messages(row, "completion", completion);
   bool has_assistant = false;
   for (size_t i = 0; i < completion.size(); ++i) {
     const bool is_assistant = completion[i]["role"] == "assistant";
@@ -352,7 +354,7 @@ Conversation read_prompt_messages(const RowView& row) {
     throw RowFault(nth(row.place("completion"), i), "a completion has only messages of the assistant and of tools",
                    "Move this message and the messages before it to \"" + row.key("prompt") + "\"");
   }
-  if (row.needs_assistant && !has_assistant) {
+  if (!has_assistant) {
     throw RowFault(row.place("completion"), "has no message of the assistant", "Add one");
   }
   for (Json& message : completion) messages.push_back(std::move(message));

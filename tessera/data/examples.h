@@ -83,9 +83,9 @@ struct RowOptions {
   // The format of all rows. A row of another format is a bad row. automatic: the keys of each row decide.
   RowKind kind = RowKind::automatic;
   FieldNames fields{};
-  // A conversation without a message of the assistant is a bad row, because it teaches nothing. false, for prompts: it
-  // is a good row.
-  bool needs_assistant = true;
+  // The rows are prompts to continue. What training learns from a row is then optional: answers, completions, outputs
+  // and messages of the assistant. A prompt with its completion becomes a plain text, without the completion.
+  bool as_prompts = false;
 };
 
 // Reads the files of a data set, one after the other. The content of a file decides its format, except that a file

@@ -9,66 +9,46 @@
 #include "tessera/base/json.h"
 #include "tessera/base/read_file.h"
 #include "tessera/data/chat_template.h"
-#include "tessera/data/conversation_rows.h"
-#include "tessera/data/text.h"
+#include "tessera/data/row_formats.h"
 
 namespace tessera {
 
 constexpr const char* kRowRemedy =
     "Give one JSON object per line, as {\"prompt\": \"...\"}, as {\"question\": \"...\"} with or without \"context\", "
-    "or as {\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}";
+    "or as {\"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}, or a row of training data";
 
 namespace {
 
-Conversation conversation_of(const nlohmann::ordered_json& row, const std::string& place) {
-  try {
-    static const FieldNames names;
-    Conversation conversation = read_messages({row, names, place, false}, "messages");
-    if (num_messages_before_answer(conversation) == 0) {
-      throw InputError(place, "the conversation has no message to answer", kRowRemedy);
-    }
-    return conversation;
-  } catch (const RowFault& fault) {
-    throw InputError(fault.place, fault.what, fault.remedy);
+PromptRow prompt_row(const nlohmann::ordered_json& row, const std::string& place, ContextWork& work,
+                     const RowOptions& options) {
+  if (!row.is_object()) {
+    throw InputError(place,
+                     fmt::format("the line is {} {}, not an object", row.is_array() ? "an" : "a", row.type_name()),
+                     kRowRemedy);
   }
-}
-
-PromptRow prompt_row(const nlohmann::ordered_json& row, const std::string& place) {
-  const auto refuse = [&](const std::string& what) { throw InputError(place, what, kRowRemedy); };
-  if (!row.is_object())
-    refuse(fmt::format("the line is {} {}, not an object", row.is_array() ? "an" : "a", row.type_name()));
-  const auto text_of = [&](const char* key) {
-    const auto found = row.find(key);
-    if (found == row.end()) refuse(fmt::format("key \"{}\" is missing", key));
-    if (!found->is_string()) refuse(fmt::format("\"{}\" is not a string", key));
-    return found->get<std::string>();
-  };
   PromptRow prompt;
-  prompt.example.place = place;
-  const auto forms = row.contains("prompt") + row.contains("question") + row.contains("messages");
-  if (forms == 0) refuse("the row has neither \"prompt\" nor \"question\" nor \"messages\"");
-  if (forms > 1) refuse("the row has more than one of \"prompt\", \"question\" and \"messages\"");
-  if (row.contains("messages")) {
-    prompt.example.content = conversation_of(row, place);
-  } else if (row.contains("prompt")) {
-    prompt.example.content = PlainText{text_of("prompt")};
-  } else {
-    Question& question = prompt.example.content.emplace<Question>();
-    question.question = text_of("question");
-    if (const auto context = row.find("context"); context != row.end() && !context->is_null()) {
-      question.context = text_of("context");
-    }
+  try {
+    prompt.example = read_row(row, place, work, options);
+  } catch (const RowFault& fault) {
+    const bool is_structure = fault.remedy.starts_with(kStructureRemedy);  // which also names formats of data files
+    throw InputError(
+        fault.place, fault.what,
+        is_structure ? kRowRemedy + fault.remedy.substr(std::string_view(kStructureRemedy).size()) : fault.remedy);
   }
-  if (const auto id = row.find("id"); id != row.end() && !id->is_null()) {
-    if (!id->is_string() && !id->is_number_integer()) refuse("\"id\" is not a string or a whole number");
-    prompt.id_json = id->dump();
+  const Conversation* conversation = prompt.example.conversation();
+  if (conversation && num_messages_before_answer(*conversation) == 0) {
+    throw InputError(place, "the conversation has no message to answer", kRowRemedy);
   }
+  const RowView view{row, options.fields, place, true};
+  if (const auto* id = view.value("id")) prompt.id_json = id->dump();
   return prompt;
 }
 
 }  // namespace
 
-std::vector<PromptRow> prompts_from_text(std::string_view content, const std::string& where) {
+std::vector<PromptRow> prompts_from_text(std::string_view content, const std::string& where, RowOptions options) {
+  options.as_prompts = true;
+  ContextWork work(content.size());
   if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);  // a byte order mark
   std::vector<PromptRow> prompts;
   for (int64_t line = 1; !content.empty(); ++line) {
@@ -77,16 +57,16 @@ std::vector<PromptRow> prompts_from_text(std::string_view content, const std::st
     content.remove_prefix(std::min(end + 1, content.size()));
     if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     prompts.push_back(prompt_row(parse_json<nlohmann::ordered_json>(row, where, kRowRemedy, line),
-                                 fmt::format("{}:{}", where, line)));
+                                 fmt::format("{}:{}", where, line), work, options));
   }
   if (prompts.empty()) throw InputError(where, "the file has no prompt", kRowRemedy);
   return prompts;
 }
 
-std::vector<PromptRow> load_prompts(const std::filesystem::path& path) {
+std::vector<PromptRow> load_prompts(const std::filesystem::path& path, const RowOptions& rows) {
   const ReadOptions options{
       .remedy = "Give a file of JSON lines", .longest_bytes = std::numeric_limits<uint64_t>::max(), .pipes = true};
-  return prompts_from_text(read_file(path, options), path.string());
+  return prompts_from_text(read_file(path, options), path.string(), rows);
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <span>
 
 #include "tessera/base/error.h"
 #include "tessera/base/option_names.h"
@@ -239,6 +240,7 @@ using Content = decltype(Example::content);
 Content read_question_row(const RowView& row, ContextWork& work) {
   static const std::string kNone;
   const std::string& context = row.value("context") ? row.string("context") : kNone;
+  if (row.as_prompt) return Question{.context = context, .question = row.string("question"), .answers = {}};
   return read_question(row, context, CodePoints(context), work).content;
 }
 
@@ -249,6 +251,7 @@ Content read_text_row(const RowView& row, ContextWork&) {
 Content read_completion_row(const RowView& row, ContextWork&) {
   const auto is_list = [&](const char* field) { return row.value(field) && row.value(field)->is_array(); };
   if (is_list("prompt") || is_list("completion")) return read_prompt_messages(row);
+  if (row.as_prompt) return PlainText{row.string("prompt")};
   Completion texts{row.string("prompt"), row.string("completion")};
   for (const auto& [field, text] : {std::pair{"prompt", &texts.prompt}, {"completion", &texts.completion}}) {
     if (text->empty()) {
@@ -271,7 +274,7 @@ Content read_alpaca_row(const RowView& row, ContextWork&) {
   return read_alpaca(row);
 }
 
-// A row has a format if it has one of the format's fields.
+// A row has a format if it has one of the format's fields, or for a prompt, the first of them.
 struct RowFormat {
   RowKind kind;
   std::vector<const char*> fields;
@@ -313,8 +316,9 @@ std::string keys_of(const RowView& row) {
 const RowFormat& format_of(const RowView& row, RowKind kind) {
   const std::string rename = ". If a field has another key, name it by " + option("fields");
   const auto has_field = [&](const RowFormat& format, bool with_null) {
+    const std::span fields = std::span(format.fields).first(row.as_prompt ? 1 : format.fields.size());
     return std::ranges::any_of(
-        format.fields, [&](const char* field) { return (with_null ? row.find(field) : row.value(field)) != nullptr; });
+        fields, [&](const char* field) { return (with_null ? row.find(field) : row.value(field)) != nullptr; });
   };
   if (kind != RowKind::automatic) {
     const RowFormat& format = *std::ranges::find(row_formats(), kind, &RowFormat::kind);
@@ -432,29 +436,21 @@ Example read_question(const RowView& owner, const std::string& context, const Co
   return example;
 }
 
+const std::vector<std::pair<const char*, RowKind>>& row_kinds() {
+  static const std::vector<std::pair<const char*, RowKind>> kinds = {
+      {"auto", RowKind::automatic},   {"messages", RowKind::messages},     {"sharegpt", RowKind::sharegpt},
+      {"alpaca", RowKind::alpaca},    {"completion", RowKind::completion}, {"text", RowKind::text},
+      {"question", RowKind::question}};
+  return kinds;
+}
+
 const char* name_of(RowKind kind) {
-  switch (kind) {
-    case RowKind::automatic:
-      return "auto";
-    case RowKind::messages:
-      return "messages";
-    case RowKind::sharegpt:
-      return "sharegpt";
-    case RowKind::alpaca:
-      return "alpaca";
-    case RowKind::completion:
-      return "completion";
-    case RowKind::text:
-      return "text";
-    case RowKind::question:
-      return "question";
-  }
-  return "";
+  return std::ranges::find(row_kinds(), kind, &std::pair<const char*, RowKind>::second)->first;
 }
 
 Example read_row(const Json& row, const std::string& where, ContextWork& work, const RowOptions& options) {
   require_type(row, Json::value_t::object, where);
-  const RowView view{row, options.fields, where, options.needs_assistant};
+  const RowView view{row, options.fields, where, options.as_prompts};
   Example example;
   example.content = format_of(view, options.kind).read(view, work);
   example.place = where;

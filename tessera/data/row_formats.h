@@ -3,6 +3,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tessera/base/json.h"
 #include "tessera/data/examples.h"
@@ -54,7 +55,7 @@ struct RowView {
   const nlohmann::ordered_json& json;
   const FieldNames& fields;
   const std::string& where;
-  bool needs_assistant = true;  // see RowOptions
+  bool as_prompt = false;  // see RowOptions
 
   // The key of a field, for errors and places. "messages" may also have the key "conversation" or "chat".
   std::string key(const char* field) const;
@@ -78,6 +79,7 @@ struct RowView {
 //   - {"text"}: a plain text;
 //   - {"prompt", "completion"}: a prompt that is used unchanged, and the text to learn; or two lists of messages;
 //   - {"messages"}, {"conversations"} or {"instruction", "output"}: a conversation (conversation_rows.h).
+// Of prompts (RowOptions::as_prompts), a row has a format if it has the format's first key above.
 // A row with the keys of a conversation is a conversation unless it is a complete row of one of the formats above.
 // answer_start counts code points. If the answer is not at this position of the context, its nearest occurrence is
 // used. Without answer_start, the first occurrence is used, and an answer that does not occur is a free answer. With an
@@ -91,7 +93,8 @@ Example read_row(const nlohmann::ordered_json& row, const std::string& where, Co
 Example read_question(const RowView& owner, const std::string& context, const CodePoints& code_points,
                       ContextWork& work);
 
-// The word for a format, as users write it: "messages".
+// All formats, with their words as users write them: "messages".
+const std::vector<std::pair<const char*, RowKind>>& row_kinds();
 const char* name_of(RowKind kind);
 
 }  // namespace tessera

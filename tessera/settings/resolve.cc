@@ -178,7 +178,7 @@ std::string Origin::to_string() const {
 
 std::string ResolvedSettings::where(const std::string& name) const {
   const auto it = origins.find(name);
-  if (it == origins.end() || it->second.kind == Origin::Kind::preset) return find_setting(name)->flag();
+  if (it == origins.end() || it->second.kind == Origin::Kind::preset) return find_setting(name)->flag_in(groups);
   return it->second.kind == Origin::Kind::file ? fmt::format("{}: {}", it->second.place, name) : it->second.place;
 }
 
@@ -253,10 +253,10 @@ void apply_flags(const SettingSources& sources, ResolvedSettings& resolved) {
     if (setting->type == SettingType::list) {
       auto& texts = lists[setting];
       texts.push_back(text);
-      value = texts.size() == 1 ? parse_value(*setting, text, setting->flag())
-                                : checked_value(*setting, texts, setting->flag());
+      value = texts.size() == 1 ? parse_value(*setting, text, flag) : checked_value(*setting, texts, flag);
     } else {
-      value = parse_value(*setting, text, setting->flag());
+    const std::string flag = setting->flag_in(resolved.groups);
+      value = parse_value(*setting, text, flag);
     }
     apply({setting, value, {Origin::Kind::flag, setting->flag()}}, resolved);
   }

@@ -41,6 +41,7 @@ const char* title_of(Group group) {
       {kWeights, "Initial weights"},
       {kShape, shape.c_str()},
       {kText, "Samples"},
+      {kRows, "Rows"},
       {kChat, "Conversations"},
       {kTrainData, "Training data"},
       {kEvalData, "Evaluation data"},
@@ -93,8 +94,9 @@ std::string dashed(std::string_view word) {
   return text;
 }
 
-std::string Setting::flag() const {
-  return "--" + dashed(flag_word.empty() ? name : flag_word);
+std::string Setting::flag_in(Groups groups) const {
+  const bool has_word = !flag_word.empty() && find_flag(flag_word, groups | group) == this;
+  return "--" + dashed(has_word ? flag_word : name);
 }
 
 std::string Setting::environment_variable() const {

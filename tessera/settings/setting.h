@@ -23,6 +23,7 @@ enum Group : Groups {
   kModel = 1ull << 0,            // model
   kShape = 1ull << 1,            // sizes of a model defined by flags
   kText = 1ull << 2,             // how rows become samples of tokens
+  kRows = 1ull << 39,            // which keys of a row have which meaning
   kTrainData = 1ull << 3,        // which data to train on
   kEvalData = 1ull << 4,         // which data to evaluate on
   kOptimization = 1ull << 5,     // steps, rates, schedules
@@ -108,7 +109,8 @@ struct Setting {
   std::string name;                    // snake_case, as in files; flags use dashes
   std::vector<std::string> aliases{};  // alternative names (of other tools), in snake_case
   // The word of the flag, in snake_case, if it is not the name because another verb's setting has this name. The flag
-  // may also be the name. Files and variables have only the name.
+  // may also be the name, and must be the name in a verb that takes both settings. Files and variables have only the
+  // name.
   std::string flag_word{};
   Group group;
   SettingType type;
@@ -147,7 +149,9 @@ struct Setting {
   std::function<SettingValue(const Settings&)> get{};
   std::function<void(Settings&, const SettingValue&)> set{};  // the value must have passed checked_value()
 
-  std::string flag() const;                  // "--batch-size"
+  // "--batch-size": the flag in a verb that takes `groups`, or in a verb that takes this setting.
+  std::string flag_in(Groups groups) const;
+  std::string flag() const { return flag_in(group); }
   std::string environment_variable() const;  // "TESSERA_BATCH_SIZE"
   // Whether `word` is the setting's name or an alias, with dashes or underscores.
   bool answers_to(std::string_view word) const;

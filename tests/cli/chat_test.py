@@ -44,6 +44,39 @@ class ChatTest(TinyJobTest):
         self.assertEqual(result["id"], 7)
         self.assertEqual(result["messages"], chat(3)["messages"][:1])
 
+        report = json.loads(self.succeeds("eval", "--model", "run", "--eval-dataset", "chat.jsonl", "--json"))
+        self.assertAlmostEqual(report["eval_loss"], summary["eval_loss"], places=5)
+        self.assertAlmostEqual(report["perplexity"], math.exp(report["eval_loss"]), places=9)
+        line = self.succeeds("eval", "--model", "run", "--eval-dataset", "chat.jsonl")
+        self.assertTrue(line.startswith(f"{{'eval_loss': {report['eval_loss']}, 'perplexity': {report['perplexity']}, "), line)
+
+    def test_prompts_have_the_formats_of_training_data(self):
+        turns = chat(3)["messages"][:3]
+        flags = ["generate", *self.job, "--max-new-tokens", "3", "--prompts", "p.jsonl"]
+        self.write("p.jsonl", jsonl([{"messages": turns}]))
+        expected = json.loads(self.succeeds(*flags))
+        answered = [*turns, {"role": "assistant", "content": "It is 4."}]
+        others = [{"from": {"user": "human", "assistant": "gpt"}[m["role"]], "value": m["content"]} for m in answered]
+        renamed = [{"who": m["role"], "content": m["content"]} for m in answered]
+        for row, words in [({"messages": answered}, []), ({"conversations": others}, []),
+                           ({"prompt": turns, "completion": "any"}, []),
+                           ({"instruction": turns[2]["content"], "history": [[m["content"] for m in turns[:2]]]}, []),
+                           ({"text": "a", "conversations": others}, ["--format", "sharegpt"]),
+                           ({"dialog": renamed}, ["--fields", "messages=dialog,role=who"])]:
+            self.write("p.jsonl", jsonl([row]))
+            result = json.loads(self.succeeds(*flags, *words))
+            self.assertEqual((result["ids"], result["num_prompt_tokens"]), (expected["ids"], expected["num_prompt_tokens"]), row)
+            self.assertEqual(result["messages"][:3], turns)
+        self.fails(INPUT, "p.jsonl:1: is no row of the format sharegpt", *flags, "--format", "sharegpt")
+        self.fails(USAGE, "--format: unknown value", *flags, "--format", "chatml")
+
+    def test_a_vocabulary_of_renamed_rows(self):
+        self.write("dialog.jsonl", jsonl([{"text": "unused", "dialog": chat(i)["messages"]} for i in range(12)]))
+        words = ["--vocab-size", "300", "--output-dir", "tok2", "--format", "messages", "--fields", "messages=dialog"]
+        self.succeeds("tokenizer", "train", "--dataset", "dialog.jsonl", *words)
+        self.assertEqual(self.read("tok2", "tokenizer.json"), self.read("tok", "tokenizer.json"))
+        self.fails(INPUT, "dialog.jsonl:1: is no row of the format alpaca", "tokenizer", "train", "--dataset", "dialog.jsonl",
+                   *words[:-3], "alpaca")
     def refused(self, code, message, *words):
         self.fails(code, message, "train", *self.job, "--dataset", "chat.jsonl", "--output-dir", "run", *words)
 

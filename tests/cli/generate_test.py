@@ -218,7 +218,7 @@ class PromptFiles(GenerateTest):
         self.assertEqual(self.succeeds("tokenize", "--tokenizer", "out/model", "--prompt", ""), "1\n")
 
     def test_bad_files(self):
-        for text, message in [('{"prompt": "a"}\n{"prompt": 3}\n', 'bad.jsonl:2: "prompt" is not a string. Give one JSON '
+        for text, message in [('{"prompt": "a"}\n{"prompt": 3}\n', 'bad.jsonl:2: "prompt" must be a string, found 3. Give one JSON '
                                'object per line, as {"prompt": "..."}'),
                               ("", "bad.jsonl: the file has no prompt"), ('{"prompt": ""}', "bad.jsonl:1: the prompt is empty, and the tokenizer puts no BOS token before it")]:
             self.write("bad.jsonl", text)

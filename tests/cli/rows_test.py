@@ -53,7 +53,7 @@ class Formats(Rows):
         self.write("run.toml", 'format = "csv"\n')
         self.start("config", "train", "run.toml", "--format", "text")
         self.fails(USAGE, '--format: unknown value "messages"', "report", ".", "--format", "messages")
-        self.fails(USAGE, "--format: is not a setting of generate. It belongs to report", "generate", "--format", "text")
+        self.fails(USAGE, "--format: is not a setting of export. It belongs to report", "export", "--format", "text")
 
     def test_keys_of_fields(self):
         self.write("plain.jsonl", jsonl([{"prompt": "Where?", "completion": " Oslo"}] * 4))

@@ -20,6 +20,12 @@ def example_of(help_text):
     return shlex.split(command)[1:]
 
 
+def words_of_flags(help_text):
+    """The flags that a help text lists, each with its other words: "--format" and [also: --dataset-format]."""
+    others = re.findall(r"\[also: ([^\]]*)\]", " ".join(help_text.split()))
+    return flags_of(help_text) + [word for each in others for word in each.split(", ")]
+
+
 class Help(CliTest):
     def test_program(self):
         out = self.succeeds("--help")
@@ -64,6 +70,13 @@ class Help(CliTest):
                 for same in (["help", *words, "all"], [*words, "help", "all"], [*words, "--help=all"],
                              [*words, "run.toml", "--help", "all"]):
                     self.assertEqual(self.succeeds(*same), full)
+        for words in [*(verb.split() for verb in VERBS), *(["config", *verb.split()] for verb in VERBS)]:
+            listed = words_of_flags(self.succeeds(*words, "--help", "all"))
+            self.assertEqual(sorted(listed), sorted(set(listed)), words)
+        both = self.succeeds("config", "--help", "all")
+        self.assertIn("\n  --format table|", both)
+        self.assertIn("\n  --dataset-format auto|", both)
+        self.assertIn("--dataset-format: ", self.run_tessera("config", "--dataset-format", "a")[2])
         self.assertIn("\nCheckpoints:\n", self.succeeds("train", "--help", "all"))
         self.assertNotIn("--lr", flags_of(self.succeeds("generate", "--help", "all")))
 

@@ -1,4 +1,5 @@
 // Declarations of the data, and of how rows become samples.
+#include "tessera/data/row_formats.h"
 #include "tessera/settings/declarations/declaring.h"
 
 namespace tessera::declaring {
@@ -52,19 +53,12 @@ std::vector<Setting> data_settings() {
               {2, kMaxCount}, "Maximum length of a sample in tokens", {"max_seq_length", "model_max_length"}),
       with_flag(
           "format",
-          choice("dataset_format", &S::dataset_format, determines(kTheSamples, kText),
-                 {{"auto", RowKind::automatic},
-                  {"messages", RowKind::messages},
-                  {"sharegpt", RowKind::sharegpt},
-                  {"alpaca", RowKind::alpaca},
-                  {"completion", RowKind::completion},
-                  {"text", RowKind::text},
-                  {"question", RowKind::question}},
+          choice("dataset_format", &S::dataset_format, determines(kTheSamples, kRows), row_kinds(),
                  "Format of the rows; a row of another format is a bad row. messages: {messages: [{role, content}]}; "
                  "sharegpt: {conversations: [{from, value}]}; alpaca: {instruction, input, output}; completion: "
                  "{prompt, completion}; text: {text}; question: {question, context, answers}; auto: the keys of each "
                  "row decide")),
-      parsed("fields", &S::fields, determines(kTheSamples, kText), "FIELD=KEY[,...]",
+      parsed("fields", &S::fields, determines(kTheSamples, kRows), "FIELD=KEY[,...]",
              "Keys of the rows that differ from the names of their fields, as in messages=dialog,role=speaker",
              parse_fields, [](const FieldNames& fields) { return fields.text(); }),
       choice("txt_rows", &S::txt_rows, determines(kTheSamples, kText),

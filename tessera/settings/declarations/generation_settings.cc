@@ -54,9 +54,8 @@ std::vector<Setting> generation_settings() {
       text("context", &S::context, brief(kQuestion, "the passage that answers the question"), "TEXT",
            "Passage that contains the answer to --question; empty: a question without a context"),
       text("prompts", &S::prompts, brief(kPromptFile, "JSON lines of prompts or questions"), "FILE",
-           "JSON lines of {\"prompt\"}, {\"question\"}, {\"question\", \"context\"} or {\"messages\"}, with an "
-           "optional \"id\". The "
-           "results are JSON lines in the same order"),
+           "JSON lines of {\"prompt\"}, {\"question\"}, {\"question\", \"context\"} or conversations in any format of "
+           "--format, with an optional \"id\". The results are JSON lines in the same order"),
       choice("stream", &S::stream, kPromptFile,
              {{"auto", S::Stream::automatic}, {"on", S::Stream::on}, {"off", S::Stream::off}},
              "Print the text of a single prompt token by token. auto: only on a terminal; on: always; off: never"),

@@ -64,7 +64,7 @@ std::optional<Fault> texts_and_samples(const ResolvedSettings& resolved) {
     }
     return {};
   }
-  for (const Setting* setting : settings_of(kText | kChat | kDataset)) {
+  for (const Setting* setting : settings_of(kText | kRows | kChat | kDataset)) {
     if (!resolved.is_flag(setting->name)) continue;
     return Fault{setting->name, "has no effect on the tokens of a text",
                  "Give --show-loss, to see samples of --dataset"};

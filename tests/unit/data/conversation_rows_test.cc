@@ -233,12 +233,21 @@ TEST(ConversationRows, FaultsNameTheKey) {
 }
 
 TEST(ConversationRows, PromptsNeedNoAssistant) {
-  const RowOptions prompts{.needs_assistant = false};
+  const RowOptions prompts{.as_prompts = true};
   EXPECT_EQ(messages_of(R"({"messages": [{"role": "user", "content": "u"}]})", prompts),
             R"([{"role":"user","content":"u"}])");
   EXPECT_EQ(messages_of(R"({"prompt": [{"role": "user", "content": "u"}]})", prompts),
             R"([{"role":"user","content":"u"}])");
   EXPECT_THAT(fault("{\"messages\": []}", prompts), HasSubstr("the list of messages is empty"));
+  EXPECT_EQ(messages_of(R"({"instruction": "i", "input": "n"})", prompts), R"([{"role":"user","content":"i\n\nn"}])");
+  EXPECT_EQ(messages_of(R"({"prompt": [{"role": "user", "content": "u"}], "completion": 3})", prompts),
+            R"([{"role":"user","content":"u"}])");
+  const auto examples = examples_from_text(
+      "{\"prompt\": \"p\", \"context\": \"c\", \"completion\": \"d\"}\n"
+      "{\"question\": \"q\", \"context\": \"c\", \"answers\": 5}",
+      "f.jsonl", prompts);
+  EXPECT_EQ(examples[0].text()->text, "p");
+  EXPECT_EQ(examples[1].question()->context, "c");
 }
 
 // The keys decide the format. A conversation in a row that is complete in an older format is an additional key.

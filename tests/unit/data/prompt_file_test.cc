@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/random.h"
+#include "tessera/data/chat_template.h"
 
 namespace tessera {
 namespace {
@@ -63,6 +64,29 @@ TEST(PromptFile, ReadsConversations) {
   EXPECT_EQ(rows[0].id_json, "4");
 }
 
+TEST(PromptFile, ReadsTheFormatsOfTrainingData) {
+  const std::vector<PromptRow> rows = prompts_from_text(
+      R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
+{"instruction": "a", "input": "", "output": "b"}
+{"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}
+{"prompt": "p", "messages": [{"role": "user", "content": "a"}]})",
+      "p.jsonl");
+  ASSERT_EQ(rows.size(), 4u);
+  for (const PromptRow& row : rows) {
+    ASSERT_TRUE(row.example.conversation()) << row.example.place;
+    EXPECT_EQ(row.example.conversation()->messages[0]["content"], "a");
+    EXPECT_EQ(num_messages_before_answer(*row.example.conversation()), 1u);
+  }
+  RowOptions options{.kind = RowKind::messages};
+  options.fields.rename("messages", "dialog");
+  options.fields.rename("role", "speaker");
+  options.fields.rename("id", "key");
+  const auto renamed = prompts_from_text(
+      R"({"dialog": [{"speaker": "user", "content": "a"}], "prompt": "p", "key": 5, "id": []})", "p.jsonl", options);
+  EXPECT_EQ(renamed[0].example.conversation()->messages[0]["role"], "user");
+  EXPECT_EQ(renamed[0].id_json, "5");
+}
+
 TEST(PromptFile, RefusesOtherLines) {
   const auto refused = [](const std::string& content, const std::string& message) {
     try {
@@ -75,17 +99,15 @@ TEST(PromptFile, RefusesOtherLines) {
   refused("", "p.jsonl: the file has no prompt. Give one JSON object per line");
   refused(" \n\n", "p.jsonl: the file has no prompt");
   refused("{\"prompt\": \"a\"}\n{\"prompt\": 5}",
-          "p.jsonl:2: \"prompt\" is not a string. Give one JSON object per line");
-  refused("{\"text\": \"a\"}", "p.jsonl:1: the row has neither \"prompt\" nor \"question\" nor \"messages\"");
+          "p.jsonl:2: \"prompt\" must be a string, found 5. Give one JSON object per line");
+  refused("{\"txt\": \"a\"}", "p.jsonl:1: the row has no known key. Its keys: \"txt\". Give one JSON object per line");
   refused(R"({"messages": [{"role": "assistant", "content": "a"}]})",
           "p.jsonl:1: the conversation has no message to answer");
   refused(R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content");
-  refused("{\"prompt\": \"a\", \"question\": \"b\"}",
-          "p.jsonl:1: the row has more than one of \"prompt\", \"question\" and \"messages\"");
-  refused("{\"question\": \"b\", \"context\": 3}", "p.jsonl:1: \"context\" is not a string");
+  refused("{\"question\": \"b\", \"context\": 3}", "p.jsonl:1: \"context\" must be a string, found 3");
   refused("[{\"prompt\": \"a\"}]", "p.jsonl:1: the line is an array, not an object");
   refused("\"a\"", "p.jsonl:1: the line is a string, not an object");
-  refused("{\"prompt\": \"a\", \"id\": [1]}", "p.jsonl:1: \"id\" is not a string or a whole number");
+  refused("{\"prompt\": \"a\", \"id\": [1]}", "p.jsonl:1: \"id\" must be a string or a whole number");
   refused("{\"prompt\": \"a\"}\n\n{\"prompt\": \"a\"", "p.jsonl:3");
   refused("{\"prompt\": \"\xFF\"}", "p.jsonl:1");
 }

@@ -40,8 +40,9 @@ TEST(Fields, Errors) {
 // --format means another setting in `report`.
 TEST(Flags, OneWordForTwoVerbs) {
   EXPECT_EQ(find_setting("dataset_format")->flag(), "--format");
-  EXPECT_EQ(find_flag("format", kText)->name, "dataset_format");
-  EXPECT_EQ(find_flag("dataset-format", kText)->name, "dataset_format");
+  EXPECT_EQ(find_setting("dataset_format")->flag_in(kReport), "--dataset-format");
+  EXPECT_EQ(find_flag("format", kRows)->name, "dataset_format");
+  EXPECT_EQ(find_flag("dataset-format", kRows)->name, "dataset_format");
   EXPECT_EQ(find_flag("format", kReport)->name, "format");
   EXPECT_EQ(find_flag("format", kAllGroups)->name, "format");
   EXPECT_EQ(find_flag("format", kOutputDir)->name, "format");
