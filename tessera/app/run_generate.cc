@@ -3,9 +3,11 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "tessera/app/machine.h"
 #include "tessera/app/run_as_ranks.h"
+#include "tessera/app/text_choice.h"
 #include "tessera/app/usage_errors.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/clock.h"
@@ -19,7 +21,6 @@
 #include "tessera/load/datasets.h"
 #include "tessera/load/model_files.h"
 #include "tessera/log/progress.h"
-#include "tessera/ops/sampling_numbers.h"
 #include "tessera/session/evaluation.h"
 #include "tessera/session/session.h"
 #include "tessera/store/atomic_folder.h"
@@ -31,9 +32,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A maximum length that no prompt reaches, so encode_prompt() cuts no prompt.
-constexpr int64_t kAnyLength = int64_t{1} << 30;
 
 struct Prompts {
   std::vector<PromptRow> rows;
@@ -62,7 +60,7 @@ Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const
   Prompts prompts{rows_of(settings), {}};
   prompts.ids.resize(prompts.rows.size());
   const EncodeFn encode = encoder_of(tokenizer, config);
-  PromptOptions options{.max_length = kAnyLength, .eos_id = config.eos_token_id, .around_answer = false};
+  PromptOptions options{.max_length = kAnyPromptLength, .eos_id = config.eos_token_id, .around_answer = false};
   std::optional<ChatTemplate> chat_template;
   if (std::ranges::any_of(prompts.rows, [](const PromptRow& row) { return row.example.conversation() != nullptr; })) {
     chat_template.emplace(chat_template_of(settings, tokenizer, config, TemplateDate::today));
@@ -93,36 +91,31 @@ Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const
   return prompts;
 }
 
-// Prints how tokens are drawn, and which values of the model's generation_config.json (`file`) are not applied.
-void note_sampling(const std::optional<Sampling>& sampling, const GenerationConfig& file, const Settings& settings,
-                   Console& console) {
-  const std::string path = generation_config_path(settings).string();
-  if (sampling) {
-    const std::string tokens = sampling->top_k == 0 ? "all" : std::to_string(sampling->top_k);
-    console.note(fmt::format("Sampling with temperature {}, top_k {}, top_p {} and seed {}", sampling->temperature,
-                             tokens, sampling->top_p, settings.seed));
-  } else if (file.do_sample) {
-    console.note(fmt::format(
-        "Each token is the most likely one. Give --do-sample to draw tokens at random with the values of {}", path));
-  }
-  if (!file.unused.empty()) {
-    console.note(fmt::format("warning: {}: Tessera does not use these keys: {}", path, joined(file.unused, ", ")));
-  }
-}
+struct GeneratedText {
+  std::string text;
+  bool has_stopped;  // a string of --stop ended it
+};
 
 // The text of generated ids. The prompt of a question ends with "Answer:", so the space before the answer is removed.
-std::string generated_text(const std::vector<int32_t>& ids, const Example& example, const Tokenizer& tokenizer) {
-  std::string text = tokenizer.decode(ids, true);
+GeneratedText generated_text(const std::vector<int32_t>& ids, const Example& example, const Tokenizer& tokenizer,
+                             const Settings& settings) {
+  StopCutter cutter(settings.stop);
+  std::string text = cutter.add(tokenizer.decode(ids, true));
+  text += cutter.finish();
   if (example.question() && text.starts_with(' ')) text.erase(0, 1);
-  return text;
+  return {text, cutter.has_stopped()};
 }
 
 // Prints generated_text() in parts. A part is printed when later tokens can no longer change it.
 class StreamedText {
  public:
-  StreamedText(const Tokenizer& tokenizer, const Example& example, Console& console)
-      : stream_(tokenizer, true), console_(console), drops_space_(example.question()) {}
-  void add(int32_t id) { print(stream_.add(id)); }
+  StreamedText(const Tokenizer& tokenizer, const Example& example, const Settings& settings, Console& console)
+      : stream_(tokenizer, true, settings.stop), console_(console), drops_space_(example.question()) {}
+  // Returns false after a string of --stop.
+  bool add(int32_t id) {
+    print(stream_.add(id));
+    return !stream_.has_stopped();
+  }
   void finish() { print(stream_.finish() + "\n"); }
 
  private:
@@ -137,6 +130,23 @@ class StreamedText {
   bool drops_space_;
 };
 
+// Ends texts after a string of --stop, although nothing prints them before they are complete.
+class EndsAtStops {
+ public:
+  EndsAtStops(const Tokenizer& tokenizer, const Settings& settings) : tokenizer_(tokenizer), stops_(settings.stop) {}
+  bool add(int64_t prompt, int32_t id) {
+    TextStream& stream = streams_.try_emplace(prompt, tokenizer_, true, stops_).first->second;
+    stream.add(id);
+    return !stream.has_stopped();
+  }
+  void forget() { streams_.clear(); }
+
+ private:
+  const Tokenizer& tokenizer_;
+  const std::vector<std::string>& stops_;
+  std::unordered_map<int64_t, TextStream> streams_;  // by the number of the prompt
+};
+
 Record result_of(const PromptRow& row, const std::vector<int32_t>& prompt, const std::vector<int32_t>& ids,
                  const Settings& settings, const Tokenizer& tokenizer) {
   Record record = Record::object();
@@ -149,9 +159,10 @@ Record result_of(const PromptRow& row, const std::vector<int32_t>& prompt, const
       record["prompt"] = example.text() ? example.text()->text : prompt_text(example);
     }
   }
-  record["text"] = generated_text(ids, row.example, tokenizer);
+  const auto [text, has_stopped] = generated_text(ids, row.example, tokenizer, settings);
+  record["text"] = text;
   record["ids"] = ids;
-  record["finish_reason"] = std::ssize(ids) < settings.max_new_tokens ? "stop" : "length";
+  record["finish_reason"] = has_stopped || std::ssize(ids) < settings.max_new_tokens ? "stop" : "length";
   record["num_prompt_tokens"] = prompt.size();
   return record;
 }
@@ -182,16 +193,7 @@ int run_generate(const Invocation& invocation) {
   const ModelConfig& config = session.config();
   const Tokenizer& tokenizer = session.tokenizer();
   const GenerationConfig file = generation_config_of(settings, config);
-  GenerationOptions options{.max_new_tokens = settings.max_new_tokens,
-                            .eos_id = config.eos_token_id,
-                            .sampling = sampling_of(invocation.resolved, file),
-                            .seed = static_cast<uint64_t>(settings.seed)};
-  if (options.sampling && config.vocab_size > kMaxSampledVocabulary) {
-    throw UsageError(option_place("do_sample"),
-                     fmt::format("the vocabulary of the model has {} tokens, but random draws support at most {}",
-                                 config.vocab_size, kMaxSampledVocabulary),
-                     "Leave out --do-sample, --temperature, --top-k and --top-p");
-  }
+  GenerationOptions options = generation_options(invocation.resolved, config, file);
   const Prompts prompts = read_prompts(settings, tokenizer, config, session.pool());
 
   session.agree({{"prompts_checksum", checksum_text(checksum_of_prompts(prompts))}});
@@ -210,22 +212,24 @@ int run_generate(const Invocation& invocation) {
     session.load_weights();
     // On a CPU, generation is silent: its precision is fp32, or the note on the device says that it is emulated.
     session.note_start(session.worker().device().kind() == DeviceKind::cuda);
-    note_sampling(options.sampling, file, settings, console);
+    note_sampling(options, file, settings, console);
 
     std::string written;  // the lines for --output
     const auto print = [&](const std::string& line) {
       if (output.empty()) return console.print(line);
       written += line + "\n";
     };
+    EndsAtStops ends(tokenizer, settings);
+    if (!settings.stop.empty()) options.on_token = [&](int64_t prompt, int32_t id) { return ends.add(prompt, id); };
     const double begin_s = steady_seconds();
     if (settings.prompts.empty()) {
       const PromptRow& row = prompts.rows[0];
-      StreamedText streamed(tokenizer, row.example, console);
+      StreamedText streamed(tokenizer, row.example, settings, console);
       const bool streaming = prints_as_it_comes(settings, console);
-      if (streaming) options.on_token = [&](size_t, int32_t id) { streamed.add(id); };
+      if (streaming) options.on_token = [&](int64_t, int32_t id) { return streamed.add(id); };
       generate_all(engine, session.world(), prompts.ids, 1, options, [&](int64_t, const auto& texts) {
         if (streaming) return streamed.finish();
-        if (!settings.json) return print(generated_text(texts[0], row.example, tokenizer));
+        if (!settings.json) return print(generated_text(texts[0], row.example, tokenizer, settings).text);
         Record record = result_of(row, prompts.ids[0], texts[0], settings, tokenizer);
         record["runtime_s"] = steady_seconds() - begin_s;
         print(to_json(record));
@@ -239,6 +243,7 @@ int run_generate(const Invocation& invocation) {
           const size_t at = static_cast<size_t>(first) + i;
           print(to_json(result_of(prompts.rows[at], prompts.ids[at], texts[i], settings, tokenizer)));
         }
+        ends.forget();
         progress.update(first / at_once + 1, std::ssize(texts));
       };
       generate_all(engine, session.world(), prompts.ids, settings.eval_batch_size, options, take);

@@ -7,13 +7,18 @@
 
 namespace tessera {
 
-TextStream::TextStream(const Tokenizer& tokenizer, bool skip_special)
+TextStream::TextStream(const Tokenizer& tokenizer, bool skip_special, std::vector<std::string> stops)
     : tokenizer_(tokenizer),
       skip_special_(skip_special),
       byte_level_(tokenizer.state_->decoder.is_byte_level()),
-      grows_(byte_level_ || tokenizer.state_->decoder.grows_by_token()) {}
+      grows_(byte_level_ || tokenizer.state_->decoder.grows_by_token()),
+      cutter_(std::move(stops)) {}
 
 std::string TextStream::add(int32_t id) {
+  return cutter_.add(decoded(id));
+}
+
+std::string TextStream::decoded(int32_t id) {
   const Tokenizer::State& state = *tokenizer_.state_;
   if (state.omits(id, skip_special_)) return "";
   if (byte_level_) {
@@ -30,10 +35,14 @@ std::string TextStream::add(int32_t id) {
 }
 
 std::string TextStream::finish() {
-  if (!byte_level_) return rest_of(tokenizer_.decode(ids_, skip_special_));
-  std::string text;
-  append_repaired_utf8(text, std::exchange(bytes_, ""));
-  return text;
+  std::string rest;
+  if (byte_level_) {
+    append_repaired_utf8(rest, std::exchange(bytes_, ""));
+  } else {
+    rest = rest_of(tokenizer_.decode(ids_, skip_special_));
+  }
+  std::string text = cutter_.add(rest);
+  return text + cutter_.finish();
 }
 
 std::string TextStream::rest_of(const std::string& text) {

@@ -78,8 +78,9 @@ struct GenerationOptions {
   // logits. It does not depend on other prompts or ranks.
   uint64_t seed = 0;
   int64_t first_number = 0;  // the number of this call's first prompt; the next prompts have the next numbers
-  // Called for every token of the result, as soon as it is known, with the prompt's index in this call.
-  std::function<void(size_t prompt, int32_t id)> on_token{};
+  // Called for every token of the result, as soon as it is known, with the number of its prompt. If it returns false,
+  // the text of this prompt ends with this token.
+  std::function<bool(int64_t prompt, int32_t id)> on_token{};
 };
 
 struct StepResult {     // each value covers all ranks

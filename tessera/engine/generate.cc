@@ -123,8 +123,9 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<const std::vector<i
       if (ends(next[i])) continue;
       const size_t b = running[i];
       outputs[b].push_back(next[i]);
-      if (options.on_token) options.on_token(b, next[i]);
-      if (turn == max_new_tokens) continue;
+      const bool is_ended =
+          options.on_token && !options.on_token(options.first_number + static_cast<int64_t>(b), next[i]);
+      if (is_ended || turn == max_new_tokens) continue;
       still.push_back(b);
       packed.ids.push_back(next[i]);
       starts.push_back(layout.starts[b]);

@@ -52,7 +52,7 @@ const char* title_of(Group group) {
       {kQuestion, "Question"},
       {kTokenizer, "Tokenizer"},
       {kSpecialTokens, "Tokens"},
-      {kSampling, "Sampling"},
+      {kSampling, "Sampling and stop strings"},
       {kPromptFile, "Prompts"},
       {kEvalBatch, "Batches without training"},
       {kLog, "Log"},

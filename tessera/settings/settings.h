@@ -141,6 +141,7 @@ struct Settings {
   bool do_sample = false;
   double temperature = 1.0, top_p = 1.0;
   int64_t top_k = 0;
+  std::vector<std::string> stop;  // strings that end a text
   Stream stream = Stream::automatic;
   // machine
   int64_t seed = 42;

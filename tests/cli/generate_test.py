@@ -217,6 +217,30 @@ class PromptFiles(GenerateTest):
         self.fails(USAGE, "--prompt: contradicts prompts", *self.generate, *empty, "--prompts", "empty.jsonl")
         self.assertEqual(self.succeeds("tokenize", "--tokenizer", "out/model", "--prompt", ""), "1\n")
 
+    def test_stop_strings(self):
+        self.write("prompts.jsonl", jsonl([{"prompt": text} for text in ["Who", "Where does Arlo", "a"]]))
+        words = ["--prompts", "prompts.jsonl", *SAMPLED]
+        plain = self.lines(*words)
+        stop = plain[1]["text"][4:8]
+        self.assertEqual(len(stop), 4)
+        for size in ["1", "2", "3"]:
+            for line, before in zip(self.lines(*words, "--stop", "never there", stop, "--eval-batch-size", size), plain):
+                cut = before["text"].split(stop)[0]
+                self.assertEqual(line["text"], cut)
+                if cut == before["text"]:
+                    self.assertEqual(line, before)
+                    continue
+                self.assertEqual(line["finish_reason"], "stop")
+                self.assertEqual(line["ids"], before["ids"][:len(line["ids"])])
+        words = ["--prompt", "Who", *SAMPLED]
+        whole = self.succeeds(*self.generate, *words)
+        for stop in [whole[2:5], whole[-3:-1]]:
+            expected = whole[:whole.index(stop)] + "\n"
+            for more in [["--stream", "on"], ["--stream", "off"]]:
+                self.assertEqual(self.succeeds(*self.generate, *words, f"--stop={stop}", *more), expected)
+            result = self.result(*words, f"--stop={stop}")
+            self.assertEqual((result["text"] + "\n", result["finish_reason"]), (expected, "stop"))
+
     def test_bad_files(self):
         for text, message in [('{"prompt": "a"}\n{"prompt": 3}\n', 'bad.jsonl:2: "prompt" must be a string, found 3. Give one JSON '
                                'object per line, as {"prompt": "..."}'),

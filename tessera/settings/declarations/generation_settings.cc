@@ -44,6 +44,8 @@ std::vector<Setting> generation_settings() {
               "0: all tokens"),
       real("top_p", &S::top_p, kSampling, "P", kUnitInterval,
            "Draw from the most likely tokens whose probabilities sum to at least P, after --top-k; 1: all tokens"),
+      list("stop", &S::stop, kSampling, "TEXT...",
+           "Strings that end a text. The text is cut before the string, and no part of the string is printed"),
       boolean("special_tokens", &S::special_tokens, kSpecialTokens,
               "Show the tokens that the tokenizer puts before and after a text (BOS, EOS)", {"add_special_tokens"}),
       show_loss(),

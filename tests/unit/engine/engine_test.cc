@@ -165,7 +165,10 @@ TEST_F(EngineTest, SampledTextsDoNotDependOnOtherPrompts) {
                               .seed = 5,
                               .first_number = 100};
     std::vector<std::vector<int32_t>> seen(prompts.size());
-    options.on_token = [&](size_t prompt, int32_t id) { seen[prompt].push_back(id); };
+    options.on_token = [&](int64_t prompt, int32_t id) {
+      seen[static_cast<size_t>(prompt - 100)].push_back(id);
+      return true;
+    };
     const auto together = engine->generate(prompts, options);
     EXPECT_EQ(seen, together);
     EXPECT_NE(together[1], together[3]);  // prompts 1 and 3 have the same text, but different numbers
@@ -187,6 +190,11 @@ TEST_F(EngineTest, SampledTextsDoNotDependOnOtherPrompts) {
         text.push_back(together[i][t]);
       }
     }
+    options.on_token = [&](int64_t prompt, int32_t id) { return prompt != 102 || id != together[2][3]; };
+    auto ended = together;
+    ended[2].resize(static_cast<size_t>(std::ranges::find(ended[2], together[2][3]) - ended[2].begin()) + 1);
+    EXPECT_EQ(engine->generate(prompts, options), ended);
+    options.on_token = {};
     options.seed = 6;
     EXPECT_NE(engine->generate(prompts, options), together);
   }
