@@ -54,6 +54,7 @@ struct Invocation {
 
 const std::vector<Verb>& all_verbs();
 
+int run_chat(const Invocation& invocation);
 int run_config(const Invocation& invocation);
 int run_eval(const Invocation& invocation);
 int run_export(const Invocation& invocation);

@@ -245,20 +245,27 @@ void settle_intervals(ResolvedSettings& resolved) {
   }
 }
 
+// The answers of a chat are longer than those that evaluation and generation expect.
+void settle_answer_length(const std::string& verb, ResolvedSettings& resolved) {
+  if (verb != "chat" || resolved.is_given("max_new_tokens")) return;
+  resolved.settings.max_new_tokens = 1024;
+  resolved.origins["max_new_tokens"].place = "chat";
+}
+
 // Applies the flags. The words of all flags of a list become one list.
 void apply_flags(const SettingSources& sources, ResolvedSettings& resolved) {
   std::map<const Setting*, std::vector<std::string>> lists;
   for (const auto& [setting, text] : sources.flags) {
+    const std::string flag = setting->flag_in(resolved.groups);
     SettingValue value;
     if (setting->type == SettingType::list) {
       auto& texts = lists[setting];
       texts.push_back(text);
       value = texts.size() == 1 ? parse_value(*setting, text, flag) : checked_value(*setting, texts, flag);
     } else {
-    const std::string flag = setting->flag_in(resolved.groups);
       value = parse_value(*setting, text, flag);
     }
-    apply({setting, value, {Origin::Kind::flag, setting->flag()}}, resolved);
+    apply({setting, value, {Origin::Kind::flag, flag}}, resolved);
   }
 }
 
@@ -283,6 +290,7 @@ ResolvedSettings layered(const SettingSources& sources, Groups groups, const std
   settle_train_size(resolved);
   settle_micro_batch(resolved);
   settle_intervals(resolved);
+  settle_answer_length(verb, resolved);
   report_unused_sizes(resolved);
   return resolved;
 }

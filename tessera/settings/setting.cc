@@ -43,6 +43,7 @@ const char* title_of(Group group) {
       {kText, "Samples"},
       {kRows, "Rows"},
       {kChat, "Conversations"},
+      {kDialog, "Chat"},
       {kTrainData, "Training data"},
       {kEvalData, "Evaluation data"},
       {kOptimization, "Training"},

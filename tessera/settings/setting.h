@@ -54,13 +54,14 @@ enum Group : Groups {
   kSweep = 1ull << 30,           // what a sweep does with its runs
   kReport = 1ull << 31,          // contents and format of a report
   kSpecialTokens = 1ull << 32,   // special_tokens
-  kSampling = 1ull << 33,        // how tokens are drawn
+  kSampling = 1ull << 33,        // how tokens are drawn, and which strings end a text
   kPromptFile = 1ull << 34,      // many prompts, and how their texts are shown
   kEvalBatch = 1ull << 35,       // eval_batch_size
   kOutputFile = 1ull << 36,      // file of the result
   kWeights = 1ull << 44,         // how the weights of a model begin
   kLog = 1ull << 37,             // the lines that a run prints
   kChat = 1ull << 38,            // how conversations become text
+  kDialog = 1ull << 40,          // how a chat begins
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

@@ -137,7 +137,7 @@ struct Settings {
   bool eval_generation = false;
   Scoring scoring = Scoring::official;
   bool special_tokens = true;
-  std::string prompt, question, context, prompts;
+  std::string prompt, question, context, prompts, system;
   bool do_sample = false;
   double temperature = 1.0, top_p = 1.0;
   int64_t top_k = 0;

@@ -1,5 +1,6 @@
 """Conversations: from rows of messages to samples, a trained model and its answers."""
 import json
+import math
 import os
 
 from tessera_cli import main
@@ -43,7 +44,6 @@ class ChatTest(TinyJobTest):
         result = json.loads(self.succeeds("generate", "--model", "run", "--prompts", "p.jsonl", "--max-new-tokens", "3"))
         self.assertEqual(result["id"], 7)
         self.assertEqual(result["messages"], chat(3)["messages"][:1])
-
         report = json.loads(self.succeeds("eval", "--model", "run", "--eval-dataset", "chat.jsonl", "--json"))
         self.assertAlmostEqual(report["eval_loss"], summary["eval_loss"], places=5)
         self.assertAlmostEqual(report["perplexity"], math.exp(report["eval_loss"]), places=9)
@@ -77,6 +77,7 @@ class ChatTest(TinyJobTest):
         self.assertEqual(self.read("tok2", "tokenizer.json"), self.read("tok", "tokenizer.json"))
         self.fails(INPUT, "dialog.jsonl:1: is no row of the format alpaca", "tokenizer", "train", "--dataset", "dialog.jsonl",
                    *words[:-3], "alpaca")
+
     def refused(self, code, message, *words):
         self.fails(code, message, "train", *self.job, "--dataset", "chat.jsonl", "--output-dir", "run", *words)
 

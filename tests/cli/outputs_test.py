@@ -140,8 +140,11 @@ class Outputs(TinyJobTest):
         self.assert_documented("generate --json", answer)
         self.write("prompts.jsonl", '{"id": 1, "prompt": "a"}\n{"prompt": "b"}\n')
         of_lines = self.succeeds("generate", "--model", "out/model", "--prompts", "prompts.jsonl").splitlines()
-        self.assert_documented("generate --prompts", json.loads(of_lines[0]))
-        self.assert_documented("generate --prompts", json.loads(of_lines[1]), ["only if"])
+        self.assert_documented("generate --prompts", json.loads(of_lines[0]), ["only of"])
+        self.assert_documented("generate --prompts", json.loads(of_lines[1]), ["only"])
+        self.write("out/model/chat_template.jinja", "{{ messages[-1].content }}")
+        lines = self.succeeds("chat", "--model", "out/model", "--max-new-tokens", "5", "--json", input=b'{"content": "a"}\n')
+        self.assert_documented("chat --json", set().union(*map(json.loads, lines.splitlines())), ["refused"])
         ids = self.json_output("tokenize", "--tokenizer", "tok", "--prompt", "a")
         self.assert_documented("tokenize --json", ids)
 

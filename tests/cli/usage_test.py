@@ -6,7 +6,7 @@ import shlex
 
 from tessera_cli import CliTest, flag_of, main
 
-VERBS = ["train", "eval", "generate", "plan", "memory", "slurm", "sweep", "report", "tokenize", "tokenizer train",
+VERBS = ["train", "eval", "generate", "chat", "plan", "memory", "slurm", "sweep", "report", "tokenize", "tokenizer train",
          "export", "config", "doctor", "nettest"]
 
 

@@ -16,6 +16,8 @@ std::vector<Setting> chat_settings() {
              "The day that a chat template writes as today (strftime_now), so that samples do not depend on the day of "
              "the run. Conversations to train or evaluate on need it if their template writes the day",
              parse_date, [](const std::string& date) { return date; }),
+      text("system", &S::system, brief(kDialog, "a system message for the model"), "TEXT",
+           "System message at the begin of the chat"),
   };
 }
 

@@ -31,7 +31,7 @@ std::vector<Setting> generation_settings() {
              "workshop: the rules of the workshop of docs/workshop.md, with the first reference answer only"),
       integer("max_new_tokens", &S::max_new_tokens,
               determines(kTheEvaluation, brief(kGeneration, "longest generated text", kQuestion)), "TOKENS",
-              {1, 1 << 20}, "Maximum number of tokens to generate per answer or text"),
+              {1, 1 << 20}, "Maximum number of tokens to generate per answer or text. The default of chat is 1024"),
       boolean("do_sample", &S::do_sample, brief(kSampling, "draw tokens at random, not the likeliest"),
               "Draw each token at random, by its probability. --temperature, --top-k and --top-p also turn this on. "
               "Values that are not given come from the model's generation_config.json. By default, the most likely "
