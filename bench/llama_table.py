@@ -35,6 +35,7 @@ SHAPES = {
     "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256, True, "llama"),
     "llama-3.2-3b": (28, 3072, 8192, 24, 8, 128, 128256, True, "llama"),
     "llama-3.1-8b": (32, 4096, 14336, 32, 8, 128, 128256, False, "llama"),
+    "qwen3-8b": (36, 4096, 12288, 32, 8, 128, 151936, False, "qwen3"),
     "qwen3-0.6b": (28, 1024, 3072, 16, 8, 128, 151936, True, "qwen3"),
     "qwen2.5-0.5b": (24, 896, 4864, 14, 2, 64, 151936, True, "qwen2"),
     "qwen2.5-1.5b": (28, 1536, 8960, 12, 2, 128, 151936, True, "qwen2"),
@@ -44,6 +45,8 @@ PEER_SIZES = {"llama-3.2-1b": "llama3.2-1b", "llama-3.2-3b": "llama3.2-3b", "lla
 OFFLOADED = ["--strategy", "zero3", "--offload", "optimizer,gradients,parameters", "--pin-memory",
              "--activation-checkpointing", "block"]
 BF16_STATES = ["--optimizer-states", "bf16"]
+LORA = ["--adapter", "lora", "--lora-r", "16", "--lora-alpha", "32"]
+PEER_LORA = ["--compile", "--liger", "--lora", "16"]
 
 
 class Row:
@@ -71,6 +74,11 @@ ROWS = {
     "1.5b-1024-bf16-states": Row("qwen2.5-1.5b", 16, 1024, 4, 16, BF16_STATES, llmq=["bf16states"]),
     "3b-1024": Row("qwen2.5-3b", 8, 1024, 4, 16, llmq=[]),
     "3b-1024-bf16-states": Row("qwen2.5-3b", 8, 1024, 4, 16, BF16_STATES, llmq=["bf16states"]),
+    "8b-lora": Row("llama-3.1-8b", 4, 2048, 3, 11, LORA, peer=PEER_LORA),
+    "8b-lora-checkpointed": Row("llama-3.1-8b", 4, 2048, 3, 11, [*LORA, "--activation-checkpointing", "block"],
+                                peer=[*PEER_LORA, "--ckpt"]),
+    "qwen3-8b-lora": Row("qwen3-8b", 2, 2048, 3, 13, LORA),
+    "1b-lora-512": Row("llama-3.2-1b", 8, 512, 10, 40, LORA, peer=PEER_LORA),
     "8b-offload": Row("llama-3.1-8b", 4, 2048, 2, 6, OFFLOADED, endless=True),
 }
 LLMQ_NAMES = {"qwen2.5-1.5b": "Qwen2.5-1.5B", "qwen2.5-3b": "Qwen2.5-3B"}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import peft
 import torch
 import transformers
 from safetensors.torch import save_file
@@ -79,6 +80,18 @@ MODELS = {
     "qwen2_small": llama_like(Qwen2ForCausalLM, Qwen2Config, 53, 64, 1, 1, 1, 24, use_sliding_window=True,
                               sliding_window=4, max_window_layers=0),
     "qwen3_small": llama_like(Qwen3ForCausalLM, Qwen3Config, 53, 16, 2, 1, 1, 24, head_dim=128),
+}
+
+
+# Models with a LoRA adapter: the base, and the options of the adapter.
+ADAPTED = {
+    "bloom_lora": (bloom(53, 32, 4, 2), {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "bias": "all"}),
+    "llama_lora": (llama_like(LlamaForCausalLM, LlamaConfig, 53, 32, 4, 2, 2, 48, tied=False, mlp_bias=True),
+                   {"r": 8, "lora_alpha": 4, "target_modules": "all-linear", "modules_to_save": ["lm_head"]}),
+    # Ranks that are no multiple of 4, and layers without an adapter between layers with one.
+    "qwen2_lora": (llama_like(Qwen2ForCausalLM, Qwen2Config, 53, 32, 4, 2, 3, 40),
+                   {"r": 3, "lora_alpha": 5, "use_rslora": True, "target_modules": ["q_proj", "v_proj", "up_proj"],
+                    "rank_pattern": {"v_proj": 5}, "alpha_pattern": {"up_proj": 2}, "layers_to_transform": [0, 2]}),
 }
 
 
@@ -148,6 +161,27 @@ def initialize(model, generator):
             model.lm_head.bias[EOS] += 1.0
 
 
+def add_adapter(model, options, folder, generator):
+    """Adds an adapter to the layers of the model, and saves it in PEFT's format."""
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **options))
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_" in name:
+                p.copy_(torch.randn(p.shape, generator=generator) * (0.2 if "lora_A" in name else 0.1))
+    adapted.save_pretrained(folder)
+    (folder / "README.md").unlink()
+    return model
+
+
+def trained(model):
+    """(name, parameter) of each trained parameter. The names have none of the words that PEFT adds."""
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            for word in ".default", ".base_layer", ".modules_to_save":
+                name = name.replace(word, "")
+            yield name, p
+
+
 def logits_of(model, ids, mask=None):
     """[B, T] ids -> [B, T, V]."""
     if isinstance(model, PreTrainedModel):
@@ -192,7 +226,7 @@ def forward_backward(model, batch):
         with torch.no_grad():
             check_padded_run(model, batch, logits, loss)
     out = {"logits": logits.detach(), "loss": loss.detach().reshape(1)}
-    out |= {f"grad/{name}": p.grad.clone() for name, p in model.named_parameters()}
+    out |= {f"grad/{name}": p.grad.clone() for name, p in trained(model)}
     return out
 
 
@@ -256,7 +290,7 @@ def make_optimizer(model):
     """Returns AdamW with the Trainer's groups of weight decay, and the Trainer's schedule."""
     forbidden = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
     decayed = set(get_parameter_names(model, [nn.LayerNorm], forbidden))
-    named = list(model.named_parameters())
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     assert {name for name, p in named if p.ndim > 1} == decayed & {name for name, _ in named}
     groups = [{"params": [p for name, p in named if name in decayed], "weight_decay": WEIGHT_DECAY},
               {"params": [p for name, p in named if name not in decayed], "weight_decay": 0.0}]
@@ -278,7 +312,7 @@ def train(model, generator, vocab):
             loss.backward()
             step_loss += loss.item()
             out |= batch.tensors(f"steps/{step}/{micro}/")
-        norms.append(nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM).item())
+        norms.append(nn.utils.clip_grad_norm_([p for _, p in trained(model)], MAX_NORM).item())
         losses.append(step_loss)
         rates.append(schedule.get_last_lr()[0])
         optimizer.step()
@@ -286,17 +320,20 @@ def train(model, generator, vocab):
     print(f"  {STEPS} steps: loss {losses[0]:.4f} -> {losses[-1]:.4f}, norms {min(norms):.2f}..{max(norms):.2f}")
     out |= {"adamw_losses": torch.tensor(losses), "grad_norms": torch.tensor(norms),
             "learning_rates": torch.tensor(rates)}
-    return out | {f"final/{name}": p.detach().clone() for name, p in model.named_parameters()}
+    return out | {f"final/{name}": p.detach().clone() for name, p in trained(model)}
 
 
 def make_reference(name, folder):
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-    model = MODELS[name]().train()
+    base, adapter = ADAPTED.get(name) or (MODELS[name], None)
+    model = base().train()
     vocab = model.lm_head.out_features
     initialize(model, generator)
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
+    if adapter:
+        model = add_adapter(model, adapter, folder, generator)
     # The sequences of 1 and 6 tokens have no targets. In the sequence of 13 tokens, every token except the first is a
     # target. The sequences of 9, 2 and 17 tokens are prompts with completions.
     batch = make_batch(generator, vocab, [(9, 4), (1, 0), (13, 0), (6, 6), (2, 1), (17, 12)])
@@ -305,24 +342,25 @@ def make_reference(name, folder):
     tensors |= train(model, generator, vocab)
     save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "reference.safetensors",
               metadata={"torch": torch.__version__, "transformers": transformers.__version__})
-    assert all(tensors[f"grad/{key}"].abs().max() > 0 for key, _ in model.named_parameters())
+    assert all(tensors[f"grad/{key}"].abs().max() > 0 for key, _ in trained(model))
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"  {folder}: {size / 1e3:.0f} kB")
 
 
 def main():
+    known = MODELS | ADAPTED
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(MODELS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(known)}")
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "tests/parity/data")
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.names if name not in MODELS]
+    unknown = [name for name in arguments.names if name not in known]
     if unknown:
-        parser.error(f"unknown model {unknown[0]}. Known models: {', '.join(MODELS)}")
+        parser.error(f"unknown model {unknown[0]}. Known models: {', '.join(known)}")
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     warnings.simplefilter("error")
-    for name in arguments.names or MODELS:
+    for name in arguments.names or known:
         print(name)
         make_reference(name, arguments.output / name)
 

@@ -5,8 +5,9 @@ namespace tessera {
 // Settings of a model. A model is read from a folder or made from flags.
 constexpr Groups kAnyModel = kModel | kWeights | kTokenizer | kVocabulary | kShape | kMachine;
 // Settings that change what a training run computes. `tessera plan` also takes these settings.
-constexpr Groups kTraining = kAnyModel | kText | kRows | kChat | kDataset | kTrainData | kEvalData | kOptimization |
-                             kTrainEvaluation | kEvalBatch | kScoring | kGeneration | kSharding | kGradients | kLog;
+constexpr Groups kTraining = kAnyModel | kAdapter | kInitAdapter | kText | kRows | kChat | kDataset | kTrainData |
+                             kEvalData | kOptimization | kTrainEvaluation | kEvalBatch | kScoring | kGeneration |
+                             kSharding | kGradients | kLog;
 constexpr Groups kTrainVerb =
     kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation;
 
@@ -23,16 +24,16 @@ const std::vector<Verb>& all_verbs() {
        .stops_on_signals = true},
       {.name = "eval",
        .help = "Measure a model on a data set: loss, perplexity, scores",
-       .groups = kAnyModel | kText | kRows | kChat | kEvalData | kEvalBatch | kScoring | kGeneration | kRanks |
-                 kSharding | kOutputDir | kLog | kPresentation,
+       .groups = kAnyModel | kInitAdapter | kText | kRows | kChat | kEvalData | kEvalBatch | kScoring | kGeneration |
+                 kRanks | kSharding | kOutputDir | kLog | kPresentation,
        .example = "tessera eval --model runs/mine --eval-dataset dev.json --eval-generation",
        .required = {"model", "eval_dataset"},
        .run = run_eval,
        .runs_as_ranks = true},
       {.name = "generate",
        .help = "Answer a question, or continue prompts",
-       .groups = kAnyModel | kRows | kChat | kGeneration | kSampling | kQuestion | kPrompt | kPromptFile | kEvalBatch |
-                 kRanks | kSharding | kOutputFile | kPresentation,
+       .groups = kAnyModel | kInitAdapter | kRows | kChat | kGeneration | kSampling | kQuestion | kPrompt |
+                 kPromptFile | kEvalBatch | kRanks | kSharding | kOutputFile | kPresentation,
        .example = "tessera generate --model runs/mine --question \"Where does Ada live?\""
                   " --context \"Ada lives in Oslo.\"",
        .required = {"model"},
@@ -41,7 +42,7 @@ const std::vector<Verb>& all_verbs() {
        .runs_as_ranks = true},
       {.name = "chat",
        .help = "Talk with a model that has a chat template",
-       .groups = kAnyModel | kChat | kDialog | kGeneration | kSampling | kSharding | kPresentation,
+       .groups = kAnyModel | kInitAdapter | kChat | kDialog | kGeneration | kSampling | kSharding | kPresentation,
        .example = "tessera chat --model runs/mine --system \"Answer briefly.\"",
        .required = {"model"},
        .run = run_chat,
@@ -96,7 +97,7 @@ const std::vector<Verb>& all_verbs() {
        .run = run_tokenizer_train},
       {.name = "export",
        .help = "Make a Hugging Face folder from a training checkpoint",
-       .groups = kAnyModel | kCheckpoint | kSavedModel | kOutputDir,
+       .groups = kAnyModel | kInitAdapter | kMerge | kCheckpoint | kSavedModel | kOutputDir,
        .example = "tessera export --checkpoint runs/mine/checkpoint-60 --output-dir exported",
        .required = {"output_dir"},
        .one_of = {"checkpoint", "model"},

@@ -309,10 +309,11 @@ void UnitStates::save(const WriteState& write, const Wanted& wanted) {
   }
 }
 
-void UnitStates::save_parameters(const WriteParameters& write) {
+void UnitStates::save_parameters(const WriteParameters& write, const Wanted& wanted) {
   wait_for_all_streams();
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     for (const Section section : kSections) {
+      if (!wanted(parameters_of(section), u)) continue;
       save_range(section, u, saved_range(parameters_of(section), u),
                  [&](ElemRange part, View from) { write(section, u, part, from); });
     }

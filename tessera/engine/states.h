@@ -70,7 +70,7 @@ class UnitStates {
   // in one call, or in consecutive pieces. Passes moments only when training.
   void save(const WriteState& write, const Wanted& wanted = all);
   // Like save(), but passes only the parameters, section by section.
-  void save_parameters(const WriteParameters& write);
+  void save_parameters(const WriteParameters& write, const Wanted& wanted = all);
 
   // Returns the first unit whose trainable parameters contain NaN or infinity on any rank, or nullopt if all are
   // finite. When training, it checks the masters. Uses no more memory than save(). Collective.

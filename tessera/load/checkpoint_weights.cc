@@ -8,6 +8,7 @@
 
 #include "tessera/base/read_file.h"
 #include "tessera/base/text.h"
+#include "tessera/load/adapter_files.h"
 #include "tessera/store/engine_checkpoint.h"
 #include "tessera/store/manifest.h"
 
@@ -44,6 +45,7 @@ namespace {
 // The model of the checkpoint's run. The patterns of --freeze decide where a tensor is in the arrays of its unit.
 Model model_in(const Checkpoint& checkpoint, Device& device) {
   ModelConfig config = read_model_config(checkpoint.folder() / "config.json");
+  config.adapter = adapter_in_checkpoint(checkpoint.folder());
   const std::string where = (checkpoint.folder() / "trainer_state.json").string();
   const Record state = record_from_json(checkpoint.trainer_state(), where);
   return {std::move(config), device, frozen_in(state.value("fingerprint", Record::object()))};

@@ -9,6 +9,7 @@
 #include "tessera/base/text.h"
 #include "tessera/comm/world.h"
 #include "tessera/data/tokenizer_text.h"
+#include "tessera/load/adapter_files.h"
 #include "tessera/load/checkpoint_weights.h"
 #include "tessera/load/model_place.h"
 #include "tessera/store/checked_files.h"
@@ -46,13 +47,26 @@ Shape shape_in_files(const Model& model, const ParameterSpec& spec) {
   return spec.shape.rank() == 1 ? Shape{rows} : Shape{rows, spec.shape[1]};
 }
 
+// Where the tensors of an adapter come from if the model's files do not have them.
+struct NewAdapter {
+  std::optional<AdapterFile> file;  // empty: drawn with the seed
+  uint64_t seed = 0;
+};
+
 // Reads the tensors of a model. Rows that the files do not have get the mean of the rows in the files. The mean is the
 // same with any sharding, because each rank that needs it computes it from all rows in the same order.
 class ModelReader {
  public:
-  ModelReader(const Model& model, ReadTensor read) : model_(model), read_(std::move(read)) {}
+  ModelReader(const Model& model, ReadTensor read, const NewAdapter* adapter)
+      : model_(model), read_(std::move(read)), adapter_(adapter) {}
 
   void read(const ParameterSpec& spec, int64_t elem_begin, int64_t elem_end, const View& target) {
+    if (adapter_ && adapter_->file && spec.trainable()) {
+      return adapter_->file->read_range_into(spec.name, elem_begin, elem_end, target);
+    }
+    if (adapter_ && is_adapter_tensor(spec.name)) {
+      return draw_initial(spec.init, adapter_->seed, elem_begin, elem_end, target);
+    }
     const int64_t in_files = shape_in_files(model_, spec).num_elems();
     const int64_t split = std::clamp(in_files, elem_begin, elem_end);
     if (elem_begin < split) read_(spec.name, elem_begin, split, target.rows(0, split - elem_begin));
@@ -86,12 +100,13 @@ class ModelReader {
 
   const Model& model_;
   const ReadTensor read_;
+  const NewAdapter* adapter_;                        // null: the model has none, or its files have it
   std::map<std::string, std::vector<float>> means_;  // by tensor
 };
 
-void read_into_engine(Engine& engine, const ReadTensor& read, bool from_rank_0) {
+void read_into_engine(Engine& engine, const ReadTensor& read, const NewAdapter* adapter, bool from_rank_0) {
   const Model& model = engine.model();
-  ModelReader reader(model, read);
+  ModelReader reader(model, read, adapter);
   const auto read_section = [&](Section section, int64_t unit, ElemRange range, View to) {
     const ParameterTable& table = model.unit(unit).table();
     table.for_each_tensor(section, range.begin, range.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
@@ -149,18 +164,24 @@ ReadAhead read_weights_ahead(const Settings& settings, const World* world) {
   return ReadAhead(std::move(files));
 }
 
-std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder, Communicator& world,
-                                         ThreadPool& pool) {
+std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder, Communicator& world, ThreadPool& pool,
+                                         const AdapterPlace& place) {
   const bool from_rank_0 = engine.options().sharding.sync_module_states;
   if (from_rank_0 && world.rank() > 0) {  // the folder may be missing on these ranks
     engine.states().load_parameters({}, from_rank_0);
     return {};
   }
   const Model& model = engine.model();
+  std::optional<NewAdapter> adapter;
+  if (model.config().adapter && (!place.folder.empty() || !is_checkpoint(folder) || !adapter_in_checkpoint(folder))) {
+    adapter.emplace().seed = place.seed;
+    if (!place.folder.empty()) adapter->file.emplace(place.folder, model);
+  }
+  const NewAdapter* const added = adapter ? &*adapter : nullptr;
   std::vector<std::pair<std::string, Shape>> expected;
   for (int64_t u = 0; u < model.num_units(); ++u) {
     for (const ParameterSpec& spec : model.unit(u).table().specs()) {
-      expected.emplace_back(spec.name, shape_in_files(model, spec));
+      if (!added || !is_adapter_tensor(spec.name)) expected.emplace_back(spec.name, shape_in_files(model, spec));
     }
   }
   const bool all_read = !from_rank_0 && world.size() > 1;
@@ -173,7 +194,7 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
         [&](const std::string& name, int64_t begin, int64_t end, const View& target) {
           source.read_range_into(name, begin, end, target);
         },
-        from_rank_0);
+        added, from_rank_0);
     return {};
   }
   const TensorSource source(folder);
@@ -185,12 +206,13 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
       [&](const std::string& name, int64_t begin, int64_t end, const View& target) {
         source.read_range_into(name, begin, end, target, &pool);
       },
-      from_rank_0);
+      added, from_rank_0);
   return notes_of(source, buffers);
 }
 
 std::set<std::string> frozen_arrays_in_files(const Settings& settings, const Model& model) {
-  if (settings.init == Settings::Init::random || settings.sync_module_states || settings.freeze.empty()) return {};
+  if (settings.init == Settings::Init::random || settings.sync_module_states) return {};
+  if (settings.freeze.empty() && !model.config().adapter) return {};
   const fs::path folder = folder_of_model(settings);
   // A manifest cannot name a folder that is not UTF-8.
   if (is_checkpoint(folder) || !is_utf8(fs::absolute(folder).string())) return {};
@@ -224,7 +246,11 @@ FrozenFiles frozen_files(const Settings& settings, const Model& model, Communica
 
 std::vector<std::string> load_or_initialize(Engine& engine, const Settings& settings, Communicator& world,
                                             ThreadPool& pool) {
-  if (settings.init != Settings::Init::random) return load_parameters(engine, folder_of_model(settings), world, pool);
+  if (settings.init != Settings::Init::random) {
+    AdapterPlace place{{}, static_cast<uint64_t>(settings.seed)};
+    if (!settings.init_adapter.empty()) place.folder = adapter_folder_of(settings);
+    return load_parameters(engine, folder_of_model(settings), world, pool, place);
+  }
   engine.states().initialize(static_cast<uint64_t>(settings.seed));
   return {};
 }

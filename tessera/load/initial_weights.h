@@ -19,6 +19,12 @@ namespace tessera {
 // Never throws. Destroy the result when the weights are loaded.
 ReadAhead read_weights_ahead(const Settings& settings, const World* world);
 
+// Where the adapter of a model comes from if the checkpoint of its run does not have it.
+struct AdapterPlace {
+  std::filesystem::path folder;  // empty: the factors are drawn
+  uint64_t seed = 0;
+};
+
 // Reads the tensors of a Hugging Face folder, or of a checkpoint, into the engine's parameters. Each rank reads the
 // parts that it keeps. With sync_module_states, rank 0 reads everything and sends it to the other ranks. Rows of the
 // embedding and the head that the files do not have (--resize-embeddings) get the mean of the rows in the files.
@@ -27,7 +33,7 @@ ReadAhead read_weights_ahead(const Settings& settings, const World* world);
 // Throws InputError if a tensor is missing, is unexpected or has a wrong shape, or if a tied head differs from the
 // embedding. Throws UsageError if ranks see different weights. Collective.
 std::vector<std::string> load_parameters(Engine& engine, const std::filesystem::path& folder, Communicator& world,
-                                         ThreadPool& pool);
+                                         ThreadPool& pool, const AdapterPlace& place = {});
 
 // Names the frozen sections of a model whose tensors the model files hold. Checkpoints need not hold these arrays
 // (array_name()). Empty if the parameters do not come from model files that every rank sees: with --init random,

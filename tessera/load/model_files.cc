@@ -10,6 +10,7 @@
 #include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/base/text.h"
+#include "tessera/load/adapter_files.h"
 #include "tessera/load/model_place.h"
 #include "tessera/load/special_tokens.h"
 
@@ -81,6 +82,18 @@ void check_freeze(const ModelConfig& config, const Settings& settings) {
   }
 }
 
+// The model must have the layers of its adapter.
+void check_adapter(const ModelConfig& config, const Settings& settings) {
+  if (!config.adapter) return;
+  try {
+    const auto device = make_counting_device();
+    const Model model(config, *device);
+  } catch (const UsageError& error) {
+    if (settings.init_adapter.empty()) throw;
+    throw InputError(adapter_folder_of(settings), fmt::format("is no adapter of this model: {}", error.what()));
+  }
+}
+
 // Adds rows to the embedding and the head, so that they have a row for each token of the tokenizer.
 void add_rows(ModelConfig& config, const Settings& settings) {
   const int64_t size = Tokenizer::load(tokenizer_file_of(settings)).vocab_size();
@@ -96,6 +109,8 @@ ModelConfig plain_config_of(const Settings& settings);
 ModelConfig model_config_of(const Settings& settings) {
   ModelConfig config = plain_config_of(settings);
   if (settings.resize_embeddings) add_rows(config, settings);
+  config.adapter = adapter_of(settings);
+  check_adapter(config, settings);
   check_freeze(config, settings);
   return config;
 }

@@ -36,7 +36,9 @@ fs::path found(const std::string& word) {
   }
   std::error_code ignored;
   if (!fs::is_directory(path, ignored) || is_there(path / "config.json")) return path;
-  if (is_there(path / "model" / "config.json")) return path / "model";
+  if (is_there(path / "model" / "config.json") || is_there(path / "model" / "adapter_config.json")) {
+    return path / "model";
+  }
   return is_hub_folder(path) ? hub_snapshot(path) : path;
 }
 
@@ -60,7 +62,8 @@ fs::path found(const std::string& word) {
 void check_folder(const fs::path& folder) {
   if (is_there(folder / "config.json")) {
     // Some programs save the base model's config.json with an adapter.
-    if (is_there(folder / "adapter_config.json") && !TensorSource::exists(folder)) refuse_foreign_folder(folder);
+    const bool is_adapter = is_there(folder / "adapter_config.json") && !TensorSource::exists(folder);
+    if (is_adapter && !is_checkpoint(folder)) refuse_foreign_folder(folder);
     return;
   }
   if (is_checkpoint(folder)) {

@@ -110,6 +110,13 @@ std::vector<ModelFile> read_companions(const Settings& settings, const ModelConf
   return companions;
 }
 
+// What an adapter's folder says about its base: a name of the hub as it was given, or the folder of the model.
+std::string base_name(const Settings& settings) {
+  std::error_code ignored;  // the model has been read
+  if (settings.model.empty() || names_a_shape(settings) || !fs::exists(settings.model, ignored)) return settings.model;
+  return fs::absolute(folder_of_model(settings)).lexically_normal().string();
+}
+
 }  // namespace
 
 // Rank 0 sends one digit for each tensor: the index of the tensor's type in kSavedTypes.
@@ -143,10 +150,11 @@ LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Commun
 
 ModelWriterOptions saved_model_options(const Settings& settings, const ModelConfig& config, const Tokenizer& tokenizer,
                                        const LoadedTypes& loaded) {
-  return {
-      .loaded = loaded, .dtype = settings.save_dtype, .max_shard_bytes = settings.max_shard_size, .read_files = [&] {
-        return read_companions(settings, config, tokenizer);
-      }};
+  return {.loaded = loaded,
+          .dtype = settings.save_dtype,
+          .max_shard_bytes = settings.max_shard_size,
+          .base = base_name(settings),
+          .read_files = [&] { return read_companions(settings, config, tokenizer); }};
 }
 
 }  // namespace tessera

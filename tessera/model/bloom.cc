@@ -90,15 +90,17 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   {
     const StackScope scope(f.stack);
     const View d_up = f.push(N, 4 * C), inner = up;  // gelu(up), in place
-    down_.backward_input(f, p, d_branch, d_up,
+    const Linear::Upstream d_down = down_.upstream(f, p, d_branch);
+    down_.backward_input(f, p, d_down, d_up,
                          {.epilogue = {Activation::gelu_tanh, {}, {}}, .preactivation = up, .x = inner});
     // While both are in the cache.
     bias_gradients(f, {down_.bias_gradient(g, d_branch), up_.bias_gradient(g, d_up)});
-    down_.backward_weight(f, g, d_branch, inner);
-    up_.backward_input(f, p, d_up, d_norm, {.epilogue = {Activation::none, {}, post ? d_y : View{}}});
+    down_.backward_weight(f, p, g, d_down, inner);
+    const Linear::Upstream d_inner = up_.upstream(f, p, d_up);
+    up_.backward_input(f, p, d_inner, d_norm, {.epilogue = {Activation::none, {}, post ? d_y : View{}}});
     norm2_.backward(
         f, p, g, {.d_y = d_norm, .x = mid, .stats = stats2, .residual = post ? View{} : d_y, .d_x = d_mid, .y = norm});
-    up_.backward_weight(f, g, d_up, norm);
+    up_.backward_weight(f, p, g, d_inner, norm);
   }
 
   if (dense_dropout.rate > 0)
@@ -106,8 +108,12 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   else
     d_branch = d_mid;
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
-  dense_.backward_weight(f, g, d_branch, o);
-  dense_.backward_input(f, p, d_branch, d_o);
+  {
+    const StackScope scope(f.stack);
+    const Linear::Upstream d_dense = dense_.upstream(f, p, d_branch);
+    dense_.backward_weight(f, p, g, d_dense, o);
+    dense_.backward_input(f, p, d_dense, d_o);
+  }
   {
     const StackScope scope(f.stack);
     f.ops->attention_backward({.qkv = qkv,
@@ -121,10 +127,11 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
                                .workspace = attention_workspace(f, attention_, N, up)});
   }
   bias_gradients(f, {dense_.bias_gradient(g, d_branch), qkv_.bias_gradient(g, d_qkv)});
-  qkv_.backward_input(f, p, d_qkv, d_norm, {.epilogue = {Activation::none, {}, post ? d_mid : View{}}});
+  const Linear::Upstream d_heads = qkv_.upstream(f, p, d_qkv);
+  qkv_.backward_input(f, p, d_heads, d_norm, {.epilogue = {Activation::none, {}, post ? d_mid : View{}}});
   norm1_.backward(f, p, g,
                   {.d_y = d_norm, .x = x, .stats = stats1, .residual = post ? View{} : d_mid, .d_x = d_x, .y = norm});
-  qkv_.backward_weight(f, g, d_qkv, norm);
+  qkv_.backward_weight(f, p, g, d_heads, norm);
 }
 
 }  // namespace tessera

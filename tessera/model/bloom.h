@@ -19,6 +19,7 @@ class BloomBlock final : public Block {
   void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const override;
   void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                 View d_y, View d_x) const override;
+  std::vector<Linear*> linear_layers() override { return {&qkv_, &dense_, &up_, &down_}; }
 
  private:
   int64_t layer_, hidden_size_, num_heads_;

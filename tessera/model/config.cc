@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/read_file.h"
+#include "tessera/model/adapter_config.h"
 #include "tessera/model/architecture.h"
 #include "tessera/model/config_reader.h"
 #include "tessera/ops/dropout_mask.h"
@@ -208,6 +209,7 @@ Json model_fingerprint(const ModelConfig& config) {
                    {"head", config.tied_head ? "" : "untied"}};
   const Architecture& architecture = architecture_of(config);
   if (architecture.add_to_fingerprint) architecture.add_to_fingerprint(config, fingerprint);
+  if (config.adapter) fingerprint["adapter"] = adapter_to_json(*config.adapter);
   return fingerprint;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/base/dtype.h"
+#include "tessera/model/adapter.h"
 #include "tessera/model/rope.h"
 #include "tessera/ops/kernels.h"
 
@@ -45,6 +46,10 @@ struct ModelConfig {
   int64_t max_positions = 0;         // the longest sequence in tokens; 0: no limit
   int64_t sliding_window = 0;        // in layers with a window, a query sees at most this many keys; 0: no windows
   std::vector<bool> sliding_layers;  // which layers have a window; empty: all layers
+
+  // ---- not in config.json: the adapter of the model. Training then changes only the adapter, and what its options
+  // train whole
+  std::optional<AdapterOptions> adapter;
 
   int64_t head_dim() const { return head_channels > 0 ? head_channels : hidden_size / num_heads; }
   int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }

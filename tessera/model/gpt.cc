@@ -71,19 +71,25 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   {
     const StackScope scope(f.stack);
     const View d_up = f.push(N, ff_dim_), inner = up;  // the input of W_down, computed again; overwrites `up`
-    down_.backward_input(f, p, d_branch, d_up,
+    const Linear::Upstream d_down = down_.upstream(f, p, d_branch);
+    down_.backward_input(f, p, d_down, d_up,
                          {.epilogue = {Activation::relu, dropout(f, 2), {}}, .preactivation = up, .x = inner});
     // Called here, because d_branch and d_up are still in the cache.
     bias_gradients(f, {down_.bias_gradient(g, d_branch), up_.bias_gradient(g, d_up)});
-    down_.backward_weight(f, g, d_branch, inner);
-    up_.backward_input(f, p, d_up, d_norm, {.epilogue = {Activation::none, {}, d_sum}});
+    down_.backward_weight(f, p, g, d_down, inner);
+    const Linear::Upstream d_inner = up_.upstream(f, p, d_up);
+    up_.backward_input(f, p, d_inner, d_norm, {.epilogue = {Activation::none, {}, d_sum}});
     norm1_.backward(f, p, g, {.d_y = d_norm, .x = sum1, .stats = stats1, .d_x = d_sum, .y = norm});
-    up_.backward_weight(f, g, d_up, norm);
+    up_.backward_weight(f, p, g, d_inner, norm);
   }
   if (drops) f.ops->dropout_backward(d_sum, dropout(f, 1), d_branch);
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
-  out_.backward_weight(f, g, d_branch, o);
-  out_.backward_input(f, p, d_branch, d_o);
+  {
+    const StackScope scope(f.stack);
+    const Linear::Upstream d_out = out_.upstream(f, p, d_branch);
+    out_.backward_weight(f, p, g, d_out, o);
+    out_.backward_input(f, p, d_out, d_o);
+  }
   {
     const StackScope scope(f.stack);
     f.ops->attention_backward({.qkv = qkv,
@@ -97,8 +103,9 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
                                .workspace = attention_workspace(f, attention_, N, up)});
   }
   bias_gradients(f, {out_.bias_gradient(g, d_branch), in_.bias_gradient(g, d_qkv)});
-  in_.backward_weight(f, g, d_qkv, x);
-  in_.backward_input(f, p, d_qkv, d_x, {.epilogue = {Activation::none, {}, d_sum}});
+  const Linear::Upstream d_heads = in_.upstream(f, p, d_qkv);
+  in_.backward_weight(f, p, g, d_heads, x);
+  in_.backward_input(f, p, d_heads, d_x, {.epilogue = {Activation::none, {}, d_sum}});
 }
 
 }  // namespace tessera

@@ -15,6 +15,7 @@ class GptBlock final : public Block {
   void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const override;
   void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                 View d_y, View d_x) const override;
+  std::vector<Linear*> linear_layers() override { return {&in_, &out_, &up_, &down_}; }
 
  private:
   Dropout dropout(const Frame& f, uint32_t site) const { return f.dropout(rate_, layer_, site); }

@@ -31,7 +31,7 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
   std::optional<Handle> bias;
   if (!parts.bias.empty())
     bias = table.add(std::string(parts.bias), {vocab_size_}, linear(embedding_init.stream + 1), false);
-  linear_ = Linear(weight_, bias);
+  linear_ = Linear(layer_of_tensor(parts.weight), weight_, bias);
 }
 
 // Returns the number of rows per chunk. All chunks have this size, except the last one, which may be smaller. `most` is
@@ -73,7 +73,7 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
                          View d_x) const {
   const MeasuredScope outer_scope(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
-  if (M == 0 && f.fresh_gradients && g[weight_]) f.ops->fill(g[weight_], 0);
+  if (M == 0 && f.fresh_gradients) linear_.clear_gradients(f, g);
   const View d_rows = f.push(M, C);  // gradients of the rows with loss
   for (int64_t begin = 0; begin < M; begin += rows) {
     const int64_t m = std::min(rows, M - begin);
@@ -88,10 +88,11 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
     }
     linear_.forward(f, p, z, chunk_logits);
     f.ops->softmax_cross_entropy(chunk_logits, f.batch.targets.rows(begin, begin + m), scale, loss);
-    linear_.backward_weight(f, g, chunk_logits, z, f.fresh_gradients && begin == 0);
+    const Linear::Upstream d_logits = linear_.upstream(f, p, chunk_logits);
+    linear_.backward_weight(f, p, g, d_logits, z, f.fresh_gradients && begin == 0);
     bias_gradients(f, {linear_.bias_gradient(g, chunk_logits)});
     const View d_z = d_rows.rows(begin, begin + m);
-    linear_.backward_input(f, p, chunk_logits, d_z);
+    linear_.backward_input(f, p, d_logits, d_z);
     if (norm_) norm_->backward(f, p, g, {.d_y = d_z, .x = x_rows, .stats = stats, .d_x = d_z});
   }
   f.ops->scatter_rows(d_rows, f.batch.target_rows, d_x);

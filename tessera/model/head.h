@@ -47,6 +47,8 @@ class Head {
   // Writes the logits [M, V] of the rows x [M, C] without chunks.
   void logits(Frame& frame, const ParameterViews& p, View x, View logits) const;
 
+  Linear& linear() { return linear_; }
+
  private:
   using Handle = ParameterTable::Handle;
 
@@ -67,6 +69,7 @@ class HeadUnit final : public Unit {
   HeadUnit(const ModelConfig& config, const Head::Parts& parts, const Initializer& embedding_init)
       : Unit("head"), head_(config, parts, table_, embedding_init, std::nullopt) {}
   const Head& head() const { return head_; }
+  std::vector<Linear*> linear_layers() override { return {&head_.linear()}; }
 
  private:
   Head head_;

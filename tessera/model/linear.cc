@@ -1,4 +1,10 @@
+// The adapters of all parts are computed together, so that a layer with joined parts stays one product:
+//   u = dropout(x) · Aᵀ  with the rows of all A, [R, I];  y = x · weightᵀ + u · Upᵀ
+// Up [O, R] has s · B of each part at the rows of the part and the columns of its u, and zeros elsewhere. The product
+// with Up writes y, and the product with the weight adds to it, so that y is rounded once more than without an adapter.
 #include "tessera/model/linear.h"
+
+#include <cmath>
 
 namespace tessera {
 
@@ -9,6 +15,7 @@ Linear::Linear(ParameterTable& table, const std::vector<Part>& parts, int64_t in
     const bool first = &part == &parts.front();
     last_weight_ = table.add(part.weight, {part.out, in}, part.weight_init, true, first ? aligned : none);
     if (first) first_weight_ = last_weight_;
+    layers_.push_back(layer_of_tensor(part.weight));
   }
   if (!has_bias_) return;
   for (const Part& part : parts) {
@@ -18,23 +25,147 @@ Linear::Linear(ParameterTable& table, const std::vector<Part>& parts, int64_t in
   }
 }
 
+Linear::Linear(std::string name, Handle weight, std::optional<Handle> bias)
+    : first_weight_(weight),
+      last_weight_(weight),
+      first_bias_(bias.value_or(0)),
+      last_bias_(first_bias_),
+      has_bias_(bias.has_value()),
+      layers_{std::move(name)} {}
+
+// ---- adapter
+
+void Linear::adapt(ParameterTable& table, const AdapterOf& adapter_of, double dropout, uint32_t number) {
+  using enum ParameterTable::Gap;
+  adapter_dropout_ = dropout;
+  number_ = number;
+  const int64_t in = table.specs()[first_weight_].shape[1];
+  uint64_t stream = (uint64_t{1} << 40) + uint64_t{number} * 16;
+  std::vector<std::pair<std::string, Shape>> ups;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const int64_t out = table.specs()[first_weight_ + i].shape[0];
+    if (const auto adapter = adapter_of(layers_[i])) {
+      // As in PEFT: Kaiming's uniform distribution with a = √5.
+      const Initializer init{Initializer::Kind::uniform, 1 / std::sqrt(static_cast<double>(in)), stream + i};
+      const Handle a =
+          table.add(layers_[i] + ".lora_A.weight", {adapter->rank, in}, init, true, adapted_.empty() ? aligned : none);
+      adapted_.push_back({a, 0, out_, rank_, adapter->scale});
+      ups.emplace_back(layers_[i] + ".lora_B.weight", Shape{out, adapter->rank});
+      rank_ += adapter->rank;
+    }
+    out_ += out;
+  }
+  for (size_t i = 0; i < ups.size(); ++i) adapted_[i].b = table.add(ups[i].first, ups[i].second, {}, true);
+}
+
+std::vector<FactorPlace> Linear::places(const ParameterViews& views) const {
+  std::vector<FactorPlace> places;
+  for (const Adapted& part : adapted_) {
+    places.push_back({.factor = views[part.b], .scale = part.scale, .row = part.row, .column = part.column});
+  }
+  return places;
+}
+
+// Up [O, R].
+View Linear::push_up(Frame& f, const ParameterViews& p) const {
+  const View up = f.push(out_, rank_);
+  f.ops->join_factors(places(p), up);
+  return up;
+}
+
+Dropout Linear::adapter_dropout(const Frame& f) const {
+  return f.dropout_at(adapter_dropout_, (uint32_t{1} << 31) | number_);
+}
+
+// dropout(x) for the adapter, on the stack unless it is x.
+View Linear::dropped(Frame& f, View x) const {
+  const Dropout dropout = adapter_dropout(f);
+  if (!(dropout.rate > 0)) return x;
+  const View dropped = f.push(x.shape[0], x.shape[1]);
+  f.ops->dropout_backward(x, dropout, dropped);
+  return dropped;
+}
+
+// ---- forward and backward
+
 void Linear::forward(Frame& f, const ParameterViews& p, View x, View y, const LinearEpilogue& epilogue,
                      View preactivation) const {
-  f.ops->linear_forward(
-      {.x = x, .weight = weight(p), .bias = bias(p), .epilogue = epilogue, .preactivation = preactivation, .y = y});
+  Kernels::LinearForward call{
+      .x = x, .weight = weight(p), .bias = bias(p), .epilogue = epilogue, .preactivation = preactivation, .y = y};
+  if (adapted_.empty()) return f.ops->linear_forward(call);
+  const StackScope scope(f.stack);
+  const int64_t N = x.shape[0];
+  const bool in_place = epilogue.residual.data == y.data;
+  // Kernels cannot measure a product that adds in place. Therefore they first compute the layer without the adapter.
+  if (f.ops->tuning() && !in_place) f.ops->linear_forward(call);
+  const View up = push_up(f, p), u = f.push(N, rank_);
+  {
+    const StackScope scope_of_dropout(f.stack);
+    f.ops->linear_forward({.x = dropped(f, x), .weight = down(p), .y = u});
+  }
+  if (epilogue.activation == Activation::none && !(epilogue.dropout.rate > 0) && !preactivation) {
+    f.ops->linear_forward({.x = u, .weight = up, .epilogue = {Activation::none, {}, epilogue.residual}, .y = y});
+    call.epilogue.residual = y;
+  } else {
+    call.added = in_place ? f.push(N, out_) : y;
+    f.ops->linear_forward({.x = u, .weight = up, .y = call.added});
+  }
+  f.ops->linear_forward(call);
 }
 
-void Linear::backward_input(Frame& f, const ParameterViews& p, View d_y, View d_x, const Previous& previous) const {
-  f.ops->linear_backward_input({.d_y = d_y,
-                                .weight = weight(p),
-                                .epilogue = previous.epilogue,
-                                .preactivation = previous.preactivation,
-                                .d_x = d_x,
-                                .x = previous.x});
+Linear::Upstream Linear::upstream(Frame& f, const ParameterViews& p, View d_y) const {
+  if (adapted_.empty()) return {d_y, {}};
+  const View d_u = f.push(d_y.shape[0], rank_);
+  const StackScope scope(f.stack);
+  f.ops->linear_backward_input({.d_y = d_y, .weight = push_up(f, p), .d_x = d_u});
+  return {d_y, d_u};
 }
 
-void Linear::backward_weight(Frame& f, const ParameterViews& g, View d_y, View x, bool fresh) const {
-  if (const View d_weight = weight(g)) f.ops->linear_backward_weight(d_y, x, fresh, d_weight);
+void Linear::backward_input(Frame& f, const ParameterViews& p, const Upstream& d, View d_x,
+                            const Previous& previous) const {
+  const LinearEpilogue& epilogue = previous.epilogue;
+  Kernels::LinearBackwardInput call{.d_y = d.d_y,
+                                    .weight = weight(p),
+                                    .epilogue = epilogue,
+                                    .preactivation = previous.preactivation,
+                                    .d_x = d_x,
+                                    .x = previous.x};
+  if (adapted_.empty()) return f.ops->linear_backward_input(call);
+  const StackScope scope(f.stack);
+  const bool in_place = epilogue.residual.data == d_x.data;
+  if (f.ops->tuning() && !in_place) f.ops->linear_backward_input({.d_y = d.d_y, .weight = weight(p), .d_x = d_x});
+  const Dropout dropout = adapter_dropout(f);
+  if (epilogue.activation == Activation::none && !(epilogue.dropout.rate > 0) && !previous.x) {
+    f.ops->linear_backward_input(
+        {.d_y = d.d_u, .weight = down(p), .epilogue = {Activation::none, dropout, epilogue.residual}, .d_x = d_x});
+    call.epilogue.residual = d_x;
+  } else {
+    call.added = in_place ? f.push(d_x.shape[0], d_x.shape[1]) : d_x;
+    f.ops->linear_backward_input(
+        {.d_y = d.d_u, .weight = down(p), .epilogue = {Activation::none, dropout, {}}, .d_x = call.added});
+  }
+  f.ops->linear_backward_input(call);
+}
+
+void Linear::backward_weight(Frame& f, const ParameterViews& p, const ParameterViews& g, const Upstream& d, View x,
+                             bool fresh) const {
+  if (const View d_weight = weight(g)) f.ops->linear_backward_weight(d.d_y, x, fresh, d_weight);
+  if (adapted_.empty()) return;
+  const StackScope scope(f.stack);
+  const View input = dropped(f, x), u = f.push(x.shape[0], rank_);
+  f.ops->linear_forward({.x = input, .weight = down(p), .y = u});
+  f.ops->linear_backward_weight(d.d_u, input, fresh, down(g));
+  const View d_up = f.stack.push({out_, rank_}, g.trainable().dtype);
+  f.ops->linear_backward_weight(d.d_y, u, true, d_up);
+  f.ops->split_factors(d_up, places(g), fresh);
+}
+
+void Linear::clear_gradients(Frame& f, const ParameterViews& g) const {
+  if (const View d_weight = weight(g)) f.ops->fill(d_weight, 0);
+  for (const Adapted& part : adapted_) {
+    f.ops->fill(g[part.a], 0);
+    f.ops->fill(g[part.b], 0);
+  }
 }
 
 void bias_gradients(Frame& f, std::initializer_list<BiasGradient> gradients) {

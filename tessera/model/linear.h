@@ -1,17 +1,19 @@
-// A linear layer: y = x · weightᵀ + bias.
+// A linear layer, which may have a LoRA adapter: y = x · weightᵀ + bias + s · dropout(x) · Aᵀ · Bᵀ.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/model/adapter.h"
 #include "tessera/model/unit.h"
 
 namespace tessera {
 
-// Letters: N tokens, I input and O output channels. p and g are the parameters and gradients of the unit whose table
-// holds the tensors of the layer.
+// Letters: N tokens, I input and O output channels, R the sum of the ranks of the adapters. p and g are the parameters
+// and gradients of the unit whose table holds the tensors of the layer.
 class Linear {
  public:
   // A weight [out, I] of the table, and its bias [out].
@@ -27,17 +29,25 @@ class Linear {
   // Adds the tensors of all parts to the table. Parts read the same input, and kernels use them as one tensor: the rows
   // of the first part come first, and O is the sum over the parts. All parts have a bias, or none has one.
   Linear(ParameterTable& table, const std::vector<Part>& parts, int64_t in);
-  // A layer of tensors that are in the table already.
-  Linear(ParameterTable::Handle weight, std::optional<ParameterTable::Handle> bias)
-      : first_weight_(weight),
-        last_weight_(weight),
-        first_bias_(bias.value_or(0)),
-        last_bias_(first_bias_),
-        has_bias_(bias.has_value()) {}
+  // A layer of tensors that are in the table already. `name`: of the layer.
+  Linear(std::string name, ParameterTable::Handle weight, std::optional<ParameterTable::Handle> bias);
 
-  // y = epilogue(x · weightᵀ + bias). preactivation [N, O] receives the argument of the epilogue, or is empty.
+  // Gives an adapter to each part that `adapter_of` gives one. `number` is different for each layer of the model.
+  using AdapterOf = std::function<std::optional<LayerAdapter>(const std::string& layer)>;
+  void adapt(ParameterTable& table, const AdapterOf& adapter_of, double dropout, uint32_t number);
+
+  // y = epilogue(x · weightᵀ + bias + adapter). preactivation [N, O] receives the argument of the epilogue, or is
+  // empty.
   void forward(Frame& frame, const ParameterViews& p, View x, View y, const LinearEpilogue& epilogue = {},
                View preactivation = {}) const;
+
+  // The gradient of a layer's output, and what backward_input() and backward_weight() both need of it.
+  struct Upstream {
+    View d_y;  // [N, O]
+    View d_u;  // [N, R]: the gradient of dropout(x) · Aᵀ; empty without an adapter
+  };
+  // Takes memory for d_u from the stack.
+  Upstream upstream(Frame& frame, const ParameterViews& p, View d_y) const;
 
   // How d_x and the layer's own input follow from the previous layer (Kernels::linear_backward_input).
   struct Previous {
@@ -45,25 +55,48 @@ class Linear {
     View preactivation = {};  // [N, I] or empty
     View x = {};              // [N, I], receives the input again; or empty
   };
-  // Computes d_x [N, I] from d_y [N, O].
-  void backward_input(Frame& frame, const ParameterViews& p, View d_y, View d_x, const Previous& previous) const;
-  void backward_input(Frame& frame, const ParameterViews& p, View d_y, View d_x) const {
-    backward_input(frame, p, d_y, d_x, {});
+  // Computes d_x [N, I].
+  void backward_input(Frame& frame, const ParameterViews& p, const Upstream& d, View d_x,
+                      const Previous& previous) const;
+  void backward_input(Frame& frame, const ParameterViews& p, const Upstream& d, View d_x) const {
+    backward_input(frame, p, d, d_x, {});
   }
-  // Adds d_yᵀ · x to the gradient of the weight, or overwrites a fresh gradient. Does nothing if the weight is frozen.
-  void backward_weight(Frame& frame, const ParameterViews& g, View d_y, View x, bool fresh) const;
-  void backward_weight(Frame& frame, const ParameterViews& g, View d_y, View x) const {
-    backward_weight(frame, g, d_y, x, frame.fresh_gradients);
+  // Adds to the gradients of the weight and of the adapter, or overwrites fresh gradients. A frozen weight has none.
+  void backward_weight(Frame& frame, const ParameterViews& p, const ParameterViews& g, const Upstream& d, View x,
+                       bool fresh) const;
+  void backward_weight(Frame& frame, const ParameterViews& p, const ParameterViews& g, const Upstream& d,
+                       View x) const {
+    backward_weight(frame, p, g, d, x, frame.fresh_gradients);
   }
+  // Instead of backward_weight() with fresh gradients, for a batch without rows.
+  void clear_gradients(Frame& frame, const ParameterViews& g) const;
   // The work of bias_gradients() for this layer. Its d_bias is empty if the bias is frozen, or if there is none.
   BiasGradient bias_gradient(const ParameterViews& g, View d_y) const { return {d_y, bias(g)}; }
 
  private:
+  using Handle = ParameterTable::Handle;
+  // The layer of a part, and its adapter: rows [row, row + out) of the output, columns [column, column + rank) of u.
+  struct Adapted {
+    Handle a = 0, b = 0;
+    int64_t row = 0, column = 0;
+    double scale = 1;
+  };
+
   View weight(const ParameterViews& views) const { return views.joined(first_weight_, last_weight_); }
   View bias(const ParameterViews& views) const { return has_bias_ ? views.joined(first_bias_, last_bias_) : View{}; }
+  View down(const ParameterViews& views) const { return views.joined(adapted_.front().a, adapted_.back().a); }
+  std::vector<FactorPlace> places(const ParameterViews& views) const;
+  View push_up(Frame& frame, const ParameterViews& p) const;
+  View dropped(Frame& frame, View x) const;
+  Dropout adapter_dropout(const Frame& frame) const;
 
-  ParameterTable::Handle first_weight_ = 0, last_weight_ = 0, first_bias_ = 0, last_bias_ = 0;
+  Handle first_weight_ = 0, last_weight_ = 0, first_bias_ = 0, last_bias_ = 0;
   bool has_bias_ = false;
+  std::vector<std::string> layers_;  // the name of each part, without ".weight"
+  std::vector<Adapted> adapted_;     // the parts with an adapter
+  int64_t rank_ = 0, out_ = 0;       // R, O
+  double adapter_dropout_ = 0;
+  uint32_t number_ = 0;
 };
 
 // Adds to the gradients of several biases in one call. Entries with an empty d_bias are left out.

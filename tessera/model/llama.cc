@@ -102,19 +102,25 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   {
     const StackScope scope(f.stack);
     const View d_h = f.push(N, ff_dim_), h = d_h, d_gate_up = gate_up;  // gated_backward overwrites its inputs
-    down_.backward_input(f, p, d_y, d_h);
+    const Linear::Upstream d_down = down_.upstream(f, p, d_y);
+    down_.backward_input(f, p, d_down, d_h);
     f.ops->gated_backward({.d_h = d_h, .gate_up = gate_up, .activation = activation_, .d_gate_up = d_gate_up, .h = h});
-    down_.backward_weight(f, g, d_y, h);
+    down_.backward_weight(f, p, g, d_down, h);
     bias_gradients(f, {down_.bias_gradient(g, d_y), gate_up_.bias_gradient(g, d_gate_up)});
-    gate_up_.backward_input(f, p, d_gate_up, d_norm);
+    const Linear::Upstream d_inner = gate_up_.upstream(f, p, d_gate_up);
+    gate_up_.backward_input(f, p, d_inner, d_norm);
     norm2_.backward(f, p, g, {.d_y = d_norm, .x = mid, .stats = rstd2, .residual = d_y, .d_x = d_mid, .y = norm});
-    gate_up_.backward_weight(f, g, d_gate_up, norm);
+    gate_up_.backward_weight(f, p, g, d_inner, norm);
   }
 
   const View d_o = f.push(N, attention_.channels()), d_qkv = f.push(N, attention_.row_channels());
-  o_.backward_weight(f, g, d_mid, o);
-  bias_gradients(f, {o_.bias_gradient(g, d_mid)});
-  o_.backward_input(f, p, d_mid, d_o);
+  {
+    const StackScope scope(f.stack);
+    const Linear::Upstream d_out = o_.upstream(f, p, d_mid);
+    o_.backward_weight(f, p, g, d_out, o);
+    bias_gradients(f, {o_.bias_gradient(g, d_mid)});
+    o_.backward_input(f, p, d_out, d_o);
+  }
   {
     const StackScope scope(f.stack);
     const HeadNorms norms = head_norms(p);
@@ -142,9 +148,10 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
                                   .d_key_weight = head_norm_gradient(f, g, key_norm_)});
   }
   bias_gradients(f, {qkv_.bias_gradient(g, d_qkv)});
-  qkv_.backward_input(f, p, d_qkv, d_norm);
+  const Linear::Upstream d_heads = qkv_.upstream(f, p, d_qkv);
+  qkv_.backward_input(f, p, d_heads, d_norm);
   norm1_.backward(f, p, g, {.d_y = d_norm, .x = x, .stats = rstd1, .residual = d_mid, .d_x = d_x, .y = norm});
-  qkv_.backward_weight(f, g, d_qkv, norm);
+  qkv_.backward_weight(f, p, g, d_heads, norm);
 }
 
 }  // namespace tessera

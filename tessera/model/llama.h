@@ -18,6 +18,7 @@ class LlamaBlock final : public Block {
   void forward(Frame& frame, const ParameterViews& p, View x, View y, SavedViews* saved) const override;
   void backward(Frame& frame, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                 View d_y, View d_x) const override;
+  std::vector<Linear*> linear_layers() override { return {&qkv_, &o_, &gate_up_, &down_}; }
 
  private:
   Dropout dropout(const Frame& f) const { return f.dropout(attention_dropout_, layer_, 0); }

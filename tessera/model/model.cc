@@ -1,8 +1,13 @@
 #include "tessera/model/model.h"
 
+#include <fmt/format.h>
 #include <fnmatch.h>
 
 #include <algorithm>
+
+#include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
+#include "tessera/model/adapter_config.h"
 
 namespace tessera {
 
@@ -21,6 +26,7 @@ Model::Model(ModelConfig config, Device& device, const std::vector<std::string>&
   root_ = std::make_unique<Root>(config_, a.root, init, config_.tied_head ? &a.head : nullptr);
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(a.make_block(config_, i, constants_));
   if (!config_.tied_head) head_ = std::make_unique<HeadUnit>(config_, a.head, init);
+  if (config_.adapter) adapt(*config_.adapter);
   if (frozen.empty()) return;
   const auto is_frozen = [&](const std::string& name) {
     return std::ranges::any_of(frozen, [&](const auto& pattern) { return matches(pattern, name); });
@@ -39,8 +45,106 @@ const Unit& Model::unit(int64_t u) const {
   return is_block(u) ? static_cast<const Unit&>(block(u - 1)) : *head_;
 }
 
+Unit& Model::mutable_unit(int64_t u) {
+  return const_cast<Unit&>(unit(u));  // the units belong to this model
+}
+
+void Model::adapt(const AdapterOptions& options) {
+  constexpr uint32_t kMaxLayers = 16;  // of a unit
+  std::set<std::string> adapted;       // paths of layers
+  for (int64_t u = 0; u < num_units(); ++u) {
+    Unit& unit = mutable_unit(u);
+    const std::vector<Linear*> layers = unit.linear_layers();
+    TESSERA_ASSERT(layers.size() <= kMaxLayers);
+    const Linear::AdapterOf adapter_of = [&](const std::string& layer) {
+      const std::string path = file_name(layer);
+      const auto adapter = adapter_of_layer(options, path, !is_block(u));
+      if (adapter && adapted.insert(path).second) adapted_layers_.push_back(path);
+      return adapter;
+    };
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const auto number = static_cast<uint32_t>(u) * kMaxLayers + static_cast<uint32_t>(i);
+      layers[i]->adapt(unit.table_to_adapt(), adapter_of, options.dropout, number);
+    }
+  }
+  check_names(options, adapted);
+  for (int64_t u = 0; u < num_units(); ++u) {
+    mutable_unit(u).freeze([&](const std::string& name) {
+      const std::string path = file_name(name);
+      return !is_adapter_tensor(name) && !trains_whole(options, path, adapted.contains(layer_of_tensor(path)));
+    });
+  }
+}
+
+// Throws UsageError if the options name a layer, a block or a module that the model does not have, or if they train
+// only some of several tensors that are computed together.
+void Model::check_names(const AdapterOptions& options, const std::set<std::string>& adapted) const {
+  std::set<std::string> layers;  // the last words of the paths of linear layers
+  std::vector<std::string> tensors;
+  for (int64_t u = 0; u < num_units(); ++u) {
+    const ParameterSpec* before = nullptr;
+    const auto trains = [&](const ParameterSpec& spec) {
+      const std::string path = file_name(spec.name);
+      return trains_whole(options, path, adapted.contains(layer_of_tensor(path)));
+    };
+    for (const ParameterSpec& spec : unit(u).table().specs()) {
+      if (is_adapter_tensor(spec.name)) continue;
+      const std::string path = file_name(spec.name), layer = layer_of_tensor(path);
+      tensors.push_back(path);
+      if (is_block(u) && spec.shape.rank() == 2) layers.insert(layer.substr(layer.rfind('.') + 1));
+      if (spec.joined && trains(spec) != trains(*before)) {
+        throw UsageError(
+            option_place(path.ends_with("bias") ? "lora_bias" : "modules_to_save"),
+            fmt::format("trains only one of {} and {}, which are computed together", file_name(before->name), path),
+            "Name both layers, or neither of them");
+      }
+      before = &spec;
+    }
+  }
+  const std::string known = fmt::format("The linear layers of this model are {} and lm_head", joined(layers, ", "));
+  const auto must_match = [&](const char* option, const std::string& expression) {
+    const auto matches = [&](const std::string& path) { return matches_path(expression, path); };
+    if (std::ranges::any_of(adapted, matches)) return;
+    throw UsageError(option_place(option),
+                     fmt::format("\"{}\" names no layer that gets an adapter", printable(expression)), known);
+  };
+  if (adapted.empty() && options.targets.empty())
+    throw UsageError(option_place("lora_layers"), "leaves no layer", known);
+  for (const std::string& target : options.targets) must_match("lora_target_modules", target);
+  for (const auto& [expression, rank] : options.ranks) must_match("lora_rank_pattern", expression);
+  for (const auto& [expression, alpha] : options.alphas) must_match("lora_alpha_pattern", expression);
+  for (const int64_t layer : options.layers) {
+    if (layer >= 0 && layer < num_blocks()) continue;
+    throw UsageError(option_place("lora_layers"),
+                     fmt::format("{} is no block of the model, which has blocks 0 to {}", layer, num_blocks() - 1));
+  }
+  for (const std::string& end : options.whole) {
+    AdapterOptions only;
+    only.whole = {end};
+    if (config_.tied_head && trains_whole(only, file_name(embedding_name()), false)) {
+      throw UsageError(
+          option_place("modules_to_save"),
+          fmt::format("the embedding ({}) is also the head of this model, and PEFT would train a copy that "
+                      "the head does not use",
+                      printable(end)),
+          fmt::format("Train the model without an adapter. {} can keep its other tensors unchanged", option("freeze")));
+    }
+    if (std::ranges::any_of(tensors, [&](const std::string& path) { return trains_whole(only, path, false); }))
+      continue;
+    throw UsageError(option_place("modules_to_save"),
+                     fmt::format("\"{}\" names no module of the model", printable(end)),
+                     "Use the end of a path in the model's files, such as embed_tokens, or lm_head if it is not tied");
+  }
+}
+
 std::string Model::file_name(const std::string& name) const {
   return name.starts_with("lm_head.") ? name : architecture_->file_prefix + name;
+}
+
+std::string Model::adapter_file_name(const std::string& name) const {
+  const std::string path = file_name(name), layer = layer_of_tensor(path);
+  const bool wrapped = path.ends_with(".bias") && std::ranges::find(adapted_layers_, layer) != adapted_layers_.end();
+  return std::string(kAdapterPrefix) + (wrapped ? layer + ".base_layer.bias" : path);
 }
 
 void Model::begin(Frame& f) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "tessera/model/architecture.h"
@@ -12,7 +13,8 @@ namespace tessera {
 class Model {
  public:
   // Keeps small constants (ALiBi's slopes, rotary frequencies) on the device. The device must outlive the model.
-  // `frozen`: shell patterns (* ? [...]) for the names of tensors that training does not change (see matches()).
+  // `frozen`: shell patterns (* ? [...]) for the names of tensors that training does not change (see matches()). Throws
+  // UsageError if the model has not what config.adapter names.
   Model(ModelConfig config, Device& device, const std::vector<std::string>& frozen = {});
 
   const ModelConfig& config() const { return config_; }
@@ -38,6 +40,10 @@ class Model {
   // Converts the name of a tensor in a table to its name in files of this architecture. For most tensors, it adds a
   // prefix such as "model.". Files that Tessera reads may lack this prefix.
   std::string file_name(const std::string& name) const;
+  // The name of a trained tensor in an adapter's file, as PEFT writes it.
+  std::string adapter_file_name(const std::string& name) const;
+  // The paths of the layers that have an adapter, such as "model.layers.0.mlp.up_proj", in the order of the units.
+  const std::vector<std::string>& adapted_layers() const { return adapted_layers_; }
   // Whether a pattern of frozen tensors matches the tensor `name` of a table, or its name in files.
   bool matches(const std::string& pattern, const std::string& name) const;
   // Names that files may contain although the model has no such tensor. A tied head is the embedding, and a file may
@@ -46,6 +52,10 @@ class Model {
   std::string embedding_name() const { return std::string(architecture_->root.embedding); }
 
  private:
+  void adapt(const AdapterOptions& options);
+  void check_names(const AdapterOptions& options, const std::set<std::string>& adapted) const;
+  Unit& mutable_unit(int64_t u);
+
   ModelConfig config_;
   const Architecture* architecture_;
   Buffer constants_memory_;
@@ -53,7 +63,7 @@ class Model {
   std::unique_ptr<Root> root_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::unique_ptr<HeadUnit> head_;  // null if the head is tied
-  std::vector<std::string> tolerated_names_;
+  std::vector<std::string> tolerated_names_, adapted_layers_;
 };
 
 }  // namespace tessera

@@ -23,6 +23,9 @@ class Root final : public Unit {
   bool embedding_trains() const;  // whether embed_backward() has any gradient to compute
 
   const std::optional<Head>& tied_head() const { return head_; }
+  std::vector<Linear*> linear_layers() override {
+    return head_ ? std::vector<Linear*>{&head_->linear()} : std::vector<Linear*>{};
+  }
 
  private:
   int64_t hidden_size_;

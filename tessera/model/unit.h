@@ -52,8 +52,12 @@ struct Frame {
 
   // The dropout number `site` (0 to 3) of a block. Its rate is 0 outside of training.
   Dropout dropout(double rate, int64_t layer, uint32_t site) const {
+    return dropout_at(rate, static_cast<uint32_t>(layer) * 4 + site);
+  }
+  // `site` is different for each dropout of the model.
+  Dropout dropout_at(double rate, uint32_t site) const {
     if (!training || rate == 0) return {};
-    return {static_cast<float>(rate), dropout_seed, static_cast<uint32_t>(layer) * 4 + site, batch.row_ids};
+    return {static_cast<float>(rate), dropout_seed, site, batch.row_ids};
   }
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics need more precision than 16-bit activations have.
@@ -65,6 +69,8 @@ struct Frame {
 // The views that forward keeps on the stack for backward. Their meanings depend on the unit.
 using SavedViews = std::array<View, 8>;
 
+class Linear;
+
 class Unit {
  public:
   Unit(std::string name) : name_(std::move(name)) {}
@@ -72,6 +78,9 @@ class Unit {
   const std::string& name() const { return name_; }  // "root", "block.0", …, "head"
   const ParameterTable& table() const { return table_; }
   void freeze(const std::function<bool(const std::string& name)>& frozen) { table_.freeze(frozen); }
+  // The layers that can have adapters. At most 16.
+  virtual std::vector<Linear*> linear_layers() { return {}; }
+  ParameterTable& table_to_adapt() { return table_; }
 
  protected:
   std::string name_;

@@ -111,6 +111,14 @@ struct HeadNorms {
 // same bits as writing all at once. Kernels that cannot write parameters and moments separately accept only `all`.
 enum class AdamWWrites { all, parameters, moments };
 
+// The place of a factor in the matrix of join_factors(): a block of r columns that starts at (row, column).
+struct FactorPlace {
+  View factor;  // [O_i, r_i]
+  double scale = 1;
+  int64_t row = 0, column = 0;
+};
+inline constexpr size_t kMaxFactors = 4;  // of a call
+
 struct BiasGradient {
   View d_y;     // [N, O]; all entries of a call have the same N
   View d_bias;  // [O] +=
@@ -235,26 +243,28 @@ class Kernels {
   };
   virtual void gated_backward(const GatedBackward& call) = 0;
 
-  // ---- linear: pre = x · weightᵀ + bias; y = residual + dropout(activation(pre))
+  // ---- linear: pre = x · weightᵀ + bias + added; y = residual + dropout(activation(pre))
 
   struct LinearForward {
     ByName by_name{};
-    View x;          // [N, I]
-    View weight;     // [O, I]
-    View bias = {};  // [O] or empty
+    View x;           // [N, I]
+    View weight;      // [O, I]
+    View bias = {};   // [O] or empty
+    View added = {};  // [N, O] or empty; may be preactivation, or y if it is not the residual
     LinearEpilogue epilogue = {};
     View preactivation = {};  // [N, O], receives pre for the backward pass; or empty
     View y;                   // [N, O]
   };
   virtual void linear_forward(const LinearForward& call) = 0;
-  // d_x = residual + (d_y · weight) ∘ dropout mask ∘ activation'(preactivation). The epilogue (activation and dropout)
-  // and preactivation belong to the previous layer, not to this one. The residual [N, I] of the epilogue is a gradient
-  // that is added to d_x. x gets dropout(activation(preactivation)) again: the output of the previous layer, without a
-  // residual.
+  // d_x = residual + (d_y · weight + added) ∘ dropout mask ∘ activation'(preactivation). The epilogue (activation and
+  // dropout) and preactivation belong to the previous layer, not to this one. The residual [N, I] of the epilogue is a
+  // gradient that is added to d_x. x gets dropout(activation(preactivation)) again: the output of the previous layer,
+  // without a residual.
   struct LinearBackwardInput {
     ByName by_name{};
-    View d_y;     // [N, O]
-    View weight;  // [O, I]
+    View d_y;         // [N, O]
+    View weight;      // [O, I]
+    View added = {};  // [N, I] or empty; may be d_x if it is not the residual
     LinearEpilogue epilogue = {};
     View preactivation = {};  // [N, I] or empty
     View d_x;                 // [N, I]
@@ -267,7 +277,12 @@ class Kernels {
   // Gradients of the biases of several layers in one call. One gradient is little work: on a GPU, a call for two
   // gradients takes little longer than a call for one.
   virtual void linear_backward_bias(std::span<const BiasGradient> gradients) = 0;
-  // d_x = d_y ∘ mask: the gradient through the dropout on a linear layer's output.
+  // joined [O, R] gets scale · factor at the place of each factor, and zeros elsewhere. Places do not overlap.
+  virtual void join_factors(std::span<const FactorPlace> factors, View joined) = 0;
+  // The reverse for gradients: each factor gets scale · (its place in `joined`). With `fresh`, the call overwrites the
+  // factor. Otherwise it adds to the factor.
+  virtual void split_factors(View joined, std::span<const FactorPlace> factors, bool fresh) = 0;
+  // d_x = d_y ∘ mask: the gradient through a dropout, and the dropout itself.
   virtual void dropout_backward(View d_y /*[N, O]*/, const Dropout& dropout, View d_x /*[N, O]; may be d_y*/) = 0;
 
   // ---- attention, causal, per sequence: o = dropout(softmax(q·kᵀ/√D + slope·position)) · v
@@ -353,6 +368,7 @@ class Kernels {
   // While tuning is on, the first call with a shape may take longer, to find the fastest algorithm for later calls with
   // this shape. The results have the same bits as without tuning.
   virtual void set_tuning(bool) {}
+  virtual bool tuning() const { return false; }
 
   // Floating-point operations of the linear layers since construction (ops/flops.h). Attention is not included: its
   // count depends on the lengths of the sequences, which the caller knows.

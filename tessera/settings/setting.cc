@@ -15,12 +15,12 @@ namespace {
 
 std::vector<Setting> declare_all() {
   std::vector<Setting> all;
-  for (auto* part :
-       {declaring::model_settings, declaring::data_settings, declaring::chat_settings, declaring::optimization_settings,
-        declaring::schedule_settings, declaring::checkpoint_settings, declaring::generation_settings,
-        declaring::sharding_settings, declaring::nettest_settings, declaring::machine_settings,
-        declaring::memory_log_settings, declaring::report_settings, declaring::slurm_settings,
-        declaring::sweep_settings, declaring::tracker_settings, declaring::trainer_settings}) {
+  for (auto* part : {declaring::model_settings, declaring::adapter_settings, declaring::data_settings,
+                     declaring::chat_settings, declaring::optimization_settings, declaring::schedule_settings,
+                     declaring::checkpoint_settings, declaring::generation_settings, declaring::sharding_settings,
+                     declaring::nettest_settings, declaring::machine_settings, declaring::memory_log_settings,
+                     declaring::report_settings, declaring::slurm_settings, declaring::sweep_settings,
+                     declaring::tracker_settings, declaring::trainer_settings}) {
     for (auto& setting : part()) all.push_back(std::move(setting));
   }
   // Settings of a group become adjacent. The groups are in the order of their first settings.
@@ -44,6 +44,9 @@ const char* title_of(Group group) {
       {kRows, "Rows"},
       {kChat, "Conversations"},
       {kDialog, "Chat"},
+      {kAdapter, "New adapter"},
+      {kInitAdapter, "Adapter"},
+      {kMerge, "Merged model"},
       {kTrainData, "Training data"},
       {kEvalData, "Evaluation data"},
       {kOptimization, "Training"},

@@ -62,6 +62,9 @@ enum Group : Groups {
   kLog = 1ull << 37,             // the lines that a run prints
   kChat = 1ull << 38,            // how conversations become text
   kDialog = 1ull << 40,          // how a chat begins
+  kAdapter = 1ull << 41,         // a new adapter
+  kInitAdapter = 1ull << 42,     // the folder of an adapter
+  kMerge = 1ull << 43,           // merge
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

@@ -13,6 +13,7 @@
 #include "tessera/data/scoring.h"
 #include "tessera/engine/checkpointed_blocks.h"
 #include "tessera/engine/shard_plan.h"
+#include "tessera/model/adapter.h"
 #include "tessera/optim/loss_scaler.h"
 #include "tessera/optim/schedule.h"
 
@@ -46,6 +47,7 @@ struct MemoryLogPlace {
 // help text.
 struct Settings {
   enum class Init { pretrained, random };
+  enum class Adapter { none, lora };
   enum class FuseMicroBatches { automatic, off };
   enum class OptimizerStates { fp32, bf16 };
   enum class Precision { automatic, fp32, tf32, fp16, bf16 };
@@ -67,6 +69,16 @@ struct Settings {
   int64_t vocab_size = 0, hidden_size = 512, num_layers = 6, num_heads = 8, ff_dim = 2048;
   bool tie_word_embeddings = true;
   double dropout = 0.1;
+  // adapter
+  Adapter adapter = Adapter::none;
+  std::string init_adapter;  // a folder
+  int64_t lora_r = 16;
+  double lora_alpha = 32, lora_dropout = 0;
+  bool use_rslora = false;
+  std::vector<std::string> lora_target_modules, lora_exclude_modules, lora_layers, lora_rank_pattern,
+      lora_alpha_pattern, modules_to_save;
+  AdaptedBiases lora_bias = AdaptedBiases::none;
+  bool merge = false;
   // data
   std::vector<std::string> dataset, eval_dataset;  // paths of files
   TextRows txt_rows = TextRows::file;

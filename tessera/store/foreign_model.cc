@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/store/file.h"
 #include "tessera/store/hub_cache.h"
@@ -74,14 +75,11 @@ constexpr Form kForms[] = {
   } catch (const std::exception&) {  // only the error's wording depends on the name of the base model
   }
   const std::string path = folder.string();
-  throw InputError(
-      path,
-      fmt::format("is a LoRA adapter{}, and Tessera does not read adapters yet",
-                  base.empty() ? "" : fmt::format(" for the model {}", printable(base))),
-      fmt::format("Merge it into its base model: python -c \"from peft import AutoPeftModelForCausalLM as P; "
-                  "P.from_pretrained('{0}').merge_and_unload().save_pretrained('{0}-merged')\". Then give "
-                  "{0}-merged, with the tokenizer of the base model",
-                  path));
+  throw InputError(path,
+                   fmt::format("is a LoRA adapter{}, and not a model",
+                               base.empty() ? "" : fmt::format(" for the model {}", printable(base))),
+                   fmt::format("Give {} as the model, and add {} {}", base.empty() ? "its base" : printable(base),
+                               option("init_adapter"), path));
 }
 
 std::string first_bytes(const fs::path& file) {

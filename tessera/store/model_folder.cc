@@ -12,6 +12,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
 #include "tessera/base/math.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/store/file.h"
 #include "tessera/store/foreign_model.h"
@@ -279,7 +280,8 @@ std::vector<std::string> TensorSource::check_tensors(const std::vector<std::pair
   throw InputError(
       folder_, what,
       has_adapter
-          ? "Merge the LoRA adapter into the model with merge_and_unload() of peft, and save the result"
+          ? "Files of an adapter belong to a folder of their own, with adapter_config.json. Give it with " +
+                option("init_adapter")
           : "The model's config.json does not match its tensors: copy or download all files of the model again");
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
@@ -62,8 +63,13 @@ ModelShards::ModelShards(std::vector<PlannedTensor> tensors, int64_t max_bytes) 
   }
 }
 
+ModelShards::ModelShards(std::vector<PlannedTensor> tensors, std::string file_name)
+    : ModelShards(std::move(tensors), std::numeric_limits<int64_t>::max()) {
+  only_name_ = std::move(file_name);
+}
+
 std::string ModelShards::file_name(size_t file) const {
-  if (num_files() == 1) return "model.safetensors";
+  if (num_files() == 1) return only_name_;
   return fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, num_files());
 }
 

@@ -23,6 +23,8 @@ class ModelShards {
   // tensor that is larger than `max_bytes` gets its own file. The tensors after it continue to fill the file of the
   // tensors before it. Names must be unique.
   ModelShards(std::vector<PlannedTensor> tensors, int64_t max_bytes);
+  // Puts all tensors into one file with this name.
+  ModelShards(std::vector<PlannedTensor> tensors, std::string file_name);
 
   size_t num_files() const { return layouts_.size(); }
   std::string file_name(size_t file) const;
@@ -44,7 +46,8 @@ class ModelShards {
  private:
   std::string index_text() const;
 
-  std::vector<SafetensorsLayout> layouts_;  // by file
+  std::string only_name_ = "model.safetensors";  // of the file if there is only one
+  std::vector<SafetensorsLayout> layouts_;       // by file
   std::map<std::string, Place, std::less<>> places_;
 };
 

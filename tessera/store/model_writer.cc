@@ -8,6 +8,7 @@
 
 #include "tessera/base/finite.h"
 #include "tessera/base/option_names.h"
+#include "tessera/model/adapter_config.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/file.h"
@@ -19,6 +20,8 @@ namespace tessera {
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr const char* kConfig = "config.json";
 
 template <typename Visit>
 void for_each_tensor(const Model& model, Visit&& visit) {
@@ -64,8 +67,10 @@ ModelWriter::ModelWriter(const Model& model, const ModelWriterOptions& options, 
     : model_(model),
       world_(world),
       pool_(pool),
+      base_(options.base),
       dtypes_(saved_types(model, options)),
-      shards_(planned_tensors(), options.max_shard_bytes) {
+      shards_(model.config().adapter ? ModelShards(planned_tensors(), kAdapterWeights)
+                                     : ModelShards(planned_tensors(), options.max_shard_bytes)) {
   on_all_ranks(world, "the files of the tokenizer", [&]() -> std::string {
     if (world.rank() == 0) files_ = options.read_files();
     return "";
@@ -73,14 +78,19 @@ ModelWriter::ModelWriter(const Model& model, const ModelWriterOptions& options, 
 }
 
 void ModelWriter::write_texts(const WriteText& write_text) const {
-  write_text("config.json", model_config_json(model_.config(), main_type(planned_tensors())));
+  write_text(kConfig, model_config_json(model_.config(), main_type(planned_tensors())));
+  if (const auto& adapter = model_.config().adapter) {
+    write_text(kAdapterConfig, adapter_config_json(*adapter, {}, base_));  // as the run got the options
+  }
   for (const ModelFile& file : files_) write_text(file.name, file.text);
 }
 
 std::vector<PlannedTensor> ModelWriter::planned_tensors() const {
   std::vector<PlannedTensor> tensors;
+  size_t i = 0;
   for_each_tensor(model_, [&](const ParameterSpec& spec) {
-    tensors.push_back({model_.file_name(spec.name), dtypes_[tensors.size()], spec.shape});
+    const DType dtype = dtypes_[i++];
+    if (is_saved(spec)) tensors.push_back({saved_name(spec), dtype, spec.shape});
   });
   return tensors;
 }
@@ -92,7 +102,15 @@ void ModelWriter::write(const fs::path& folder, const std::function<void(const W
   const auto folders = on_all_ranks(world_, "a model's folder", [&]() -> std::string {
     if (world_.rank() != 0) return "";
     target.emplace(folder, why_no_saved_model);
-    write_texts([&](std::string_view name, std::string_view text) { target->write_text(name, text); });
+    const auto& adapter = model_.config().adapter;
+    write_texts([&](std::string_view name, std::string_view text) {
+      const bool is_of_base = name == kConfig || name == "generation_config.json";
+      if (adapter && (is_of_base || name == kAdapterConfig)) return;  // a folder of PEFT has no files of the base
+      target->write_text(name, text);
+    });
+    if (adapter) {
+      target->write_text(kAdapterConfig, adapter_config_json(*adapter, model_.adapted_layers(), base_));
+    }
     shards_.create_files(target->temporary());
     return target->temporary();
   });
@@ -107,7 +125,8 @@ void ModelWriter::write(const fs::path& folder, const std::function<void(const W
     if (world_.rank() != 0) return "";
     int64_t num_written = 0;
     for (const std::string& count : counts) num_written += std::stoll(count);
-    TESSERA_ASSERT(num_written == model_.num_parameters());
+    TESSERA_ASSERT(num_written ==
+                   (model_.config().adapter ? model_.num_trainable_parameters() : model_.num_parameters()));
     shards_.complete_files(target->temporary());
     target->commit();
     return "";
@@ -121,8 +140,9 @@ int64_t ModelWriter::write_tensors(const fs::path& folder, const fs::path& tempo
   write_part([&](Section section, int64_t unit, ElemRange range, View parameters) {
     const ParameterTable& table = model_.unit(unit).table();
     table.for_each_tensor(section, range.begin, range.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
+      if (!is_saved(spec)) return;
       const View part = parameters.rows(spec.offset + first - range.begin, spec.offset + last - range.begin);
-      const std::string name = model_.file_name(spec.name);
+      const std::string name = saved_name(spec);
       check_saved_range(folder, spec, shards_.place(name).dtype, part, first);
       writer.write(name, first, part);
       num_written += last - first;

@@ -35,9 +35,11 @@ struct ModelWriterOptions {
   std::optional<DType>
       dtype;                // of every saved tensor. Unset: its type in `loaded`, or f32 if `loaded` does not have it
   int64_t max_shard_bytes;  // of a file with weights
+  std::string base;         // of an adapter: the folder or name of its base
   std::function<std::vector<ModelFile>()> read_files;  // rank 0 calls it once
 };
 
+// If the model has an adapter, the saved model is a folder of PEFT with the adapter and what was trained with it.
 // All ranks write the folder together. Each rank writes only its own elements, so no rank needs the complete model.
 class ModelWriter {
  public:
@@ -45,11 +47,13 @@ class ModelWriter {
   // when the model is saved. Throws its errors on all ranks. Collective.
   ModelWriter(const Model& model, const ModelWriterOptions& options, Communicator& world, ThreadPool& pool);
 
-  // Gives the name and the text of each file of a model folder except the weights: config.json and the files of
-  // options.read_files(). Only for rank 0.
+  // Gives the name and the text of each file that a checkpoint needs to be a model: config.json, adapter_config.json
+  // if the model has an adapter, and the files of options.read_files(). Only for rank 0.
   using WriteText = std::function<void(std::string_view name, std::string_view text)>;
   void write_texts(const WriteText& write_text) const;
 
+  // Whether the saved model has tensors of a section. write() needs only these.
+  bool has(Section section) const { return !model_.config().adapter || section == Section::trainable; }
   // Writes elements `range` of a section of a unit (host memory, any floating-point type).
   using Write = UnitStates::WriteParameters;
   // Writes the folder, which appears complete or not at all. It has the weights and the files of write_texts().
@@ -62,6 +66,11 @@ class ModelWriter {
   void write(const std::filesystem::path& folder, const std::function<void(const Write&)>& write_part) const;
 
  private:
+  // Whether the saved model has a tensor.
+  bool is_saved(const ParameterSpec& spec) const { return !model_.config().adapter || spec.trainable(); }
+  std::string saved_name(const ParameterSpec& spec) const {
+    return model_.config().adapter ? model_.adapter_file_name(spec.name) : model_.file_name(spec.name);
+  }
   std::vector<PlannedTensor> planned_tensors() const;
   // Returns the number of elements that this rank has written.
   int64_t write_tensors(const std::filesystem::path& folder, const std::filesystem::path& temporary,
@@ -70,6 +79,7 @@ class ModelWriter {
   const Model& model_;
   Communicator& world_;
   ThreadPool& pool_;
+  const std::string base_;
   const std::vector<DType> dtypes_;  // the type of each tensor: unit by unit, in the order of the unit's table
   const ModelShards shards_;
   std::vector<ModelFile> files_;  // rank 0 only

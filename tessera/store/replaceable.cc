@@ -20,10 +20,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kWeightFiles[] = {"model.safetensors", "model-*-of-*.safetensors"};
+constexpr const char* kWeightFiles[] = {"model.safetensors", "model-*-of-*.safetensors", "adapter_model.safetensors"};
 constexpr const char* kStateFiles[] = {kManifestName, "trainer_state.json", "rank-*-of-*.safetensors"};
 constexpr const char* kOtherFiles[] = {"config.json", "generation_config.json", "tokenizer.json",
-                                       "model.safetensors.index.json"};
+                                       "model.safetensors.index.json", "adapter_config.json"};
 
 bool matches(const std::string& name, const auto& patterns) {
   return std::ranges::any_of(patterns, [&](const char* pattern) { return fnmatch(pattern, name.c_str(), 0) == 0; });

@@ -433,7 +433,10 @@ void Trainer::finish() {
   recorder_->say(trainer_line(metrics, recorder_->line_style()));
   session_.worker().enter(Phase::save);
   health_->check_parameters(state_.step, engine);
-  const auto write_part = [&](const ModelWriter::Write& write) { engine.states().save_parameters(write); };
+  const auto write_part = [&](const ModelWriter::Write& write) {
+    engine.states().save_parameters(write,
+                                    [&](StateKind kind, int64_t) { return model_writer_->has(section_of(kind)); });
+  };
   folder_->saving("The model", [&] {
     folder_->write(state_.step, [&] { model_writer_->write(folder_->path() / "model", write_part); });
   });

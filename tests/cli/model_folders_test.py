@@ -103,7 +103,7 @@ class ModelFolders(TinyJobTest):
             (self.copy("lfs2", **{"tokenizer.json": POINTER}), "lfs2/tokenizer.json: is a Git LFS pointer"),
             (self.copy("lfs3", **{"config.json": POINTER}), "lfs3/config.json: is a Git LFS pointer"),
             (self.copy("lfs4", **{"tokenizer_config.json": POINTER}), "lfs4/tokenizer_config.json: is a Git LFS pointer"),
-            ("adapter", "adapter: is a LoRA adapter for the model me/base, and Tessera does not read adapters yet. Merge it "),
+            ("adapter", "adapter: is a LoRA adapter for the model me/base, and not a model. Give me/base as the model, and add "),
             ("quantized", "quantized/model.gguf: is a GGUF file"),
             ("model.gguf", "model.gguf: is a GGUF file"),
             ("good/model/model.safetensors", "is a single weight file, not a model. Give its folder, which also needs"),

@@ -153,7 +153,8 @@ class Words(CliTest):
     def test_flags_of_other_programs(self):
         self.remedy("--tf32: is not a setting of Tessera. Write --precision tf32, or only --precision bf16: its products use no "
                     "fp32", "eval", "--tf32", "true")
-        for words, answer in [(["--lora-r", "8"], "LoRA is not supported yet. --freeze trains only some tensors"),
+        for words, answer in [(["--use_peft"], "Write --adapter lora"),
+                              (["--use-dora"], "DoRA is not supported"),
                               (["--load_in_4bit=True"], "Tessera does not quantize. --precision bf16"),
                               (["--packing"], "a micro-batch always has its samples one after the other, without padding"),
                               (["--neftune_noise_alpha", "5"], "NEFTune is not supported"),

@@ -8,9 +8,11 @@
 #include <filesystem>
 
 #include "../unit/engine/engine_probe.h"
+#include "tessera/base/read_file.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
+#include "tessera/model/adapter_config.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/store/safetensors.h"
 
@@ -65,9 +67,15 @@ class Parity : public testing::TestWithParam<const char*> {
         reference_(GetParam()) {}
 
   std::unique_ptr<Engine> make_engine(EngineOptions options = {}, int64_t micro_batches = 1) {
-    auto engine = std::make_unique<Engine>(EnginePlace{*device_, *host_, *alone_},
-                                           read_model_config(data_folder() / GetParam() / "config.json"), options);
-    load_parameters(*engine, data_folder() / GetParam(), *alone_, pool_);
+    const fs::path folder = data_folder() / GetParam();
+    ModelConfig config = read_model_config(folder / "config.json");
+    AdapterPlace adapter;
+    if (fs::exists(folder / kAdapterConfig)) {
+      adapter.folder = folder;
+      config.adapter = parse_adapter_config(read_file(folder / kAdapterConfig, {}), kAdapterConfig);
+    }
+    auto engine = std::make_unique<Engine>(EnginePlace{*device_, *host_, *alone_}, config, options);
+    load_parameters(*engine, folder, *alone_, pool_, adapter);
     const BatchBounds bounds{128, 16, 128};
     engine->prepare({bounds, bounds, bounds, 12, micro_batches});
     return engine;
@@ -91,6 +99,7 @@ class Parity : public testing::TestWithParam<const char*> {
     for (int64_t u = 0; u < engine.model().num_units(); ++u) {
       const ParameterViews p = views(u);
       for (size_t i = 0; i < p.table->specs().size(); ++i) {
+        if (!p.table->specs()[i].trainable()) continue;
         const std::string& name = p.table->specs()[i].name;
         const std::string key = kind + "/" + engine.model().file_name(name);
         const std::vector<float> expected = reference_.get<float>(key);
@@ -218,7 +227,8 @@ TEST_P(Parity, LowerPrecisions) {
 INSTANTIATE_TEST_SUITE_P(Models, Parity,
                          testing::Values("bloom_small", "bloom_odd_heads", "bloom_post_residual", "bloom_three_heads",
                                          "gpt_small", "gpt_wide", "llama_small", "llama_untied", "llama_yarn",
-                                         "mistral_window", "qwen2_small", "qwen3_small"),
+                                         "mistral_window", "qwen2_small", "qwen3_small", "bloom_lora", "llama_lora",
+                                         "qwen2_lora"),
                          [](const auto& values) { return std::string(values.param); });
 
 }  // namespace

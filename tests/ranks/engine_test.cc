@@ -92,9 +92,11 @@ std::vector<Case> cases_of_world() {
 // Compares each case with the plain run. Two cases must also agree bit for bit with each other if they reduce in groups
 // of the same size, reduce equally often (per micro-batch or per step), and add up the norm in the same order.
 void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches, bool tied_head = true,
-           const char* architecture = "bloom", std::vector<std::string> frozen = {}) {
+           const char* architecture = "bloom", std::vector<std::string> frozen = {},
+           std::optional<AdapterOptions> adapter = {}) {
   Rig rig;
   ModelConfig config = small_config(architecture);
+  config.adapter = std::move(adapter);
   config.tied_head = tied_head;
   options.frozen = std::move(frozen);
   options.max_grad_norm = 0.5;
@@ -146,6 +148,32 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfAnUntiedHead) {
 TEST(Engine, EveryStrategyAndTierGivesThePlainRunOfQwen3) {
   check(some_cases(13, 1), {}, kMicroBatches, true, "qwen3");
   check(some_cases(17, 11), {}, kMicroBatches, false, "qwen3");
+}
+
+// Tests adapters of all layers, of some joined layers, of few blocks and of the head, with dropout and with parts of
+// the base that are trained whole.
+TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithAdapters) {
+  struct Adapted {
+    const char* architecture;
+    bool tied_head;
+    DType dtype;
+    AdapterOptions options;
+  };
+  const Adapted all[] = {
+      {"bloom", true, DType::f32, {.rank = 3, .alpha = 5}},
+      {"llama", false, DType::bf16, {.rank = 2, .alpha = 4, .dropout = 0.2, .whole = {"lm_head"}}},
+      {"qwen3", true, DType::f32, {.rank = 4, .targets = {"q_proj", "v_proj", "lm_head"}, .ranks = {{"v_proj", 1}}}},
+      {"gpt", false, DType::f32, {.rank = 2, .layers = {1}, .biases = AdaptedBiases::all}},
+      {"qwen2", false, DType::f16, {.rank = 2, .excluded = {"o_proj"}, .biases = AdaptedBiases::lora_only}}};
+  size_t first = 0;
+  for (const auto& [architecture, tied_head, dtype, adapter] : all) {
+    SCOPED_TRACE(architecture);
+    EngineOptions options;
+    options.dtype = dtype;
+    check(some_cases(21, 3 * first), options, first % 2 ? 1 : kMicroBatches, tied_head, architecture, {}, adapter);
+    ++first;
+    if (testing::Test::HasFailure()) return;
+  }
 }
 
 // Tests units with only frozen parameters, units with both frozen and trainable parameters, and backward passes that

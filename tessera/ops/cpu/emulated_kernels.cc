@@ -42,6 +42,12 @@ class EmulatedKernels final : public Kernels {
   }
   void adamw(const AdamWArrays& arrays, const AdamWStep& step) override { wide_->adamw(arrays, step); }
   bool can_split_adamw() const override { return wide_->can_split_adamw(); }
+  void join_factors(std::span<const FactorPlace> factors, View joined) override {
+    wide_->join_factors(factors, joined);
+  }
+  void split_factors(View joined, std::span<const FactorPlace> factors, bool fresh) override {
+    wide_->split_factors(joined, factors, fresh);
+  }
   void gather_rows(View x, View rows, View y) override { wide_->gather_rows(x, rows, y); }
   void scatter_rows(View x, View rows, View y) override { wide_->scatter_rows(x, rows, y); }
 
@@ -117,7 +123,7 @@ class EmulatedKernels final : public Kernels {
 
   void linear_forward(const LinearForward& call) override {
     LinearForward wide = call;
-    const Widened views(*this, {&wide.x, &wide.weight, &wide.bias, &wide.epilogue.residual},
+    const Widened views(*this, {&wide.x, &wide.weight, &wide.bias, &wide.added, &wide.epilogue.residual},
                         {&wide.preactivation, &wide.y});
     wide_->linear_forward(wide);
     views.round();
@@ -125,7 +131,7 @@ class EmulatedKernels final : public Kernels {
   }
   void linear_backward_input(const LinearBackwardInput& call) override {
     LinearBackwardInput wide = call;
-    const Widened views(*this, {&wide.d_y, &wide.weight, &wide.epilogue.residual, &wide.preactivation},
+    const Widened views(*this, {&wide.d_y, &wide.weight, &wide.added, &wide.epilogue.residual, &wide.preactivation},
                         {&wide.d_x, &wide.x});
     wide_->linear_backward_input(wide);
     views.round();

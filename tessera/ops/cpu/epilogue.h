@@ -32,21 +32,21 @@ void multiply_by_derivative(Activation activation, const T* preactivation, int64
   }
 }
 
-// The steps after the product in Kernels::linear_forward() and in Kernels::linear_backward_input(). Forward adds the
-// bias, stores the preactivation, applies the activation, applies dropout and adds the residual, in this order.
-// Backward applies dropout, multiplies by the derivative of the activation and adds the residual, in this order. If x
-// is not empty, backward also sets x to dropout(activation(preactivation)). The member pointers point to the first
-// element of arrays [rows, columns] (bias_: [columns]), or are null.
+// The steps after the product in Kernels::linear_forward() and in Kernels::linear_backward_input(). Both begin with the
+// addition of `added`. Forward adds the bias, stores the preactivation, applies the activation, applies dropout and
+// adds the residual, in this order. Backward applies dropout, multiplies by the derivative of the activation and adds
+// the residual, in this order. If x is not empty, backward also sets x to dropout(activation(preactivation)). The
+// member pointers point to the first element of arrays [rows, columns] (bias_: [columns]), or are null.
 template <typename T>
 class Finish {
  public:
-  static Finish forward(View bias, const LinearEpilogue& epilogue, View preactivation, View y) {
-    Finish finish(epilogue, preactivation, y);
+  static Finish forward(View bias, View added, const LinearEpilogue& epilogue, View preactivation, View y) {
+    Finish finish(added, epilogue, preactivation, y);
     if (bias) finish.bias_ = bias.as<T>();
     return finish;
   }
-  static Finish backward(const LinearEpilogue& epilogue, View preactivation, View d_x, View x) {
-    Finish finish(epilogue, preactivation, d_x);
+  static Finish backward(View added, const LinearEpilogue& epilogue, View preactivation, View d_x, View x) {
+    Finish finish(added, epilogue, preactivation, d_x);
     finish.backward_ = true;
     TESSERA_ASSERT(epilogue.activation == Activation::none || preactivation);
     if (x) {
@@ -58,7 +58,7 @@ class Finish {
 
   // Whether apply() would only copy the product to the result.
   bool is_store() const {
-    return !bias_ && !residual_ && !has_dropout() && epilogue_.activation == Activation::none &&
+    return !bias_ && !added_ && !residual_ && !has_dropout() && epilogue_.activation == Activation::none &&
            (backward_ ? !made_again_ : !preactivation_);
   }
   T* result() const { return result_; }
@@ -74,6 +74,11 @@ class Finish {
   // Runs the steps on `product`, which holds columns [begin, end) of row `row`. Overwrites `product`.
   void apply(int64_t row, int64_t begin, int64_t end, T* product) const {
     const int64_t at = row * columns_ + begin, count = end - begin;
+    if (added_) {
+      const T* added = added_ + at;
+#pragma omp simd
+      for (int64_t j = 0; j < count; ++j) product[j] += added[j];
+    }
     if (bias_) {
       const T* bias = bias_ + begin;
 #pragma omp simd
@@ -97,8 +102,12 @@ class Finish {
   }
 
  private:
-  Finish(const LinearEpilogue& epilogue, View preactivation, View result)
+  Finish(View added, const LinearEpilogue& epilogue, View preactivation, View result)
       : epilogue_(epilogue), result_(result.as<T>()), columns_(result.shape[1]) {
+    if (added) {
+      TESSERA_ASSERT(added.shape == result.shape && added.data != epilogue.residual.data);
+      added_ = added.as<T>();
+    }
     if (preactivation) {
       TESSERA_ASSERT(preactivation.shape == result.shape);
       preactivation_ = preactivation.as<T>();
@@ -130,6 +139,7 @@ class Finish {
 
   const LinearEpilogue& epilogue_;
   const T* bias_ = nullptr;
+  const T* added_ = nullptr;
   const T* residual_ = nullptr;
   T* preactivation_ = nullptr;
   T* made_again_ = nullptr;

@@ -123,7 +123,7 @@ void CpuKernels::linear_forward(const LinearForward& call) {
     finished_product(team_,
                      Factors<T>{Transpose::no, Transpose::yes, rows, call.y.shape[1], in, call.x.as<T>(), in,
                                 call.weight.as<T>(), in},
-                     Finish<T>::forward(call.bias, call.epilogue, call.preactivation, call.y));
+                     Finish<T>::forward(call.bias, call.added, call.epilogue, call.preactivation, call.y));
   });
 }
 
@@ -136,7 +136,7 @@ void CpuKernels::linear_backward_input(const LinearBackwardInput& call) {
     const int64_t in = call.d_x.shape[1];
     finished_product(
         team_, Factors<T>{Transpose::no, Transpose::no, rows, in, out, call.d_y.as<T>(), out, call.weight.as<T>(), in},
-        Finish<T>::backward(call.epilogue, call.preactivation, call.d_x, call.x));
+        Finish<T>::backward(call.added, call.epilogue, call.preactivation, call.d_x, call.x));
   });
 }
 
@@ -175,7 +175,7 @@ void CpuKernels::dropout_backward(View d_y, const Dropout& dropout, View d_x) {
   const int64_t columns = d_x.shape[1];
   with_float_type(d_x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto finish = Finish<T>::backward(epilogue, {}, d_x, {});
+    const auto finish = Finish<T>::backward({}, epilogue, {}, d_x, {});
     team_.for_ranges(d_x.shape[0], kGrainRows, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const T* source = d_y.as<T>() + row * columns;

@@ -7,6 +7,10 @@
 namespace tessera::cuda {
 namespace {
 
+View rows_or_empty(View view, int64_t begin, int64_t end) {
+  return view ? view.rows(begin, end) : View{};
+}
+
 // Computes `product`, and then calls finish(raw, begin, end). `raw` holds the rows [begin, end) of the product. Usually
 // `finish` is called once, for all rows, and `raw` is product.result. The exception: `residual` is the same view as
 // product.result. The product must then not overwrite this view, because `finish` still reads the residual. Therefore
@@ -23,18 +27,15 @@ void product_then(const Context& context, Products& products, Product product, V
   const int64_t row_bytes = result.shape[1] * static_cast<int64_t>(size_of(result.dtype));
   const int64_t piece = kScratchBytes / row_bytes;
   TESSERA_ASSERT(piece > 0);
-  const View left = product.left;
+  const View left = product.left, added = product.added;
   for (int64_t begin = 0; begin < num_rows; begin += piece) {
     const int64_t end = std::min(num_rows, begin + piece);
     product.left = left.rows(begin, end);
+    product.added = rows_or_empty(added, begin, end);
     product.result = {context.scratch, result.dtype, {end - begin, result.shape[1]}};
     products.run(product);
     finish(product.result, begin, end);
   }
-}
-
-View rows_or_empty(View view, int64_t begin, int64_t end) {
-  return view ? view.rows(begin, end) : View{};
 }
 
 LinearEpilogue rows_of(const LinearEpilogue& epilogue, int64_t begin, int64_t end) {
@@ -52,9 +53,9 @@ bool fuse_forward(Product& product, const Kernels::LinearForward& call) {
   if (epilogue.dropout.rate > 0 || epilogue.activation == Activation::relu) return false;
   product.bias = call.bias;
   if (epilogue.activation == Activation::none) {
-    if (call.preactivation) return false;
+    if (call.preactivation || (call.added && epilogue.residual)) return false;
     product.fused = call.bias ? Fused::bias : Fused::nothing;
-    product.added = epilogue.residual;
+    product.added = call.added ? call.added : epilogue.residual;
     return true;
   }
   // Fused::gelu needs a bias. A residual is not fused, because cuBLASLt would add it before GELU. In f64, GELU is not
@@ -62,6 +63,7 @@ bool fuse_forward(Product& product, const Kernels::LinearForward& call) {
   if (epilogue.residual || !call.bias || product.left.dtype == DType::f64) return false;
   product.fused = call.preactivation ? Fused::gelu_keep : Fused::gelu;
   product.aux = call.preactivation;
+  product.added = call.added;
   return true;
 }
 
@@ -71,6 +73,7 @@ void CudaKernels::linear_forward(const LinearForward& call) {
   const View bias = call.bias, preactivation = call.preactivation, y = call.y;
   TESSERA_ASSERT(call.weight.shape == (Shape{y.shape[1], call.x.shape[1]}) && y.shape[0] == call.x.shape[0]);
   TESSERA_ASSERT(!bias || bias.num_elems() == y.shape[1]);
+  TESSERA_ASSERT(!call.added || (call.added.shape == y.shape && call.added.data != call.epilogue.residual.data));
   count_linear(call.x, call.weight);
   if (call.x.shape[0] == 0) return;
   Product product{.kind = ProductKind::forward, .left = call.x, .right = call.weight, .result = y};
@@ -79,6 +82,7 @@ void CudaKernels::linear_forward(const LinearForward& call) {
              .left = call.x,
              .right = call.weight,
              .result = preactivation ? preactivation : y,
+             .added = call.added,
              .fused = Fused::bias,
              .bias = bias};
   const bool adds_bias = bias && products_.can(product);
@@ -103,12 +107,14 @@ void CudaKernels::linear_backward_input(const LinearBackwardInput& call) {
   TESSERA_ASSERT(epilogue.activation == Activation::none || call.preactivation);
   count_linear(d_y, call.weight);
   if (d_y.shape[0] == 0) return;
+  TESSERA_ASSERT(!call.added || (call.added.shape == d_x.shape && call.added.data != epilogue.residual.data));
   Product product{.kind = ProductKind::backward_input, .left = d_y, .right = call.weight, .result = d_x};
-  if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none && !call.x) {
-    product.added = epilogue.residual;
+  const bool one_sum = !call.added || !epilogue.residual;
+  if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none && !call.x && one_sum) {
+    product.added = call.added ? call.added : epilogue.residual;
     if (products_.can(product)) return products_.run(product);
-    product.added = {};
   }
+  product.added = call.added;
   // A product with cuBLASLt's epilogue for GELU's gradient (DGELU) takes longer than a product and a separate kernel.
   product_then(context_, products_, product, epilogue.residual, [&](View raw, int64_t begin, int64_t end) {
     finish_backward(context_, {.from = raw,

@@ -64,6 +64,7 @@ class Products {
   // - A CUDA graph captures the stream. A later run may measure.
   // - kMaxMeasured products have already been considered.
   void set_tuning(bool on) { tuning_ = on; }
+  bool tuning() const { return tuning_; }
 
  private:
   // About 20 products have the same shapes in every training step. The products of the output layer (head) may have new

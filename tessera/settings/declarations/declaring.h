@@ -223,6 +223,7 @@ inline Setting for_others(Setting setting) {
 // The definition of each function is in the file that has the function's name, for example trainer_settings.cc.
 std::vector<Setting> model_settings();
 std::vector<Setting> data_settings();
+std::vector<Setting> adapter_settings();
 std::vector<Setting> chat_settings();
 std::vector<Setting> optimization_settings();
 std::vector<Setting> schedule_settings();

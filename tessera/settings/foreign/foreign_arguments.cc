@@ -13,7 +13,7 @@ namespace tessera {
 
 namespace {
 
-constexpr const char* kNoLora = "LoRA is not supported yet. --freeze trains only some tensors";
+constexpr const char* kLora = "Write --adapter lora";
 constexpr const char* kNoQuantization = "Tessera does not quantize. --precision bf16 and --offload need less memory";
 constexpr const char* kNoHub = "Tessera writes only to --output-dir. hf upload sends the folder model there to the Hub";
 constexpr const char* kCompiled = "Tessera has fused kernels and CUDA graphs, and needs no compiler at run time";
@@ -169,24 +169,16 @@ constexpr ForeignArgument kArguments[] = {
     {"pad_to_multiple_of", false, "*", kPacked},
     {"pad_to_max_length", true, "false", kPacked},
     // PEFT and quantization
-    {"use_peft", true, "false", kNoLora},
-    {"use_lora", true, "false", kNoLora},
-    {"lora_r", false, "", kNoLora},
-    {"lora_rank", false, "", kNoLora},
-    {"lora_alpha", false, "", kNoLora},
-    {"lora_dropout", false, "", kNoLora},
-    {"lora_bias", false, "", kNoLora},
-    {"lora_target", false, "", kNoLora},
-    {"lora_target_modules", false, "", kNoLora},
-    {"lora_modules_to_save", false, "", kNoLora},
-    {"lora_task_type", false, "", kNoLora},
-    {"target_modules", false, "", kNoLora},
-    {"modules_to_save", false, "", kNoLora},
-    {"use_rslora", true, "false", kNoLora},
-    {"use_dora", true, "false", kNoLora},
-    {"peft_config", false, "", kNoLora},
-    {"adapter_name_or_path", false, "", kNoLora},
-    {"finetuning_type", false, "full", kNoLora},
+    {"use_peft", true, "false", kLora},
+    {"use_lora", true, "false", kLora},
+    {"lora_target", false, "", "Write --lora-target-modules"},
+    {"lora_modules_to_save", false, "", "Write --modules-to-save"},
+    {"lora_task_type", false, "causal_lm", "All models are causal language models"},
+    {"target_modules", false, "", "Write --lora-target-modules"},
+    {"use_dora", true, "false", "DoRA is not supported. --use-rslora scales adapters of high rank"},
+    {"peft_config", false, "", "Write the options as flags: --adapter lora --lora-r 16"},
+    {"adapter_name_or_path", false, "", "Write --init-adapter"},
+    {"finetuning_type", false, "full", kLora},
     {"load_in_4bit", true, "false", kNoQuantization},
     {"load_in_8bit", true, "false", kNoQuantization},
     {"bnb_4bit_quant_type", false, "", kNoQuantization},

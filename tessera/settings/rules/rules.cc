@@ -56,8 +56,9 @@ std::string value_text(const Settings& settings, const char* name) {
 }
 
 void check_consistent(const ResolvedSettings& resolved) {
-  const std::span<const Rule> all[] = {training_rules(),   schedule_rules(), evaluation_rules(), kModelRules,
-                                       generation_rules(), sharding_rules(), network_rules(),    kOtherRules};
+  const std::span<const Rule> all[] = {training_rules(),   adapter_rules(), schedule_rules(),
+                                       evaluation_rules(), kModelRules,     generation_rules(),
+                                       sharding_rules(),   network_rules(), kOtherRules};
   for (const std::span<const Rule> rules : all) {
     for (const Rule rule : rules) {
       if (const auto fault = rule(resolved)) {

@@ -15,6 +15,7 @@ using Rule = std::optional<Fault> (*)(const ResolvedSettings&);
 
 // The rules by subject. check_consistent() throws the first fault.
 std::span<const Rule> training_rules();
+std::span<const Rule> adapter_rules();
 std::span<const Rule> schedule_rules();
 std::span<const Rule> evaluation_rules();
 std::span<const Rule> generation_rules();

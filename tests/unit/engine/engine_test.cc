@@ -255,5 +255,26 @@ TEST_F(EngineTest, FrozenParametersChangeNoGradientOfTheOthers) {
   }
 }
 
+// A new adapter changes nothing: B is zero. After training, the base has its old bits, and the outputs differ.
+TEST_F(EngineTest, NewAdaptersGiveTheLossOfTheBase) {
+  for (const char* architecture : {"bloom", "gpt", "llama", "qwen3"}) {
+    ModelConfig config = small_config(architecture);
+    const auto base = make(config, {});
+    config.adapter = AdapterOptions{.rank = 3, .alpha = 6, .dropout = 0.3};
+    const auto engine = make(config, {});
+    const PackedBatch batch = make_batch(3, {5, 1, 9});
+    EXPECT_NEAR(base->evaluate(batch).loss_sum, engine->evaluate(batch).loss_sum, 1e-5) << architecture;
+    for (int step = 0; step < 3; ++step) engine->train_step({&batch, 1}, 1e-2);
+    EXPECT_LT(engine->evaluate(batch).loss_sum, base->evaluate(batch).loss_sum - 1e-3) << architecture;
+    for (int64_t u = 0; u < base->model().num_units(); ++u) {
+      const ParameterTable& table = base->model().unit(u).table();
+      for (size_t i = 0; i < table.specs().size(); ++i) {
+        EXPECT_EQ(table.specs()[i].name, engine->model().unit(u).table().specs()[i].name);
+        EXPECT_EQ(bytes_of(probe(*base).parameters(u)[i]), bytes_of(probe(*engine).parameters(u)[i]));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

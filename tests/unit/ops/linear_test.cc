@@ -72,8 +72,11 @@ struct Inputs {
         weight(converted<double>(random_values<float>(c.out * c.in, 2))),
         bias(converted<double>(random_values<float>(c.out, 3))),
         residual(converted<double>(random_values<float>(c.rows * c.out, 4))),
-        ids(row_ids(c.rows)) {}
-  std::vector<double> x, weight, bias, residual;
+        added(converted<double>(random_values<float>(c.rows * c.out, 5))),
+        ids(row_ids(c.rows)) {
+    if (c.rows % 2 == 0) std::ranges::fill(added, 0);  // these cases have no addend
+  }
+  std::vector<double> x, weight, bias, residual, added;
   std::vector<int64_t> ids;
 };
 
@@ -104,7 +107,7 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     std::vector<double> expected, expected_pre;
     for (int64_t n = 0; n < c.rows; ++n) {
       for (int64_t o = 0; o < c.out; ++o) {
-        double pre = c.bias ? in.bias[static_cast<size_t>(o)] : 0;
+        double pre = (c.bias ? in.bias[static_cast<size_t>(o)] : 0) + in.added[static_cast<size_t>(n * c.out + o)];
         for (int64_t i = 0; i < c.in; ++i) {
           pre += in.x[static_cast<size_t>(n * c.in + i)] * in.weight[static_cast<size_t>(o * c.in + i)];
         }
@@ -116,13 +119,17 @@ TYPED_TEST(LinearTest, ForwardEqualsTheDefinition) {
     Rig rig(c.threads);
     auto x = converted<T>(in.x), weight = converted<T>(in.weight), bias = converted<T>(in.bias);
     // The result overwrites the residual, as in a block.
-    auto y = c.residual ? converted<T>(in.residual) : std::vector<T>(expected.size(), T(NAN));
+    // It overwrites the addend if there is no residual.
+    const bool adds = c.rows % 2 == 1;
+    auto added = converted<T>(in.added);
+    auto y = c.residual ? converted<T>(in.residual) : adds ? added : std::vector<T>(expected.size(), T(NAN));
     std::vector<T> pre(expected.size());
     LinearEpilogue epilogue = epilogue_of(c, in.ids);
     if (c.residual) epilogue.residual = view(y, {c.rows, c.out});
     rig->linear_forward({.x = view(x, {c.rows, c.in}),
                          .weight = view(weight, {c.out, c.in}),
                          .bias = c.bias ? view(bias) : View{},
+                         .added = adds ? view(c.residual ? added : y, {c.rows, c.out}) : View{},
                          .epilogue = epilogue,
                          .preactivation = c.preactivation ? view(pre, {c.rows, c.out}) : View{},
                          .y = view(y, {c.rows, c.out})});
@@ -160,22 +167,25 @@ TYPED_TEST(LinearTest, BackwardInputEqualsTheDefinition) {
     std::vector<double> expected;
     for (int64_t n = 0; n < c.rows; ++n) {
       for (int64_t o = 0; o < c.out; ++o) {
-        double sum = 0;
+        const auto at = static_cast<size_t>(n * c.out + o);
+        double sum = in.added[at];
         for (int64_t i = 0; i < c.in; ++i) {
           sum += in.x[static_cast<size_t>(n * c.in + i)] * in.weight[static_cast<size_t>(i * c.out + o)];
         }
-        const auto at = static_cast<size_t>(n * c.out + o);
         expected.push_back((c.residual ? in.residual[at] : 0) +
                            sum * mask(c, in.ids[static_cast<size_t>(n)], o) * slope(c.activation, pre_values[at]));
       }
     }
     Rig rig(c.threads);
     auto d_y = converted<T>(in.x), weight = converted<T>(in.weight), pre = converted<T>(pre_values);
-    auto d_x = c.residual ? converted<T>(in.residual) : std::vector<T>(expected.size(), T(NAN));
+    const bool adds = c.rows % 2 == 1;
+    auto added = converted<T>(in.added);
+    auto d_x = c.residual ? converted<T>(in.residual) : adds ? added : std::vector<T>(expected.size(), T(NAN));
     LinearEpilogue epilogue = epilogue_of(c, in.ids);
     if (c.residual) epilogue.residual = view(d_x, {c.rows, c.out});
     rig->linear_backward_input({.d_y = view(d_y, {c.rows, c.in}),
                                 .weight = view(weight, {c.in, c.out}),
+                                .added = adds ? view(c.residual ? added : d_x, {c.rows, c.out}) : View{},
                                 .epilogue = epilogue,
                                 .preactivation = c.activation == Activation::none ? View{} : view(pre, {c.rows, c.out}),
                                 .d_x = view(d_x, {c.rows, c.out})});

@@ -1,0 +1,47 @@
+// Adds an adapter to the weights of its base: W + s · B A.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "tessera/base/thread_pool.h"
+#include "tessera/model/model.h"
+
+namespace tessera {
+
+// Reads elements [elem_begin, elem_end) of a tensor of the adapted model. A tensor that was trained whole has its
+// trained values.
+using ReadModelTensor =
+    std::function<void(const std::string& name, int64_t elem_begin, int64_t elem_end, const View& target)>;
+
+// What the rounding to the saved type has lost: the tensor with the largest difference between a sum and the saved
+// value.
+struct RoundingLoss {
+  std::string tensor;  // empty: all sums are saved exactly
+  double lost = 0;
+  double change = 0;  // the largest |s · B A| of this tensor
+};
+
+class MergedModel {
+ public:
+  // `adapted` has the adapter, and `plain` is the same model without it. Both must outlive this object. Throws
+  // UsageError if the head has an adapter and is tied to the embedding.
+  MergedModel(const Model& adapted, const Model& plain, ReadModelTensor read, ThreadPool& pool);
+
+  // Writes the parameters of a section of a unit of `plain` to `values`, f32 [elements of the section]. `saved_type`
+  // returns the type in which a tensor will be saved.
+  void read(Section section, int64_t unit, const std::function<DType(const std::string&)>& saved_type, View values);
+  const RoundingLoss& loss() const { return loss_; }
+
+ private:
+  void add(const std::string& layer, const LayerAdapter& adapter, const ParameterSpec& weight, DType saved,
+           View values);
+
+  const Model& adapted_;
+  const Model& plain_;
+  const ReadModelTensor read_;
+  ThreadPool& pool_;
+  RoundingLoss loss_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,76 @@
+#include "tessera/model/adapter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <regex>
+
+#include "tessera/base/error.h"
+#include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
+
+namespace tessera {
+
+std::string layer_of_tensor(std::string_view name) {
+  // torch.nn.MultiheadAttention names its weight "in_proj_weight".
+  for (const std::string_view end : {".weight", ".bias", "_weight", "_bias"}) {
+    if (name.ends_with(end)) return std::string(name.substr(0, name.size() - end.size()));
+  }
+  return std::string(name);
+}
+
+std::optional<int64_t> block_of_path(std::string_view path) {
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    const std::string_view segment = path.substr(begin, end - begin);
+    if (!segment.empty() && segment.size() < 10 && std::ranges::all_of(segment, is_digit)) {
+      return std::stoll(std::string(segment));
+    }
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
+bool is_adapter_tensor(std::string_view name) {
+  return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
+}
+
+bool matches_path(const std::string& expression, const std::string& path) {
+  try {
+    return std::regex_match(path, std::regex("(.*\\.)?(" + expression + ")"));
+  } catch (const std::regex_error& error) {
+    throw UsageError(option_place("lora_target_modules"),
+                     fmt::format("\"{}\" is no regular expression: {}", printable(expression), error.what()),
+                     "Give names of layers such as q_proj, or expressions such as layers\\.[0-9]\\..*_proj");
+  }
+}
+
+std::optional<LayerAdapter> adapter_of_layer(const AdapterOptions& options, const std::string& path, bool is_head) {
+  const auto is_named = [&](const std::string& expression) { return matches_path(expression, path); };
+  if (options.targets.empty() ? is_head : std::ranges::none_of(options.targets, is_named)) return std::nullopt;
+  if (std::ranges::any_of(options.excluded, is_named)) return std::nullopt;
+  if (!options.layers.empty()) {
+    const auto block = block_of_path(path);
+    if (!block || std::ranges::find(options.layers, *block) == options.layers.end()) return std::nullopt;
+  }
+  const auto value_of = [&](const auto& patterns, double otherwise) {
+    const auto found = std::ranges::find_if(patterns, [&](const auto& entry) { return is_named(entry.first); });
+    return found == patterns.end() ? otherwise : found->second;
+  };
+  LayerAdapter adapter;
+  adapter.rank = static_cast<int64_t>(value_of(options.ranks, static_cast<double>(options.rank)));
+  const auto r = static_cast<double>(adapter.rank);
+  adapter.scale = value_of(options.alphas, options.alpha) / (options.rank_stabilized ? std::sqrt(r) : r);
+  return adapter;
+}
+
+bool trains_whole(const AdapterOptions& options, const std::string& tensor, bool layer_is_adapted) {
+  const bool is_bias = tensor.ends_with("bias");
+  if (is_bias && options.biases == AdaptedBiases::all) return true;
+  if (is_bias && options.biases == AdaptedBiases::lora_only && layer_is_adapted) return true;
+  const std::string path = layer_of_tensor(tensor);
+  return std::ranges::any_of(options.whole, [&](const std::string& end) { return path.ends_with(end); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+"""LoRA adapters: training, resuming, evaluating, exporting, merging; wrong folders and wrong settings."""
+import json
+import os
+import shutil
+import struct
+
+from tessera_cli import main
+from tiny_job import INPUT, JOB, USAGE, TinyJobTest, read_tensors
+
+RUN = [*JOB, "--eval-dataset", "eval.jsonl", "--max-steps", "6", "--save-strategy", "steps", "--save-steps", "3",
+       "--save-total-limit", "0", "--precision", "fp32", "--lr", "1e-2", "--lr-schedule", "constant"]
+LORA = ["--adapter", "lora", "--lora-r", "4", "--lora-dropout", "0.1"]
+
+
+class Adapter(TinyJobTest):
+    def setUp(self):
+        super().setUp()
+        self.succeeds("train", *RUN, "--output-dir", "first", "--max-steps", "2")
+        self.base = ["--init", "pretrained", "--model", "first/model"]
+
+    def train(self, output, *words):
+        self.succeeds("train", *RUN, *self.base, "--output-dir", output, *words)
+
+    def loss(self, *words):
+        lines = self.succeeds("eval", *words, "--eval-dataset", "eval.jsonl", "--precision", "fp32", "--json")
+        return json.loads(lines.splitlines()[-1])["eval_loss"]
+
+    def weights(self, folder):
+        return read_tensors(self.path(folder, "adapter_model.safetensors"))
+
+    def test_an_adapter_is_trained_resumed_exported_and_merged(self):
+        self.train("out", *LORA)
+        summary = self.json_of("out", "summary.json")
+        self.assertLess(summary["num_trainable_parameters"], summary["num_parameters"] / 2)
+        names = set(self.weights("out/model"))
+        self.assertTrue(all(name.startswith("base_model.model.transformer.h.") for name in names), names)
+        self.assertEqual({name.split(".")[-2] for name in names}, {"lora_A", "lora_B"})
+        config = self.json_of("out/model", "adapter_config.json")
+        self.assertEqual(config["peft_type"], "LORA")
+        self.assertEqual(config["base_model_name_or_path"], os.path.realpath(self.path("first/model")))
+        self.assertEqual(config["target_modules"], ["dense", "dense_4h_to_h", "dense_h_to_4h", "query_key_value"])
+        self.assertFalse(os.path.exists(self.path("out/model/config.json")))
+
+        # Checkpoints hold only the adapter, its moments and references to the base.
+        checkpoint = read_tensors(self.path("out/checkpoint-6", "rank-00000-of-00001.safetensors"))
+        self.assertFalse([name for name in checkpoint if name.startswith("frozen/")])
+
+        # A resumed run gives the same adapter as a run without a break.
+        self.train("half", *LORA, "--max-steps", "3")
+        self.train("half", *LORA)
+        self.assertEqual(self.weights("half/model"), self.weights("out/model"))
+
+        # The adapter beside the base, the checkpoint, the export and the merged model are one model.
+        loss = self.metrics("out", "eval")[-1]["eval_loss"]
+        self.assertAlmostEqual(self.loss("--model", "first/model", "--adapter", "out"), loss, 9)
+        self.assertAlmostEqual(self.loss("--model", "out/checkpoint-6"), loss, 9)
+        self.succeeds("export", "--checkpoint", "out", "--output-dir", "exported")
+        self.assertEqual(self.weights("exported"), self.weights("out/model"))
+        self.succeeds("export", "--checkpoint", "out", "--merge", "--output-dir", "merged")
+        self.assertAlmostEqual(self.loss("--model", "merged"), loss, 5)
+        run = self.run_tessera("export", "--model", "first/model", "--adapter", "out", "--merge", "--save-dtype", "bf16",
+                               "--output-dir", "rounded")
+        self.assertIn("The largest rounding error is", run.stderr)
+        self.succeeds("export", "--model", "first/model", "--adapter", "out", "--merge", "--output-dir", "merged2")
+        self.assertEqual(read_tensors(self.path("merged", "model.safetensors")),
+                         read_tensors(self.path("merged2", "model.safetensors")))
+        words = ["--prompt", "Arlo lives in", "--max-new-tokens", "4"]
+        self.assertEqual(self.succeeds("generate", "--model", "merged", *words),
+                         self.succeeds("generate", "--model", "first/model", "--adapter", "out/model", *words))
+
+        # Training continues an adapter, and begins with its loss.
+        self.train("more", "--adapter", "lora", "--init-adapter", "out", "--eval-before", "--max-steps", "1")
+        self.assertAlmostEqual(self.metrics("more", "eval")[0]["eval_loss"], loss, 9)
+
+    def test_the_plan_knows_the_adapter(self):
+        plan = json.loads(self.succeeds("plan", *RUN, *self.base, *LORA, "--json"))
+        full = json.loads(self.succeeds("plan", *RUN, *self.base, "--json"))
+        self.assertLess(plan["num_trainable_parameters"], full["num_trainable_parameters"] / 2)
+        self.train("out", *LORA)
+        summary = self.json_of("out", "summary.json")
+        self.assertLessEqual(summary["ledger_peak_bytes"]["total"], summary["planned_peak_bytes"])
+
+    def test_strategies_give_the_plain_run(self):
+        losses = []
+        for output, words in [("plain", ["--batch-size", "2"]),
+                              ("sharded", ["--nproc", "2", "--batch-size", "1", "--strategy", "full_shard"]),
+                              ("offloaded", ["--nproc", "2", "--batch-size", "1", "--strategy", "zero3", "--offload",
+                                             "optimizer,gradients,parameters", "--activation-checkpointing", "block"])]:
+            self.train(output, "--adapter", "lora", "--modules-to-save", "ln_f", *words)
+            losses.append([record["loss"] for record in self.metrics(output, "train")])
+        for other in losses[1:]:
+            for a, b in zip(losses[0], other, strict=True):
+                self.assertAlmostEqual(a, b, 5)
+
+    def test_wrong_settings_name_the_remedy(self):
+        for words, message in [
+                (["--lora-r", "8"], "does nothing without an adapter. Add --adapter lora"),
+                ([*LORA, "--freeze", "h.0.*"], "--freeze: contradicts adapter"),
+                ([*LORA, "--lora-target-modules", "q_proj"], "The linear layers of this model are dense"),
+                ([*LORA, "--modules-to-save", "word_embeddings"], "is also the head of this model"),
+                ([*LORA, "--lora-layers", "0-9"], "is no block of the model, which has blocks 0 to"),
+                ([*LORA, "--lora-rank-pattern", "dense=0"], "is not NAME=VALUE"),
+                (["--init-adapter", "first"], "because adapter is \"none\""),
+                (["--adapter", "qlora"], "Use one of: none, lora")]:
+            self.fails(USAGE, message, "train", *RUN, *self.base, "--output-dir", "out", *words)
+        self.fails(INPUT, "is a model, and not an adapter", "eval", "--model", "first/model", "--adapter", "first/model",
+                   "--eval-dataset", "eval.jsonl")
+        self.fails(USAGE, "does nothing without", "train", *RUN, *self.base, "--output-dir", "out", "--use-rslora")
+        self.fails(USAGE, "Write --adapter lora", "train", *RUN, *self.base, "--output-dir", "out", "--use-peft")
+
+    def test_damaged_and_foreign_adapters_are_refused(self):
+        self.train("out", *LORA, "--max-steps", "1")
+        words = ["eval", "--model", "first/model", "--adapter", "bad", "--eval-dataset", "eval.jsonl"]
+        self.fails(INPUT, "Give {} as the model, and add --adapter out/model".format(
+            os.path.realpath(self.path("first/model"))), "eval", "--model", "out", "--eval-dataset", "eval.jsonl")
+
+        def damage(change):
+            shutil.rmtree(self.path("bad"), ignore_errors=True)
+            shutil.copytree(self.path("out/model"), self.path("bad"))
+            change()
+
+        def config(**changes):
+            path = self.path("bad/adapter_config.json")
+            with open(path) as file:
+                values = json.load(file) | changes
+            with open(path, "w") as file:
+                json.dump(values, file)
+
+        def nan():
+            path = self.path("bad/adapter_model.safetensors")
+            with open(path, "r+b") as file:
+                file.seek(-4, os.SEEK_END)
+                file.write(struct.pack("<f", float("nan")))
+
+        for change, message in [
+                (lambda: os.remove(self.path("bad/adapter_model.safetensors")), "has no adapter_model.safetensors"),
+                (lambda: config(use_dora=True), "DoRA"),
+                (lambda: config(r=8), "of another shape"),
+                (lambda: config(target_modules=["dense"]), "not of this adapter"),
+                (lambda: config(target_modules=["c_attn"]), "is no adapter of this model"),
+                (lambda: config(modules_to_save=["ln_f"]), "missing"),
+                (nan, "nan")]:
+            damage(change)
+            self.fails(INPUT, message, *words)
+        damage(lambda: None)
+        self.loss(*words[1:-2])
+
+
+if __name__ == "__main__":
+    main()
