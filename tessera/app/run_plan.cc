@@ -18,6 +18,7 @@
 #include "tessera/session/session.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/train/auto_precision.h"
+#include "tessera/train/calendar.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera {
@@ -179,6 +180,11 @@ int run_plan(const Invocation& invocation) {
   }
   session.note_model();
   if (data.train) note_data(data.train->use, settings, console);
+  if (data.train && settings.batch_tokens > 0) {
+    const std::vector<int64_t> lengths = lengths_of(data.train->samples);
+    report.fill = BatchPlan(batch_options(settings, lengths), 0).fill();
+    note_fill(*report.fill, settings, console);
+  }
   if (data.eval) note_data(data.eval->use, settings, console);
   if (settings.json) {
     console.print(to_json(plan_record(report)));

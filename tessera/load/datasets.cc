@@ -352,13 +352,17 @@ void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new
                    "Give fewer new tokens, or a shorter prompt");
 }
 
+std::vector<int64_t> lengths_of(const std::vector<Sample>& samples) {
+  std::vector<int64_t> lengths;
+  lengths.reserve(samples.size());
+  for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
+  return lengths;
+}
+
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size) {
-  std::vector<int64_t> lengths, targets;
-  for (const Sample& sample : samples) {
-    lengths.push_back(std::ssize(sample.ids));
-    targets.push_back(num_targets_of(sample));
-  }
-  return {sum_of_largest(std::move(lengths), batch_size), std::min(batch_size, static_cast<int64_t>(samples.size())),
+  std::vector<int64_t> targets;
+  for (const Sample& sample : samples) targets.push_back(num_targets_of(sample));
+  return {sum_of_largest(lengths_of(samples), batch_size), std::min(batch_size, static_cast<int64_t>(samples.size())),
           sum_of_largest(std::move(targets), batch_size)};
 }
 

@@ -50,6 +50,8 @@ Dataset load_eval_data(const Settings& settings, const Tokenizer& tokenizer, con
 // the error, unless it is empty.
 void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens, const std::string& place = "");
 
+std::vector<int64_t> lengths_of(const std::vector<Sample>& samples);  // [samples] in tokens
+
 // Upper bounds of the tokens, sequences and targets in any `batch_size` samples or prompts.
 BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);
 BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size);

@@ -12,6 +12,10 @@
 
 namespace tessera {
 
+// The options of batches that follow from the settings, for one rank. `lengths`: [samples] in tokens, must outlive the
+// result.
+BatchOptions batch_options(const Settings& settings, const std::vector<int64_t>& lengths);
+
 class Calendar {
  public:
   // The steps of this rank of `world`. With `has_evaluation`, the run has evaluation data.

@@ -315,6 +315,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
   if (settings.batch_tokens > 0) {
     record["batch_tokens"] = settings.batch_tokens;
     record["grad_accum x ranks"] = settings.grad_accum * num_ranks;
+    if (settings.shuffle) record[kPackingKey] = kBestFit;
   } else {
     record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
   }

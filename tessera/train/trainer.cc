@@ -174,6 +174,7 @@ int Trainer::train() {
                             noun_for(data_.train.samples.size(), "sample"), counted(calendar_->num_steps(), "step"),
                             settings_.batch_words(), ranks.empty() ? "" : " per rank", ranks,
                             counted(session_.pool().num_threads(), "thread")));
+  if (const auto& fill = calendar_->epochs().fill()) note_fill(*fill, settings_, console_);
   if (settings_.offload.uses(Tier::host) && session_.worker().device().host_visible()) {
     console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
   }
