@@ -66,7 +66,8 @@ PlannedData planned_data(Session& session) {
   const Settings& settings = session.settings();
   if (settings.dataset.empty()) return {};
   session.read_tokenizer();
-  TrainingData data = load_training_data(settings, session.tokenizer(), session.config(), session.pool());
+  TrainingData data = load_training_data(settings, session.tokenizer(), session.config(), session.pool(),
+                                         {.console = &session.console()});
   return {std::move(data.train), std::move(data.eval)};
 }
 

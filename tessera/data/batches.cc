@@ -13,26 +13,20 @@
 
 namespace tessera {
 
-PackedBatch pack(std::span<const Sample> samples, std::span<const int64_t> indices) {
+PackedBatch pack(const Samples& samples, std::span<const int64_t> indices) {
   PackedBatch batch;
   batch.starts.reserve(indices.size() + 1);
   batch.starts.push_back(0);
-  size_t num_tokens = 0;
+  int64_t num_tokens = 0;
   for (const int64_t index : indices) {
-    num_tokens += samples[static_cast<size_t>(index)].ids.size();
-    TESSERA_ASSERT(num_tokens <= static_cast<size_t>(std::numeric_limits<int32_t>::max()));
+    num_tokens += samples.length(index);
+    TESSERA_ASSERT(num_tokens <= std::numeric_limits<int32_t>::max());
     batch.starts.push_back(static_cast<int32_t>(num_tokens));
+    batch.num_targets += static_cast<int32_t>(samples.num_targets(index));
   }
-  batch.ids.reserve(num_tokens);
-  batch.labels.reserve(num_tokens);
-  for (const int64_t index : indices) {
-    const Sample& sample = samples[static_cast<size_t>(index)];
-    TESSERA_ASSERT(sample.labels.size() == sample.ids.size());
-    batch.ids.insert(batch.ids.end(), sample.ids.begin(), sample.ids.end());
-    batch.labels.insert(batch.labels.end(), sample.labels.begin(), sample.labels.end());
-  }
-  const auto without = std::count(batch.labels.begin(), batch.labels.end(), kNoTarget);
-  batch.num_targets = static_cast<int32_t>(std::ssize(batch.labels) - without);
+  batch.ids.reserve(static_cast<size_t>(num_tokens));
+  batch.labels.reserve(static_cast<size_t>(num_tokens));
+  for (const int64_t index : indices) samples.append(index, batch.ids, batch.labels);
   return batch;
 }
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "tessera/data/prompts.h"
+#include "tessera/data/samples.h"
 
 namespace tessera {
 
@@ -26,7 +26,7 @@ struct PackedBatch {
 PackedBatch merged(std::span<const PackedBatch> batches);
 
 // Packs the samples with these indices, in this order. If `indices` is empty, the batch has no sequences: starts = {0}.
-PackedBatch pack(std::span<const Sample> samples, std::span<const int64_t> indices);
+PackedBatch pack(const Samples& samples, std::span<const int64_t> indices);
 
 struct BatchOptions {
   int64_t num_samples = 0;

@@ -32,8 +32,8 @@ BatchOptions batch_options(const Settings& settings, const std::vector<int64_t>&
   return options;
 }
 
-Calendar::Calendar(const Settings& settings, const std::vector<Sample>& samples, bool has_evaluation,
-                   const Model& model, const Communicator& world)
+Calendar::Calendar(const Settings& settings, const Samples& samples, bool has_evaluation, const Model& model,
+                   const Communicator& world)
     : lengths_(lengths_of(samples)),
       batch_options_(batches_of_rank(settings, lengths_, model, world)),
       epochs_(batch_options_),
