@@ -18,6 +18,7 @@
 #include "tessera/session/session.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/train/auto_precision.h"
+#include "tessera/train/calendar.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera {
@@ -65,7 +66,8 @@ PlannedData planned_data(Session& session) {
   const Settings& settings = session.settings();
   if (settings.dataset.empty()) return {};
   session.read_tokenizer();
-  TrainingData data = load_training_data(settings, session.tokenizer(), session.config(), session.pool());
+  TrainingData data = load_training_data(settings, session.tokenizer(), session.config(), session.pool(),
+                                         {.console = &session.console()});
   return {std::move(data.train), std::move(data.eval)};
 }
 
@@ -179,6 +181,11 @@ int run_plan(const Invocation& invocation) {
   }
   session.note_model();
   if (data.train) note_data(data.train->use, settings, console);
+  if (data.train && settings.batch_tokens > 0) {
+    const std::vector<int64_t> lengths = lengths_of(data.train->samples);
+    report.fill = BatchPlan(batch_options(settings, lengths), 0).fill();
+    note_fill(*report.fill, settings, console);
+  }
   if (data.eval) note_data(data.eval->use, settings, console);
   if (settings.json) {
     console.print(to_json(plan_record(report)));

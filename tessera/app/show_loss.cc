@@ -70,12 +70,13 @@ int run_show_loss(const Invocation& invocation) {
   Console console = Console::of_process();
   Session session(settings, console);
   session.read_model();
-  const Dataset dataset = load_training_data(settings, session.tokenizer(), session.config(), session.pool()).train;
+  const Dataset dataset =
+      load_training_data(settings, session.tokenizer(), session.config(), session.pool(), {.console = &console}).train;
   session.note_model();
   note_data(dataset.use, settings, console);
-  const size_t count = std::min(dataset.samples.size(), static_cast<size_t>(settings.show_loss));
-  for (size_t i = 0; i < count; ++i) {
-    const Sample& sample = dataset.samples[i];
+  const int64_t count = std::min(dataset.samples.size(), settings.show_loss);
+  for (int64_t i = 0; i < count; ++i) {
+    const Sample sample = dataset.samples[i];
     console.print(settings.json ? to_json(record_of(sample, session.tokenizer()))
                                 : marked_text(sample, session.tokenizer(), console.out_terminal().color));
   }

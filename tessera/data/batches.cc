@@ -9,29 +9,24 @@
 #include "tessera/base/error.h"
 #include "tessera/base/math.h"
 #include "tessera/base/random.h"
+#include "tessera/data/packing.h"
 
 namespace tessera {
 
-PackedBatch pack(std::span<const Sample> samples, std::span<const int64_t> indices) {
+PackedBatch pack(const Samples& samples, std::span<const int64_t> indices) {
   PackedBatch batch;
   batch.starts.reserve(indices.size() + 1);
   batch.starts.push_back(0);
-  size_t num_tokens = 0;
+  int64_t num_tokens = 0;
   for (const int64_t index : indices) {
-    num_tokens += samples[static_cast<size_t>(index)].ids.size();
-    TESSERA_ASSERT(num_tokens <= static_cast<size_t>(std::numeric_limits<int32_t>::max()));
+    num_tokens += samples.length(index);
+    TESSERA_ASSERT(num_tokens <= std::numeric_limits<int32_t>::max());
     batch.starts.push_back(static_cast<int32_t>(num_tokens));
+    batch.num_targets += static_cast<int32_t>(samples.num_targets(index));
   }
-  batch.ids.reserve(num_tokens);
-  batch.labels.reserve(num_tokens);
-  for (const int64_t index : indices) {
-    const Sample& sample = samples[static_cast<size_t>(index)];
-    TESSERA_ASSERT(sample.labels.size() == sample.ids.size());
-    batch.ids.insert(batch.ids.end(), sample.ids.begin(), sample.ids.end());
-    batch.labels.insert(batch.labels.end(), sample.labels.begin(), sample.labels.end());
-  }
-  const auto without = std::count(batch.labels.begin(), batch.labels.end(), kNoTarget);
-  batch.num_targets = static_cast<int32_t>(std::ssize(batch.labels) - without);
+  batch.ids.reserve(static_cast<size_t>(num_tokens));
+  batch.labels.reserve(static_cast<size_t>(num_tokens));
+  for (const int64_t index : indices) samples.append(index, batch.ids, batch.labels);
   return batch;
 }
 
@@ -52,35 +47,56 @@ PackedBatch merged(std::span<const PackedBatch> batches) {
   return all;
 }
 
+namespace {
+
+// The random stream of an epoch. The name, four letters in ASCII, keeps it separate from other draws with the seed.
+uint64_t stream_of(uint32_t name, int64_t epoch) {
+  return uint64_t{name} << 32 | static_cast<uint64_t>(epoch);
+}
+
+}  // namespace
+
 BatchPlan::BatchPlan(const BatchOptions& options, int64_t epoch) : options_(options) {
   TESSERA_ASSERT(options.num_samples >= 0 && options.grad_accum > 0 && (by_tokens() || options.batch_size > 0));
   TESSERA_ASSERT(options.rank >= 0 && options.rank < options.world_size && epoch >= 0);
-  // The upper 32 bits spell "epoc". They keep this stream separate from other draws with the same seed.
-  const uint64_t stream = uint64_t{0x65706F63} << 32 | static_cast<uint64_t>(epoch);
   order_.resize(static_cast<size_t>(options.num_samples));
   std::iota(order_.begin(), order_.end(), 0);
-  if (options.shuffle) shuffle(std::span<int64_t>(order_), options.seed, stream);
-  if (by_tokens()) cut_by_tokens();
+  if (options.shuffle) shuffle(std::span<int64_t>(order_), options.seed, stream_of(0x65706F63, epoch));  // "epoc"
+  if (by_tokens()) pack_by_tokens(epoch);
 }
 
-void BatchPlan::cut_by_tokens() {
-  TESSERA_ASSERT(std::ssize(options_.lengths) == options_.num_samples && options_.max_batch_samples > 0);
-  int64_t tokens = 0;
-  starts_ = {0};
-  for (int64_t i = 0; i < options_.num_samples; ++i) {
-    const int64_t length = options_.lengths[static_cast<size_t>(order_[static_cast<size_t>(i)])];
-    TESSERA_ASSERT(length <= options_.batch_tokens);
-    if (tokens + length > options_.batch_tokens || i - starts_.back() == options_.max_batch_samples) {
-      starts_.push_back(i);
-      tokens = 0;
-    }
-    tokens += length;
+void BatchPlan::pack_by_tokens(int64_t epoch) {
+  TESSERA_ASSERT(std::ssize(options_.lengths) == options_.num_samples);
+  Packing packing =
+      best_fit(order_, options_.lengths, {options_.batch_tokens, options_.max_batch_samples, !options_.shuffle});
+  if (!options_.shuffle) {
+    order_ = std::move(packing.order);
+    starts_ = std::move(packing.starts);
+    return;
   }
-  if (options_.num_samples > 0) starts_.push_back(options_.num_samples);
+  // In the order of their first samples, the last micro-batches would be the ones with the most free tokens.
+  std::vector<int64_t> micro_batches(packing.starts.size() - 1);
+  std::iota(micro_batches.begin(), micro_batches.end(), 0);
+  shuffle(std::span<int64_t>(micro_batches), options_.seed, stream_of(0x7061636B, epoch));  // "pack"
+  starts_.reserve(packing.starts.size());
+  starts_ = {0};
+  auto next = order_.begin();
+  for (const int64_t k : micro_batches) {
+    const auto begin = packing.order.begin() + packing.starts[static_cast<size_t>(k)],
+               end = packing.order.begin() + packing.starts[static_cast<size_t>(k) + 1];
+    next = std::copy(begin, end, next);
+    starts_.push_back(next - order_.begin());
+  }
+}
+
+Fill BatchPlan::fill() const {
+  const auto tokens = std::accumulate(options_.lengths.begin(), options_.lengths.end(), int64_t{0});
+  const int64_t most = num_micro_batches() * options_.batch_tokens;
+  return {num_micro_batches(), most > 0 ? static_cast<double>(tokens) / static_cast<double>(most) : 0};
 }
 
 int64_t BatchPlan::num_steps() const {
-  if (by_tokens()) return ceil_divide(std::ssize(starts_) - 1, micro_batches_of_step());
+  if (by_tokens()) return ceil_divide(num_micro_batches(), micro_batches_of_step());
   return ceil_divide(ceil_divide(options_.num_samples, global_batch_size()), options_.grad_accum);
 }
 
@@ -110,7 +126,7 @@ std::vector<MicroBatch> BatchPlan::step_by_samples(int64_t step) const {
 // total costs of the ranks should be similar.
 std::vector<MicroBatch> BatchPlan::step_by_tokens(int64_t step) const {
   const int64_t first = step * micro_batches_of_step(), world = options_.world_size;
-  const int64_t count = std::min(micro_batches_of_step(), std::ssize(starts_) - 1 - first);
+  const int64_t count = std::min(micro_batches_of_step(), num_micro_batches() - first);
   const auto start = [&](int64_t k) { return starts_[static_cast<size_t>(first + k)]; };
   std::vector<std::pair<int64_t, int64_t>> by_cost;  // negated cost, and the micro-batch's number in the step
   for (int64_t k = 0; k < count; ++k) {
@@ -135,8 +151,14 @@ std::vector<MicroBatch> BatchPlan::step_by_tokens(int64_t step) const {
 }
 
 EpochSteps::EpochSteps(BatchOptions options) : options_(std::move(options)) {
-  if (options_.batch_tokens == 0 || !options_.shuffle) steps_per_epoch_ = BatchPlan(options_, 0).num_steps();
   TESSERA_ASSERT(options_.num_samples > 0);
+  const BatchPlan first(options_, 0);
+  if (options_.batch_tokens > 0) fill_ = first.fill();
+  if (options_.batch_tokens == 0 || !options_.shuffle) {
+    steps_per_epoch_ = first.num_steps();
+  } else {
+    ends_.push_back(first.num_steps());
+  }
 }
 
 int64_t EpochSteps::end_of(int64_t epoch) const {

@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "tessera/data/prompts.h"
+#include "tessera/data/samples.h"
 
 namespace tessera {
 
@@ -25,7 +26,7 @@ struct PackedBatch {
 PackedBatch merged(std::span<const PackedBatch> batches);
 
 // Packs the samples with these indices, in this order. If `indices` is empty, the batch has no sequences: starts = {0}.
-PackedBatch pack(std::span<const Sample> samples, std::span<const int64_t> indices);
+PackedBatch pack(const Samples& samples, std::span<const int64_t> indices);
 
 struct BatchOptions {
   int64_t num_samples = 0;
@@ -53,6 +54,12 @@ struct MicroBatch {
   int64_t first_sequence = 0;
 };
 
+// How full the micro-batches of an epoch are, with batch_tokens.
+struct Fill {
+  int64_t num_micro_batches = 0;  // of all ranks and steps
+  double share = 0;               // tokens of all samples / (num_micro_batches × batch_tokens)
+};
+
 // The batches of one rank in one epoch. The plan is a pure function of the options and the epoch's number. A resumed
 // run therefore gets the same steps as an uninterrupted run. Over all ranks, every sample occurs exactly once per
 // epoch. All ranks have the same number of steps, and the same number of micro-batches in each step, as collectives
@@ -63,8 +70,9 @@ struct MicroBatch {
 // as evenly as possible: a rank may get fewer than batch_size samples, or none. The last step may have fewer than
 // grad_accum micro-batches.
 //
-// By tokens: the epoch's order is cut into micro-batches. A micro-batch takes samples in this order until the next
-// sample does not fit. A step takes the next grad_accum × world_size micro-batches, and the last step takes the
+// By tokens: the samples of the epoch's order are packed into micro-batches by best fit (packing.h), and the
+// micro-batches are shuffled. Without shuffling, the samples stay in their order: a micro-batch takes samples until the
+// next sample does not fit. A step takes the next grad_accum × world_size micro-batches, and the last step takes the
 // remaining ones. The samples of a step therefore depend on this product, not on its two factors. Micro-batches that
 // ranks compute at the same time have similar costs. Each step begins with its most costly micro-batches.
 class BatchPlan {
@@ -72,15 +80,17 @@ class BatchPlan {
   BatchPlan(const BatchOptions& options, int64_t epoch);
 
   int64_t num_steps() const;
+  Fill fill() const;  // by tokens
   // This rank's micro-batches in `step`, which is in [0, num_steps()). The plan must outlive the result. A call for a
   // late step takes no longer than a call for an early step.
   std::vector<MicroBatch> step(int64_t step) const;
 
  private:
+  int64_t num_micro_batches() const { return std::ssize(starts_) - 1; }  // by tokens
   bool by_tokens() const { return options_.batch_tokens > 0; }
   int64_t global_batch_size() const { return options_.batch_size * options_.world_size; }
   int64_t micro_batches_of_step() const { return options_.grad_accum * options_.world_size; }
-  void cut_by_tokens();
+  void pack_by_tokens(int64_t epoch);
   std::vector<MicroBatch> step_by_samples(int64_t step) const;
   std::vector<MicroBatch> step_by_tokens(int64_t step) const;
   std::span<const int64_t> part(int64_t begin, int64_t end) const {
@@ -88,13 +98,13 @@ class BatchPlan {
   }
 
   BatchOptions options_;
-  std::vector<int64_t> order_;   // [num_samples] indices of the samples in the epoch's order
+  std::vector<int64_t> order_;   // [num_samples] indices of the samples; by tokens: grouped by micro-batch
   std::vector<int64_t> starts_;  // by tokens: micro-batch k has elements [starts_[k], starts_[k + 1]) of order_
 };
 
 // Numbers the steps from 0 across all epochs. With batches by samples, or without shuffling, all epochs have the same
 // number of steps. Otherwise, the number of steps of an epoch depends on the order of its samples, and is counted when
-// it is first needed.
+// it is first needed, except for the first epoch.
 class EpochSteps {
  public:
   explicit EpochSteps(BatchOptions options);
@@ -110,10 +120,13 @@ class EpochSteps {
   // Whether an epoch ends after this number of steps.
   bool ends_after(int64_t step) const { return step > 0 && place_of(step).step == 0; }
 
+  const std::optional<Fill>& fill() const { return fill_; }  // by tokens: of the first epoch
+
  private:
   int64_t end_of(int64_t epoch) const;  // number of steps from step 0 to the end of this epoch
 
   BatchOptions options_;
+  std::optional<Fill> fill_;
   int64_t steps_per_epoch_ = 0;        // 0: the number differs between epochs
   mutable std::vector<int64_t> ends_;  // element e is end_of(e), for the epochs that were counted so far
 };

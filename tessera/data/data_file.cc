@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr size_t kHeadBytes = 4096;  // of a file, to recognize its kind
+
 constexpr const char* kRemedy = "Give the path of a JSON or JSONL file";
 
 // The name of the converted file: without the ending of the file that is converted, and with ".jsonl".
@@ -223,21 +225,30 @@ bool has_ending(const std::string& path, std::initializer_list<const char*> endi
   return std::ranges::any_of(endings, [&](const char* ending) { return name.ends_with(ending); });
 }
 
-std::string read_data_file(const std::string& path) {
-  constexpr size_t kHeadBytes = 4096;
+std::string_view without_byte_order_mark(std::string_view content) {
+  if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);
+  return content;
+}
+
+std::optional<uint64_t> check_data_file(const std::string& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
   if (type == fs::file_type::not_found) refuse_missing(path);
   if (type == fs::file_type::directory) refuse_folder(path);
-  if (type == fs::file_type::regular) {  // a foreign file may be much larger than the memory
-    std::string head(kHeadBytes, '\0');
-    std::ifstream file(path, std::ios::binary);
-    file.read(head.data(), kHeadBytes);
-    check_head(path, std::string_view(head).substr(0, static_cast<size_t>(file.gcount())));
-  }
+  if (type != fs::file_type::regular) return std::nullopt;
+  std::string head(kHeadBytes, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(head.data(), kHeadBytes);
+  check_head(path, std::string_view(head).substr(0, static_cast<size_t>(file.gcount())));
+  const uintmax_t size = fs::file_size(path, error);
+  return error ? 0 : size;  // an error is reported when the file is read
+}
+
+std::string read_data_file(const std::string& path) {
+  const bool is_checked = check_data_file(path).has_value();  // a foreign file may be much larger than the memory
   std::string content =
       read_file(path, {.remedy = kRemedy, .longest_bytes = std::numeric_limits<uint64_t>::max(), .pipes = true});
-  if (type != fs::file_type::regular) check_head(path, std::string_view(content).substr(0, kHeadBytes));
+  if (!is_checked) check_head(path, std::string_view(content).substr(0, kHeadBytes));
   return content;
 }
 

@@ -7,40 +7,40 @@
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/option_names.h"
+#include "tessera/data/samples.h"
 
 namespace tessera {
 
-void DataUse::add(const EncodedRow& row) {
-  if (row.samples.empty()) {
-    const bool is_bad = !row.fault.what.empty();
-    ++(is_bad ? rows_too_long : rows_left_out);
+RowCount count_of(const EncodedRow& row) {
+  RowCount count{.num_samples = std::ssize(row.samples), .num_tokens = row.num_tokens, .wrong_end = row.wrong_end};
+  for (const Sample& sample : row.samples) {
+    count.num_used += std::ssize(sample.ids);
+    count.has_target = count.has_target || num_targets_of(sample) > 0;
+  }
+  if (!row.fault.what.empty()) count.fault = &row.fault;
+  return count;
+}
+
+void DataUse::add(const RowCount& row) {
+  if (row.num_samples == 0) {
+    ++(row.fault ? rows_too_long : rows_left_out);
     tokens_dropped += row.num_tokens;
-    if (is_bad) bad.push_back(row.fault);
+    if (row.fault) bad.push_back(*row.fault);
     return;
   }
   ++rows_used;
-  int64_t used = 0;
-  bool has_target = false;
-  for (const Sample& sample : row.samples) {
-    used += std::ssize(sample.ids);
-    has_target = has_target || std::ranges::any_of(sample.labels, [](int32_t label) { return label != kNoTarget; });
-  }
-  num_samples += std::ssize(row.samples);
-  tokens_used += used;
-  tokens_cut += row.num_tokens - used;
-  if (used < row.num_tokens) ++rows_cut;
-  if (!has_target) ++rows_without_loss;
+  num_samples += row.num_samples;
+  tokens_used += row.num_used;
+  tokens_cut += row.num_tokens - row.num_used;
+  rows_cut += row.num_used < row.num_tokens;
+  rows_without_loss += !row.has_target;
+  rows_without_answer += row.is_unanswerable;
+  rows_without_context += row.is_without_context;
+  rows_free_answer += row.has_free_answer;
   if (row.wrong_end) {
     ++rows_without_end;
     if (!wrong_end) wrong_end = row.wrong_end;
   }
-}
-
-void DataUse::add_kind(const Example& example) {
-  const Question* question = example.question();
-  if (!question) return;
-  rows_without_context += question->context.empty();
-  rows_free_answer += question->free_answer;
 }
 
 void DataUse::add_malformed(std::vector<BadRow> rows) {

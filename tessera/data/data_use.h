@@ -25,13 +25,27 @@ struct FileUse {
   int64_t rows_per_epoch = 0;  // including repetitions
 };
 
+// What DataUse counts of a row.
+struct RowCount {
+  int64_t num_samples = 0;
+  int64_t num_tokens = 0;  // before they are cut or split
+  int64_t num_used = 0;    // tokens of the samples
+  bool has_target = false;
+  std::optional<int32_t> wrong_end{};  // EncodedRow::wrong_end
+  const BadRow* fault = nullptr;       // why a row without samples is bad; null if it is omitted
+  // Of questions.
+  bool is_unanswerable = false, is_without_context = false, has_free_answer = false;
+};
+// Without the facts of questions.
+RowCount count_of(const EncodedRow& row);
+
 struct DataUse {
   std::string name;                // of the data set in messages
   std::vector<std::string> files;  // its files
   int64_t rows_used = 0;
   int64_t rows_cut = 0;              // used rows that lost tokens
   int64_t rows_without_loss = 0;     // used rows without a token that carries loss
-  int64_t rows_without_answer = 0;   // used rows with a question that has no answer; load_dataset() counts them
+  int64_t rows_without_answer = 0;   // used rows with a question that has no answer
   int64_t rows_without_context = 0;  // used questions without a context
   int64_t rows_free_answer = 0;      // used questions whose answer is no copy of text in their context
   int64_t rows_malformed = 0;        // skipped because they could not be read; their token counts are unknown
@@ -54,9 +68,8 @@ struct DataUse {
   bool complete() const { return rows_cut + rows_bad() + rows_left_out == 0; }
 
   // Counts a row that could be read. A row with a fault counts in rows_too_long.
-  void add(const EncodedRow& row);
-  // Counts what is special about a used row.
-  void add_kind(const Example& example);
+  void add(const RowCount& row);
+  void add(const EncodedRow& row) { add(count_of(row)); }
   // Counts malformed rows.
   void add_malformed(std::vector<BadRow> rows);
 };

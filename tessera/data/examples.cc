@@ -24,14 +24,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Removes the first line from `content`, and returns it without its end.
-std::string_view take_line(std::string_view& content) {
-  const size_t end = std::min(content.find('\n'), content.size());
-  const std::string_view line = content.substr(0, end);
-  content.remove_prefix(std::min(end + 1, content.size()));
-  return line;
-}
-
 void require_utf8(std::string_view text, const std::string& where) {
   const ByteFault fault = byte_fault_of(text);
   if (fault.what.empty()) return;
@@ -57,13 +49,6 @@ bool has_rows_as_lines(std::string_view content, const std::string& where) {
     }
   }
   return votes > 0 || (votes == 0 && has_ending(where, {".jsonl", ".ndjson"}));
-}
-
-void read_lines(std::string_view content, RowReader& reader) {
-  for (int64_t line = 1; !content.empty(); ++line) {
-    const std::string_view row = take_line(content);
-    if (!is_blank(row)) reader.add_line(row, line);
-  }
 }
 
 // Reads {"data": [...]}, a single article, or a single row.
@@ -116,11 +101,7 @@ ExampleRows read_texts(std::string_view content, const std::string& where, const
   } else if (options.text_rows == TextRows::file) {
     reader.add_text(content, where);
   } else {
-    for (int64_t line = 1; !content.empty(); ++line) {
-      std::string_view row = take_line(content);
-      if (row.ends_with('\r')) row.remove_suffix(1);
-      if (!is_blank(row)) reader.add_text(row, fmt::format("{}:{}", where, line), line);
-    }
+    reader.add_text_lines(content, 1);
   }
   return reader.take();
 }
@@ -128,20 +109,15 @@ ExampleRows read_texts(std::string_view content, const std::string& where, const
 }  // namespace
 
 ExampleRows rows_from_text(std::string_view content, const std::string& where, const RowOptions& options) {
-  if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);  // a byte order mark
+  content = without_byte_order_mark(content);
   if (has_ending(where, {".txt"})) return read_texts(content, where, options);
   const size_t begin = std::min(content.find_first_not_of(" \t\r\n"), content.size());
   if (begin == content.size()) throw InputError(where, "the file is empty", kStructureRemedy);
 
   RowReader reader(where, content.size(), options);
-  // If the first line that is not blank is a complete JSON value and more text follows, the file is JSONL. Otherwise,
-  // the file is one JSON value, or its first line is faulty.
-  const size_t line_end = std::min(content.find('\n', begin), content.size());
-  const bool one_line = is_blank(content.substr(line_end));
-  if (content[begin] != '[' && !one_line &&
-      Json::accept(content.begin() + static_cast<std::ptrdiff_t>(begin),
-                   content.begin() + static_cast<std::ptrdiff_t>(line_end))) {
-    read_lines(content, reader);
+  // Otherwise, the file is one JSON value, or its first line is faulty.
+  if (begins_with_rows_as_lines(content, false)) {
+    reader.add_lines(content, 1);
     return reader.take();
   }
   if (content[begin] == '[') {
@@ -164,7 +140,7 @@ ExampleRows rows_from_text(std::string_view content, const std::string& where, c
     }
   }
   RowReader lines(where, content.size(), options);
-  read_lines(content, lines);
+  lines.add_lines(content, 1);
   return lines.take();
 }
 

@@ -8,8 +8,11 @@
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
 #include "tessera/base/read_file.h"
+#include "tessera/base/text.h"
 #include "tessera/data/chat_template.h"
+#include "tessera/data/data_file.h"
 #include "tessera/data/row_formats.h"
+#include "tessera/data/row_reader.h"
 
 namespace tessera {
 
@@ -49,13 +52,11 @@ PromptRow prompt_row(const nlohmann::ordered_json& row, const std::string& place
 std::vector<PromptRow> prompts_from_text(std::string_view content, const std::string& where, RowOptions options) {
   options.as_prompts = true;
   ContextWork work(content.size());
-  if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);  // a byte order mark
+  content = without_byte_order_mark(content);
   std::vector<PromptRow> prompts;
   for (int64_t line = 1; !content.empty(); ++line) {
-    const size_t end = std::min(content.find('\n'), content.size());
-    const std::string_view row = content.substr(0, end);
-    content.remove_prefix(std::min(end + 1, content.size()));
-    if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const std::string_view row = take_line(content);
+    if (is_blank(row)) continue;
     prompts.push_back(prompt_row(parse_json<nlohmann::ordered_json>(row, where, kRowRemedy, line),
                                  fmt::format("{}:{}", where, line), work, options));
   }

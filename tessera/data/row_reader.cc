@@ -5,15 +5,31 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
 #include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
 #include "tessera/data/text.h"
 
 namespace tessera {
 
 using Json = nlohmann::ordered_json;
+
+std::string_view take_line(std::string_view& content) {
+  const size_t end = std::min(content.find('\n'), content.size());
+  const std::string_view line = content.substr(0, end);
+  content.remove_prefix(std::min(end + 1, content.size()));
+  return line;
+}
+
+bool begins_with_rows_as_lines(std::string_view content, bool has_more) {
+  const size_t begin = std::min(content.find_first_not_of(" \t\r\n"), content.size());
+  if (begin == content.size() || content[begin] == '[') return false;
+  const size_t end = std::min(content.find('\n', begin), content.size());
+  return (has_more || !is_blank(content.substr(end))) && Json::accept(content.substr(begin, end - begin));
+}
 
 ByteFault byte_fault_of(std::string_view text, int64_t first_line, int64_t first_column) {
   const size_t invalid = find_invalid_utf8(text);
@@ -117,7 +133,7 @@ void RowReader::add_bad(const std::string& place, const std::string& what, const
   constexpr size_t kDescribed = 1000;
   BadRow& bad = rows_.bad.emplace_back();
   bad.num_rows = num_rows;
-  if (rows_.bad.size() > kDescribed) return;
+  if (++num_bad_ > kDescribed) return;
   bad.place = place;
   bad.what = num_rows > 1 ? fmt::format("{} ({} questions)", what, num_rows) : what;
   bad.remedy = remedy;
@@ -163,11 +179,34 @@ void RowReader::add_text(std::string_view text, const std::string& where, int64_
   }
 }
 
+ExampleRows RowReader::take_some() {
+  is_empty_ = is_empty_ && rows_.examples.empty() && rows_.bad.empty();
+  return std::exchange(rows_, {});
+}
+
 ExampleRows RowReader::take() {
-  if (rows_.examples.empty() && rows_.bad.empty()) {
+  ExampleRows rows = take_some();
+  if (is_empty_) {
     throw InputError(path_, "the data set is empty: it contains no question and no text", kStructureRemedy);
   }
-  return std::move(rows_);
+  return rows;
+}
+
+int64_t RowReader::add_lines(std::string_view content, int64_t line) {
+  for (; !content.empty(); ++line) {
+    const std::string_view row = take_line(content);
+    if (!is_blank(row)) add_line(row, line);
+  }
+  return line;
+}
+
+int64_t RowReader::add_text_lines(std::string_view content, int64_t line) {
+  for (; !content.empty(); ++line) {
+    std::string_view row = take_line(content);
+    if (row.ends_with('\r')) row.remove_suffix(1);
+    if (!is_blank(row)) add_text(row, fmt::format("{}:{}", path_, line), line);
+  }
+  return line;
 }
 
 void RowReader::add_row(const JsonPiece& piece, const std::string& where) {

@@ -18,6 +18,12 @@ struct ByteFault {
 };
 // The text begins at this line and column of its file.
 ByteFault byte_fault_of(std::string_view text, int64_t first_line = 1, int64_t first_column = 1);
+// Removes the first line from `content`, and returns it without its end.
+std::string_view take_line(std::string_view& content);
+// Whether the first line that is not blank is a complete JSON value, no array, and more text follows: the content is
+// JSONL. `has_more`: the file has more text than `content`.
+bool begins_with_rows_as_lines(std::string_view content, bool has_more);
+
 inline constexpr const char* kUtf8Remedy = "Save the file as UTF-8";
 
 // An object whose member `key` is an array: the array's elements, and the object without this member.
@@ -38,6 +44,10 @@ class RowReader {
 
   // Adds a line of JSONL: a row, or an article of SQuAD.
   void add_line(std::string_view text, int64_t line);
+  // Adds the lines of JSONL, or of a .txt file, that are not blank. The first one has the number `line`. Returns the
+  // number of the line after the content.
+  int64_t add_lines(std::string_view content, int64_t line);
+  int64_t add_text_lines(std::string_view content, int64_t line);
   // Adds rows or articles. The place of the element i is "<path>: <name>[i]".
   void add_elements(const std::vector<JsonPiece>& elements, const char* name);
   // Adds a row or an article.
@@ -47,7 +57,9 @@ class RowReader {
   // Adds a text of a .txt file. The text begins at this line.
   void add_text(std::string_view text, const std::string& where, int64_t first_line = 1);
   void add_bad(const std::string& place, const std::string& what, const std::string& remedy, int64_t num_rows = 1);
-  // The rows. Throws InputError if the file has none.
+  // Returns and forgets the rows so far.
+  ExampleRows take_some();
+  // The rows since the last call of take_some(). Throws InputError if the file has no rows.
   ExampleRows take();
 
  private:
@@ -69,6 +81,8 @@ class RowReader {
   const RowOptions& options_;
   ContextWork work_;
   ExampleRows rows_;
+  bool is_empty_ = true;  // take_some() has returned no rows
+  size_t num_bad_ = 0;
 };
 
 }  // namespace tessera

@@ -135,4 +135,9 @@ void note_unused_keys(const std::vector<std::string>& keys, Console& console) {
       joined(keys, "\" and \"")));
 }
 
+void note_fill(const Fill& fill, const Settings& settings, Console& console) {
+  console.note(fmt::format("Micro-batches per epoch: {}, filled to {:.1f} % of --batch-tokens {}",
+                           format_count(fill.num_micro_batches), 100 * fill.share, settings.batch_tokens));
+}
+
 }  // namespace tessera

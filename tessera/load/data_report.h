@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/base/record.h"
+#include "tessera/data/batches.h"
 #include "tessera/data/data_use.h"
 #include "tessera/data/tokenizer.h"
 #include "tessera/log/console.h"
@@ -27,5 +28,9 @@ void note_long_no_answer(const DataUse& use, const Tokenizer& tokenizer, const S
 void note_model(const ModelConfig& config, Console& console);
 // Prints the keys of tokenizer.json that Tessera does not use. Prints nothing if `keys` is empty.
 void note_unused_keys(const std::vector<std::string>& keys, Console& console);
+
+// Prints how full the micro-batches of an epoch are: "Micro-batches per epoch: 312, filled to 98.7 % of --batch-tokens
+// 8192".
+void note_fill(const Fill& fill, const Settings& settings, Console& console);
 
 }  // namespace tessera

@@ -6,14 +6,13 @@
 #include <array>
 #include <functional>
 #include <iterator>
+#include <numeric>
 
 #include "tessera/base/counted.h"
 #include "tessera/base/option_names.h"
 #include "tessera/base/text.h"
 #include "tessera/data/mixture.h"
-#include "tessera/data/scoring.h"
-#include "tessera/load/chat.h"
-#include "tessera/load/model_files.h"
+#include "tessera/load/encoded_rows.h"
 #include "tessera/ops/dropout_mask.h"
 
 namespace tessera {
@@ -28,75 +27,30 @@ int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
   return sum;
 }
 
-int64_t num_targets_of(const Sample& sample) {
-  return std::count_if(sample.labels.begin(), sample.labels.end(), [](int32_t l) { return l != kNoTarget; });
-}
-
 // Throws UsageError if a sample is longer than one of two limits. In every model, a sample has at most kMaxDropoutKeys
 // tokens, because the random numbers of attention dropout are defined for only this many positions. With rotary
 // positions, a sample must also fit into the model's context.
-void check_lengths(const std::vector<Sample>& samples, const ModelConfig& config, const std::string& path) {
+void check_lengths(const Samples& samples, const ModelConfig& config, const std::string& path) {
   const int64_t context = config.max_positions;
-  for (const Sample& sample : samples) {
-    if (context > 0 && std::ssize(sample.ids) > context) {
+  for (int64_t i = 0; i < samples.size(); ++i) {
+    const int64_t length = samples.length(i);
+    if (context > 0 && length > context) {
       throw UsageError(option_place("max_length"),
                        fmt::format("{} has a sample of {}, but the context of the model has {} "
                                    "(max_position_embeddings and the scaling of its positions)",
-                                   path, counted(sample.ids.size(), "token"), counted(context, "token")),
+                                   path, counted(length, "token"), counted(context, "token")),
                        fmt::format("Give at most {}", context));
     }
-    if (std::ssize(sample.ids) <= kMaxDropoutKeys) continue;
-    throw UsageError(
-        option_place("max_length"),
-        fmt::format("{} has a sample of {} tokens; the limit is {}", path, sample.ids.size(), kMaxDropoutKeys),
-        fmt::format("Give at most {}", kMaxDropoutKeys));
+    if (length <= kMaxDropoutKeys) continue;
+    throw UsageError(option_place("max_length"),
+                     fmt::format("{} has a sample of {} tokens; the limit is {}", path, length, kMaxDropoutKeys),
+                     fmt::format("Give at most {}", kMaxDropoutKeys));
   }
 }
 
 RowOrder row_order(const Settings& settings, bool training) {
   if (settings.subset) return *settings.subset;
   return (training ? settings.shuffle : settings.eval_size > 0) ? RowOrder::random : RowOrder::first;
-}
-
-// Removes the answers of questions whose answers all say that the question has none.
-void remove_no_answers(std::vector<Example>& examples, const std::string& no_answer) {
-  for (Example& example : examples) {
-    const auto says_so = [&](const std::string& answer) { return says_no_answer(answer, no_answer); };
-    Question* question = example.question();
-    if (!question || !std::ranges::all_of(question->answers, says_so)) continue;
-    question->answers.clear();
-    question->answerable = question->free_answer = false;
-    question->answer_start = -1;
-  }
-}
-
-// Makes the samples of the data set, and removes examples without samples. `rows`: the numbers of the examples to use,
-// in the order of the samples. Each of them has samples.
-void keep_used(Dataset& dataset, std::vector<EncodedRow> encoded, const std::vector<int64_t>& rows) {
-  std::vector<int64_t> times_left(encoded.size(), 0);
-  for (const int64_t row : rows) ++times_left[static_cast<size_t>(row)];
-  for (size_t i = 0; i < encoded.size(); ++i) {
-    if (encoded[i].samples.empty() && dataset.examples[i].is_unanswerable()) ++dataset.num_too_long_without_answer;
-  }
-  for (const int64_t row : rows) {
-    const auto i = static_cast<size_t>(row);
-    if (dataset.examples[i].is_unanswerable()) ++dataset.use.rows_without_answer;
-    dataset.use.add_kind(dataset.examples[i]);
-    if (--times_left[i] > 0) {
-      std::ranges::copy(encoded[i].samples, std::back_inserter(dataset.samples));
-    } else {
-      std::ranges::move(encoded[i].samples, std::back_inserter(dataset.samples));
-    }
-  }
-  size_t kept = 0;
-  std::vector<bool> is_used(encoded.size(), false);
-  for (const int64_t row : rows) is_used[static_cast<size_t>(row)] = true;
-  for (size_t i = 0; i < encoded.size(); ++i) {
-    if (!is_used[i]) continue;
-    if (kept != i) dataset.examples[kept] = std::move(dataset.examples[i]);
-    ++kept;
-  }
-  dataset.examples.resize(kept);
 }
 
 enum class DatasetUse { training, evaluation };
@@ -107,28 +61,33 @@ struct Source {
   std::vector<std::string> files;
   ExampleRows rows;
   std::vector<DataFile> mixture{};  // the files with their shares; empty if they have none
-  std::vector<int64_t> sizes{};     // the number of examples of each file of the mixture
+  std::vector<int64_t> sizes{};     // the number of examples of each file
 };
+
+// Without rows.
+Source source_of(std::vector<DataFile> files) {
+  const std::vector<std::string> paths = paths_of(files);
+  Source source{data_name(paths), paths, {}};
+  if (is_mixture(files)) source.mixture = std::move(files);
+  return source;
+}
+
+// Throws InputError if too many of the rows are malformed. `num_good`: the others.
+void check_source(const Source& source, int64_t num_good, const Settings& settings) {
+  check_bad_rows(source.rows.bad, num_rows_of(source.rows.bad) + num_good, settings.bad_rows, settings.max_bad_rows,
+                 source.files);
+}
 
 // `words`: the paths of the files, perhaps with shares.
 Source read_source(const Settings& settings, const std::vector<std::string>& words, const std::string& setting) {
-  const RowOptions options{.text_rows = settings.txt_rows, .kind = settings.dataset_format, .fields = settings.fields};
-  std::vector<DataFile> mixture = data_files_of(words, setting);
-  const std::vector<std::string> files = paths_of(mixture);
-  Source source{data_name(files), files, {}};
-  if (!is_mixture(mixture)) {
-    source.rows = load_rows(files, options);
-  } else {
-    for (const std::string& file : files) {
-      ExampleRows rows = load_rows({file}, options);
-      source.sizes.push_back(std::ssize(rows.examples));
-      std::ranges::move(rows.examples, std::back_inserter(source.rows.examples));
-      std::ranges::move(rows.bad, std::back_inserter(source.rows.bad));
-    }
-    source.mixture = std::move(mixture);
+  Source source = source_of(data_files_of(words, setting));
+  for (const std::string& file : source.files) {
+    ExampleRows rows = load_rows({file}, row_options(settings));
+    source.sizes.push_back(std::ssize(rows.examples));
+    std::ranges::move(rows.examples, std::back_inserter(source.rows.examples));
+    std::ranges::move(rows.bad, std::back_inserter(source.rows.bad));
   }
-  const int64_t num_rows = num_rows_of(source.rows.bad) + std::ssize(source.rows.examples);
-  check_bad_rows(source.rows.bad, num_rows, settings.bad_rows, settings.max_bad_rows, files);
+  check_source(source, std::ssize(source.rows.examples), settings);
   return source;
 }
 
@@ -155,7 +114,7 @@ Source held_out(Source& source, const Settings& settings) {
 
 // The numbers of the examples in an epoch of a mixture: the selected rows, with repetitions. `encoded`: the rows of the
 // source. Rows without samples are left out before the mixture is made. Sets use.mixture.
-std::vector<int64_t> mixed_rows(const Source& source, const Settings& settings, const std::vector<EncodedRow>& encoded,
+std::vector<int64_t> mixed_rows(const Source& source, const Settings& settings, const EncodedRows& encoded,
                                 DataUse& use) {
   const auto seed = static_cast<uint64_t>(settings.seed);
   std::vector<int64_t> usable, file_of;  // the numbers of the examples with samples, and their files
@@ -165,7 +124,7 @@ std::vector<int64_t> mixed_rows(const Source& source, const Settings& settings, 
     const int64_t end = row + source.sizes[file];
     sizes.push_back(0);
     for (; row < end; ++row) {
-      if (encoded[static_cast<size_t>(row)].samples.empty()) continue;
+      if (encoded.at(row).num_samples == 0) continue;
       usable.push_back(row);
       file_of.push_back(static_cast<int64_t>(file));
       ++sizes.back();
@@ -190,20 +149,14 @@ std::vector<int64_t> mixed_rows(const Source& source, const Settings& settings, 
   return chosen;
 }
 
-void add_prompts(Dataset& dataset, const EncodeFn& encode, const PromptOptions& options, const Settings& settings,
-                 const ModelConfig& config, ThreadPool& pool) {
+void add_prompts(Dataset& dataset, RowEncoder& encoder, const Settings& settings, const ModelConfig& config) {
   for (const Example& example : dataset.examples) {
     if (!example.text()) continue;
     throw UsageError(option_place("eval_generation"),
                      fmt::format("{} contains plain texts, which have no answers to score", dataset.use.name),
                      "Remove --eval-generation, or evaluate on questions, or on prompts with completions");
   }
-  dataset.prompts.resize(dataset.examples.size());
-  pool.for_ranges(static_cast<int64_t>(dataset.examples.size()), 16, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      dataset.prompts[i] = encode_prompt(dataset.examples[i], encode, options);
-    }
-  });
+  dataset.prompts = encoder.prompts(dataset.examples);
   for (size_t i = 0; i < dataset.prompts.size(); ++i) {
     if (dataset.prompts[i].empty()) {
       throw InputError(dataset.examples[i].place, "the prompt has no tokens", "Remove the row, or give another prompt");
@@ -213,27 +166,29 @@ void add_prompts(Dataset& dataset, const EncodeFn& encode, const PromptOptions& 
 }
 
 // What to do if no sample has a loss. The reasons are: answers were cut off, or answers or texts have too few tokens.
-std::string remedy_without_loss(const Dataset& dataset) {
+std::string remedy_without_loss(const Dataset& dataset, bool has_texts) {
   if (dataset.use.rows_cut > 0) return "Increase --max-length, or give --truncation context to keep the answers";
-  if (std::ranges::any_of(dataset.examples, [](const Example& example) { return example.text() != nullptr; })) {
+  if (has_texts) {
     return "Give texts that are not empty. A text needs at least 2 tokens, because the first one has no loss";
   }
   return "Give questions with answers, give --unanswerable-text, or remove --no-append-eos";
 }
 
-// Throws InputError for the first row of the files whose conversation the template rewrites. Rows may be shuffled here.
-void check_template_fits(const std::vector<EncodedRow>& rows) {
+// Throws InputError for the first of the rows in the files whose conversation the template rewrites.
+void check_template_fits(const EncodedRows& encoded, const std::vector<int64_t>& rows) {
   const BadRow* first = nullptr;
-  for (const EncodedRow& row : rows) {
-    if (row.is_template_fault && (!first || natural_less(row.fault.place, first->place))) first = &row.fault;
+  for (const int64_t row : rows) {
+    if (!encoded.at(row).has(RowFacts::kTemplateFault)) continue;
+    const BadRow& fault = encoded.faults[static_cast<size_t>(encoded.at(row).extra)];
+    if (!first || natural_less(fault.place, first->place)) first = &fault;
   }
   if (first) throw InputError(first->place, first->what);
 }
 
 // Throws InputError if every token has a loss, except the first one of each sample.
-void check_mask(const std::vector<Sample>& samples, const ChatTemplate& chat_template, const std::string& name) {
-  for (const Sample& sample : samples) {
-    if (num_targets_of(sample) + 1 < std::ssize(sample.ids)) return;
+void check_mask(const Samples& samples, const ChatTemplate& chat_template, const std::string& name) {
+  for (int64_t i = 0; i < samples.size(); ++i) {
+    if (samples.num_targets(i) + 1 < samples.length(i)) return;
   }
   throw InputError(name,
                    fmt::format("{} marks all tokens of the conversations as the assistant's, so questions would carry "
@@ -242,50 +197,25 @@ void check_mask(const std::vector<Sample>& samples, const ChatTemplate& chat_tem
                    "Correct its {% generation %} blocks, or give --loss-on all if this is what you want");
 }
 
-// Encodes the rows that the settings select.
-Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use, const Tokenizer& tokenizer,
-                        const ModelConfig& config, ThreadPool& pool) {
-  const bool training = use == DatasetUse::training;
+// The data set of the selected rows, in this order. Sets everything except `examples` and `prompts`. Of a mixture, the
+// rows of an epoch are chosen here. `rows` becomes the rows that have samples.
+Dataset dataset_of(Source source, const EncodedRows& encoded, std::vector<int64_t>& rows, const Settings& settings,
+                   RowEncoder& encoder, const Tokenizer& tokenizer, const ModelConfig& config) {
   Dataset dataset;
   dataset.use.name = source.name;
   dataset.use.files = source.files;
   const bool is_mixture = !source.mixture.empty();
-  dataset.examples = std::move(source.rows.examples);
-  if (!is_mixture) {
-    dataset.examples = select_examples(std::move(dataset.examples), training ? settings.train_size : settings.eval_size,
-                                       static_cast<uint64_t>(settings.seed), row_order(settings, training),
-                                       training ? "train_size" : "eval_size");
+  check_template_fits(encoded, rows);
+  for (const int64_t row : rows) {
+    const RowCount count = encoded.count(row);
+    if (!is_mixture || count.num_samples == 0) dataset.use.add(count);
+    if (count.num_samples == 0 && count.is_unanswerable) ++dataset.num_too_long_without_answer;
   }
-  remove_no_answers(dataset.examples, settings.unanswerable_text);
-  const EncodeFn encode = encoder_of(tokenizer, config);
-  std::optional<ChatTemplate> chat_template;
-  ChatOptions chat;
-  const bool has_conversations =
-      std::ranges::any_of(dataset.examples, [](const Example& example) { return example.conversation() != nullptr; });
-  if (has_conversations) {
-    chat_template.emplace(chat_template_of(settings, tokenizer, config, TemplateDate::must_be_given));
-    chat = chat_options_of(settings, *chat_template, tokenizer, config);
-  }
-  const PromptOptions options{settings.objective,
-                              settings.truncation,
-                              settings.long_texts,
-                              settings.max_length,
-                              config.eos_token_id,
-                              settings.append_eos,
-                              training,
-                              settings.unanswerable_text,
-                              chat};
-  std::vector<EncodedRow> encoded = encode_rows(dataset.examples, encode, options, pool);
-  check_template_fits(encoded);
-  std::vector<int64_t> rows;  // the numbers of the examples with samples
-  for (size_t i = 0; i < encoded.size(); ++i) {
-    if (!encoded[i].samples.empty()) rows.push_back(static_cast<int64_t>(i));
-    if (!is_mixture || encoded[i].samples.empty()) dataset.use.add(encoded[i]);
-  }
-  check_bad_rows(dataset.use.bad, std::ssize(encoded), settings.bad_rows, settings.max_bad_rows, source.files);
+  check_bad_rows(dataset.use.bad, std::ssize(rows), settings.bad_rows, settings.max_bad_rows, source.files);
+  std::erase_if(rows, [&](int64_t row) { return encoded.at(row).num_samples == 0; });
   if (is_mixture && !rows.empty()) {
     rows = mixed_rows(source, settings, encoded, dataset.use);
-    for (const int64_t row : rows) dataset.use.add(encoded[static_cast<size_t>(row)]);
+    for (const int64_t row : rows) dataset.use.add(encoded.count(row));
   }
   if (dataset.use.wrong_end.value_or(-1) >= 0) {
     dataset.use.wrong_end_text = tokenizer.decode(std::array{*dataset.use.wrong_end}, false);
@@ -294,28 +224,77 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
     throw InputError(source.name, fmt::format("all texts are longer than --max-length {}", settings.max_length),
                      "Increase --max-length, or give --long-texts split");
   }
-  keep_used(dataset, std::move(encoded), rows);
+  dataset.samples = encoded.samples_of(rows);
   dataset.use.add_malformed(std::move(source.rows.bad));
   check_lengths(dataset.samples, config, source.name);
-  const bool has_targets = std::any_of(dataset.samples.begin(), dataset.samples.end(), [](const Sample& sample) {
-    return std::any_of(sample.labels.begin(), sample.labels.end(), [](int32_t label) { return label != kNoTarget; });
-  });
+  bool has_targets = false;
+  for (int64_t i = 0; i < dataset.samples.size(); ++i) has_targets = has_targets || dataset.samples.num_targets(i) > 0;
   if (!has_targets) {
     throw InputError(source.name,
                      fmt::format("no token of the {} has a loss", counted(dataset.samples.size(), "sample")),
-                     remedy_without_loss(dataset));
+                     remedy_without_loss(dataset, encoded.has_texts));
   }
-  if (has_conversations && settings.loss_on != LossOn::all && settings.objective == Objective::completion) {
-    check_mask(dataset.samples, *chat_template, source.name);
+  if (encoded.has_conversations && settings.loss_on != LossOn::all && settings.objective == Objective::completion) {
+    check_mask(dataset.samples, encoder.chat_template(), source.name);
   }
-  if (!training && settings.eval_generation) add_prompts(dataset, encode, options, settings, config, pool);
   return dataset;
+}
+
+std::vector<int64_t> all_rows(const EncodedRows& encoded) {
+  std::vector<int64_t> rows(encoded.rows.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+// Encodes the rows that the settings select.
+Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use, const Tokenizer& tokenizer,
+                        const ModelConfig& config, ThreadPool& pool) {
+  const bool training = use == DatasetUse::training;
+  std::vector<Example> examples = std::move(source.rows.examples);
+  if (source.mixture.empty()) {
+    examples = select_examples(std::move(examples), training ? settings.train_size : settings.eval_size,
+                               static_cast<uint64_t>(settings.seed), row_order(settings, training),
+                               training ? "train_size" : "eval_size");
+  }
+  RowEncoder encoder(settings, tokenizer, config, pool, training);
+  EncodedRows encoded;
+  const auto tokens = std::make_shared<MemoryTokens>();
+  encoded.tokens = tokens;
+  encoder.add(examples, encoded, [&](const Sample& sample) { tokens->add(sample); });
+  std::vector<int64_t> rows = all_rows(encoded);
+  Dataset dataset = dataset_of(std::move(source), encoded, rows, settings, encoder, tokenizer, config);
+  if (training) return dataset;  // training needs no texts
+  for (const int64_t row : rows) dataset.examples.push_back(std::move(examples[static_cast<size_t>(row)]));
+  if (settings.eval_generation) add_prompts(dataset, encoder, settings, config);
+  return dataset;
+}
+
+Dataset cached_dataset(const Settings& settings, const std::string& root, const Tokenizer& tokenizer,
+                       const ModelConfig& config, ThreadPool& pool, const LoadRanks& ranks) {
+  Source source = source_of(data_files_of(settings.dataset, "dataset"));
+  RowEncoder encoder(settings, tokenizer, config, pool, true);
+  CachedRows cached = cached_rows(root, source.files, settings, config, encoder, ranks);
+  source.rows.bad = std::move(cached.malformed);
+  source.sizes = std::move(cached.sizes);
+  const int64_t num_rows = std::ssize(cached.encoded.rows);
+  check_source(source, num_rows, settings);
+  std::vector<int64_t> rows = all_rows(cached.encoded);
+  if (source.mixture.empty()) {
+    rows = select_rows(num_rows, settings.train_size, static_cast<uint64_t>(settings.seed), row_order(settings, true),
+                       "train_size");
+  }
+  return dataset_of(std::move(source), cached.encoded, rows, settings, encoder, tokenizer, config);
 }
 
 }  // namespace
 
 TrainingData load_training_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
-                                ThreadPool& pool) {
+                                ThreadPool& pool, const LoadRanks& ranks) {
+  if (const std::string root = cache_root(settings, ranks); !root.empty()) {
+    TrainingData data{cached_dataset(settings, root, tokenizer, config, pool, ranks)};
+    if (!settings.eval_dataset.empty()) data.eval = load_eval_data(settings, tokenizer, config, pool);
+    return data;
+  }
   Source source = read_source(settings, settings.dataset, "dataset");
   std::optional<Source> held;
   if (settings.eval_fraction > 0) held = held_out(source, settings);
@@ -352,13 +331,17 @@ void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new
                    "Give fewer new tokens, or a shorter prompt");
 }
 
-BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size) {
-  std::vector<int64_t> lengths, targets;
-  for (const Sample& sample : samples) {
-    lengths.push_back(std::ssize(sample.ids));
-    targets.push_back(num_targets_of(sample));
-  }
-  return {sum_of_largest(std::move(lengths), batch_size), std::min(batch_size, static_cast<int64_t>(samples.size())),
+std::vector<int64_t> lengths_of(const Samples& samples) {
+  std::vector<int64_t> lengths;
+  lengths.reserve(static_cast<size_t>(samples.size()));
+  for (int64_t i = 0; i < samples.size(); ++i) lengths.push_back(samples.length(i));
+  return lengths;
+}
+
+BatchBounds bounds_of(const Samples& samples, int64_t batch_size) {
+  std::vector<int64_t> targets;
+  for (int64_t i = 0; i < samples.size(); ++i) targets.push_back(samples.num_targets(i));
+  return {sum_of_largest(lengths_of(samples), batch_size), std::min(batch_size, samples.size()),
           sum_of_largest(std::move(targets), batch_size)};
 }
 
@@ -369,14 +352,14 @@ BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t 
           0};
 }
 
-BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_tokens, int64_t num_batches) {
+BatchBounds bounds_by_tokens(const Samples& samples, int64_t batch_tokens, int64_t num_batches) {
   struct Size {
     int64_t tokens, targets;
   };
   std::vector<Size> sizes;
   int64_t all_tokens = 0, squares = 0;
-  for (const Sample& sample : samples) {
-    sizes.push_back({std::ssize(sample.ids), num_targets_of(sample)});
+  for (int64_t i = 0; i < samples.size(); ++i) {
+    sizes.push_back({samples.length(i), samples.num_targets(i)});
     all_tokens += sizes.back().tokens;
     squares += sizes.back().tokens * sizes.back().tokens;
   }

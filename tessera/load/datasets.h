@@ -7,18 +7,19 @@
 #include <vector>
 
 #include "tessera/data/data_use.h"
-#include "tessera/data/prompts.h"
+#include "tessera/data/samples.h"
 #include "tessera/data/tokenizer.h"
 #include "tessera/engine/engine.h"
+#include "tessera/load/cached_rows.h"
 #include "tessera/settings/settings.h"
 
 namespace tessera {
 
 struct Dataset {
-  std::vector<Example> examples;
-  // In the order of the examples: one per example, or the pieces of a text. If the files are a mixture: in the order of
-  // the mixture, with repetitions, but each example is in `examples` once.
-  std::vector<Sample> samples;
+  std::vector<Example> examples;  // of evaluation data; empty for training data
+  // In the order of the selected rows: one per row, or the pieces of a text. If the files are a mixture: in the order
+  // of the mixture, with repetitions.
+  Samples samples;
   std::vector<std::vector<int32_t>> prompts;  // one per example, for generation; empty unless requested
   DataUse use;                                // counts of used, cut and skipped rows
   int64_t num_too_long_without_answer = 0;    // the questions in use.rows_too_long that have no answer
@@ -37,11 +38,14 @@ struct TrainingData {
 // --bad-rows skip, malformed rows are skipped before the selection, and rows that are too long are skipped after it. If
 // the files of --dataset have shares (mixture.h), rows are held out of each file, and all bad rows are skipped, before
 // the mixture is made. --train-size selects from the mixture.
+// With --data-cache, the samples of --dataset are in files (cached_rows.h), and all rows are encoded before the
+// selection. Collective.
+//
 // Throws UsageError if a setting does not suit the data, or if a sample is longer than the model's context or than
 // kMaxDropoutKeys. Throws InputError if a file is not valid, if there are more bad rows than the settings allow, or if
 // no sample has a token with loss.
 TrainingData load_training_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
-                                ThreadPool& pool);
+                                ThreadPool& pool, const LoadRanks& ranks = {});
 // Like load_training_data(), for --eval-dataset alone.
 Dataset load_eval_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
                        ThreadPool& pool);
@@ -50,11 +54,13 @@ Dataset load_eval_data(const Settings& settings, const Tokenizer& tokenizer, con
 // the error, unless it is empty.
 void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens, const std::string& place = "");
 
+std::vector<int64_t> lengths_of(const Samples& samples);  // [samples] in tokens
+
 // Upper bounds of the tokens, sequences and targets in any `batch_size` samples or prompts.
-BatchBounds bounds_of(const std::vector<Sample>& samples, int64_t batch_size);
+BatchBounds bounds_of(const Samples& samples, int64_t batch_size);
 BatchBounds bounds_of(const std::vector<std::vector<int32_t>>& prompts, int64_t batch_size);
 // Upper bounds of the total tokens, sequences and targets in any `num_batches` batches. A batch consists of
 // complete samples, which have at most `batch_tokens` tokens in total.
-BatchBounds bounds_by_tokens(const std::vector<Sample>& samples, int64_t batch_tokens, int64_t num_batches = 1);
+BatchBounds bounds_by_tokens(const Samples& samples, int64_t batch_tokens, int64_t num_batches = 1);
 
 }  // namespace tessera

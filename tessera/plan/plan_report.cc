@@ -271,6 +271,7 @@ Record plan_record(const PlanReport& r) {
   record["precision"] = precision_of(r.settings);
   record.update(searched_settings(r.settings));
   record["batch_tokens"] = r.settings.batch_tokens;
+  if (r.fill) record["batch_tokens_used"] = r.fill->share;
   const int64_t tokens = r.work.training.num_tokens;
   record["fused_micro_batches"] = r.fused;
   record["micro_batch_tokens"] = tokens;

@@ -1,6 +1,7 @@
 // Reports a plan as a table and as a record.
 #pragma once
 
+#include "tessera/data/batches.h"
 #include "tessera/data/data_use.h"
 #include "tessera/log/console.h"
 #include "tessera/plan/fit.h"
@@ -21,6 +22,7 @@ struct PlanReport {
   StartCommand start;       // with --fit: starts the best configuration
   std::string to_find_fit;  // without --fit: the command of a plan that searches for a configuration
   std::optional<DataUse> train_data, eval_data;
+  std::optional<Fill> fill;  // with --batch-tokens and data
 
   bool ranks_differ() const;
   Excess excess() const { return excess_of(first, limits); }

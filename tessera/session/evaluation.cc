@@ -109,10 +109,10 @@ LineStyle line_style(const Settings& settings, const Terminal& terminal) {
   return rounds ? LineStyle::rounded : LineStyle::trainer;
 }
 
-std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const std::vector<Sample>& samples,
+std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const Samples& samples,
                                             int64_t batch_size, Console& console, const StopNow& stop) {
   const double begin_s = steady_seconds();
-  const auto num_samples = static_cast<int64_t>(samples.size());
+  const int64_t num_samples = samples.size();
   const int64_t at_once = batch_size * world.size();
   LossEvaluation result{0, 0, num_samples, ceil_divide(num_samples, at_once)};
   Progress progress(console, {.description = "Evaluating", .total_steps = result.num_steps});

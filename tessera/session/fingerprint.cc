@@ -7,9 +7,17 @@
 
 namespace tessera {
 
-std::string checksum_of(const std::vector<Sample>& samples) {
+std::string checksum_of(const Samples& samples) {
   Checksum data;
-  for (const Sample& sample : samples) {
+  if (samples.has_checksums()) {
+    for (int64_t i = 0; i < samples.size(); ++i) {
+      const auto checksum = samples.checksum(i);
+      data.update(&checksum, sizeof checksum);
+    }
+    return "cached " + checksum_text(data.value());
+  }
+  for (int64_t i = 0; i < samples.size(); ++i) {
+    const Sample sample = samples[i];
     const auto size = static_cast<int64_t>(sample.ids.size());
     data.update(&size, sizeof size);
     data.update(sample.ids.data(), sample.ids.size() * sizeof(int32_t));

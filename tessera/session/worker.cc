@@ -127,6 +127,11 @@ std::vector<int> Worker::nodes() const {
   return world_ ? world_->nodes() : std::vector<int>{0};
 }
 
+bool Worker::is_first_of_node() const {
+  const std::vector<int> nodes = this->nodes();
+  return std::ranges::find(nodes, nodes[static_cast<size_t>(rank())]) - nodes.begin() == rank();
+}
+
 PlannedRank Worker::planned_rank() const {
   return {.world_size = num_ranks(),
           .rank = rank(),

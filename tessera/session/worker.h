@@ -45,6 +45,7 @@ class Worker {
   LocalRanks local_ranks() const;
   std::vector<int> nodes() const;  // the number of each rank's node
   bool is_first() const { return rank() == 0; }
+  bool is_first_of_node() const;
   PlannedRank planned_rank() const;  // this rank, as a plan needs it
   EnginePlace place() { return {*device_, *host_, *group_, ranks_per_node_}; }
   // Prints the precision and the device.

@@ -85,6 +85,8 @@ struct Settings {
   RowKind dataset_format = RowKind::automatic;
   FieldNames fields;
   double eval_fraction = 0;  // 0: none
+  // Where tokenized training data are kept: "auto" (large data, in the user's folder for caches), "off", or a folder.
+  std::string data_cache = "auto";
   int64_t train_size = 0, train_size_per_rank = 0, eval_size = 0;
   std::optional<RowOrder> subset;  // unset: depends on `shuffle`
   bool shuffle = true;

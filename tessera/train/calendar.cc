@@ -1,43 +1,41 @@
 #include "tessera/train/calendar.h"
 
 #include "tessera/engine/plan.h"
+#include "tessera/load/datasets.h"
 #include "tessera/train/continuation.h"
 
 namespace tessera {
 
 namespace {
 
-std::vector<int64_t> lengths_of(const std::vector<Sample>& samples) {
-  std::vector<int64_t> lengths;
-  lengths.reserve(samples.size());
-  for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
-  return lengths;
-}
-
-// `lengths` must outlive the result.
-BatchOptions batch_options(const Settings& s, const std::vector<int64_t>& lengths, const Model& model,
-                           const Communicator& world) {
-  BatchOptions options;
+BatchOptions batches_of_rank(const Settings& settings, const std::vector<int64_t>& lengths, const Model& model,
+                             const Communicator& world) {
+  BatchOptions options = batch_options(settings, lengths);
   options.world_size = world.size();
   options.rank = world.rank();
-  options.num_samples = std::ssize(lengths);
-  options.batch_size = s.batch_size;
-  options.grad_accum = s.grad_accum;
-  options.seed = static_cast<uint64_t>(s.seed);
-  options.shuffle = s.shuffle;
-  options.batch_tokens = s.batch_tokens;
-  options.max_batch_samples = kMaxBatchSequences;
-  options.lengths = lengths;
   options.cost = cost_of_samples(model);
   return options;
 }
 
 }  // namespace
 
-Calendar::Calendar(const Settings& settings, const std::vector<Sample>& samples, bool has_evaluation,
-                   const Model& model, const Communicator& world)
+BatchOptions batch_options(const Settings& settings, const std::vector<int64_t>& lengths) {
+  BatchOptions options;
+  options.num_samples = std::ssize(lengths);
+  options.batch_size = settings.batch_size;
+  options.grad_accum = settings.grad_accum;
+  options.seed = static_cast<uint64_t>(settings.seed);
+  options.shuffle = settings.shuffle;
+  options.batch_tokens = settings.batch_tokens;
+  options.max_batch_samples = kMaxBatchSequences;
+  options.lengths = lengths;
+  return options;
+}
+
+Calendar::Calendar(const Settings& settings, const Samples& samples, bool has_evaluation, const Model& model,
+                   const Communicator& world)
     : lengths_(lengths_of(samples)),
-      batch_options_(batch_options(settings, lengths_, model, world)),
+      batch_options_(batches_of_rank(settings, lengths_, model, world)),
       epochs_(batch_options_),
       num_steps_(total_steps(settings.max_steps, settings.epochs, epochs_)),
       schedule_(schedule_options(settings, num_steps_)),

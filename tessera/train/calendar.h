@@ -12,10 +12,14 @@
 
 namespace tessera {
 
+// The options of batches that follow from the settings, for one rank. `lengths`: [samples] in tokens, must outlive the
+// result.
+BatchOptions batch_options(const Settings& settings, const std::vector<int64_t>& lengths);
+
 class Calendar {
  public:
   // The steps of this rank of `world`. With `has_evaluation`, the run has evaluation data.
-  Calendar(const Settings& settings, const std::vector<Sample>& samples, bool has_evaluation, const Model& model,
+  Calendar(const Settings& settings, const Samples& samples, bool has_evaluation, const Model& model,
            const Communicator& world);
   Calendar(const Calendar&) = delete;
 

@@ -22,7 +22,7 @@ const Setting* recorded_setting(const std::string& key) {
 // Checkpoints of older versions of Tessera lack keys. Returns the value that these versions always used: the default of
 // the setting, or an empty text.
 Record value_without(const std::string& key) {
-  Record record = "";
+  Record record = key == kPackingKey ? "filled in order by an older version" : "";
   if (const Setting* setting = recorded_setting(key)) {
     std::visit([&](const auto& value) { record = value; }, setting->get(Settings()));
   }
@@ -46,11 +46,13 @@ std::vector<Change> changes_between(const Record& then, const Record& now) {
   for (const auto& [key, value] : now.items()) {
     const auto before = then.find(key);
     if (before != then.end() && *before == value) continue;
-    if (before == then.end() && value == value_without(key)) continue;
+    const Record older = value_without(key);
+    if (before == then.end() && value == older) continue;
     if (value.is_structured()) {
       changes.push_back({key, "", "", may_change(key)});
     } else {
-      changes.push_back({key, before != then.end() ? to_json(*before) : "nothing", to_json(value), may_change(key)});
+      const std::string missing = key == kPackingKey ? to_json(older) : "nothing";
+      changes.push_back({key, before != then.end() ? to_json(*before) : missing, to_json(value), may_change(key)});
     }
   }
   return changes;
@@ -74,6 +76,15 @@ std::string listed(const std::vector<Change>& changes) {
     text += fmt::format("; and {} {}", counted(more, "more setting"), more == 1 ? "differs" : "differ");
   }
   return text;
+}
+
+std::string remedy_for_older_program(const std::vector<Change>& forbidden, const std::string& checkpoint) {
+  if (forbidden.size() != 1 || forbidden[0].key != kPackingKey) return "";
+  return fmt::format(
+      "Continue with the version of Tessera that made it, or give --model {} and another --output-dir to train its "
+      "model "
+      "further in a new run",
+      checkpoint);
 }
 
 int64_t total_steps(int64_t max_steps, double epochs, const EpochSteps& steps) {

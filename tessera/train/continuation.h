@@ -20,6 +20,11 @@ struct Change {
   std::string shown() const;  // "lr = 0.01, and this run has 0.02"; "other windows" for a list
 };
 
+// The key of the fingerprint for how micro-batches by tokens are made, if the samples are shuffled. Older versions took
+// the samples in order, and did not write the key.
+inline constexpr const char* kPackingKey = "micro-batches";
+inline constexpr const char* kBestFit = "packed by best fit";
+
 // The keys of `now` that have another value in `then`, or that `then` lacks. Keys that only `then` has do not count. A
 // key that an older version did not write does not count if `now` has the value that the older version always used: the
 // default.
@@ -30,6 +35,8 @@ std::vector<Change> forbidden_among(const std::vector<Change>& changes, bool in_
 // The end of a sentence whose subject is the checkpoint: "was made with lr = 0.01, and this run has 0.02; with …".
 // Lists the first three changes, and gives only the number of the remaining changes.
 std::string listed(const std::vector<Change>& changes);
+// What to do if only the program has changed, and not the settings. Empty if settings have changed.
+std::string remedy_for_older_program(const std::vector<Change>& forbidden, const std::string& checkpoint);
 
 // The number of steps of a run: `max_steps` or, if `max_steps` is 0, the steps of `epochs` epochs.
 int64_t total_steps(int64_t max_steps, double epochs, const EpochSteps& steps);

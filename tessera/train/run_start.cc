@@ -53,7 +53,14 @@ void move_run_aside(const fs::path& folder) {
   }
 }
 
+// Throws UsageError if the settings are the same, but an older version made other batches of them.
+void refuse_older_program(const Checkpoint& checkpoint, const std::vector<Change>& forbidden) {
+  const std::string remedy = remedy_for_older_program(forbidden, checkpoint.folder().string());
+  if (!remedy.empty()) throw UsageError(state_file(checkpoint), listed(forbidden), remedy);
+}
+
 [[noreturn]] void refuse_other_settings(const Checkpoint& checkpoint, const std::vector<Change>& forbidden) {
+  refuse_older_program(checkpoint, forbidden);
   std::string remedy =
       "Use the same settings to continue that run, another --output-dir to keep both, or --overwrite to replace it";
   if (forbidden_among(forbidden, true).empty()) {
@@ -154,6 +161,7 @@ RunStart choose_start(Session& session, const Record& fingerprint) {
   if (source != Source::elsewhere) return {};
   RunStart::From from = read_start(find_checkpoint(settings.resume, world, warn, &session.pool()), fingerprint);
   if (const auto forbidden = forbidden_among(from.changes, true); !forbidden.empty()) {
+    refuse_older_program(from.checkpoint, forbidden);
     throw UsageError(state_file(from.checkpoint), listed(forbidden),
                      "Use the values of the checkpoint's run, or take only its model with tessera export");
   }

@@ -297,8 +297,7 @@ std::string end_token_in(const Record& fingerprint) {
   return found != fingerprint.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
-                         int num_ranks) {
+Record train_fingerprint(const Settings& settings, const ModelConfig& config, const Samples& samples, int num_ranks) {
   Record record = model_fingerprint(config);
   record["hidden_dropout"] = config.hidden_dropout;
   record["attention_dropout"] = config.attention_dropout;
@@ -315,6 +314,7 @@ Record train_fingerprint(const Settings& settings, const ModelConfig& config, co
   if (settings.batch_tokens > 0) {
     record["batch_tokens"] = settings.batch_tokens;
     record["grad_accum x ranks"] = settings.grad_accum * num_ranks;
+    if (settings.shuffle) record[kPackingKey] = kBestFit;
   } else {
     record["batch_size x grad_accum x ranks"] = settings.batch_size * settings.grad_accum * num_ranks;
   }

@@ -92,8 +92,7 @@ struct TrainState {
 std::string end_token_in(const Record& fingerprint);
 // The settings and facts that determine the results of a run. A resumed run must have the same values as the
 // checkpoint's run, except for keys that may change (continuation.h).
-Record train_fingerprint(const Settings& settings, const ModelConfig& config, const std::vector<Sample>& samples,
-                         int num_ranks);
+Record train_fingerprint(const Settings& settings, const ModelConfig& config, const Samples& samples, int num_ranks);
 
 // Writes the arrays of an engine and the state to a checkpoint.
 void fill_checkpoint(CheckpointPart& part, Engine& engine, const FrozenFiles& frozen, const TrainState& state,

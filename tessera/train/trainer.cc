@@ -69,7 +69,8 @@ Trainer::Trainer(Session& session, std::string resolved_config, std::function<in
       received_signal_(std::move(received_signal)) {
   measurements_.emplace(session_);
   session_.read_model();
-  data_ = load_training_data(settings_, session_.tokenizer(), session_.config(), session_.pool());
+  data_ = load_training_data(settings_, session_.tokenizer(), session_.config(), session_.pool(),
+                             {&session_.world(), session_.worker().is_first_of_node(), &console_});
   fingerprint_ = train_fingerprint(settings_, session_.config(), data_.train.samples, session_.worker().num_ranks());
   if (data_.eval) {
     fingerprint_["eval_data_checksum"] = checksum_of(data_.eval->samples);
@@ -170,10 +171,10 @@ int Trainer::train() {
                 trained = session_.engine().model().num_trainable_parameters();
   const std::string some = trained < all ? fmt::format(" ({} of them trainable)", format_count(trained)) : "";
   console_.note(fmt::format("{} parameters{}, {} {}, {} of {}{}, {}{}", format_count(all), some,
-                            format_count(std::ssize(data_.train.samples)),
-                            noun_for(data_.train.samples.size(), "sample"), counted(calendar_->num_steps(), "step"),
-                            settings_.batch_words(), ranks.empty() ? "" : " per rank", ranks,
-                            counted(session_.pool().num_threads(), "thread")));
+                            format_count(data_.train.samples.size()), noun_for(data_.train.samples.size(), "sample"),
+                            counted(calendar_->num_steps(), "step"), settings_.batch_words(),
+                            ranks.empty() ? "" : " per rank", ranks, counted(session_.pool().num_threads(), "thread")));
+  if (const auto& fill = calendar_->epochs().fill()) note_fill(*fill, settings_, console_);
   if (settings_.offload.uses(Tier::host) && session_.worker().device().host_visible()) {
     console_.note("On the CPU, device and host share the same memory. Offloading to the host saves no memory");
   }

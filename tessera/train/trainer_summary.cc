@@ -61,6 +61,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["num_samples"] = state_.num_samples;
   record["num_tokens"] = state_.num_tokens;
   record["num_targets"] = state_.num_targets;
+  if (const auto& fill = calendar_->epochs().fill()) record["batch_tokens_used"] = fill->share;
   record["train_data"] = data_record(data_.train.use);
   if (data_.eval) record["eval_data"] = data_record(data_.eval->use);
   record.update(timing_record(metrics));

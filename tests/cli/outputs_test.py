@@ -74,7 +74,7 @@ class Outputs(TinyJobTest):
         """Trains, and checks the keys of summary.json and metrics.jsonl. metrics.jsonl must have records of exactly
         these kinds."""
         without = [*without, "--resume", "--preflight", "--memory-log",
-                   *([] if "--experiment" in words else ["--experiment"])]
+                   *(flag for flag in ("--experiment", "--batch-tokens") if flag not in words)]
         if ON_GPU:
             self.skipTest("the keys about GPUs depend on the machine")
         summary = self.json_output("train", *job, "--output-dir", "out", *words, env={"NCCL_DEBUG": "WARN"})
@@ -98,7 +98,8 @@ class Outputs(TinyJobTest):
     def test_of_a_run_with_everything(self):
         self.add_a_question_without_an_answer()
         self.check_run(["train", "eval", "skipped", "summary"], ["GPU"], "--precision", "fp16", "--initial-scale-power",
-                       "26", "--eval-before", "--experiment", "all of it", "--dataset", "train.jsonl:1", job=EVALUATED)
+                       "26", "--eval-before", "--experiment", "all of it", "--dataset", "train.jsonl:1",
+                       "--batch-tokens", "128", "--max-length", "128", job=EVALUATED)
 
     def test_of_a_run_that_evaluates_losses(self):
         without = ["GPU", "fp16", "--eval-before", "--eval-generation"]
@@ -112,7 +113,7 @@ class Outputs(TinyJobTest):
         self.train("whole", "--max-steps", "2", job=JOB)
         summary = self.json_output("train", *JOB, "--max-steps", "4", "--resume", "whole/checkpoint-2", "--output-dir", "out")
         summary["environment"] = {"VARIABLE": "a variable"}
-        without = ["--experiment", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--preflight",
+        without = ["--experiment", "--batch-tokens", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--preflight",
                    "--memory-log"]
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
@@ -122,7 +123,7 @@ class Outputs(TinyJobTest):
         words = ["--max-steps", "2", "--output-dir", "out", "--memory-log", "logs"]
         summary = self.json_output("train", *GPT, *words)
         summary["environment"] = {"VARIABLE": "a variable"}
-        without = ["--experiment", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--resume",
+        without = ["--experiment", "--batch-tokens", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--resume",
                    "--preflight"]
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
@@ -151,7 +152,7 @@ class Outputs(TinyJobTest):
     def test_of_a_plan(self):
         alone = self.json_output("plan", *JOB)
         self.assertIsNone(alone["other_ranks"])
-        self.assert_documented("plan --json", keys_of(alone), ["--fit", "--eval-dataset"])
+        self.assert_documented("plan --json", keys_of(alone), ["--fit", "--eval-dataset", "--batch-tokens"])
         found = self.json_output("plan", "--model", "bloom-560m", "--device", "cuda", "--nproc", "2", "--fit", "4GiB")
         fit = found["fit"]
         self.assertTrue(fit["faster"])

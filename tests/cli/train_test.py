@@ -280,6 +280,24 @@ class Strategies(TinyJobTest):
             self.assertTrue(math.isclose(whole["loss"], parts["loss"], rel_tol=2e-4), (whole, parts))
         self.assertTrue(math.isclose(pairs[0][0]["loss"], pairs[0][1]["loss"], rel_tol=1e-6))
 
+    def test_micro_batches_by_tokens(self):
+        """The run, its summary and a plan report how full the micro-batches are. Without shuffling, the samples keep
+        their order, and the micro-batches are less full."""
+        words = [*JOB, "--batch-tokens", "100", "--max-length", "100"]
+        used = {}
+        for shuffle in "--shuffle", "--no-shuffle":
+            self.train("out", *words[len(JOB):], shuffle, "--resume", "none", "--overwrite", job=JOB)
+            code, _, err = self.run_tessera("plan", *words, shuffle)
+            self.assertEqual(code, 0, err)
+            summary = self.json_of("out", "summary.json")
+            used[shuffle] = summary["batch_tokens_used"]
+            self.assertEqual(json.loads(self.succeeds("plan", *words, shuffle, "--json"))["batch_tokens_used"], used[shuffle])
+            number = round(summary["num_tokens"] / summary["epoch"] / 100 / used[shuffle])
+            self.assertIn(f"Micro-batches per epoch: {number}, filled to {100 * used[shuffle]:.1f} % of --batch-tokens 100\n",
+                          err)
+        self.assertLess(used["--no-shuffle"], used["--shuffle"])
+        self.assertLessEqual(used["--shuffle"], 1)
+
     def test_plan_is_what_happens(self):
         for words in [[], ["--activation-checkpointing", "block", "--batch-size", "3"], ["--objective", "causal_lm"]]:
             with self.subTest(words=words):

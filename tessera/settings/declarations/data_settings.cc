@@ -30,6 +30,12 @@ std::vector<Setting> data_settings() {
                  "Hold out this fraction of the training rows, drawn with --seed, and evaluate on them. It replaces "
                  "--eval-dataset. The rows are held out before --train-size and --eval-size choose rows",
                  parse_eval_fraction, eval_fraction_text)),
+      text(
+          "data_cache", &S::data_cache, kTrainData, "auto|off|DIR",
+          "Tokenize the --dataset once into files below this folder, and read each sample from there when a step needs "
+          "it, so that the data need little memory. auto: if the files have 1 GiB or more, below "
+          "$XDG_CACHE_HOME/tessera/data or ~/.cache/tessera/data; off: keep the samples in memory. Not with "
+          "--eval-fraction"),
       list("eval_dataset", &S::eval_dataset, determines(kTheEvaluation, brief(kEvalData, "files to evaluate on")),
            "PATH...", "Evaluation data: files in the same formats as the training data"),
       integer("eval_size", &S::eval_size, determines(kTheEvaluation, kEvalData), "ROWS", kCount,

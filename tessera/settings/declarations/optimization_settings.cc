@@ -22,11 +22,12 @@ std::vector<Setting> optimization_settings() {
       integer("batch_size", &S::batch_size,
               determines(kTheStep, brief(kOptimization, "samples per micro-batch and rank")), "SAMPLES", kCount,
               "Samples per micro-batch on each rank; 0: --batch-tokens decides", {"per_device_train_batch_size"}),
-      integer("batch_tokens", &S::batch_tokens,
-              determines(kTheStep, brief(kOptimization, "or: maximum number of tokens per micro-batch and rank")),
-              "TOKENS", {0, kMaxBatchTokens},
-              "Fill a micro-batch with complete samples up to this number of tokens, instead of --batch-size; at least "
-              "--max-length; 0: use --batch-size"),
+      integer(
+          "batch_tokens", &S::batch_tokens,
+          determines(kTheStep, brief(kOptimization, "or: maximum number of tokens per micro-batch and rank")), "TOKENS",
+          {0, kMaxBatchTokens},
+          "Pack complete samples into micro-batches of up to this number of tokens, instead of --batch-size; at least "
+          "--max-length; 0: use --batch-size"),
       integer("grad_accum", &S::grad_accum, determines(kTheStep, brief(kOptimization, "micro-batches per step")), "N",
               kPositive, "Micro-batches per optimizer step (gradient accumulation)", {"gradient_accumulation_steps"}),
       real("epochs", &S::epochs, recorded(Resume::any, brief(kOptimization, "passes over the data set")), "EPOCHS",

@@ -49,6 +49,15 @@ std::optional<Fault> bf16_states_of_other_weights(const ResolvedSettings& resolv
       "Give --precision bf16, or --optimizer-states fp32"};
 }
 
+std::optional<Fault> cache_of_rows_held_out(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (s.eval_fraction == 0 || s.data_cache == "auto" || s.data_cache == "off") return {};
+  return Fault{"data_cache",
+               fmt::format("cached data cannot be held out for evaluation ({} {})", resolved.where("eval_fraction"),
+                           s.eval_fraction),
+               "Give an --eval-dataset in place of --eval-fraction, or --data-cache off"};
+}
+
 std::optional<Fault> empty_micro_batch(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (!(resolved.groups & kOptimization) || s.batch_size > 0 || s.batch_tokens > 0) return {};
@@ -152,6 +161,7 @@ std::span<const Rule> training_rules() {
                                     saves_without_interval,
                                     warmup_twice,
                                     bf16_states_of_other_weights,
+                                    cache_of_rows_held_out,
                                     empty_micro_batch,
                                     micro_batch_below_a_sample,
                                     too_many_epochs_to_count,

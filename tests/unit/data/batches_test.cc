@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "tessera/base/random.h"
@@ -263,12 +264,13 @@ TEST(BatchPlan, ByTokensIsExactForEveryDivision) {
   }
 }
 
-// The samples are in the epoch's order. A micro-batch ends only where the next sample would exceed batch_tokens or
-// max_batch_samples, or at the end of the epoch.
-TEST(BatchPlan, ByTokensKeepsTheOrderAndFillsMicroBatches) {
+// Without shuffling, the samples keep their order. A micro-batch ends only where the next sample would exceed
+// batch_tokens or max_batch_samples, or at the end of the epoch.
+TEST(BatchPlan, ByTokensKeepsTheOrderWithoutShuffling) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
-    const TokenJob job(seed);
+    TokenJob job(seed);
+    job.options.shuffle = false;
     BatchOptions by_samples = job.options;
     by_samples.batch_tokens = 0;
     by_samples.batch_size = job.options.num_samples;
@@ -287,6 +289,74 @@ TEST(BatchPlan, ByTokensKeepsTheOrderAndFillsMicroBatches) {
                   tokens + job.lengths[static_cast<size_t>(order[at])] > job.options.batch_tokens);
     }
     ASSERT_EQ(at, order.size());
+  }
+}
+
+// A plan is a function of its options and the epoch. Its fill is at least as high as without shuffling.
+TEST(BatchPlan, ByTokensRepeatsAndIsFuller) {
+  int64_t num_fuller = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    TokenJob job(seed);
+    job.options.shuffle = true;
+    const BatchPlan plan = job.plan({1, 1}, 0), again = job.plan({1, 1}, 0);
+    ASSERT_EQ(plan.num_steps(), again.num_steps());
+    int64_t tokens = 0;
+    for (int64_t s = 0; s < plan.num_steps(); ++s) {
+      const std::vector<int64_t> micro_batch = step_of(plan, s)[0];
+      ASSERT_EQ(step_of(again, s)[0], micro_batch);
+      for (const int64_t index : micro_batch) tokens += job.lengths[static_cast<size_t>(index)];
+    }
+    ASSERT_EQ(plan.fill().num_micro_batches, plan.num_steps());
+    ASSERT_DOUBLE_EQ(plan.fill().share,
+                     static_cast<double>(tokens) / static_cast<double>(plan.num_steps() * job.options.batch_tokens));
+    // The epoch's order, cut where a sample does not fit.
+    BatchOptions by_samples = job.options;
+    by_samples.batch_tokens = 0;
+    by_samples.batch_size = job.options.num_samples;
+    const std::vector<int64_t> order = step_of(BatchPlan(by_samples, job.epoch), 0)[0];
+    std::vector<int64_t> lengths;
+    for (const int64_t index : order) {
+      lengths.push_back(job.lengths[static_cast<size_t>(index)]);
+    }
+    BatchOptions in_order = job.options;
+    in_order.lengths = lengths;
+    in_order.shuffle = false;
+    const double share = BatchPlan(in_order, 0).fill().share;
+    ASSERT_GE(plan.fill().share, share);
+    num_fuller += plan.fill().share > share;
+  }
+  EXPECT_GT(num_fuller, 50);
+}
+
+// Micro-batches are in random order, and lengths do not decide where a sample is in the epoch: each tenth of the steps
+// has about the same mean length, and the micro-batches at the end are not the emptiest ones.
+TEST(BatchPlan, ByTokensMixesLengths) {
+  std::vector<int64_t> lengths(20000);
+  RandomStream random(5, 37);
+  for (int64_t& length : lengths)
+    length = random.next_below(5) == 0 ? 512 : 1 + static_cast<int64_t>(random.next_below(400));
+  const double mean = static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0})) / 20000;
+  for (const int64_t batch_tokens : {512, 1024, 8192}) {
+    BatchOptions options{.num_samples = 20000, .seed = 3, .batch_tokens = batch_tokens};
+    options.lengths = lengths;
+    const BatchPlan plan(options, 0);
+    constexpr int64_t kParts = 10;
+    for (int64_t part = 0; part < kParts; ++part) {
+      int64_t tokens = 0, samples = 0;
+      const int64_t begin = plan.num_steps() * part / kParts, end = plan.num_steps() * (part + 1) / kParts;
+      for (int64_t s = begin; s < end; ++s) {
+        const std::vector<int64_t> micro_batch = step_of(plan, s)[0];
+        for (const int64_t index : micro_batch) {
+          tokens += lengths[static_cast<size_t>(index)];
+          ++samples;
+        }
+      }
+      EXPECT_NEAR(static_cast<double>(tokens) / static_cast<double>(samples) / mean, 1, 0.08) << batch_tokens;
+      EXPECT_GT(static_cast<double>(tokens) / static_cast<double>((end - begin) * batch_tokens),
+                plan.fill().share - 0.03)
+          << batch_tokens;
+    }
   }
 }
 

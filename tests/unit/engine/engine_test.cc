@@ -85,16 +85,7 @@ TEST_F(EngineTest, AccumulationEqualsOneBatch) {
   const auto complete = make(small_config("gpt", 0.1), options), parts = make(small_config("gpt", 0.1), options, 3);
   const PackedBatch all = make_batch(5, {6, 3, 8});
   std::vector<PackedBatch> window;
-  for (size_t b = 0; b < 3; ++b) {
-    PackedBatch part;
-    const auto begin = all.starts[b], end = all.starts[b + 1];
-    part.ids.assign(all.ids.begin() + begin, all.ids.begin() + end);
-    part.labels.assign(all.labels.begin() + begin, all.labels.begin() + end);
-    part.starts = {0, end - begin};
-    for (const int32_t label : part.labels) part.num_targets += label >= 0;
-    part.sequence_numbers = {static_cast<int64_t>(b)};
-    window.push_back(part);
-  }
+  for (size_t b = 0; b < 3; ++b) window.push_back(alone(all, b));
   const StepResult a = complete->train_step({&all, 1}, 1e-2), b = parts->train_step(window, 1e-2);
   EXPECT_NEAR(a.loss_sum, b.loss_sum, 1e-12);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-12);

@@ -55,4 +55,16 @@ inline PackedBatch make_batch(uint64_t seed, std::vector<int32_t> lengths) {
   return batch;
 }
 
+// The sequence b of the batch alone, with the number that it has in the batch.
+inline PackedBatch alone(const PackedBatch& batch, size_t b) {
+  const auto begin = batch.starts[b], end = batch.starts[b + 1];
+  PackedBatch part;
+  part.ids.assign(batch.ids.begin() + begin, batch.ids.begin() + end);
+  part.labels.assign(batch.labels.begin() + begin, batch.labels.begin() + end);
+  part.starts = {0, end - begin};
+  for (const int32_t label : part.labels) part.num_targets += label >= 0;
+  part.sequence_numbers = {static_cast<int64_t>(b)};
+  return part;
+}
+
 }  // namespace tessera

@@ -64,6 +64,26 @@ TEST(Continuation, MicroBatches) {
   EXPECT_FALSE(forbidden_among(changes_between(of(4, 0, 1, 1), of(0, 600, 1, 1)), true).empty());
 }
 
+// A checkpoint of a version that filled micro-batches by tokens in order cannot continue, because its steps have other
+// samples. Without shuffling, the samples are the same.
+TEST(Continuation, MicroBatchesOfAnOlderVersion) {
+  Settings s;
+  s.batch_tokens = 600;
+  Record older = fingerprint(s);
+  older.erase(kPackingKey);
+  const auto forbidden = forbidden_among(changes_between(older, fingerprint(s)), true);
+  EXPECT_EQ(listed(forbidden),
+            "was made with micro-batches = \"filled in order by an older version\", and this run has \"packed by best "
+            "fit\"");
+  EXPECT_EQ(
+      remedy_for_older_program(forbidden, "out/checkpoint-5"),
+      "Continue with the version of Tessera that made it, or give --model out/checkpoint-5 and another --output-dir "
+      "to train its model further in a new run");
+  s.shuffle = false;
+  EXPECT_FALSE(fingerprint(s).contains(kPackingKey));
+  EXPECT_EQ(remedy_for_older_program(changes_between(older, fingerprint(s)), "x"), "");
+}
+
 // A checkpoint contains the fingerprint of its run: the settings that the trainer compares when another run continues
 // from it. This test changes one key at a time. In the same folder, only the keys that set the length of the run may
 // change. In a new folder, these keys and some others may change.
