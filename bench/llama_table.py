@@ -96,11 +96,12 @@ def config_of(name):
             "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3}
 
 
-def flops_per_token(name, length):
-    """FLOPs of training per token: six for each weight of a matrix product, plus the FLOPs of causal attention."""
+def flops_per_token(name, length, lora=False):
+    """FLOPs of training per token: six for each weight of a matrix product, or four if only an adapter is trained, plus the
+    FLOPs of causal attention."""
     layers, width, inner, heads, kv_heads, head_dim, vocabulary, _, _ = SHAPES[name]
     block = width * head_dim * (2 * heads + 2 * kv_heads) + 3 * width * inner
-    return 6 * (layers * block + vocabulary * width) + 6 * layers * heads * head_dim * length
+    return (4 if lora else 6) * (layers * block + vocabulary * width) + 6 * layers * heads * head_dim * length
 
 
 def peer_line(text):
@@ -155,7 +156,7 @@ class Bench:
             return self.rate(name, batch, length, warm, *self.steps_of_endless(command, out, steps))
         summary = json.loads(self.run(command))
         peaks, gpu = summary["ledger_peak_bytes"], summary.get("gpu", {})
-        return {**self.rate(name, batch, length, warm, self.steps(out)),
+        return {**self.rate(name, batch, length, warm, self.steps(out), lora="--adapter" in job.options),
                 "mib": round((peaks["total"] - peaks["context"]) / 2**20), "mhz": gpu.get("sm_clock_mhz", {}).get("mean"), "watt": gpu.get("power_w", {}).get("mean"),
                 "nvml_mib": gpu.get("process_memory_bytes", {}).get("peak", 0) // 2**20 or None,
                 "ledger_mib": round(peaks["total"] / 2**20), "loss": summary["train_loss"]}
@@ -174,10 +175,10 @@ class Bench:
         return times
 
     @staticmethod
-    def rate(name, batch, length, warm, times, used_mib=None):
+    def rate(name, batch, length, warm, times, used_mib=None, lora=False):
         last = max(times)
         rate = (last - warm) * batch * length / (times[last] - times[warm])
-        return {"tokens_s": round(rate), "mfu": round(rate * flops_per_token(name, length) / PEAK_TFLOPS / 1e10, 1),
+        return {"tokens_s": round(rate), "mfu": round(rate * flops_per_token(name, length, lora) / PEAK_TFLOPS / 1e10, 1),
                 **({"used_mib": used_mib} if used_mib else {})}
 
     def steps_of_endless(self, command, out, steps):

@@ -114,7 +114,7 @@ std::vector<ModelFile> read_companions(const Settings& settings, const ModelConf
 std::string base_name(const Settings& settings) {
   std::error_code ignored;  // the model has been read
   if (settings.model.empty() || names_a_shape(settings) || !fs::exists(settings.model, ignored)) return settings.model;
-  return fs::absolute(folder_of_model(settings)).lexically_normal().string();
+  return fs::absolute(folder_of_model(settings) / "config.json").lexically_normal().parent_path().string();
 }
 
 }  // namespace

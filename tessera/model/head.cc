@@ -36,17 +36,18 @@ Head::Head(const ModelConfig& config, const Parts& parts, ParameterTable& table,
 
 // Returns the number of rows per chunk. All chunks have this size, except the last one, which may be smaller. `most` is
 // the number of rows whose logits fit into the frame's limit, but at least 16. If `most` is 128 or more on a GPU, the
-// size of a chunk is rounded up to full tiles of a matrix product, with 128 rows each. Few large chunks are faster,
-// because each chunk of a training step reads and writes the complete gradient of the weight.
+// size of a chunk is rounded up to full tiles of a matrix product, with 128 rows each. Few large chunks are faster if
+// the weight is trained, because each chunk of a training step reads and writes its complete gradient.
 //
 // A batch with more rows can have smaller chunks: `most` rows are one chunk, but `most` + 1 rows are two chunks of
 // about half the size. If the memory of this frame must also be enough for all smaller batches (stands_for_smaller),
 // the function therefore returns the size of the largest chunk that this batch or a smaller batch can have. This size
 // never shrinks when `num_rows` or the height of the stack grows.
-int64_t Head::chunk_rows(const Frame& f, int64_t num_rows) const {
+int64_t Head::chunk_rows(const Frame& f, int64_t num_rows, bool sums_weight_gradient) const {
   constexpr int64_t kTileRows = 128;
   const int64_t row_bytes = vocab_size_ * static_cast<int64_t>(size_of(f.dtype));
-  const int64_t bytes = f.large_head_chunks ? std::max(f.head_chunk_bytes, f.stack.mark() / 4) : f.head_chunk_bytes;
+  const bool grows = f.large_head_chunks && sums_weight_gradient;
+  const int64_t bytes = grows ? std::max(f.head_chunk_bytes, f.stack.mark() / 4) : f.head_chunk_bytes;
   const int64_t most = std::max<int64_t>(16, bytes / row_bytes);
   if (num_rows <= most) return num_rows;
   const int64_t tile = f.large_head_chunks && most >= kTileRows ? kTileRows : 1;
@@ -72,7 +73,7 @@ void Head::loss(Frame& f, const ParameterViews& p, View x, View loss) const {
 void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, double scale, View loss,
                          View d_x) const {
   const MeasuredScope outer_scope(f.stack);
-  const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M), C = hidden_size_;
+  const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M, static_cast<bool>(g[weight_])), C = hidden_size_;
   if (M == 0 && f.fresh_gradients) linear_.clear_gradients(f, g);
   const View d_rows = f.push(M, C);  // gradients of the rows with loss
   for (int64_t begin = 0; begin < M; begin += rows) {

@@ -52,7 +52,7 @@ class Head {
  private:
   using Handle = ParameterTable::Handle;
 
-  int64_t chunk_rows(const Frame& frame, int64_t num_rows) const;
+  int64_t chunk_rows(const Frame& frame, int64_t num_rows, bool sums_weight_gradient = true) const;
   // Divides the rows x [M, C] into chunks [begin, end) and calls body(logits [end - begin, V], begin, end) for each.
   template <typename Body>
   void for_logits(Frame& frame, const ParameterViews& p, View x, const Body& body) const;

@@ -108,16 +108,16 @@ void Model::check_names(const AdapterOptions& options, const std::set<std::strin
     throw UsageError(option_place(option),
                      fmt::format("\"{}\" names no layer that gets an adapter", printable(expression)), known);
   };
-  if (adapted.empty() && options.targets.empty())
-    throw UsageError(option_place("lora_layers"), "leaves no layer", known);
-  for (const std::string& target : options.targets) must_match("lora_target_modules", target);
-  for (const auto& [expression, rank] : options.ranks) must_match("lora_rank_pattern", expression);
-  for (const auto& [expression, alpha] : options.alphas) must_match("lora_alpha_pattern", expression);
   for (const int64_t layer : options.layers) {
     if (layer >= 0 && layer < num_blocks()) continue;
     throw UsageError(option_place("lora_layers"),
                      fmt::format("{} is no block of the model, which has blocks 0 to {}", layer, num_blocks() - 1));
   }
+  if (adapted.empty() && options.targets.empty())
+    throw UsageError(option_place("lora_layers"), "leaves no layer", known);
+  for (const std::string& target : options.targets) must_match("lora_target_modules", target);
+  for (const auto& [expression, rank] : options.ranks) must_match("lora_rank_pattern", expression);
+  for (const auto& [expression, alpha] : options.alphas) must_match("lora_alpha_pattern", expression);
   for (const std::string& end : options.whole) {
     AdapterOptions only;
     only.whole = {end};
@@ -138,7 +138,7 @@ void Model::check_names(const AdapterOptions& options, const std::set<std::strin
 }
 
 std::string Model::file_name(const std::string& name) const {
-  return name.starts_with("lm_head.") ? name : architecture_->file_prefix + name;
+  return name == "lm_head" || name.starts_with("lm_head.") ? name : architecture_->file_prefix + name;
 }
 
 std::string Model::adapter_file_name(const std::string& name) const {

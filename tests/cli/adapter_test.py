@@ -58,9 +58,9 @@ class Adapter(TinyJobTest):
         self.assertEqual(self.weights("exported"), self.weights("out/model"))
         self.succeeds("export", "--checkpoint", "out", "--merge", "--output-dir", "merged")
         self.assertAlmostEqual(self.loss("--model", "merged"), loss, 5)
-        run = self.run_tessera("export", "--model", "first/model", "--adapter", "out", "--merge", "--save-dtype", "bf16",
-                               "--output-dir", "rounded")
-        self.assertIn("The largest rounding error is", run.stderr)
+        _, _, err = self.run_tessera("export", "--model", "first/model", "--adapter", "out", "--merge", "--save-dtype", "bf16",
+                                     "--output-dir", "rounded")
+        self.assertIn("The largest rounding error is", err)
         self.succeeds("export", "--model", "first/model", "--adapter", "out", "--merge", "--output-dir", "merged2")
         self.assertEqual(read_tensors(self.path("merged", "model.safetensors")),
                          read_tensors(self.path("merged2", "model.safetensors")))
@@ -139,7 +139,7 @@ class Adapter(TinyJobTest):
                 (lambda: config(target_modules=["dense"]), "not of this adapter"),
                 (lambda: config(target_modules=["c_attn"]), "is no adapter of this model"),
                 (lambda: config(modules_to_save=["ln_f"]), "missing"),
-                (nan, "nan")]:
+                (nan, "contains NaN")]:
             damage(change)
             self.fails(INPUT, message, *words)
         damage(lambda: None)

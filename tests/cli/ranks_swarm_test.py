@@ -121,6 +121,11 @@ class Job:
         self.freezes = draw.flip(0.25)
         if self.freezes:
             self.training += ["--freeze", ",".join(draw.sample(FREEZES[kind], draw.randint(1, 2)))]
+        self.adapts = not self.freezes and draw.flip(0.25)
+        if self.adapts:
+            self.training += ["--adapter", "lora", "--lora-r", draw.choice([1, 3, 8]), "--lora-dropout", draw.choice([0, 0.2])]
+            self.training += ["--lora-layers", 0] if draw.flip(0.3) else []
+            self.training += ["--use-rslora"] if draw.flip(0.3) else []
         self.evaluation = []
         if draw.flip():
             draw_data(draw, folder, "eval.jsonl", has_questions)
@@ -213,11 +218,14 @@ class Swarm(TinyJobTest):
         self.assertEqual([record["step"] for record in self.metrics("out", "train")],
                          list(range(1, summary["steps"] + 1)))
         self.assertLessEqual(summary["ledger_peak_bytes"]["total"], summary["planned_peak_bytes"])
-        self.assertEqual(summary["num_trainable_parameters"] < summary["num_parameters"], job.freezes)
+        self.assertEqual(summary["num_trainable_parameters"] < summary["num_parameters"], job.freezes or job.adapts)
         self.assert_tidy("out")
         if os.path.isdir(self.path("files")):
             self.assertEqual(os.listdir(self.path("files")), [])
-        words = ["--model", "out/model", "--device", "cuda" if ON_GPU else "cpu"]
+        model = f"out/checkpoint-{max(self.checkpoints('out'))}" if job.adapts and self.checkpoints("out") else "out/model"
+        words = ["--model", model, "--device", "cuda" if ON_GPU else "cpu"]
+        if job.adapts and model == "out/model":  # its base has random weights, which no folder holds
+            return
         if draw.flip(0.3) and job.evaluation:
             self.succeeds("eval", *words, *map(str, job.evaluation[:4] + job.text))
         if draw.flip(0.3):

@@ -10,8 +10,10 @@ unless_sanitized = unittest.skipIf("TESSERA_TEST_SANITIZED" in os.environ, "the 
 PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "tessera"
 
 
-def flag_of(name):
-    """The flag of a setting."""
+def flag_of(name, verb="train"):
+    """The flag of a setting in a verb."""
+    if name == "init_adapter" and verb in ("eval", "generate", "chat", "export"):
+        return "--adapter"
     return "--format" if name == "dataset_format" else "--" + name.replace("_", "-")
 
 

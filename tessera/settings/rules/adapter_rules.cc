@@ -19,8 +19,10 @@ constexpr std::array kInFolder{
 
 std::optional<Fault> settings_of_no_adapter(const ResolvedSettings& resolved) {
   if (!(resolved.groups & kAdapter) || resolved.settings.adapter != S::Adapter::none) return {};
+  const S defaults;
   for (const Setting* setting : settings_of(kAdapter)) {
     if (setting->name == "adapter" || !resolved.is_flag(setting->name)) continue;
+    if (setting->get(resolved.settings) == setting->get(defaults)) continue;
     return Fault{setting->name, "does nothing without an adapter", "Add --adapter lora"};
   }
   return {};
