@@ -71,6 +71,10 @@ SUBJECTS = [
             about="Full fine-tuning in bf16. Tessera keeps fp32 master weights, so for 3B and 8B it needs 1.3 to 1.45 times the "
                   "memory of a \"pure bf16\" peer, which keeps none. With \"bf16 states\", Tessera keeps none either and needs "
                   "less memory than the peer. MFU is relative to 989 TFLOP/s."),
+    Subject("GPU: LoRA with Llama and Qwen shapes, compared with PEFT", "gpu-lora.json", COMPARED,
+            rows=lambda row: row["values"]["peer"] is not None,
+            about="Rank 16 on all linear layers, bf16. Both sides keep the model in bf16 and the adapters in fp32. MFU counts four "
+                  "FLOPs for each weight."),
     Subject("GPU: Qwen shapes, compared with LLM.Q", "gpu-native.json", COMPARED,
             about="LLM.Q, a native trainer in C++ and CUDA, keeps weights in bf16 without fp32 master weights. Moments are in "
                   "fp32, or in bf16 with \"bf16 states\"."),
