@@ -1,21 +1,19 @@
 // tessera export: makes a model folder from a training checkpoint, or from a model and an adapter.
 #include <fmt/format.h>
 
-#include <set>
-
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/option_names.h"
 #include "tessera/load/adapter_files.h"
 #include "tessera/load/checkpoint_weights.h"
 #include "tessera/load/data_report.h"
+#include "tessera/load/initial_weights.h"
 #include "tessera/load/merged_model.h"
 #include "tessera/load/model_place.h"
 #include "tessera/load/saved_model.h"
 #include "tessera/session/session.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/store/atomic_folder.h"
-#include "tessera/store/model_folder.h"
 #include "tessera/store/replaceable.h"
 #include "tessera/train/train_state.h"
 
@@ -68,7 +66,7 @@ void write_model(Session& session, const Settings& settings, const Model& model,
 }
 
 // Writes the model with its adapter added to its weights.
-void write_merged(Session& session, const Settings& settings, const LoadedTypes& loaded, const ReadModelTensor& read) {
+void write_merged(Session& session, const Settings& settings, const LoadedTypes& loaded, const ReadTensor& read) {
   Device& device = session.worker().device();
   ModelConfig plain_config = session.config();
   plain_config.adapter.reset();
@@ -105,19 +103,9 @@ int merge_adapter(const Settings& settings, Console& console) {
   Session session(settings, nullptr, console, Session::Weights::not_yet);
   session.read_model();
   const Model model(session.config(), session.worker().device());
-  const TensorSource source(folder_of_model(settings));
-  const AdapterFile adapter(adapter_folder_of(settings), model);
-  std::set<std::string> trained;
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
-      if (spec.trainable()) trained.insert(spec.name);
-    }
-  }
-  const LoadedTypes loaded = loaded_types_of(model, settings, session.world());
-  write_merged(session, settings, loaded, [&](const std::string& name, int64_t begin, int64_t end, const View& to) {
-    if (trained.contains(name)) return adapter.read_range_into(name, begin, end, to);
-    source.read_range_into(name, begin, end, to, &session.pool());
-  });
+  const ReadTensor read =
+      reader_of_adapted(model, folder_of_model(settings), adapter_folder_of(settings), session.pool());
+  write_merged(session, settings, loaded_types_of(model, settings, session.world()), read);
   console.print(fmt::format("{}: {} with the adapter {}", settings.output_dir, settings.model, settings.init_adapter));
   return static_cast<int>(ExitCode::kDone);
 }

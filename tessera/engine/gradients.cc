@@ -159,7 +159,20 @@ UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   if (in_backward_) begun_[u] = 1;
   const View view = in_backward_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
   const int64_t first_zeroed = computes ? table.num_decayed() : 0;
-  if (fresh) context_.ops.fill(view.rows(first_zeroed, view.num_elems()), 0);
+  if (!fresh) return {{&table, {view}}, fresh};
+  context_.ops.fill(view.rows(first_zeroed, view.num_elems()), 0);
+  // Gradients of weights with decay will be overwritten, but not the gaps between them. Blocks with other trained
+  // tensors use the same slot, so a gap may hold a gradient of another block.
+  int64_t end = 0;
+  const auto clear_gap = [&](int64_t next) {
+    if (next > end) context_.ops.fill(view.rows(end, next), 0);
+  };
+  for (const ParameterSpec& spec : table.specs()) {
+    if (!computes || !spec.trainable() || !spec.decays) continue;
+    clear_gap(spec.offset);
+    end = spec.offset + spec.shape.num_elems();
+  }
+  clear_gap(first_zeroed);
   return {{&table, {view}}, fresh};
 }
 

@@ -15,6 +15,7 @@
 #include "tessera/load/model_place.h"
 #include "tessera/model/adapter_config.h"
 #include "tessera/settings/adapter_options.h"
+#include "tessera/store/checksum.h"
 
 namespace tessera {
 
@@ -83,7 +84,7 @@ std::optional<AdapterOptions> adapter_of(const Settings& settings) {
   if (from_model && settings.adapter == Settings::Adapter::lora) {
     throw UsageError(
         option_place("model"), fmt::format("{} is a checkpoint with an adapter", printable(settings.model)),
-        "To begin a new run from it, give the model of its run as --model, and the checkpoint as --resume");
+        "Export its adapter with tessera export, and give it with the model of its run");
   }
   return from_model ? from_model : adapter_options(settings);
 }
@@ -104,6 +105,13 @@ AdapterFile::AdapterFile(const fs::path& folder, const Model& model) : model_(mo
       }
     }
   }
+  // With the head as a target, PEFT also saves the weight of the base beside the adapter.
+  for (const std::string& layer : model.adapted_layers()) {
+    const std::string name = std::string(kAdapterPrefix) + layer + ".base_layer.weight";
+    const TensorInfo* info = file_.find(name);
+    const std::vector<int64_t> dims{model.config().vocab_size, model.config().hidden_size};
+    if (info && info->dims == dims) expected.insert(name);
+  }
   for (const TensorInfo& info : file_.tensors()) {
     if (!expected.contains(info.name)) extra.push_back(info.name);
   }
@@ -120,6 +128,15 @@ AdapterFile::AdapterFile(const fs::path& folder, const Model& model) : model_(mo
   if (what.empty()) return;
   throw InputError(file_.path(), "tensors: " + what,
                    "Give the base model of the adapter as --model, and the adapter's own adapter_config.json");
+}
+
+std::string AdapterFile::checksum() const {
+  Checksum sum;
+  for (const TensorInfo& info : file_.tensors()) {
+    sum.update(info.name.data(), info.name.size());
+    sum.update(file_.data(info), info.end - info.begin);
+  }
+  return checksum_text(sum.value());
 }
 
 void AdapterFile::read_range_into(const std::string& name, int64_t elem_begin, int64_t elem_end,

@@ -28,6 +28,7 @@ class AdapterFile {
   // outlive this object.
   AdapterFile(const std::filesystem::path& folder, const Model& model);
 
+  std::string checksum() const;  // of the names and values of all tensors
   // Reads elements [elem_begin, elem_end) of a flattened tensor. Throws InputError if a value is not finite.
   void read_range_into(const std::string& name, int64_t elem_begin, int64_t elem_end, const View& target) const;
 

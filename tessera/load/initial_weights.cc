@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 
 #include "tessera/base/text.h"
 #include "tessera/comm/world.h"
@@ -34,10 +35,6 @@ void check_tied(const TensorSource& source, const Model& model, int rank, int nu
         "tensor as the head, or remove the tensor to use the embedding");
   }
 }
-
-// Reads elements [elem_begin, elem_end) of a tensor in the files.
-using ReadTensor =
-    std::function<void(const std::string& name, int64_t elem_begin, int64_t elem_end, const View& target)>;
 
 // The shape that a tensor has in the files. With --resize-embeddings, the embedding and the head have more rows in the
 // model than in the files.
@@ -199,7 +196,10 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
   }
   const TensorSource source(folder);
   const std::vector<std::string> buffers = source.check_tensors(expected, model.tolerated_names());
-  if (all_read) check_agreement(world, {{"weights_checksum", checksum_text(source.sampled_checksum())}});
+  if (all_read) {
+    check_agreement(world, {{"weights_checksum", checksum_text(source.sampled_checksum())},
+                            {"adapter_checksum", added && added->file ? added->file->checksum() : ""}});
+  }
   check_tied(source, model, all_read ? world.rank() : 0, all_read ? world.size() : 1, pool);
   read_into_engine(
       engine,
@@ -208,6 +208,38 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
       },
       added, from_rank_0);
   return notes_of(source, buffers);
+}
+
+ReadTensor reader_of_adapted(const Model& model, const fs::path& folder, const fs::path& adapter_folder,
+                             ThreadPool& pool) {
+  struct Files {
+    explicit Files(const fs::path& folder) : source(folder) {}
+    TensorSource source;
+    NewAdapter adapter;
+    std::optional<ModelReader> reader;
+    std::map<std::string, const ParameterSpec*> specs;
+  };
+  const auto files = std::make_shared<Files>(folder);
+  files->adapter.file.emplace(adapter_folder, model);
+  std::vector<std::pair<std::string, Shape>> expected;
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
+      files->specs[spec.name] = &spec;
+      if (!is_adapter_tensor(spec.name)) expected.emplace_back(spec.name, shape_in_files(model, spec));
+    }
+  }
+  files->source.check_tensors(expected, model.tolerated_names());
+  check_tied(files->source, model, 0, 1, pool);
+  const TensorSource& source = files->source;
+  files->reader.emplace(
+      model,
+      [&source, &pool](const std::string& name, int64_t begin, int64_t end, const View& target) {
+        source.read_range_into(name, begin, end, target, &pool);
+      },
+      &files->adapter);
+  return [files](const std::string& name, int64_t begin, int64_t end, const View& target) {
+    files->reader->read(*files->specs.at(name), begin, end, target);
+  };
 }
 
 std::set<std::string> frozen_arrays_in_files(const Settings& settings, const Model& model) {

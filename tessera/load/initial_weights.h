@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,6 +35,14 @@ struct AdapterPlace {
 // embedding. Throws UsageError if ranks see different weights. Collective.
 std::vector<std::string> load_parameters(Engine& engine, const std::filesystem::path& folder, Communicator& world,
                                          ThreadPool& pool, const AdapterPlace& place = {});
+
+// Reads elements [elem_begin, elem_end) of a tensor.
+using ReadTensor =
+    std::function<void(const std::string& name, int64_t elem_begin, int64_t elem_end, const View& target)>;
+// Reads the tensors of an adapted model from the folders of its base and its adapter. Checks the tensors as
+// load_parameters() does. The model and the pool must outlive the result.
+ReadTensor reader_of_adapted(const Model& model, const std::filesystem::path& folder,
+                             const std::filesystem::path& adapter_folder, ThreadPool& pool);
 
 // Names the frozen sections of a model whose tensors the model files hold. Checkpoints need not hold these arrays
 // (array_name()). Empty if the parameters do not come from model files that every rank sees: with --init random,

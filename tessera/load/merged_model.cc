@@ -22,7 +22,7 @@ bool has_layer(const Model& model, const std::string& path) {
 
 }  // namespace
 
-MergedModel::MergedModel(const Model& adapted, const Model& plain, ReadModelTensor read, ThreadPool& pool)
+MergedModel::MergedModel(const Model& adapted, const Model& plain, ReadTensor read, ThreadPool& pool)
     : adapted_(adapted), plain_(plain), read_(std::move(read)), pool_(pool) {
   for (const std::string& head : adapted.tolerated_names()) {
     if (!has_layer(adapted, layer_of_tensor(head))) continue;

@@ -5,14 +5,9 @@
 #include <string>
 
 #include "tessera/base/thread_pool.h"
-#include "tessera/model/model.h"
+#include "tessera/load/initial_weights.h"
 
 namespace tessera {
-
-// Reads elements [elem_begin, elem_end) of a tensor of the adapted model. A tensor that was trained whole has its
-// trained values.
-using ReadModelTensor =
-    std::function<void(const std::string& name, int64_t elem_begin, int64_t elem_end, const View& target)>;
 
 // What the rounding to the saved type has lost: the tensor with the largest difference between a sum and the saved
 // value.
@@ -24,9 +19,10 @@ struct RoundingLoss {
 
 class MergedModel {
  public:
-  // `adapted` has the adapter, and `plain` is the same model without it. Both must outlive this object. Throws
+  // `adapted` has the adapter, and `plain` is the same model without it. Both must outlive this object. `read` gives
+  // the tensors of `adapted`; a tensor that was trained whole has its trained values. Throws
   // UsageError if the head has an adapter and is tied to the embedding.
-  MergedModel(const Model& adapted, const Model& plain, ReadModelTensor read, ThreadPool& pool);
+  MergedModel(const Model& adapted, const Model& plain, ReadTensor read, ThreadPool& pool);
 
   // Writes the parameters of a section of a unit of `plain` to `values`, f32 [elements of the section]. `saved_type`
   // returns the type in which a tensor will be saved.
@@ -39,7 +35,7 @@ class MergedModel {
 
   const Model& adapted_;
   const Model& plain_;
-  const ReadModelTensor read_;
+  const ReadTensor read_;
   ThreadPool& pool_;
   RoundingLoss loss_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <regex>
 
@@ -37,13 +38,24 @@ bool is_adapter_tensor(std::string_view name) {
 }
 
 bool matches_path(const std::string& expression, const std::string& path) {
-  try {
-    return std::regex_match(path, std::regex("(.*\\.)?(" + expression + ")"));
-  } catch (const std::regex_error& error) {
-    throw UsageError(option_place("lora_target_modules"),
-                     fmt::format("\"{}\" is no regular expression: {}", printable(expression), error.what()),
-                     "Give names of layers such as q_proj, or expressions such as layers\\.[0-9]\\..*_proj");
+  // Most expressions are names, and a plan builds hundreds of models.
+  if (std::ranges::all_of(expression, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; })) {
+    return path == expression || path.ends_with("." + expression);
   }
+  constexpr size_t kLongest = 2000;
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(option_place("lora_target_modules"), fmt::format("\"{}\" {}", printable(expression), why),
+                     "Give names of layers such as q_proj, or expressions such as layers\\.[0-9]\\..*_proj");
+  };
+  if (expression.size() > kLongest) refuse("is too long for a regular expression");
+  try {
+    // An expression may come from a downloaded file. With this flag of libstdc++, no expression takes exponential time.
+    constexpr auto kFlags = std::regex::ECMAScript | std::regex_constants::__polynomial;
+    return std::regex_match(path, std::regex("(.*\\.)?(" + expression + ")", kFlags));
+  } catch (const std::regex_error& error) {
+    refuse(fmt::format("is no regular expression: {}", error.what()));
+  }
+  return false;
 }
 
 std::optional<LayerAdapter> adapter_of_layer(const AdapterOptions& options, const std::string& path, bool is_head) {

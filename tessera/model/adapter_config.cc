@@ -28,6 +28,12 @@ const std::vector<ForeignOption>& foreign_options() {
   static const std::vector<ForeignOption> options = {
       {"use_dora", {false}, "DoRA (weights divided into magnitude and direction)"},
       {"use_qalora", {false}, "QA-LoRA"},
+      {"use_bdlora", {false, Json::object()}, "BD-LoRA"},
+      {"kasa_config", {}, "KaSA"},
+      {"monteclora_config", {}, "MonteCLoRA"},
+      {"velora_config", {}, "VeLoRA"},
+      {"arrow_config", {}, "Arrow, which chooses between adapters"},
+      {"ensure_weight_tying", {false}, "trained modules that stay tied"},
       {"lora_bias", {false}, "biases of the adapter's own"},
       {"layer_replication", {Json::array()}, "repeated layers"},
       {"target_parameters", {Json::array()}, "adapters of parameters that are no layers"},
@@ -43,11 +49,17 @@ const std::vector<ForeignOption>& foreign_options() {
   throw InputError(where, fmt::format("\"{}\" is {}, not {}", key, in_words(value), must));
 }
 
-// A name without characters that mean something else in a regular expression. A dot only means itself.
-bool is_name(const std::string& text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-';
-  });
+// Whether an expression means only itself: it has letters, digits, _, - and escaped dots.
+bool is_name(const std::string& expression) {
+  for (size_t i = 0; i < expression.size(); ++i) {
+    const char c = expression[i];
+    if (c == '\\' && i + 1 < expression.size() && expression[i + 1] == '.') {
+      ++i;
+    } else if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-') {
+      return false;
+    }
+  }
+  return !expression.empty();
 }
 
 std::string escaped(const std::string& name) {
@@ -89,8 +101,13 @@ std::vector<std::pair<std::string, double>> pattern(const ConfigReader& read, co
   if (!value) return result;
   if (!value->is_object()) refuse(read.where(), key, *value, "an object");
   for (const auto& [expression, number] : value->items()) {
-    if (!number.is_number() || !(number.get<double>() >= least && number.get<double>() <= kMaxScale)) {
-      refuse(read.where(), key, number, fmt::format("a number from {} for \"{}\"", least, printable(expression)));
+    const bool is_rank = least > 0;
+    const bool has_type = is_rank ? number.is_number_integer() : number.is_number();
+    const double most = is_rank ? static_cast<double>(kMaxAdapterRank) : kMaxScale;
+    if (!has_type || !(number.get<double>() >= least && number.get<double>() <= most)) {
+      refuse(read.where(), key, number,
+             fmt::format("a {}number from {} to {} for \"{}\"", is_rank ? "whole " : "", least, most,
+                         printable(expression)));
     }
     result.emplace_back(expression, number.get<double>());
   }
@@ -108,9 +125,11 @@ Json json_of(const std::vector<std::pair<std::string, double>>& pattern, bool wh
 
 // A list if all expressions are names, otherwise one expression.
 Json json_of(const std::vector<std::string>& expressions) {
-  std::vector<std::string> names;
-  std::ranges::transform(expressions, std::back_inserter(names), without_escapes);
-  if (std::ranges::all_of(names, is_name)) return names;
+  if (std::ranges::all_of(expressions, is_name)) {
+    std::vector<std::string> names;
+    std::ranges::transform(expressions, std::back_inserter(names), without_escapes);
+    return names;
+  }
   const std::string expression = joined(expressions, "|");
   if (expressions.size() == 1 && expression.starts_with("(.*\\.)?(") && expression.ends_with(")")) return expression;
   return fmt::format("(.*\\.)?({})", expression);
@@ -159,11 +178,6 @@ AdapterOptions parse_adapter_config(std::string_view text, const std::string& wh
   return options;
 }
 
-std::string base_of_adapter(std::string_view text, const std::string& where) {
-  const Json json = parse_json<Json>(text, where);
-  return json.is_object() ? ConfigReader(json, where).text("base_model_name_or_path", "") : "";
-}
-
 Json adapter_to_json(const AdapterOptions& options) {
   const auto biases = std::ranges::find(kBiasWords, options.biases, [](const auto& entry) { return entry.second; });
   return {{"r", options.rank},
@@ -182,10 +196,17 @@ Json adapter_to_json(const AdapterOptions& options) {
 std::string adapter_config_json(const AdapterOptions& options, const std::vector<std::string>& layers,
                                 const std::string& base) {
   nlohmann::json json = nlohmann::json::parse(adapter_to_json(options).dump());  // sorted keys, as PEFT writes them
-  if (options.targets.empty() && !layers.empty()) {
+  if (!layers.empty() && options.targets.empty() && options.excluded.empty()) {
     std::set<std::string> names;
     for (const std::string& path : layers) names.insert(path.substr(path.rfind('.') + 1));
     json["target_modules"] = names;
+  } else if (!layers.empty() && !std::ranges::all_of(options.targets, is_name)) {
+    // PEFT cannot combine an expression with other options. The complete paths mean the same.
+    json["target_modules"] = layers;
+    json["exclude_modules"] = json["layers_to_transform"] = nullptr;
+  } else if (!layers.empty() && options.targets.empty()) {
+    json["target_modules"] = layers;
+    json["exclude_modules"] = json["layers_to_transform"] = nullptr;
   }
   // PEFT reads a whole number as int, which a float must not become.
   if (options.alpha == std::floor(options.alpha)) json["lora_alpha"] = static_cast<int64_t>(options.alpha);

@@ -17,8 +17,6 @@ inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
 // Reads a config. `where` names the file. Throws InputError if a value is invalid, or if an option that Tessera does
 // not have changes the mathematics.
 AdapterOptions parse_adapter_config(std::string_view text, const std::string& where);
-// "base_model_name_or_path", or "".
-std::string base_of_adapter(std::string_view text, const std::string& where);
 
 // The options with PEFT's names. Options with equal JSON compute the same.
 nlohmann::ordered_json adapter_to_json(const AdapterOptions& options);

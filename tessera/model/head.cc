@@ -87,6 +87,12 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
       stats = norm_->push_stats(f, m);
       norm_->forward(f, p, x_rows, z, stats);
     }
+    if (linear_.has_dropout() && f.training) {
+      const View ids = f.batch.row_ids, of_chunk = f.stack.push({m, 1}, DType::i64);
+      f.ops->gather_rows({ids.data, DType::i64, {ids.num_elems(), 1}}, f.batch.target_rows.rows(begin, begin + m),
+                         of_chunk);
+      f.chunk_row_ids = {of_chunk.data, DType::i64, {m}};
+    }
     linear_.forward(f, p, z, chunk_logits);
     f.ops->softmax_cross_entropy(chunk_logits, f.batch.targets.rows(begin, begin + m), scale, loss);
     const Linear::Upstream d_logits = linear_.upstream(f, p, chunk_logits);
@@ -94,6 +100,7 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
     bias_gradients(f, {linear_.bias_gradient(g, chunk_logits)});
     const View d_z = d_rows.rows(begin, begin + m);
     linear_.backward_input(f, p, d_logits, d_z);
+    f.chunk_row_ids = {};
     if (norm_) norm_->backward(f, p, g, {.d_y = d_z, .x = x_rows, .stats = stats, .d_x = d_z});
   }
   f.ops->scatter_rows(d_rows, f.batch.target_rows, d_x);

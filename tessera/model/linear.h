@@ -46,6 +46,7 @@ class Linear {
     View d_y;  // [N, O]
     View d_u;  // [N, R]: the gradient of dropout(x) · Aᵀ; empty without an adapter
   };
+  bool has_dropout() const { return !adapted_.empty() && adapter_dropout_ > 0; }
   // Takes memory for d_u from the stack.
   Upstream upstream(Frame& frame, const ParameterViews& p, View d_y) const;
 

@@ -80,6 +80,7 @@ void Model::adapt(const AdapterOptions& options) {
 // only some of several tensors that are computed together.
 void Model::check_names(const AdapterOptions& options, const std::set<std::string>& adapted) const {
   std::set<std::string> layers;  // the last words of the paths of linear layers
+  std::vector<std::string> paths = {layer_of_tensor(architecture_->head.weight)};
   std::vector<std::string> tensors;
   for (int64_t u = 0; u < num_units(); ++u) {
     const ParameterSpec* before = nullptr;
@@ -91,7 +92,15 @@ void Model::check_names(const AdapterOptions& options, const std::set<std::strin
       if (is_adapter_tensor(spec.name)) continue;
       const std::string path = file_name(spec.name), layer = layer_of_tensor(path);
       tensors.push_back(path);
-      if (is_block(u) && spec.shape.rank() == 2) layers.insert(layer.substr(layer.rfind('.') + 1));
+      if (is_block(u) && spec.shape.rank() == 2) {
+        layers.insert(layer.substr(layer.rfind('.') + 1));
+        paths.push_back(layer);
+      }
+      if (adapted.contains(layer) && !path.ends_with("bias") && trains(spec)) {
+        throw UsageError(option_place("modules_to_save"),
+                         fmt::format("{} would be trained whole, and also have an adapter", layer),
+                         "Give its name to " + option("lora_exclude_modules") + " too");
+      }
       if (spec.joined && trains(spec) != trains(*before)) {
         throw UsageError(
             option_place(path.ends_with("bias") ? "lora_bias" : "modules_to_save"),
@@ -104,18 +113,19 @@ void Model::check_names(const AdapterOptions& options, const std::set<std::strin
   const std::string known = fmt::format("The linear layers of this model are {} and lm_head", joined(layers, ", "));
   const auto must_match = [&](const char* option, const std::string& expression) {
     const auto matches = [&](const std::string& path) { return matches_path(expression, path); };
-    if (std::ranges::any_of(adapted, matches)) return;
-    throw UsageError(option_place(option),
-                     fmt::format("\"{}\" names no layer that gets an adapter", printable(expression)), known);
+    if (std::ranges::any_of(paths, matches)) return;
+    throw UsageError(option_place(option), fmt::format("\"{}\" names no linear layer", printable(expression)), known);
   };
   for (const int64_t layer : options.layers) {
     if (layer >= 0 && layer < num_blocks()) continue;
     throw UsageError(option_place("lora_layers"),
                      fmt::format("{} is no block of the model, which has blocks 0 to {}", layer, num_blocks() - 1));
   }
-  if (adapted.empty() && options.targets.empty())
-    throw UsageError(option_place("lora_layers"), "leaves no layer", known);
   for (const std::string& target : options.targets) must_match("lora_target_modules", target);
+  if (adapted.empty()) {
+    throw UsageError(option_place(options.excluded.empty() ? "lora_layers" : "lora_exclude_modules"),
+                     "leaves no layer that gets an adapter", known);
+  }
   for (const auto& [expression, rank] : options.ranks) must_match("lora_rank_pattern", expression);
   for (const auto& [expression, alpha] : options.alphas) must_match("lora_alpha_pattern", expression);
   for (const std::string& end : options.whole) {

@@ -46,6 +46,7 @@ struct Frame {
   bool fresh_gradients = false;          // true: the gradients hold no sums yet (see Block::backward)
   KvCache* cache = nullptr;              // set during generation
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
+  View chunk_row_ids = {};               // [m] i64: row ids of the rows that the head processes; empty elsewhere
   int64_t head_chunk_bytes = 128 << 20;  // limit for the bytes of logits that exist at a time
   bool large_head_chunks = false;        // the limit grows with the bytes on the stack (head.cc)
   bool stands_for_smaller = false;       // use at least the memory that any smaller batch would use (head.cc)
@@ -57,7 +58,7 @@ struct Frame {
   // `site` is different for each dropout of the model.
   Dropout dropout_at(double rate, uint32_t site) const {
     if (!training || rate == 0) return {};
-    return {static_cast<float>(rate), dropout_seed, site, batch.row_ids};
+    return {static_cast<float>(rate), dropout_seed, site, chunk_row_ids ? chunk_row_ids : batch.row_ids};
   }
   View push(int64_t rows, int64_t columns) { return stack.push({rows, columns}, dtype); }
   // Statistics need more precision than 16-bit activations have.

@@ -84,6 +84,9 @@ std::optional<AdapterOptions> adapter_options(const Settings& s) {
   options.dropout = s.lora_dropout;
   options.rank_stabilized = s.use_rslora;
   options.targets = names_of(s.lora_target_modules);
+  if (options.targets.empty() && !s.lora_target_modules.empty()) {
+    refuse("lora_target_modules", s.lora_target_modules.front(), "has no name", "Write for example q_proj v_proj");
+  }
   if (options.targets == std::vector<std::string>{"all-linear"}) options.targets.clear();
   options.excluded = names_of(s.lora_exclude_modules);
   options.layers = layers_of(s.lora_layers);

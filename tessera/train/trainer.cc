@@ -61,6 +61,22 @@ bool Trainer::runs_fused() {
   return session_.world().all(fits, "memory of micro-batches");
 }
 
+void Trainer::check_adapter() {
+  if (!session_.config().adapter) return;
+  if (settings_.adapter == Settings::Adapter::none) {
+    throw UsageError(option_place("model"),
+                     fmt::format("{} is a checkpoint with an adapter, and PEFT could not load an adapter of it",
+                                 printable(settings_.model)),
+                     "Export its adapter with tessera export, and continue it with " + option("adapter") +
+                         " lora and " + option("init_adapter") + ", and the model of its run");
+  }
+  if (settings_.init == Settings::Init::random) {
+    console_.note(
+        "warning: the model has random weights, and the folder of the adapter does not hold them. tessera export "
+        "--merge saves the complete model of a checkpoint");
+  }
+}
+
 Trainer::Trainer(Session& session, std::string resolved_config, std::function<int()> received_signal)
     : session_(session),
       settings_(session.settings()),
@@ -69,6 +85,7 @@ Trainer::Trainer(Session& session, std::string resolved_config, std::function<in
       received_signal_(std::move(received_signal)) {
   measurements_.emplace(session_);
   session_.read_model();
+  check_adapter();
   data_ = load_training_data(settings_, session_.tokenizer(), session_.config(), session_.pool(),
                              {&session_.world(), session_.worker().is_first_of_node(), &console_});
   fingerprint_ = train_fingerprint(settings_, session_.config(), data_.train.samples, session_.worker().num_ranks());

@@ -61,6 +61,7 @@ class Trainer {
   }
 
  private:
+  void check_adapter();
   WorkBounds work_of(const Settings& settings, bool fused) const;
   bool fits_fused();
   bool runs_fused();

@@ -162,7 +162,10 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithAdapters) {
   const Adapted all[] = {
       {"bloom", true, DType::f32, {.rank = 3, .alpha = 5}},
       {"llama", false, DType::bf16, {.rank = 2, .alpha = 4, .dropout = 0.2, .whole = {"lm_head"}}},
-      {"qwen3", true, DType::f32, {.rank = 4, .targets = {"q_proj", "v_proj", "lm_head"}, .ranks = {{"v_proj", 1}}}},
+      {"qwen3",
+       true,
+       DType::f32,
+       {.rank = 4, .dropout = 0.3, .targets = {"q_proj", "v_proj", "lm_head"}, .ranks = {{"v_proj", 1}}}},
       {"gpt", false, DType::f32, {.rank = 2, .layers = {1}, .biases = AdaptedBiases::all}},
       {"qwen2", false, DType::f16, {.rank = 2, .excluded = {"o_proj"}, .biases = AdaptedBiases::lora_only}}};
   size_t first = 0;

@@ -40,6 +40,9 @@ TEST(Adapter, ChoosesLayersByNamesExpressionsAndBlocks) {
               ElementsAre("model.layers.1.mlp.gate_proj", "model.layers.2.mlp.gate_proj"));
   EXPECT_THAT(adapted_layers({.targets = {"lm_head"}}), ElementsAre("lm_head"));
   EXPECT_FALSE(matches_path("proj", "model.layers.0.self_attn.q_proj"));
+  // Takes exponential time in a matcher that tries one way after the other.
+  EXPECT_FALSE(
+      matches_path("(([a-z0-9_.]+)+)+x", "model.layers.0.self_attn.q_proj.and.many.more.words.of.a.long.path"));
 }
 
 TEST(Adapter, HasTheScaleOfPeft) {
@@ -73,13 +76,14 @@ TEST(Adapter, TrainsOnlyFactorsAndWholeModules) {
 
 TEST(Adapter, RefusesNamesThatTheModelDoesNotHave) {
   const std::pair<AdapterOptions, const char*> cases[] = {
-      {{.targets = {"query_key_value"}}, "\"query_key_value\" names no layer"},
+      {{.targets = {"query_key_value"}}, "\"query_key_value\" names no linear layer"},
       {{.targets = {"q_proj("}}, "no regular expression"},
       {{.layers = {3}}, "3 is no block of the model, which has blocks 0 to 2"},
-      {{.ranks = {{"w1", 4}}}, "\"w1\" names no layer"},
+      {{.ranks = {{"w1", 4}}}, "\"w1\" names no linear layer"},
       {{.whole = {"wte"}}, "\"wte\" names no module"},
-      {{.targets = {"q_proj"}, .excluded = {"q_proj"}}, "names no layer"},
-      {{.whole = {"q_proj"}}, "computed together"},
+      {{.targets = {"q_proj"}, .excluded = {"q_proj"}}, "leaves no layer"},
+      {{.excluded = {"q_proj"}, .whole = {"q_proj"}}, "computed together"},
+      {{.whole = {"down_proj"}}, "would be trained whole, and also have an adapter"},
   };
   for (const auto& [options, message] : cases) {
     try {
@@ -155,6 +159,9 @@ TEST(AdapterConfig, RefusesWhatChangesTheMathematics) {
       {R"({"lora_alpha": "x"})", "\"lora_alpha\" is \"x\""},
       {R"({"target_modules": {"a": 1}})", "target_modules"},
       {R"({"rank_pattern": {"q_proj": 0}})", "rank_pattern"},
+      {R"({"rank_pattern": {"q_proj": 3.7}})", "not a whole number"},
+      {R"({"use_bdlora": true})", "BD-LoRA"},
+      {R"({"velora_config": {"a": 1}})", "VeLoRA"},
       {R"({"bias": "some"})", "\"bias\" is \"some\""},
       {R"({"layers_to_transform": ["a"]})", "layers_to_transform"},
       {"[]", "is not a JSON object"},

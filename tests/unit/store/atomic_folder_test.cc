@@ -79,9 +79,8 @@ TEST(Replaceable, NothingThatTesseraDidNotWrite) {
   };
   reset("tessera");
   EXPECT_EQ(why_no_saved_model(parent / "model"), "");
-  for (const char* name :
-       {"notes.md", "README.md", "pytorch_model.bin", "eval.json", ".hidden", "optimizer.pt",
-        "adapter_model.safetensors", "additional_chat_templates/notes.md", "model.safetensors.bak"}) {
+  for (const char* name : {"notes.md", "README.md", "pytorch_model.bin", "eval.json", ".hidden", "optimizer.pt",
+                           "additional_chat_templates/notes.md", "model.safetensors.bak"}) {
     put(parent / "model" / name, "");
     EXPECT_EQ(why_no_saved_model(parent / "model"),
               "contains \"" + std::string(name) + "\", which is not a file of a saved model");

@@ -17,7 +17,7 @@ struct Case {
 TEST(ForeignModel, FoldersOfOtherFormsAreNamed) {
   const Case kCases[] = {
       {{"adapter_config.json", "adapter_model.safetensors"},
-       "is a LoRA adapter, and Tessera does not read adapters yet"},
+       "is a LoRA adapter, and not a model. Give its base as the model, and add "},
       {{"adapter_model.bin", "config.json"}, "is a LoRA adapter"},
       {{"config.json", "pytorch_model.bin"}, "pytorch_model.bin: is a pickle file"},
       {{"config.json", "pytorch_model-00001-of-00002.bin"}, "pytorch_model-00001-of-00002.bin: is a pickle file"},
@@ -54,7 +54,7 @@ TEST(ForeignModel, AnAdapterNamesItsBaseModel) {
        {R"({"base_model_name_or_path": "me/base"})", R"({"base_model_name_or_path": null})", "{"}) {
     put(folder / "adapter_config.json", text);
     const std::string message = error_of<InputError>([&] { refuse_foreign_folder(folder.path()); });
-    EXPECT_THAT(message, AllOf(HasSubstr("merge_and_unload()"), HasSubstr(folder.path().string() + "-merged")));
+    EXPECT_THAT(message, HasSubstr("as the model, and add init_adapter " + folder.path().string()));
     EXPECT_EQ(message.find("for the model me/base") != message.npos, text.find("me/base") != text.npos);
   }
 }
