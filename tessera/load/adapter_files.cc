@@ -82,9 +82,9 @@ std::optional<AdapterOptions> adapter_of(const Settings& settings) {
     return options;
   }
   if (from_model && settings.adapter == Settings::Adapter::lora) {
-    throw UsageError(
-        option_place("model"), fmt::format("{} is a checkpoint with an adapter", printable(settings.model)),
-        "Export its adapter with tessera export, and give it with the model of its run");
+    throw UsageError(option_place("model"),
+                     fmt::format("{} is a checkpoint with an adapter", printable(settings.model)),
+                     "Export its adapter with tessera export, and give it with the model of its run");
   }
   return from_model ? from_model : adapter_options(settings);
 }

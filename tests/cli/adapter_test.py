@@ -80,6 +80,22 @@ class Adapter(TinyJobTest):
         summary = self.json_of("out", "summary.json")
         self.assertLessEqual(summary["ledger_peak_bytes"]["total"], summary["planned_peak_bytes"])
 
+    def test_the_head_can_have_an_adapter_with_dropout(self):
+        words = ["--adapter", "lora", "--lora-dropout", "0.5", "--lora-target-modules", "lm_head", "dense"]
+        self.train("out", *words, "--batch-size", "2", "--grad-accum", "2")
+        self.train("other", *words, "--batch-size", "4", "--grad-accum", "1")  # masks do not depend on micro-batches
+        for a, b in zip(self.metrics("out", "train"), self.metrics("other", "train"), strict=True):
+            self.assertAlmostEqual(a["loss"], b["loss"], 5)
+        self.fails(USAGE, "which is tied to the embedding", "export", "--checkpoint", "out", "--merge", "--output-dir", "m")
+
+    def test_a_merge_checks_the_base(self):
+        self.train("out", *LORA, "--max-steps", "1")
+        shutil.copytree(self.path("first/model"), self.path("base"))
+        config = self.json_of("base", "config.json") | {"vocab_size": 500}
+        self.write("base/config.json", json.dumps(config))
+        self.fails(INPUT, "of another shape", "export", "--model", "base", "--adapter", "out", "--merge", "--tokenizer",
+                   "tok", "--output-dir", "merged")
+
     def test_strategies_give_the_plain_run(self):
         losses = []
         for output, words in [("plain", ["--batch-size", "2"]),
@@ -98,6 +114,9 @@ class Adapter(TinyJobTest):
                 ([*LORA, "--freeze", "h.0.*"], "--freeze: contradicts adapter"),
                 ([*LORA, "--lora-target-modules", "q_proj"], "The linear layers of this model are dense"),
                 ([*LORA, "--modules-to-save", "word_embeddings"], "is also the head of this model"),
+                ([*LORA, "--modules-to-save", "mlp.dense_4h_to_h"], "would be trained whole, and also have an adapter"),
+                ([*LORA, "--lora-target-modules", ","], "has no name"),
+                ([*LORA, "--lora-target-modules", "(([a-z._0-9]+)+)+!"], "names no linear layer"),
                 ([*LORA, "--lora-layers", "0-9"], "is no block of the model, which has blocks 0 to"),
                 ([*LORA, "--lora-rank-pattern", "dense=0"], "is not NAME=VALUE"),
                 (["--init-adapter", "first"], "because adapter is \"none\""),
