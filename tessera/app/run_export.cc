@@ -73,13 +73,9 @@ void write_merged(Session& session, const Settings& settings, const LoadedTypes&
   const Model adapted(session.config(), device), plain(plain_config, device);
   const ModelWriter writer(plain, saved_model_options(settings, plain.config(), session.tokenizer(), loaded),
                            session.world(), session.pool());
-  const auto saved_type = [&](const std::string& name) {
-    const auto found = loaded.find(name);
-    return settings.save_dtype.value_or(found == loaded.end() ? DType::f32 : found->second);
-  };
   MergedModel merged(adapted, plain, read, session.pool());
   write_model(session, settings, plain, writer,
-              [&](Section section, int64_t unit, View values) { merged.read(section, unit, saved_type, values); });
+              [&](Section section, int64_t unit, View values) { merged.read(section, unit, writer, values); });
   const RoundingLoss& loss = merged.loss();
   session.console().note(
       loss.tensor.empty()

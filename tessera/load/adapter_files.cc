@@ -8,7 +8,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/option_names.h"
-#include "tessera/base/random.h"
 #include "tessera/base/read_file.h"
 #include "tessera/base/text.h"
 #include "tessera/load/checkpoint_weights.h"
@@ -16,6 +15,7 @@
 #include "tessera/model/adapter_config.h"
 #include "tessera/settings/adapter_options.h"
 #include "tessera/store/checksum.h"
+#include "tessera/store/model_folder.h"
 
 namespace tessera {
 
@@ -115,18 +115,11 @@ AdapterFile::AdapterFile(const fs::path& folder, const Model& model) : model_(mo
   for (const TensorInfo& info : file_.tensors()) {
     if (!expected.contains(info.name)) extra.push_back(info.name);
   }
-  std::string what;
-  const auto describe = [&](const char* problem, const std::vector<std::string>& names) {
-    if (names.empty()) return;
-    const std::vector<std::string> first(names.begin(), names.begin() + std::min<ptrdiff_t>(3, std::ssize(names)));
-    what += fmt::format("{}{} {}: {}{}", what.empty() ? "" : "; ", names.size(), problem, printable(joined(first)),
-                        names.size() > 3 ? ", ..." : "");
-  };
-  describe("missing", missing);
-  describe("of another shape", misshapen);
-  describe("not of this adapter", extra);
+  std::string what = tensor_problem("missing", missing) + tensor_problem("of another shape", misshapen) +
+                     tensor_problem("not of this adapter", extra);
   if (what.empty()) return;
-  throw InputError(file_.path(), "tensors: " + what,
+  what.resize(what.size() - 2);
+  throw InputError(file_.path(), what,
                    "Give the base model of the adapter as --model, and the adapter's own adapter_config.json");
 }
 
@@ -142,19 +135,6 @@ std::string AdapterFile::checksum() const {
 void AdapterFile::read_range_into(const std::string& name, int64_t elem_begin, int64_t elem_end,
                                   const View& target) const {
   file_.read_range_into(file_.get(model_.adapter_file_name(name)), elem_begin, elem_end, target);
-}
-
-void draw_initial(const Initializer& init, uint64_t seed, int64_t elem_begin, int64_t elem_end, const View& target) {
-  TESSERA_ASSERT(init.kind == Initializer::Kind::zero || init.kind == Initializer::Kind::uniform);
-  std::vector<float> values(static_cast<size_t>(elem_end - elem_begin));
-  if (init.kind == Initializer::Kind::uniform) {
-    const auto scale = static_cast<float>(init.scale);
-    for (int64_t i = elem_begin; i < elem_end; ++i) {
-      const auto words = philox(seed, static_cast<uint64_t>(i) / 4, init.stream);
-      values[static_cast<size_t>(i - elem_begin)] = scale * (2 * uniform_float(words[static_cast<size_t>(i % 4)]) - 1);
-    }
-  }
-  convert(values.data(), DType::f32, target.data, target.dtype, values.size());
 }
 
 }  // namespace tessera

@@ -37,8 +37,4 @@ class AdapterFile {
   const SafetensorsFile file_;
 };
 
-// Draws elements [elem_begin, elem_end) of a tensor from its initial distribution. Each rank and each device draws the
-// same values.
-void draw_initial(const Initializer& init, uint64_t seed, int64_t elem_begin, int64_t elem_end, const View& target);
-
 }  // namespace tessera

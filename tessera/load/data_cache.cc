@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -223,9 +224,11 @@ Record cache_key(const std::vector<std::string>& files, const Settings& settings
   key["vocab_size"] = config.vocab_size;
   key["end_ids"] = config.more_end_ids;
   key["eos_token_id"] = config.eos_token_id;
-  for (const char* name : {"objective", "append_eos", "unanswerable_text", "max_length", "dataset_format", "fields",
-                           "txt_rows", "truncation", "long_texts", "eos_token", "loss_on", "template_date"}) {
-    std::visit([&](const auto& value) { key["settings"][name] = value; }, find_setting(name)->get(settings));
+  for (const Setting* setting : settings_of(kText | kRows | kChat)) {
+    // The contents of the template are in key["texts"]. The others choose among encoded rows.
+    constexpr std::array kOthers{"chat_template", "subset", "bad_rows", "max_bad_rows"};
+    if (std::ranges::find(kOthers, setting->name) != kOthers.end()) continue;
+    std::visit([&](const auto& value) { key["settings"][setting->name] = value; }, setting->get(settings));
   }
   return key;
 }

@@ -40,14 +40,40 @@ void check_tied(const TensorSource& source, const Model& model, int rank, int nu
 // model than in the files.
 Shape shape_in_files(const Model& model, const ParameterSpec& spec) {
   const int64_t rows = model.config().vocab_size_in_files;
-  if (rows == 0 || (spec.name != model.embedding_name() && !spec.name.starts_with("lm_head."))) return spec.shape;
+  if (rows == 0 || is_adapter_tensor(spec.name)) return spec.shape;
+  if ((spec.name != model.embedding_name() && !spec.name.starts_with("lm_head."))) return spec.shape;
   return spec.shape.rank() == 1 ? Shape{rows} : Shape{rows, spec.shape[1]};
 }
 
 // Where the tensors of an adapter come from if the model's files do not have them.
-struct NewAdapter {
-  std::optional<AdapterFile> file;  // empty: drawn with the seed
-  uint64_t seed = 0;
+class NewAdapter {
+ public:
+  // With an empty folder, the factors are drawn with the seed, by the CPU on every device.
+  NewAdapter(const AdapterPlace& place, const Model& model, ThreadPool& pool) : seed_(place.seed) {
+    if (!place.folder.empty()) {
+      file_.emplace(place.folder, model);
+    } else {
+      cpu_ = make_cpu_device(pool);
+      kernels_ = make_kernels(*cpu_);
+    }
+  }
+
+  // Whether the adapter has the values of a tensor.
+  bool has(const ParameterSpec& spec) const { return file_ ? spec.trainable() : is_adapter_tensor(spec.name); }
+  void read(const ParameterSpec& spec, int64_t elem_begin, int64_t elem_end, const View& target) const {
+    if (file_) return file_->read_range_into(spec.name, elem_begin, elem_end, target);
+    const Initializer& init = spec.init;
+    if (init.kind == Initializer::Kind::zero) return kernels_->fill(target, 0);
+    TESSERA_ASSERT(init.kind == Initializer::Kind::uniform);
+    kernels_->fill_uniform(target, -init.scale, init.scale, seed_, init.stream, elem_begin);
+  }
+  std::string checksum() const { return file_ ? file_->checksum() : ""; }
+
+ private:
+  std::optional<AdapterFile> file_;
+  uint64_t seed_;
+  std::unique_ptr<Device> cpu_;
+  std::unique_ptr<Kernels> kernels_;
 };
 
 // Reads the tensors of a model. Rows that the files do not have get the mean of the rows in the files. The mean is the
@@ -58,12 +84,7 @@ class ModelReader {
       : model_(model), read_(std::move(read)), adapter_(adapter) {}
 
   void read(const ParameterSpec& spec, int64_t elem_begin, int64_t elem_end, const View& target) {
-    if (adapter_ && adapter_->file && spec.trainable()) {
-      return adapter_->file->read_range_into(spec.name, elem_begin, elem_end, target);
-    }
-    if (adapter_ && is_adapter_tensor(spec.name)) {
-      return draw_initial(spec.init, adapter_->seed, elem_begin, elem_end, target);
-    }
+    if (adapter_ && adapter_->has(spec)) return adapter_->read(spec, elem_begin, elem_end, target);
     const int64_t in_files = shape_in_files(model_, spec).num_elems();
     const int64_t split = std::clamp(in_files, elem_begin, elem_end);
     if (elem_begin < split) read_(spec.name, elem_begin, split, target.rows(0, split - elem_begin));
@@ -171,8 +192,7 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
   const Model& model = engine.model();
   std::optional<NewAdapter> adapter;
   if (model.config().adapter && (!place.folder.empty() || !is_checkpoint(folder) || !adapter_in_checkpoint(folder))) {
-    adapter.emplace().seed = place.seed;
-    if (!place.folder.empty()) adapter->file.emplace(place.folder, model);
+    adapter.emplace(place, model, pool);
   }
   const NewAdapter* const added = adapter ? &*adapter : nullptr;
   std::vector<std::pair<std::string, Shape>> expected;
@@ -198,7 +218,7 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
   const std::vector<std::string> buffers = source.check_tensors(expected, model.tolerated_names());
   if (all_read) {
     check_agreement(world, {{"weights_checksum", checksum_text(source.sampled_checksum())},
-                            {"adapter_checksum", added && added->file ? added->file->checksum() : ""}});
+                            {"adapter_checksum", added ? added->checksum() : ""}});
   }
   check_tied(source, model, all_read ? world.rank() : 0, all_read ? world.size() : 1, pool);
   read_into_engine(
@@ -213,14 +233,14 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
 ReadTensor reader_of_adapted(const Model& model, const fs::path& folder, const fs::path& adapter_folder,
                              ThreadPool& pool) {
   struct Files {
-    explicit Files(const fs::path& folder) : source(folder) {}
     TensorSource source;
     NewAdapter adapter;
-    std::optional<ModelReader> reader;
-    std::map<std::string, const ParameterSpec*> specs;
+    std::optional<ModelReader> reader = {};
+    std::map<std::string, const ParameterSpec*> specs = {};
+    Files(const fs::path& base, const AdapterPlace& place, const Model& of, ThreadPool& threads)
+        : source(base), adapter(place, of, threads) {}
   };
-  const auto files = std::make_shared<Files>(folder);
-  files->adapter.file.emplace(adapter_folder, model);
+  const auto files = std::make_shared<Files>(folder, AdapterPlace{adapter_folder, 0}, model, pool);
   std::vector<std::pair<std::string, Shape>> expected;
   for (int64_t u = 0; u < model.num_units(); ++u) {
     for (const ParameterSpec& spec : model.unit(u).table().specs()) {

@@ -1,11 +1,11 @@
 // Adds an adapter to the weights of its base: W + s · B A.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "tessera/base/thread_pool.h"
 #include "tessera/load/initial_weights.h"
+#include "tessera/store/model_writer.h"
 
 namespace tessera {
 
@@ -20,13 +20,13 @@ struct RoundingLoss {
 class MergedModel {
  public:
   // `adapted` has the adapter, and `plain` is the same model without it. Both must outlive this object. `read` gives
-  // the tensors of `adapted`; a tensor that was trained whole has its trained values. Throws
-  // UsageError if the head has an adapter and is tied to the embedding.
+  // the tensors of `adapted`; a tensor that was trained whole has its trained values. Throws UsageError if the head has
+  // an adapter and is tied to the embedding.
   MergedModel(const Model& adapted, const Model& plain, ReadTensor read, ThreadPool& pool);
 
-  // Writes the parameters of a section of a unit of `plain` to `values`, f32 [elements of the section]. `saved_type`
-  // returns the type in which a tensor will be saved.
-  void read(Section section, int64_t unit, const std::function<DType(const std::string&)>& saved_type, View values);
+  // Writes the parameters of a section of a unit of `plain` to `values`, f32 [elements of the section]. `writer` will
+  // save them, and knows to which types they will be rounded.
+  void read(Section section, int64_t unit, const ModelWriter& writer, View values);
   const RoundingLoss& loss() const { return loss_; }
 
  private:

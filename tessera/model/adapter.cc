@@ -37,14 +37,26 @@ bool is_adapter_tensor(std::string_view name) {
   return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
 }
 
-bool matches_path(const std::string& expression, const std::string& path) {
+std::optional<std::string> name_of_expression(std::string_view expression) {
+  std::string name;
+  for (size_t i = 0; i < expression.size(); ++i) {
+    const bool is_escaped_dot = expression.substr(i).starts_with("\\.");
+    const char c = expression[i += is_escaped_dot ? 1 : 0];
+    const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
+    if (!is_plain && !is_escaped_dot) return std::nullopt;
+    name += c;
+  }
+  return name.empty() ? std::nullopt : std::optional(name);
+}
+
+bool matches_path(const std::string& expression, const std::string& path, const char* option) {
   // Most expressions are names, and a plan builds hundreds of models.
-  if (std::ranges::all_of(expression, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; })) {
-    return path == expression || path.ends_with("." + expression);
+  if (const auto name = name_of_expression(expression)) {
+    return path.ends_with(*name) && (path.size() == name->size() || path[path.size() - name->size() - 1] == '.');
   }
   constexpr size_t kLongest = 2000;
   const auto refuse = [&](const std::string& why) {
-    throw UsageError(option_place("lora_target_modules"), fmt::format("\"{}\" {}", printable(expression), why),
+    throw UsageError(option_place(option), fmt::format("\"{}\" {}", printable(expression), why),
                      "Give names of layers such as q_proj, or expressions such as layers\\.[0-9]\\..*_proj");
   };
   if (expression.size() > kLongest) refuse("is too long for a regular expression");
@@ -59,21 +71,25 @@ bool matches_path(const std::string& expression, const std::string& path) {
 }
 
 std::optional<LayerAdapter> adapter_of_layer(const AdapterOptions& options, const std::string& path, bool is_head) {
-  const auto is_named = [&](const std::string& expression) { return matches_path(expression, path); };
-  if (options.targets.empty() ? is_head : std::ranges::none_of(options.targets, is_named)) return std::nullopt;
-  if (std::ranges::any_of(options.excluded, is_named)) return std::nullopt;
+  const auto any_matches = [&](const std::vector<std::string>& expressions, const char* option) {
+    return std::ranges::any_of(expressions, [&](const std::string& one) { return matches_path(one, path, option); });
+  };
+  if (options.targets.empty() ? is_head : !any_matches(options.targets, "lora_target_modules")) return std::nullopt;
+  if (any_matches(options.excluded, "lora_exclude_modules")) return std::nullopt;
   if (!options.layers.empty()) {
     const auto block = block_of_path(path);
     if (!block || std::ranges::find(options.layers, *block) == options.layers.end()) return std::nullopt;
   }
-  const auto value_of = [&](const auto& patterns, double otherwise) {
-    const auto found = std::ranges::find_if(patterns, [&](const auto& entry) { return is_named(entry.first); });
+  const auto value_of = [&](const auto& patterns, const char* option, double otherwise) {
+    const auto found =
+        std::ranges::find_if(patterns, [&](const auto& entry) { return matches_path(entry.first, path, option); });
     return found == patterns.end() ? otherwise : found->second;
   };
   LayerAdapter adapter;
-  adapter.rank = static_cast<int64_t>(value_of(options.ranks, static_cast<double>(options.rank)));
-  const auto r = static_cast<double>(adapter.rank);
-  adapter.scale = value_of(options.alphas, options.alpha) / (options.rank_stabilized ? std::sqrt(r) : r);
+  const double r = value_of(options.ranks, "lora_rank_pattern", static_cast<double>(options.rank));
+  adapter.rank = static_cast<int64_t>(r);
+  adapter.scale =
+      value_of(options.alphas, "lora_alpha_pattern", options.alpha) / (options.rank_stabilized ? std::sqrt(r) : r);
   return adapter;
 }
 

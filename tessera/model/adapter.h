@@ -1,5 +1,5 @@
-// LoRA adapters (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models"), with the rules and names of
-// PEFT: which layers of a model get an adapter, and with which sizes.
+// LoRA adapters (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models"): which layers of a model get an
+// adapter, and how large it is. The rules and the names are PEFT's.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,12 @@ std::string layer_of_tensor(std::string_view name);
 std::optional<int64_t> block_of_path(std::string_view path);
 // Whether a tensor of a table is a factor of an adapter: "layers.0.mlp.up_proj.lora_A.weight".
 bool is_adapter_tensor(std::string_view name);
-// Whether a regular expression matches a path, or its end after a dot. Throws UsageError if it is no expression.
-bool matches_path(const std::string& expression, const std::string& path);
+// The text that an expression matches if it matches only one text: it consists of letters, digits, "_", "-" and
+// escaped dots. nullopt: it is another expression.
+std::optional<std::string> name_of_expression(std::string_view expression);
+// Whether a regular expression matches a path, or its end after a dot. `option` gives the expression. Throws UsageError
+// if it is no regular expression.
+bool matches_path(const std::string& expression, const std::string& path, const char* option);
 
 // The adapter of the layer with this path, or nullopt if the options give it none.
 std::optional<LayerAdapter> adapter_of_layer(const AdapterOptions& options, const std::string& path, bool is_head);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <iterator>
 #include <set>
 
 #include "tessera/base/text.h"
@@ -49,17 +48,8 @@ const std::vector<ForeignOption>& foreign_options() {
   throw InputError(where, fmt::format("\"{}\" is {}, not {}", key, in_words(value), must));
 }
 
-// Whether an expression means only itself: it has letters, digits, _, - and escaped dots.
 bool is_name(const std::string& expression) {
-  for (size_t i = 0; i < expression.size(); ++i) {
-    const char c = expression[i];
-    if (c == '\\' && i + 1 < expression.size() && expression[i + 1] == '.') {
-      ++i;
-    } else if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-') {
-      return false;
-    }
-  }
-  return !expression.empty();
+  return name_of_expression(expression).has_value();
 }
 
 std::string escaped(const std::string& name) {
@@ -68,10 +58,6 @@ std::string escaped(const std::string& name) {
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-') text += '\\';
     text += c;
   }
-  return text;
-}
-std::string without_escapes(std::string text) {
-  for (size_t at; (at = text.find("\\.")) != std::string::npos;) text.erase(at, 1);
   return text;
 }
 
@@ -127,7 +113,7 @@ Json json_of(const std::vector<std::pair<std::string, double>>& pattern, bool wh
 Json json_of(const std::vector<std::string>& expressions) {
   if (std::ranges::all_of(expressions, is_name)) {
     std::vector<std::string> names;
-    std::ranges::transform(expressions, std::back_inserter(names), without_escapes);
+    for (const std::string& expression : expressions) names.push_back(*name_of_expression(expression));
     return names;
   }
   const std::string expression = joined(expressions, "|");
@@ -200,11 +186,8 @@ std::string adapter_config_json(const AdapterOptions& options, const std::vector
     std::set<std::string> names;
     for (const std::string& path : layers) names.insert(path.substr(path.rfind('.') + 1));
     json["target_modules"] = names;
-  } else if (!layers.empty() && !std::ranges::all_of(options.targets, is_name)) {
+  } else if (!layers.empty() && (options.targets.empty() || !std::ranges::all_of(options.targets, is_name))) {
     // PEFT cannot combine an expression with other options. The complete paths mean the same.
-    json["target_modules"] = layers;
-    json["exclude_modules"] = json["layers_to_transform"] = nullptr;
-  } else if (!layers.empty() && options.targets.empty()) {
     json["target_modules"] = layers;
     json["exclude_modules"] = json["layers_to_transform"] = nullptr;
   }

@@ -40,7 +40,7 @@ void Linear::adapt(ParameterTable& table, const AdapterOf& adapter_of, double dr
   adapter_dropout_ = dropout;
   number_ = number;
   const int64_t in = table.specs()[first_weight_].shape[1];
-  uint64_t stream = (uint64_t{1} << 40) + uint64_t{number} * 16;
+  const uint64_t stream = (uint64_t{1} << 40) + uint64_t{number} * 16;
   std::vector<std::pair<std::string, Shape>> ups;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const int64_t out = table.specs()[first_weight_ + i].shape[0];

@@ -36,6 +36,9 @@ class Linear {
   using AdapterOf = std::function<std::optional<LayerAdapter>(const std::string& layer)>;
   void adapt(ParameterTable& table, const AdapterOf& adapter_of, double dropout, uint32_t number);
 
+  // Whether the layer has an adapter with dropout.
+  bool has_dropout() const { return !adapted_.empty() && adapter_dropout_ > 0; }
+
   // y = epilogue(x · weightᵀ + bias + adapter). preactivation [N, O] receives the argument of the epilogue, or is
   // empty.
   void forward(Frame& frame, const ParameterViews& p, View x, View y, const LinearEpilogue& epilogue = {},
@@ -46,7 +49,6 @@ class Linear {
     View d_y;  // [N, O]
     View d_u;  // [N, R]: the gradient of dropout(x) · Aᵀ; empty without an adapter
   };
-  bool has_dropout() const { return !adapted_.empty() && adapter_dropout_ > 0; }
   // Takes memory for d_u from the stack.
   Upstream upstream(Frame& frame, const ParameterViews& p, View d_y) const;
 

@@ -112,8 +112,8 @@ void Model::check_names(const AdapterOptions& options, const std::set<std::strin
   }
   const std::string known = fmt::format("The linear layers of this model are {} and lm_head", joined(layers, ", "));
   const auto must_match = [&](const char* option, const std::string& expression) {
-    const auto matches = [&](const std::string& path) { return matches_path(expression, path); };
-    if (std::ranges::any_of(paths, matches)) return;
+    const auto is_meant = [&](const std::string& path) { return matches_path(expression, path, option); };
+    if (std::ranges::any_of(paths, is_meant)) return;
     throw UsageError(option_place(option), fmt::format("\"{}\" names no linear layer", printable(expression)), known);
   };
   for (const int64_t layer : options.layers) {

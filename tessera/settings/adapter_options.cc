@@ -53,7 +53,8 @@ std::vector<int64_t> layers_of(const std::vector<std::string>& words) {
       const auto first = number_in<int64_t>(std::string_view(part).substr(0, dash));
       const auto last = dash == std::string::npos ? first : number_in<int64_t>(std::string_view(part).substr(dash + 1));
       if (!first || !last || *first < 0 || *last < *first || *last > kMost) {
-        refuse("lora_layers", part, "is no number of a block, and no range", "Write for example 0 1 2, or 24-31");
+        refuse("lora_layers", part, "is neither the number of a block nor a range of numbers",
+               "Write for example 0 1 2, or 24-31");
       }
       for (int64_t layer = *first; layer <= *last; ++layer) layers.push_back(layer);
     }

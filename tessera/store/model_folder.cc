@@ -80,15 +80,6 @@ bool is_buffer(std::string_view key, const TensorInfo& info) {
                    "Give a folder as save_pretrained of Hugging Face transformers writes it");
 }
 
-// Returns a text such as "3 tensors are missing (a, b, c); ". It shows at most the first five items.
-std::string describe(std::string_view what, const std::vector<std::string>& items) {
-  constexpr size_t kShown = 5;
-  if (items.empty()) return "";
-  std::string text = fmt::format("{} {} {} (", counted(items.size(), "tensor"), items.size() == 1 ? "is" : "are", what);
-  for (size_t i = 0; i < std::min(items.size(), kShown); ++i) text += (i ? ", " : "") + printable(items[i]);
-  return text + (items.size() > kShown ? ", ...); " : "); ");
-}
-
 std::string dims_text(const TensorInfo& info) {
   std::string text = "[";
   for (size_t i = 0; i < info.dims.size(); ++i) text += (i ? ", " : "") + std::to_string(info.dims[i]);
@@ -96,6 +87,14 @@ std::string dims_text(const TensorInfo& info) {
 }
 
 }  // namespace
+
+std::string tensor_problem(std::string_view what, const std::vector<std::string>& items) {
+  constexpr size_t kShown = 5;
+  if (items.empty()) return "";
+  std::string text = fmt::format("{} {} {} (", counted(items.size(), "tensor"), items.size() == 1 ? "is" : "are", what);
+  for (size_t i = 0; i < std::min(items.size(), kShown); ++i) text += (i ? ", " : "") + printable(items[i]);
+  return text + (items.size() > kShown ? ", ...); " : "); ");
+}
 
 bool TensorSource::exists(const fs::path& folder) {
   std::error_code ignored;
@@ -270,9 +269,9 @@ std::vector<std::string> TensorSource::check_tensors(const std::vector<std::pair
     if (known.contains(key)) continue;
     (is_buffer(key, *files_[place.file].find(place.name)) ? buffers : extra).push_back(place.name);
   }
-  std::string what = describe("missing", missing) + describe("not of this model", extra) +
-                     describe("of another shape", misshapen) +
-                     describe("of a type that Tessera does not read", unreadable);
+  std::string what = tensor_problem("missing", missing) + tensor_problem("not of this model", extra) +
+                     tensor_problem("of another shape", misshapen) +
+                     tensor_problem("of a type that Tessera does not read", unreadable);
   if (what.empty()) return buffers;
   what.resize(what.size() - 2);
   const bool has_adapter =

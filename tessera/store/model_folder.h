@@ -37,6 +37,9 @@ inline constexpr const char* kTokenizerFiles[] = {"tokenizer_config.json",
                                                   "chat_template.jinja",
                                                   "chat_template.json"};
 
+// A text such as "3 tensors are missing (a, b, c); ", with at most five of the items. "" if there is no item.
+std::string tensor_problem(std::string_view what, const std::vector<std::string>& items);
+
 // All tensors in a folder's model.safetensors. If this file does not exist, the tensors that
 // model.safetensors.index.json names. The functions ignore the prefixes "transformer." and "model." of tensor names,
 // and the words that wrappers of PyTorch add to names ("module.", "_orig_mod." and similar), both in the files and in

@@ -90,7 +90,7 @@ std::vector<PlannedTensor> ModelWriter::planned_tensors() const {
   size_t i = 0;
   for_each_tensor(model_, [&](const ParameterSpec& spec) {
     const DType dtype = dtypes_[i++];
-    if (is_saved(spec)) tensors.push_back({saved_name(spec), dtype, spec.shape});
+    if (has(spec.section)) tensors.push_back({saved_name(spec.name), dtype, spec.shape});
   });
   return tensors;
 }
@@ -138,11 +138,11 @@ int64_t ModelWriter::write_tensors(const fs::path& folder, const fs::path& tempo
   ShardWriter writer(shards_, temporary, pool_);
   int64_t num_written = 0;
   write_part([&](Section section, int64_t unit, ElemRange range, View parameters) {
+    if (!has(section)) return;
     const ParameterTable& table = model_.unit(unit).table();
     table.for_each_tensor(section, range.begin, range.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
-      if (!is_saved(spec)) return;
       const View part = parameters.rows(spec.offset + first - range.begin, spec.offset + last - range.begin);
-      const std::string name = saved_name(spec);
+      const std::string name = saved_name(spec.name);
       check_saved_range(folder, spec, shards_.place(name).dtype, part, first);
       writer.write(name, first, part);
       num_written += last - first;

@@ -54,6 +54,8 @@ class ModelWriter {
 
   // Whether the saved model has tensors of a section. write() needs only these.
   bool has(Section section) const { return !model_.config().adapter || section == Section::trainable; }
+  // The type in which a tensor of the parameter tables is saved. The saved model must have it.
+  DType saved_type(const std::string& name) const { return shards_.place(saved_name(name)).dtype; }
   // Writes elements `range` of a section of a unit (host memory, any floating-point type).
   using Write = UnitStates::WriteParameters;
   // Writes the folder, which appears complete or not at all. It has the weights and the files of write_texts().
@@ -66,10 +68,8 @@ class ModelWriter {
   void write(const std::filesystem::path& folder, const std::function<void(const Write&)>& write_part) const;
 
  private:
-  // Whether the saved model has a tensor.
-  bool is_saved(const ParameterSpec& spec) const { return !model_.config().adapter || spec.trainable(); }
-  std::string saved_name(const ParameterSpec& spec) const {
-    return model_.config().adapter ? model_.adapter_file_name(spec.name) : model_.file_name(spec.name);
+  std::string saved_name(const std::string& name) const {
+    return model_.config().adapter ? model_.adapter_file_name(name) : model_.file_name(name);
   }
   std::vector<PlannedTensor> planned_tensors() const;
   // Returns the number of elements that this rank has written.

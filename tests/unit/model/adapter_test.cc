@@ -39,10 +39,10 @@ TEST(Adapter, ChoosesLayersByNamesExpressionsAndBlocks) {
   EXPECT_THAT(adapted_layers({.targets = {R"(model\.layers\.[12]\.mlp\.(gate|up)_proj)"}, .excluded = {"up_proj"}}),
               ElementsAre("model.layers.1.mlp.gate_proj", "model.layers.2.mlp.gate_proj"));
   EXPECT_THAT(adapted_layers({.targets = {"lm_head"}}), ElementsAre("lm_head"));
-  EXPECT_FALSE(matches_path("proj", "model.layers.0.self_attn.q_proj"));
+  EXPECT_FALSE(matches_path("proj", "model.layers.0.self_attn.q_proj", "lora_target_modules"));
   // Takes exponential time in a matcher that tries one way after the other.
-  EXPECT_FALSE(
-      matches_path("(([a-z0-9_.]+)+)+x", "model.layers.0.self_attn.q_proj.and.many.more.words.of.a.long.path"));
+  EXPECT_FALSE(matches_path("(([a-z0-9_.]+)+)+x", "model.layers.0.self_attn.q_proj.and.many.more.words.of.a.long.path",
+                            "lora_target_modules"));
 }
 
 TEST(Adapter, HasTheScaleOfPeft) {
