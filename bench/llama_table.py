@@ -35,6 +35,7 @@ SHAPES = {
     "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256, True, "llama"),
     "llama-3.2-3b": (28, 3072, 8192, 24, 8, 128, 128256, True, "llama"),
     "llama-3.1-8b": (32, 4096, 14336, 32, 8, 128, 128256, False, "llama"),
+    "llama-3.1-70b": (80, 8192, 28672, 64, 8, 128, 128256, False, "llama"),
     "qwen3-8b": (36, 4096, 12288, 32, 8, 128, 151936, False, "qwen3"),
     "qwen3-0.6b": (28, 1024, 3072, 16, 8, 128, 151936, True, "qwen3"),
     "qwen2.5-0.5b": (24, 896, 4864, 14, 2, 64, 151936, True, "qwen2"),
@@ -46,6 +47,7 @@ OFFLOADED = ["--strategy", "zero3", "--offload", "optimizer,gradients,parameters
              "--activation-checkpointing", "block"]
 BF16_STATES = ["--optimizer-states", "bf16"]
 LORA = ["--adapter", "lora", "--lora-r", "16", "--lora-alpha", "32"]
+QLORA = [*LORA, "--base-dtype", "nf4"]
 PEER_LORA = ["--compile", "--liger", "--lora", "16"]
 
 
@@ -79,6 +81,9 @@ ROWS = {
                                 peer=[*PEER_LORA, "--ckpt"]),
     "qwen3-8b-lora": Row("qwen3-8b", 2, 2048, 3, 13, LORA),
     "1b-lora-512": Row("llama-3.2-1b", 8, 512, 10, 40, LORA, peer=PEER_LORA),
+    "8b-qlora": Row("llama-3.1-8b", 2, 2048, 3, 13, QLORA, peer=["--liger", "--lora", "16", "--nf4"]),
+    "8b-qlora-checkpointed": Row("llama-3.1-8b", 2, 2048, 3, 13, [*QLORA, "--activation-checkpointing", "12"]),
+    "70b-qlora": Row("llama-3.1-70b", 1, 2048, 1, 4, [*QLORA, "--activation-checkpointing", "block"]),
     "8b-offload": Row("llama-3.1-8b", 4, 2048, 2, 6, OFFLOADED, endless=True),
 }
 LLMQ_NAMES = {"qwen2.5-1.5b": "Qwen2.5-1.5B", "qwen2.5-3b": "Qwen2.5-3B"}

@@ -11,6 +11,7 @@ number of channels, and V the size of the vocabulary.
 import argparse
 import os
 import shutil
+import tempfile
 import warnings
 import zlib
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import bitsandbytes
 import peft
 import torch
 import transformers
@@ -92,7 +94,11 @@ ADAPTED = {
     "qwen2_lora": (llama_like(Qwen2ForCausalLM, Qwen2Config, 53, 32, 4, 2, 3, 40),
                    {"r": 3, "lora_alpha": 5, "use_rslora": True, "target_modules": ["q_proj", "v_proj", "up_proj"],
                     "rank_pattern": {"v_proj": 5}, "alpha_pattern": {"up_proj": 2}, "layers_to_transform": [0, 2]}),
+    # A base in NF4. The weights of its feed-forward layers fill a group of scales, and start another.
+    "llama_qlora": (llama_like(LlamaForCausalLM, LlamaConfig, 53, 64, 4, 2, 1, 272),
+                    {"r": 4, "lora_alpha": 8, "target_modules": "all-linear"}),
 }
+QUANTIZED = ("llama_qlora",)
 
 
 @dataclass
@@ -159,6 +165,31 @@ def initialize(model, generator):
         embedding[EOS] *= 1.7  # </s> gets logits of larger magnitude, so some generations end with </s>
         if model.lm_head.bias is not None:
             model.lm_head.bias[EOS] += 1.0
+
+
+def quantize(model, folder):
+    """Saves the model as bitsandbytes quantizes it, and its weights before that. Returns the model with the weights that
+    bitsandbytes computes with."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(p.bfloat16())
+    with tempfile.TemporaryDirectory() as plain:
+        model.save_pretrained(plain)
+        config = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4",
+                                                 bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.float32)
+        packed = type(model).from_pretrained(plain, quantization_config=config, device_map="cpu", dtype=torch.float32)
+    packed.save_pretrained(folder)
+    weights = {}
+    for name, layer in packed.named_modules():
+        if isinstance(layer, bitsandbytes.nn.Linear4bit):
+            weights[f"{name}.weight"] = model.get_submodule(name).weight.detach().bfloat16()
+            values = bitsandbytes.functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
+            with torch.no_grad():
+                model.get_submodule(name).weight.copy_(values)
+            if name.endswith("down_proj"):
+                weights[f"{name}.values"] = values.clone()
+    save_file(weights, folder / "before_quantization.safetensors")
+    return model
 
 
 def add_adapter(model, options, folder, generator):
@@ -331,7 +362,10 @@ def make_reference(name, folder):
     vocab = model.lm_head.out_features
     initialize(model, generator)
     shutil.rmtree(folder, ignore_errors=True)
-    model.save_pretrained(folder)
+    if name in QUANTIZED:
+        model = quantize(model, folder)
+    else:
+        model.save_pretrained(folder)
     if adapter:
         model = add_adapter(model, adapter, folder, generator)
     # The sequences of 1 and 6 tokens have no targets. In the sequence of 13 tokens, every token except the first is a

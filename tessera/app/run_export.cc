@@ -70,6 +70,7 @@ void write_merged(Session& session, const Settings& settings, const LoadedTypes&
   Device& device = session.worker().device();
   ModelConfig plain_config = session.config();
   plain_config.adapter.reset();
+  plain_config.quantization.reset();
   const Model adapted(session.config(), device), plain(plain_config, device);
   const ModelWriter writer(plain, saved_model_options(settings, plain.config(), session.tokenizer(), loaded),
                            session.world(), session.pool());
@@ -137,8 +138,9 @@ int run_export(const Invocation& invocation) {
       state.loaded_types ? *state.loaded_types : loaded_types_of(model, settings, session.world());
   if (settings.merge) {
     const CheckpointWeights source(checkpoint.folder(), session.world(), session.pool());
+    const bool as_computed = settings.base_dtype == Settings::BaseDtype::nf4;
     write_merged(session, settings, loaded, [&](const std::string& name, int64_t begin, int64_t end, const View& to) {
-      source.read_range_into(name, begin, end, to);
+      as_computed ? source.read_as_computed(name, begin, end, to) : source.read_range_into(name, begin, end, to);
     });
   } else {
     const CheckpointReader reader(checkpoint, model, session.world(), session.pool());

@@ -13,6 +13,7 @@
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/datasets.h"
+#include "tessera/load/model_files.h"
 #include "tessera/load/model_place.h"
 #include "tessera/plan/plan_report.h"
 #include "tessera/session/session.h"
@@ -149,6 +150,7 @@ int run_plan(const Invocation& invocation) {
   Console console = Console::of_process();
   Session session(settings, console);
   session.read_config();
+  check_trains(session.config(), settings);
   const PlannedData data = planned_data(session);
   const ModelConfig& config = session.config();
   if (!data.train) check_planned_length(settings, config);

@@ -12,7 +12,8 @@
 namespace tessera {
 
 // f16_rest, bf16_rest: what an f32 loses when it is rounded to f16 or bf16. See f16_rest_of() and bf16_rest_of().
-enum class DType : uint8_t { f64, f32, f16, bf16, f16_rest, bf16_rest, i64, i32, u8 };
+// nf4: an element is a group of 16384 weights in 4 bits (Nf4Group, nf4.h).
+enum class DType : uint8_t { f64, f32, f16, bf16, f16_rest, bf16_rest, i64, i32, u8, nf4 };
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
@@ -29,6 +30,8 @@ constexpr size_t size_of(DType dtype) {
       return 2;
     case DType::u8:
       return 1;
+    case DType::nf4:
+      return 8464;
   }
   return 0;
 }
@@ -53,6 +56,8 @@ constexpr const char* name_of(DType dtype) {
       return "i32";
     case DType::u8:
       return "u8";
+    case DType::nf4:
+      return "nf4";
   }
   return "?";
 }
@@ -207,6 +212,10 @@ struct Element<DType::f16_rest> {
   static Type store(float x) { return f16_rest_of(x); }
 };
 
+// Whether an element stands for many values. Files store such elements as bytes.
+constexpr bool is_packed(DType dtype) {
+  return dtype == DType::nf4;
+}
 constexpr bool is_rest(DType dtype) {
   return dtype == DType::f16_rest || dtype == DType::bf16_rest;
 }

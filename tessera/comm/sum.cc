@@ -47,7 +47,8 @@ void sum_in_order(const std::vector<const std::byte*>& inputs, std::byte* out, i
       return sum_of<float>(inputs, out, num_elems);
     case DType::f16_rest:
     case DType::bf16_rest:
-      TESSERA_ASSERT(!"f16_rest and bf16_rest cannot be summed");
+    case DType::nf4:
+      TESSERA_ASSERT(!"the elements of this type cannot be summed");
     case DType::f16:
     case DType::bf16:
       return sum_of_16_bit(inputs, out, num_elems, dtype);

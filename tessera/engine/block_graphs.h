@@ -22,7 +22,7 @@ int64_t padded_tokens(int64_t num_tokens);
 class BlockGraphs {
  public:
   // All that a graph depends on: the block, its work (forward or backward), sizes and addresses.
-  using Key = std::array<int64_t, 11>;
+  using Key = std::array<int64_t, 12>;
   using Work = std::function<void(Frame&)>;
 
   // `on` = false: launches every kernel separately.

@@ -25,7 +25,9 @@ std::vector<PerSection<UnitShards>> cut_units(const Model& model, const ShardPla
   std::vector<PerSection<UnitShards>> units(static_cast<size_t>(model.num_units()));
   for (size_t u = 0; u < units.size(); ++u) {
     const ParameterTable& table = model.unit(static_cast<int64_t>(u)).table();
-    for (const Section section : kSections) units[u][section] = plan.cut(table.num_elems(section));
+    for (const Section section : kSections) {
+      units[u][section] = plan.cut(table.num_elems(section), ParameterTable::alignment(section));
+    }
   }
   return units;
 }
@@ -53,7 +55,7 @@ EngineContext Engine::make_context(const EnginePlace& place, const Model& model,
           model,
           options.dtype,
           std::move(streams),
-          {options.dtype, options.dtype},
+          {options.dtype, options.dtype, DType::nf4},
           cut_units(model, plan),
           options.bf16_states};
 }

@@ -11,6 +11,10 @@
 
 namespace tessera {
 
+inline int64_t bytes_of(int64_t elems, DType dtype) {
+  return elems * static_cast<int64_t>(size_of(dtype));
+}
+
 // The groups of ranks that this rank belongs to.
 class RankGroups {
  public:
@@ -89,6 +93,11 @@ struct EngineContext {
   bool trains(int64_t unit) const { return trained_cut(unit).num_elems > 0; }
   // Large arrays move between tiers in pieces of this many elements.
   int64_t piece_elems() const { return plan.options().piece_elems; }
+  // The same for arrays of this type: fewer elements if an element stands for many values.
+  int64_t piece_elems(DType elem_type) const {
+    const int64_t elems = plan.options().piece_elems;
+    return is_packed(elem_type) ? std::max<int64_t>(1, bytes_of(elems, DType::f32) / bytes_of(1, elem_type)) : elems;
+  }
   // The elements of a unit that this rank updates.
   ElemRange updated(int64_t unit) const { return plan.updated(trained_cut(unit)); }
   // A buffer in host memory for a piece of updated(unit) of any unit with needs(unit). Empty if no unit needs it.
@@ -102,9 +111,6 @@ struct EngineContext {
   }
 };
 
-inline int64_t bytes_of(int64_t elems, DType dtype) {
-  return elems * static_cast<int64_t>(size_of(dtype));
-}
 // Elements [begin, end) of a flat view.
 inline View part_of(View flat, ElemRange range) {
   return flat.rows(range.begin, range.end);

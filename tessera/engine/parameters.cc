@@ -69,7 +69,7 @@ void UnitParameters::prepare() {
       const Tier tier = kept(section).tier(u);
       limited = limited || tier != Tier::device;
       if (tier != Tier::file) continue;
-      const int64_t elems = std::min(context_.piece_elems(), kept(section).num_elems(u));
+      const int64_t elems = std::min(context_.piece_elems(context_.formats[section]), kept(section).num_elems(u));
       staging_bytes = std::max(staging_bytes, bytes_of(elems, context_.formats[section]));
     }
   }
@@ -156,8 +156,9 @@ void UnitParameters::bring_own_part(int64_t unit, Section section, View own) {
     upload.wait(comm.record());  // waits until the slot is free: gather() made `comm` wait for that
     kept.load(unit, 0, own, upload);
   }
-  for (int64_t first = 0; kept.tier(unit) == Tier::file && first < own.num_elems(); first += context_.piece_elems()) {
-    const int64_t last = std::min(first + context_.piece_elems(), own.num_elems());
+  const int64_t most = context_.piece_elems(own.dtype);
+  for (int64_t first = 0; kept.tier(unit) == Tier::file && first < own.num_elems(); first += most) {
+    const int64_t last = std::min(first + most, own.num_elems());
     const View piece = staging_.view({last - first}, own.dtype);
     upload.wait(staging_free_);
     kept.load(unit, first, piece, upload);

@@ -7,7 +7,7 @@
 namespace tessera {
 
 std::function<int64_t(int64_t length)> cost_of_samples(const Model& model) {
-  const int64_t token_flops = 3 * linear_flops(1, model.block(0).table().num_elems(), 1);
+  const int64_t token_flops = 3 * linear_flops(1, model.block(0).table().num_parameters(), 1);
   return [token_flops, config = model.config()](int64_t length) {
     int64_t cost = config.num_layers * length;
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {

@@ -95,11 +95,10 @@ Tier ShardPlan::tier(ArrayKind kind, int64_t unit) const {
   assertion_failed("a kind has a tier", __FILE__, __LINE__);
 }
 
-UnitShards ShardPlan::cut(int64_t num_elems) const {
-  constexpr int64_t kAlignment = ParameterTable::kAlignment;
+UnitShards ShardPlan::cut(int64_t num_elems, int64_t alignment) const {
   UnitShards section;
   section.num_elems = num_elems;
-  section.shard_elems = round_up(ceil_divide(num_elems, group_size_), kAlignment);
+  section.shard_elems = round_up(ceil_divide(num_elems, group_size_), alignment);
   section.padded_elems = section.shard_elems * group_size_;
   section.own = {shard_rank() * section.shard_elems, (shard_rank() + 1) * section.shard_elems};
   return section;

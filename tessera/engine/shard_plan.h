@@ -43,9 +43,9 @@ enum class Tier { device, host, file };
 const char* name_of(Tier tier);
 
 // The kinds of arrays of a unit. The parameters of each section are a kind.
-enum class ArrayKind { trainable, frozen, gradients, optimizer };
+enum class ArrayKind { trainable, frozen, gradients, optimizer };  // frozen: also quantized
 constexpr ArrayKind kind_of(Section section) {
-  return section == Section::frozen ? ArrayKind::frozen : ArrayKind::trainable;
+  return section == Section::trainable ? ArrayKind::trainable : ArrayKind::frozen;
 }
 
 // The tiers that a run offloads to. `parameters` is for both sections.
@@ -113,7 +113,7 @@ struct ElemRange {
 // How a section of a unit is cut into shards.
 struct UnitShards {
   int64_t num_elems = 0;     // P: elements of the section, without the padding at the end of the last shards
-  int64_t shard_elems = 0;   // s, a multiple of ParameterTable::kAlignment
+  int64_t shard_elems = 0;   // s
   int64_t padded_elems = 0;  // S · s
   ElemRange own;             // this rank's range in the padded buffer
 };
@@ -140,7 +140,8 @@ class ShardPlan {
   bool free_after_forward() const { return row_.free_after_forward; }
   // Whether gradients leave the buffers of backward in every micro-batch, to be reduced or to move to another tier.
   bool reduce_every_micro_batch() const { return reduce_every_micro_batch_; }
-  UnitShards cut(int64_t num_elems) const;
+  // The shards have a multiple of `alignment` elements.
+  UnitShards cut(int64_t num_elems, int64_t alignment = ParameterTable::kAlignment) const;
   // The part of a section that this rank updates: its shard, or all elements and the padding if the strategy does not
   // shard the optimizer.
   ElemRange updated(const UnitShards& section) const {

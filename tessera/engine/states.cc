@@ -1,6 +1,9 @@
 #include "tessera/engine/states.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "tessera/base/nf4.h"
 
 namespace tessera {
 
@@ -67,7 +70,7 @@ void UnitStates::load_array(const UnitArrays& arrays, int64_t unit, ElemRange ra
     return;
   }
   if (range.size() <= 0) return;
-  const int64_t most = std::min(context_.piece_elems(), range.size());
+  const int64_t most = std::min(context_.piece_elems(arrays.dtype()), range.size());
   const Buffer buffer = context_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
   if (counting()) return;
   for (int64_t at = range.begin; at < range.end; at += most) {
@@ -88,7 +91,7 @@ void UnitStates::save_array(const UnitArrays& arrays, int64_t unit, ElemRange ra
     if (!counting()) write(range, arrays.view(unit).rows(first, first + range.size()));
     return;
   }
-  const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(), range.size());
+  const int64_t most = std::min(kPiecesOfPart * context_.piece_elems(arrays.dtype()), range.size());
   const Buffer buffer = context_.host.allocate(bytes_of(most, arrays.dtype()), Category::staging);
   if (counting()) return;
   for (int64_t at = range.begin; at < range.end; at += most) {
@@ -194,10 +197,22 @@ void UnitStates::load_sections(const ReadParameters& read, const Wanted& wanted)
 void UnitStates::load_from_rank_0(const ReadParameters& read) {
   Stream& comm = *context_.streams.comm;
   DeviceStaging staging(*this);
-  const View all_sent = staging.take(context_.piece_elems(), context_.state_dtype());
+  // The type and the number of the elements that are sent together.
+  const auto type_of = [&](Section section) {
+    return section == Section::quantized ? context_.formats[section] : context_.state_dtype();
+  };
+  const auto most_of = [&](Section section) { return context_.piece_elems(type_of(section)); };
+  int64_t bytes = 0;
+  for (const Section section : kSections) {
+    const auto has_section = [&](const auto& unit) { return unit[section].num_elems > 0; };
+    if (std::ranges::any_of(context_.units, has_section)) {
+      bytes = std::max(bytes, bytes_of(most_of(section), type_of(section)));
+    }
+  }
+  const View all_sent = staging.take(bytes, DType::u8);
   const Buffer own = context_.host.allocate(all_sent.bytes(), Category::staging);
   const auto send = [&](Section section, int64_t unit, ElemRange piece) {
-    const View sent = all_sent.rows(0, piece.size()), here = own.view({piece.size()}, all_sent.dtype);
+    const View sent{all_sent.data, type_of(section), {piece.size()}}, here = own.view({piece.size()}, sent.dtype);
     if (context_.ranks.world->rank() == 0 && !counting()) {
       read(section, unit, piece, here);
       comm.copy(here, sent);
@@ -217,13 +232,31 @@ void UnitStates::load_from_rank_0(const ReadParameters& read) {
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     for (const Section section : kSections) {
       const int64_t num_elems = context_.cut(u, section).num_elems;
-      for (int64_t at = 0; at < num_elems; at += context_.piece_elems()) {
-        send(section, u, {at, std::min(at + context_.piece_elems(), num_elems)});
+      for (int64_t at = 0; at < num_elems; at += most_of(section)) {
+        send(section, u, {at, std::min(at + most_of(section), num_elems)});
       }
     }
   }
   parameters_changed();
 }
+
+namespace {
+
+// Draws the elements of a tensor from `first` on. Leaves `values` unchanged if they are zeros.
+void draw_values(Kernels& ops, const Initializer& init, uint64_t seed, int64_t first, View values) {
+  switch (init.kind) {
+    case Initializer::Kind::zero:
+      return;
+    case Initializer::Kind::one:
+      return ops.fill(values, 1);
+    case Initializer::Kind::normal:
+      return ops.fill_normal(values, 0, init.scale, seed, init.stream, first);
+    case Initializer::Kind::uniform:
+      return ops.fill_uniform(values, -init.scale, init.scale, seed, init.stream, first);
+  }
+}
+
+}  // namespace
 
 void UnitStates::initialize(uint64_t seed) {
   wait_for_all_streams();
@@ -232,20 +265,7 @@ void UnitStates::initialize(uint64_t seed) {
     const ParameterTable& table = context_.model.unit(unit).table();
     table.for_each_tensor(section, range.begin, range.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
       const View part = to.rows(spec.offset + first - range.begin, spec.offset + last - range.begin);
-      const Initializer& init = spec.init;
-      switch (init.kind) {
-        case Initializer::Kind::zero:
-          break;
-        case Initializer::Kind::one:
-          context_.ops.fill(part, 1);
-          break;
-        case Initializer::Kind::normal:
-          context_.ops.fill_normal(part, 0, init.scale, seed, init.stream, first);
-          break;
-        case Initializer::Kind::uniform:
-          context_.ops.fill_uniform(part, -init.scale, init.scale, seed, init.stream, first);
-          break;
-      }
+      draw_values(context_.ops, spec.init, seed, first, part);
     });
   };
   // The device draws all values, because the host would draw values that differ from a GPU's in some bits. A GPU draws
@@ -254,6 +274,7 @@ void UnitStates::initialize(uint64_t seed) {
   const bool drawn_in_place = context_.device.host_visible();
   for_each_parameter_array([&](const UnitArrays& arrays, Section section, int64_t unit, ElemRange range) {
     if (range.size() <= 0) return;
+    if (section == Section::quantized) return draw_quantized(seed, arrays, unit, range);
     if (arrays.tier(unit) == Tier::device) return draw(section, unit, range, arrays.view(unit).rows(0, range.size()));
     load_array(arrays, unit, range, 0, [&](ElemRange part, View to) {
       if (drawn_in_place) return draw(section, unit, part, to);
@@ -270,6 +291,23 @@ void UnitStates::initialize(uint64_t seed) {
   });
   wait_for_all_streams();  // other streams use the arrays without waiting for an event
   parameters_changed();
+}
+
+// The host draws these values on every device, because it also quantizes them.
+void UnitStates::draw_quantized(uint64_t seed, const UnitArrays& arrays, int64_t unit, ElemRange range) {
+  const std::unique_ptr<Kernels> ops = counting() ? nullptr : make_kernels(context_.host);
+  const ParameterTable& table = context_.model.unit(unit).table();
+  Nf4Quantizer quantizer(thread_pool_of(context_.host));
+  load_array(arrays, unit, range, 0, [&](ElemRange part, View to) {
+    table.for_each_tensor(
+        Section::quantized, part.begin, part.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
+          const ReadWeights draw = [&](int64_t begin, int64_t end, float* values) {
+            draw_values(*ops, spec.init, seed, begin, view_of(values, {end - begin}));
+          };
+          std::byte* const groups = to.rows(spec.offset + first - part.begin, to.num_elems()).data;
+          quantizer.quantize(spec.name, spec.shape.num_elems(), first, last, draw, reinterpret_cast<Nf4Group*>(groups));
+        });
+  });
 }
 
 void UnitStates::parameters_changed() {

@@ -15,15 +15,19 @@ namespace tessera {
 
 // The arrays that a checkpoint holds for a unit: the parameters of each section, and AdamW's moments of the trainable
 // section.
-enum class StateKind { parameters, moment1, moment2, frozen };
+enum class StateKind { parameters, moment1, moment2, frozen, quantized };
 inline constexpr StateKind kStateKinds[] = {StateKind::parameters, StateKind::moment1, StateKind::moment2,
-                                            StateKind::frozen};
+                                            StateKind::frozen, StateKind::quantized};
 constexpr Section section_of(StateKind kind) {
-  return kind == StateKind::frozen ? Section::frozen : Section::trainable;
+  return kind == StateKind::frozen      ? Section::frozen
+         : kind == StateKind::quantized ? Section::quantized
+                                        : Section::trainable;
 }
 // The parameters of a section.
 constexpr StateKind parameters_of(Section section) {
-  return section == Section::frozen ? StateKind::frozen : StateKind::parameters;
+  return section == Section::frozen      ? StateKind::frozen
+         : section == Section::quantized ? StateKind::quantized
+                                         : StateKind::parameters;
 }
 
 // Refers to arrays of an engine (Engine::states()).
@@ -38,13 +42,14 @@ class UnitStates {
   // moments, the type is bf16 for bf16 states, f64 for a computation in f64, and f32 otherwise. Frozen parameters have
   // the format of their section.
   DType dtype(StateKind kind) const {
-    return kind == StateKind::frozen ? context_.formats[Section::frozen] : context_.state_dtype();
+    const Section section = section_of(kind);
+    return section == Section::trainable ? context_.state_dtype() : context_.formats[section];
   }
 
   // Functions that read or write elements `range` of a section of a unit: its parameters, or the array of the given
-  // kind. `to` and `from` are in host memory and have any floating-point type. `to` may also have a rest type (f16_rest
-  // or bf16_rest, dtype.h). The function then writes the rest of each value: the part that the value loses when it is
-  // rounded to 16 bits.
+  // kind. `to` and `from` are in host memory and have any floating-point type, or nf4 for the quantized section. `to`
+  // may also have a rest type (f16_rest or bf16_rest, dtype.h). The function then writes the rest of each value: the
+  // part that the value loses when it is rounded to 16 bits.
   using ReadParameters = std::function<void(Section section, int64_t unit, ElemRange range, View to)>;
   using WriteParameters = std::function<void(Section section, int64_t unit, ElemRange range, View from)>;
   using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;
@@ -96,6 +101,7 @@ class UnitStates {
   // Calls `write` with elements `range` of a section's parameters. When training, these are the masters of the
   // trainable section. This rank must keep these elements.
   void save_range(Section section, int64_t unit, ElemRange range, const Write& write);
+  void draw_quantized(uint64_t seed, const UnitArrays& arrays, int64_t unit, ElemRange range);
   void save_masters(int64_t unit, ElemRange range, const Write& write);
   void join_masters(int64_t unit, int64_t first, View masters);
   double sum_of_squared_parameters(int64_t unit);

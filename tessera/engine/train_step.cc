@@ -119,8 +119,10 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
     const auto at = [](const View& view) { return static_cast<int64_t>(reinterpret_cast<intptr_t>(view.data)); };
     const int64_t number = static_cast<int64_t>(work), B = batch.num_sequences, height = stack_->mark();
     const int64_t trainable = at(p.trainable()), frozen = at(p.sections[Section::frozen]);
-    return BlockGraphs::Key{number, unit,     N,     B, at(batch.starts), trainable, frozen, at(g.trainable()),
-                            height, at(from), at(to)};
+    const int64_t quantized = at(p.sections[Section::quantized]);
+    return BlockGraphs::Key{
+        number, unit,     N,     B, at(batch.starts), trainable, frozen, quantized, at(g.trainable()),
+        height, at(from), at(to)};
   };
 
   // Phase 2: forward. Keep each block's input. Unless the block is checkpointed, also keep the values for its backward.

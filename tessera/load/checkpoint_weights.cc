@@ -76,7 +76,23 @@ void CheckpointWeights::check(const std::string& name, const Shape& shape) const
 void CheckpointWeights::read_range_into(const std::string& name, int64_t elem_begin, int64_t elem_end,
                                         const View& target) const {
   const auto& [unit, spec] = places_.at(name);
+  if (spec->quantized()) return reader_.read_weights(*spec, unit, elem_begin, elem_end, target);
   reader_.read(parameters_of(spec->section), unit, {spec->offset + elem_begin, spec->offset + elem_end}, target);
+}
+
+void CheckpointWeights::read_as_computed(const std::string& name, int64_t elem_begin, int64_t elem_end,
+                                         const View& target) const {
+  const auto& [unit, spec] = places_.at(name);
+  if (!spec->quantized()) return read_range_into(name, elem_begin, elem_end, target);
+  reader_.read_dequantized(*spec, unit, elem_begin, elem_end, target);
+}
+
+bool CheckpointWeights::read_groups(const std::string& name, int64_t first, int64_t last, Nf4Group* groups) const {
+  const auto& [unit, spec] = places_.at(name);
+  if (!spec->quantized()) return false;
+  reader_.read(StateKind::quantized, unit, {spec->offset + first, spec->offset + last},
+               {reinterpret_cast<std::byte*>(groups), DType::nf4, {last - first}});
+  return true;
 }
 
 }  // namespace tessera

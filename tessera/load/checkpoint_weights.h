@@ -33,6 +33,11 @@ class CheckpointWeights {
   // Reads elements [elem_begin, elem_end) of a flattened tensor into `target`, which is in host memory and has a
   // floating-point type. Only one thread at a time may call it.
   void read_range_into(const std::string& name, int64_t elem_begin, int64_t elem_end, const View& target) const;
+  // Like read_range_into(), but gives the values that the checkpoint's run has computed with, even if these are rounded
+  // and the run had others (CheckpointReader::read_dequantized()).
+  void read_as_computed(const std::string& name, int64_t elem_begin, int64_t elem_end, const View& target) const;
+  // Reads the groups [first, last) of a tensor. Returns false if the checkpoint's run has not quantized the tensor.
+  bool read_groups(const std::string& name, int64_t first, int64_t last, Nf4Group* groups) const;
 
  private:
   struct Place {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "tessera/base/nf4.h"
 #include "tessera/base/text.h"
 #include "tessera/comm/world.h"
 #include "tessera/data/tokenizer_text.h"
@@ -16,6 +17,7 @@
 #include "tessera/store/checked_files.h"
 #include "tessera/store/checksum.h"
 #include "tessera/store/model_folder.h"
+#include "tessera/store/packed_tensors.h"
 
 namespace tessera {
 
@@ -43,6 +45,23 @@ Shape shape_in_files(const Model& model, const ParameterSpec& spec) {
   if (rows == 0 || is_adapter_tensor(spec.name)) return spec.shape;
   if ((spec.name != model.embedding_name() && !spec.name.starts_with("lm_head."))) return spec.shape;
   return spec.shape.rank() == 1 ? Shape{rows} : Shape{rows, spec.shape[1]};
+}
+
+// Checks that a folder has the tensors of the model, perhaps packed. Returns the names of buffers.
+std::vector<std::string> check_files(const Model& model, const TensorSource& source, bool without_adapter) {
+  std::vector<std::pair<std::string, Shape>> expected;
+  std::vector<std::string> tolerated = model.tolerated_names();
+  model.for_each_tensor([&](const ParameterSpec& spec) {
+    if (without_adapter && is_adapter_tensor(spec.name)) return;
+    const Shape shape = shape_in_files(model, spec);
+    if (PackedTensors::has(source, spec.name)) {
+      for (auto& part : PackedTensors::parts(spec.name, shape)) expected.push_back(std::move(part));
+      tolerated.push_back(PackedTensors::state_name(spec.name));
+    } else {
+      expected.emplace_back(spec.name, shape);
+    }
+  });
+  return source.check_tensors(expected, tolerated);
 }
 
 // Where the tensors of an adapter come from if the model's files do not have them.
@@ -76,18 +95,56 @@ class NewAdapter {
   std::unique_ptr<Kernels> kernels_;
 };
 
+// Where the tensors of a model come from.
+struct ModelSource {
+  ReadTensor read;  // values
+  // Reads the groups [first, last) of a quantized tensor. Returns false if it has only the tensor's values.
+  std::function<bool(const ParameterSpec& spec, int64_t first, int64_t last, Nf4Group* groups)> read_groups;
+  const NewAdapter* adapter;  // null: the model has none, or `read` has it
+};
+
+// The tensors of a model in a folder. The arguments must outlive the result.
+ModelSource source_of_files(const Model& model, const TensorSource& source, const NewAdapter* adapter,
+                            ThreadPool& pool) {
+  const auto packed = std::make_shared<const PackedTensors>(source);
+  std::map<std::string, Shape> packed_shapes;
+  model.for_each_tensor([&](const ParameterSpec& spec) {
+    if (PackedTensors::has(source, spec.name)) packed_shapes[spec.name] = spec.shape;
+  });
+  return {.read =
+              [&source, &pool, packed, packed_shapes](const std::string& name, int64_t begin, int64_t end,
+                                                      const View& target) {
+                const auto shape = packed_shapes.find(name);
+                if (shape == packed_shapes.end()) return source.read_range_into(name, begin, end, target, &pool);
+                std::vector<float> values(static_cast<size_t>(end - begin));
+                packed->read(name, shape->second, begin, end, values.data());
+                convert(values.data(), DType::f32, target.data, target.dtype, values.size());
+              },
+          .read_groups =
+              [&source, packed](const ParameterSpec& spec, int64_t first, int64_t last, Nf4Group* groups) {
+                if (!PackedTensors::has(source, spec.name)) return false;
+                packed->read_groups(spec.name, spec.shape, first, last, groups);
+                return true;
+              },
+          .adapter = adapter};
+}
+
 // Reads the tensors of a model. Rows that the files do not have get the mean of the rows in the files. The mean is the
 // same with any sharding, because each rank that needs it computes it from all rows in the same order.
 class ModelReader {
  public:
-  ModelReader(const Model& model, ReadTensor read, const NewAdapter* adapter)
-      : model_(model), read_(std::move(read)), adapter_(adapter) {}
+  ModelReader(const Model& model, ModelSource source, ThreadPool& pool)
+      : model_(model), source_(std::move(source)), quantizer_(pool) {}
 
+  // Reads elements of the section that has the tensor.
   void read(const ParameterSpec& spec, int64_t elem_begin, int64_t elem_end, const View& target) {
-    if (adapter_ && adapter_->has(spec)) return adapter_->read(spec, elem_begin, elem_end, target);
+    if (spec.quantized()) return read_groups(spec, elem_begin, elem_end, reinterpret_cast<Nf4Group*>(target.data));
+    if (source_.adapter && source_.adapter->has(spec)) {
+      return source_.adapter->read(spec, elem_begin, elem_end, target);
+    }
     const int64_t in_files = shape_in_files(model_, spec).num_elems();
     const int64_t split = std::clamp(in_files, elem_begin, elem_end);
-    if (elem_begin < split) read_(spec.name, elem_begin, split, target.rows(0, split - elem_begin));
+    if (elem_begin < split) source_.read(spec.name, elem_begin, split, target.rows(0, split - elem_begin));
     if (split == elem_end) return;
     const std::vector<float>& mean = mean_row(spec);
     const auto width = std::ssize(mean);
@@ -97,7 +154,23 @@ class ModelReader {
     convert(values.data(), DType::f32, rest.data, rest.dtype, values.size());
   }
 
+  // Reads elements of a tensor, as the model computes with them.
+  void read_values(const ParameterSpec& spec, int64_t elem_begin, int64_t elem_end, const View& target) {
+    if (!spec.quantized()) return read(spec, elem_begin, elem_end, target);
+    const int64_t first = elem_begin / kNf4GroupWeights, last = nf4_groups(elem_end), start = first * kNf4GroupWeights;
+    std::vector<Nf4Group> groups(static_cast<size_t>(last - first));
+    read_groups(spec, first, last, groups.data());
+    dequantize_nf4(groups.data(), elem_begin - start, elem_end - start, target.as<float>());
+  }
+
  private:
+  void read_groups(const ParameterSpec& spec, int64_t first, int64_t last, Nf4Group* groups) {
+    if (source_.read_groups(spec, first, last, groups)) return;
+    const auto read = [&](int64_t begin, int64_t end, float* values) {
+      source_.read(spec.name, begin, end, view_of(values, {end - begin}));
+    };
+    quantizer_.quantize(spec.name, spec.shape.num_elems(), first, last, read, groups);
+  }
   const std::vector<float>& mean_row(const ParameterSpec& spec) {
     constexpr int64_t kChunkElems = 1 << 20;
     std::vector<float>& mean = means_[spec.name];
@@ -109,7 +182,7 @@ class ModelReader {
     for (int64_t begin = 0; begin < rows; begin += step) {
       const int64_t count = std::min(step, rows - begin) * width;
       std::vector<float> values(static_cast<size_t>(count));
-      read_(spec.name, begin * width, begin * width + count, view_of(values.data(), {count}));
+      source_.read(spec.name, begin * width, begin * width + count, view_of(values.data(), {count}));
       for (size_t i = 0; i < values.size(); ++i) sums[i % sums.size()] += static_cast<double>(values[i]);
     }
     for (const double sum : sums) mean.push_back(static_cast<float>(sum / static_cast<double>(rows)));
@@ -117,14 +190,14 @@ class ModelReader {
   }
 
   const Model& model_;
-  const ReadTensor read_;
-  const NewAdapter* adapter_;                        // null: the model has none, or its files have it
+  const ModelSource source_;
+  Nf4Quantizer quantizer_;
   std::map<std::string, std::vector<float>> means_;  // by tensor
 };
 
-void read_into_engine(Engine& engine, const ReadTensor& read, const NewAdapter* adapter, bool from_rank_0) {
+void read_into_engine(Engine& engine, ModelSource source, ThreadPool& pool, bool from_rank_0) {
   const Model& model = engine.model();
-  ModelReader reader(model, read, adapter);
+  ModelReader reader(model, std::move(source), pool);
   const auto read_section = [&](Section section, int64_t unit, ElemRange range, View to) {
     const ParameterTable& table = model.unit(unit).table();
     table.for_each_tensor(section, range.begin, range.end, [&](const ParameterSpec& spec, int64_t first, int64_t last) {
@@ -195,38 +268,30 @@ std::vector<std::string> load_parameters(Engine& engine, const fs::path& folder,
     adapter.emplace(place, model, pool);
   }
   const NewAdapter* const added = adapter ? &*adapter : nullptr;
-  std::vector<std::pair<std::string, Shape>> expected;
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
-      if (!added || !is_adapter_tensor(spec.name)) expected.emplace_back(spec.name, shape_in_files(model, spec));
-    }
-  }
   const bool all_read = !from_rank_0 && world.size() > 1;
   if (is_checkpoint(folder)) {
     const auto alone = make_self_communicator();
     const CheckpointWeights source(folder, all_read ? world : *alone, pool);
-    for (const auto& [name, shape] : expected) source.check(name, shape);
-    read_into_engine(
-        engine,
-        [&](const std::string& name, int64_t begin, int64_t end, const View& target) {
-          source.read_range_into(name, begin, end, target);
-        },
-        added, from_rank_0);
+    model.for_each_tensor([&](const ParameterSpec& spec) {
+      if (!added || !is_adapter_tensor(spec.name)) source.check(spec.name, shape_in_files(model, spec));
+    });
+    const auto read = [&](const std::string& name, int64_t begin, int64_t end, const View& target) {
+      source.read_range_into(name, begin, end, target);
+    };
+    const auto read_groups = [&](const ParameterSpec& spec, int64_t first, int64_t last, Nf4Group* groups) {
+      return source.read_groups(spec.name, first, last, groups);
+    };
+    read_into_engine(engine, {read, read_groups, added}, pool, from_rank_0);
     return {};
   }
   const TensorSource source(folder);
-  const std::vector<std::string> buffers = source.check_tensors(expected, model.tolerated_names());
+  const std::vector<std::string> buffers = check_files(model, source, added != nullptr);
   if (all_read) {
     check_agreement(world, {{"weights_checksum", checksum_text(source.sampled_checksum())},
                             {"adapter_checksum", added ? added->checksum() : ""}});
   }
   check_tied(source, model, all_read ? world.rank() : 0, all_read ? world.size() : 1, pool);
-  read_into_engine(
-      engine,
-      [&](const std::string& name, int64_t begin, int64_t end, const View& target) {
-        source.read_range_into(name, begin, end, target, &pool);
-      },
-      added, from_rank_0);
+  read_into_engine(engine, source_of_files(model, source, added, pool), pool, from_rank_0);
   return notes_of(source, buffers);
 }
 
@@ -235,30 +300,19 @@ ReadTensor reader_of_adapted(const Model& model, const fs::path& folder, const f
   struct Files {
     TensorSource source;
     NewAdapter adapter;
-    std::optional<ModelReader> reader = {};
+    ModelReader reader;
     std::map<std::string, const ParameterSpec*> specs = {};
     Files(const fs::path& base, const AdapterPlace& place, const Model& of, ThreadPool& threads)
-        : source(base), adapter(place, of, threads) {}
+        : source(base),
+          adapter(place, of, threads),
+          reader(of, source_of_files(of, source, &adapter, threads), threads) {}
   };
   const auto files = std::make_shared<Files>(folder, AdapterPlace{adapter_folder, 0}, model, pool);
-  std::vector<std::pair<std::string, Shape>> expected;
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    for (const ParameterSpec& spec : model.unit(u).table().specs()) {
-      files->specs[spec.name] = &spec;
-      if (!is_adapter_tensor(spec.name)) expected.emplace_back(spec.name, shape_in_files(model, spec));
-    }
-  }
-  files->source.check_tensors(expected, model.tolerated_names());
+  model.for_each_tensor([&](const ParameterSpec& spec) { files->specs[spec.name] = &spec; });
+  check_files(model, files->source, true);
   check_tied(files->source, model, 0, 1, pool);
-  const TensorSource& source = files->source;
-  files->reader.emplace(
-      model,
-      [&source, &pool](const std::string& name, int64_t begin, int64_t end, const View& target) {
-        source.read_range_into(name, begin, end, target, &pool);
-      },
-      &files->adapter);
   return [files](const std::string& name, int64_t begin, int64_t end, const View& target) {
-    files->reader->read(*files->specs.at(name), begin, end, target);
+    files->reader.read_values(*files->specs.at(name), begin, end, target);
   };
 }
 
@@ -271,10 +325,12 @@ std::set<std::string> frozen_arrays_in_files(const Settings& settings, const Mod
   std::set<std::string> arrays;
   for (int64_t u = 0; u < model.num_units(); ++u) {
     const Unit& unit = model.unit(u);
-    const bool complete = std::ranges::all_of(unit.table().specs(), [&](const ParameterSpec& spec) {
-      return spec.trainable() || shape_in_files(model, spec) == spec.shape;
-    });
-    if (unit.table().num_elems(Section::frozen) > 0 && complete) arrays.insert(array_name(StateKind::frozen, unit));
+    for (const Section section : {Section::frozen, Section::quantized}) {
+      const bool complete = std::ranges::all_of(unit.table().specs(), [&](const ParameterSpec& spec) {
+        return spec.section != section || shape_in_files(model, spec) == spec.shape;
+      });
+      if (unit.table().num_elems(section) > 0 && complete) arrays.insert(array_name(parameters_of(section), unit));
+    }
   }
   return arrays;
 }
@@ -285,10 +341,14 @@ FrozenFiles frozen_files(const Settings& settings, const Model& model, Communica
   if (frozen.arrays.empty()) return frozen;
   const TensorSource source(folder_of_model(settings));
   std::set<std::string> names;
+  const auto add_file_of = [&](const std::string& tensor) { names.insert(source.file_of(tensor).filename()); };
   for (int64_t u = 0; u < model.num_units(); ++u) {
-    if (!frozen.arrays.contains(array_name(StateKind::frozen, model.unit(u)))) continue;
     for (const ParameterSpec& spec : model.unit(u).table().specs()) {
-      if (!spec.trainable()) names.insert(source.file_of(spec.name).filename());
+      if (!frozen.arrays.contains(array_name(parameters_of(spec.section), model.unit(u)))) continue;
+      add_file_of(spec.name);
+      if (!PackedTensors::has(source, spec.name)) continue;
+      for (const auto& [part, shape] : PackedTensors::parts(spec.name, spec.shape)) add_file_of(part);
+      add_file_of(PackedTensors::state_name(spec.name));
     }
   }
   frozen.files.folder = fs::absolute(source.folder()).lexically_normal();

@@ -110,6 +110,7 @@ ModelConfig model_config_of(const Settings& settings) {
   ModelConfig config = plain_config_of(settings);
   if (settings.resize_embeddings) add_rows(config, settings);
   config.adapter = adapter_of(settings);
+  if (settings.base_dtype == Settings::BaseDtype::nf4 && !config.quantization) config.quantization = Quantization{};
   check_adapter(config, settings);
   check_freeze(config, settings);
   return config;
@@ -136,6 +137,14 @@ ModelConfig plain_config_of(const Settings& settings) {
 }
 
 }  // namespace
+
+void check_trains(const ModelConfig& config, const Settings& settings) {
+  if (!config.quantization || config.adapter) return;
+  throw UsageError(
+      option_place("model"),
+      fmt::format("the weights of {} are in 4 bits, which cannot be trained", printable(settings.model)),
+      fmt::format("Add {} lora to train an adapter beside them, or give the model in 16 bits", option("adapter")));
+}
 
 Tokenizer tokenizer_of(const Settings& settings, ModelConfig& config) {
   const fs::path path = tokenizer_file_of(settings);

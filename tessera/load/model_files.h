@@ -17,6 +17,9 @@ namespace tessera {
 // or InputError.
 ModelConfig model_config_of(const Settings& settings);
 
+// Throws UsageError if training could not change the model: its weights are in 4 bits, and it has no adapter.
+void check_trains(const ModelConfig& config, const Settings& settings);
+
 // The tokenizer of --tokenizer or, without this flag, of the model folder. Settles the special tokens of `config`, and
 // adds to config.notes (special_tokens.h). Throws InputError if the tokenizer does not exist, has ids of ordinary
 // tokens beyond the model's vocabulary, or if the token that ends a text is unknown, wrong or beyond the vocabulary.

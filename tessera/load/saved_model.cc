@@ -18,6 +18,7 @@
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/file.h"
 #include "tessera/store/model_folder.h"
+#include "tessera/store/packed_tensors.h"
 
 namespace tessera {
 
@@ -59,13 +60,6 @@ std::vector<std::string> names_like(const char* const* begin, const char* const*
   });
   std::ranges::sort(names);
   return names;
-}
-
-template <typename Visit>
-void for_each_tensor(const Model& model, Visit&& visit) {
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    for (const ParameterSpec& spec : model.unit(u).table().specs()) visit(spec);
-  }
 }
 
 // The index of a tensor's type in kSavedTypes, as a digit. Returns 0 (f32) for types that a saved model cannot have
@@ -129,20 +123,23 @@ LoadedTypes loaded_types_of(const Model& model, const Settings& settings, Commun
     const fs::path folder = has_files ? folder_of_model(settings) : "";
     if (has_files && is_checkpoint(folder)) {
       const LoadedTypes known = loaded_types_in(folder);
-      for_each_tensor(model, [&](const ParameterSpec& spec) {
+      model.for_each_tensor([&](const ParameterSpec& spec) {
         const auto type = known.find(spec.name);
         text += digit_of(type == known.end() ? std::nullopt : std::optional(type->second));
       });
       return text;
     }
     if (has_files && TensorSource::exists(folder)) source.emplace(folder);
-    for_each_tensor(model, [&](const ParameterSpec& spec) {
-      text += digit_of(source ? source->dtype_of(spec.name) : std::nullopt);
+    model.for_each_tensor([&](const ParameterSpec& spec) {
+      const bool packed = source && PackedTensors::has(*source, spec.name);
+      text += digit_of(packed   ? PackedTensors::unpacked_dtype(*source, spec.name)
+                       : source ? source->dtype_of(spec.name)
+                                : std::nullopt);
     });
     return text;
   });
   LoadedTypes loaded;
-  for_each_tensor(model, [&](const ParameterSpec& spec) {
+  model.for_each_tensor([&](const ParameterSpec& spec) {
     loaded[spec.name] = kSavedTypes.at(static_cast<size_t>(codes[0].at(loaded.size()) - '0'));
   });
   return loaded;

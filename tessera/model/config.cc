@@ -85,6 +85,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   config.tied_head = read.boolean("tie_word_embeddings", architecture->tied_by_default);
   architecture->read(read, config);
   read_token_ids(read, config);
+  if (const Json* value = read.value("quantization_config")) config.quantization = parse_quantization(*value, where);
   if (const std::string fault = fault_of(config); !fault.empty()) throw InputError(where, fault);
   return config;
 }
@@ -194,6 +195,8 @@ std::string model_config_json(const ModelConfig& config, DType dtype) {
     if (id >= 0) set_default(json, key, id);
   }
   add_end_id(json, config.eos_token_id);
+  json.erase("quantization_config");
+  if (config.quantization) json["quantization_config"] = quantization_json(*config.quantization);
   return json.dump(2) + "\n";
 }
 
@@ -210,6 +213,7 @@ Json model_fingerprint(const ModelConfig& config) {
   const Architecture& architecture = architecture_of(config);
   if (architecture.add_to_fingerprint) architecture.add_to_fingerprint(config, fingerprint);
   if (config.adapter) fingerprint["adapter"] = adapter_to_json(*config.adapter);
+  if (config.quantization) fingerprint["base"] = quantization_json(*config.quantization);
   return fingerprint;
 }
 

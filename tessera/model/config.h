@@ -10,6 +10,7 @@
 
 #include "tessera/base/dtype.h"
 #include "tessera/model/adapter.h"
+#include "tessera/model/quantization.h"
 #include "tessera/model/rope.h"
 #include "tessera/ops/kernels.h"
 
@@ -50,6 +51,9 @@ struct ModelConfig {
   // ---- not in config.json: the adapter of the model. Training then changes only the adapter, and what its options
   // train whole
   std::optional<AdapterOptions> adapter;
+
+  // Which frozen weights are in NF4: by the key quantization_config, or by --base-dtype
+  std::optional<Quantization> quantization;
 
   int64_t head_dim() const { return head_channels > 0 ? head_channels : hidden_size / num_heads; }
   int64_t kv_heads() const { return num_kv_heads > 0 ? num_kv_heads : num_heads; }

@@ -20,14 +20,14 @@ constexpr const char* kDecoderOnly = "Tessera supports only decoders, which pred
 constexpr ConfigKeys kSharedKeys[] = {
     {KeyTopic::file, "model_type vocab_size hidden_size tie_word_embeddings", KeyUse::read},
     {KeyTopic::file, "bos_token_id eos_token_id pad_token_id unk_token_id", KeyUse::read},
+    {KeyTopic::file, "quantization_config", KeyUse::read},
 
     // ---- refused, because transformers reads the key and Tessera does not implement it
     {KeyTopic::general, "per_layer_config", KeyUse::refused, "[]",
      "All layers of a model must have the same shape in Tessera"},
     {KeyTopic::general, "is_causal", KeyUse::refused, "[true]", kDecoderOnly},
     {KeyTopic::general, "is_encoder_decoder add_cross_attention", KeyUse::refused, "[false]", kDecoderOnly},
-    {KeyTopic::general,
-     "quantization_config quantization compression_config *quant* load_in_4bit load_in_8bit bits awq* gptq* bnb_*",
+    {KeyTopic::general, "quantization compression_config *quant* load_in_4bit load_in_8bit bits awq* gptq* bnb_*",
      KeyUse::refused, "[false]", kNotQuantized},
     {KeyTopic::general, "transformers_weights", KeyUse::refused, "[\"model.safetensors\"]",
      "Rename the file to model.safetensors, and remove the key"},

@@ -4,6 +4,7 @@
 // with Up writes y, and the product with the weight adds to it, so that y is rounded once more than without an adapter.
 #include "tessera/model/linear.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tessera {
@@ -32,6 +33,31 @@ Linear::Linear(std::string name, Handle weight, std::optional<Handle> bias)
       last_bias_(first_bias_),
       has_bias_(bias.has_value()),
       layers_{std::move(name)} {}
+
+std::vector<std::string> Linear::weight_names() const {
+  std::vector<std::string> names;
+  for (const std::string& layer : layers_) names.push_back(layer + ".weight");
+  return names;
+}
+
+View Linear::weight(Frame& f, const ParameterViews& p) const {
+  const std::vector<ParameterSpec>& specs = p.table->specs();
+  const auto first = specs.begin() + static_cast<ptrdiff_t>(first_weight_);
+  const auto last = specs.begin() + static_cast<ptrdiff_t>(last_weight_) + 1;
+  if (std::none_of(first, last, [](const ParameterSpec& spec) { return spec.quantized(); })) {
+    return p.joined(first_weight_, last_weight_);
+  }
+  int64_t rows = 0;
+  for (auto spec = first; spec != last; ++spec) rows += spec->shape[0];
+  const View weight = f.push(rows, first->shape[1]);
+  int64_t row = 0;
+  for (Handle part = first_weight_; part <= last_weight_; ++part) {
+    const View rows_of_part = weight.rows(row, row + specs[part].shape[0]);
+    specs[part].quantized() ? f.ops->dequantize(p[part], rows_of_part) : f.ops->convert(p[part], rows_of_part);
+    row += specs[part].shape[0];
+  }
+  return weight;
+}
 
 // ---- adapter
 
@@ -90,10 +116,10 @@ View Linear::dropped(Frame& f, View x) const {
 
 void Linear::forward(Frame& f, const ParameterViews& p, View x, View y, const LinearEpilogue& epilogue,
                      View preactivation) const {
-  Kernels::LinearForward call{
-      .x = x, .weight = weight(p), .bias = bias(p), .epilogue = epilogue, .preactivation = preactivation, .y = y};
-  if (adapted_.empty()) return f.ops->linear_forward(call);
   const StackScope scope(f.stack);
+  Kernels::LinearForward call{
+      .x = x, .weight = weight(f, p), .bias = bias(p), .epilogue = epilogue, .preactivation = preactivation, .y = y};
+  if (adapted_.empty()) return f.ops->linear_forward(call);
   const int64_t N = x.shape[0];
   const bool in_place = epilogue.residual.data == y.data;
   // Kernels cannot measure a product that adds in place. Therefore they first compute the layer without the adapter.
@@ -123,17 +149,17 @@ Linear::Upstream Linear::upstream(Frame& f, const ParameterViews& p, View d_y) c
 
 void Linear::backward_input(Frame& f, const ParameterViews& p, const Upstream& d, View d_x,
                             const Previous& previous) const {
+  const StackScope scope(f.stack);
   const LinearEpilogue& epilogue = previous.epilogue;
   Kernels::LinearBackwardInput call{.d_y = d.d_y,
-                                    .weight = weight(p),
+                                    .weight = weight(f, p),
                                     .epilogue = epilogue,
                                     .preactivation = previous.preactivation,
                                     .d_x = d_x,
                                     .x = previous.x};
   if (adapted_.empty()) return f.ops->linear_backward_input(call);
-  const StackScope scope(f.stack);
   const bool in_place = epilogue.residual.data == d_x.data;
-  if (f.ops->tuning() && !in_place) f.ops->linear_backward_input({.d_y = d.d_y, .weight = weight(p), .d_x = d_x});
+  if (f.ops->tuning() && !in_place) f.ops->linear_backward_input({.d_y = d.d_y, .weight = call.weight, .d_x = d_x});
   const Dropout dropout = adapter_dropout(f);
   if (epilogue.activation == Activation::none && !(epilogue.dropout.rate > 0) && !previous.x) {
     f.ops->linear_backward_input(
@@ -149,7 +175,7 @@ void Linear::backward_input(Frame& f, const ParameterViews& p, const Upstream& d
 
 void Linear::backward_weight(Frame& f, const ParameterViews& p, const ParameterViews& g, const Upstream& d, View x,
                              bool fresh) const {
-  if (const View d_weight = weight(g)) f.ops->linear_backward_weight(d.d_y, x, fresh, d_weight);
+  if (const View d_weight = weight_gradient(g)) f.ops->linear_backward_weight(d.d_y, x, fresh, d_weight);
   if (adapted_.empty()) return;
   const StackScope scope(f.stack);
   const View input = dropped(f, x), u = f.push(x.shape[0], rank_);
@@ -161,7 +187,7 @@ void Linear::backward_weight(Frame& f, const ParameterViews& p, const ParameterV
 }
 
 void Linear::clear_gradients(Frame& f, const ParameterViews& g) const {
-  if (const View d_weight = weight(g)) f.ops->fill(d_weight, 0);
+  if (const View d_weight = weight_gradient(g)) f.ops->fill(d_weight, 0);
   for (const Adapted& part : adapted_) {
     f.ops->fill(g[part.a], 0);
     f.ops->fill(g[part.b], 0);

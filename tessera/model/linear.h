@@ -32,6 +32,9 @@ class Linear {
   // A layer of tensors that are in the table already. `name`: of the layer.
   Linear(std::string name, ParameterTable::Handle weight, std::optional<ParameterTable::Handle> bias);
 
+  // The names of the weights of all parts.
+  std::vector<std::string> weight_names() const;
+
   // Gives an adapter to each part that `adapter_of` gives one. `number` is different for each layer of the model.
   using AdapterOf = std::function<std::optional<LayerAdapter>(const std::string& layer)>;
   void adapt(ParameterTable& table, const AdapterOf& adapter_of, double dropout, uint32_t number);
@@ -85,7 +88,9 @@ class Linear {
     double scale = 1;
   };
 
-  View weight(const ParameterViews& views) const { return views.joined(first_weight_, last_weight_); }
+  // The weight [O, I]. If a part of it is quantized, it is computed on the stack.
+  View weight(Frame& frame, const ParameterViews& p) const;
+  View weight_gradient(const ParameterViews& g) const { return g.joined(first_weight_, last_weight_); }
   View bias(const ParameterViews& views) const { return has_bias_ ? views.joined(first_bias_, last_bias_) : View{}; }
   View down(const ParameterViews& views) const { return views.joined(adapted_.front().a, adapted_.back().a); }
   std::vector<FactorPlace> places(const ParameterViews& views) const;

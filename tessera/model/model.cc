@@ -27,6 +27,7 @@ Model::Model(ModelConfig config, Device& device, const std::vector<std::string>&
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(a.make_block(config_, i, constants_));
   if (!config_.tied_head) head_ = std::make_unique<HeadUnit>(config_, a.head, init);
   if (config_.adapter) adapt(*config_.adapter);
+  if (config_.quantization) quantize(*config_.quantization);
   if (frozen.empty()) return;
   const auto is_frozen = [&](const std::string& name) {
     return std::ranges::any_of(frozen, [&](const auto& pattern) { return matches(pattern, name); });
@@ -64,7 +65,7 @@ void Model::adapt(const AdapterOptions& options) {
     };
     for (size_t i = 0; i < layers.size(); ++i) {
       const auto number = static_cast<uint32_t>(u) * kMaxLayers + static_cast<uint32_t>(i);
-      layers[i]->adapt(unit.table_to_adapt(), adapter_of, options.dropout, number);
+      layers[i]->adapt(unit.table_to_change(), adapter_of, options.dropout, number);
     }
   }
   check_names(options, adapted);
@@ -72,6 +73,21 @@ void Model::adapt(const AdapterOptions& options) {
     mutable_unit(u).freeze([&](const std::string& name) {
       const std::string path = file_name(name);
       return !is_adapter_tensor(name) && !trains_whole(options, path, adapted.contains(layer_of_tensor(path)));
+    });
+  }
+}
+
+void Model::quantize(const Quantization& quantization) {
+  for (const auto& block : blocks_) {
+    std::set<std::string> weights;
+    for (const Linear* layer : block->linear_layers()) {
+      for (const std::string& name : layer->weight_names()) {
+        if (quantizes(quantization, layer_of_tensor(file_name(name)))) weights.insert(name);
+      }
+    }
+    block->table_to_change().quantize([&](const ParameterSpec& spec) {
+      const bool is_trained = config_.adapter && spec.trainable();  // a module that is trained whole
+      return weights.contains(spec.name) && !is_trained;
     });
   }
 }

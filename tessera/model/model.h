@@ -14,6 +14,7 @@ class Model {
  public:
   // Keeps small constants (ALiBi's slopes, rotary frequencies) on the device. The device must outlive the model.
   // `frozen`: shell patterns (* ? [...]) for the names of tensors that training does not change (see matches()). Throws
+  // Without an adapter, no weight that config.quantization quantizes is trained. Throws
   // UsageError if config.adapter names a layer, a block or a module that the model does not have.
   Model(ModelConfig config, Device& device, const std::vector<std::string>& frozen = {});
 
@@ -28,6 +29,13 @@ class Model {
   const Unit& unit(int64_t u) const;
   int64_t head_unit() const { return head_ ? 1 + num_blocks() : 0; }  // the unit with the head's tensors
   bool is_block(int64_t u) const { return u > 0 && u <= num_blocks(); }
+  // Calls visit(spec) for each tensor, unit by unit.
+  template <typename Visit>
+  void for_each_tensor(Visit&& visit) const {
+    for (int64_t u = 0; u < num_units(); ++u) {
+      for (const ParameterSpec& spec : unit(u).table().specs()) visit(spec);
+    }
+  }
   int64_t num_parameters() const;
   int64_t num_trainable_parameters() const;
   // The position in forward where backward ends: the first position that uses a trainable tensor. 0: the embedding, 1
@@ -53,6 +61,7 @@ class Model {
 
  private:
   void adapt(const AdapterOptions& options);
+  void quantize(const Quantization& quantization);
   void check_names(const AdapterOptions& options, const std::set<std::string>& adapted) const;
   Unit& mutable_unit(int64_t u);
 

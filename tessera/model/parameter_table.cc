@@ -1,5 +1,7 @@
 #include "tessera/model/parameter_table.h"
 
+#include "tessera/base/math.h"
+
 namespace tessera {
 
 ParameterTable::Handle ParameterTable::add(std::string name, Shape shape, Initializer init, bool decays, Gap gap) {
@@ -17,6 +19,13 @@ void ParameterTable::freeze(const std::function<bool(const std::string& name)>& 
   place();
 }
 
+void ParameterTable::quantize(const std::function<bool(const ParameterSpec& spec)>& wanted) {
+  for (ParameterSpec& spec : specs_) {
+    if (wanted(spec)) spec.section = Section::quantized;
+  }
+  place();
+}
+
 void ParameterTable::place() {
   for (const Section section : kSections) {
     int64_t end = 0, end_with_gap = 0;
@@ -24,19 +33,13 @@ void ParameterTable::place() {
       for (ParameterSpec& spec : specs_) {
         if (spec.section != section || spec.decays != decays) continue;
         spec.offset = spec.joined ? end : end_with_gap;
-        end = spec.offset + spec.shape.num_elems();
-        end_with_gap = (end + kAlignment - 1) / kAlignment * kAlignment;
+        end = spec.offset + spec.num_elems();
+        end_with_gap = round_up(end, alignment(section));
       }
       if (section == Section::trainable && decays) num_decayed_ = end_with_gap;
     }
     num_elems_[section] = end_with_gap;
   }
-}
-
-int64_t ParameterTable::num_elems() const {
-  int64_t n = 0;
-  for (const Section section : kSections) n += num_elems(section);
-  return n;
 }
 
 int64_t ParameterTable::num_parameters() const {

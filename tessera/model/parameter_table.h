@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/nf4.h"
 #include "tessera/base/view.h"
 
 namespace tessera {
@@ -22,9 +23,10 @@ struct Initializer {
 // on a tier and saved by itself.
 enum class Section {
   trainable,
-  frozen,  // no gradient, no optimizer state, no update
+  frozen,     // no gradient, no optimizer state, no update
+  quantized,  // frozen weights of linear layers in NF4
 };
-inline constexpr Section kSections[] = {Section::trainable, Section::frozen};
+inline constexpr Section kSections[] = {Section::trainable, Section::frozen, Section::quantized};
 
 template <typename T>
 struct PerSection {
@@ -36,7 +38,7 @@ struct PerSection {
 struct ParameterSpec {
   std::string name;  // as in Hugging Face files, without the prefix "transformer." or "model."
   Shape shape;
-  int64_t offset = 0;  // elements from the start of the section
+  int64_t offset = 0;  // elements of the section from its start
   Initializer init;
   bool decays = false;  // weight decay applies
   Section section = Section::trainable;
@@ -44,24 +46,30 @@ struct ParameterSpec {
   bool joined = false;
 
   bool trainable() const { return section == Section::trainable; }
+  bool quantized() const { return section == Section::quantized; }
+  // The elements of the section that hold the tensor. An element of the quantized section is a group of weights
+  // (nf4.h).
+  int64_t num_elems() const { return quantized() ? nf4_groups(shape.num_elems()) : shape.num_elems(); }
 };
 
 // In a section, tensors with weight decay come first, then tensors without weight decay. Any shard of the trainable
 // section therefore has at most one boundary between tensors with and without weight decay. Every tensor starts at a
-// multiple of kAlignment elements, except joined tensors. The gaps stay zero.
+// multiple of kAlignment elements, except joined and quantized tensors. The gaps stay zero.
 class ParameterTable {
  public:
   static constexpr int64_t kAlignment = 64;
+  static constexpr int64_t alignment(Section section) { return section == Section::quantized ? 1 : kAlignment; }
   using Handle = size_t;
   enum class Gap { aligned, none };
 
   Handle add(std::string name, Shape shape, Initializer init, bool decays, Gap gap = Gap::aligned);
   // Freezes each tensor whose name makes `frozen` return true. This changes the offsets of tensors. Handles stay valid.
   void freeze(const std::function<bool(const std::string& name)>& frozen);
+  // Quantizes each tensor for which `wanted` returns true.
+  void quantize(const std::function<bool(const ParameterSpec& spec)>& wanted);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   int64_t num_elems(Section section) const { return num_elems_[section]; }  // including gaps
-  int64_t num_elems() const;                                                // of all sections, including gaps
   int64_t num_decayed() const { return num_decayed_; }  // of the trainable tensors that decay, including gaps
   int64_t num_parameters() const;                       // of all tensors, without gaps
   int64_t num_trainable_parameters() const;
@@ -71,7 +79,7 @@ class ParameterTable {
   template <typename Visit>
   void for_each_tensor(Section section, int64_t first, int64_t last, Visit&& visit) const {
     for (const ParameterSpec& spec : specs_) {
-      const int64_t begin = std::max(first, spec.offset), end = std::min(last, spec.offset + spec.shape.num_elems());
+      const int64_t begin = std::max(first, spec.offset), end = std::min(last, spec.offset + spec.num_elems());
       if (spec.section == section && begin < end) visit(spec, begin - spec.offset, end - spec.offset);
     }
   }
@@ -90,15 +98,16 @@ struct ParameterViews {
   PerSection<View> sections;  // gradients have only Section::trainable
 
   const View& trainable() const { return sections[Section::trainable]; }
-  // The view of one tensor. For gradients, it is empty if the parameter is frozen.
+  // The view of one tensor: its elements of the section. For gradients, it is empty if the parameter is frozen.
   View operator[](ParameterTable::Handle handle) const {
     const ParameterSpec& spec = table->specs()[handle];
     const View& section = sections[spec.section];
     if (!section) return {};
-    return {section.data + spec.offset * static_cast<int64_t>(size_of(section.dtype)), section.dtype, spec.shape};
+    const Shape shape = spec.quantized() ? Shape{spec.num_elems()} : spec.shape;
+    return {section.data + spec.offset * static_cast<int64_t>(size_of(section.dtype)), section.dtype, shape};
   }
   // The rows of the tensors from `first` to `last` (inclusive) as one tensor. These tensors must have no gaps between
-  // them.
+  // them, and must not be quantized.
   View joined(ParameterTable::Handle first, ParameterTable::Handle last) const;
 };
 

@@ -81,7 +81,7 @@ class Unit {
   void freeze(const std::function<bool(const std::string& name)>& frozen) { table_.freeze(frozen); }
   // The layers that can have adapters. At most 16.
   virtual std::vector<Linear*> linear_layers() { return {}; }
-  ParameterTable& table_to_adapt() { return table_; }
+  ParameterTable& table_to_change() { return table_; }
 
  protected:
   std::string name_;

@@ -149,6 +149,8 @@ class Kernels {
   virtual void convert(View from, View to) = 0;
   // Restores f32 values x from their f16 or bf16 values `narrow` and their rests. The shapes are equal.
   virtual void join(View narrow, View rest, View x) = 0;
+  // The weights of NF4 groups (nf4.h), rounded once to the type of `values`.
+  virtual void dequantize(View groups /*[⌈n / 16384⌉] nf4*/, View values /*n elements*/) = 0;
   // Element i of x gets number first_elem + i of the random sequence (seed, stream). A shard therefore gets the same
   // values as in the full array. `stream` is a number here, and not a stream of the device.
   virtual void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) = 0;

@@ -48,6 +48,7 @@ struct MemoryLogPlace {
 struct Settings {
   enum class Init { pretrained, random };
   enum class Adapter { none, lora };
+  enum class BaseDtype { automatic, nf4 };
   enum class FuseMicroBatches { automatic, off };
   enum class OptimizerStates { fp32, bf16 };
   enum class Precision { automatic, fp32, tf32, fp16, bf16 };
@@ -72,6 +73,7 @@ struct Settings {
   // adapter
   Adapter adapter = Adapter::none;
   std::string init_adapter;  // a folder
+  BaseDtype base_dtype = BaseDtype::automatic;
   int64_t lora_r = 16;
   double lora_alpha = 32, lora_dropout = 0;
   bool use_rslora = false;

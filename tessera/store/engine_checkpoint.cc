@@ -6,7 +6,7 @@
 namespace tessera {
 
 std::string array_name(StateKind kind, const Unit& unit) {
-  constexpr const char* names[] = {"parameters/", "optimizer.m/", "optimizer.v/", "frozen/"};
+  constexpr const char* names[] = {"parameters/", "optimizer.m/", "optimizer.v/", "frozen/", "quantized/"};
   return names[static_cast<size_t>(kind)] + unit.name();
 }
 
@@ -14,7 +14,7 @@ FrozenFiles frozen_files_of(const Checkpoint& checkpoint, const UnitStates& stat
   FrozenFiles frozen;
   if (checkpoint.reference()) frozen.files = *checkpoint.reference();
   for (const ManifestArray& array : checkpoint.arrays()) {
-    const bool same_type = array.dtype == states.dtype(StateKind::frozen);
+    const bool same_type = array.dtype == states.dtype(StateKind::frozen) || is_packed(array.dtype);
     if (array.is_referenced && same_type) frozen.arrays.insert(array.name);
   }
   return frozen;
@@ -46,10 +46,11 @@ void write_checkpoint_arrays(CheckpointPart& part, UnitStates states, const Froz
 
 CheckpointReader::CheckpointReader(const Checkpoint& checkpoint, const Model& model, Communicator& world,
                                    ThreadPool& pool)
-    : checkpoint_(checkpoint), model_(model), pool_(pool) {
+    : checkpoint_(checkpoint), model_(model), pool_(pool), quantizer_(pool) {
   if (!checkpoint.reference()) return;
   checkpoint.check_reference(world, &pool);
   files_.emplace(checkpoint.reference()->folder);
+  packed_.emplace(*files_);
 }
 
 void CheckpointReader::read(StateKind kind, int64_t unit, ElemRange range, View to) const {
@@ -67,6 +68,7 @@ void CheckpointReader::read_referenced(StateKind kind, int64_t unit, ElemRange r
   const ParameterTable& table = model_.unit(unit).table();
   const auto read = [&](const ParameterSpec& spec, int64_t first, int64_t last) {
     const View part = to.rows(spec.offset + first - range.begin, spec.offset + last - range.begin);
+    if (spec.quantized()) return read_groups(spec, first, last, reinterpret_cast<Nf4Group*>(part.data));
     if (to.dtype == format) return files_->read_range_into(spec.name, first, last, part, &pool_);
     constexpr int64_t kChunkElems = 1 << 20;
     std::vector<std::byte> rounded(static_cast<size_t>(std::min(kChunkElems, last - first)) * size_of(format));
@@ -78,6 +80,40 @@ void CheckpointReader::read_referenced(StateKind kind, int64_t unit, ElemRange r
     }
   };
   table.for_each_tensor(section_of(kind), range.begin, range.end, read);
+}
+
+void CheckpointReader::read_groups(const ParameterSpec& spec, int64_t first, int64_t last, Nf4Group* groups) const {
+  if (PackedTensors::has(*files_, spec.name)) return packed_->read_groups(spec.name, spec.shape, first, last, groups);
+  const auto read = [&](int64_t begin, int64_t end, float* values) {
+    files_->read_range_into(spec.name, begin, end, view_of(values, {end - begin}), &pool_);
+  };
+  quantizer_.quantize(spec.name, spec.shape.num_elems(), first, last, read, groups);
+}
+
+void CheckpointReader::read_weights(const ParameterSpec& spec, int64_t unit, int64_t begin, int64_t end,
+                                    View to) const {
+  const std::string name = array_name(StateKind::quantized, model_.unit(unit));
+  if (checkpoint_.array(name).is_referenced && !PackedTensors::has(*files_, spec.name)) {
+    return files_->read_range_into(spec.name, begin, end, to, &pool_);
+  }
+  read_dequantized(spec, unit, begin, end, to);
+}
+
+void CheckpointReader::read_dequantized(const ParameterSpec& spec, int64_t unit, int64_t begin, int64_t end,
+                                        View to) const {
+  constexpr int64_t kGroups = 64;  // at a time
+  const int64_t last = nf4_groups(end);
+  std::vector<Nf4Group> groups(static_cast<size_t>(kGroups));
+  std::vector<float> values(static_cast<size_t>(kGroups * kNf4GroupWeights));
+  for (int64_t at = begin / kNf4GroupWeights; at < last; at += kGroups) {
+    const int64_t stop = std::min(last, at + kGroups), from = at * kNf4GroupWeights;
+    read(StateKind::quantized, unit, {spec.offset + at, spec.offset + stop},
+         {reinterpret_cast<std::byte*>(groups.data()), DType::nf4, {stop - at}});
+    const int64_t first = std::max(begin, from), after = std::min(end, stop * kNf4GroupWeights);
+    dequantize_nf4(groups.data(), first - from, after - from, values.data());
+    const View part = to.rows(first - begin, after - begin);
+    convert(values.data(), DType::f32, part.data, part.dtype, static_cast<size_t>(after - first));
+  }
 }
 
 void restore_checkpoint(const Checkpoint& checkpoint, UnitStates states, Communicator& world, ThreadPool& pool) {

@@ -8,6 +8,7 @@
 #include "tessera/engine/states.h"
 #include "tessera/store/checkpoint.h"
 #include "tessera/store/model_folder.h"
+#include "tessera/store/packed_tensors.h"
 
 namespace tessera {
 
@@ -36,17 +37,27 @@ class CheckpointReader {
   // Checks the files that the checkpoint refers to (Checkpoint::check_reference()). The arguments must outlive this
   // object. Collective.
   CheckpointReader(const Checkpoint& checkpoint, const Model& model, Communicator& world, ThreadPool& pool);
-  // Copies elements `range` of an array to `to`, which is in host memory and has any floating-point type. Throws errors
+  // Copies elements `range` of an array to `to`, which is in host memory and has any floating-point type, or nf4 for
+  // the quantized section. Throws errors
   // as Checkpoint::read_range() does. Only one thread at a time may call it.
   void read(StateKind kind, int64_t unit, ElemRange range, View to) const;
 
+  // Reads elements [begin, end) of a quantized tensor as floating-point numbers. read_dequantized() gives those that
+  // the run has computed with. read_weights() gives those that were quantized, if the checkpoint refers to files with
+  // them.
+  void read_weights(const ParameterSpec& spec, int64_t unit, int64_t begin, int64_t end, View to) const;
+  void read_dequantized(const ParameterSpec& spec, int64_t unit, int64_t begin, int64_t end, View to) const;
+
  private:
+  void read_groups(const ParameterSpec& spec, int64_t first, int64_t last, Nf4Group* groups) const;
   void read_referenced(StateKind kind, int64_t unit, ElemRange range, View to, DType format) const;
 
   const Checkpoint& checkpoint_;
   const Model& model_;
   ThreadPool& pool_;
   std::optional<TensorSource> files_;  // that the checkpoint refers to
+  std::optional<PackedTensors> packed_;
+  mutable Nf4Quantizer quantizer_;
 };
 
 // Reads this rank's parameters and, when training, its moments into the engine, as CheckpointReader does. Collective.

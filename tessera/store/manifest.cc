@@ -72,7 +72,8 @@ ManifestArray array_of(const nlohmann::json& json, const std::string& where) {
   array.total_elems = json.at("elements").get<int64_t>();
   const auto type = json.at("dtype").get<std::string>();
   const auto is_known = [&](DType dtype) { return type == name_of(dtype); };
-  constexpr std::array kTypes{DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8};
+  constexpr std::array kTypes{DType::f64, DType::f32, DType::f16, DType::bf16,
+                              DType::i64, DType::i32, DType::u8,  DType::nf4};
   const auto known = std::find_if(kTypes.begin(), kTypes.end(), is_known);
   if (known == kTypes.end()) {
     throw DamageError(where, fmt::format("has an array of the unknown type \"{}\"", printable(type)), kDamaged);

@@ -23,16 +23,9 @@ namespace {
 
 constexpr const char* kConfig = "config.json";
 
-template <typename Visit>
-void for_each_tensor(const Model& model, Visit&& visit) {
-  for (int64_t u = 0; u < model.num_units(); ++u) {
-    for (const ParameterSpec& spec : model.unit(u).table().specs()) visit(spec);
-  }
-}
-
 std::vector<DType> saved_types(const Model& model, const ModelWriterOptions& options) {
   std::vector<DType> dtypes;
-  for_each_tensor(model, [&](const ParameterSpec& spec) {
+  model.for_each_tensor([&](const ParameterSpec& spec) {
     const auto known = options.loaded.find(spec.name);
     const DType as_loaded = known == options.loaded.end() ? DType::f32 : known->second;
     dtypes.push_back(options.dtype.value_or(as_loaded));
@@ -88,7 +81,7 @@ void ModelWriter::write_texts(const WriteText& write_text) const {
 std::vector<PlannedTensor> ModelWriter::planned_tensors() const {
   std::vector<PlannedTensor> tensors;
   size_t i = 0;
-  for_each_tensor(model_, [&](const ParameterSpec& spec) {
+  model_.for_each_tensor([&](const ParameterSpec& spec) {
     const DType dtype = dtypes_[i++];
     if (has(spec.section)) tensors.push_back({saved_name(spec.name), dtype, spec.shape});
   });

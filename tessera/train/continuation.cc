@@ -29,6 +29,10 @@ Record value_without(const std::string& key) {
   return record;
 }
 
+// Parts of a model that are recorded only if it has them. Every version of Tessera records the other keys, or never had
+// another value.
+constexpr const char* kOptionalParts[] = {"adapter", "base"};
+
 Resume may_change(const std::string& key) {
   if (const Setting* setting = recorded_setting(key)) return *setting->resume;
   const bool is_dropout = key == "hidden_dropout" || key == "attention_dropout";
@@ -48,12 +52,19 @@ std::vector<Change> changes_between(const Record& then, const Record& now) {
     if (before != then.end() && *before == value) continue;
     const Record older = value_without(key);
     if (before == then.end() && value == older) continue;
-    if (value.is_structured()) {
+    if (value.is_object() && before != then.end() && before->is_object()) {
+      for (const Change& inner : changes_between(*before, value)) {
+        changes.push_back({key + "." + inner.key, inner.then, inner.now, may_change(key)});
+      }
+    } else if (value.is_structured()) {
       changes.push_back({key, "", "", may_change(key)});
     } else {
       const std::string missing = key == kPackingKey ? to_json(older) : "nothing";
       changes.push_back({key, before != then.end() ? to_json(*before) : missing, to_json(value), may_change(key)});
     }
+  }
+  for (const char* part : kOptionalParts) {
+    if (then.contains(part) && !now.contains(part)) changes.push_back({part, "", "", may_change(part)});
   }
   return changes;
 }

@@ -62,6 +62,7 @@ bool Trainer::runs_fused() {
 }
 
 void Trainer::check_adapter() {
+  check_trains(session_.config(), settings_);
   if (!session_.config().adapter) return;
   if (settings_.adapter == Settings::Adapter::none) {
     throw UsageError(option_place("model"),

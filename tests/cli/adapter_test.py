@@ -72,6 +72,61 @@ class Adapter(TinyJobTest):
         self.train("more", "--adapter", "lora", "--init-adapter", "out", "--eval-before", "--max-steps", "1")
         self.assertAlmostEqual(self.metrics("more", "eval")[0]["eval_loss"], loss, 9)
 
+    def test_a_base_in_4_bits(self):
+        qlora = [*LORA, "--base-dtype", "nf4"]
+        self.train("out", *qlora)
+        checkpoint = read_tensors(self.path("out/checkpoint-6", "rank-00000-of-00001.safetensors"))
+        self.assertFalse([name for name in checkpoint if "/block" in name and not name.startswith(("param", "optim"))])
+        self.train("half", *qlora, "--max-steps", "3")
+        self.train("half", *qlora)
+        self.assertEqual(self.weights("half/model"), self.weights("out/model"))
+        more = ["train", *RUN, *self.base, "--output-dir", "half", "--max-steps", "8"]
+        self.fails(USAGE, "other base", *more, *LORA)
+        self.fails(USAGE, "other adapter", *more)
+        self.fails(USAGE, "adapter.r = 4, and this run has 5", *more, *qlora, "--lora-r", "5")
+
+        # The adapter beside the base in 4 bits, the checkpoint, and the merged model in 4 bits are one model. By
+        # default, the adapter is merged into the model as it was before.
+        loss = self.metrics("out", "eval")[-1]["eval_loss"]
+        beside = ["--model", "first/model", "--adapter", "out"]
+        self.assertAlmostEqual(self.loss(*beside, "--base-dtype", "nf4"), loss, 9)
+        self.assertAlmostEqual(self.loss("--model", "out/checkpoint-6"), loss, 9)
+        exact = self.loss(*beside)
+        self.assertGreater(abs(exact - loss), 1e-5)
+        for words, expected in (([], exact), (["--base-dtype", "nf4"], loss)):
+            self.succeeds("export", *beside, "--merge", *words, "--output-dir", "merged")
+            self.assertAlmostEqual(self.loss("--model", "merged"), expected, 5)
+            self.succeeds("export", "--checkpoint", "out", "--merge", *words, "--output-dir", "merged2")
+            self.assertEqual(read_tensors(self.path("merged", "model.safetensors")),
+                             read_tensors(self.path("merged2", "model.safetensors")))
+            self.assertNotIn("quantization_config", self.json_of("merged2", "config.json"))
+
+        # A base that is in no file is in the checkpoint.
+        drawn = [*RUN, "--init", "random", *qlora]
+        self.succeeds("train", *drawn, "--output-dir", "drawn")
+        checkpoint = read_tensors(self.path("drawn/checkpoint-6", "rank-00000-of-00001.safetensors"))
+        self.assertTrue([name for name in checkpoint if name.startswith("quantized/block")])
+        self.succeeds("train", *drawn, "--output-dir", "again", "--max-steps", "3")
+        self.succeeds("train", *drawn, "--output-dir", "again")
+        self.assertEqual(self.weights("again/model"), self.weights("drawn/model"))
+        self.assertAlmostEqual(self.loss("--model", "drawn/checkpoint-6"),
+                               self.metrics("drawn", "eval")[-1]["eval_loss"], 9)
+
+    def test_weights_in_4_bits_are_not_trained(self):
+        self.fails(USAGE, "Add --adapter lora", "train", *RUN, *self.base, "--base-dtype", "nf4")
+        packed = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../parity/data/llama_qlora")
+        self.fails(USAGE, "in 4 bits, which cannot be trained", "plan", "--model", packed, "--max-length", "16")
+        with open(os.path.join(packed, "config.json")) as file:
+            config = json.load(file)
+        for key, value in (("bnb_4bit_quant_type", "fp4"), ("bnb_4bit_use_double_quant", False),
+                           ("quant_method", "gptq"), ("llm_int8_skip_modules", [3])):
+            changed = {**config, "quantization_config": {**config["quantization_config"], key: value}}
+            os.makedirs(self.path("other"), exist_ok=True)
+            with open(self.path("other/config.json"), "w") as file:
+                json.dump(changed, file)
+            self.fails(INPUT, f'"{key}" of "quantization_config" is', "plan", "--model", "other", "--adapter", "lora",
+                       "--max-length", "16")
+
     def test_the_plan_knows_the_adapter(self):
         plan = json.loads(self.succeeds("plan", *RUN, *self.base, *LORA, "--json"))
         full = json.loads(self.succeeds("plan", *RUN, *self.base, "--json"))
@@ -97,12 +152,16 @@ class Adapter(TinyJobTest):
                    "tok", "--output-dir", "merged")
 
     def test_strategies_give_the_plain_run(self):
+        for base in "auto", "nf4":
+            self.check_strategies(["--base-dtype", base])
+
+    def check_strategies(self, base):
         losses = []
         for output, words in [("plain", ["--batch-size", "2"]),
                               ("sharded", ["--nproc", "2", "--batch-size", "1", "--strategy", "full_shard"]),
                               ("offloaded", ["--nproc", "2", "--batch-size", "1", "--strategy", "zero3", "--offload",
                                              "optimizer,gradients,parameters", "--activation-checkpointing", "block"])]:
-            self.train(output, "--adapter", "lora", "--modules-to-save", "ln_f", *words)
+            self.train(output, "--adapter", "lora", "--modules-to-save", "ln_f", *words, *base, "--overwrite")
             losses.append([record["loss"] for record in self.metrics(output, "train")])
         for other in losses[1:]:
             for a, b in zip(losses[0], other, strict=True):

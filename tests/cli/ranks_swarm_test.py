@@ -124,6 +124,8 @@ class Job:
         self.adapts = not self.freezes and draw.flip(0.25)
         if self.adapts:
             self.training += ["--adapter", "lora", "--lora-r", draw.choice([1, 3, 8]), "--lora-dropout", draw.choice([0, 0.2])]
+            if draw.flip(0.4):
+                self.training += ["--base-dtype", "nf4"]
             self.training += ["--lora-layers", 0] if draw.flip(0.3) else []
             self.training += ["--use-rslora"] if draw.flip(0.3) else []
         self.evaluation = []

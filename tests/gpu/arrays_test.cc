@@ -1,4 +1,5 @@
 #include "gpu_testing.h"
+#include "tessera/base/nf4.h"
 
 namespace tessera::testing {
 namespace {
@@ -31,6 +32,36 @@ TEST_P(ArraysTest, FillConvertAdd) {
       Tensor sum = random_tensor(type, {n}, 2);
       on_both({&sum}, [&](Kernels& k, const Side& at) { k.add(at(from), at(sum)); });
       sum.expect_close(2 * roundoff(type), "add");
+    }
+  }
+}
+
+TEST_P(ArraysTest, Dequantize) {
+  ThreadPool pool(2);
+  for (const int64_t n : {int64_t{1}, int64_t{63}, int64_t{16384}, int64_t{16392}, int64_t{100003}}) {
+    const Tensor weights = random_tensor(DType::f32, {n}, 4);
+    const std::vector<double> drawn = weights.expected();
+    std::vector<Nf4Group> groups(static_cast<size_t>(nf4_groups(n)));
+    Nf4Quantizer(pool).quantize(
+        "w", n, 0, nf4_groups(n),
+        [&](int64_t begin, int64_t end, float* values) {
+          for (int64_t i = begin; i < end; ++i) *values++ = static_cast<float>(drawn[static_cast<size_t>(i)]);
+        },
+        groups.data());
+    const auto count = static_cast<int64_t>(groups.size());
+    const View on_host{reinterpret_cast<std::byte*>(groups.data()), DType::nf4, {count}};
+    const Buffer buffer = rig().gpu->allocate(on_host.bytes(), Category::workspace);
+    const View on_gpu = buffer.view({count}, DType::nf4);
+    rig().gpu->copy_from_host(on_host.data, on_gpu);
+    std::vector<float> values(static_cast<size_t>(n));
+    dequantize_nf4(groups.data(), 0, n, values.data());
+    for (const int64_t offset : {0, 1}) {  // aligned or not
+      std::vector<double> rounded(static_cast<size_t>(offset), 0.5);
+      rounded.insert(rounded.end(), values.begin(), values.end());
+      Tensor result(dtype(), {n + offset}, std::vector<double>(rounded.size(), 0.5)),
+          expected(dtype(), {n + offset}, rounded);
+      rig().gpu_kernels->dequantize(on_gpu, result.gpu().rows(offset, n + offset));
+      EXPECT_EQ(result.bits(), expected.bits()) << n;
     }
   }
 }

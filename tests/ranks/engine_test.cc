@@ -93,10 +93,11 @@ std::vector<Case> cases_of_world() {
 // of the same size, reduce equally often (per micro-batch or per step), and add up the norm in the same order.
 void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_batches, bool tied_head = true,
            const char* architecture = "bloom", std::vector<std::string> frozen = {},
-           std::optional<AdapterOptions> adapter = {}) {
+           std::optional<AdapterOptions> adapter = {}, std::optional<Quantization> quantization = {}) {
   Rig rig;
   ModelConfig config = small_config(architecture);
   config.adapter = std::move(adapter);
+  config.quantization = std::move(quantization);
   config.tied_head = tied_head;
   options.frozen = std::move(frozen);
   options.max_grad_norm = 0.5;
@@ -177,6 +178,17 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithAdapters) {
     ++first;
     if (testing::Test::HasFailure()) return;
   }
+}
+
+// Each tensor is one group, so that ranks keep different numbers of groups. Some layers are not quantized, although
+// kernels join them with others that are.
+TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithAQuantizedBase) {
+  EngineOptions options;
+  check(some_cases(21, 2), options, kMicroBatches, true, "bloom", {}, AdapterOptions{.rank = 3}, Quantization{});
+  options.dtype = DType::bf16;
+  const AdapterOptions adapter{
+      .rank = 2, .dropout = 0.2, .targets = {"q_proj", "down_proj"}, .whole = {"layers.1.mlp"}};
+  check(some_cases(21, 9), options, 1, false, "qwen3", {}, adapter, Quantization{{"k_proj", "model.layers.2.mlp"}});
 }
 
 // Tests units with only frozen parameters, units with both frozen and trainable parameters, and backward passes that

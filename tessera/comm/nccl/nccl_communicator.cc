@@ -31,6 +31,7 @@ ncclDataType_t type_of(DType dtype) {
     case DType::i32:
       return ncclInt32;
     case DType::u8:
+    case DType::nf4:  // count() is in bytes
       return ncclUint8;
   }
   return ncclUint8;
@@ -117,7 +118,9 @@ class NcclCommunicator final : public Communicator {
     watch_ = std::make_unique<CollectiveWatch>(watch_options_, [this] { return asynchronous_error(); });
   }
 
-  static size_t count(View view) { return static_cast<size_t>(view.num_elems()); }
+  static size_t count(View view) {
+    return static_cast<size_t>(is_packed(view.dtype) ? view.bytes() : view.num_elems());
+  }
   template <typename Call>
   void put(const char* collective, const char* what, Stream& stream, const Call& call) {
     const auto native = static_cast<cudaStream_t>(stream.native());

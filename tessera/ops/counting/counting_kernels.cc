@@ -32,6 +32,7 @@ class CountingKernels final : public Kernels {
   void linear_backward_input(const LinearBackwardInput& call) override { count_linear(call.d_y, call.weight); }
   void linear_backward_weight(View d_y, View, bool, View d_weight) override { count_linear(d_y, d_weight); }
   void linear_backward_bias(std::span<const BiasGradient>) override {}
+  void dequantize(View, View) override {}
   void join_factors(std::span<const FactorPlace>, View) override {}
   void split_factors(View, std::span<const FactorPlace>, bool) override {}
   void dropout_backward(View, const Dropout&, View) override {}

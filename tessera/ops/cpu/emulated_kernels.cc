@@ -31,6 +31,7 @@ class EmulatedKernels final : public Kernels {
   void fill(View x, double value) override { wide_->fill(x, value); }
   void convert(View from, View to) override { wide_->convert(from, to); }
   void join(View narrow, View rest, View x) override { wide_->join(narrow, rest, x); }
+  void dequantize(View groups, View values) override { wide_->dequantize(groups, values); }
   void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     wide_->fill_normal(x, mean, std, seed, stream, first_elem);
   }

@@ -17,6 +17,10 @@ std::vector<Setting> adapter_settings() {
                      "FOLDER",
                      "An adapter in PEFT's format, or the output folder of a run that trained one. Training "
                      "with --adapter lora continues it")),
+      choice("base_dtype", &S::base_dtype, determines(kTheModel, brief(kInitAdapter, "nf4: QLoRA", kAdapter)),
+             {{"auto", S::BaseDtype::automatic}, {"nf4", S::BaseDtype::nf4}},
+             "nf4: keep the linear layers of the blocks in 4 bits, and quantize them while the model is read (QLoRA). "
+             "auto: keep them as the model's folder has them, in 4 bits or in the type of --precision"),
       integer("lora_r", &S::lora_r, role, "R", {1, kMaxAdapterRank},
               "Rank of the factors: A is [R, inputs] and B is [outputs, R]", {"lora_rank"}),
       real("lora_alpha", &S::lora_alpha, role, "ALPHA", {.min = 0, .max = 1e6},

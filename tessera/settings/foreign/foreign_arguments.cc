@@ -14,7 +14,9 @@ namespace tessera {
 namespace {
 
 constexpr const char* kLora = "Write --adapter lora";
-constexpr const char* kNoQuantization = "Tessera does not quantize. --precision bf16 and --offload need less memory";
+constexpr const char* kNf4 = "Write --base-dtype nf4, which has double quantization, with --adapter lora";
+constexpr const char* kNoInt8 = "Write --base-dtype nf4 to keep the model in 4 bits. 8 bits are not supported";
+constexpr const char* kComputes = "Remove it: --precision is the type of the computation";
 constexpr const char* kNoHub = "Tessera writes only to --output-dir. hf upload sends the folder model there to the Hub";
 constexpr const char* kCompiled = "Tessera has fused kernels and CUDA graphs, and needs no compiler at run time";
 constexpr const char* kFlash = "Attention always runs in blocks without a score matrix, as in FlashAttention";
@@ -179,14 +181,14 @@ constexpr ForeignArgument kArguments[] = {
     {"peft_config", false, "", "Write the options as flags: --adapter lora --lora-r 16"},
     {"adapter_name_or_path", false, "", "Write --init-adapter"},
     {"finetuning_type", false, "full", kLora},
-    {"load_in_4bit", true, "false", kNoQuantization},
-    {"load_in_8bit", true, "false", kNoQuantization},
-    {"bnb_4bit_quant_type", false, "", kNoQuantization},
-    {"bnb_4bit_compute_dtype", false, "", kNoQuantization},
-    {"use_bnb_nested_quant", true, "false", kNoQuantization},
-    {"bits", false, "16 32", kNoQuantization},
-    {"quantization_bit", false, "", kNoQuantization},
-    {"quantization", false, "none", kNoQuantization},
+    {"load_in_4bit", true, "false", kNf4},
+    {"load_in_8bit", true, "false", kNoInt8},
+    {"bnb_4bit_quant_type", false, "nf4", kNf4},
+    {"bnb_4bit_compute_dtype", false, "*", kComputes},
+    {"use_bnb_nested_quant", true, "true", kNf4},
+    {"bits", false, "16 32", kNf4},
+    {"quantization_bit", false, "", kNf4},
+    {"quantization", false, "none", kNf4},
 };
 
 bool accepts(const ForeignArgument& argument, std::string_view value) {

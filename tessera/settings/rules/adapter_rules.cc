@@ -62,6 +62,13 @@ std::optional<Fault> adapter_of_random_weights(const ResolvedSettings& resolved)
   return Fault{"init_adapter", "belongs to the weights of a model, but init is \"random\"", "Remove --init random"};
 }
 
+std::optional<Fault> trained_in_4_bits(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (!(resolved.groups & kAdapter) || s.adapter != S::Adapter::none || s.base_dtype != S::BaseDtype::nf4) return {};
+  return Fault{"base_dtype", "weights in 4 bits cannot be trained",
+               "Add --adapter lora to train an adapter beside them, or remove --base-dtype"};
+}
+
 std::optional<Fault> words_of_no_adapter(const ResolvedSettings& resolved) {
   adapter_options(resolved.settings);  // throws if a text is wrong
   return {};
@@ -70,9 +77,9 @@ std::optional<Fault> words_of_no_adapter(const ResolvedSettings& resolved) {
 }  // namespace
 
 std::span<const Rule> adapter_rules() {
-  static constexpr Rule kRules[] = {settings_of_no_adapter,    frozen_twice,
-                                    continued_without_adapter, sizes_of_another_adapter,
-                                    adapter_of_random_weights, words_of_no_adapter};
+  static constexpr Rule kRules[] = {
+      settings_of_no_adapter,    frozen_twice,      continued_without_adapter, sizes_of_another_adapter,
+      adapter_of_random_weights, trained_in_4_bits, words_of_no_adapter};
   return kRules;
 }
 

@@ -262,7 +262,7 @@ TEST_F(OrderTest, GradientsWaitForTheUpdateThatReadsThem) {
     streams.host = std::make_unique<LateStream>(journal_, 'h');
     std::vector<PerSection<UnitShards>> units;
     for (int64_t u = 0; u < model.num_units(); ++u) {
-      units.push_back({plan.cut(model.unit(u).table().num_elems()), plan.cut(0)});
+      units.push_back({plan.cut(model.unit(u).table().num_elems(Section::trainable)), plan.cut(0), plan.cut(0)});
     }
     EngineContext context{late_device_, late_host_, *ops,       ops.get(),          RankGroups(*alone_, plan),
                           plan,         model,      DType::f32, std::move(streams), {DType::f32, DType::f32},

@@ -117,7 +117,7 @@ TEST(Plan, CountsTheBytesOfAParameter) {
     const auto device = make_counting_device();
     const Model model(config, *device);
     int64_t elems = 0, bytes = 0;
-    for (int64_t u = 0; u < model.num_units(); ++u) elems += model.unit(u).table().num_elems();
+    for (int64_t u = 0; u < model.num_units(); ++u) elems += model.unit(u).table().num_elems(Section::trainable);
     for (const Category category : {Category::parameters, Category::master, Category::gradients, Category::optimizer}) {
       bytes += plan.device.peak(Phase::step, category) + plan.host.peak(Phase::step, category);
     }
@@ -175,7 +175,7 @@ void count_bytes_of_a_step(const ModelConfig& config) {
   const Model model(config, *device);
   int64_t P = 0;
   for (int64_t u = 0; u < model.num_units(); ++u) {
-    P += ShardPlan({}, R, 0, R).cut(model.unit(u).table().num_elems()).padded_elems;
+    P += ShardPlan({}, R, 0, R).cut(model.unit(u).table().num_elems(Section::trainable)).padded_elems;
   }
   const int64_t all = 4 * P * (R - 1) / R;  // bytes that one rank sends to gather or reduce all units once
   for (const int64_t accum : {1, 3}) {
@@ -207,7 +207,7 @@ void check_slots(ModelConfig config) {
   const auto device = make_counting_device();
   const Model model(config, *device);
   const auto padded = [&](int64_t unit) {
-    return 4 * ShardPlan({}, R, 0, R).cut(model.unit(unit).table().num_elems()).padded_elems;
+    return 4 * ShardPlan({}, R, 0, R).cut(model.unit(unit).table().num_elems(Section::trainable)).padded_elems;
   };
   for (const int limit : {1, 2, 4, 5, 9}) {
     EngineOptions options;

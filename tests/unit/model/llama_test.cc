@@ -89,7 +89,8 @@ TEST(Llama, JoinsTensorsWithoutGaps) {
     const auto q =
         static_cast<size_t>(std::ranges::find(table.specs(), "layers.1.self_attn.q_proj.weight", &ParameterSpec::name) -
                             table.specs().begin());
-    const ParameterViews views{&table, {reinterpret_cast<std::byte*>(64), DType::f32, {table.num_elems()}}};
+    const ParameterViews views{&table,
+                               {reinterpret_cast<std::byte*>(64), DType::f32, {table.num_elems(Section::trainable)}}};
     EXPECT_EQ(views.joined(q, q + 2).shape, (Shape{24 + 12 + 12, 12}));
     EXPECT_EQ(model.file_name(specs[1].name), "model.layers.1.self_attn.k_proj.weight");
   }

@@ -1,0 +1,80 @@
+#include "tessera/model/quantization.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/text.h"
+#include "tessera/model/config_reader.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr const char* kRemedy =
+    "Tessera reads NF4 with double quantization, as transformers saves it with bitsandbytes (bnb_4bit_quant_type "
+    "\"nf4\", bnb_4bit_use_double_quant true). Or give the model in 16 bits, with --base-dtype nf4 to quantize it "
+    "while "
+    "it is read";
+
+[[noreturn]] void refuse(const std::string& where, const char* key, const Json& value) {
+  throw InputError(where, fmt::format("\"{}\" of \"quantization_config\" is {}", key, in_words(value)), kRemedy);
+}
+
+// A value that must be one of some values if it is there.
+void check(const Json& config, const std::string& where, const char* key, const Json& permitted) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return;
+  if (std::ranges::find(permitted, *found) == permitted.end()) refuse(where, key, *found);
+}
+
+}  // namespace
+
+bool quantizes(const Quantization& quantization, std::string_view layer) {
+  return std::ranges::none_of(quantization.skipped, [&](std::string_view skipped) {
+    const bool inside = layer.starts_with(skipped) && (layer.size() == skipped.size() || layer[skipped.size()] == '.');
+    return inside || layer.ends_with(skipped);
+  });
+}
+
+Quantization parse_quantization(const Json& value, const std::string& where) {
+  if (!value.is_object()) {
+    throw InputError(where, fmt::format("\"quantization_config\" is {}, not an object", in_words(value)), kRemedy);
+  }
+  const auto required = [&](const char* key, const Json& wanted) {
+    const auto found = value.find(key);
+    if (found == value.end())
+      throw InputError(where, fmt::format("\"quantization_config\" has no \"{}\"", key), kRemedy);
+    if (*found != wanted) refuse(where, key, *found);
+  };
+  required("quant_method", "bitsandbytes");
+  required("load_in_4bit", true);
+  required("bnb_4bit_quant_type", "nf4");
+  required("bnb_4bit_use_double_quant", true);
+  check(value, where, "bnb_4bit_quant_storage", Json::array({"uint8"}));
+  check(value, where, "load_in_8bit", Json::array({false}));
+  Quantization quantization;
+  const auto skipped = value.find("llm_int8_skip_modules");
+  if (skipped == value.end() || skipped->is_null()) return quantization;
+  if (!skipped->is_array()) refuse(where, "llm_int8_skip_modules", *skipped);
+  for (const Json& module : *skipped) {
+    if (!module.is_string() || module.get_ref<const std::string&>().empty()) {
+      refuse(where, "llm_int8_skip_modules", module);
+    }
+    quantization.skipped.push_back(module);
+  }
+  return quantization;
+}
+
+Json quantization_json(const Quantization& quantization) {
+  Json json{{"quant_method", "bitsandbytes"},
+            {"load_in_4bit", true},
+            {"load_in_8bit", false},
+            {"bnb_4bit_quant_type", "nf4"},
+            {"bnb_4bit_use_double_quant", true},
+            {"bnb_4bit_quant_storage", "uint8"}};
+  json["llm_int8_skip_modules"] = quantization.skipped.empty() ? Json(nullptr) : Json(quantization.skipped);
+  return json;
+}
+
+}  // namespace tessera
