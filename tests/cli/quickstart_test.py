@@ -39,8 +39,8 @@ class Documents(CliTest):
 
     def test_commands(self):
         seen = set()
-        for name in ["quickstart", "README.md", "recipes/quickstart/README.md", "docs/performance.md",
-                     "docs/strategies.md", "docs/tuning.md", "docs/architecture.md", "bench/README.md"]:
+        for name in ["quickstart", "README.md", "recipes/quickstart/README.md", "recipes/chat/README.md",
+                     "docs/performance.md", "docs/strategies.md", "docs/tuning.md", "docs/architecture.md", "bench/README.md"]:
             for command in self.commands(name):
                 with self.subTest(file=name, command=command):
                     words = shlex.split(command, comments=True)[1:]
