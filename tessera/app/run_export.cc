@@ -103,7 +103,8 @@ int merge_adapter(const Settings& settings, Console& console) {
   const ReadTensor read =
       reader_of_adapted(model, folder_of_model(settings), adapter_folder_of(settings), session.pool());
   write_merged(session, settings, loaded_types_of(model, settings, session.world()), read);
-  console.print(fmt::format("{}: {} with the adapter {}", settings.output_dir, settings.model, settings.init_adapter));
+  console.print(
+      fmt::format("{}: {} with the adapter {}", settings.output_dir, settings.model, settings.init_adapter.front()));
   return static_cast<int>(ExitCode::kDone);
 }
 

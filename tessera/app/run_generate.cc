@@ -1,4 +1,5 @@
-// tessera generate: the model's answers to questions about contexts, or its continuations of prompts.
+// tessera generate: the model's answers to questions about contexts, or its continuations of prompts. With several
+// adapters, all of this for each one.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -147,9 +148,11 @@ class EndsAtStops {
   std::unordered_map<int64_t, TextStream> streams_;  // by the number of the prompt
 };
 
-Record result_of(const PromptRow& row, const std::vector<int32_t>& prompt, const std::vector<int32_t>& ids,
-                 const Settings& settings, const Tokenizer& tokenizer) {
+// `adapter` is empty unless the run has several.
+Record result_of(const std::string& adapter, const PromptRow& row, const std::vector<int32_t>& prompt,
+                 const std::vector<int32_t>& ids, const Settings& settings, const Tokenizer& tokenizer) {
   Record record = Record::object();
+  if (!adapter.empty()) record["adapter"] = adapter;
   if (!row.id_json.empty()) record["id"] = Record::parse(row.id_json);
   if (!settings.prompts.empty()) {
     const Example& example = row.example;
@@ -206,7 +209,7 @@ int run_generate(const Invocation& invocation) {
   const fs::path output = settings.output;
   // Creates the folder of --output now, so that an error comes before the long work.
   if (output.has_parent_path() && session.worker().is_first()) create_folders(output.parent_path());
-  Engine& engine = session.make_engine();
+  session.make_engine();
   return run_among_ranks(invocation, [&] {
     session.prepare();
     session.load_weights();
@@ -221,32 +224,42 @@ int run_generate(const Invocation& invocation) {
     };
     EndsAtStops ends(tokenizer, settings);
     if (!settings.stop.empty()) options.on_token = [&](int64_t prompt, int32_t id) { return ends.add(prompt, id); };
-    const double begin_s = steady_seconds();
-    if (settings.prompts.empty()) {
+    const auto answer_one = [&](const std::string& adapter) {
+      const double begin_s = steady_seconds();
       const PromptRow& row = prompts.rows[0];
       StreamedText streamed(tokenizer, row.example, settings, console);
       const bool streaming = prints_as_it_comes(settings, console);
-      if (streaming) options.on_token = [&](int64_t, int32_t id) { return streamed.add(id); };
-      generate_all(engine, session.world(), prompts.ids, 1, options, [&](int64_t, const auto& texts) {
+      if (!adapter.empty() && !settings.json) print(adapter + ":");
+      GenerationOptions its_options = options;
+      if (streaming) its_options.on_token = [&](int64_t, int32_t id) { return streamed.add(id); };
+      generate_all(session.engine(), session.world(), prompts.ids, 1, its_options, [&](int64_t, const auto& texts) {
         if (streaming) return streamed.finish();
         if (!settings.json) return print(generated_text(texts[0], row.example, tokenizer, settings).text);
-        Record record = result_of(row, prompts.ids[0], texts[0], settings, tokenizer);
+        Record record = result_of(adapter, row, prompts.ids[0], texts[0], settings, tokenizer);
         record["runtime_s"] = steady_seconds() - begin_s;
         print(to_json(record));
       });
-    } else {
+      ends.forget();
+    };
+    const auto answer_all = [&](const std::string& adapter) {
       const int64_t at_once = settings.eval_batch_size * session.worker().num_ranks(), count = std::ssize(prompts.ids);
       Progress progress(console,
                         {.description = "Generating", .total_steps = ceil_divide(count, at_once), .unit = "prompts"});
       const auto take = [&](int64_t first, const std::vector<std::vector<int32_t>>& texts) {
         for (size_t i = 0; i < texts.size(); ++i) {
           const size_t at = static_cast<size_t>(first) + i;
-          print(to_json(result_of(prompts.rows[at], prompts.ids[at], texts[i], settings, tokenizer)));
+          print(to_json(result_of(adapter, prompts.rows[at], prompts.ids[at], texts[i], settings, tokenizer)));
         }
         ends.forget();
         progress.update(first / at_once + 1, std::ssize(texts));
       };
-      generate_all(engine, session.world(), prompts.ids, settings.eval_batch_size, options, take);
+      generate_all(session.engine(), session.world(), prompts.ids, settings.eval_batch_size, options, take);
+    };
+    const std::vector<std::string> adapters = session.adapters();
+    for (size_t i = 0; i < adapters.size(); ++i) {
+      if (i > 0) session.change_adapter(i);
+      const std::string adapter = adapters.size() > 1 ? adapters[i] : "";
+      settings.prompts.empty() ? answer_one(adapter) : answer_all(adapter);
     }
     if (!output.empty() && session.worker().is_first()) write_file_atomically(output, written);
     return static_cast<int>(ExitCode::kDone);

@@ -38,7 +38,7 @@ AdapterOptions options_in(const fs::path& folder) {
 }  // namespace
 
 fs::path adapter_folder_of(const Settings& settings) {
-  const fs::path path = settings.init_adapter;
+  const fs::path path = settings.init_adapter.front();
   const fs::path folder =
       !exists_at(path / kAdapterConfig) && exists_at(path / "model" / kAdapterConfig) ? path / "model" : path;
   if (!exists_at(folder / kAdapterConfig)) {
@@ -130,6 +130,12 @@ std::string AdapterFile::checksum() const {
     sum.update(file_.data(info), info.end - info.begin);
   }
   return checksum_text(sum.value());
+}
+
+void check_adapter_file(const Settings& settings, const ModelConfig& config) {
+  const auto device = make_counting_device();
+  const Model model(config, *device);
+  const AdapterFile file(adapter_folder_of(settings), model);
 }
 
 void AdapterFile::read_range_into(const std::string& name, int64_t elem_begin, int64_t elem_end,

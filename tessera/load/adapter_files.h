@@ -37,4 +37,7 @@ class AdapterFile {
   const SafetensorsFile file_;
 };
 
+// Throws what AdapterFile throws for the adapter of --adapter and this model. Reads no values.
+void check_adapter_file(const Settings& settings, const ModelConfig& config);
+
 }  // namespace tessera

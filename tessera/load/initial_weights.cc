@@ -367,4 +367,22 @@ std::vector<std::string> load_or_initialize(Engine& engine, const Settings& sett
   return {};
 }
 
+void load_adapter(Engine& engine, const Settings& settings, Communicator& world, ThreadPool& pool) {
+  if (engine.options().sharding.sync_module_states) {  // rank 0 sends the complete model
+    load_or_initialize(engine, settings, world, pool);
+    return;
+  }
+  const Model& model = engine.model();
+  const AdapterFile file(adapter_folder_of(settings), model);
+  if (world.size() > 1) check_agreement(world, {{"adapter_checksum", file.checksum()}});
+  const auto read = [&](StateKind, int64_t unit, ElemRange range, View to) {
+    const auto read_tensor = [&](const ParameterSpec& spec, int64_t first, int64_t last) {
+      file.read_range_into(spec.name, first, last,
+                           to.rows(spec.offset + first - range.begin, spec.offset + last - range.begin));
+    };
+    model.unit(unit).table().for_each_tensor(Section::trainable, range.begin, range.end, read_tensor);
+  };
+  engine.states().load(read, [](StateKind kind, int64_t) { return kind == StateKind::parameters; });
+}
+
 }  // namespace tessera

@@ -70,6 +70,14 @@ bool matches_path(const std::string& expression, const std::string& path, const 
   return false;
 }
 
+bool are_interchangeable(AdapterOptions a, AdapterOptions b) {
+  a.dropout = b.dropout;
+  for (AdapterOptions* options : {&a, &b}) {  // PEFT writes names in any order
+    for (auto* names : {&options->targets, &options->excluded, &options->whole}) std::ranges::sort(*names);
+  }
+  return a == b;
+}
+
 std::optional<LayerAdapter> adapter_of_layer(const AdapterOptions& options, const std::string& path, bool is_head) {
   const auto any_matches = [&](const std::vector<std::string>& expressions, const char* option) {
     return std::ranges::any_of(expressions, [&](const std::string& one) { return matches_path(one, path, option); });

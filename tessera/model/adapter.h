@@ -35,6 +35,9 @@ struct AdapterOptions {
   bool operator==(const AdapterOptions&) const = default;
 };
 
+// Whether two adapters have the same factors, and compute the same without dropout if the values of these are equal.
+bool are_interchangeable(AdapterOptions a, AdapterOptions b);
+
 // The adapter of one layer.
 struct LayerAdapter {
   int64_t rank = 0;

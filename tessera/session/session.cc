@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/base/host_resources.h"
+#include "tessera/load/adapter_files.h"
 #include "tessera/load/data_report.h"
 #include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
@@ -13,13 +14,13 @@
 namespace tessera {
 
 Session::Session(const Settings& settings, World* world, Console& console, Weights weights)
-    : settings_(settings), console_(console) {
-  if (weights == Weights::read_ahead) read_ahead_ = read_weights_ahead(settings_, world);
-  worker_.emplace(settings_, world);
+    : settings_(&settings), console_(console) {
+  if (weights == Weights::read_ahead) read_ahead_ = read_weights_ahead(settings, world);
+  worker_.emplace(settings, world);
 }
 
 Session::Session(const Settings& settings, Console& console)
-    : settings_(settings), console_(console), pool_(std::make_unique<ThreadPool>(threads_to_use(settings.threads))) {}
+    : settings_(&settings), console_(console), pool_(std::make_unique<ThreadPool>(threads_to_use(settings.threads))) {}
 
 void Session::read_model() {
   read_config();
@@ -27,40 +28,83 @@ void Session::read_model() {
 }
 
 void Session::read_config() {
-  config_ = model_config_of(settings_);
+  if (settings_->init_adapter.size() > 1) {
+    for (const std::string& folder : settings_->init_adapter) {
+      Settings& alone = of_adapters_.emplace_back(*settings_);
+      alone.init_adapter = {folder};
+    }
+    for (const Settings& alone : of_adapters_) {
+      const ModelConfig config = model_config_of(alone);
+      check_adapter_file(alone, config);
+      adapter_options_.push_back(config.adapter);
+    }
+    settings_ = &of_adapters_.front();
+  }
+  config_ = model_config_of(*settings_);
+}
+
+std::vector<std::string> Session::adapters() const {
+  std::vector<std::string> folders;
+  for (const Settings& alone : of_adapters_) folders.push_back(alone.init_adapter.front());
+  if (folders.empty()) folders.push_back(settings_->init_adapter.empty() ? "" : settings_->init_adapter.front());
+  return folders;
+}
+
+void Session::select_adapter(size_t number) {
+  if (of_adapters_.empty()) return;
+  settings_ = &of_adapters_[number];
+  config_.adapter = adapter_options_[number];
+}
+
+void Session::change_adapter(size_t number) {
+  select_adapter(number);
+  if (are_interchangeable(*engine_->model().config().adapter, *config_.adapter)) {
+    load_adapter(*engine_, *settings_, world(), pool());
+    return;
+  }
+  engine_.reset();
+  make_engine();
+  prepare();
+  load_or_initialize(*engine_, *settings_, world(), pool());  // load_weights() has printed the notes about the base
 }
 
 void Session::read_tokenizer() {
-  tokenizer_.emplace(tokenizer_of(settings_, config_));
+  tokenizer_.emplace(tokenizer_of(*settings_, config_));
 }
 
 void Session::agree(const Record& facts) {
-  Record fingerprint = model_fingerprint(config_);
-  fingerprint.update(facts);
-  check_ranks_agree(world(), fingerprint);
+  for (size_t i = adapters().size(); i-- > 0;) {  // ends with the first one
+    select_adapter(i);
+    Record fingerprint = model_fingerprint(config_);
+    fingerprint.update(facts);
+    check_ranks_agree(world(), fingerprint);
+  }
 }
 
 void Session::check_memory() {
-  tessera::check_memory(config_, settings_, work_of_, worker_->planned_rank(), worker_->local_ranks(),
+  tessera::check_memory(config_, *settings_, work_of_, worker_->planned_rank(), worker_->local_ranks(),
                         usable_gpu_bytes(worker_->device()));
 }
 
 void Session::check_work(WorkOf work_of) {
   work_of_ = std::move(work_of);
-  check_memory();
-  check_disk(config_, settings_, work_of_, worker_->planned_rank(), worker_->local_ranks());
+  for (size_t i = adapters().size(); i-- > 0;) {  // ends with the first one
+    select_adapter(i);
+    check_memory();
+    check_disk(config_, *settings_, work_of_, worker_->planned_rank(), worker_->local_ranks());
+  }
 }
 
 std::string Session::advice_after_failure() {
   if (!work_of_) return "";
   check_memory();
   if (recheck_) recheck_();
-  return advice_for_less(config_, settings_, work_of_, worker_->planned_rank(), worker_->local_ranks(),
+  return advice_for_less(config_, *settings_, work_of_, worker_->planned_rank(), worker_->local_ranks(),
                          usable_gpu_bytes(worker_->device()));
 }
 
 Engine& Session::make_engine() {
-  within_memory([&] { engine_ = std::make_unique<Engine>(worker_->place(), config_, engine_options(settings_)); });
+  within_memory([&] { engine_ = std::make_unique<Engine>(worker_->place(), config_, engine_options(*settings_)); });
   return *engine_;
 }
 
@@ -69,13 +113,13 @@ void Session::prepare(const WorkBounds& work) {
 }
 
 void Session::load_weights() {
-  for (const std::string& note : load_or_initialize(*engine_, settings_, world(), pool())) console_.note(note);
+  for (const std::string& note : load_or_initialize(*engine_, *settings_, world(), pool())) console_.note(note);
   read_ahead_ = {};
 }
 
 void Session::note_start(bool with_precision) {
-  if (with_precision) worker_->note_precision(settings_, console_);
-  worker_->note_device(settings_, console_);
+  if (with_precision) worker_->note_precision(*settings_, console_);
+  worker_->note_device(*settings_, console_);
   worker_->note_unpinned(console_);
   note_model();
 }

@@ -8,6 +8,7 @@
 //   make_engine()    parameters. The verb creates its output before or after
 //   prepare()        activations, gradients, optimizer states
 //   load_weights()   from the files of --model, or at random
+//   change_adapter() if --adapter names several adapters: to each of the others, after the work with the previous one
 //
 // Steps that communicate are collective. A verb may leave out later steps: `export` needs no engine, and `plan` not
 // even a device.
@@ -37,7 +38,7 @@ class Session {
   // A session of one rank that only reads and plans: without a device, it has no worker() and no engine().
   Session(const Settings& settings, Console& console);
 
-  // Throws UsageError or InputError.
+  // Throws UsageError or InputError. Also checks the adapters that are used later.
   void read_model();
   void read_config();     // the first part of read_model()
   void read_tokenizer();  // the second part
@@ -49,10 +50,16 @@ class Session {
   // Throws OutOfMemoryError. Collective.
   Engine& make_engine();
   // Allocates what the checked work needs, or what `work` needs. Throws OutOfMemoryError. Collective.
-  void prepare() { prepare(work_of_(settings_)); }
+  void prepare() { prepare(work_of_(*settings_)); }
   void prepare(const WorkBounds& work);
   // Prints what users should know about the weights. Throws InputError and UsageError. Collective.
   void load_weights();
+  // The adapters of --adapter, or one empty text. read_model() chooses the first one.
+  std::vector<std::string> adapters() const;
+  // Replaces the adapter of the model by adapters()[number]. The base stays in memory if the adapters have equal
+  // options. Otherwise, this makes a new engine, and reads the base again. Throws what the earlier steps throw.
+  // Collective.
+  void change_adapter(size_t number);
   // Runs `work`, which fits according to its plan. If it runs out of memory, the error says what to change.
   template <typename Work>
   auto within_memory(const Work& work) -> decltype(work()) {
@@ -65,7 +72,7 @@ class Session {
   void note_start(bool with_precision = true);
   void note_model();  // only about the model and the tokenizer
 
-  const Settings& settings() const { return settings_; }
+  const Settings& settings() const { return *settings_; }
   Console& console() { return console_; }
   Worker& worker() { return *worker_; }
   Communicator& world() { return worker_->world(); }
@@ -76,9 +83,13 @@ class Session {
 
  private:
   void check_memory();
+  // Plans and reads the model with this adapter from now on.
+  void select_adapter(size_t number);
   std::string advice_after_failure();
 
-  const Settings& settings_;
+  const Settings* settings_;           // the verb's, or an element of of_adapters_
+  std::vector<Settings> of_adapters_;  // if --adapter names several: the settings with each one alone
+  std::vector<std::optional<AdapterOptions>> adapter_options_;  // of these adapters
   Console& console_;
   ReadAhead read_ahead_;
   std::optional<Worker> worker_;

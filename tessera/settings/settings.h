@@ -72,7 +72,7 @@ struct Settings {
   double dropout = 0.1;
   // adapter
   Adapter adapter = Adapter::none;
-  std::string init_adapter;  // a folder
+  std::vector<std::string> init_adapter;  // folders; more than one only in eval and generate
   BaseDtype base_dtype = BaseDtype::automatic;
   int64_t lora_r = 16;
   double lora_alpha = 32, lora_dropout = 0;

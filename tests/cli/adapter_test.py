@@ -4,11 +4,12 @@ import os
 import shutil
 import struct
 
-from tessera_cli import main
+from tessera_cli import PROGRAM, main
 from tiny_job import INPUT, JOB, USAGE, TinyJobTest, read_tensors
 
 RUN = [*JOB, "--eval-dataset", "eval.jsonl", "--max-steps", "6", "--save-strategy", "steps", "--save-steps", "3",
        "--save-total-limit", "0", "--precision", "fp32", "--lr", "1e-2", "--lr-schedule", "constant"]
+LIBRARY = os.path.join(os.path.dirname(PROGRAM), "tests", "libfault_at_call.so")
 LORA = ["--adapter", "lora", "--lora-r", "4", "--lora-dropout", "0.1"]
 
 
@@ -126,6 +127,70 @@ class Adapter(TinyJobTest):
                 json.dump(changed, file)
             self.fails(INPUT, f'"{key}" of "quantization_config" is', "plan", "--model", "other", "--adapter", "lora",
                        "--max-length", "16")
+
+    def evaluate(self, *words):
+        return json.loads(self.succeeds("eval", "--model", "first/model", "--eval-dataset", "eval.jsonl",
+                                        "--eval-generation", "--max-new-tokens", "5", "--json", *words))
+
+    def reads_of_base(self, *adapters):
+        """How often the program opens the weights of the base to evaluate these adapters."""
+        env = {"LD_PRELOAD": LIBRARY, "FAULT_CALLS": "open_read",
+               "FAULT_PATH": "first/model/model.safetensors", "FAULT_COUNT": self.path("count")}
+        self.succeeds("eval", "--model", "first/model", "--eval-dataset", "eval.jsonl", "--adapter", *adapters, env=env)
+        return int(self.read("count"))
+
+    def test_several_adapters(self):
+        """`b` has the shape of `a`. `c` and `d` have others."""
+        self.train("a", *LORA)
+        self.train("b", *LORA, "--lora-dropout", "0", "--seed", "2")
+        self.train("c", "--adapter", "lora", "--lora-r", "8", "--modules-to-save", "ln_f", "--lora-bias", "all")
+        self.train("d", *LORA, "--lora-alpha", "4", "--lora-target-modules", "dense")
+        names = ["a", "b/model", "c", "d", "a"]
+        alone = [self.evaluate("--adapter", name, "--output-dir", "alone") | {
+            "predictions": self.json_of("alone", "predictions.json")} for name in names]
+        self.assertEqual(len({result["eval_loss"] for result in alone}), 4)
+        for words in [], ["--nproc", "2", "--strategy", "full_shard"], ["--nproc", "2", "--sync-module-states"]:
+            report = self.evaluate("--adapter", *names, "--output-dir", "all", *words)
+            self.assertEqual(self.json_of("all", "eval.json"), report)
+            self.assertEqual(report["eval_data"], alone[0]["eval_data"])
+            self.assertEqual([result["adapter"] for result in report["adapters"]], names)
+            for i, (result, expected) in enumerate(zip(report["adapters"], alone, strict=True)):
+                self.assertAlmostEqual(result["eval_loss"], expected["eval_loss"], 6 if words else 12)
+                self.assertEqual(result["f1"], expected["f1"])
+                self.assertEqual(self.json_of("all", f"predictions-{i + 1}.json"), expected["predictions"])
+        out = self.succeeds("eval", "--model", "first/model", "--eval-dataset", "eval.jsonl", "--adapter", "a", "c")
+        for name, result in ("a", alone[0]), ("c", alone[2]):
+            self.assertIn(f"{{'adapter': '{name}', 'eval_loss': {result['eval_loss']}, ", out)
+            self.assertRegex(out, rf"\| {name} +\| +{result['eval_loss']:.4f} \| +[0-9.]+ \|\n")
+
+        # Adapters of one shape read the base once.
+        once = self.reads_of_base("a")
+        self.assertGreater(once, 0)
+        self.assertEqual(self.reads_of_base("a", "b", "a"), once)
+        self.assertGreater(self.reads_of_base("a", "c"), once)
+
+        # generate gives the texts of each adapter.
+        self.write("prompts.jsonl", json.dumps({"prompt": "Arlo lives"}) + "\n" + json.dumps({"prompt": "Bryn"}) + "\n")
+        words = ["generate", "--model", "first/model", "--max-new-tokens", "4", "--temperature", "2", "--seed", "3"]
+        lines = [json.loads(line) for line in
+                 self.succeeds(*words, "--prompts", "prompts.jsonl", "--adapter", *names).splitlines()]
+        expected = [{"adapter": name} | json.loads(line) for name in names for line in
+                    self.succeeds(*words, "--prompts", "prompts.jsonl", "--adapter", name).splitlines()]
+        self.assertEqual(lines, expected)
+        texts = self.succeeds(*words, "--prompt", "Cora", "--adapter", "a", "c")
+        self.assertEqual(texts, "".join(f"{name}:\n" + self.succeeds(*words, "--prompt", "Cora", "--adapter", name)
+                                        for name in "ac"))
+
+        # A wrong adapter is reported before the work with the others.
+        shutil.copytree(self.path("c/model"), self.path("bad"))
+        config = self.json_of("bad", "adapter_config.json") | {"r": 4}
+        self.write("bad/adapter_config.json", json.dumps(config))
+        for words in ["eval", "--eval-dataset", "eval.jsonl"], ["generate", "--prompt", "Cora"]:
+            self.fails(INPUT, "of another shape", *words, "--model", "first/model", "--adapter", "a", "bad")
+        for words in (["chat", "--model", "first/model", "--adapter", "a", "b"],
+                      ["export", "--model", "first/model", "--adapter", "a", "b", "--merge", "--output-dir", "merged"],
+                      ["train", *RUN, *self.base, "--output-dir", "e", *LORA[:2], "--init-adapter", "a", "b"]):
+            self.fails(USAGE, "names 2 adapters, but only eval and generate take several", *words)
 
     def test_the_plan_knows_the_adapter(self):
         plan = json.loads(self.succeeds("plan", *RUN, *self.base, *LORA, "--json"))

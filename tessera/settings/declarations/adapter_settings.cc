@@ -12,11 +12,11 @@ std::vector<Setting> adapter_settings() {
           "lora: keep the weights of the model, and train low-rank factors beside its linear layers. The saved model "
           "is a folder for PEFT. none: train the model itself"),
       with_flag("adapter",
-                text("init_adapter", &S::init_adapter,
+                list("init_adapter", &S::init_adapter,
                      determines(kTheModel, brief(kInitAdapter, "an adapter to apply to the model", kSampling | kMerge)),
                      "FOLDER",
                      "An adapter in PEFT's format, or the output folder of a run that trained one. Training "
-                     "with --adapter lora continues it")),
+                     "with --adapter lora continues it. eval and generate apply several adapters one after the other")),
       choice("base_dtype", &S::base_dtype, determines(kTheModel, brief(kInitAdapter, "nf4: QLoRA", kAdapter)),
              {{"auto", S::BaseDtype::automatic}, {"nf4", S::BaseDtype::nf4}},
              "nf4: keep the linear layers of the blocks in 4 bits, and quantize them while the model is read (QLoRA). "

@@ -69,6 +69,14 @@ std::optional<Fault> trained_in_4_bits(const ResolvedSettings& resolved) {
                "Add --adapter lora to train an adapter beside them, or remove --base-dtype"};
 }
 
+std::optional<Fault> several_adapters(const ResolvedSettings& resolved) {
+  const auto count = std::ssize(resolved.settings.init_adapter);
+  const bool may_be_several = (resolved.groups & kEvalBatch) && !(resolved.groups & kAdapter);  // eval and generate
+  if (count < 2 || !(resolved.groups & kInitAdapter) || may_be_several) return {};
+  return Fault{"init_adapter", fmt::format("names {} adapters, but only eval and generate take several", count),
+               "Give one of them"};
+}
+
 std::optional<Fault> words_of_no_adapter(const ResolvedSettings& resolved) {
   adapter_options(resolved.settings);  // throws if a text is wrong
   return {};
@@ -78,8 +86,8 @@ std::optional<Fault> words_of_no_adapter(const ResolvedSettings& resolved) {
 
 std::span<const Rule> adapter_rules() {
   static constexpr Rule kRules[] = {
-      settings_of_no_adapter,    frozen_twice,      continued_without_adapter, sizes_of_another_adapter,
-      adapter_of_random_weights, trained_in_4_bits, words_of_no_adapter};
+      settings_of_no_adapter,    frozen_twice,     continued_without_adapter, sizes_of_another_adapter,
+      adapter_of_random_weights, several_adapters, trained_in_4_bits,         words_of_no_adapter};
   return kRules;
 }
 

@@ -74,6 +74,23 @@ TEST(Adapter, TrainsOnlyFactorsAndWholeModules) {
                           layers + "2.self_attn.v_proj.lora_B.weight", "base_model.model.lm_head.weight"));
 }
 
+TEST(Adapter, IsInterchangeableWithOneThatComputesTheSame) {
+  const AdapterOptions options{.rank = 4, .alpha = 8, .targets = {"q_proj", "v_proj"}, .whole = {"a", "b"}};
+  AdapterOptions other = options;
+  other.dropout = 0.5;
+  other.targets = {"v_proj", "q_proj"};
+  other.whole = {"b", "a"};
+  EXPECT_TRUE(are_interchangeable(options, other));
+  for (const auto change :
+       {+[](AdapterOptions& o) { o.rank = 8; }, +[](AdapterOptions& o) { o.alpha = 4; },
+        +[](AdapterOptions& o) { o.targets = {"q_proj"}; }, +[](AdapterOptions& o) { o.rank_stabilized = true; },
+        +[](AdapterOptions& o) { o.whole = {}; }}) {
+    other = options;
+    change(other);
+    EXPECT_FALSE(are_interchangeable(options, other));
+  }
+}
+
 TEST(Adapter, RefusesNamesThatTheModelDoesNotHave) {
   const std::pair<AdapterOptions, const char*> cases[] = {
       {{.targets = {"query_key_value"}}, "\"query_key_value\" names no linear layer"},
