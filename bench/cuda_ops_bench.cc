@@ -238,12 +238,18 @@ void flat(Bench& bench) {
              m = bench.random({kElems}, DType::f32), v = bench.zeros({kElems}, DType::f32),
              narrow_g = bench.zeros({kElems}, bench.dtype), narrow = bench.zeros({kElems}, bench.dtype),
              sum = bench.zeros({1}, DType::f64);
-  constexpr double kBytes = 4.0 * kElems;
+  constexpr double kBytes = 4.0 * kElems, kBlockBytes = 4 * 260.0 / 256 * kElems;  // blocks: both moments, both ways
+  const View q8_m = bench.zeros({kElems / kQuantizedValues}, DType::q8_signed),
+             q8_v = bench.zeros({kElems / kQuantizedValues}, DType::q8_unsigned);
   bench.line("adamw, f32", 0, 7 * kBytes, [&] { k.adamw({.parameters = p, .gradients = g, .m = m, .v = v}, {}); });
+  bench.line("adamw, f32, 8-bit moments", 0, 3 * kBytes + kBlockBytes,
+             [&] { k.adamw({.parameters = p, .gradients = g, .m = q8_m, .v = q8_v}, {}); });
   if (size_of(bench.dtype) == 2) {
     const View rest = bench.zeros({kElems}, rest_of(bench.dtype));
     bench.line(fmt::format("adamw, {}", name_of(bench.dtype)), 0, 6.5 * kBytes,
                [&] { k.adamw({.parameters = narrow, .rest = rest, .gradients = narrow_g, .m = m, .v = v}, {}); });
+    bench.line(fmt::format("adamw, {}, 8-bit moments", name_of(bench.dtype)), 0, 2.5 * kBytes + kBlockBytes,
+               [&] { k.adamw({.parameters = narrow, .rest = rest, .gradients = narrow_g, .m = q8_m, .v = q8_v}, {}); });
   }
   bench.line("sum of squares", 0, kBytes, [&] { k.add_sum_of_squares(g, sum); });
   bench.line("add", 0, 3 * kBytes, [&] { k.add(g, m); });

@@ -363,8 +363,13 @@ void flat(Bench& bench, int64_t count) {
   AdamWStep step;
   step.learning_rate = 1e-5;
   step.num_decayed = count;
+  const View q8_m = bench.array({count / kQuantizedValues}, DType::q8_signed),
+             q8_v = bench.array({count / kQuantizedValues}, DType::q8_unsigned);
+  const double block_bytes = 4 * 260.0 / 256 * elems;  // both moments, read and written
   bench.line("adamw", 28 * elems, "GB/s",
              [&] { kernels.adamw({.parameters = p, .gradients = g, .m = m, .v = v}, step); });
+  bench.line("adamw, 8-bit moments", 12 * elems + block_bytes, "GB/s",
+             [&] { kernels.adamw({.parameters = p, .gradients = g, .m = q8_m, .v = q8_v}, step); });
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const View halves = bench.array({count}, dtype), narrow = bench.array({count}, dtype),
                rest = bench.array({count}, rest_of(dtype));
@@ -373,6 +378,9 @@ void flat(Bench& bench, int64_t count) {
     kernels.convert(p, rest);
     bench.line(fmt::format("adamw, {}", name_of(dtype)), 26 * elems, "GB/s",
                [&] { kernels.adamw({.parameters = narrow, .rest = rest, .gradients = halves, .m = m, .v = v}, step); });
+    bench.line(fmt::format("adamw, {}, 8-bit moments", name_of(dtype)), 10 * elems + block_bytes, "GB/s", [&] {
+      kernels.adamw({.parameters = narrow, .rest = rest, .gradients = halves, .m = q8_m, .v = q8_v}, step);
+    });
     AdamWStep part = step;
     part.writes = AdamWWrites::parameters;
     bench.line(fmt::format("adamw, {}, parameters alone", name_of(dtype)), 18 * elems, "GB/s",

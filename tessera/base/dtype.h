@@ -12,8 +12,11 @@
 namespace tessera {
 
 // f16_rest, bf16_rest: what an f32 loses when it is rounded to f16 or bf16. See f16_rest_of() and bf16_rest_of().
-// nf4: an element is a group of 16384 weights in 4 bits (Nf4Group, nf4.h).
-enum class DType : uint8_t { f64, f32, f16, bf16, f16_rest, bf16_rest, i64, i32, u8, nf4 };
+// q8_signed, q8_unsigned: one element is a block of kQuantizedValues values in 8 bits each (quantized_moments.h).
+// nf4: one element is a group of 16384 weights in 4 bits (Nf4Group, nf4.h).
+enum class DType : uint8_t { f64, f32, f16, bf16, f16_rest, bf16_rest, i64, i32, u8, q8_signed, q8_unsigned, nf4 };
+
+inline constexpr int64_t kQuantizedValues = 256;
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
@@ -32,6 +35,9 @@ constexpr size_t size_of(DType dtype) {
       return 1;
     case DType::nf4:
       return 8464;
+    case DType::q8_signed:
+    case DType::q8_unsigned:
+      return kQuantizedValues + 4;  // a code for each value, and one f32
   }
   return 0;
 }
@@ -58,6 +64,10 @@ constexpr const char* name_of(DType dtype) {
       return "u8";
     case DType::nf4:
       return "nf4";
+    case DType::q8_signed:
+      return "q8_signed";
+    case DType::q8_unsigned:
+      return "q8_unsigned";
   }
   return "?";
 }
@@ -212,9 +222,16 @@ struct Element<DType::f16_rest> {
   static Type store(float x) { return f16_rest_of(x); }
 };
 
+constexpr bool is_quantized(DType dtype) {
+  return dtype == DType::q8_signed || dtype == DType::q8_unsigned;
+}
+// The number of parameters to which one element of moments belongs.
+constexpr int64_t values_of(DType dtype) {
+  return is_quantized(dtype) ? kQuantizedValues : 1;
+}
 // Whether an element stands for many values. Files store such elements as bytes.
 constexpr bool is_packed(DType dtype) {
-  return dtype == DType::nf4;
+  return is_quantized(dtype) || dtype == DType::nf4;
 }
 constexpr bool is_rest(DType dtype) {
   return dtype == DType::f16_rest || dtype == DType::bf16_rest;

@@ -55,8 +55,6 @@ struct View {
   }
   // The part with the indices [begin, end) in the first dimension.
   View rows(int64_t begin, int64_t end) const;
-  // The same memory as bytes: a flat view of n elements becomes [n, bytes of an element].
-  View as_bytes() const { return {data, DType::u8, {shape.num_elems(), static_cast<int64_t>(size_of(dtype))}}; }
   // The same elements in another shape with the same number of elements.
   View reshaped(Shape other) const {
     TESSERA_ASSERT(other.num_elems() == shape.num_elems());

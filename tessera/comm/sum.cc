@@ -47,6 +47,8 @@ void sum_in_order(const std::vector<const std::byte*>& inputs, std::byte* out, i
       return sum_of<float>(inputs, out, num_elems);
     case DType::f16_rest:
     case DType::bf16_rest:
+    case DType::q8_signed:
+    case DType::q8_unsigned:
     case DType::nf4:
       TESSERA_ASSERT(!"the elements of this type cannot be summed");
     case DType::f16:

@@ -21,12 +21,16 @@ int64_t row_id(int64_t num_updates, int64_t sequence, int64_t position) {
   return (num_updates + 1) << 40 | sequence << 20 | position;
 }
 
-std::vector<PerSection<UnitShards>> cut_units(const Model& model, const ShardPlan& plan) {
+// A shard of quantized moments consists of complete blocks.
+std::vector<PerSection<UnitShards>> cut_units(const Model& model, const ShardPlan& plan, OptimizerStates states) {
+  PerSection<int64_t> alignment;
+  for (const Section section : kSections) alignment[section] = ParameterTable::alignment(section);
+  if (states == OptimizerStates::q8) alignment[Section::trainable] = kQuantizedValues;
   std::vector<PerSection<UnitShards>> units(static_cast<size_t>(model.num_units()));
   for (size_t u = 0; u < units.size(); ++u) {
     const ParameterTable& table = model.unit(static_cast<int64_t>(u)).table();
     for (const Section section : kSections) {
-      units[u][section] = plan.cut(table.num_elems(section), ParameterTable::alignment(section));
+      units[u][section] = plan.cut(table.num_elems(section), alignment[section]);
     }
   }
   return units;
@@ -56,8 +60,8 @@ EngineContext Engine::make_context(const EnginePlace& place, const Model& model,
           options.dtype,
           std::move(streams),
           {options.dtype, options.dtype, DType::nf4},
-          cut_units(model, plan),
-          options.bf16_states};
+          cut_units(model, plan, options.optimizer_states),
+          options.optimizer_states};
 }
 
 Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
@@ -69,7 +73,8 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       parameters_(context_),
       block_graphs_(place.device.compute_stream(), options_.cuda_graphs && place.device.kind() == DeviceKind::cuda),
       loss_(place.device.allocate(sizeof(double), Category::workspace)) {
-  TESSERA_ASSERT(!options_.bf16_states || options_.dtype == DType::bf16);
+  TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::bf16 || options_.dtype == DType::bf16);
+  TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::q8 || options_.dtype != DType::f64);
   const int64_t wanted = options_.checkpointed_blocks, L = model_.num_blocks();
   if (wanted != kAllBlocks && wanted > L) {
     throw UsageError(option_place("activation_checkpointing"),

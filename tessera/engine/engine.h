@@ -27,9 +27,7 @@ struct EngineOptions {
   bool tf32 = false;                // f32 products on a GPU may round their factors to tf32
   int64_t checkpointed_blocks = 0;  // number of blocks, or kAllBlocks (checkpointed_blocks.h)
   AdamWOptions adamw;
-  // AdamW's two moments are bf16, and the parameters have no f32 masters: AdamW updates the bf16 parameters themselves.
-  // It rounds moments and parameters stochastically (ops/stochastic_rounding.h). Only for a computation in bf16.
-  bool bf16_states = false;
+  OptimizerStates optimizer_states = OptimizerStates::fp32;
   double max_grad_norm = 0;  // 0: no clipping
   uint64_t seed = 0;         // for dropout and stochastic rounding
   bool cuda_graphs = true;   // on a GPU, launch blocks as CUDA graphs; this does not change any bit of the results

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "tessera/base/math.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/engine/shard_plan.h"
 #include "tessera/model/model.h"
+#include "tessera/optim/adamw.h"
 
 namespace tessera {
 
@@ -40,6 +42,10 @@ struct Streams {
   std::unique_ptr<Stream> host;    // runs CPU kernels on offloaded arrays; null without offloading
 };
 
+inline int64_t bytes_of(int64_t elems, DType dtype) {
+  return elems * static_cast<int64_t>(size_of(dtype));
+}
+
 struct EngineContext {
   Device& device;
   Device& host;  // memory of the host tier, with its own ledger even if the device is the CPU
@@ -52,17 +58,20 @@ struct EngineContext {
   Streams streams;
   PerSection<DType> formats;                  // the storage type of the parameters of each section
   std::vector<PerSection<UnitShards>> units;  // how each section of each unit is cut into shards
-  bool bf16_states = false;                   // see EngineOptions
-  int64_t file_bytes = 0;                     // bytes of arrays on Tier::file
+  OptimizerStates optimizer_states = OptimizerStates::fp32;
+  int64_t file_bytes = 0;  // bytes of arrays on Tier::file
 
   // The type of one micro-batch's gradients.
   DType gradient_dtype() const { return tessera::gradient_dtype(dtype, plan.options().reduce_dtype); }
   // The type of gradients accumulated over micro-batches.
   DType sum_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-  // The type of master parameters and moments.
-  DType state_dtype() const { return bf16_states ? DType::bf16 : sum_dtype(); }
+  // The types of master parameters, and of AdamW's first and second moments. An element of quantized moments is a block
+  // of several values (values_of()).
+  DType master_dtype() const { return optimizer_states == OptimizerStates::bf16 ? DType::bf16 : sum_dtype(); }
+  DType moment1_dtype() const { return optimizer_states == OptimizerStates::q8 ? DType::q8_signed : master_dtype(); }
+  DType moment2_dtype() const { return optimizer_states == OptimizerStates::q8 ? DType::q8_unsigned : master_dtype(); }
   // Whether two arrays together hold each f32 master: 16 bits in the format of the parameters, and the rest.
-  bool splits_masters() const { return formats[Section::trainable] != state_dtype(); }
+  bool splits_masters() const { return formats[Section::trainable] != master_dtype(); }
   int64_t num_units() const { return model.num_units(); }
   // The outer units are the units that are not blocks: the root, and an untied head. Their sizes differ from the
   // blocks' sizes. Each outer unit has its own slot, a buffer for the complete unit. The blocks share the other
@@ -91,23 +100,25 @@ struct EngineContext {
   // The cut of the trainable section. Only this section has gradients, optimizer states and updates.
   const UnitShards& trained_cut(int64_t unit) const { return cut(unit, Section::trainable); }
   bool trains(int64_t unit) const { return trained_cut(unit).num_elems > 0; }
-  // Large arrays move between tiers in pieces of this many elements.
-  int64_t piece_elems() const { return plan.options().piece_elems; }
-  // The same for arrays of this type: fewer elements if an element stands for many values.
-  int64_t piece_elems(DType elem_type) const {
-    const int64_t elems = plan.options().piece_elems;
-    return is_packed(elem_type) ? std::max<int64_t>(1, bytes_of(elems, DType::f32) / bytes_of(1, elem_type)) : elems;
+  // Large arrays move between tiers in pieces of this many values. A piece of quantized moments consists of complete
+  // blocks.
+  int64_t piece_elems() const { return round_up(plan.options().piece_elems, values_of(moment1_dtype())); }
+  // The number of elements of this type in a piece. A piece of NF4 groups has the bytes of a piece in f32.
+  int64_t piece_elems(DType type) const {
+    if (type != DType::nf4) return piece_elems() / values_of(type);
+    return std::max<int64_t>(1, bytes_of(piece_elems(), DType::f32) / bytes_of(1, type));
   }
   // The elements of a unit that this rank updates.
   ElemRange updated(int64_t unit) const { return plan.updated(trained_cut(unit)); }
-  // A buffer in host memory for a piece of updated(unit) of any unit with needs(unit). Empty if no unit needs it.
+  // A buffer in host memory for a piece of updated(unit), as elements of the given type, of any unit with needs(unit).
+  // Empty if no unit needs it.
   template <typename Needs>
   Buffer staging_of_updated(DType elem_type, Needs&& needs) const {
     int64_t most = 0;
     for (int64_t u = 0; u < num_units(); ++u) {
       if (needs(u)) most = std::max(most, std::min(piece_elems(), updated(u).size()));
     }
-    return most > 0 ? host.allocate(most * static_cast<int64_t>(size_of(elem_type)), Category::staging) : Buffer();
+    return most > 0 ? host.allocate(bytes_of(most / values_of(elem_type), elem_type), Category::staging) : Buffer();
   }
 };
 

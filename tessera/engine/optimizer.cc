@@ -11,16 +11,17 @@ namespace tessera {
 
 UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters, UnitGradients& gradients)
     : context_(context), parameters_(parameters), gradients_(gradients) {
-  const DType dtype = context.state_dtype(), format = context.formats[Section::trainable];
+  const DType format = context.formats[Section::trainable];
   const auto allocate = [&](Category category, DType type, auto&& wanted) {
-    const auto elems = context.of_units([&](int64_t unit) { return wanted(unit) ? range(unit).size() : 0; });
+    const auto elems =
+        context.of_units([&](int64_t unit) { return wanted(unit) ? range(unit).size() / values_of(type) : 0; });
     return UnitArrays(context, ArrayKind::optimizer, category, type, elems);
   };
   const auto all = [](int64_t) { return true; };
   own_master_ = allocate(Category::master, format, [&](int64_t unit) { return has_own_master(unit); });
   if (context.splits_masters()) rest_ = allocate(Category::master, rest_of(format), all);
-  m_ = allocate(Category::optimizer, dtype, all);
-  v_ = allocate(Category::optimizer, dtype, all);
+  m_ = allocate(Category::optimizer, context.moment1_dtype(), all);
+  v_ = allocate(Category::optimizer, context.moment2_dtype(), all);
   int64_t first_elem = 0;
   for (int64_t u = 0; u < context.num_units(); ++u) {
     TESSERA_ASSERT(gradients.tier(u) == Tier::device || tier(u) != Tier::device);
@@ -41,8 +42,8 @@ void UnitOptimizer::allocate_buffers() {
   }
   if (any_on_host) piece_buffers_.resize(any_in_file ? 2 : 3);
   for (PieceBuffers& buffers : piece_buffers_) {
-    buffers.m = context_.staging_of_updated(context_.state_dtype(), in_file);
-    buffers.v = context_.staging_of_updated(context_.state_dtype(), in_file);
+    buffers.m = context_.staging_of_updated(context_.moment1_dtype(), in_file);
+    buffers.v = context_.staging_of_updated(context_.moment2_dtype(), in_file);
     buffers.master = context_.staging_of_updated(format, in_file);
     if (context_.splits_masters()) buffers.rest = context_.staging_of_updated(rest_of(format), in_file);
     buffers.gradient =
@@ -301,7 +302,8 @@ void UnitOptimizer::fetch(const Piece& piece, PieceBuffers& buffers) {
   }
   copy.wait(buffers.free);
   const auto load = [&](const UnitArrays& arrays, int64_t first, const Buffer& buffer) {
-    arrays.load(piece.unit, first, buffer.view({piece.size()}, arrays.dtype()), copy);
+    const int64_t values = values_of(arrays.dtype());
+    arrays.load(piece.unit, first / values, buffer.view({piece.size() / values}, arrays.dtype()), copy);
   };
   if (buffers_states(piece.unit)) {
     load(master(piece.unit), first_master_elem(piece.unit) + piece.first, buffers.master);
@@ -321,7 +323,9 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   const int64_t size = piece.size(), u = piece.unit;
   const bool buffered = buffers_states(u);
   const auto part_in = [&](const Buffer& buffer, const UnitArrays& arrays, int64_t first) {
-    return buffered ? buffer.view({size}, arrays.dtype()) : arrays.view(u).rows(first, first + size);
+    const int64_t values = values_of(arrays.dtype());
+    return buffered ? buffer.view({size / values}, arrays.dtype())
+                    : arrays.view(u).rows(first / values, (first + size) / values);
   };
   const int64_t first_master = first_master_elem(u) + piece.first, first_kept = first_kept_elem(u) + piece.first;
   const View p = part_in(buffers.master, master(u), first_master);
@@ -348,8 +352,8 @@ Event UnitOptimizer::update_piece(const Piece& piece, PieceBuffers& buffers, con
   Event renewed = copy.record();  // the next forward waits only for this event
   if (buffered) {
     if (context_.splits_masters()) rest_.save(u, piece.first, rest, copy);
-    m_.save(u, piece.first, m, copy);
-    v_.save(u, piece.first, v, copy);
+    m_.save(u, piece.first / values_of(m.dtype), m, copy);
+    v_.save(u, piece.first / values_of(v.dtype), v, copy);
   }
   buffers.free = copy.record();
   return renewed;

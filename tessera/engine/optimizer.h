@@ -24,10 +24,10 @@ class UnitOptimizer {
   void update(const AdamWOptions& options, uint64_t seed, int64_t number, double learning_rate, double gradient_scale);
 
   // The arrays of the part that this rank updates, which is range(unit) of each unit. In master(), this part begins at
-  // element first_master_elem(); in rest(), moment1() and moment2(), at element 0. master() has the format of the
-  // trainable section. If masters are split (EngineContext::splits_masters()), each f32 master is in two arrays:
-  // master() holds its 16-bit value, and rest() holds the part of the f32 that the 16-bit value does not hold
-  // (dtype.h). Otherwise rest() has no arrays.
+  // element first_master_elem(); in rest(), moment1() and moment2(), at element 0. An element of quantized moments
+  // holds several values (values_of()). master() has the format of the trainable section. If masters are split
+  // (EngineContext::splits_masters()), each f32 master is in two arrays: master() holds its 16-bit value, and rest()
+  // holds the part of the f32 that the 16-bit value does not hold (dtype.h). Otherwise rest() has no arrays.
   ElemRange range(int64_t unit) const { return context_.updated(unit); }
   // Whether the masters are arrays of their own, because the kept parameters are on another tier. Otherwise the kept
   // parameters are the masters.
@@ -48,7 +48,7 @@ class UnitOptimizer {
     Event ready, free;
   };
   struct Piece {
-    int64_t unit, first, last;  // elements [first, last), counted from the start of range(unit)
+    int64_t unit, first, last;  // parameters [first, last), counted from the start of range(unit)
     AdamWWrites writes = AdamWWrites::all;
     int64_t size() const { return last - first; }
     bool same_work(const Piece& other) const { return unit == other.unit && writes == other.writes; }

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "tessera/base/dtype.h"
+#include "tessera/base/math.h"
 #include "tessera/base/option_names.h"
 #include "tessera/model/parameter_table.h"
 
@@ -113,9 +114,18 @@ struct ElemRange {
 // How a section of a unit is cut into shards.
 struct UnitShards {
   int64_t num_elems = 0;     // P: elements of the section, without the padding at the end of the last shards
-  int64_t shard_elems = 0;   // s
+  int64_t shard_elems = 0;   // s, a multiple of the alignment that ShardPlan::cut() got
   int64_t padded_elems = 0;  // S · s
   ElemRange own;             // this rank's range in the padded buffer
+
+  // The same cut, counted in elements that hold `values` values each. The alignment is a multiple of `values`. The last
+  // element may contain padding.
+  UnitShards in_elements_of(int64_t values) const {
+    return {ceil_divide(num_elems, values),
+            shard_elems / values,
+            padded_elems / values,
+            {own.begin / values, own.end / values}};
+  }
 };
 
 class ShardPlan {
@@ -140,7 +150,7 @@ class ShardPlan {
   bool free_after_forward() const { return row_.free_after_forward; }
   // Whether gradients leave the buffers of backward in every micro-batch, to be reduced or to move to another tier.
   bool reduce_every_micro_batch() const { return reduce_every_micro_batch_; }
-  // The shards have a multiple of `alignment` elements.
+  // Cuts a section into shards. The size of a shard is a multiple of `alignment`.
   UnitShards cut(int64_t num_elems, int64_t alignment = ParameterTable::kAlignment) const;
   // The part of a section that this rank updates: its shard, or all elements and the padding if the strategy does not
   // shard the optimizer.

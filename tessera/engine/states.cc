@@ -199,7 +199,7 @@ void UnitStates::load_from_rank_0(const ReadParameters& read) {
   DeviceStaging staging(*this);
   // The type and the number of the elements that are sent together.
   const auto type_of = [&](Section section) {
-    return section == Section::quantized ? context_.formats[section] : context_.state_dtype();
+    return section == Section::quantized ? context_.formats[section] : context_.master_dtype();
   };
   const auto most_of = [&](Section section) { return context_.piece_elems(type_of(section)); };
   int64_t bytes = 0;
@@ -321,9 +321,10 @@ void UnitStates::load(const ReadState& read, const Wanted& wanted) {
       wanted);
   if (!optimizer_) return;
   for (int64_t u = 0; u < context_.num_units(); ++u) {
-    const ElemRange range = optimizer_->range(u).clipped(context_.trained_cut(u).num_elems);
     for (const StateKind kind : {StateKind::moment1, StateKind::moment2}) {
       if (!wanted(kind, u)) continue;
+      const UnitShards shards = cut(kind, u);
+      const ElemRange range = context_.plan.updated(shards).clipped(shards.num_elems);
       const UnitArrays& arrays = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
       load_array(arrays, u, range, 0, [&](ElemRange piece, View to) { read(kind, u, piece, to); });
     }
@@ -341,7 +342,7 @@ void UnitStates::save(const WriteState& write, const Wanted& wanted) {
         save_range(section_of(kind), u, saved, write_kind);
       } else if (optimizer_) {
         const UnitArrays& arrays = kind == StateKind::moment1 ? optimizer_->moment1() : optimizer_->moment2();
-        save_array(arrays, u, saved, saved.begin - optimizer_->range(u).begin, write_kind);
+        save_array(arrays, u, saved, saved.begin - context_.plan.updated(cut(kind, u)).begin, write_kind);
       }
     }
   }

@@ -38,16 +38,29 @@ class UnitStates {
       : context_(context), parameters_(parameters), optimizer_(optimizer), stack_(stack) {}
 
   const Model& model() const { return context_.model; }
-  // The type of the arrays that save() passes when training. For masters (the parameters as AdamW updates them) and
-  // moments, the type is bf16 for bf16 states, f64 for a computation in f64, and f32 otherwise. Frozen parameters have
-  // the format of their section.
+  // The type of the arrays that save() passes when training. Masters (the parameters as AdamW updates them) and moments
+  // have the types that EngineOptions::optimizer_states gives. Frozen parameters have the format of their section.
   DType dtype(StateKind kind) const {
-    const Section section = section_of(kind);
-    return section == Section::trainable ? context_.state_dtype() : context_.formats[section];
+    switch (kind) {
+      case StateKind::moment1:
+        return context_.moment1_dtype();
+      case StateKind::moment2:
+        return context_.moment2_dtype();
+      case StateKind::parameters:
+        return context_.master_dtype();
+      case StateKind::frozen:
+      case StateKind::quantized:
+        return context_.formats[section_of(kind)];
+    }
+    assertion_failed("a kind has a type", __FILE__, __LINE__);
   }
+  // The number of elements of a unit's array, over all ranks. An element of quantized moments is a block of values. Its
+  // last block ends with zeros if the section ends within the block.
+  int64_t num_elems(StateKind kind, int64_t unit) const { return cut(kind, unit).num_elems; }
 
   // Functions that read or write elements `range` of a section of a unit: its parameters, or the array of the given
-  // kind. `to` and `from` are in host memory and have any floating-point type, or nf4 for the quantized section. `to`
+  // kind. `to` and `from` are in host memory and have any floating-point type, the type of quantized moments, or nf4
+  // for quantized parameters. `to`
   // may also have a rest type (f16_rest or bf16_rest, dtype.h). The function then writes the rest of each value: the
   // part that the value loses when it is rounded to 16 bits.
   using ReadParameters = std::function<void(Section section, int64_t unit, ElemRange range, View to)>;
@@ -68,9 +81,7 @@ class UnitStates {
   // Loads the parameters that this rank keeps and, when training, AdamW's moments.
   void load(const ReadState& read, const Wanted& wanted = all);
   // The elements of a unit that this rank writes to a checkpoint. Over all ranks, each element is written once.
-  ElemRange saved_range(StateKind kind, int64_t unit) const {
-    return context_.plan.saved(context_.cut(unit, section_of(kind)));
-  }
+  ElemRange saved_range(StateKind kind, int64_t unit) const { return context_.plan.saved(cut(kind, unit)); }
   // Calls `write` with the elements saved_range() of each unit and kind. Skips empty ranges. `write` receives a range
   // in one call, or in consecutive pieces. Passes moments only when training.
   void save(const WriteState& write, const Wanted& wanted = all);
@@ -87,6 +98,10 @@ class UnitStates {
   class DeviceStaging;
 
   bool counting() const { return context_.device.kind() == DeviceKind::counting; }
+  // How the array of a kind is cut into shards, in elements of its type.
+  UnitShards cut(StateKind kind, int64_t unit) const {
+    return context_.cut(unit, section_of(kind)).in_elements_of(values_of(dtype(kind)));
+  }
   void wait_for_all_streams();
   // The gathered copies are out of date now. The kept parts are up to date.
   void parameters_changed();

@@ -357,11 +357,14 @@ class Kernels {
   // parameters. GPUs and x86 CPUs with fused multiply-add give the same f32 bits, except for NaN. As an exception,
   // moments and parameters may all be bf16, without a rest. The update then computes in f32, and computes new
   // parameters from new moments that are not yet rounded. It rounds the results stochastically when it stores them.
+  // Moments of f32 parameters may also be q8_signed (m) and q8_unsigned (v), if P is a multiple of kQuantizedValues.
+  // They then have P / kQuantizedValues elements. New parameters again come from new moments that are not yet rounded.
   struct AdamWArrays {
     ByName by_name{};
     View parameters = {};  // [P]; or empty if only moments are written
     View rest = {};        // [P] or empty
-    View gradients, m, v;  // [P]
+    View gradients;        // [P]
+    View m, v;             // [P], or [P / kQuantizedValues] blocks
   };
   virtual void adamw(const AdamWArrays& arrays, const AdamWStep& step) = 0;
   // Whether adamw() accepts every value of AdamWStep::writes.

@@ -5,6 +5,14 @@
 
 namespace tessera {
 
+// What AdamW keeps for each parameter.
+// fp32: two moments and an exact master parameter in f32, or in f64 for a computation in f64.
+// bf16: two moments in bf16, and no master: AdamW updates the bf16 parameter itself. It rounds all three stochastically
+// (ops/stochastic_rounding.h). Only for a computation in bf16.
+// q8: the exact master parameter in f32, and two moments in 8 bits (base/quantized_moments.h). Not for a computation in
+// f64.
+enum class OptimizerStates { fp32, bf16, q8 };
+
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
 };

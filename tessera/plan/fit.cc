@@ -31,9 +31,9 @@ constexpr NominalMachine kCpu{2e11, 16, 4e9, 1e9, 8e9, 1e9, 1e10};
 constexpr NominalMachine kGpu{3e14, 512, 2e11, 2.5e10, 2.5e10, 3e9, 5e10};
 
 // Bytes that AdamW reads and writes per element for the parameter (its master, if it has one) and the moments m and v.
-// The gradient is not included.
+// The gradient is not included. Moments in 8 bits take 4.06 bytes, and their fp32 master takes 8 bytes.
 double update_bytes(const EngineOptions& options) {
-  return options.bf16_states ? 12 : 24;
+  return options.optimizer_states == OptimizerStates::fp32 ? 24 : 12;
 }
 
 const NominalMachine& nominal(DeviceKind device) {
@@ -240,7 +240,7 @@ Record cost_model(DeviceKind device) {
           {"communication_s", "bytes sent / within_node_bytes_per_s or between_nodes_bytes_per_s"},
           {"offload_s",
            "bytes between tiers / host_bytes_per_s or file_bytes_per_s, plus elements that the host updates x (bytes "
-           "of an element's gradient + 24, or + 12 with bf16 optimizer states) / update_bytes_per_s"},
+           "of an element's gradient + 24, or + 12 with bf16 or 8-bit optimizer states) / update_bytes_per_s"},
           {"flops_per_s", m.flops_per_s},
           {"half_speed_tokens", m.half_speed_tokens},
           {"within_node_bytes_per_s", m.within_node},

@@ -51,7 +51,7 @@ EngineOptions engine_options(const Settings& s) {
   options.tf32 = s.precision == Settings::Precision::tf32;
   options.checkpointed_blocks = s.activation_checkpointing;
   options.adamw = {s.beta1, s.beta2, s.adam_epsilon, s.weight_decay};
-  options.bf16_states = s.optimizer_states == Settings::OptimizerStates::bf16;
+  options.optimizer_states = s.optimizer_states;
   options.max_grad_norm = s.max_grad_norm;
   options.seed = static_cast<uint64_t>(s.seed);
   options.cuda_graphs = s.cuda_graphs;

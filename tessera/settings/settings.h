@@ -14,6 +14,7 @@
 #include "tessera/engine/checkpointed_blocks.h"
 #include "tessera/engine/shard_plan.h"
 #include "tessera/model/adapter.h"
+#include "tessera/optim/adamw.h"
 #include "tessera/optim/loss_scaler.h"
 #include "tessera/optim/schedule.h"
 
@@ -50,7 +51,7 @@ struct Settings {
   enum class Adapter { none, lora };
   enum class BaseDtype { automatic, nf4 };
   enum class FuseMicroBatches { automatic, off };
-  enum class OptimizerStates { fp32, bf16 };
+  using OptimizerStates = tessera::OptimizerStates;
   enum class Precision { automatic, fp32, tf32, fp16, bf16 };
   enum class DeviceChoice { automatic, cpu, cuda };
   enum class Interval { no, epoch, steps };

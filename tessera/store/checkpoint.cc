@@ -124,7 +124,7 @@ void Checkpoint::read_range(const ArrayRange& range, const View& target, ThreadP
                                  range.total_elems),
                      "Resume with the model and settings of the checkpoint");
   }
-  TESSERA_ASSERT(!array.is_referenced && (!is_packed(array.dtype) || target.dtype == array.dtype));
+  TESSERA_ASSERT(!array.is_referenced);
   TESSERA_ASSERT(0 <= range.begin && range.begin <= range.end && range.end <= range.total_elems);
   TESSERA_ASSERT(target.num_elems() == range.end - range.begin);
   for (const ArrayPiece& piece : array.pieces) {
@@ -132,16 +132,12 @@ void Checkpoint::read_range(const ArrayRange& range, const View& target, ThreadP
     if (begin >= end) continue;
     const SafetensorsFile& file = file_of(piece.rank);
     const TensorInfo& tensor = file.get(range.name);
-    // Elements that stand for many values are bytes in the file.
-    const bool packed = is_packed(array.dtype);
-    const auto bytes = static_cast<int64_t>(packed ? size_of(array.dtype) : 1);
-    if (tensor.num_elems() != (piece.end - piece.begin) * bytes || tensor.dtype != (packed ? DType::u8 : array.dtype)) {
+    if (tensor.num_elems() != piece.end - piece.begin || tensor.dtype != array.dtype) {
       throw InputError(file.path(), fmt::format("tensor \"{}\" does not match the manifest", range.name), kDamaged);
     }
     const auto elem_bytes = static_cast<int64_t>(size_of(target.dtype));
     const View part{target.data + (begin - range.begin) * elem_bytes, target.dtype, {end - begin}};
-    file.read_range_into(tensor, (begin - piece.begin) * bytes, (end - piece.begin) * bytes,
-                         packed ? part.as_bytes() : part, pool);
+    file.read_range_into(tensor, begin - piece.begin, end - piece.begin, part, pool);
   }
 }
 

@@ -41,10 +41,7 @@ class PartWriter final : public CheckpointPart {
     manifest_.arrays.push_back({range.name, dtype, range.total_elems, {}});
     if (range.begin == range.end) return;
     manifest_.arrays.back().pieces.push_back({rank_, range.begin, range.end});
-    const int64_t elems = range.end - range.begin;
-    plan_.push_back(is_packed(dtype)
-                        ? PlannedTensor{range.name, DType::u8, {elems, static_cast<int64_t>(size_of(dtype))}}
-                        : PlannedTensor{range.name, dtype, {elems}});
+    plan_.push_back({range.name, dtype, {range.end - range.begin}});
   }
   void refer(const std::string& name, int64_t total_elems, DType dtype, const ReferencedFiles& files) override {
     if (rank_ != 0) return;
@@ -52,7 +49,7 @@ class PartWriter final : public CheckpointPart {
     manifest_.reference = files;
   }
   void write(std::string_view name, const View& values) override {
-    if (values.num_elems() > 0) file().write(name, is_packed(values.dtype) ? values.as_bytes() : values, pool_);
+    if (values.num_elems() > 0) file().write(name, values, pool_);
   }
   void add_text(std::string_view name, std::string_view text) override {
     if (rank_ != 0) return;

@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-// The name of a unit's array in a checkpoint.
+// The name of a unit's array in a checkpoint. A checkpoint holds the blocks of quantized moments as bytes: each element
+// of the engine's array is size_of() elements of type u8.
 std::string array_name(StateKind kind, const Unit& unit);
 
 // Frozen sections that model files hold. The checkpoints of the run refer to these files instead of holding the
@@ -37,9 +38,9 @@ class CheckpointReader {
   // Checks the files that the checkpoint refers to (Checkpoint::check_reference()). The arguments must outlive this
   // object. Collective.
   CheckpointReader(const Checkpoint& checkpoint, const Model& model, Communicator& world, ThreadPool& pool);
-  // Copies elements `range` of an array to `to`, which is in host memory and has any floating-point type, or nf4 for
-  // the quantized section. Throws errors
-  // as Checkpoint::read_range() does. Only one thread at a time may call it.
+  // Copies elements `range` of an array to `to`, which is in host memory. `to` has any floating-point type, for moments
+  // also their quantized type, or nf4 for quantized parameters. Converts between the types of moments. Throws errors as
+  // Checkpoint::read_range() does. Only one thread at a time may call it.
   void read(StateKind kind, int64_t unit, ElemRange range, View to) const;
 
   // Reads elements [begin, end) of a quantized tensor as floating-point numbers. read_dequantized() gives those that
@@ -51,6 +52,7 @@ class CheckpointReader {
  private:
   void read_groups(const ParameterSpec& spec, int64_t first, int64_t last, Nf4Group* groups) const;
   void read_referenced(StateKind kind, int64_t unit, ElemRange range, View to, DType format) const;
+  void read_quantized(StateKind kind, const ArrayRange& range, View to) const;
 
   const Checkpoint& checkpoint_;
   const Model& model_;

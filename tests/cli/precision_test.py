@@ -106,6 +106,49 @@ class Training(PrecisionTest):
         self.assertEqual(read_tensors(self.path("exported", "model.safetensors")),
                          read_tensors(self.path("narrow", "model", "model.safetensors")))
 
+    def test_8_bit_states(self):
+        """With moments of 8 bits, a resumed run has the same results as an uninterrupted run, also with offload. The
+        losses stay near the losses with fp32 states. A run whose states have another type than the checkpoint's states
+        must use a new folder. It begins with the checkpoint's moments, rounded or widened to its own type. A checkpoint
+        holds fp32 masters, and 1 byte for each moment."""
+        words = ["--max-steps", "8", "--save-strategy", "steps", "--save-steps", "4", "--lr-schedule", "constant"]
+        losses = {}
+        for precision in ["fp32", "bf16"]:
+            with self.subTest(precision=precision):
+                narrow = [*words, "--precision", precision, "--optimizer-states", "8bit"]
+                runs = {"8bit": f"narrow-{precision}", "fp32": f"wide-{precision}"}
+                self.train(runs["8bit"], *narrow)
+                self.train(runs["fp32"], *words, "--precision", precision)
+                for offload in ["optimizer:host,gradients:host", "optimizer:file"]:
+                    self.copy_until(4, runs["8bit"], "out")
+                    self.train("out", *narrow, "--offload", offload, "--offload-dir", "files", "--save-async")
+                    self.assert_same_results(runs["8bit"], "out")
+                    shutil.rmtree(self.path("out"))
+                self.copy_until(4, runs["8bit"], "out")
+                self.fails(2, 'optimizer_states = "8bit", and this run has "fp32"', "train", *EVALUATED, *words, "--precision",
+                           precision, "--output-dir", "out")
+                shutil.rmtree(self.path("out"))
+                sizes = [os.path.getsize(self.path(run, "checkpoint-8", "rank-00000-of-00001.safetensors"))
+                         for run in runs.values()]
+                self.assertAlmostEqual(sizes[0] / sizes[1], (4 + 2 * 260 / 256) / 12, delta=0.05)
+                losses |= {run: [record["loss"] for record in self.metrics(run, "train")] for run in runs.values()}
+                # The first update has the same bits, because it uses moments that are not yet rounded.
+                self.assertEqual(losses[runs["8bit"]][:2], losses[runs["fp32"]][:2])
+                for ours, exact in zip(losses[runs["8bit"]], losses[runs["fp32"]], strict=True):
+                    self.assertAlmostEqual(ours, exact, delta=0.02 * exact)
+                for of, states in [("8bit", "fp32"), ("fp32", "8bit")] + ([("8bit", "bf16")] if precision == "bf16" else []):
+                    output = f"{precision}-{of}-{states}"
+                    self.train(output, *words, "--precision", precision, "--optimizer-states", states, "--resume",
+                               self.path(runs[of], "checkpoint-4"))
+                    continued = [record["loss"] for record in self.metrics(output, "train")]
+                    self.assertEqual(continued[:4], losses[runs[of]][:4])
+                    for ours, exact in zip(continued[4:], losses[runs[of]][4:], strict=True):
+                        self.assertAlmostEqual(ours, exact, delta=0.02 * exact)
+        self.succeeds("export", "--model", "config.json", "--tokenizer", "tok", "--checkpoint", "narrow-bf16/checkpoint-8",
+                      "--output-dir", "exported")
+        self.assertEqual(read_tensors(self.path("exported", "model.safetensors")),
+                         read_tensors(self.path("narrow-bf16", "model", "model.safetensors")))
+
     def test_fine_tuning_and_resume(self):
         """Fine-tunes models that were saved in fp32, bf16 and fp16, and saves the best model. A resumed run has the
         same results as an uninterrupted run."""

@@ -139,7 +139,8 @@ class Job:
         self.precision = draw.choice(["fp32", "fp32", "bf16", "fp16"] + (["tf32"] if ON_GPU else []))
         if self.precision == "fp16":  # so that a short run finds a loss scale before it ends
             self.training += ["--initial-scale-power", 8]
-        self.states = ["--optimizer-states", "bf16"] if self.precision == "bf16" and draw.flip() else []
+        states = ["fp32", "8bit"] + (["bf16"] if self.precision == "bf16" else [])
+        self.states = ["--optimizer-states", draw.choice(states)] if draw.flip() else []
         self.saving = ["--save-strategy", "steps", "--save-steps", draw.randint(1, 4)]
         self.saving += ["--save-async"] if draw.flip(0.2) else []
         self.saving += ["--save-dtype", draw.choice(["fp32", "bf16", "fp16"])] if draw.flip(0.3) else []

@@ -110,6 +110,11 @@ class Flags(CliTest):
 
     def test_optimizer_states(self):
         self.succeeds("config", "train", "--optimizer-states", "bf16", "--precision", "bf16")
+        for precision in ["auto", "fp32", "fp16", "bf16"]:
+            out = self.succeeds("config", "train", "--optimizer-states", "8bit", "--precision", precision)
+            self.assertIn('\noptimizer_states = "8bit" ', out)
+        for word in ["adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"]:
+            self.fails(2, "--optimizer-states 8bit keeps its moments in 8 bits", "config", "train", "--optim", word)
         for precision in ["fp32", "fp16"]:
             self.fails(2, f'--optimizer-states: "bf16" also keeps the weights in bf16, but the precision is "{precision}". Give '
                           "--precision bf16, or --optimizer-states fp32", "config", "train", "--optimizer-states", "bf16",

@@ -1,5 +1,6 @@
 #include "gpu_testing.h"
 #include "tessera/base/nf4.h"
+#include "tessera/base/quantized_moments.h"
 
 namespace tessera::testing {
 namespace {
@@ -351,6 +352,79 @@ TEST(AdamW, RoundsBf16StatesLikeTheCpu) {
             std::vector<std::byte> result(cpu[i].size());
             rig().gpu->copy_to_host(gpu[i], result.data());
             EXPECT_TRUE(result == cpu[i]) << "array " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Like ComputesTheBitsOfTheCpu, but with moments in 8 bits. The GPU has two kernels for this update. One kernel
+// requires that parameters and gradients are aligned to 4 elements. The other kernel is for all other arrays.
+TEST(AdamW, QuantizesMomentsLikeTheCpu) {
+  constexpr DType kFirst = DType::q8_signed, kSecond = DType::q8_unsigned;
+  for (const int64_t num_blocks : {1, 3, 32, 33, 2500}) {
+    for (const DType gradient : {DType::f32, DType::f16, DType::bf16}) {
+      for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+        for (const int64_t skipped : {0, 1}) {  // elements before each array in its allocation; 1: not aligned
+          SCOPED_TRACE(std::string(name_of(gradient)) + " " + name_of(type) + " " + std::to_string(num_blocks) +
+                       " skipped " + std::to_string(skipped));
+          const int64_t count = num_blocks * kQuantizedValues;
+          std::vector<double> p = random_values(count, 1), g = random_values(count, 2), m = random_values(count, 3),
+                              v = random_values(count, 4);
+          for (size_t i = 0; i < p.size(); ++i) {
+            // Blocks of all magnitudes, with elements of all magnitudes; some blocks are zero.
+            const int block = static_cast<int>(i / kQuantizedValues), size = -5 * block % 130;
+            p[i] = std::ldexp(p[i], -static_cast<int>(i % 40));
+            g[i] = block % 11 == 5 ? 0 : std::ldexp(g[i], size - static_cast<int>(i % 25));
+            m[i] = block % 11 == 5 ? 0 : std::ldexp(m[i], size - static_cast<int>(i % 25));
+            v[i] = block % 11 == 5 ? 0 : std::ldexp(std::abs(v[i]), size - static_cast<int>(i % 30));
+          }
+          std::vector<DType> dtypes{type, gradient};
+          std::vector<std::vector<double>*> values{&p, &g};
+          if (type != DType::f32) {
+            dtypes.push_back(rest_of(type));
+            values.push_back(&p);
+          }
+          std::vector<std::vector<std::byte>> cpu;
+          for (size_t i = 0; i < dtypes.size(); ++i) {
+            cpu.emplace_back(values[i]->size() * size_of(dtypes[i]));
+            convert(values[i]->data(), DType::f64, cpu.back().data(), dtypes[i], values[i]->size());
+          }
+          for (const auto& [dtype, moments] : {std::pair{kFirst, &m}, std::pair{kSecond, &v}}) {
+            const std::vector<float> floats(moments->begin(), moments->end());
+            cpu.emplace_back(static_cast<size_t>(num_blocks) * size_of(dtype));
+            quantize(floats.data(), count, dtype, cpu.back().data());
+            dtypes.push_back(dtype);
+          }
+          std::vector<Buffer> buffers;
+          std::vector<View> gpu, host;
+          for (size_t i = 0; i < cpu.size(); ++i) {
+            const int64_t elems = count / values_of(dtypes[i]), before = is_quantized(dtypes[i]) ? 0 : skipped;
+            const auto elem_bytes = static_cast<int64_t>(size_of(dtypes[i]));
+            buffers.push_back(rig().gpu->allocate((elems + before) * elem_bytes, Category::activations));
+            gpu.push_back(buffers.back().view({elems + before}, dtypes[i]).rows(before, before + elems));
+            host.push_back({cpu[i].data(), dtypes[i], {elems}});
+            rig().gpu->copy_from_host(cpu[i].data(), gpu.back());
+          }
+          const auto update = [&](Kernels& kernels, const std::vector<View>& at, const AdamWStep& step) {
+            const View rest = type == DType::f32 ? View{} : at[2];
+            kernels.adamw(
+                {.parameters = at[0], .rest = rest, .gradients = at[1], .m = at[at.size() - 2], .v = at[at.size() - 1]},
+                step);
+          };
+          for (int t = 1; t <= 4; ++t) {
+            AdamWStep step{1e-2, 0.9, 0.999, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.999, t), 0.37};
+            step.num_decayed = count / 2 - 37;
+            update(*rig().cpu_kernels, host, step);
+            update(*rig().gpu_kernels, gpu, step);
+          }
+          for (size_t i = 0; i < cpu.size(); ++i) {
+            std::vector<std::byte> result(cpu[i].size());
+            rig().gpu->copy_to_host(gpu[i], result.data());
+            int64_t num_different = 0;
+            for (size_t k = 0; k < result.size(); ++k) num_different += result[k] != cpu[i][k];
+            EXPECT_EQ(num_different, 0) << "array " << i;
           }
         }
       }

@@ -112,10 +112,25 @@ inline std::vector<std::vector<int32_t>> prompts_of(int rank, int world_size) {
   return prompts;
 }
 
+// The values of an array as floats, and the reverse. Of elements that stand for many values, one float for each
+// byte: these bytes must stay the same.
+inline int64_t floats_of(DType dtype) {
+  return is_packed(dtype) ? static_cast<int64_t>(size_of(dtype)) : 1;
+}
 inline std::vector<float> as_floats(View values) {
+  if (is_packed(values.dtype)) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(values.data);
+    return {bytes, bytes + values.bytes()};
+  }
   std::vector<float> floats(static_cast<size_t>(values.num_elems()));
   convert(values.data, values.dtype, floats.data(), DType::f32, floats.size());
   return floats;
+}
+inline void from_floats(const float* floats, View to) {
+  if (!is_packed(to.dtype)) {
+    return convert(floats, DType::f32, to.data, to.dtype, static_cast<size_t>(to.num_elems()));
+  }
+  for (int64_t i = 0; i < to.bytes(); ++i) to.data[i] = static_cast<std::byte>(floats[i]);
 }
 
 // Gathers the complete arrays from the parts that the ranks save, in one exchange. This is a collective call.
@@ -127,15 +142,16 @@ inline States all_states(Engine& engine, Communicator& world) {
   for (int64_t u = 0; u < engine.model().num_units(); ++u) {
     for (const StateKind kind : kStateKinds) {
       // A value that no rank writes stays NaN.
-      states[{u, static_cast<int>(kind)}].assign(
-          static_cast<size_t>(engine.model().unit(u).table().num_elems(section_of(kind))), NAN);
+      const int64_t num_floats = engine.states().num_elems(kind, u) * floats_of(engine.states().dtype(kind));
+      states[{u, static_cast<int>(kind)}].assign(static_cast<size_t>(num_floats), NAN);
     }
   }
   std::string own;
   engine.states().save([&](StateKind kind, int64_t unit, ElemRange range, View from) {
     EXPECT_EQ(range.size(), from.num_elems());
     EXPECT_EQ(from.dtype, engine.states().dtype(kind));
-    const Piece piece{unit, static_cast<int64_t>(kind), range.begin, range.size()};
+    const int64_t floats = floats_of(from.dtype);
+    const Piece piece{unit, static_cast<int64_t>(kind), range.begin * floats, range.size() * floats};
     own.append(reinterpret_cast<const char*>(&piece), sizeof piece);
     const std::vector<float> values = as_floats(from);
     own.append(reinterpret_cast<const char*>(values.data()), sizeof(float) * values.size());
@@ -205,7 +221,7 @@ class Rig {
     engine.states().load([&](StateKind kind, int64_t unit, ElemRange range, View to) {
       const auto& all = states.at({unit, static_cast<int>(kind)});
       ASSERT_EQ(to.num_elems(), range.size());
-      convert(all.data() + range.begin, DType::f32, to.data, to.dtype, static_cast<size_t>(range.size()));
+      from_floats(all.data() + range.begin * floats_of(to.dtype), to);
     });
     const double loss_scale = options.dtype == DType::f16 ? 1024 : 1;
     for (int step = 0; step < kSteps; ++step) {
@@ -238,15 +254,15 @@ class Rig {
       saved += range.size();
       const auto& all = outcome.states.at({unit, static_cast<int>(kind)});
       const std::vector<float> values = as_floats(part);
-      EXPECT_TRUE(std::equal(values.begin(), values.end(), all.begin() + range.begin));
+      EXPECT_TRUE(std::equal(values.begin(), values.end(), all.begin() + range.begin * floats_of(part.dtype)));
     });
     for (int64_t u = 0; u < engine.model().num_units(); ++u) {
-      for (const StateKind kind : {StateKind::parameters, StateKind::frozen}) {
+      for (const StateKind kind : {StateKind::parameters, StateKind::frozen, StateKind::quantized}) {
         EXPECT_EQ((num_saved[{u, kind}]), engine.states().saved_range(kind, u).size());
       }
     }
     for (const auto& [key, values] : outcome.states) {
-      if (key.second == static_cast<int>(StateKind::frozen)) {
+      if (key.second == static_cast<int>(StateKind::frozen) || key.second == static_cast<int>(StateKind::quantized)) {
         EXPECT_EQ(values, states.at(key));
       }
     }

@@ -249,25 +249,30 @@ TEST(Engine, StepsOfOneMicroBatchGiveThePlainRun) {
 }
 
 // In each run, parameters and activations have 16 bits, or gradients are reduced in 16 bits, or both. With 16-bit
-// parameters, the optimizer has f32 masters and f32 moments, or (bf16_states) no masters and bf16 moments.
-TEST(Engine, SixteenBitsGiveThePlainRun) {
+// parameters, the optimizer has f32 masters and f32 moments, or no masters and bf16 moments (OptimizerStates::bf16).
+// The moments may also have 8 bits, with any type of parameters.
+TEST(Engine, NarrowTypesGiveThePlainRun) {
   struct Types {
     DType dtype;
     std::optional<DType> reduced;
-    bool bf16_states = false;
+    OptimizerStates states = OptimizerStates::fp32;
   };
+  using enum OptimizerStates;
   constexpr Types kTypes[] = {{DType::bf16, {}},         {DType::f16, {}},           {DType::bf16, DType::f32},
                               {DType::f16, DType::f32},  {DType::bf16, DType::bf16}, {DType::f16, DType::bf16},
-                              {DType::f32, DType::bf16}, {DType::bf16, {}, true},    {DType::bf16, DType::f32, true}};
+                              {DType::f32, DType::bf16}, {DType::bf16, {}, bf16},    {DType::bf16, DType::f32, bf16},
+                              {DType::f32, {}, q8},      {DType::bf16, {}, q8},      {DType::f16, DType::f32, q8}};
   size_t first = 0;
-  for (const auto& [dtype, reduced, bf16_states] : kTypes) {
+  for (const auto& [dtype, reduced, states] : kTypes) {
     for (const int num_micro_batches : {kMicroBatches, 1}) {
       SCOPED_TRACE(std::string(name_of(dtype)) + " reduced in " + (reduced ? name_of(*reduced) : "its own type") +
                    " after " + std::to_string(num_micro_batches) + " micro-batches" +
-                   (bf16_states ? ", bf16 states" : ""));
+                   (states == bf16 ? ", bf16 states"
+                    : states == q8 ? ", 8-bit states"
+                                   : ""));
       EngineOptions options;
       options.dtype = dtype;
-      options.bf16_states = bf16_states;
+      options.optimizer_states = states;
       options.sharding.reduce_dtype = reduced;
       check(some_cases(37, first), options, num_micro_batches, first % 2 == 0);
       ++first;
@@ -288,7 +293,9 @@ TEST(Engine, NonFiniteValuesUpdateNothing) {
   for (const Case& test : some_cases(13, 2)) {
     EngineOptions options;
     options.dtype = std::array{DType::f32, DType::bf16, DType::f16}[static_cast<size_t>(turn % 3)];
-    options.bf16_states = turn % 6 == 4;
+    options.optimizer_states = turn % 6 == 4   ? OptimizerStates::bf16
+                               : turn % 6 == 3 ? OptimizerStates::q8
+                                               : OptimizerStates::fp32;
     options.max_grad_norm = turn++ % 2 ? 0.5 : 0;
     options.sharding = test.options;
     options.checkpointed_blocks = test.checkpointed_blocks;
@@ -331,7 +338,7 @@ TEST(Engine, NonFiniteValuesUpdateNothing) {
         std::vector<float> values = sound.at({u, static_cast<int>(kind)});
         const bool is_last = world.rank() + 1 == world.size();
         if (u == unit && kind == StateKind::parameters && is_last) values[element] = wrong;
-        convert(values.data() + range.begin, DType::f32, to.data, to.dtype, static_cast<size_t>(range.size()));
+        from_floats(values.data() + range.begin * floats_of(to.dtype), to);
       });
       EXPECT_EQ(engine->states().find_non_finite_unit(), unit);
       const StepResult result = step(*engine, 2, loss_scale);
@@ -414,15 +421,17 @@ TEST(Engine, TiersChangeNoBit) {
   const auto device = make_test_device(pool);
   const auto host = make_cpu_device(pool);
   const auto communicator = world.make_communicator(*device);
-  for (const auto& [dtype, bf16_states] : {std::pair{DType::f32, false}, std::pair{DType::bf16, false},
-                                           std::pair{DType::f16, false}, std::pair{DType::bf16, true}}) {
+  using enum OptimizerStates;
+  for (const auto& [dtype, states] :
+       {std::pair{DType::f32, fp32}, std::pair{DType::bf16, fp32}, std::pair{DType::f16, fp32},
+        std::pair{DType::bf16, bf16}, std::pair{DType::f32, q8}, std::pair{DType::bf16, q8}}) {
     std::optional<std::pair<std::vector<double>, States>> expected;
     for (const Offload& offload : all) {
       SCOPED_TRACE(std::string(name_of(dtype)) + " optimizer:" + name_of(offload.optimizer) +
                    " gradients:" + name_of(offload.gradients) + " parameters:" + name_of(offload.parameters));
       EngineOptions options;
       options.dtype = dtype;
-      options.bf16_states = bf16_states;
+      options.optimizer_states = states;
       options.sharding.strategy = ShardingStrategy::full_shard;
       options.sharding.offload = offload;
       options.sharding.piece_elems = 1000;
@@ -497,23 +506,29 @@ TEST(Engine, RankZeroReadsForAll) {
   }
 }
 
-// The ranges that the ranks save cover every element exactly once.
+// The ranges that the ranks save cover every element exactly once, and so do ranges of blocks of 256 values. A block
+// may end after the last value.
 TEST(Engine, SavedRangesCoverEveryElementOnce) {
   for (const int world_size : {1, 2, 3, 4, 6}) {
     for (const auto strategy : {ShardingStrategy::no_shard, ShardingStrategy::zero1, ShardingStrategy::hybrid_shard}) {
       for (const int64_t elems : {1, 64, 65, 1000, 4096}) {
-        int64_t total = 0;
-        std::vector<ElemRange> ranges;
-        for (int rank = 0; rank < world_size; ++rank) {
-          ShardOptions sharding;
-          sharding.strategy = strategy;
-          const ShardPlan plan(sharding, world_size, rank, world_size % 2 ? 1 : 2);
-          const ElemRange range = plan.saved(plan.cut(elems));
-          for (const ElemRange& other : ranges) EXPECT_TRUE(range.end <= other.begin || other.end <= range.begin);
-          if (range.size() > 0) ranges.push_back(range);
-          total += range.size();
+        for (const int64_t values : {int64_t{1}, kQuantizedValues}) {
+          int64_t total = 0;
+          std::vector<ElemRange> ranges;
+          for (int rank = 0; rank < world_size; ++rank) {
+            ShardOptions sharding;
+            sharding.strategy = strategy;
+            const ShardPlan plan(sharding, world_size, rank, world_size % 2 ? 1 : 2);
+            const int64_t alignment = std::max(values, ParameterTable::kAlignment);
+            const UnitShards cut = plan.cut(elems, alignment);
+            EXPECT_EQ(cut.shard_elems % alignment, 0);
+            const ElemRange range = plan.saved(cut.in_elements_of(values));
+            for (const ElemRange& other : ranges) EXPECT_TRUE(range.end <= other.begin || other.end <= range.begin);
+            if (range.size() > 0) ranges.push_back(range);
+            total += range.size();
+          }
+          EXPECT_EQ(total, (elems + values - 1) / values);
         }
-        EXPECT_EQ(total, elems);
       }
     }
   }

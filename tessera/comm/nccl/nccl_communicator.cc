@@ -33,6 +33,9 @@ ncclDataType_t type_of(DType dtype) {
     case DType::u8:
     case DType::nf4:  // count() is in bytes
       return ncclUint8;
+    case DType::q8_signed:
+    case DType::q8_unsigned:
+      TESSERA_ASSERT(!"ranks do not exchange quantized moments");
   }
   return ncclUint8;
 }

@@ -4,6 +4,7 @@
 
 #include "tessera/base/math.h"
 #include "tessera/base/narrow_floats.h"
+#include "tessera/base/quantized_moments.h"
 #include "tessera/ops/adamw_numbers.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
 #include "tessera/ops/cpu/dispatch.h"
@@ -195,6 +196,50 @@ void update(const Arrays<T, kWrites, G, R>& arrays, int64_t count, const AdamWNu
   std::copy_n(v, n, at.v);
 }
 
+template <bool kSigned>
+void dequantize_block(const QuantizedBlock& block, float* values) {
+  static constexpr std::array<float, 256> kNumbers = MomentMap<kSigned>::numbers();
+#pragma omp simd
+  for (int64_t i = 0; i < kQuantizedValues; ++i) values[i] = kNumbers[block.codes[i]] * block.largest;
+}
+
+template <bool kSigned>
+void quantize_block(const float* values, QuantizedBlock& block) {
+  float largest = 0;
+#pragma omp simd reduction(max : largest)
+  for (int64_t i = 0; i < kQuantizedValues; ++i) largest = std::max(largest, std::abs(values[i]));
+  const float inverse = MomentMap<kSigned>::inverse_of(largest);
+#pragma omp simd
+  for (int64_t i = 0; i < kQuantizedValues; ++i) block.codes[i] = MomentMap<kSigned>::code(values[i], inverse);
+  block.largest = largest;
+}
+
+// Updates elements [begin, end), which are complete blocks. The moments are the blocks m and v. The arrays m and v of
+// `arrays` are not used. Weight decay applies to the elements before `num_decayed`.
+template <AdamWWrites kWrites, DType G, DType R>
+void update_quantized(const Arrays<float, kWrites, G, R>& arrays, QuantizedBlock* m, QuantizedBlock* v, int64_t begin,
+                      int64_t end, int64_t num_decayed, const AdamWNumbers<float>& numbers) {
+  using All = Arrays<float, kWrites, G, R>;
+  alignas(64) float first[kQuantizedValues], second[kQuantizedValues];
+  for (int64_t i = begin; i < end; i += kQuantizedValues) {
+    QuantizedBlock &block_of_m = m[i / kQuantizedValues], &block_of_v = v[i / kQuantizedValues];
+    dequantize_block<true>(block_of_m, first);
+    dequantize_block<false>(block_of_v, second);
+    const auto from = [&](int64_t skipped) {
+      const int64_t elem = i + skipped;
+      return All{All::kParameters ? arrays.p + elem : nullptr, All::kRest ? arrays.rest + elem : nullptr,
+                 arrays.g + elem, first + skipped, second + skipped};
+    };
+    const int64_t decayed = std::clamp<int64_t>(num_decayed - i, 0, kQuantizedValues);
+    update(from(0), decayed, numbers, numbers.shrink, Rounding{});
+    update(from(decayed), kQuantizedValues - decayed, numbers, 1.0f, Rounding{});
+    if constexpr (All::kMoments) {
+      quantize_block<true>(first, block_of_m);
+      quantize_block<false>(second, block_of_v);
+    }
+  }
+}
+
 // Calls body with `dtype` as a constant. `dtype` must be bf16, f16 or the type T.
 template <typename T, typename Body>
 void with_16_bits_or(DType dtype, Body&& body) {
@@ -213,28 +258,44 @@ void with_16_bits_or(DType dtype, Body&& body) {
 
 void CpuKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
   const int64_t count = arrays.gradients.num_elems();
-  TESSERA_ASSERT(arrays.m.num_elems() == count && arrays.v.num_elems() == count);
+  const bool quantized = is_quantized(arrays.m.dtype);
+  TESSERA_ASSERT(arrays.m.num_elems() * values_of(arrays.m.dtype) == count);
+  TESSERA_ASSERT(arrays.v.num_elems() * values_of(arrays.v.dtype) == count);
   TESSERA_ASSERT(step.writes == AdamWWrites::moments || arrays.parameters.num_elems() == count);
+  // Calls update_range(begin, end) for ranges of the elements, in several threads.
+  const auto for_ranges = [&](auto&& update_range) {
+    const int64_t parts = kRangesPerThread * team_.num_threads();
+    const int64_t range = (count / parts / kRangeUnit + 1) * kRangeUnit;
+    team_.for_each(ceil_divide(count, range),
+                   [&](int64_t, int64_t i) { update_range(i * range, std::min((i + 1) * range, count)); });
+  };
   const auto run = [&]<AdamWWrites kWrites, typename T, DType G, DType R>() {
     using All = Arrays<T, kWrites, G, R>;
     using Moment = typename All::Moment;
     const All all{reinterpret_cast<typename All::Parameter*>(arrays.parameters.data),
                   reinterpret_cast<int16_t*>(arrays.rest.data),
                   reinterpret_cast<const ElementOf<G>*>(arrays.gradients.data),
-                  reinterpret_cast<Moment*>(arrays.m.data), reinterpret_cast<Moment*>(arrays.v.data)};
+                  quantized ? nullptr : reinterpret_cast<Moment*>(arrays.m.data),
+                  quantized ? nullptr : reinterpret_cast<Moment*>(arrays.v.data)};
     const AdamWNumbers<T> numbers(step);
+    if constexpr (std::is_same_v<T, float> && R != DType::bf16) {
+      if (quantized) {
+        auto *m = reinterpret_cast<QuantizedBlock*>(arrays.m.data),
+             *v = reinterpret_cast<QuantizedBlock*>(arrays.v.data);
+        return for_ranges(
+            [&](int64_t begin, int64_t end) { update_quantized(all, m, v, begin, end, step.num_decayed, numbers); });
+      }
+    }
     const Rounding rounding{step.seed, rounding_counter_high(step.number), step.first_elem};
-    const int64_t parts = kRangesPerThread * team_.num_threads();
-    const int64_t range = (count / parts / kRangeUnit + 1) * kRangeUnit;
-    team_.for_each(ceil_divide(count, range), [&](int64_t, int64_t i) {
-      const int64_t begin = i * range, end = std::min(begin + range, count);
+    for_ranges([&](int64_t begin, int64_t end) {
       const int64_t border = std::clamp(step.num_decayed, begin, end);
       update(all.from(begin), border - begin, numbers, numbers.shrink, rounding.from(begin));
       update(all.from(border), end - border, numbers, T(1), rounding.from(border));
     });
   };
   using Writes = AdamWWrites;
-  TESSERA_ASSERT(arrays.m.dtype == arrays.v.dtype);
+  TESSERA_ASSERT(quantized ? arrays.m.dtype == DType::q8_signed && arrays.v.dtype == DType::q8_unsigned
+                           : arrays.m.dtype == arrays.v.dtype);
   if (arrays.m.dtype == DType::bf16) {
     TESSERA_ASSERT(!arrays.rest && (step.writes == Writes::moments || arrays.parameters.dtype == DType::bf16));
     return with_16_bits_or<float>(arrays.gradients.dtype, [&](auto G) {
@@ -244,7 +305,7 @@ void CpuKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
                                  : run.template operator()<Writes::parameters, float, G(), P>();
     });
   }
-  with_float_type(arrays.m.dtype, [&](auto zero) {
+  with_float_type(quantized ? DType::f32 : arrays.m.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_16_bits_or<T>(arrays.gradients.dtype, [&](auto G) {
       constexpr DType P = dtype_of<T>();

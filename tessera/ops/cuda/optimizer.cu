@@ -1,4 +1,8 @@
 // AdamW in one pass over parameters, moments and gradients. A thread updates its elements in registers.
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/quantized_moments.h"
 #include "tessera/ops/adamw_numbers.h"
 #include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/random.cuh"
@@ -254,12 +258,175 @@ void launch_narrow(const Context& context, const Kernels::AdamWArrays& arrays, c
   }
 }
 
+// What a thread looks up to quantize and dequantize moments (quantized_moments.h). For magnitudes in [2^n, 2^(n+1)),
+// whose bits begin with `exponent`, starts[exponent] has the part of 2^n, and the begin of the next part if it is below
+// 2^(n+1). Two parts never begin in one such range.
+template <bool kSigned>
+struct Lookup {
+  using Map = MomentMap<kSigned>;
+  struct alignas(8) Start {
+    float next;
+    int part;
+  };
+  struct alignas(16) Aligned : Map::Part {};
+
+  std::array<float, 256> numbers;
+  std::array<Start, 256> starts;
+  std::array<Aligned, Map::kParts> parts;
+
+  static constexpr Lookup make() {
+    constexpr float kNever = std::numeric_limits<float>::infinity();
+    Lookup all{Map::numbers(), {}, {}};
+    for (int i = 0; i < Map::kParts; ++i) all.parts[i] = {Map::part(i)};
+    for (uint32_t exponent = 0; exponent < 256; ++exponent) {
+      const float low = exponent < 255 ? std::bit_cast<float>(exponent << 23) : 2, end = exponent == 0 ? 0 : 2 * low;
+      int part = 0;
+      while (part + 1 < Map::kParts && Map::part(part + 1).begin <= low) ++part;
+      const float next = part + 1 < Map::kParts ? Map::part(part + 1).begin : kNever;
+      all.starts[exponent] = {next < end ? next : kNever, part};
+    }
+    return all;
+  }
+  __device__ uint8_t code(float value, float inverse) const {
+    const float magnitude = fabsf(value) * inverse;
+    const Start start = starts[__float_as_uint(magnitude) >> 23];
+    return Map::code_of_level(value, Map::level_in(magnitude, parts[start.part + (magnitude >= start.next)]));
+  }
+};
+struct Lookups {
+  Lookup<true> m;
+  Lookup<false> v;
+};
+__device__ const Lookups kLookups{Lookup<true>::make(), Lookup<false>::make()};
+
+constexpr int kWarps = kThreads / 32;
+constexpr int kOfLane = kQuantizedValues / 32;  // values of a block that one lane updates
+
+// Codes of N neighbouring values. N is 4 or 1.
+template <int N>
+__device__ inline void load_codes(const uint8_t* from, uint8_t (&codes)[N]) {
+  if constexpr (N == 1) {
+    codes[0] = *from;
+  } else {
+    const uint32_t word = *reinterpret_cast<const uint32_t*>(from);
+#pragma unroll
+    for (int j = 0; j < N; ++j) codes[j] = static_cast<uint8_t>(word >> (8 * j));
+  }
+}
+template <int N>
+__device__ inline void store_codes(uint8_t* to, const uint8_t (&codes)[N]) {
+  if constexpr (N == 1) {
+    *to = codes[0];
+  } else {
+    uint32_t word = 0;
+#pragma unroll
+    for (int j = 0; j < N; ++j) word |= static_cast<uint32_t>(codes[j]) << (8 * j);
+    *reinterpret_cast<uint32_t*>(to) = word;
+  }
+}
+
+__device__ inline float largest_of_warp(float x) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
+  return x;
+}
+
+// A warp updates a block of quantized moments in registers. Each lane updates packs of N neighbouring values. A warp
+// updates `turns` blocks, because the thread block first copies what it looks up to shared memory.
+template <typename Parameters, typename G, int N>
+__global__ void __launch_bounds__(kThreads)
+    adamw_quantized_kernel(Parameters parameters, const G* __restrict__ gradients, QuantizedBlock* __restrict__ m,
+                           QuantizedBlock* __restrict__ v, int64_t num_blocks, int64_t num_decayed, int turns,
+                           AdamWNumbers<float> numbers) {
+  constexpr int kPacks = kOfLane / N;
+  __shared__ Lookups lookups;
+  static_assert(sizeof(Lookups) % sizeof(float4) == 0 && alignof(Lookups) == alignof(float4));
+  for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(sizeof(Lookups) / sizeof(float4)); i += kThreads) {
+    reinterpret_cast<float4*>(&lookups)[i] = reinterpret_cast<const float4*>(&kLookups)[i];
+  }
+  __syncthreads();
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  for (int turn = 0; turn < turns; ++turn) {
+    const int64_t block = (static_cast<int64_t>(blockIdx.x) * turns + turn) * kWarps + warp;
+    if (block >= num_blocks) return;
+    QuantizedBlock &block_of_m = m[block], &block_of_v = v[block];
+    const int64_t begin = block * kQuantizedValues;
+    float p[kPacks][N], first[kOfLane], second[kOfLane];
+    Pack<G, N> g[kPacks];
+    uint8_t codes_of_m[kPacks][N], codes_of_v[kPacks][N];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int i = (32 * k + lane) * N;
+      parameters.template load<N>(begin + i, p[k]);
+      g[k] = load_pack<G, N>(gradients + begin + i);
+      load_codes(block_of_m.codes + i, codes_of_m[k]);
+      load_codes(block_of_v.codes + i, codes_of_v[k]);
+    }
+    float largest_m = block_of_m.largest, largest_v = block_of_v.largest;
+    float new_largest_m = 0, new_largest_v = 0;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        float &one = first[k * N + j], &two = second[k * N + j];
+        one = lookups.m.numbers[codes_of_m[k][j]] * largest_m;
+        two = lookups.v.numbers[codes_of_v[k][j]] * largest_v;
+        const float gradient = static_cast<float>(g[k][j]);
+        const bool decays = begin + (32 * k + lane) * N + j < num_decayed;
+        numbers.template update<1>(&p[k][j], &gradient, &one, &two, decays ? numbers.shrink : 1.0f);
+        new_largest_m = fmaxf(new_largest_m, fabsf(one));
+        new_largest_v = fmaxf(new_largest_v, fabsf(two));
+      }
+    }
+    largest_m = largest_of_warp(new_largest_m);
+    largest_v = largest_of_warp(new_largest_v);
+    const float inverse_m = MomentMap<true>::inverse_of(largest_m), inverse_v = MomentMap<false>::inverse_of(largest_v);
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int i = (32 * k + lane) * N;
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        codes_of_m[k][j] = lookups.m.code(first[k * N + j], inverse_m);
+        codes_of_v[k][j] = lookups.v.code(second[k * N + j], inverse_v);
+      }
+      parameters.template store<N>(begin + i, p[k]);
+      store_codes(block_of_m.codes + i, codes_of_m[k]);
+      store_codes(block_of_v.codes + i, codes_of_v[k]);
+    }
+    if (lane == 0) {
+      block_of_m.largest = largest_m;
+      block_of_v.largest = largest_v;
+    }
+  }
+}
+
+template <typename Parameters, typename G>
+void launch_quantized(const Context& context, const Parameters& parameters, const Kernels::AdamWArrays& arrays,
+                      const AdamWStep& step) {
+  auto *m = reinterpret_cast<QuantizedBlock*>(arrays.m.data), *v = reinterpret_cast<QuantizedBlock*>(arrays.v.data);
+  const G* g = data_of<G>(arrays.gradients);
+  const int64_t num_blocks = arrays.m.num_elems();
+  const AdamWNumbers<float> numbers(step);
+  // Several turns if the GPU still gets thousands of thread blocks, which balance its load.
+  const auto turns = static_cast<int>(std::clamp<int64_t>(num_blocks / (kWarps * 2048), 1, 8));
+  const auto grid = blocks_for(num_blocks, kWarps * turns);
+  if (parameters.template aligned<4>() && aligned_for<G>(g, 4)) {
+    adamw_quantized_kernel<Parameters, G, 4>
+        <<<grid, kThreads, 0, context.stream>>>(parameters, g, m, v, num_blocks, step.num_decayed, turns, numbers);
+  } else {
+    adamw_quantized_kernel<Parameters, G, 1>
+        <<<grid, kThreads, 0, context.stream>>>(parameters, g, m, v, num_blocks, step.num_decayed, turns, numbers);
+  }
+  check_launch("adamw_quantized_kernel");
+}
+
 }  // namespace
 
 void CudaKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
   const int64_t count = arrays.parameters.num_elems();
-  TESSERA_ASSERT(arrays.gradients.num_elems() == count && arrays.m.num_elems() == count &&
-                 arrays.v.num_elems() == count);
+  TESSERA_ASSERT(arrays.gradients.num_elems() == count);
+  TESSERA_ASSERT(arrays.m.num_elems() * values_of(arrays.m.dtype) == count);
+  TESSERA_ASSERT(arrays.v.num_elems() * values_of(arrays.v.dtype) == count);
   TESSERA_ASSERT(!arrays.rest || arrays.rest.num_elems() == count);
   TESSERA_ASSERT(step.writes == AdamWWrites::all);
   if (count == 0) return;
@@ -273,8 +440,15 @@ void CudaKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
     if (arrays.gradients.dtype == DType::bf16) return launch_narrow<Bf16>(context_, arrays, step);
     return launch_narrow<float>(context_, arrays, step);
   }
+  const bool quantized = is_quantized(arrays.m.dtype);
+  TESSERA_ASSERT(!quantized || (arrays.m.dtype == DType::q8_signed && arrays.v.dtype == DType::q8_unsigned));
   const auto launch_with = [&](const auto& all) {
     using Parameters = std::decay_t<decltype(all)>;
+    if (quantized) {
+      if (arrays.gradients.dtype == DType::f16) return launch_quantized<Parameters, Half>(context_, all, arrays, step);
+      if (arrays.gradients.dtype == DType::bf16) return launch_quantized<Parameters, Bf16>(context_, all, arrays, step);
+      return launch_quantized<Parameters, float>(context_, all, arrays, step);
+    }
     if (arrays.gradients.dtype == DType::f16) return launch<Parameters, Half>(context_, all, arrays, step);
     if (arrays.gradients.dtype == DType::bf16) return launch<Parameters, Bf16>(context_, all, arrays, step);
     launch<Parameters, float>(context_, all, arrays, step);

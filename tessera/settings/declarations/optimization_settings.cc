@@ -57,10 +57,11 @@ std::vector<Setting> optimization_settings() {
               "loss of random guesses. Otherwise, only print a warning"),
       choice(
           "optimizer_states", &S::optimizer_states, recorded(Resume::new_folder, kOptimization),
-          {{"fp32", S::OptimizerStates::fp32}, {"bf16", S::OptimizerStates::bf16}},
+          {{"fp32", S::OptimizerStates::fp32}, {"bf16", S::OptimizerStates::bf16}, {"8bit", S::OptimizerStates::q8}},
           "What AdamW keeps for each parameter. fp32: two fp32 moments and an fp32 master weight (12 bytes together); "
-          "bf16, only with --precision bf16: two bf16 moments and the bf16 weight, without a master weight (6 bytes "
-          "together). AdamW then rounds all three stochastically"),
+          "8bit: two moments of 8 bits and an fp32 master weight (6 bytes together); bf16, only with --precision bf16: "
+          "two bf16 moments and the bf16 weight, without a master weight (6 bytes together). AdamW then rounds all "
+          "three stochastically"),
       takes_scalars(parsed(
           "activation_checkpointing", &S::activation_checkpointing, kOptimization, "none|block|N",
           "Blocks that keep only their input, and compute their activations again in the backward pass: none, block "

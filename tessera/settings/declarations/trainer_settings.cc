@@ -6,7 +6,7 @@
 namespace tessera::declaring {
 
 std::vector<Setting> trainer_settings() {
-  const char* const smaller = "The optimizer is AdamW. With --optimizer-states bf16, it needs less memory";
+  const char* const eight_bits = "The optimizer is AdamW. --optimizer-states 8bit keeps its moments in 8 bits";
   Setting optim =
       with_words(choice("optim", &S::optim, kOptimization, {{"adamw_torch", std::string("adamw_torch")}},
                         "The Trainer's name of the optimizer, which is always AdamW"),
@@ -14,9 +14,11 @@ std::vector<Setting> trainer_settings() {
                   {"adamw_apex_fused", "adamw_torch"},
                   {"adamw_hf", "adamw_torch"},
                   {"adamw", "adamw_torch"}},
-                 {{"adamw_8bit", smaller},
-                  {"adamw_bnb_8bit", smaller},
-                  {"paged_adamw_8bit", smaller},
+                 {{"adamw_8bit", eight_bits},
+                  {"adamw_bnb_8bit", eight_bits},
+                  {"paged_adamw_8bit",
+                   "The optimizer is AdamW. --optimizer-states 8bit keeps its moments in 8 bits, and --offload "
+                   "optimizer keeps them in host memory"},
                   {"paged_adamw_32bit", "The optimizer is AdamW. --offload optimizer keeps its states in host memory"},
                   {"paged_adamw", "The optimizer is AdamW. --offload optimizer keeps its states in host memory"}});
   std::vector<Setting> all{

@@ -138,7 +138,7 @@ TEST_F(HalvesTest, KeptHalvesAreTheRoundedMasters) {
 TEST_F(HalvesTest, Bf16StatesResumeExactly) {
   EngineOptions options;
   options.dtype = DType::bf16;
-  options.bf16_states = true;
+  options.optimizer_states = OptimizerStates::bf16;
   options.seed = 5;
   const PackedBatch batch = make_batch(2, {9, 9});
   const auto states_of = [](Engine& of) {
@@ -187,7 +187,7 @@ TEST_F(HalvesTest, Bf16StatesTrainLikeSinglePrecisionStates) {
     options.max_grad_norm = 1;
     options.dtype = DType::bf16;
     const auto wide = make(small_config(architecture), options);
-    options.bf16_states = true;
+    options.optimizer_states = OptimizerStates::bf16;
     const auto narrow = make(small_config(architecture), options);
     const PackedBatch batch = make_batch(2, {9, 9, 8});
     double first = 0, expected = 0, last = 0;

@@ -97,7 +97,9 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   EngineOptions& o = job.options;
   o.dtype = draw.one_of({DType::f32, DType::f64, DType::bf16, DType::f16});
   o.checkpointed_blocks = draw.one_of({int64_t{0}, draw.between(0, c.num_layers), kAllBlocks});
-  o.bf16_states = o.dtype == DType::bf16 && draw.flip();
+  if (o.dtype != DType::f64 && draw.flip()) {
+    o.optimizer_states = o.dtype == DType::bf16 && draw.flip() ? OptimizerStates::bf16 : OptimizerStates::q8;
+  }
   o.max_grad_norm = draw.flip() ? 1 : 0;
   o.head_chunk_bytes = draw.magnitude(64, most_chunk_bytes);
   job.work.training = draw_bounds(draw, most_tokens);

@@ -378,6 +378,7 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
           options.sharding = options_of(offload);
           options.sharding.forward_prefetch = micro_batches == 3;
           options.sharding.piece_elems = piece_elems;
+          if (turn % 3 == 1) options.optimizer_states = OptimizerStates::q8;
           const bool tied_head = turn % 2 == 0;
           const char* const frozen =
               std::array<const char*, 5>{nullptr, "h.0.*", nullptr, "word*", "*.bias"}[turn++ % 5];

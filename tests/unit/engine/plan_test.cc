@@ -24,7 +24,9 @@ TEST(Plan, EqualsTheLedger) {
     if (!tied_head) options.frozen = {"word_embeddings*", "*.0.*", "*norm*"};
     options.dtype = dtype;
     options.checkpointed_blocks = checkpointed_blocks;
-    options.bf16_states = dtype == DType::bf16 && checkpointed_blocks != kAllBlocks;
+    options.optimizer_states = dtype == DType::bf16 && checkpointed_blocks != kAllBlocks ? OptimizerStates::bf16
+                               : turn % 4 == 1 || turn % 4 == 2                          ? OptimizerStates::q8
+                                                                                         : OptimizerStates::fp32;
     // In every second case, some units are offloaded. A unit may have its arrays on different tiers.
     constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
     constexpr Offload kOffloads[] = {{H, H, H}, {F, F, F}, {H, D, D}, {F, H, D}, {D, D, F}};
@@ -105,28 +107,34 @@ TEST(Plan, EachCheckpointedBlockFreesItsValues) {
 }
 
 // Counts the bytes per trained parameter, on one rank with one micro-batch per step: the weight, the gradient and two
-// moments. A 16-bit weight with fp32 states takes 2 more bytes, because these bytes and the weight together store the
-// fp32 master.
+// moments. A 16-bit weight with an fp32 master takes 2 more bytes, because these bytes and the weight together store
+// the fp32 master. A moment of 8 bits takes 1 byte and its part of the 4 bytes of a block.
 TEST(Plan, CountsTheBytesOfAParameter) {
   const ModelConfig config = small_config("bloom", 0);
-  const auto bytes_of_a_parameter = [&](DType dtype, bool bf16_states) {
+  const auto bytes_of_a_parameter = [&](DType dtype, OptimizerStates states) {
     EngineOptions options;
     options.dtype = dtype;
-    options.bf16_states = bf16_states;
+    options.optimizer_states = states;
     const Plan plan = plan_run(config, options, {{16, 2, 16}, {}, {}, 0}, {});
     const auto device = make_counting_device();
     const Model model(config, *device);
     int64_t elems = 0, bytes = 0;
-    for (int64_t u = 0; u < model.num_units(); ++u) elems += model.unit(u).table().num_elems(Section::trainable);
+    const int64_t alignment = states == OptimizerStates::q8 ? kQuantizedValues : 1;
+    for (int64_t u = 0; u < model.num_units(); ++u)
+      elems += round_up(model.unit(u).table().num_elems(Section::trainable), alignment);
     for (const Category category : {Category::parameters, Category::master, Category::gradients, Category::optimizer}) {
       bytes += plan.device.peak(Phase::step, category) + plan.host.peak(Phase::step, category);
     }
     return static_cast<double>(bytes) / static_cast<double>(elems);
   };
-  EXPECT_EQ(bytes_of_a_parameter(DType::f32, false), 16);
-  EXPECT_EQ(bytes_of_a_parameter(DType::f16, false), 14);
-  EXPECT_EQ(bytes_of_a_parameter(DType::bf16, false), 14);
-  EXPECT_EQ(bytes_of_a_parameter(DType::bf16, true), 8);
+  using enum OptimizerStates;
+  EXPECT_EQ(bytes_of_a_parameter(DType::f32, fp32), 16);
+  EXPECT_EQ(bytes_of_a_parameter(DType::f16, fp32), 14);
+  EXPECT_EQ(bytes_of_a_parameter(DType::bf16, fp32), 14);
+  EXPECT_EQ(bytes_of_a_parameter(DType::bf16, bf16), 8);
+  EXPECT_EQ(bytes_of_a_parameter(DType::f32, q8), 8 + 2 * 260.0 / 256);
+  EXPECT_EQ(bytes_of_a_parameter(DType::f16, q8), 6 + 2 * 260.0 / 256);
+  EXPECT_EQ(bytes_of_a_parameter(DType::bf16, q8), 6 + 2 * 260.0 / 256);
 }
 
 TEST(Plan, CountsTheOperationsOfADenseStep) {
