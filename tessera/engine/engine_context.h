@@ -42,10 +42,6 @@ struct Streams {
   std::unique_ptr<Stream> host;    // runs CPU kernels on offloaded arrays; null without offloading
 };
 
-inline int64_t bytes_of(int64_t elems, DType dtype) {
-  return elems * static_cast<int64_t>(size_of(dtype));
-}
-
 struct EngineContext {
   Device& device;
   Device& host;  // memory of the host tier, with its own ledger even if the device is the CPU

@@ -295,7 +295,11 @@ void UnitStates::initialize(uint64_t seed) {
 
 // The host draws these values on every device, because it also quantizes them.
 void UnitStates::draw_quantized(uint64_t seed, const UnitArrays& arrays, int64_t unit, ElemRange range) {
-  const std::unique_ptr<Kernels> ops = counting() ? nullptr : make_kernels(context_.host);
+  if (counting()) return load_array(arrays, unit, range, 0, {});
+  // The scratch of these kernels is not in the plan, like the buffers of the quantizer: a few MiB, which are free again
+  // before the first step.
+  const std::unique_ptr<Device> cpu = make_cpu_device(thread_pool_of(context_.host));
+  const std::unique_ptr<Kernels> ops = make_kernels(*cpu);
   const ParameterTable& table = context_.model.unit(unit).table();
   Nf4Quantizer quantizer(thread_pool_of(context_.host));
   load_array(arrays, unit, range, 0, [&](ElemRange part, View to) {

@@ -117,7 +117,7 @@ class Flags(CliTest):
             self.fails(2, "--optimizer-states 8bit keeps its moments in 8 bits", "config", "train", "--optim", word)
         for precision in ["fp32", "fp16"]:
             self.fails(2, f'--optimizer-states: "bf16" also keeps the weights in bf16, but the precision is "{precision}". Give '
-                          "--precision bf16, or --optimizer-states fp32", "config", "train", "--optimizer-states", "bf16",
+                          "--precision bf16, or --optimizer-states fp32 or 8bit", "config", "train", "--optimizer-states", "bf16",
                        "--precision", precision)
 
     def test_words_and_values(self):

@@ -187,7 +187,7 @@ TEST(Engine, EveryStrategyAndTierGivesThePlainRunWithAQuantizedBase) {
   check(some_cases(21, 2), options, kMicroBatches, true, "bloom", {}, AdapterOptions{.rank = 3}, Quantization{});
   options.dtype = DType::bf16;
   const AdapterOptions adapter{
-      .rank = 2, .dropout = 0.2, .targets = {"q_proj", "down_proj"}, .whole = {"layers.1.mlp"}};
+      .rank = 2, .dropout = 0.2, .targets = {"q_proj", "up_proj"}, .whole = {"layers.1.mlp.down_proj"}};
   check(some_cases(21, 9), options, 1, false, "qwen3", {}, adapter, Quantization{{"k_proj", "model.layers.2.mlp"}});
 }
 

@@ -46,7 +46,7 @@ std::optional<Fault> bf16_states_of_other_weights(const ResolvedSettings& resolv
   return Fault{
       "optimizer_states",
       fmt::format("\"bf16\" also keeps the weights in bf16, but the precision is {}", value_text(s, "precision")),
-      "Give --precision bf16, or --optimizer-states fp32"};
+      "Give --precision bf16, or --optimizer-states fp32 or 8bit"};
 }
 
 std::optional<Fault> cache_of_rows_held_out(const ResolvedSettings& resolved) {

@@ -188,6 +188,7 @@ TEST(ConfigKeys, NamesOfOtherProgramsAreErrors) {
       {"max_position_embeddings", "n_positions max_seq_len max_seq_length context_length max_positions"},
       {"initializer_range", "init_std init_method_std initializer_std"},
       {"layer_types", "layer_type layertypes"},
+      {"quantization_config", "quantisation_config"},
       {"eos_token_id", "eos eos_id eos_token eos_token_ids eod_token_id"}};
   for (const auto& [key, names] : kNames) {
     for (const std::string& name : words_of(names)) {
@@ -200,8 +201,8 @@ TEST(ConfigKeys, NamesOfOtherProgramsAreErrors) {
   }
   for (const char* name :
        {"rope_base", "rotary_emb_base", "rope.freq_base", "ropeScaling", "quantization", "quantize", "quant_method",
-        "quantisation_config", "load_in_4bit", "untie_embeddings", "bits", "position_embeddings", "n_experts",
-        "residual_multipler", "drop_path_rate", "embd_pdrop", "qk_rope_head_dim", "query_pre_attn_scaler"}) {
+        "load_in_4bit", "untie_embeddings", "bits", "position_embeddings", "n_experts", "residual_multipler",
+        "drop_path_rate", "embd_pdrop", "qk_rope_head_dim", "query_pre_attn_scaler"}) {
     Json config = config_of("llama");
     config[name] = {{"bits", 4}, {"group_size", 64}};
     EXPECT_THAT(outcome_of(config).error, HasSubstr("config.json: \"" + std::string(name) + "\" is an object")) << name;

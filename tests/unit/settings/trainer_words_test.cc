@@ -128,7 +128,7 @@ TEST(TrainerWords, ArgumentsThatAreNoSettings) {
   EXPECT_EQ(r.warnings[0].find("c:1: dataloader_num_workers: has no effect. Tessera reads"), 0u) << r.warnings[0];
   EXPECT_NE(error("label_smoothing_factor = 0.1").find("is not a setting of Tessera. Label smoothing"),
             std::string::npos);
-  EXPECT_NE(error("load_in_4bit = true").find("--precision bf16"), std::string::npos);
+  EXPECT_NE(error("load_in_4bit = true").find("--base-dtype nf4"), std::string::npos);
   EXPECT_EQ(error("load_in_4bit = false"), "");
 }
 
