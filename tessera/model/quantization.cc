@@ -4,21 +4,23 @@
 
 #include <algorithm>
 
-#include "tessera/base/text.h"
+#include "tessera/base/option_names.h"
 #include "tessera/model/config_reader.h"
 
 namespace tessera {
 
 namespace {
 
-constexpr const char* kRemedy =
-    "Tessera reads NF4 with double quantization, as transformers saves it with bitsandbytes (bnb_4bit_quant_type "
-    "\"nf4\", bnb_4bit_use_double_quant true). Or give the model in 16 bits, with --base-dtype nf4 to quantize it "
-    "while "
-    "it is read";
+std::string remedy() {
+  return fmt::format(
+      "Tessera reads NF4 with double quantization, as transformers saves it with bitsandbytes (bnb_4bit_quant_type "
+      "\"nf4\", bnb_4bit_use_double_quant true). Or give the model in 16 bits, and {} nf4 to quantize it while it is "
+      "read",
+      option("base_dtype"));
+}
 
 [[noreturn]] void refuse(const std::string& where, const char* key, const Json& value) {
-  throw InputError(where, fmt::format("\"{}\" of \"quantization_config\" is {}", key, in_words(value)), kRemedy);
+  throw InputError(where, fmt::format("\"{}\" of \"quantization_config\" is {}", key, in_words(value)), remedy());
 }
 
 // A value that must be one of some values if it is there.
@@ -39,12 +41,12 @@ bool quantizes(const Quantization& quantization, std::string_view layer) {
 
 Quantization parse_quantization(const Json& value, const std::string& where) {
   if (!value.is_object()) {
-    throw InputError(where, fmt::format("\"quantization_config\" is {}, not an object", in_words(value)), kRemedy);
+    throw InputError(where, fmt::format("\"quantization_config\" is {}, not an object", in_words(value)), remedy());
   }
   const auto required = [&](const char* key, const Json& wanted) {
     const auto found = value.find(key);
     if (found == value.end())
-      throw InputError(where, fmt::format("\"quantization_config\" has no \"{}\"", key), kRemedy);
+      throw InputError(where, fmt::format("\"quantization_config\" has no \"{}\"", key), remedy());
     if (*found != wanted) refuse(where, key, *found);
   };
   required("quant_method", "bitsandbytes");
