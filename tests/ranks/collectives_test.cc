@@ -62,6 +62,12 @@ void put_value(Bytes& bytes, int64_t i, DType dtype, double value) {
       return put(bytes, i, static_cast<int32_t>(value * 1e4));
     case DType::u8:
       return put(bytes, i, static_cast<uint8_t>(static_cast<int>(value)));
+    case DType::q8_signed:
+    case DType::q8_unsigned:
+    case DType::nf4: {
+      const size_t size = size_of(dtype);
+      std::memset(bytes.data() + static_cast<size_t>(i) * size, static_cast<uint8_t>(static_cast<int>(value)), size);
+    }
   }
 }
 
@@ -161,10 +167,16 @@ class Collectives : public testing::Test {
     check(DType::f32, kChunks, simple);
     check(DType::bf16, kChunks, simple);
   }
+  // Also arrays of groups in NF4, which are moved but not added.
+  template <typename Check>
+  void for_all_moved_arrays(const Check& check) {
+    for_all_arrays(check);
+    for (const int64_t shard : {1, 40}) check(DType::nf4, shard, true);
+  }
 };
 
 TEST_F(Collectives, AllGatherFromAnotherArrayAndInPlace) {
-  for_all_arrays([&](DType dtype, int64_t shard, bool simple) {
+  for_all_moved_arrays([&](DType dtype, int64_t shard, bool simple) {
     Bytes expected;
     for (int rank = 0; rank < size_; ++rank) {
       const Bytes part = contribution(rank, shard, dtype, simple);
@@ -217,7 +229,7 @@ TEST_F(Collectives, AllReduceOfAnySizeGivesTheBitsOfReduceScatter) {
 }
 
 TEST_F(Collectives, BroadcastFromEveryRoot) {
-  for_all_arrays([&](DType dtype, int64_t shard, bool simple) {
+  for_all_moved_arrays([&](DType dtype, int64_t shard, bool simple) {
     for (int root = 0; root < size_; ++root) {
       const Array x = array(contribution(rank_, shard, dtype, simple), dtype);
       group_->broadcast(x.view(), root, *stream_, "an array");
