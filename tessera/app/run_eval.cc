@@ -76,6 +76,9 @@ int run_eval(const Invocation& invocation) {
       if (settings.output_dir.empty() || !session.worker().is_first()) return;
       write_file_atomically(fs::path(settings.output_dir) / name, to_pretty_json(content) + "\n");
     };
+    const auto report_of = [&](const std::vector<Record>& results) {
+      return several ? Record{{"adapters", results}, {"eval_data", data_record(dataset.use)}} : results.front();
+    };
     std::vector<Record> results;
     for (size_t i = 0; i < adapters.size(); ++i) {
       if (i > 0) session.change_adapter(i);
@@ -106,14 +109,14 @@ int run_eval(const Invocation& invocation) {
       }
       if (!several) summary["eval_data"] = data_record(dataset.use);
       results.push_back(std::move(summary));
+      // Also after each of several adapters, so that no result is lost if a later one fails.
+      write("eval.json", report_of(results));
     }
-    const Record summary =
-        several ? Record{{"adapters", results}, {"eval_data", data_record(dataset.use)}} : results.front();
+    const Record summary = report_of(results);
     if (settings.json) console.print(to_json(summary));
     if (several && !settings.json && style != LineStyle::json) {
       console.print(table_of(results, console.out_terminal()));
     }
-    write("eval.json", summary);
     return static_cast<int>(ExitCode::kDone);
   });
 }

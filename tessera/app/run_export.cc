@@ -127,6 +127,10 @@ int run_export(const Invocation& invocation) {
   session.read_model();
   ModelConfig& config = session.config();
   config.adapter = adapter_in_checkpoint(checkpoint.folder());
+  config.quantization = quantization_in_checkpoint(checkpoint.folder());
+  if (!settings.merge && settings.base_dtype != Settings::BaseDtype::automatic) {
+    throw UsageError(option_place("base_dtype"), "does nothing without " + option("merge"), "Remove it, or merge");
+  }
   if (settings.merge && !config.adapter) {
     throw UsageError(option_place("merge"), fmt::format("{} has no adapter", checkpoint.folder().string()),
                      "Remove --merge");
@@ -140,6 +144,17 @@ int run_export(const Invocation& invocation) {
   if (settings.merge) {
     const CheckpointWeights source(checkpoint.folder(), session.world(), session.pool());
     const bool as_computed = settings.base_dtype == Settings::BaseDtype::nf4;
+    if (config.quantization && !as_computed && !source.has_weights_before_quantization()) {
+      throw UsageError(option_place("merge"),
+                       fmt::format("{} has only the weights in 4 bits", checkpoint.folder().string()),
+                       fmt::format("Give {} nf4 to merge into these. To merge into the model as it was before, export "
+                                   "the adapter, and merge it with {} and {}",
+                                   option("base_dtype"), option("model"), option("init_adapter")));
+    }
+    if (as_computed && !config.quantization) {
+      throw UsageError(option_place("base_dtype"),
+                       fmt::format("the base of {} was not in 4 bits", checkpoint.folder().string()), "Remove it");
+    }
     write_merged(session, settings, loaded, [&](const std::string& name, int64_t begin, int64_t end, const View& to) {
       as_computed ? source.read_as_computed(name, begin, end, to) : source.read_range_into(name, begin, end, to);
     });

@@ -222,16 +222,16 @@ struct Element<DType::f16_rest> {
   static Type store(float x) { return f16_rest_of(x); }
 };
 
-constexpr bool is_quantized(DType dtype) {
+constexpr bool is_moment_block(DType dtype) {
   return dtype == DType::q8_signed || dtype == DType::q8_unsigned;
 }
 // The number of parameters to which one element of moments belongs.
 constexpr int64_t values_of(DType dtype) {
-  return is_quantized(dtype) ? kQuantizedValues : 1;
+  return is_moment_block(dtype) ? kQuantizedValues : 1;
 }
 // Whether an element stands for many values. Files store such elements as bytes.
 constexpr bool is_packed(DType dtype) {
-  return is_quantized(dtype) || dtype == DType::nf4;
+  return is_moment_block(dtype) || dtype == DType::nf4;
 }
 constexpr bool is_rest(DType dtype) {
   return dtype == DType::f16_rest || dtype == DType::bf16_rest;

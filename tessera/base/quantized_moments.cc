@@ -32,13 +32,13 @@ void dequantize_blocks(const QuantizedBlock* blocks, int64_t first, int64_t coun
 }  // namespace
 
 void quantize(const float* values, int64_t count, DType dtype, std::byte* blocks) {
-  TESSERA_ASSERT(is_quantized(dtype));
+  TESSERA_ASSERT(is_moment_block(dtype));
   auto* to = reinterpret_cast<QuantizedBlock*>(blocks);
   dtype == DType::q8_signed ? quantize_blocks<true>(values, count, to) : quantize_blocks<false>(values, count, to);
 }
 
 void dequantize(const std::byte* blocks, DType dtype, int64_t first, int64_t count, float* values) {
-  TESSERA_ASSERT(is_quantized(dtype));
+  TESSERA_ASSERT(is_moment_block(dtype));
   const auto* from = reinterpret_cast<const QuantizedBlock*>(blocks);
   dtype == DType::q8_signed ? dequantize_blocks<true>(from, first, count, values)
                             : dequantize_blocks<false>(from, first, count, values);

@@ -49,7 +49,7 @@ constexpr ArrayKind kind_of(Section section) {
   return section == Section::trainable ? ArrayKind::trainable : ArrayKind::frozen;
 }
 
-// The tiers that a run offloads to. `parameters` is for both sections.
+// The tiers that a run offloads to. `parameters` is for all sections.
 struct Offload {
   Tier optimizer = Tier::device, gradients = Tier::device, parameters = Tier::device;
 

@@ -60,9 +60,8 @@ class UnitStates {
 
   // Functions that read or write elements `range` of a section of a unit: its parameters, or the array of the given
   // kind. `to` and `from` are in host memory and have any floating-point type, the type of quantized moments, or nf4
-  // for quantized parameters. `to`
-  // may also have a rest type (f16_rest or bf16_rest, dtype.h). The function then writes the rest of each value: the
-  // part that the value loses when it is rounded to 16 bits.
+  // for quantized parameters. `to` may also have a rest type (f16_rest or bf16_rest, dtype.h). The function then writes
+  // the rest of each value: the part that the value loses when it is rounded to 16 bits.
   using ReadParameters = std::function<void(Section section, int64_t unit, ElemRange range, View to)>;
   using WriteParameters = std::function<void(Section section, int64_t unit, ElemRange range, View from)>;
   using ReadState = std::function<void(StateKind kind, int64_t unit, ElemRange range, View to)>;

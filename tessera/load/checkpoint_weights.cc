@@ -27,6 +27,12 @@ std::vector<std::string> frozen_in(const Record& fingerprint) {
   return split_list(found->get<std::string>());
 }
 
+std::optional<Quantization> quantization_in_checkpoint(const fs::path& checkpoint) {
+  std::error_code ignored;  // an unreadable folder is reported when it is used
+  if (!fs::exists(checkpoint / "config.json", ignored)) return std::nullopt;  // of an early version
+  return read_model_config(checkpoint / "config.json").quantization;
+}
+
 LoadedTypes loaded_types_in(const fs::path& checkpoint) {
   const fs::path path = checkpoint / "trainer_state.json";
   const Record state = record_from_json(read_file(path, {}), path.string());
@@ -85,6 +91,13 @@ void CheckpointWeights::read_as_computed(const std::string& name, int64_t elem_b
   const auto& [unit, spec] = places_.at(name);
   if (!spec->quantized()) return read_range_into(name, elem_begin, elem_end, target);
   reader_.read_dequantized(*spec, unit, elem_begin, elem_end, target);
+}
+
+bool CheckpointWeights::has_weights_before_quantization() const {
+  return std::ranges::all_of(places_, [&](const auto& place) {
+    const auto& [unit, spec] = place.second;
+    return !spec->quantized() || checkpoint_.array(array_name(StateKind::quantized, model_.unit(unit))).is_referenced;
+  });
 }
 
 bool CheckpointWeights::read_groups(const std::string& name, int64_t first, int64_t last, Nf4Group* groups) const {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ bool is_checkpoint(const std::filesystem::path& folder);
 
 // The patterns of frozen parameters (--freeze) in a run's fingerprint.
 std::vector<std::string> frozen_in(const Record& fingerprint);
+// Which weights of the base were quantized in the checkpoint's run.
+std::optional<Quantization> quantization_in_checkpoint(const std::filesystem::path& checkpoint);
 // The types that the weights had when the checkpoint's run loaded them. Throws InputError.
 LoadedTypes loaded_types_in(const std::filesystem::path& checkpoint);
 
@@ -36,6 +39,8 @@ class CheckpointWeights {
   // Like read_range_into(), but gives the values that the checkpoint's run has computed with, even if these are rounded
   // and the run had others (CheckpointReader::read_dequantized()).
   void read_as_computed(const std::string& name, int64_t elem_begin, int64_t elem_end, const View& target) const;
+  // Whether read_range_into() reads quantized weights from files, and not as they were rounded.
+  bool has_weights_before_quantization() const;
   // Reads the groups [first, last) of a tensor. Returns false if the checkpoint's run has not quantized the tensor.
   bool read_groups(const std::string& name, int64_t first, int64_t last, Nf4Group* groups) const;
 

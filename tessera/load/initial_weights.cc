@@ -109,16 +109,22 @@ ModelSource source_of_files(const Model& model, const TensorSource& source, cons
   const auto packed = std::make_shared<const PackedTensors>(source);
   std::map<std::string, Shape> packed_shapes;
   model.for_each_tensor([&](const ParameterSpec& spec) {
-    if (PackedTensors::has(source, spec.name)) packed_shapes[spec.name] = spec.shape;
+    if (PackedTensors::has(source, spec.name)) packed_shapes[spec.name] = shape_in_files(model, spec);
   });
   return {.read =
               [&source, &pool, packed, packed_shapes](const std::string& name, int64_t begin, int64_t end,
                                                       const View& target) {
                 const auto shape = packed_shapes.find(name);
                 if (shape == packed_shapes.end()) return source.read_range_into(name, begin, end, target, &pool);
-                std::vector<float> values(static_cast<size_t>(end - begin));
-                packed->read(name, shape->second, begin, end, values.data());
-                convert(values.data(), DType::f32, target.data, target.dtype, values.size());
+                for (int64_t at = begin; at < end;) {  // some groups at a time
+                  constexpr int64_t kChunk = 64 * kNf4GroupWeights;
+                  const int64_t stop = std::min(end, (at / kChunk + 1) * kChunk);
+                  std::vector<float> values(static_cast<size_t>(stop - at));
+                  packed->read(name, shape->second, at, stop, values.data());
+                  const View part = target.rows(at - begin, stop - begin);
+                  convert(values.data(), DType::f32, part.data, part.dtype, values.size());
+                  at = stop;
+                }
               },
           .read_groups =
               [&source, packed](const ParameterSpec& spec, int64_t first, int64_t last, Nf4Group* groups) {

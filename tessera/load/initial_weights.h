@@ -36,13 +36,13 @@ struct AdapterPlace {
 std::vector<std::string> load_parameters(Engine& engine, const std::filesystem::path& folder, Communicator& world,
                                          ThreadPool& pool, const AdapterPlace& place = {});
 
+// Replaces the adapter of the engine by the one of --adapter, which must be interchangeable with it. The rest of the
+// model stays; with sync_module_states, rank 0 sends all of it again. Throws as load_parameters() does. Collective.
+void load_adapter(Engine& engine, const Settings& settings, Communicator& world, ThreadPool& pool);
+
 // Reads elements [elem_begin, elem_end) of a tensor.
 using ReadTensor =
     std::function<void(const std::string& name, int64_t elem_begin, int64_t elem_end, const View& target)>;
-// Replaces the adapter of the engine by the one of --adapter, which must be interchangeable with it. The rest of the
-// model stays. Throws as load_parameters() does. Collective.
-void load_adapter(Engine& engine, const Settings& settings, Communicator& world, ThreadPool& pool);
-
 // Reads the tensors of an adapted model from the folders of its base and its adapter. Checks the tensors as
 // load_parameters() does. The model and the pool must outlive the result.
 ReadTensor reader_of_adapted(const Model& model, const std::filesystem::path& folder,

@@ -11,8 +11,11 @@
 #include "tessera/base/read_file.h"
 #include "tessera/base/text.h"
 #include "tessera/load/adapter_files.h"
+#include "tessera/load/checkpoint_weights.h"
 #include "tessera/load/model_place.h"
 #include "tessera/load/special_tokens.h"
+#include "tessera/store/model_folder.h"
+#include "tessera/store/packed_tensors.h"
 
 namespace tessera {
 
@@ -94,6 +97,35 @@ void check_adapter(const ModelConfig& config, const Settings& settings) {
   }
 }
 
+// Which weights are quantized follows from the model's files if it has files: the rules of transformers for the names
+// in config.json ("llm_int8_skip_modules") differ between its versions.
+void settle_quantization(ModelConfig& config, const Settings& settings) {
+  if (!config.quantization || settings.init == Settings::Init::random || names_a_shape(settings)) return;
+  const fs::path folder = folder_of_model(settings);
+  if (is_checkpoint(folder) || !TensorSource::exists(folder)) return;
+  const TensorSource source(folder);
+  ModelConfig all = config;
+  all.quantization = Quantization{};
+  const auto device = make_counting_device();
+  const Model model(all, *device);
+  Quantization found;
+  bool has_packed = false;
+  model.for_each_tensor([&](const ParameterSpec& spec) {
+    if (!spec.quantized()) return;
+    if (PackedTensors::has(source, spec.name)) {
+      has_packed = true;
+    } else {
+      found.skipped.push_back(layer_of_tensor(model.file_name(spec.name)));
+    }
+  });
+  if (!has_packed) {
+    throw InputError(config_file_of(settings).string(),
+                     "\"quantization_config\" says that the weights are in 4 bits, but no weight of a block is",
+                     fmt::format("Remove the key, and give {} nf4 to quantize the model", option("base_dtype")));
+  }
+  config.quantization = std::move(found);
+}
+
 // Adds rows to the embedding and the head, so that they have a row for each token of the tokenizer.
 void add_rows(ModelConfig& config, const Settings& settings) {
   const int64_t size = Tokenizer::load(tokenizer_file_of(settings)).vocab_size();
@@ -108,6 +140,7 @@ ModelConfig plain_config_of(const Settings& settings);
 
 ModelConfig model_config_of(const Settings& settings) {
   ModelConfig config = plain_config_of(settings);
+  settle_quantization(config, settings);
   if (settings.resize_embeddings) add_rows(config, settings);
   config.adapter = adapter_of(settings);
   if (settings.base_dtype == Settings::BaseDtype::nf4 && !config.quantization) config.quantization = Quantization{};

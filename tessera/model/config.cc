@@ -85,7 +85,8 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   config.tied_head = read.boolean("tie_word_embeddings", architecture->tied_by_default);
   architecture->read(read, config);
   read_token_ids(read, config);
-  if (const Json* value = read.value("quantization_config")) config.quantization = parse_quantization(*value, where);
+  if (const Json* value = read.value("quantization_config"); value && *value != false)
+    config.quantization = parse_quantization(*value, where);
   if (const std::string fault = fault_of(config); !fault.empty()) throw InputError(where, fault);
   return config;
 }

@@ -13,9 +13,9 @@ namespace tessera {
 class Model {
  public:
   // Keeps small constants (ALiBi's slopes, rotary frequencies) on the device. The device must outlive the model.
-  // `frozen`: shell patterns (* ? [...]) for the names of tensors that training does not change (see matches()). Throws
-  // Without an adapter, no weight that config.quantization quantizes is trained. Throws
-  // UsageError if config.adapter names a layer, a block or a module that the model does not have.
+  // `frozen`: shell patterns (* ? [...]) for the names of tensors that training does not change (see matches()).
+  // Weights that config.quantization quantizes cannot be trained. Throws UsageError if config.adapter names a layer, a
+  // block or a module that the model does not have.
   Model(ModelConfig config, Device& device, const std::vector<std::string>& frozen = {});
 
   const ModelConfig& config() const { return config_; }

@@ -33,9 +33,8 @@ void check(const Json& config, const std::string& where, const char* key, const 
 }  // namespace
 
 bool quantizes(const Quantization& quantization, std::string_view layer) {
-  return std::ranges::none_of(quantization.skipped, [&](std::string_view skipped) {
-    const bool inside = layer.starts_with(skipped) && (layer.size() == skipped.size() || layer[skipped.size()] == '.');
-    return inside || layer.ends_with(skipped);
+  return std::ranges::none_of(quantization.skipped, [&](const std::string& skipped) {
+    return layer.starts_with(skipped) || layer.ends_with(skipped) || layer.find("." + skipped + ".") != layer.npos;
   });
 }
 

@@ -11,7 +11,7 @@ namespace tessera {
 
 // The weights of linear layers in blocks are quantized, unless training changes them. The head never is.
 struct Quantization {
-  // The layers whose paths start or end with one of these texts stay as they are.
+  // The layers whose paths start or end with one of these texts, or contain it between dots, stay as they are.
   std::vector<std::string> skipped = {};
 
   bool operator==(const Quantization&) const = default;

@@ -76,6 +76,7 @@ void Session::agree(const Record& facts) {
   for (size_t i = adapters().size(); i-- > 0;) {  // ends with the first one
     select_adapter(i);
     Record fingerprint = model_fingerprint(config_);
+    fingerprint["num_adapters"] = adapters().size();
     fingerprint.update(facts);
     check_ranks_agree(world(), fingerprint);
   }

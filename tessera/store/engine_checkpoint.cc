@@ -88,14 +88,14 @@ void CheckpointReader::read(StateKind kind, int64_t unit, ElemRange range, View 
     TESSERA_ASSERT(to.dtype == DType::nf4);
     return checkpoint_.read_range(stored_range(name, values.total_elems, range, to.dtype), stored_view(to), &pool_);
   }
-  if (is_quantized(to.dtype) || (is_moment && array.dtype == DType::u8)) return read_quantized(kind, values, to);
+  if (is_moment_block(to.dtype) || (is_moment && array.dtype == DType::u8)) return read_quantized(kind, values, to);
   checkpoint_.read_range(values, to, &pool_);
 }
 
 // Reads moments into quantized blocks, or reads moments that the checkpoint holds as quantized blocks. range.begin and
 // range.end count elements of `to`. range.total_elems is the number of values.
 void CheckpointReader::read_quantized(StateKind kind, const ArrayRange& range, View to) const {
-  const bool from_blocks = checkpoint_.array(range.name).dtype == DType::u8, to_blocks = is_quantized(to.dtype);
+  const bool from_blocks = checkpoint_.array(range.name).dtype == DType::u8, to_blocks = is_moment_block(to.dtype);
   const DType blocks = kind == StateKind::moment1 ? DType::q8_signed : DType::q8_unsigned;
   const int64_t num_values = range.total_elems, num_blocks = ceil_divide(num_values, kQuantizedValues);
   if (from_blocks && to_blocks) {

@@ -19,6 +19,10 @@ namespace {
 constexpr int64_t kMostStateBytes = 1 << 16;
 constexpr const char* kRemedy = "Save the model again with transformers and bitsandbytes, or give it in 16 bits";
 
+// The words of "dtype": the types of weights before they were quantized.
+constexpr std::pair<const char*, DType> kDtypes[] = {
+    {"bfloat16", DType::bf16}, {"float16", DType::f16}, {"float32", DType::f32}};
+
 int64_t blocks_of(const Shape& shape) {
   return ceil_divide(shape.num_elems(), kNf4BlockWeights);
 }
@@ -26,15 +30,19 @@ int64_t blocks_of(const Shape& shape) {
 nlohmann::json state_of(const TensorSource& source, const std::string& name) {
   const std::string state = PackedTensors::state_name(name);
   const int64_t bytes = source.get(state).num_elems();
-  if (bytes > kMostStateBytes || source.get(state).dtype != DType::u8) {
-    throw InputError(source.file_of(state), fmt::format("tensor \"{}\" is no text in JSON", state), kRemedy);
-  }
+  const auto refuse = [&] {
+    return InputError(source.file_of(state), fmt::format("tensor \"{}\" is no object in JSON", state), kRemedy);
+  };
+  if (bytes > kMostStateBytes || source.get(state).dtype != DType::u8) throw refuse();
   std::string text(static_cast<size_t>(bytes), ' ');
   source.read_into(state, {reinterpret_cast<std::byte*>(text.data()), DType::u8, {bytes}});
-  auto json = parse_json<nlohmann::json>(text, fmt::format("{}: {}", source.file_of(state).string(), state), kRemedy);
-  if (!json.is_object()) {
-    throw InputError(source.file_of(state), fmt::format("tensor \"{}\" is no object in JSON", state), kRemedy);
+  nlohmann::json json;
+  try {
+    json = parse_json<nlohmann::json>(text, state);
+  } catch (const InputError&) {  // its message may quote bytes that are no text
+    throw refuse();
   }
+  if (!json.is_object()) throw refuse();
   return json;
 }
 
@@ -67,8 +75,11 @@ std::vector<std::pair<std::string, Shape>> PackedTensors::parts(const std::strin
 DType PackedTensors::unpacked_dtype(const TensorSource& source, const std::string& name) {
   const nlohmann::json state = state_of(source, name);
   const auto found = state.find("dtype");
-  if (found == state.end() || !found->is_string()) return DType::bf16;
-  return *found == "float16" ? DType::f16 : *found == "float32" ? DType::f32 : DType::bf16;
+  for (const auto& [word, dtype] : kDtypes) {
+    if (found != state.end() && *found == word) return dtype;
+  }
+  throw InputError(source.file_of(name), fmt::format("tensor \"{}\" has an unsupported or wrong \"dtype\"", name),
+                   kRemedy);
 }
 
 // Checks the small parts of a tensor at the first call.
@@ -87,6 +98,7 @@ float PackedTensors::scale_mean(const std::string& name, const Shape& shape) con
   const char* const fault = !is("quant_type", "nf4")                                             ? "quant_type"
                             : !is("blocksize", kNf4BlockWeights)                                 ? "blocksize"
                             : !is("nested_blocksize", kNf4GroupBlocks)                           ? "nested_blocksize"
+                            : !is("nested_dtype", "float32")                                     ? "nested_dtype"
                             : !is("shape", dims)                                                 ? "shape"
                             : !has_mean                                                          ? "nested_offset"
                             : !has_table(source_, name + ".quant_map", kNf4Levels)               ? "quant_map"
@@ -105,7 +117,12 @@ void PackedTensors::read_groups(const std::string& name, const Shape& shape, int
   const int64_t bytes = ceil_divide(shape.num_elems(), int64_t{2}), blocks = blocks_of(shape);
   std::vector<float> ranges(static_cast<size_t>(last - first));
   source_.read_range_into(name + ".nested_absmax", first, last, view_of(ranges.data(), {last - first}));
-  // The bytes of a part for all groups, of which each group has `most`.
+  for (const float range : ranges) {
+    if (range >= 0) continue;
+    throw InputError(source_.file_of(name), fmt::format("tensor \"{}.nested_absmax\" has the value {}", name, range),
+                     kRemedy);
+  }
+  // The bytes of a part: each group has `most` of them.
   const auto read = [&](const std::string& part, int64_t total, int64_t most, uint8_t zero) {
     const int64_t begin = first * most, end = std::min(total, last * most);
     std::vector<uint8_t> data(static_cast<size_t>((last - first) * most), zero);

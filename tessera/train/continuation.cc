@@ -29,9 +29,13 @@ Record value_without(const std::string& key) {
   return record;
 }
 
-// Parts of a model that are recorded only if it has them. Every version of Tessera records the other keys, or never had
-// another value.
-constexpr const char* kOptionalParts[] = {"adapter", "base"};
+// Parts of a model that are recorded only if it has them, and how errors name the setting and its values without and
+// with the part. Every version of Tessera records the other keys, or never had another value.
+struct OptionalPart {
+  const char *key, *setting, *without, *with;
+};
+constexpr OptionalPart kOptionalParts[] = {{"adapter", "adapter", "none", "lora"},
+                                           {"base", "base_dtype", "auto", "nf4"}};
 
 Resume may_change(const std::string& key) {
   if (const Setting* setting = recorded_setting(key)) return *setting->resume;
@@ -63,8 +67,11 @@ std::vector<Change> changes_between(const Record& then, const Record& now) {
       changes.push_back({key, before != then.end() ? to_json(*before) : missing, to_json(value), may_change(key)});
     }
   }
-  for (const char* part : kOptionalParts) {
-    if (then.contains(part) && !now.contains(part)) changes.push_back({part, "", "", may_change(part)});
+  for (const auto& [key, setting, without, with] : kOptionalParts) {
+    const bool before = then.contains(key), after = now.contains(key);
+    if (before == after) continue;
+    std::erase_if(changes, [&](const Change& change) { return change.key == key; });
+    changes.push_back({setting, before ? with : without, after ? with : without, Resume::never});
   }
   return changes;
 }

@@ -5,7 +5,7 @@ import shutil
 import struct
 
 from tessera_cli import PROGRAM, main
-from tiny_job import INPUT, JOB, USAGE, TinyJobTest, read_tensors
+from tiny_job import INPUT, JOB, USAGE, TinyJobTest, read_tensors, safetensors
 
 RUN = [*JOB, "--eval-dataset", "eval.jsonl", "--max-steps", "6", "--save-strategy", "steps", "--save-steps", "3",
        "--save-total-limit", "0", "--precision", "fp32", "--lr", "1e-2", "--lr-schedule", "constant"]
@@ -82,8 +82,8 @@ class Adapter(TinyJobTest):
         self.train("half", *qlora)
         self.assertEqual(self.weights("half/model"), self.weights("out/model"))
         more = ["train", *RUN, *self.base, "--output-dir", "half", "--max-steps", "8"]
-        self.fails(USAGE, "other base", *more, *LORA)
-        self.fails(USAGE, "other adapter", *more)
+        self.fails(USAGE, "base_dtype = nf4, and this run has auto", *more, *LORA)
+        self.fails(USAGE, "adapter = lora, and this run has none", *more)
         self.fails(USAGE, "adapter.r = 4, and this run has 5", *more, *qlora, "--lora-r", "5")
 
         # The adapter beside the base in 4 bits, the checkpoint, and the merged model in 4 bits are one model. By
@@ -101,6 +101,12 @@ class Adapter(TinyJobTest):
             self.assertEqual(read_tensors(self.path("merged", "model.safetensors")),
                              read_tensors(self.path("merged2", "model.safetensors")))
             self.assertNotIn("quantization_config", self.json_of("merged2", "config.json"))
+            self.succeeds("export", "--checkpoint", "out", "--model", "first/model", "--merge", *words, "--output-dir",
+                          "merged3")
+            self.assertEqual(read_tensors(self.path("merged", "model.safetensors")),
+                             read_tensors(self.path("merged3", "model.safetensors")))
+        self.fails(USAGE, "does nothing without --merge", "export", "--checkpoint", "out", "--base-dtype", "nf4",
+                   "--output-dir", "x")
 
         # A base that is in no file is in the checkpoint.
         drawn = [*RUN, "--init", "random", *qlora]
@@ -110,8 +116,12 @@ class Adapter(TinyJobTest):
         self.succeeds("train", *drawn, "--output-dir", "again", "--max-steps", "3")
         self.succeeds("train", *drawn, "--output-dir", "again")
         self.assertEqual(self.weights("again/model"), self.weights("drawn/model"))
-        self.assertAlmostEqual(self.loss("--model", "drawn/checkpoint-6"),
-                               self.metrics("drawn", "eval")[-1]["eval_loss"], 9)
+        loss = self.metrics("drawn", "eval")[-1]["eval_loss"]
+        self.assertAlmostEqual(self.loss("--model", "drawn/checkpoint-6"), loss, 9)
+        merge = ["export", "--checkpoint", "drawn", "--merge", "--output-dir", "merged4"]
+        self.fails(USAGE, "has only the weights in 4 bits", *merge)
+        self.succeeds(*merge, "--base-dtype", "nf4")
+        self.assertAlmostEqual(self.loss("--model", "merged4"), loss, 5)
 
     def test_weights_in_4_bits_are_not_trained(self):
         self.fails(USAGE, "Add --adapter lora", "train", *RUN, *self.base, "--base-dtype", "nf4")
@@ -127,6 +137,26 @@ class Adapter(TinyJobTest):
                 json.dump(changed, file)
             self.fails(INPUT, f'"{key}" of "quantization_config" is', "plan", "--model", "other", "--adapter", "lora",
                        "--max-length", "16")
+
+        # The files decide which layers are in 4 bits.
+        def plan_with(replaced):
+            tensors = read_tensors(os.path.join(packed, "model.safetensors"))
+            before = read_tensors(os.path.join(packed, "before_quantization.safetensors"))
+            tensors = {name: tensor for name, tensor in tensors.items() if not any(part in name for part in replaced)}
+            tensors |= {name: tensor for name, tensor in before.items()
+                        if name.endswith(".weight") and any(part in name for part in replaced)}
+            os.makedirs(self.path("mixed"), exist_ok=True)
+            shutil.copy(os.path.join(packed, "config.json"), self.path("mixed/config.json"))
+            with open(self.path("mixed/model.safetensors"), "wb") as file:
+                file.write(safetensors(tensors))
+            return ["plan", "--model", "mixed", "--adapter", "lora", "--max-length", "16", "--precision", "fp32",
+                    "--device", "cpu", "--json"]
+
+        def bytes_of(command):
+            return json.loads(self.succeeds(*command))["first_rank"]["device"]["step"]["parameters"]
+        some, all_packed = bytes_of(plan_with(["gate_proj", "q_proj"])), bytes_of(plan_with([]))
+        self.assertEqual(some - all_packed, 4 * (272 + 64) * 64 - 3 * 8464)
+        self.fails(INPUT, "no weight of a block is", *plan_with(["_proj"]))
 
     def evaluate(self, *words):
         return json.loads(self.succeeds("eval", "--model", "first/model", "--eval-dataset", "eval.jsonl",

@@ -155,7 +155,7 @@ class Words(CliTest):
                     "fp32", "eval", "--tf32", "true")
         for words, answer in [(["--use_peft"], "Write --adapter lora"),
                               (["--use-dora"], "DoRA is not supported"),
-                              (["--load_in_4bit=True"], "Tessera does not quantize. --precision bf16"),
+                              (["--load_in_4bit=True"], "Write --base-dtype nf4"),
                               (["--packing"], "a micro-batch always has its samples one after the other, without padding"),
                               (["--neftune_noise_alpha", "5"], "NEFTune is not supported"),
                               (["--torch-compile", "--lr", "1"], "needs no compiler at run time"),

@@ -400,7 +400,7 @@ TEST(AdamW, QuantizesMomentsLikeTheCpu) {
           std::vector<Buffer> buffers;
           std::vector<View> gpu, host;
           for (size_t i = 0; i < cpu.size(); ++i) {
-            const int64_t elems = count / values_of(dtypes[i]), before = is_quantized(dtypes[i]) ? 0 : skipped;
+            const int64_t elems = count / values_of(dtypes[i]), before = is_moment_block(dtypes[i]) ? 0 : skipped;
             const auto elem_bytes = static_cast<int64_t>(size_of(dtypes[i]));
             buffers.push_back(rig().gpu->allocate((elems + before) * elem_bytes, Category::activations));
             gpu.push_back(buffers.back().view({elems + before}, dtypes[i]).rows(before, before + elems));

@@ -258,7 +258,7 @@ void with_16_bits_or(DType dtype, Body&& body) {
 
 void CpuKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
   const int64_t count = arrays.gradients.num_elems();
-  const bool quantized = is_quantized(arrays.m.dtype);
+  const bool quantized = is_moment_block(arrays.m.dtype);
   TESSERA_ASSERT(arrays.m.num_elems() * values_of(arrays.m.dtype) == count);
   TESSERA_ASSERT(arrays.v.num_elems() * values_of(arrays.v.dtype) == count);
   TESSERA_ASSERT(step.writes == AdamWWrites::moments || arrays.parameters.num_elems() == count);

@@ -440,7 +440,7 @@ void CudaKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
     if (arrays.gradients.dtype == DType::bf16) return launch_narrow<Bf16>(context_, arrays, step);
     return launch_narrow<float>(context_, arrays, step);
   }
-  const bool quantized = is_quantized(arrays.m.dtype);
+  const bool quantized = is_moment_block(arrays.m.dtype);
   TESSERA_ASSERT(!quantized || (arrays.m.dtype == DType::q8_signed && arrays.v.dtype == DType::q8_unsigned));
   const auto launch_with = [&](const auto& all) {
     using Parameters = std::decay_t<decltype(all)>;

@@ -17,7 +17,7 @@ std::vector<Setting> adapter_settings() {
                      "FOLDER",
                      "An adapter in PEFT's format, or the output folder of a run that trained one. Training "
                      "with --adapter lora continues it. eval and generate apply several adapters one after the other")),
-      choice("base_dtype", &S::base_dtype, determines(kTheModel, brief(kInitAdapter, "nf4: QLoRA", kAdapter)),
+      choice("base_dtype", &S::base_dtype, determines(kTheModel, kInitAdapter),
              {{"auto", S::BaseDtype::automatic}, {"nf4", S::BaseDtype::nf4}},
              "nf4: keep the linear layers of the blocks in 4 bits, and quantize them while the model is read (QLoRA). "
              "auto: keep them as the model's folder has them, in 4 bits or in the type of --precision"),

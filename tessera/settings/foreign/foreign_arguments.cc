@@ -185,7 +185,7 @@ constexpr ForeignArgument kArguments[] = {
     {"load_in_8bit", true, "false", kNoInt8},
     {"bnb_4bit_quant_type", false, "nf4", kNf4},
     {"bnb_4bit_compute_dtype", false, "*", kComputes},
-    {"use_bnb_nested_quant", true, "true", kNf4},
+    {"use_bnb_nested_quant", true, "true false", kNf4},
     {"bits", false, "16 32", kNf4},
     {"quantization_bit", false, "", kNf4},
     {"quantization", false, "none", kNf4},

@@ -41,7 +41,7 @@ TEST_F(QuantizedMomentsTest, ResumeExactly) {
     const Saved states = saved(*first);
     second->states().load([&](StateKind kind, int64_t unit, ElemRange range, View to) {
       const std::byte* from = states.at({kind, unit}).data();
-      if (is_quantized(to.dtype)) {
+      if (is_moment_block(to.dtype)) {
         std::copy_n(from + range.begin * static_cast<int64_t>(size_of(to.dtype)), to.bytes(), to.data);
       } else {
         convert(from + range.begin * 4, DType::f32, to.data, to.dtype, static_cast<size_t>(range.size()));
