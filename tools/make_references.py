@@ -97,8 +97,11 @@ ADAPTED = {
     # A base in NF4. The weights of its feed-forward layers fill a group of scales, and start another.
     "llama_qlora": (llama_like(LlamaForCausalLM, LlamaConfig, 53, 64, 4, 2, 1, 272),
                     {"r": 4, "lora_alpha": 8, "target_modules": "all-linear"}),
+    "bloom_qlora": (bloom(53, 32, 4, 1), {"r": 3, "lora_alpha": 6, "target_modules": "all-linear"}),
+    "qwen2_qlora": (llama_like(Qwen2ForCausalLM, Qwen2Config, 53, 32, 4, 2, 2, 40),
+                    {"r": 2, "lora_alpha": 3, "use_rslora": True, "target_modules": ["q_proj", "v_proj", "up_proj"]}),
 }
-QUANTIZED = ("llama_qlora",)
+QUANTIZED = {name for name in ADAPTED if name.endswith("_qlora")}
 
 
 @dataclass
@@ -167,8 +170,8 @@ def initialize(model, generator):
             model.lm_head.bias[EOS] += 1.0
 
 
-def quantize(model, folder):
-    """Saves the model as bitsandbytes quantizes it, and its weights before that. Returns the model with the weights that
+def quantize(model, folder, keeps_weights):
+    """Saves the model as bitsandbytes quantizes it, and on request its weights before that. Returns the model with the weights that
     bitsandbytes computes with."""
     with torch.no_grad():
         for p in model.parameters():
@@ -188,7 +191,8 @@ def quantize(model, folder):
                 model.get_submodule(name).weight.copy_(values)
             if name.endswith("down_proj"):
                 weights[f"{name}.values"] = values.clone()
-    save_file(weights, folder / "before_quantization.safetensors")
+    if keeps_weights:
+        save_file(weights, folder / "before_quantization.safetensors")
     return model
 
 
@@ -363,7 +367,7 @@ def make_reference(name, folder):
     initialize(model, generator)
     shutil.rmtree(folder, ignore_errors=True)
     if name in QUANTIZED:
-        model = quantize(model, folder)
+        model = quantize(model, folder, keeps_weights=name == "llama_qlora")
     else:
         model.save_pretrained(folder)
     if adapter:

@@ -228,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Parity,
                          testing::Values("bloom_small", "bloom_odd_heads", "bloom_post_residual", "bloom_three_heads",
                                          "gpt_small", "gpt_wide", "llama_small", "llama_untied", "llama_yarn",
                                          "mistral_window", "qwen2_small", "qwen3_small", "bloom_lora", "llama_lora",
-                                         "qwen2_lora", "llama_qlora"),
+                                         "qwen2_lora", "llama_qlora", "bloom_qlora", "qwen2_qlora"),
                          [](const auto& values) { return std::string(values.param); });
 
 }  // namespace
