@@ -67,11 +67,12 @@ std::vector<Change> changes_between(const Record& then, const Record& now) {
       changes.push_back({key, before != then.end() ? to_json(*before) : missing, to_json(value), may_change(key)});
     }
   }
-  for (const auto& [key, setting, without, with] : kOptionalParts) {
-    const bool before = then.contains(key), after = now.contains(key);
+  for (const OptionalPart& part : kOptionalParts) {
+    const bool before = then.contains(part.key), after = now.contains(part.key);
     if (before == after) continue;
-    std::erase_if(changes, [&](const Change& change) { return change.key == key; });
-    changes.push_back({setting, before ? with : without, after ? with : without, Resume::never});
+    std::erase_if(changes, [&](const Change& change) { return change.key == part.key; });
+    changes.push_back(
+        {part.setting, before ? part.with : part.without, after ? part.with : part.without, Resume::never});
   }
   return changes;
 }
