@@ -225,7 +225,7 @@ struct Element<DType::f16_rest> {
 constexpr bool is_moment_block(DType dtype) {
   return dtype == DType::q8_signed || dtype == DType::q8_unsigned;
 }
-// The number of parameters to which one element of moments belongs.
+// How many parameters share one element of an array of moments.
 constexpr int64_t values_of(DType dtype) {
   return is_moment_block(dtype) ? kQuantizedValues : 1;
 }

@@ -1,6 +1,7 @@
-// Arithmetic with integers.
+// Small arithmetic functions.
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <type_traits>
 
@@ -18,6 +19,16 @@ constexpr std::common_type_t<A, B> ceil_divide(A a, B b) {
 template <std::integral A, std::integral B>
 constexpr std::common_type_t<A, B> round_up(A a, B b) {
   return ceil_divide(a, b) * b;
+}
+
+// a · b + c with one rounding, on GPUs and on CPUs that have an instruction for it.
+template <std::floating_point T>
+constexpr T multiply_add(T a, T b, T c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__CUDA_ARCH__)
+  return std::fma(a, b, c);
+#else
+  return a * b + c;  // for CPUs without FMA, because std::fma would be a function call there
+#endif
 }
 
 }  // namespace tessera

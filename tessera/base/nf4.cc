@@ -4,14 +4,39 @@
 #include <cmath>
 #include <vector>
 
-#include "tessera/base/dynamic_map.h"
-
 namespace tessera {
 
 namespace {
 
 constexpr int64_t kChunkGroups = 64;
 constexpr float kLeastScale = 1e-38f;  // divides instead of a scale of 0
+
+// For each power of ten from 10⁻⁶ to 1, the middles of equal parts of [0.1, 1] and their negatives. Each power has
+// twice as many parts as the one before. Computed in f32 in the order of the original, so that the values have its
+// bits.
+std::array<float, 256> make_scale_map() {
+  std::array<float, 256> map{};
+  size_t count = 0;
+  constexpr float kPowers[] = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1.0f};
+  for (int i = 0; i < 7; ++i) {
+    const int parts = 1 << i;
+    const float step = (1.0f - 0.1f) / static_cast<float>(parts);
+    // Like torch.linspace on processors with FMA. The second half is counted from the end.
+    const auto boundary = [&](int k) {
+      return k < (parts + 1) / 2 ? std::fma(step, static_cast<float>(k), 0.1f)
+                                 : std::fma(-step, static_cast<float>(parts - k), 1.0f);
+    };
+    for (int k = 0; k < parts; ++k) {
+      const float value = kPowers[i] * ((boundary(k) + boundary(k + 1)) / 2);
+      map[count++] = value;
+      map[count++] = -value;
+    }
+  }
+  map[count++] = 0;
+  map[count++] = 1;
+  std::ranges::sort(map);
+  return map;
+}
 
 template <size_t N>
 std::array<float, N - 1> middles_of(const std::array<float, N>& values) {
@@ -64,7 +89,7 @@ void for_groups(int64_t num_weights, int64_t first, int64_t last, const ReadWeig
 
 void quantize_group(float* weights, int64_t count, float mean, Nf4Group& group) {
   static const std::array<float, 15> kLevelMiddles = middles_of(kNf4Levels);
-  static const std::array<float, 255> kMapMiddles = middles_of(dynamic_map(true));
+  static const std::array<float, 255> kMapMiddles = middles_of(nf4_scale_map());
   group = {};
   std::array<uint8_t, kNf4GroupWeights> codes;
   codes.fill(kNf4ZeroPair & 15);
@@ -102,11 +127,15 @@ float scale_mean(int64_t num_weights, const ReadWeights& read, ThreadPool& pool)
   });
   double sum = 0;
   for (const double one : sums) sum += one;
-  const int64_t blocks = (num_weights + kNf4BlockWeights - 1) / kNf4BlockWeights;
-  return static_cast<float>(sum / static_cast<double>(blocks));
+  return static_cast<float>(sum / static_cast<double>(ceil_divide(num_weights, kNf4BlockWeights)));
 }
 
 }  // namespace
+
+const std::array<float, 256>& nf4_scale_map() {
+  static const std::array<float, 256> kMap = make_scale_map();
+  return kMap;
+}
 
 void Nf4Quantizer::quantize(const std::string& name, int64_t num_weights, int64_t first, int64_t last,
                             const ReadWeights& read, Nf4Group* groups) {
@@ -118,7 +147,7 @@ void Nf4Quantizer::quantize(const std::string& name, int64_t num_weights, int64_
 }
 
 void dequantize_nf4(const Nf4Group* groups, int64_t begin, int64_t end, float* values) {
-  const std::array<float, 256>& map = dynamic_map(true);
+  const std::array<float, 256>& map = nf4_scale_map();
   for (int64_t at = begin; at < end;) {
     const Nf4Group& group = groups[at / kNf4GroupWeights];
     const int64_t first = at % kNf4GroupWeights, block = first / kNf4BlockWeights;
@@ -132,6 +161,20 @@ void dequantize_nf4(const Nf4Group* groups, int64_t begin, int64_t end, float* v
       *values++ = weights[i % 2 == 0 ? pair >> 4 : pair & 15];
     }
     at += stop;
+  }
+}
+
+void read_nf4(int64_t begin, int64_t end, const ReadNf4Groups& read, View values) {
+  std::vector<Nf4Group> groups(static_cast<size_t>(kChunkGroups));
+  std::vector<float> weights(static_cast<size_t>(kChunkGroups * kNf4GroupWeights));
+  for (int64_t at = begin; at < end;) {
+    const int64_t first = at / kNf4GroupWeights, start = first * kNf4GroupWeights;
+    const int64_t stop = std::min(end, start + kChunkGroups * kNf4GroupWeights);
+    read(first, nf4_groups(stop), groups.data());
+    dequantize_nf4(groups.data(), at - start, stop - start, weights.data());
+    const View part = values.rows(at - begin, stop - begin);
+    convert(weights.data(), DType::f32, part.data, part.dtype, static_cast<size_t>(stop - at));
+    at = stop;
   }
 }
 

@@ -10,7 +10,9 @@
 #include <map>
 #include <string>
 
+#include "tessera/base/math.h"
 #include "tessera/base/thread_pool.h"
+#include "tessera/base/view.h"
 
 namespace tessera {
 
@@ -35,12 +37,17 @@ inline constexpr std::array<float, 16> kNf4Levels = {-1.0f,
                                                      0.7229568362236023f,
                                                      1.0f};
 
+// The values of the 8-bit codes of scales, ascending from −1 to 1: the signed dynamic map of bitsandbytes
+// (create_dynamic_map in bitsandbytes/functional.py), with its bits. (MomentMap in quantized_moments.h rounds the same
+// numbers once.)
+const std::array<float, 256>& nf4_scale_map();
+
 // The codes of zeros: two weights, and a scale that equals the mean. They fill a group beyond the end of its tensor.
 inline constexpr uint8_t kNf4ZeroPair = 0x77, kNf4ZeroScale = 127;
 
 // An element of DType::nf4. A tensor has as many groups as it needs.
 //   weight i = level(code i) · scale of its block,  scale b = map(scales[b]) · scale_range + scale_mean
-// with the signed dynamic_map(). All products and sums are rounded to f32, one by one.
+// All products and sums are rounded to f32, one by one.
 struct alignas(16) Nf4Group {
   std::array<uint8_t, kNf4GroupWeights / 2> codes;  // two codes in a byte, the first one in the upper half
   std::array<uint8_t, kNf4GroupBlocks> scales;      // codes of the scales, less scale_mean and divided by scale_range
@@ -48,10 +55,10 @@ struct alignas(16) Nf4Group {
   float scale_mean = 0;
   std::array<uint8_t, 8> unused{};
 };
-static_assert(sizeof(Nf4Group) == 8464);
+static_assert(sizeof(Nf4Group) == size_of(DType::nf4));
 
 constexpr int64_t nf4_groups(int64_t num_weights) {
-  return (num_weights + kNf4GroupWeights - 1) / kNf4GroupWeights;
+  return ceil_divide(num_weights, kNf4GroupWeights);
 }
 
 // Writes weights [begin, end) of a tensor to `values`.
@@ -74,5 +81,10 @@ class Nf4Quantizer {
 
 // The weights [begin, end) of the tensor whose groups start at `groups`.
 void dequantize_nf4(const Nf4Group* groups, int64_t begin, int64_t end, float* values);
+
+// Writes the groups [first, last) of a tensor to `groups`.
+using ReadNf4Groups = std::function<void(int64_t first, int64_t last, Nf4Group* groups)>;
+// Writes the weights [begin, end) of a tensor to `values`, of any floating-point type. Reads some groups at a time.
+void read_nf4(int64_t begin, int64_t end, const ReadNf4Groups& read, View values);
 
 }  // namespace tessera

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "tessera/base/dtype.h"
+#include "tessera/base/math.h"
 
 namespace tessera {
 
@@ -123,13 +124,6 @@ struct MomentMap {
     in.scale = reached ? kIts.scale : in.scale;
     in.offset = reached ? kIts.offset : in.offset;
     in.last = reached ? kIts.last : in.last;
-  }
-  static constexpr float multiply_add(float a, float b, float c) {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__CUDA_ARCH__)
-    return std::fma(a, b, c);
-#else
-    return a * b + c;  // for CPUs without FMA, because std::fma would be a function call there
-#endif
   }
 };
 

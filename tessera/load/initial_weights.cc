@@ -116,15 +116,7 @@ ModelSource source_of_files(const Model& model, const TensorSource& source, cons
                                                       const View& target) {
                 const auto shape = packed_shapes.find(name);
                 if (shape == packed_shapes.end()) return source.read_range_into(name, begin, end, target, &pool);
-                for (int64_t at = begin; at < end;) {  // some groups at a time
-                  constexpr int64_t kChunk = 64 * kNf4GroupWeights;
-                  const int64_t stop = std::min(end, (at / kChunk + 1) * kChunk);
-                  std::vector<float> values(static_cast<size_t>(stop - at));
-                  packed->read(name, shape->second, at, stop, values.data());
-                  const View part = target.rows(at - begin, stop - begin);
-                  convert(values.data(), DType::f32, part.data, part.dtype, values.size());
-                  at = stop;
-                }
+                packed->read(name, shape->second, begin, end, target);
               },
           .read_groups =
               [&source, packed](const ParameterSpec& spec, int64_t first, int64_t last, Nf4Group* groups) {
@@ -163,10 +155,9 @@ class ModelReader {
   // Reads elements of a tensor, as the model computes with them.
   void read_values(const ParameterSpec& spec, int64_t elem_begin, int64_t elem_end, const View& target) {
     if (!spec.quantized()) return read(spec, elem_begin, elem_end, target);
-    const int64_t first = elem_begin / kNf4GroupWeights, last = nf4_groups(elem_end), start = first * kNf4GroupWeights;
-    std::vector<Nf4Group> groups(static_cast<size_t>(last - first));
-    read_groups(spec, first, last, groups.data());
-    dequantize_nf4(groups.data(), elem_begin - start, elem_end - start, target.as<float>());
+    read_nf4(
+        elem_begin, elem_end,
+        [&](int64_t first, int64_t last, Nf4Group* groups) { read_groups(spec, first, last, groups); }, target);
   }
 
  private:

@@ -24,8 +24,8 @@ class MergedModel {
   // an adapter and is tied to the embedding.
   MergedModel(const Model& adapted, const Model& plain, ReadTensor read, ThreadPool& pool);
 
-  // Writes the parameters of a section of a unit of `plain` to `values`, f32 [elements of the section]. `writer` will
-  // save them, and knows to which types they will be rounded.
+  // Writes the parameters of a section of a unit of `plain` to `values`, f32 [elements of the section]. `writer` saves
+  // them later, and knows the type of each tensor in the file.
   void read(Section section, int64_t unit, const ModelWriter& writer, View values);
   const RoundingLoss& loss() const { return loss_; }
 

@@ -65,7 +65,7 @@ class ParameterTable {
   Handle add(std::string name, Shape shape, Initializer init, bool decays, Gap gap = Gap::aligned);
   // Freezes each tensor whose name makes `frozen` return true. This changes the offsets of tensors. Handles stay valid.
   void freeze(const std::function<bool(const std::string& name)>& frozen);
-  // Quantizes each tensor for which `wanted` returns true.
+  // Moves each tensor that makes `wanted` return true to the quantized section. Changes offsets like freeze().
   void quantize(const std::function<bool(const ParameterSpec& spec)>& wanted);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }

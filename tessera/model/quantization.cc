@@ -23,13 +23,6 @@ std::string remedy() {
   throw InputError(where, fmt::format("\"{}\" of \"quantization_config\" is {}", key, in_words(value)), remedy());
 }
 
-// A value that must be one of some values if it is there.
-void check(const Json& config, const std::string& where, const char* key, const Json& permitted) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return;
-  if (std::ranges::find(permitted, *found) == permitted.end()) refuse(where, key, *found);
-}
-
 }  // namespace
 
 bool quantizes(const Quantization& quantization, std::string_view layer) {
@@ -42,18 +35,21 @@ Quantization parse_quantization(const Json& value, const std::string& where) {
   if (!value.is_object()) {
     throw InputError(where, fmt::format("\"quantization_config\" is {}, not an object", in_words(value)), remedy());
   }
-  const auto required = [&](const char* key, const Json& wanted) {
+  enum class Need { required, optional };
+  const auto must_be = [&](const char* key, const Json& wanted, Need need = Need::required) {
     const auto found = value.find(key);
-    if (found == value.end())
+    if (found == value.end() || found->is_null()) {
+      if (need == Need::optional) return;
       throw InputError(where, fmt::format("\"quantization_config\" has no \"{}\"", key), remedy());
+    }
     if (*found != wanted) refuse(where, key, *found);
   };
-  required("quant_method", "bitsandbytes");
-  required("load_in_4bit", true);
-  required("bnb_4bit_quant_type", "nf4");
-  required("bnb_4bit_use_double_quant", true);
-  check(value, where, "bnb_4bit_quant_storage", Json::array({"uint8"}));
-  check(value, where, "load_in_8bit", Json::array({false}));
+  must_be("quant_method", "bitsandbytes");
+  must_be("load_in_4bit", true);
+  must_be("bnb_4bit_quant_type", "nf4");
+  must_be("bnb_4bit_use_double_quant", true);
+  must_be("bnb_4bit_quant_storage", "uint8", Need::optional);
+  must_be("load_in_8bit", false, Need::optional);
   Quantization quantization;
   const auto skipped = value.find("llm_int8_skip_modules");
   if (skipped == value.end() || skipped->is_null()) return quantization;

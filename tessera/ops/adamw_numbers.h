@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "tessera/base/math.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera {
@@ -47,15 +48,6 @@ struct AdamWNumbers {
 
   T shrink;  // the factor on parameters that decay
   T beta2, rest1, rest2, scale, step_size, root_correction, epsilon;
-
- private:
-  static constexpr T multiply_add(T a, T b, T c) {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__CUDA_ARCH__)
-    return std::fma(a, b, c);
-#else
-    return a * b + c;  // for CPUs without FMA, because std::fma would be a function call there
-#endif
-  }
 };
 
 }  // namespace tessera

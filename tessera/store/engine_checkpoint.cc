@@ -166,19 +166,11 @@ void CheckpointReader::read_weights(const ParameterSpec& spec, int64_t unit, int
 
 void CheckpointReader::read_dequantized(const ParameterSpec& spec, int64_t unit, int64_t begin, int64_t end,
                                         View to) const {
-  constexpr int64_t kGroups = 64;  // at a time
-  const int64_t last = nf4_groups(end);
-  std::vector<Nf4Group> groups(static_cast<size_t>(kGroups));
-  std::vector<float> values(static_cast<size_t>(kGroups * kNf4GroupWeights));
-  for (int64_t at = begin / kNf4GroupWeights; at < last; at += kGroups) {
-    const int64_t stop = std::min(last, at + kGroups), from = at * kNf4GroupWeights;
-    read(StateKind::quantized, unit, {spec.offset + at, spec.offset + stop},
-         {reinterpret_cast<std::byte*>(groups.data()), DType::nf4, {stop - at}});
-    const int64_t first = std::max(begin, from), after = std::min(end, stop * kNf4GroupWeights);
-    dequantize_nf4(groups.data(), first - from, after - from, values.data());
-    const View part = to.rows(first - begin, after - begin);
-    convert(values.data(), DType::f32, part.data, part.dtype, static_cast<size_t>(after - first));
-  }
+  const auto read_some = [&](int64_t first, int64_t last, Nf4Group* groups) {
+    read(StateKind::quantized, unit, {spec.offset + first, spec.offset + last},
+         {reinterpret_cast<std::byte*>(groups), DType::nf4, {last - first}});
+  };
+  read_nf4(begin, end, read_some, to);
 }
 
 void restore_checkpoint(const Checkpoint& checkpoint, UnitStates states, Communicator& world, ThreadPool& pool) {

@@ -54,7 +54,7 @@ class ModelWriter {
 
   // Whether the saved model has tensors of a section. write() needs only these.
   bool has(Section section) const { return !model_.config().adapter || section == Section::trainable; }
-  // The type in which a tensor of the parameter tables is saved. The saved model must have it.
+  // The type of a tensor in the saved file. `name`: as in the parameter tables. The saved model must have the tensor.
   DType saved_type(const std::string& name) const { return shards_.place(saved_name(name)).dtype; }
   // Writes elements `range` of a section of a unit (host memory, any floating-point type).
   using Write = UnitStates::WriteParameters;

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "tessera/base/dynamic_map.h"
 #include "tessera/base/error.h"
 #include "tessera/base/json.h"
 #include "tessera/base/math.h"
@@ -95,15 +94,15 @@ float PackedTensors::scale_mean(const std::string& name, const Shape& shape) con
   const auto offset = state.find("nested_offset");
   const bool has_mean =
       offset != state.end() && offset->is_number() && std::isfinite(static_cast<float>(offset->get<double>()));
-  const char* const fault = !is("quant_type", "nf4")                                             ? "quant_type"
-                            : !is("blocksize", kNf4BlockWeights)                                 ? "blocksize"
-                            : !is("nested_blocksize", kNf4GroupBlocks)                           ? "nested_blocksize"
-                            : !is("nested_dtype", "float32")                                     ? "nested_dtype"
-                            : !is("shape", dims)                                                 ? "shape"
-                            : !has_mean                                                          ? "nested_offset"
-                            : !has_table(source_, name + ".quant_map", kNf4Levels)               ? "quant_map"
-                            : !has_table(source_, name + ".nested_quant_map", dynamic_map(true)) ? "nested_quant_map"
-                                                                                                 : nullptr;
+  const char* const fault = !is("quant_type", "nf4")                                           ? "quant_type"
+                            : !is("blocksize", kNf4BlockWeights)                               ? "blocksize"
+                            : !is("nested_blocksize", kNf4GroupBlocks)                         ? "nested_blocksize"
+                            : !is("nested_dtype", "float32")                                   ? "nested_dtype"
+                            : !is("shape", dims)                                               ? "shape"
+                            : !has_mean                                                        ? "nested_offset"
+                            : !has_table(source_, name + ".quant_map", kNf4Levels)             ? "quant_map"
+                            : !has_table(source_, name + ".nested_quant_map", nf4_scale_map()) ? "nested_quant_map"
+                                                                                               : nullptr;
   if (fault) {
     throw InputError(source_.file_of(name),
                      fmt::format("tensor \"{}\" has an unsupported or wrong \"{}\"", name, fault), kRemedy);
@@ -142,16 +141,10 @@ void PackedTensors::read_groups(const std::string& name, const Shape& shape, int
   }
 }
 
-void PackedTensors::read(const std::string& name, const Shape& shape, int64_t begin, int64_t end, float* values) const {
-  constexpr int64_t kGroups = 64;  // at a time
-  const int64_t last = nf4_groups(end);
-  std::vector<Nf4Group> groups(static_cast<size_t>(kGroups));
-  for (int64_t at = begin / kNf4GroupWeights; at < last; at += kGroups) {
-    const int64_t stop = std::min(last, at + kGroups), from = at * kNf4GroupWeights;
-    read_groups(name, shape, at, stop, groups.data());
-    const int64_t first = std::max(begin, from), after = std::min(end, stop * kNf4GroupWeights);
-    dequantize_nf4(groups.data(), first - from, after - from, values + (first - begin));
-  }
+void PackedTensors::read(const std::string& name, const Shape& shape, int64_t begin, int64_t end, View values) const {
+  read_nf4(
+      begin, end, [&](int64_t first, int64_t last, Nf4Group* groups) { read_groups(name, shape, first, last, groups); },
+      values);
 }
 
 }  // namespace tessera

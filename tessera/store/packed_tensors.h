@@ -30,8 +30,8 @@ class PackedTensors {
   // Reads the groups [first, last) of a tensor. Throws InputError if its parts contradict each other, or are not of
   // this form. Only one thread at a time may call it.
   void read_groups(const std::string& name, const Shape& shape, int64_t first, int64_t last, Nf4Group* groups) const;
-  // Reads elements [begin, end) of the tensor as f32.
-  void read(const std::string& name, const Shape& shape, int64_t begin, int64_t end, float* values) const;
+  // Reads elements [begin, end) of the tensor.
+  void read(const std::string& name, const Shape& shape, int64_t begin, int64_t end, View values) const;
 
  private:
   float scale_mean(const std::string& name, const Shape& shape) const;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 
-#include "tessera/base/dynamic_map.h"
 #include "tessera/base/nf4.h"
 #include "tessera/ops/cuda/cuda_kernels.h"
 #include "tessera/ops/cuda/types.cuh"
@@ -71,7 +70,7 @@ void CudaKernels::dequantize(View groups, View values) {
   TESSERA_ASSERT(groups.dtype == DType::nf4 && groups.num_elems() == nf4_groups(n));
   if (n == 0) return;
   Tables tables;
-  std::ranges::copy(dynamic_map(true), tables.map);
+  std::ranges::copy(nf4_scale_map(), tables.map);
   std::ranges::copy(kNf4Levels, tables.levels);
   with_float_type(values.dtype, [&](auto zero) {
     using T = decltype(zero);

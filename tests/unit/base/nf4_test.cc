@@ -7,31 +7,26 @@
 #include <cstring>
 #include <vector>
 
-#include "tessera/base/dynamic_map.h"
 #include "tessera/base/random.h"
 
 namespace tessera {
 namespace {
 
-TEST(DynamicMap, HasTheValuesOfItsDefinition) {
-  for (const bool is_signed : {true, false}) {
-    const auto& map = dynamic_map(is_signed);
-    EXPECT_TRUE(std::ranges::is_sorted(map));
-    EXPECT_EQ(std::ranges::adjacent_find(map), map.end());
-    EXPECT_EQ(map.back(), 1.0f);
-    EXPECT_EQ(std::ranges::count(map, 0.0f), 1);
-    // In [0.1, 1] · 10⁻ⁱ lie 64, 32, … (signed) or 128, 64, … (unsigned) values, the middles of equal parts.
-    double power = 1;
-    for (int parts = is_signed ? 64 : 128; parts >= (is_signed ? 1 : 2); parts /= 2, power /= 10) {
-      for (int i = 0; i < parts; ++i) {
-        const double middle = power * (0.1 + 0.9 * (i + 0.5) / parts);
-        const auto nearest = std::ranges::min_element(
-            map, {}, [&](float value) { return std::abs(static_cast<double>(value) - middle); });
-        EXPECT_NEAR(static_cast<double>(*nearest), middle, 3e-7 * middle);
-        if (is_signed) {
-          EXPECT_TRUE(std::ranges::binary_search(map, -*nearest));
-        }
-      }
+TEST(Nf4, TheMapOfScalesHasTheValuesOfItsDefinition) {
+  const auto& map = nf4_scale_map();
+  EXPECT_TRUE(std::ranges::is_sorted(map));
+  EXPECT_EQ(std::ranges::adjacent_find(map), map.end());
+  EXPECT_EQ(map.back(), 1.0f);
+  EXPECT_EQ(map[kNf4ZeroScale], 0.0f);
+  // In [0.1, 1] · 10⁻ⁱ lie 64, 32, …, 1 values, the middles of equal parts. Their negatives are in the map, too.
+  double power = 1;
+  for (int parts = 64; parts >= 1; parts /= 2, power /= 10) {
+    for (int i = 0; i < parts; ++i) {
+      const double middle = power * (0.1 + 0.9 * (i + 0.5) / parts);
+      const auto nearest =
+          std::ranges::min_element(map, {}, [&](float value) { return std::abs(static_cast<double>(value) - middle); });
+      EXPECT_NEAR(static_cast<double>(*nearest), middle, 3e-7 * middle);
+      EXPECT_TRUE(std::ranges::binary_search(map, -*nearest));
     }
   }
 }
@@ -86,7 +81,7 @@ TEST(Nf4, QuantizesToTheNearestValues) {
       }
       EXPECT_NEAR(static_cast<double>(group.scale_mean), mean, 1e-7 * mean);
       EXPECT_NEAR(static_cast<double>(group.scale_range), range, 1e-6 * mean);
-      const auto& map = dynamic_map(true);
+      const auto& map = nf4_scale_map();
       const double wanted = range > 0 ? (scales[b] - mean) / range : 0;
       if (range > 1e-6 * mean) {
         const double got = static_cast<double>(map[group.scales[b % 256]]);
