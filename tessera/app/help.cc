@@ -36,6 +36,12 @@ std::string wrapped(const std::string& head, const std::string& text) {
   return result + line + "\n";
 }
 
+// Without the last newline.
+std::string without_end(std::string text) {
+  text.pop_back();
+  return text;
+}
+
 // Breaks a command into lines of at most kWidth characters, where possible. A new line begins with a flag. Backslashes
 // join the lines for a shell.
 std::string command_lines(const std::string& command) {
@@ -70,6 +76,7 @@ std::string file_word(const Verb& verb) {
 std::string usage_line(const Verb& verb, const Verb& subject) {
   const std::string about = !verb.about_verb ? "" : &subject == &verb ? " [verb]" : " " + subject.name;
   const std::string operands = verb.operands.empty() ? "" : " " + verb.operands;
+  if (verb.groups == 0) return fmt::format("{}.\n\nUsage: tessera {}{}\n", verb.help, verb.name, operands);
   if (verb.takes_command) {
     return fmt::format(
         "{0}.\n\nUsage: tessera {1} [--flags] [train] config.toml [--flags of train]\n"
@@ -183,7 +190,20 @@ std::string verb_lines(const std::vector<Verb>& verbs) {
 
 }  // namespace
 
+std::vector<ExitCodeHelp> exit_code_help() {
+  return {{"0", "done"},
+          {"1", "failure at run time"},
+          {"2", "wrong usage or configuration"},
+          {"3", "bad input file"},
+          {"4", "out of memory"},
+          {"5", "communication failed"},
+          {"75", "stopped by a signal: run the same command again to continue"},
+          {"128+n", "ended at once by a second signal, whose number is n"}};
+}
+
 std::string program_help(const std::vector<Verb>& verbs) {
+  std::vector<std::string> codes;
+  for (const ExitCodeHelp& code : exit_code_help()) codes.push_back(code.code + " " + code.meaning);
   return wrapped("", fmt::format("Tessera fine-tunes language models of the {} families, sharded over CPU ranks or "
                                  "GPUs. It reads and writes Hugging Face model folders.",
                                  listed(model_families()))) +
@@ -195,11 +215,8 @@ std::string program_help(const std::vector<Verb>& verbs) {
          "  --version      Print the version\n\n"
          "A value comes from the flag (--batch-size 8), else from the environment\n"
          "(TESSERA_BATCH_SIZE=8), else from config.toml (batch_size = 8), else it is the\n"
-         "default.\n\n"
-         "Exit codes: 0 done; 1 failure at run time; 2 wrong usage or configuration;\n"
-         "3 bad input file; 4 out of memory; 5 communication failed; 75 stopped by a\n"
-         "signal: run the same command again to continue; 128+n ended at once by a\n"
-         "second signal, whose number is n.";
+         "default.\n\n" +
+         without_end(wrapped("", "Exit codes: " + joined(codes, "; ") + "."));
 }
 
 std::string family_help(const std::string& word, const std::vector<Verb>& verbs) {
@@ -212,6 +229,7 @@ std::string family_help(const std::string& word, const std::vector<Verb>& verbs)
 }
 
 std::string brief_help(const Verb& verb, const Verb& subject, Groups groups) {
+  if (groups == 0) return without_end(usage_line(verb, subject) + example(verb.example));
   std::vector<const Setting*> required, others;
   for (const auto& name : verb.required) required.push_back(find_setting(name));
   // `config` takes the settings of any verb, but its short help shows only the settings for printing.
@@ -233,6 +251,7 @@ std::string brief_help(const Verb& verb, const Verb& subject, Groups groups) {
 }
 
 std::string full_help(const Verb& verb, const Verb& subject, Groups groups) {
+  if (groups == 0) return brief_help(verb, subject, groups);
   std::string text = usage_line(verb, subject);
   if (!verb.required.empty()) {
     std::vector<std::string> flags;

@@ -20,6 +20,13 @@ std::string brief_help(const Verb& verb, const Verb& subject, Groups groups);
 // Help for a verb with all settings of `groups`, by group. The arguments are the same as for brief_help().
 std::string full_help(const Verb& verb, const Verb& subject, Groups groups);
 
+// An exit code of the program.
+struct ExitCodeHelp {
+  std::string code;  // a number, or "128+n"
+  std::string meaning;
+};
+std::vector<ExitCodeHelp> exit_code_help();
+
 // Joins words: "a", "a and b", "a, b and c". `last_word` comes before the last element, instead of "and".
 std::string enumerated(const std::vector<std::string>& words, const std::string& last_word = "and");
 

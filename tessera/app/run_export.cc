@@ -1,6 +1,8 @@
-// tessera export: makes a model folder from a training checkpoint, or from a model and an adapter.
+// tessera export: makes a model folder or a GGUF file from a training checkpoint, or from a model and an adapter. Makes
+// a GGUF file also from a model folder.
 #include <fmt/format.h>
 
+#include "tessera/app/gguf_export.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/option_names.h"
@@ -47,36 +49,81 @@ void check_model_stays(const Settings& settings) {
       "Give another --output-dir");
 }
 
-// Writes a model. read(section, unit, values) writes the elements of a section as f32 to `values`.
-void write_model(Session& session, const Settings& settings, const Model& model, const ModelWriter& writer,
-                 const std::function<void(Section, int64_t, View)>& read) {
-  writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
-    for (int64_t u = 0; u < model.num_units(); ++u) {
-      for (const Section section : kSections) {
-        const int64_t elems = model.unit(u).table().num_elems(section);  // reads one section at a time
-        if (elems == 0 || !writer.has(section)) continue;
-        const Buffer buffer =
-            session.worker().host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
-        const View values = buffer.view({elems}, DType::f32);
-        read(section, u, values);
-        write(section, u, {0, elems}, values);
-      }
+bool writes_gguf(const Settings& settings) {
+  return settings.gguf != Settings::Gguf::none;
+}
+
+// Throws UsageError if the export would replace something that must stay. The name of a GGUF file may depend on the
+// model, so this is not its only check.
+void check_target_stays(const Settings& settings) {
+  if (!writes_gguf(settings)) {
+    check_model_stays(settings);
+    check_replaceable(settings.output_dir, why_no_saved_model);
+  } else if (settings.gguf != Settings::Gguf::automatic) {
+    check_gguf_target(settings, gguf_path_of(settings, gguf_type_of(settings)));
+  }
+}
+
+// Writes the elements of a section as f32 to `values`. `saved_type` gives the type of a tensor in the result.
+using ReadSection = std::function<void(Section section, int64_t unit, const MergedModel::SavedType& saved_type, View)>;
+
+// Reads one section at a time.
+void for_each_section(Session& session, const Model& model, const std::function<bool(Section)>& wanted,
+                      const std::function<void(Section, int64_t, View)>& visit) {
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    for (const Section section : kSections) {
+      const int64_t elems = model.unit(u).table().num_elems(section);
+      if (elems == 0 || !wanted(section)) continue;
+      const Buffer buffer =
+          session.worker().host().allocate(elems * static_cast<int64_t>(sizeof(float)), Category::staging);
+      visit(section, u, buffer.view({elems}, DType::f32));
     }
+  }
+}
+
+// Writes a model as the settings say. Returns the path of the result.
+fs::path write_model(Session& session, const Settings& settings, const Model& model, const LoadedTypes& loaded,
+                     const ReadSection& read) {
+  if (writes_gguf(settings)) {
+    const GgufType type = gguf_type_of(settings, model, loaded);
+    // The rounding to blocks is no rounding to a type of our own, so it counts as none.
+    const DType saved = type == GgufType::f16 ? DType::f16 : type == GgufType::bf16 ? DType::bf16 : DType::f32;
+    return write_gguf(session, settings, model, loaded, [&](const GgufModel::Write& write) {
+      for_each_section(
+          session, model, [](Section) { return true; },
+          [&](Section section, int64_t unit, View values) {
+            read(
+                section, unit, [&](const std::string&) { return saved; }, values);
+            write(section, unit, values);
+          });
+    });
+  }
+  const ModelWriter writer(model, saved_model_options(settings, model.config(), session.tokenizer(), loaded),
+                           session.world(), session.pool());
+  writer.write(settings.output_dir, [&](const ModelWriter::Write& write) {
+    for_each_section(
+        session, model, [&](Section section) { return writer.has(section); },
+        [&](Section section, int64_t unit, View values) {
+          read(
+              section, unit, [&](const std::string& name) { return writer.saved_type(name); }, values);
+          write(section, unit, {0, values.num_elems()}, values);
+        });
   });
+  return settings.output_dir;
 }
 
 // Writes the model with its adapter added to its weights.
-void write_merged(Session& session, const Settings& settings, const LoadedTypes& loaded, const ReadTensor& read) {
+fs::path write_merged(Session& session, const Settings& settings, const LoadedTypes& loaded, const ReadTensor& read) {
   Device& device = session.worker().device();
   ModelConfig plain_config = session.config();
   plain_config.adapter.reset();
   plain_config.quantization.reset();
   const Model adapted(session.config(), device), plain(plain_config, device);
-  const ModelWriter writer(plain, saved_model_options(settings, plain.config(), session.tokenizer(), loaded),
-                           session.world(), session.pool());
   MergedModel merged(adapted, plain, read, session.pool());
-  write_model(session, settings, plain, writer,
-              [&](Section section, int64_t unit, View values) { merged.read(section, unit, writer, values); });
+  fs::path result = write_model(session, settings, plain, loaded,
+                                [&](Section section, int64_t unit, const MergedModel::SavedType& saved_type,
+                                    View values) { merged.read(section, unit, saved_type, values); });
+  if (settings.gguf == Settings::Gguf::q8_0) return result;
   const RoundingLoss& loss = merged.loss();
   session.console().note(
       loss.tensor.empty()
@@ -85,6 +132,7 @@ void write_merged(Session& session, const Settings& settings, const LoadedTypes&
                 "Merged in fp32 and rounded once. The largest rounding error is {:.3g}, in {}, where the adapter "
                 "changes elements by up to {:.3g}",
                 loss.lost, plain.file_name(loss.tensor), loss.change));
+  return result;
 }
 
 int merge_adapter(const Settings& settings, Console& console) {
@@ -95,16 +143,47 @@ int merge_adapter(const Settings& settings, Console& console) {
     throw UsageError(option_place("checkpoint"), "contradicts the adapter: a checkpoint of its run has it",
                      "Give only one of the two");
   }
-  check_model_stays(settings);
-  check_replaceable(settings.output_dir, why_no_saved_model);
+  check_target_stays(settings);
   Session session(settings, nullptr, console, Session::Weights::not_yet);
   session.read_model();
   const Model model(session.config(), session.worker().device());
   const ReadTensor read =
       reader_of_adapted(model, folder_of_model(settings), adapter_folder_of(settings), session.pool());
-  write_merged(session, settings, loaded_types_of(model, settings, session.world()), read);
+  const fs::path result = write_merged(session, settings, loaded_types_of(model, settings, session.world()), read);
   console.print(
-      fmt::format("{}: {} with the adapter {}", settings.output_dir, settings.model, settings.init_adapter.front()));
+      fmt::format("{}: {} with the adapter {}", result.string(), settings.model, settings.init_adapter.front()));
+  return static_cast<int>(ExitCode::kDone);
+}
+
+// Makes a GGUF file from a model folder.
+int convert_model(const Settings& settings, Console& console) {
+  if (settings.init == Settings::Init::random || names_a_shape(settings)) {
+    throw UsageError(option_place("model"), "a model without weights cannot be exported",
+                     "Give a model folder, a run or a checkpoint");
+  }
+  if (settings.merge) throw UsageError(option_place("merge"), "the model has no adapter", "Remove it");
+  if (settings.base_dtype != Settings::BaseDtype::automatic) {
+    throw UsageError(option_place("base_dtype"), "does nothing without " + option("merge"), "Remove it");
+  }
+  check_place_of_model(settings);
+  check_target_stays(settings);
+  Session session(settings, nullptr, console, Session::Weights::not_yet);
+  session.read_model();
+  ModelConfig config = session.config();
+  config.quantization.reset();  // the file gets the values of weights in 4 bits
+  const Model model(config, session.worker().device());
+  const ReadTensor read = reader_of_model(model, folder_of_model(settings), session.pool());
+  const fs::path result =
+      write_model(session, settings, model, loaded_types_of(model, settings, session.world()),
+                  [&](Section section, int64_t unit, const MergedModel::SavedType&, View values) {
+                    const ParameterTable& table = model.unit(unit).table();
+                    table.for_each_tensor(section, 0, table.num_elems(section),
+                                          [&](const ParameterSpec& spec, int64_t, int64_t end) {
+                                            read(spec.name, 0, end, values.rows(spec.offset, spec.offset + end));
+                                          });
+                  });
+  note_model(config, console);
+  console.print(fmt::format("{}: {}", result.string(), settings.model));
   return static_cast<int>(ExitCode::kDone);
 }
 
@@ -114,9 +193,11 @@ int run_export(const Invocation& invocation) {
   Settings settings = invocation.settings();
   Console console = Console::of_process();
   if (!settings.init_adapter.empty()) return merge_adapter(settings, console);
+  if (writes_gguf(settings) && settings.checkpoint.empty() && !is_checkpoint(folder_of_model(settings))) {
+    return convert_model(settings, console);
+  }
   settle_checkpoint(settings);
-  check_model_stays(settings);
-  check_replaceable(settings.output_dir, why_no_saved_model);  // before the checkpoint is read, which may take long
+  check_target_stays(settings);  // before the checkpoint is read, which may take long
   Session session(settings, nullptr, console, Session::Weights::not_yet);
   const auto warn = [&](const std::string& text) { console.note("warning: " + text); };
   const Checkpoint checkpoint = find_checkpoint(settings.checkpoint, session.world(), warn, &session.pool());
@@ -135,12 +216,19 @@ int run_export(const Invocation& invocation) {
     throw UsageError(option_place("merge"), fmt::format("{} has no adapter", checkpoint.folder().string()),
                      "Remove --merge");
   }
+  if (writes_gguf(settings) && config.adapter && !settings.merge) {
+    throw UsageError(
+        option_place("gguf"),
+        fmt::format("{} has an adapter, but a GGUF file has a complete model", checkpoint.folder().string()),
+        fmt::format("Add {} to add the adapter to its model", option("merge")));
+  }
   // from_json() throws if the checkpoint belongs to another model. Without this check, the export would accept such a
   // checkpoint if its arrays have the names and sizes that this model needs.
   const TrainState state = TrainState::from_json(checkpoint.trainer_state(), model_fingerprint(config), where);
   const Model model(config, session.worker().device(), frozen_in(fingerprint));
   const LoadedTypes loaded =
       state.loaded_types ? *state.loaded_types : loaded_types_of(model, settings, session.world());
+  fs::path result;
   if (settings.merge) {
     const CheckpointWeights source(checkpoint.folder(), session.world(), session.pool());
     const bool as_computed = settings.base_dtype == Settings::BaseDtype::nf4;
@@ -155,19 +243,19 @@ int run_export(const Invocation& invocation) {
       throw UsageError(option_place("base_dtype"),
                        fmt::format("the base of {} was not in 4 bits", checkpoint.folder().string()), "Remove it");
     }
-    write_merged(session, settings, loaded, [&](const std::string& name, int64_t begin, int64_t end, const View& to) {
-      as_computed ? source.read_as_computed(name, begin, end, to) : source.read_range_into(name, begin, end, to);
-    });
+    result = write_merged(
+        session, settings, loaded, [&](const std::string& name, int64_t begin, int64_t end, const View& to) {
+          as_computed ? source.read_as_computed(name, begin, end, to) : source.read_range_into(name, begin, end, to);
+        });
   } else {
     const CheckpointReader reader(checkpoint, model, session.world(), session.pool());
-    const ModelWriter writer(model, saved_model_options(settings, config, session.tokenizer(), loaded), session.world(),
-                             session.pool());
-    write_model(session, settings, model, writer, [&](Section section, int64_t unit, View values) {
-      reader.read(parameters_of(section), unit, {0, values.num_elems()}, values);
-    });
+    result = write_model(session, settings, model, loaded,
+                         [&](Section section, int64_t unit, const MergedModel::SavedType&, View values) {
+                           reader.read(parameters_of(section), unit, {0, values.num_elems()}, values);
+                         });
   }
   note_model(config, console);
-  console.print(fmt::format("{}: the {} of step {}", settings.output_dir,
+  console.print(fmt::format("{}: the {} of step {}", result.string(),
                             config.adapter && !settings.merge ? "adapter" : "model", checkpoint.step()));
   return static_cast<int>(ExitCode::kDone);
 }

@@ -9,7 +9,7 @@ constexpr Groups kTraining = kAnyModel | kAdapter | kInitAdapter | kText | kRows
                              kEvalData | kOptimization | kTrainEvaluation | kEvalBatch | kScoring | kGeneration |
                              kSharding | kGradients | kLog;
 constexpr Groups kTrainVerb =
-    kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kMemoryLog | kPresentation;
+    kTraining | kRanks | kCheckpoints | kSavedModel | kOverwrite | kPreflight | kOutputDir | kMemoryLog | kPresentation;
 
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {
@@ -49,7 +49,8 @@ const std::vector<Verb>& all_verbs() {
        .runs_as_ranks = true},
       {.name = "plan",
        .help = "Show the memory of a run; find the fastest run that fits",
-       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kPreflight | kOutputDir | kPlan | kPresentation,
+       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOverwrite | kPreflight | kOutputDir | kPlan |
+                 kPresentation,
        .example = "tessera plan --model bloom-7b1 --nproc 8 --strategy full_shard --precision bf16",
        .required = {"model"},
        .run = run_plan},
@@ -96,8 +97,8 @@ const std::vector<Verb>& all_verbs() {
        .required = {"dataset", "vocab_size", "output_dir"},
        .run = run_tokenizer_train},
       {.name = "export",
-       .help = "Make a Hugging Face folder from a training checkpoint",
-       .groups = kAnyModel | kInitAdapter | kMerge | kCheckpoint | kSavedModel | kOutputDir,
+       .help = "Make a Hugging Face folder or a GGUF file from a checkpoint",
+       .groups = kAnyModel | kInitAdapter | kMerge | kCheckpoint | kSavedModel | kGguf | kOverwrite | kOutputDir,
        .example = "tessera export --checkpoint runs/mine/checkpoint-60 --output-dir exported",
        .required = {"output_dir"},
        .one_of = {"checkpoint", "model"},
@@ -124,6 +125,17 @@ const std::vector<Verb>& all_verbs() {
        .required = {},
        .run = run_nettest,
        .runs_as_ranks = true},
+      {.name = "completions",
+       .help = "Print a script that completes commands in a shell",
+       .example = "source <(tessera completions bash)",
+       .required = {},
+       .operands = "bash|zsh|fish",
+       .run = run_completions},
+      {.name = "man",
+       .help = "Print the manual page, for man(1)",
+       .example = "tessera man > tessera.1",
+       .required = {},
+       .run = run_man},
   };
   return verbs;
 }

@@ -55,10 +55,12 @@ struct Invocation {
 const std::vector<Verb>& all_verbs();
 
 int run_chat(const Invocation& invocation);
+int run_completions(const Invocation& invocation);
 int run_config(const Invocation& invocation);
 int run_eval(const Invocation& invocation);
 int run_export(const Invocation& invocation);
 int run_generate(const Invocation& invocation);
+int run_man(const Invocation& invocation);
 int run_nettest(const Invocation& invocation);
 int run_memory(const Invocation& invocation);
 int run_plan(const Invocation& invocation);

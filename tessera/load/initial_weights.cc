@@ -313,6 +313,23 @@ ReadTensor reader_of_adapted(const Model& model, const fs::path& folder, const f
   };
 }
 
+ReadTensor reader_of_model(const Model& model, const fs::path& folder, ThreadPool& pool) {
+  struct Files {
+    TensorSource source;
+    ModelReader reader;
+    std::map<std::string, const ParameterSpec*> specs = {};
+    Files(const fs::path& base, const Model& of, ThreadPool& threads)
+        : source(base), reader(of, source_of_files(of, source, nullptr, threads), threads) {}
+  };
+  const auto files = std::make_shared<Files>(folder, model, pool);
+  model.for_each_tensor([&](const ParameterSpec& spec) { files->specs[spec.name] = &spec; });
+  check_files(model, files->source, false);
+  check_tied(files->source, model, 0, 1, pool);
+  return [files](const std::string& name, int64_t begin, int64_t end, const View& target) {
+    files->reader.read_values(*files->specs.at(name), begin, end, target);
+  };
+}
+
 std::set<std::string> frozen_arrays_in_files(const Settings& settings, const Model& model) {
   if (settings.init == Settings::Init::random || settings.sync_module_states) return {};
   if (settings.freeze.empty() && !model.config().adapter) return {};

@@ -48,6 +48,10 @@ using ReadTensor =
 ReadTensor reader_of_adapted(const Model& model, const std::filesystem::path& folder,
                              const std::filesystem::path& adapter_folder, ThreadPool& pool);
 
+// Reads the tensors of a model without an adapter from its folder. Gives the values of weights in 4 bits. Checks the
+// tensors as load_parameters() does. The model and the pool must outlive the result.
+ReadTensor reader_of_model(const Model& model, const std::filesystem::path& folder, ThreadPool& pool);
+
 // Names the frozen sections of a model whose tensors the model files hold. Checkpoints need not hold these arrays
 // (array_name()). Empty if the parameters do not come from model files that every rank sees: with --init random,
 // --sync-module-states, or a checkpoint as --model. A section with a tensor that has more rows than in the files

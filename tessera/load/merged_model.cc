@@ -32,7 +32,7 @@ MergedModel::MergedModel(const Model& adapted, const Model& plain, ReadTensor re
   }
 }
 
-void MergedModel::read(Section section, int64_t unit, const ModelWriter& writer, View values) {
+void MergedModel::read(Section section, int64_t unit, const SavedType& saved_type, View values) {
   const AdapterOptions& options = *adapted_.config().adapter;
   const ParameterTable& table = plain_.unit(unit).table();
   table.for_each_tensor(section, 0, table.num_elems(section), [&](const ParameterSpec& spec, int64_t, int64_t end) {
@@ -41,7 +41,7 @@ void MergedModel::read(Section section, int64_t unit, const ModelWriter& writer,
     const std::string path = plain_.file_name(spec.name), layer = layer_of_tensor(spec.name);
     if (spec.shape.rank() != 2 || !has_layer(adapted_, layer_of_tensor(path))) return;
     const auto adapter = adapter_of_layer(options, layer_of_tensor(path), !plain_.is_block(unit));
-    add(layer, *adapter, spec, writer.saved_type(spec.name), tensor);
+    add(layer, *adapter, spec, saved_type(spec.name), tensor);
   });
 }
 

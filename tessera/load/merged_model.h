@@ -1,11 +1,12 @@
 // Adds an adapter to the weights of its base: W + s · B A.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "tessera/base/thread_pool.h"
 #include "tessera/load/initial_weights.h"
-#include "tessera/store/model_writer.h"
+#include "tessera/model/model.h"
 
 namespace tessera {
 
@@ -24,9 +25,10 @@ class MergedModel {
   // an adapter and is tied to the embedding.
   MergedModel(const Model& adapted, const Model& plain, ReadTensor read, ThreadPool& pool);
 
-  // Writes the parameters of a section of a unit of `plain` to `values`, f32 [elements of the section]. `writer` saves
-  // them later, and knows the type of each tensor in the file.
-  void read(Section section, int64_t unit, const ModelWriter& writer, View values);
+  // Writes the parameters of a section of a unit of `plain` to `values`, f32 [elements of the section]. `saved_type`
+  // gives the type that a tensor has in the file that they are written to later.
+  using SavedType = std::function<DType(const std::string& name)>;
+  void read(Section section, int64_t unit, const SavedType& saved_type, View values);
   const RoundingLoss& loss() const { return loss_; }
 
  private:

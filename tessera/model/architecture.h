@@ -15,6 +15,7 @@
 namespace tessera {
 
 class ConfigReader;
+struct GgufForm;
 
 // A model that users may give by name: --model bloom-560m.
 struct KnownModel {
@@ -52,6 +53,9 @@ struct Architecture {
   Head::Parts head;
   bool unit_variance_embedding = false;  // random embeddings have standard deviation 1 instead of initializer_range
   const char* file_prefix = "";          // begins the names of tensors in files, except "lm_head.*"
+
+  // How the models become GGUF files (gguf.h), or null: they cannot.
+  const GgufForm* gguf = nullptr;
 
   // ---- computation
   // Returns f32 values that the blocks or `begin` need on the device. Or null.

@@ -2,6 +2,7 @@
 
 #include "tessera/model/architecture.h"
 #include "tessera/model/bloom.h"
+#include "tessera/model/bloom_gguf.h"
 #include "tessera/model/config_reader.h"
 
 namespace tessera {
@@ -137,6 +138,7 @@ extern constexpr Architecture kBloom = {
     .root = {"word_embeddings.weight", "word_embeddings_layernorm"},
     .head = {.final_norm = "ln_f", .weight = kHeadWeight},
     .file_prefix = "transformer.",
+    .gguf = &kBloomGguf,
     .constants = [](const ModelConfig& config) { return alibi_slopes(config.num_heads); },
     .make_block = [](const ModelConfig& config, int64_t layer, View constants) -> std::unique_ptr<Block> {
       return std::make_unique<BloomBlock>(config, layer, constants);

@@ -34,6 +34,7 @@ struct LlamaType {
   int64_t max_positions = 2048;  // max_position_embeddings
   std::span<const LlamaShape> shapes = {};
   std::span<const ConfigKeys> own_keys = {};  // as in Architecture
+  const GgufForm* gguf = nullptr;             // as in Architecture
 
   // The rows of llama_keys() that apply, as bits.
   enum Trait : uint32_t {
@@ -89,6 +90,7 @@ constexpr Architecture llama_architecture() {
       .root = {"embed_tokens.weight"},
       .head = {.final_norm = "norm", .norm = Norm::Kind::rms, .weight = kHeadWeight},
       .file_prefix = "model.",
+      .gguf = kType.gguf,
       .constants = rotary_frequencies,
       .begin = begin_rotary,
       .make_block = make_llama_block,

@@ -1,4 +1,5 @@
 #include "tessera/model/llama_config.h"
+#include "tessera/model/llama_gguf.h"
 
 namespace tessera {
 namespace {
@@ -19,6 +20,7 @@ constexpr LlamaType kLlamaType{
     .may_have_biases = true,
     .may_have_mlp_bias = true,
     .shapes = kLlamaShapes,
+    .gguf = &kLlamaGguf,
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "tessera/model/llama_config.h"
+#include "tessera/model/llama_gguf.h"
 
 namespace tessera {
 namespace {
@@ -17,6 +18,7 @@ constexpr LlamaType kMistralType{
     .kv_heads = 8,
     .max_positions = 131072,
     .shapes = kMistralShapes,
+    .gguf = &kLlamaGguf,
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "tessera/model/llama_config.h"
+#include "tessera/model/llama_gguf.h"
 
 namespace tessera {
 namespace {
@@ -24,6 +25,7 @@ constexpr LlamaType kQwen2Type{
     .kv_heads = 32,
     .max_positions = 32768,
     .shapes = kQwen2Shapes,
+    .gguf = &kQwen2Gguf,
 };
 
 }  // namespace

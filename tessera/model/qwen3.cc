@@ -1,4 +1,5 @@
 #include "tessera/model/llama_config.h"
+#include "tessera/model/llama_gguf.h"
 
 namespace tessera {
 namespace {
@@ -25,6 +26,7 @@ constexpr LlamaType kQwen3Type{
     .head_dim = 128,
     .max_positions = 32768,
     .shapes = kQwen3Shapes,
+    .gguf = &kQwen3Gguf,
 };
 
 }  // namespace

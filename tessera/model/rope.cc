@@ -7,11 +7,15 @@
 namespace tessera {
 namespace {
 
+// How many turns of 2π the channel pair with this frequency makes over the context length of pretraining.
+double turns_of(const Rope& rope, float frequency) {
+  return rope.original_positions * double{frequency} / (2 * std::numbers::pi);
+}
+
 // Divides low frequencies by the factor and keeps high frequencies. For a frequency in between, interpolates between
 // the divided and the unchanged frequency.
 float llama3_scaled(const Rope& rope, float frequency) {
-  // How many turns of 2π the channel pair with this frequency makes over the context length of pretraining.
-  const double turns = rope.original_positions * double{frequency} / (2 * std::numbers::pi);
+  const double turns = turns_of(rope, frequency);
   if (turns < rope.low_freq_factor) return static_cast<float>(double{frequency} / rope.factor);
   if (turns > rope.high_freq_factor) return frequency;
   const double part = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
@@ -52,6 +56,20 @@ std::vector<float> rope_frequencies(const Rope& rope, int64_t head_dim) {
     scale_by_yarn(rope, head_dim, frequencies);
   }
   return frequencies;
+}
+
+std::vector<float> llama3_divisors(const Rope& rope, int64_t head_dim) {
+  Rope unscaled = rope;
+  unscaled.scaling = Rope::Scaling::none;
+  std::vector<float> divisors;
+  for (const float frequency : rope_frequencies(unscaled, head_dim)) {
+    const double turns = turns_of(rope, frequency);
+    const double part = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+    divisors.push_back(static_cast<float>(turns < rope.low_freq_factor    ? rope.factor
+                                          : turns > rope.high_freq_factor ? 1.0
+                                                                          : 1 / ((1 - part) / rope.factor + part)));
+  }
+  return divisors;
 }
 
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim) {

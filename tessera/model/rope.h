@@ -26,6 +26,9 @@ struct Rope {
 // transformers.
 std::vector<float> rope_frequencies(const Rope& rope, int64_t head_dim);
 
+// Returns what llama3's scaling divides the frequency of each channel pair by. `rope` must have this scaling.
+std::vector<float> llama3_divisors(const Rope& rope, int64_t head_dim);
+
 // Returns the attention_factor of yarn for a configuration that does not give it. mscale and mscale_all_dim are the
 // configuration's values, or 0 if it does not give them.
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim);

@@ -47,6 +47,8 @@ const char* title_of(Group group) {
       {kAdapter, "New adapter"},
       {kInitAdapter, "Adapter"},
       {kMerge, "Merged model"},
+      {kGguf, "GGUF"},
+      {kOverwrite, "Existing results"},
       {kTrainData, "Training data"},
       {kEvalData, "Evaluation data"},
       {kOptimization, "Training"},

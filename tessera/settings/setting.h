@@ -65,6 +65,8 @@ enum Group : Groups {
   kAdapter = 1ull << 41,         // a new adapter
   kInitAdapter = 1ull << 42,     // the folder of an adapter
   kMerge = 1ull << 43,           // merge
+  kGguf = 1ull << 45,            // gguf
+  kOverwrite = 1ull << 46,       // overwrite
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

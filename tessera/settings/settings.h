@@ -58,6 +58,7 @@ struct Settings {
   enum class Metric { eval_loss, exact_match, f1 };
   enum class Progress { automatic, on, off };
   enum class LogFormat { automatic, trainer, json };
+  enum class Gguf { none, automatic, f32, f16, bf16, q8_0 };
   enum class Stream { automatic, on, off };
   enum class Preflight { none, nettest };
   enum class ReportFormat { table, markdown, csv, json };
@@ -219,6 +220,7 @@ struct Settings {
   int64_t max_jobs = 1;
   // output
   std::string output_dir, output, checkpoint;
+  Gguf gguf = Gguf::none;
   MemoryLogPlace memory_log;
   bool json = false, dry_run = false;
   Progress progress = Progress::automatic;

@@ -151,6 +151,38 @@ fs::path replace_by_moving_aside(const fs::path& source, const fs::path& target)
   return old;
 }
 
+namespace {
+
+File create_beside(const fs::path& target, uint64_t bytes) {
+  if (target.has_parent_path()) create_folders(target.parent_path());
+  return File::create_new(name_beside(target, kTemporary), bytes);
+}
+
+fs::path parent_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const fs::path& target, uint64_t bytes) : target_(target), file_(create_beside(target, bytes)) {}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_) unlink(file_.path().c_str());
+}
+
+void AtomicFile::write_at(const void* data, size_t bytes, uint64_t offset) {
+  file_.write_at(data, bytes, offset);
+}
+
+void AtomicFile::commit() {
+  TESSERA_ASSERT(!committed_);
+  file_.resize();  // not all file systems reserve the bytes at the end, which nobody may have written
+  file_.sync();
+  rename_or_throw(file_.path(), target_);
+  committed_ = true;
+  sync_folder(parent_of(target_));
+}
+
 void write_file_atomically(const fs::path& path, std::string_view text) {
   const fs::path temporary = name_beside(path, kTemporary);
   write_new_file(temporary, text);
@@ -159,8 +191,7 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
     unlink(temporary.c_str());
     throw_write_error(path, error, text.size());
   }
-  const fs::path parent = path.parent_path();
-  sync_folder(parent.empty() ? fs::path(".") : parent);
+  sync_folder(parent_of(path));
 }
 
 void remove_stale_temporaries(const fs::path& parent, const std::optional<ProcessIdentity>& gone) {

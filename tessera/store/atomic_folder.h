@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/store/file.h"
 #include "tessera/store/process.h"
 
 namespace tessera {
@@ -44,6 +45,29 @@ class AtomicFolder {
 
  private:
   std::filesystem::path target_, temporary_;
+  bool committed_ = false;
+};
+
+// A large file that is filled under a temporary name next to its target, as an AtomicFolder is. commit() gives it the
+// target's name.
+class AtomicFile {
+ public:
+  // Creates the temporary file with its final size, and the target's parents. Reserves the space if the file system
+  // can. Throws RunError.
+  AtomicFile(const std::filesystem::path& target, uint64_t bytes);
+  // Removes the temporary file if it has not been committed.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Several threads may write different bytes at the same time. Throws RunError.
+  void write_at(const void* data, size_t bytes, uint64_t offset);
+  // Syncs the file to the disk and gives it the target's name. Replaces an existing file. Throws RunError.
+  void commit();
+
+ private:
+  std::filesystem::path target_;
+  File file_;
   bool committed_ = false;
 };
 

@@ -25,6 +25,11 @@ Setting resume() {
   return setting;
 }
 
+Setting with_bare(Setting setting, const char* word) {
+  setting.bare_value = word;
+  return setting;
+}
+
 }  // namespace
 
 std::vector<Setting> checkpoint_settings() {
@@ -38,8 +43,6 @@ std::vector<Setting> checkpoint_settings() {
       boolean("eval_before", &S::eval_before, kTrainEvaluation, "Also evaluate before the first step",
               {"eval_on_start"}),
       takes_scalars(resume()),
-      boolean("overwrite", &S::overwrite, kCheckpoints,
-              "Replace the run in --output-dir if the new run does not continue it", {"overwrite_output_dir"}),
       real("owner_timeout", &S::owner_timeout, kCheckpoints, "SECONDS", {.min = 0.1, .max = 1e8},
            "Seconds without a heartbeat after which a run on another node loses --output-dir"),
       with_words(choice("save_strategy", &S::save_strategy, kCheckpoints, intervals(),
@@ -68,6 +71,19 @@ std::vector<Setting> checkpoint_settings() {
           "max_shard_size", &S::max_shard_size, kSavedModel, {.min = 1},
           "Maximum bytes of tensors in a weight file of a saved model folder. A larger model gets several files and an "
           "index"),
+      with_bare(choice("gguf", &S::gguf, brief(kGguf, "write a GGUF file for llama.cpp: f16, bf16, q8_0, f32"),
+                       {{"none", S::Gguf::none},
+                        {"auto", S::Gguf::automatic},
+                        {"f16", S::Gguf::f16},
+                        {"bf16", S::Gguf::bf16},
+                        {"q8_0", S::Gguf::q8_0},
+                        {"f32", S::Gguf::f32}},
+                       "Write a GGUF file for llama.cpp with matrices of this type, instead of a Hugging Face folder. "
+                       "auto, or no value: bf16 if most weights were loaded in bf16, otherwise f16"),
+                "auto"),
+      boolean("overwrite", &S::overwrite, kOverwrite,
+              "Replace the run in --output-dir if the new run does not continue it, or an existing GGUF file",
+              {"overwrite_output_dir"}),
   };
 }
 

@@ -46,8 +46,24 @@ std::optional<Fault> two_memories_of_a_device(const ResolvedSettings& resolved) 
   return Fault{"device_memory", "contradicts fit", "Give only one of the two: both set the memory per rank"};
 }
 
+std::optional<Fault> types_of_another_format(const ResolvedSettings& resolved) {
+  const Settings& s = resolved.settings;
+  if (!(resolved.groups & kGguf) || resolved.groups == kAllGroups) return {};
+  if (s.gguf == Settings::Gguf::none) {
+    if (!resolved.is_flag("overwrite") || !s.overwrite) return {};
+    return Fault{"overwrite",
+                 "does nothing without gguf: an export replaces a model folder that Tessera wrote, and no other folder",
+                 "Remove it"};
+  }
+  for (const char* name : {"save_dtype", "max_shard_size"}) {
+    if (!resolved.is_flag(name)) continue;
+    return Fault{name, "applies to Hugging Face folders, not to gguf", "Remove it, and give the type as --gguf TYPE"};
+  }
+  return {};
+}
+
 constexpr Rule kModelRules[] = {sizes_of_another_model};
-constexpr Rule kOtherRules[] = {heads_of_unequal_width, two_memories_of_a_device};
+constexpr Rule kOtherRules[] = {heads_of_unequal_width, two_memories_of_a_device, types_of_another_format};
 
 }  // namespace
 
