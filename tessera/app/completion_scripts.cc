@@ -279,7 +279,7 @@ std::string zsh_script(const std::vector<Verb>& verbs) {
       "    unsetopt ksharrays\n"
       "    compset -P '*='\n"
       "    compadd -- ${=choices}\n"
-      "    [[ -n $files ]] && _files\n"
+      "    if [[ -n $files ]]; then _files; fi\n"
       "    return\n"
       "  fi\n" +
       kDropFlag +
@@ -312,7 +312,7 @@ std::string zsh_script(const std::vector<Verb>& verbs) {
       "    esac\n"
       "  fi\n"
       "  unsetopt ksharrays\n"
-      "  [[ -n $choices ]] && compadd -- ${=choices}\n"
+      "  if [[ -n $choices ]]; then compadd -- ${=choices}; fi\n"
       "  if [[ $files == toml ]]; then\n"
       "    _files -g '*.toml'\n"
       "  elif [[ -n $files ]]; then\n"
@@ -397,7 +397,7 @@ std::string fish_script(const std::vector<Verb>& verbs) {
     for (const std::string& verb : flag.verbs) names.push_back(fish_quoted(verb));
     text += fmt::format("complete -c tessera -n {} -l {} -d {}", fish_quoted("__tessera_in " + joined(names, " ")),
                         flag.flag.substr(2), fish_quoted(flag.help));
-    if (flag.takes_value && !flag.may_be_bare) text += flag.takes_files ? " -r -F" : " -x";
+    if (flag.takes_value) text += flag.takes_files ? " -r -F" : " -x";
     if (!flag.words.empty()) text += " -a " + fish_quoted(joined(flag.words, " "));
     text += "\n";
   }

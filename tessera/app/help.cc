@@ -213,9 +213,8 @@ std::string program_help(const std::vector<Verb>& verbs) {
          "\nOptions:\n"
          "  -h, --help     Print help; tessera <verb> --help shows the settings of a verb\n"
          "  --version      Print the version\n\n"
-         "A value comes from the flag (--batch-size 8), else from the environment\n"
-         "(TESSERA_BATCH_SIZE=8), else from config.toml (batch_size = 8), else it is the\n"
-         "default.\n\n" +
+         "A value comes from its flag (--batch-size 8), else TESSERA_BATCH_SIZE=8 in the\n"
+         "environment, else batch_size = 8 in config.toml, else it is the default.\n\n" +
          without_end(wrapped("", "Exit codes: " + joined(codes, "; ") + "."));
 }
 
