@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/model/gguf.h"
 #include "tessera/model/model.h"
 
 namespace tessera {
@@ -117,6 +118,32 @@ TEST(Architectures, LayerWindowsAreRefusedWithTheTypesThatHaveThem) {
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("support layers of both kinds in models of type qwen2 and qwen3"));
   }
+}
+
+// A tensor without a name in GGUF files would only fail when a model is exported.
+TEST(Architectures, HaveNamesInGguf) {
+  const auto device = make_counting_device();
+  for (const Architecture* row : architectures()) {
+    if (!row->gguf) continue;
+    SCOPED_TRACE(row->name);
+    ModelConfig config = parse_model_config(model_config_json(small_config(row->name), DType::f32), "config.json");
+    config.tied_head = false;
+    const GgufForm& form = gguf_form_of(config);
+    std::set<std::string> names;
+    const Model model(config, *device);
+    model.for_each_tensor([&](const ParameterSpec& spec) {
+      const std::string name = gguf_name_of(form, spec.name);
+      EXPECT_TRUE(names.insert(name).second) << name;
+      const GgufRows rows = form.rows_of(config, gguf_layer_of(form, spec.name));
+      std::set<int64_t> sources;
+      for (int64_t r = 0; r < spec.shape[0]; ++r) sources.insert(rows.source_of(r));
+      EXPECT_EQ(std::ssize(sources), spec.shape[0]) << name;
+      EXPECT_EQ(*sources.rbegin(), spec.shape[0] - 1) << name;
+    });
+    EXPECT_TRUE(names.contains("token_embd.weight") && names.contains("output.weight")) << row->name;
+    EXPECT_TRUE(names.contains("blk.1.ffn_down.weight")) << row->name;
+  }
+  EXPECT_THROW(gguf_form_of(small_config("gpt")), UsageError);
 }
 
 }  // namespace
