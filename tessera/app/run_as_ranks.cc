@@ -160,10 +160,10 @@ int run_among_ranks(const Invocation& invocation, const std::function<int()>& wo
   try {
     return work();
   } catch (...) {
-    const auto [code, what] = current_failure();
+    const Failure failure = current_failure();
     if (before_end) before_end();
-    invocation.world->fail(code_of_failure(invocation, code), what, report_of(code));
-    return static_cast<int>(code);
+    invocation.world->fail(code_of_failure(invocation, failure.code), failure.text, report_of(failure.code));
+    return static_cast<int>(failure.code);
   }
 }
 
@@ -213,9 +213,9 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     world->set_exit_code(code);
     return code;
   } catch (...) {
-    const auto [code, what] = current_failure();
-    world->fail(code_of_failure(invocation, code), what, report_of(code));
-    return static_cast<int>(code);
+    const Failure failure = current_failure();
+    world->fail(code_of_failure(invocation, failure.code), failure.text, report_of(failure.code));
+    return static_cast<int>(failure.code);
   }
 }
 

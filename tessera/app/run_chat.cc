@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "tessera/app/run_as_ranks.h"
-#include "tessera/app/text_choice.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/clock.h"
 #include "tessera/base/counted.h"
@@ -19,6 +18,7 @@
 #include "tessera/launch/interrupt.h"
 #include "tessera/load/chat.h"
 #include "tessera/load/model_files.h"
+#include "tessera/session/generation.h"
 #include "tessera/session/session.h"
 
 namespace tessera {

@@ -85,8 +85,7 @@ int run_eval(const Invocation& invocation) {
       Engine& engine = session.engine();
       Record summary = Record::object();
       if (several) summary["adapter"] = adapters[i];
-      const LossEvaluation loss =
-          *evaluate_loss(engine, session.world(), dataset.samples, settings.eval_batch_size, console);
+      const LossEvaluation loss = *evaluate_loss(engine, session.world(), dataset, settings.eval_batch_size, console);
       const double perplexity = std::exp(loss.loss);
       summary.update(Record{{"eval_loss", loss.loss}, {"perplexity", perplexity}});
       summary.update(trainer_record(EvalMetrics{loss.loss, loss.runtime_s, loss.num_samples, loss.num_steps, 0}));

@@ -8,7 +8,6 @@
 
 #include "tessera/app/machine.h"
 #include "tessera/app/run_as_ranks.h"
-#include "tessera/app/text_choice.h"
 #include "tessera/app/usage_errors.h"
 #include "tessera/app/verbs.h"
 #include "tessera/base/clock.h"
@@ -23,6 +22,7 @@
 #include "tessera/load/model_files.h"
 #include "tessera/log/progress.h"
 #include "tessera/session/evaluation.h"
+#include "tessera/session/generation.h"
 #include "tessera/session/session.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/store/checksum.h"
@@ -33,15 +33,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Prompts {
-  std::vector<PromptRow> rows;
-  std::vector<std::vector<int32_t>> ids;  // the tokens of each row
-};
-
-bool is_empty_text(const Example& example) {
-  return example.text() && example.text()->text.empty();
-}
 
 std::vector<PromptRow> rows_of(const Settings& settings) {
   if (!settings.prompts.empty()) {
@@ -54,57 +45,6 @@ std::vector<PromptRow> rows_of(const Settings& settings) {
     row.example.content = Question{.context = settings.context, .question = settings.question, .answers = {}};
   }
   return {row};
-}
-
-Prompts read_prompts(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
-                     ThreadPool& pool) {
-  Prompts prompts{rows_of(settings), {}};
-  prompts.ids.resize(prompts.rows.size());
-  const EncodeFn encode = encoder_of(tokenizer, config);
-  PromptOptions options{.max_length = kAnyPromptLength, .eos_id = config.eos_token_id, .around_answer = false};
-  std::optional<ChatTemplate> chat_template;
-  if (std::ranges::any_of(prompts.rows, [](const PromptRow& row) { return row.example.conversation() != nullptr; })) {
-    chat_template.emplace(chat_template_of(settings, tokenizer, config, TemplateDate::today));
-    options.chat = chat_options_of(settings, *chat_template, tokenizer, config);
-  }
-  pool.for_ranges(std::ssize(prompts.rows), 16, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      const Example& example = prompts.rows[i].example;
-      try {
-        prompts.ids[i] = encode_prompt(example, encode, options);
-      } catch (const InputError& error) {  // names neither the flag nor the line
-        throw InputError(example.place.empty() ? option_place(example.text() ? "prompt" : "question") : example.place,
-                         error.what());
-      }
-    }
-  });
-  for (size_t i = 0; i < prompts.rows.size(); ++i) {
-    const std::string& place = prompts.rows[i].example.place;
-    if (prompts.ids[i].empty()) {
-      const std::string why = is_empty_text(prompts.rows[i].example)
-                                  ? "the prompt is empty, and the tokenizer puts no BOS token before it"
-                                  : "the prompt has no tokens";
-      if (place.empty()) throw UsageError(option_place("prompt"), why, "Give a text");
-      throw InputError(place, why, "Remove the line, or give it a text");
-    }
-    check_context(config, std::ssize(prompts.ids[i]), settings.max_new_tokens, place);
-  }
-  return prompts;
-}
-
-struct GeneratedText {
-  std::string text;
-  bool has_stopped;  // a string of --stop ended it
-};
-
-// The text of generated ids. The prompt of a question ends with "Answer:", so the space before the answer is removed.
-GeneratedText generated_text(const std::vector<int32_t>& ids, const Example& example, const Tokenizer& tokenizer,
-                             const Settings& settings) {
-  StopCutter cutter(settings.stop);
-  std::string text = cutter.add(tokenizer.decode(ids, true));
-  text += cutter.finish();
-  if (example.question() && text.starts_with(' ')) text.erase(0, 1);
-  return {text, cutter.has_stopped()};
 }
 
 // Prints generated_text() in parts. A part is printed when later tokens can no longer change it.
@@ -162,7 +102,7 @@ Record result_of(const std::string& adapter, const PromptRow& row, const std::ve
       record["prompt"] = example.text() ? example.text()->text : prompt_text(example);
     }
   }
-  const auto [text, has_stopped] = generated_text(ids, row.example, tokenizer, settings);
+  const auto [text, has_stopped] = generated_text(ids, row.example, tokenizer, settings.stop);
   record["text"] = text;
   record["ids"] = ids;
   record["finish_reason"] = has_stopped || std::ssize(ids) < settings.max_new_tokens ? "stop" : "length";
@@ -175,7 +115,7 @@ bool prints_as_it_comes(const Settings& settings, const Console& console) {
   return settings.prompts.empty() && !settings.json && settings.output.empty() && console.out_terminal().interactive;
 }
 
-uint64_t checksum_of_prompts(const Prompts& prompts) {
+uint64_t checksum_of_prompts(const EncodedPrompts& prompts) {
   Checksum checksum;
   for (const auto& ids : prompts.ids) {
     const auto size = static_cast<uint64_t>(ids.size());
@@ -197,7 +137,7 @@ int run_generate(const Invocation& invocation) {
   const Tokenizer& tokenizer = session.tokenizer();
   const GenerationConfig file = generation_config_of(settings, config);
   GenerationOptions options = generation_options(invocation.resolved, config, file);
-  const Prompts prompts = read_prompts(settings, tokenizer, config, session.pool());
+  const EncodedPrompts prompts = encode_prompts(rows_of(settings), settings, tokenizer, config, session.pool());
 
   session.agree({{"prompts_checksum", checksum_text(checksum_of_prompts(prompts))}});
   session.check_work([&](const Settings& s) {
@@ -234,7 +174,7 @@ int run_generate(const Invocation& invocation) {
       if (streaming) its_options.on_token = [&](int64_t, int32_t id) { return streamed.add(id); };
       generate_all(session.engine(), session.world(), prompts.ids, 1, its_options, [&](int64_t, const auto& texts) {
         if (streaming) return streamed.finish();
-        if (!settings.json) return print(generated_text(texts[0], row.example, tokenizer, settings).text);
+        if (!settings.json) return print(generated_text(texts[0], row.example, tokenizer, settings.stop).text);
         Record record = result_of(adapter, row, prompts.ids[0], texts[0], settings, tokenizer);
         record["runtime_s"] = steady_seconds() - begin_s;
         print(to_json(record));

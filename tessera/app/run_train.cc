@@ -1,32 +1,13 @@
 // tessera train
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tessera/app/preflight.h"
 #include "tessera/app/run_as_ranks.h"
 #include "tessera/app/verbs.h"
 #include "tessera/load/model_place.h"
-#include "tessera/settings/engine_options.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera {
-
-namespace {
-
-TrackerOptions tracker_options(const ResolvedSettings& resolved) {
-  const Settings& settings = resolved.settings;
-  TrackerOptions options;
-  options.tensorboard = settings.tracker.tensorboard;
-  options.wandb = settings.tracker.wandb;
-  options.output_dir = settings.output_dir;
-  options.tracker_dir = settings.tracker_dir;
-  if (options.wandb) options.wandb_variables = wandb_variables(environment_of_process());
-  const auto config = resolved_config_json(resolved);
-  for (const auto& [name, entry] : config.items()) options.config[name] = entry.at("value");
-  return options;
-}
-
-}  // namespace
 
 int run_train(const Invocation& invocation) {
   check_model_is_kept(invocation.settings());

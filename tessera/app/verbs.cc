@@ -1,15 +1,8 @@
 #include "tessera/app/verbs.h"
 
-namespace tessera {
+#include "tessera/settings/verb_groups.h"
 
-// Settings of a model. A model is read from a folder or made from flags.
-constexpr Groups kAnyModel = kModel | kWeights | kTokenizer | kVocabulary | kShape | kMachine;
-// Settings that change what a training run computes. `tessera plan` also takes these settings.
-constexpr Groups kTraining = kAnyModel | kAdapter | kInitAdapter | kText | kRows | kChat | kDataset | kTrainData |
-                             kEvalData | kOptimization | kTrainEvaluation | kEvalBatch | kScoring | kGeneration |
-                             kSharding | kGradients | kLog;
-constexpr Groups kTrainVerb =
-    kTraining | kRanks | kCheckpoints | kSavedModel | kOverwrite | kPreflight | kOutputDir | kMemoryLog | kPresentation;
+namespace tessera {
 
 const std::vector<Verb>& all_verbs() {
   static const std::vector<Verb> verbs = {
@@ -24,16 +17,14 @@ const std::vector<Verb>& all_verbs() {
        .stops_on_signals = true},
       {.name = "eval",
        .help = "Measure a model on a data set: loss, perplexity, scores",
-       .groups = kAnyModel | kInitAdapter | kText | kRows | kChat | kEvalData | kEvalBatch | kScoring | kGeneration |
-                 kRanks | kSharding | kOutputDir | kLog | kPresentation,
+       .groups = kEvalVerb,
        .example = "tessera eval --model runs/mine --eval-dataset dev.json --eval-generation",
        .required = {"model", "eval_dataset"},
        .run = run_eval,
        .runs_as_ranks = true},
       {.name = "generate",
        .help = "Answer a question, or continue prompts",
-       .groups = kAnyModel | kInitAdapter | kRows | kChat | kGeneration | kSampling | kQuestion | kPrompt |
-                 kPromptFile | kEvalBatch | kRanks | kSharding | kOutputFile | kPresentation,
+       .groups = kGenerateVerb,
        .example = "tessera generate --model runs/mine --question \"Where does Ada live?\""
                   " --context \"Ada lives in Oslo.\"",
        .required = {"model"},
@@ -42,15 +33,14 @@ const std::vector<Verb>& all_verbs() {
        .runs_as_ranks = true},
       {.name = "chat",
        .help = "Talk with a model that has a chat template",
-       .groups = kAnyModel | kInitAdapter | kChat | kDialog | kGeneration | kSampling | kSharding | kPresentation,
+       .groups = kChatVerb,
        .example = "tessera chat --model runs/mine --system \"Answer briefly.\"",
        .required = {"model"},
        .run = run_chat,
        .runs_as_ranks = true},
       {.name = "plan",
        .help = "Show the memory of a run; find the fastest run that fits",
-       .groups = kTraining | kRanks | kCheckpoints | kSavedModel | kOverwrite | kPreflight | kOutputDir | kPlan |
-                 kPresentation,
+       .groups = kPlanVerb,
        .example = "tessera plan --model bloom-7b1 --nproc 8 --strategy full_shard --precision bf16",
        .required = {"model"},
        .run = run_plan},
@@ -98,7 +88,7 @@ const std::vector<Verb>& all_verbs() {
        .run = run_tokenizer_train},
       {.name = "export",
        .help = "Make a Hugging Face folder or a GGUF file from a checkpoint",
-       .groups = kAnyModel | kInitAdapter | kMerge | kCheckpoint | kSavedModel | kGguf | kOverwrite | kOutputDir,
+       .groups = kExportVerb,
        .example = "tessera export --checkpoint runs/mine/checkpoint-60 --output-dir exported",
        .required = {"output_dir"},
        .one_of = {"checkpoint", "model"},

@@ -1,5 +1,7 @@
 #include "tessera/base/error.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -7,6 +9,9 @@
 #include <filesystem>
 #include <new>
 #include <system_error>
+#include <utility>
+
+#include "tessera/base/library.h"
 
 namespace tessera {
 
@@ -30,13 +35,13 @@ bool is_wrong_path(int error) {
 }
 
 Error::Error(ExitCode code, std::string where, std::string what, std::string remedy)
-    : std::runtime_error(compose(where, what, remedy)), code_(code) {}
+    : std::runtime_error(compose(where, what, remedy)), code_(code), where_(std::move(where)) {}
 
 Failure current_failure() {
   try {
     throw;
   } catch (const Error& error) {
-    return {error.code(), error.what()};
+    return {error.code(), error.what(), error.where()};
   } catch (const std::length_error&) {  // a size that no memory can hold
     return {ExitCode::kOutOfMemory, "a size exceeds what memory can hold. Check the sizes in settings and input files"};
   } catch (const std::bad_alloc&) {
@@ -46,7 +51,7 @@ Failure current_failure() {
     const std::string path = printable(error.path1().string(), 300), reason = error.code().message();
     const std::string text = (path.empty() ? "" : path + ": ") + "cannot be used: " + reason;
     return {is_wrong_path(error.code().value()) ? ExitCode::kBadInput : ExitCode::kRunFailed,
-            text + ". Check the path, its permissions and the disk"};
+            text + ". Check the path, its permissions and the disk", path};
   } catch (const std::system_error& error) {
     return {ExitCode::kRunFailed, "the system refuses a request: " + error.code().message() +
                                       ". Check the limits of this process (ulimit -a), and start the command again"};
@@ -69,6 +74,7 @@ std::string printable(std::string_view text, size_t longest_bytes) {
 }
 
 void assertion_failed(const char* condition, const char* file, int line) {
+  if (is_library()) throw std::logic_error(fmt::format("assertion failed at {}:{}: {}", file, line, condition));
   std::fprintf(stderr, "tessera: assertion failed at %s:%d: %s\n", file, line, condition);
   std::abort();
 }

@@ -29,9 +29,11 @@ class Error : public std::runtime_error {
  public:
   Error(ExitCode code, std::string where, std::string what, std::string remedy);
   ExitCode code() const { return code_; }
+  const std::string& where() const { return where_; }
 
  private:
   ExitCode code_;
+  std::string where_;
 };
 
 struct RunError : Error {
@@ -66,6 +68,7 @@ bool is_wrong_path(int error);
 struct Failure {
   ExitCode code;
   std::string text;
+  std::string where{};  // the file and line, key, flag or tensor at fault, with which the text begins; may be empty
 };
 // Describes the exception being handled. Call it in a catch block.
 Failure current_failure();
@@ -74,8 +77,8 @@ Failure current_failure();
 // `longest_bytes` bytes is cut to at most this length, at a character boundary. Then "…" is appended.
 std::string printable(std::string_view text, size_t longest_bytes = 100);
 
-// Reports a programming error: prints the file, the line and the condition, and aborts. TESSERA_ASSERT works in every
-// build, also in release builds.
+// Reports a programming error: prints the file, the line and the condition, and aborts. In a library (library.h),
+// throws std::logic_error instead. TESSERA_ASSERT works in every build, also in release builds.
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line);
 #define TESSERA_ASSERT(condition) \
   ((condition) ? static_cast<void>(0) : ::tessera::assertion_failed(#condition, __FILE__, __LINE__))

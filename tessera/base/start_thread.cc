@@ -2,9 +2,11 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string>
 
 #include "tessera/base/error.h"
+#include "tessera/base/library.h"
 #include "tessera/base/option_names.h"
 
 namespace tessera::thread_start {
@@ -26,7 +28,8 @@ void refuse(const char* purpose, const std::system_error& error) {
                      option("threads") + ")");
 }
 
-void end_process() noexcept {
+void fail() noexcept {
+  if (is_library()) return keep_lost_failure(std::current_exception());
   const Failure failure = current_failure();
   std::fprintf(stderr, "error: %s\n", failure.text.c_str());
   std::_Exit(static_cast<int>(failure.code));

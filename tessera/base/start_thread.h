@@ -26,15 +26,17 @@ class SignalBlock {
 };
 
 [[noreturn]] void refuse(const char* purpose, const std::system_error& error);
-// Reports the exception being handled, and ends the process with its exit code.
-[[noreturn]] void end_process() noexcept;
+// Reports the exception being handled, and ends the process with its exit code. In a library (library.h), keeps the
+// exception instead.
+void fail() noexcept;
 
 }  // namespace thread_start
 
 // Starts a thread that calls `work`, with or without a std::stop_token. `purpose` completes "cannot start a thread for
 // …". The thread blocks all signals, so other threads handle them. If an exception leaves `work`, the process ends with
-// the message and the exit code of this exception, as it does for the main thread. Throws RunError if the system starts
-// no thread: the number of processes or the memory is limited.
+// the message and the exit code of this exception, as it does for the main thread. In a library, the thread ends, and
+// rethrow_lost_failure() throws the exception (library.h). Throws RunError if the system starts no thread: the number
+// of processes or the memory is limited.
 template <typename Work>
 std::jthread start_thread(const char* purpose, Work work) {
   const thread_start::SignalBlock block;
@@ -47,7 +49,7 @@ std::jthread start_thread(const char* purpose, Work work) {
           work();
         }
       } catch (...) {
-        thread_start::end_process();
+        thread_start::fail();
       }
     });
   } catch (const std::system_error& error) {

@@ -43,6 +43,7 @@ PackedBatch merged(std::span<const PackedBatch> batches) {
                                                                     : batch.sequence_numbers[b - 1]);
     }
     all.num_targets += batch.num_targets;
+    all.row_numbers.insert(all.row_numbers.end(), batch.row_numbers.begin(), batch.row_numbers.end());
   }
   return all;
 }

@@ -20,6 +20,8 @@ struct PackedBatch {
   // [B]: the number of each sequence in its step, counted from 0 over all micro-batches and ranks. If empty, the
   // numbers are 0, 1, …, B - 1.
   std::vector<int64_t> sequence_numbers{};
+  // [B]: the number of each sequence's row in the data of a program (Example::number). Empty: not known.
+  std::vector<int64_t> row_numbers{};
 };
 
 // Joins micro-batches of one step into one batch.

@@ -42,11 +42,18 @@ struct Conversation {
   nlohmann::ordered_json variables;  // more variables of the template ("chat_template_kwargs"), an object or null
 };
 
+// A row of token ids, from a program. No tokenizer and no template touches them.
+struct TokenRow {
+  std::vector<int32_t> ids;
+  std::vector<bool> has_loss;  // [ids]: whether the model learns to produce this token
+};
+
 // One sample of a data set.
 struct Example {
   std::string place;  // of the sample in its file: "rows.jsonl:12", "squad.json: data[0].paragraphs[0].qas[1]"
   std::string id;     // as in the file; may be empty
-  std::variant<Question, Completion, PlainText, Conversation> content;
+  std::variant<Question, Completion, PlainText, Conversation, TokenRow> content;
+  int64_t number = -1;  // of a row that a program gave, from 0; -1 in files
 
   // Null if the example is of another kind.
   const Question* question() const { return std::get_if<Question>(&content); }
@@ -54,6 +61,7 @@ struct Example {
   const Completion* completion() const { return std::get_if<Completion>(&content); }
   const PlainText* text() const { return std::get_if<PlainText>(&content); }
   const Conversation* conversation() const { return std::get_if<Conversation>(&content); }
+  const TokenRow* tokens() const { return std::get_if<TokenRow>(&content); }
   bool is_unanswerable() const { return question() && question()->answers.empty(); }
 };
 

@@ -177,6 +177,34 @@ EncodedRow encode_conversation(const Example& example, const EncodeFn& encode, c
   return row;
 }
 
+// The ids are used unchanged: neither a BOS nor an end token is added, and no id is cut off.
+EncodedRow encode_tokens(const Example& example, const PromptOptions& options) {
+  const TokenRow& row = *example.tokens();
+  EncodedRow encoded{.samples = {}, .num_tokens = std::ssize(row.ids)};
+  const auto wrong = std::ranges::find_if(row.ids, [&](int32_t id) { return id < 0 || id >= options.vocab_size; });
+  if (row.ids.empty() || row.ids.size() != row.has_loss.size()) {
+    const std::string what = row.ids.empty() ? "the row has no tokens"
+                                             : fmt::format("the row has {}, but {}", counted(std::ssize(row.ids), "id"),
+                                                           counted(std::ssize(row.has_loss), "value of the loss mask"));
+    encoded.fault = {example.place, what, "Give a mask with one value for each id"};
+  } else if (wrong != row.ids.end()) {
+    encoded.fault = {example.place, fmt::format("the id {} is not in the vocabulary of {}", *wrong, options.vocab_size),
+                     "Use the tokenizer of the model"};
+  } else if (encoded.num_tokens > options.max_length) {
+    encoded.fault = {example.place,
+                     fmt::format("a maximum length of {} is too small: the row has {} ids",
+                                 counted(options.max_length, "token"), encoded.num_tokens),
+                     fmt::format("Give {} at least {}, or shorten the row", option("max_length"), encoded.num_tokens)};
+  }
+  if (!encoded.fault.what.empty()) return encoded;
+  Ids labels = row.ids;
+  for (size_t t = 0; t < labels.size(); ++t) {
+    if (!row.has_loss[t]) labels[t] = kNoTarget;
+  }
+  encoded.samples.push_back(finish(row.ids, std::move(labels), options.max_length));
+  return encoded;
+}
+
 // A question or a completion, under the objectives whose labels are the sample's own tokens.
 EncodedRow encode_question(const Example& example, const EncodeFn& encode, const PromptOptions& options) {
   const bool has_answer = options.objective != Objective::prompt;
@@ -203,6 +231,7 @@ EncodedRow encode_row(const Example& example, const EncodeFn& encode, const Prom
   try {
     if (example.text()) return encode_text(example, encode, options);
     if (example.conversation()) return encode_conversation(example, encode, options);
+    if (example.tokens()) return encode_tokens(example, options);
     if (options.objective == Objective::separate) return encode_separate(example, encode, options);
     return encode_question(example, encode, options);
   } catch (const RewrittenTurn& error) {

@@ -60,6 +60,7 @@ struct PromptOptions {
   bool around_answer = true;
   std::string unanswerable_text = kNoAnswer;  // the {answer} of a question without an answer
   ChatOptions chat{};
+  int64_t vocab_size = std::numeric_limits<int32_t>::max();  // of the model, for rows of token ids
 };
 
 inline constexpr int32_t kNoTarget = -100;

@@ -229,7 +229,8 @@ Frame Engine::frame(const Batch& batch, bool training) {
           .dropout_seed = options_.seed,
           .head_chunk_bytes = options_.head_chunk_bytes,
           .large_head_chunks = kind_of_work(context_.device) == DeviceKind::cuda,
-          .stands_for_smaller = rehearsing_};
+          .stands_for_smaller = rehearsing_,
+          .own_loss = loss_of_rows_ ? &*loss_of_rows_ : nullptr};
 }
 
 int64_t Engine::padding(int64_t num_tokens, bool training) const {
@@ -250,6 +251,7 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
   batch.num_sequences = std::ssize(starts) - 1;
   batch.num_targets = packed.num_targets;
   const bool counts = counting();  // on the counting device, only sizes matter
+  if (loss_of_rows_) loss_of_rows_->begin(packed);
   std::vector<int32_t> target_rows, targets;
   for (size_t i = 0; !counts && i < packed.labels.size(); ++i) {
     if (packed.labels[i] < 0) continue;

@@ -18,6 +18,7 @@
 #include "tessera/device/stack.h"
 #include "tessera/engine/block_graphs.h"
 #include "tessera/engine/checkpointed_blocks.h"
+#include "tessera/engine/own_loss.h"
 #include "tessera/engine/states.h"
 
 namespace tessera {
@@ -128,6 +129,12 @@ class Engine {
   // UsageError if a batch has more tokens or sequences than the kernels accept.
   void prepare(const WorkBounds& work);
 
+  // From now on, training and evaluation use this loss instead of the cross-entropy. `kernels` computes in host memory
+  // and must outlive the engine.
+  void set_loss(LossOfRows loss, Kernels& kernels) { loss_of_rows_.emplace(device(), kernels, std::move(loss)); }
+
+  void use_cross_entropy() { loss_of_rows_.reset(); }
+
   // The parameters and the optimizer states. Valid until the next prepare().
   UnitStates states() { return {context_, parameters_, optimizer_.get(), stack_.get()}; }
 
@@ -199,7 +206,8 @@ class Engine {
   int next_upload_ = 0;
   Buffer batch_;  // the arrays of the current micro-batch
   BlockGraphs block_graphs_;
-  Buffer loss_;  // [1] f64
+  Buffer loss_;                           // [1] f64
+  std::optional<HostLoss> loss_of_rows_;  // from set_loss()
   int64_t num_updates_ = 0;
   bool first_step_ = true;  // this engine has not completed a step yet
   bool rehearsing_ = false;

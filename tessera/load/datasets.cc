@@ -91,6 +91,14 @@ Source read_source(const Settings& settings, const std::vector<std::string>& wor
   return source;
 }
 
+Source given_source(ExampleRows rows, const Settings& settings) {
+  Source source{kGivenRows, {kGivenRows}, std::move(rows)};
+  source.sizes.push_back(std::ssize(source.rows.examples));
+  if (source.rows.examples.empty() && source.rows.bad.empty()) throw InputError(kGivenRows, "there are none");
+  check_source(source, std::ssize(source.rows.examples), settings);
+  return source;
+}
+
 // Holds out a part of the rows, for evaluation. Of a mixture, holds out this part of the rows of each file.
 Source held_out(Source& source, const Settings& settings) {
   const auto seed = static_cast<uint64_t>(settings.seed);
@@ -151,9 +159,10 @@ std::vector<int64_t> mixed_rows(const Source& source, const Settings& settings, 
 
 void add_prompts(Dataset& dataset, RowEncoder& encoder, const Settings& settings, const ModelConfig& config) {
   for (const Example& example : dataset.examples) {
-    if (!example.text()) continue;
+    if (!example.text() && !example.tokens()) continue;
     throw UsageError(option_place("eval_generation"),
-                     fmt::format("{} contains plain texts, which have no answers to score", dataset.use.name),
+                     fmt::format("{} contains {}, which have no answers to score", dataset.use.name,
+                                 example.text() ? "plain texts" : "rows of token ids"),
                      "Remove --eval-generation, or evaluate on questions, or on prompts with completions");
   }
   dataset.prompts = encoder.prompts(dataset.examples);
@@ -246,6 +255,10 @@ std::vector<int64_t> all_rows(const EncodedRows& encoded) {
   return rows;
 }
 
+size_t as_size(const RowFacts& facts) {
+  return static_cast<size_t>(facts.num_samples);
+}
+
 // Encodes the rows that the settings select.
 Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use, const Tokenizer& tokenizer,
                         const ModelConfig& config, ThreadPool& pool) {
@@ -263,6 +276,10 @@ Dataset encoded_dataset(Source source, const Settings& settings, DatasetUse use,
   encoder.add(examples, encoded, [&](const Sample& sample) { tokens->add(sample); });
   std::vector<int64_t> rows = all_rows(encoded);
   Dataset dataset = dataset_of(std::move(source), encoded, rows, settings, encoder, tokenizer, config);
+  for (const int64_t row : rows) {
+    const int64_t number = examples[static_cast<size_t>(row)].number;
+    if (number >= 0) dataset.row_numbers.insert(dataset.row_numbers.end(), as_size(encoded.at(row)), number);
+  }
   if (training) return dataset;  // training needs no texts
   for (const int64_t row : rows) dataset.examples.push_back(std::move(examples[static_cast<size_t>(row)]));
   if (settings.eval_generation) add_prompts(dataset, encoder, settings, config);
@@ -289,27 +306,31 @@ Dataset cached_dataset(const Settings& settings, const std::string& root, const 
 }  // namespace
 
 TrainingData load_training_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
-                                ThreadPool& pool, const LoadRanks& ranks) {
-  if (const std::string root = cache_root(settings, ranks); !root.empty()) {
+                                ThreadPool& pool, const LoadRanks& ranks, GivenRows given) {
+  if (const std::string root = given.train ? "" : cache_root(settings, ranks); !root.empty()) {
     TrainingData data{cached_dataset(settings, root, tokenizer, config, pool, ranks)};
-    if (!settings.eval_dataset.empty()) data.eval = load_eval_data(settings, tokenizer, config, pool);
+    if (!settings.eval_dataset.empty()) {
+      data.eval = load_eval_data(settings, tokenizer, config, pool, std::move(given.eval));
+    }
     return data;
   }
-  Source source = read_source(settings, settings.dataset, "dataset");
+  Source source = given.train ? given_source(std::move(*given.train), settings)
+                              : read_source(settings, settings.dataset, "dataset");
   std::optional<Source> held;
   if (settings.eval_fraction > 0) held = held_out(source, settings);
   TrainingData data{encoded_dataset(std::move(source), settings, DatasetUse::training, tokenizer, config, pool)};
   if (held) {
     data.eval = encoded_dataset(std::move(*held), settings, DatasetUse::evaluation, tokenizer, config, pool);
   } else if (!settings.eval_dataset.empty()) {
-    data.eval = load_eval_data(settings, tokenizer, config, pool);
+    data.eval = load_eval_data(settings, tokenizer, config, pool, std::move(given.eval));
   }
   return data;
 }
 
 Dataset load_eval_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
-                       ThreadPool& pool) {
-  Source source = read_source(settings, settings.eval_dataset, "eval_dataset");
+                       ThreadPool& pool, std::optional<ExampleRows> given) {
+  Source source =
+      given ? given_source(std::move(*given), settings) : read_source(settings, settings.eval_dataset, "eval_dataset");
   if (!source.mixture.empty()) {
     const DataFile& file = source.mixture[0];
     throw UsageError(
@@ -329,6 +350,13 @@ void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new
                                counted(prompt_tokens, "token"), place.empty() ? "" : " (" + place + ")",
                                counted(new_tokens, "new token"), counted(config.max_positions, "token")),
                    "Give fewer new tokens, or a shorter prompt");
+}
+
+PackedBatch batch_of(const Dataset& dataset, std::span<const int64_t> indices) {
+  PackedBatch batch = pack(dataset.samples, indices);
+  if (dataset.row_numbers.empty()) return batch;
+  for (const int64_t index : indices) batch.row_numbers.push_back(dataset.row_numbers[static_cast<size_t>(index)]);
+  return batch;
 }
 
 std::vector<int64_t> lengths_of(const Samples& samples) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/data/batches.h"
 #include "tessera/data/data_use.h"
 #include "tessera/data/samples.h"
 #include "tessera/data/tokenizer.h"
@@ -23,7 +25,16 @@ struct Dataset {
   std::vector<std::vector<int32_t>> prompts;  // one per example, for generation; empty unless requested
   DataUse use;                                // counts of used, cut and skipped rows
   int64_t num_too_long_without_answer = 0;    // the questions in use.rows_too_long that have no answer
+  // [samples] Example::number of each sample's row. Empty for rows of files.
+  std::vector<int64_t> row_numbers;
 };
+
+// Rows that a program gives instead of files.
+struct GivenRows {
+  std::optional<ExampleRows> train{}, eval{};
+};
+// The name of such rows in reports, and the value of --dataset or --eval-dataset of their run.
+inline constexpr const char* kGivenRows = "rows of the program";
 
 struct TrainingData {
   Dataset train;
@@ -44,15 +55,20 @@ struct TrainingData {
 // Throws UsageError if a setting does not suit the data, or if a sample is longer than the model's context or than
 // kMaxDropoutKeys. Throws InputError if a file is not valid, if there are more bad rows than the settings allow, or if
 // no sample has a token with loss.
+//
+// Rows in `given` replace the files. They have no cache.
 TrainingData load_training_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
-                                ThreadPool& pool, const LoadRanks& ranks = {});
+                                ThreadPool& pool, const LoadRanks& ranks = {}, GivenRows given = {});
 // Like load_training_data(), for --eval-dataset alone.
 Dataset load_eval_data(const Settings& settings, const Tokenizer& tokenizer, const ModelConfig& config,
-                       ThreadPool& pool);
+                       ThreadPool& pool, std::optional<ExampleRows> given = {});
 
 // Throws UsageError if a prompt and its continuation are longer than the model's context. `place` names the prompt in
 // the error, unless it is empty.
 void check_context(const ModelConfig& config, int64_t prompt_tokens, int64_t new_tokens, const std::string& place = "");
+
+// Packs the samples with these indices (pack()), with the numbers of their rows.
+PackedBatch batch_of(const Dataset& dataset, std::span<const int64_t> indices);
 
 std::vector<int64_t> lengths_of(const Samples& samples);  // [samples] in tokens
 

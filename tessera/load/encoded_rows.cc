@@ -90,7 +90,8 @@ RowEncoder::RowEncoder(const Settings& settings, const Tokenizer& tokenizer, con
       encode_(encoder_of(tokenizer, config)),
       options_{settings.objective,  settings.truncation,        settings.long_texts,
                settings.max_length, config.eos_token_id,        settings.append_eos,
-               around_answer,       settings.unanswerable_text, {}} {}
+               around_answer,       settings.unanswerable_text, {},
+               config.vocab_size} {}
 
 const ChatTemplate& RowEncoder::chat_template() {
   if (!chat_template_) {

@@ -57,6 +57,16 @@ int64_t Head::chunk_rows(const Frame& f, int64_t num_rows, bool sums_weight_grad
   return whole_tiles(ceil_divide(num_rows, num_chunks));
 }
 
+namespace {
+
+// The loss of the batch's targets [begin, begin + m) with the logits [m, V], which become its gradient if scale ≠ 0.
+void loss_of_chunk(Frame& f, View logits, int64_t begin, double scale, View loss) {
+  if (f.own_loss) return f.own_loss->compute(f, logits, begin, scale, loss);
+  f.ops->softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + logits.shape[0]), scale, loss);
+}
+
+}  // namespace
+
 void Head::loss(Frame& f, const ParameterViews& p, View x, View loss) const {
   const MeasuredScope outer_scope(f.stack);
   const int64_t M = f.batch.num_targets, rows = chunk_rows(f, M);
@@ -66,7 +76,7 @@ void Head::loss(Frame& f, const ParameterViews& p, View x, View loss) const {
     const View x_rows = f.push(m, hidden_size_), chunk_logits = f.push(m, vocab_size_);
     f.ops->gather_rows(x, f.batch.target_rows.rows(begin, begin + m), x_rows);
     logits(f, p, x_rows, chunk_logits);
-    f.ops->softmax_cross_entropy(chunk_logits, f.batch.targets.rows(begin, begin + m), 0, loss);
+    loss_of_chunk(f, chunk_logits, begin, 0, loss);
   }
 }
 
@@ -94,7 +104,7 @@ void Head::loss_backward(Frame& f, const ParameterViews& p, const ParameterViews
       f.chunk_row_ids = {of_chunk.data, DType::i64, {m}};
     }
     linear_.forward(f, p, z, chunk_logits);
-    f.ops->softmax_cross_entropy(chunk_logits, f.batch.targets.rows(begin, begin + m), scale, loss);
+    loss_of_chunk(f, chunk_logits, begin, scale, loss);
     const Linear::Upstream d_logits = linear_.upstream(f, p, chunk_logits);
     linear_.backward_weight(f, p, g, d_logits, z, f.fresh_gradients && begin == 0);
     bias_gradients(f, {linear_.bias_gradient(g, chunk_logits)});

@@ -35,6 +35,16 @@ struct KvCache {
   bool decoding = false;           // false: reads prompts; true: one new token per sequence
 };
 
+struct Frame;
+
+// A loss that replaces the cross-entropy of the head.
+class OwnLoss {
+ public:
+  virtual ~OwnLoss() = default;
+  // Like Kernels::softmax_cross_entropy(), for the logits [m, V] of the batch's targets [begin, begin + m).
+  virtual void compute(Frame& frame, View logits, int64_t begin, double d_scale, View loss) = 0;
+};
+
 // What a unit needs in addition to its parameters.
 struct Frame {
   Kernels* ops;
@@ -50,6 +60,7 @@ struct Frame {
   int64_t head_chunk_bytes = 128 << 20;  // limit for the bytes of logits that exist at a time
   bool large_head_chunks = false;        // the limit grows with the bytes on the stack (head.cc)
   bool stands_for_smaller = false;       // use at least the memory that any smaller batch would use (head.cc)
+  OwnLoss* own_loss = nullptr;           // null: the cross-entropy
 
   // The dropout number `site` (0 to 3) of a block. Its rate is 0 outside of training.
   Dropout dropout(double rate, int64_t layer, uint32_t site) const {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tessera/base/library.h"
 #include "tessera/base/text.h"
 #include "tessera/load/model_place.h"
 #include "tessera/model/architecture.h"
@@ -39,6 +40,7 @@ std::string name_of_model(const Settings& settings) {
 }  // namespace
 
 std::vector<std::string> own_command() {
+  if (is_library()) return {"…"};
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> arguments;
   for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// The arguments of this process's command. Empty if the system does not show them.
+// The arguments of this process's command. Empty if the system does not show them. "…" in a library (base/library.h).
 std::vector<std::string> own_command();
 
 // Returns the command, quoted for a shell, with `flags` at its end. Each element of `flags` is a flag ("--lr") and its

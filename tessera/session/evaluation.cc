@@ -109,8 +109,9 @@ LineStyle line_style(const Settings& settings, const Terminal& terminal) {
   return rounds ? LineStyle::rounded : LineStyle::trainer;
 }
 
-std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const Samples& samples,
+std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const Dataset& dataset,
                                             int64_t batch_size, Console& console, const StopNow& stop) {
+  const Samples& samples = dataset.samples;
   const double begin_s = steady_seconds();
   const int64_t num_samples = samples.size();
   const int64_t at_once = batch_size * world.size();
@@ -123,7 +124,7 @@ std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world,
     const ElemRange part = part_of_rank(world, step * at_once, batch_size, num_samples);
     indices.resize(static_cast<size_t>(part.size()));
     std::iota(indices.begin(), indices.end(), part.begin);
-    const LossSum batch = engine.evaluate(pack(samples, indices));
+    const LossSum batch = engine.evaluate(batch_of(dataset, indices));
     loss_sum += batch.loss_sum;
     num_targets += static_cast<double>(batch.num_targets);
     progress.update(step + 1, std::min(at_once, num_samples - step * at_once));

@@ -29,7 +29,7 @@ using StopNow = std::function<bool()>;
 
 // Evaluates every sample once, in order, with batches of `batch_size` samples per rank. Returns nothing if `stop`
 // returns true. Collective.
-std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const Samples& samples,
+std::optional<LossEvaluation> evaluate_loss(Engine& engine, Communicator& world, const Dataset& dataset,
                                             int64_t batch_size, Console& console, const StopNow& stop = {});
 
 // Continues all prompts. In each step, every rank continues at most `batch_size` prompts. After each step, calls `take`

@@ -62,14 +62,46 @@ void Session::change_adapter(size_t number) {
     load_adapter(*engine_, *settings_, world(), pool());
     return;
   }
+  read_again();
+}
+
+void Session::read_again() {
   engine_.reset();
   make_engine();
   prepare();
   load_or_initialize(*engine_, *settings_, world(), pool());  // load_weights() has printed the notes about the base
 }
 
+void Session::use_adapter(const std::string& folder) {
+  TESSERA_ASSERT(of_adapters_.empty());
+  auto chosen = std::make_unique<Settings>(*settings_);
+  chosen->init_adapter.clear();
+  if (!folder.empty()) chosen->init_adapter.push_back(folder);
+  const ModelConfig read = model_config_of(*chosen);
+  if (!folder.empty()) check_adapter_file(*chosen, read);
+  ModelConfig config = config_;  // with the special tokens that read_tokenizer() has settled
+  config.adapter = read.adapter;
+  config.quantization = read.quantization;
+  const auto& before = engine_->model().config().adapter;
+  const bool keeps_base = before && config.adapter && are_interchangeable(*before, *config.adapter);
+  std::unique_ptr<const Settings> held = std::exchange(with_adapter_, std::move(chosen));
+  const Settings* const settings_before = std::exchange(settings_, with_adapter_.get());
+  std::swap(config, config_);
+  try {
+    if (keeps_base) return load_adapter(*engine_, *settings_, world(), pool());
+    check_memory();
+    read_again();
+  } catch (...) {
+    settings_ = settings_before;
+    with_adapter_ = std::move(held);
+    config_ = std::move(config);
+    read_again();
+    throw;
+  }
+}
+
 void Session::read_tokenizer() {
-  tokenizer_.emplace(tokenizer_of(*settings_, config_));
+  tokenizer_ = std::make_shared<const Tokenizer>(tokenizer_of(*settings_, config_));
 }
 
 void Session::agree(const Record& facts) {

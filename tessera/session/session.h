@@ -60,6 +60,9 @@ class Session {
   // options. Otherwise, this makes a new engine, and reads the base again. Throws what the earlier steps throw.
   // Collective.
   void change_adapter(size_t number);
+  // Replaces the adapter of the model by the one in `folder`, or removes it if `folder` is empty. Otherwise like
+  // change_adapter(). If it throws, the model is as before. Only for a session without several adapters. Collective.
+  void use_adapter(const std::string& folder);
   // Runs `work`, which fits according to its plan. If it runs out of memory, the error says what to change.
   template <typename Work>
   auto within_memory(const Work& work) -> decltype(work()) {
@@ -79,23 +82,27 @@ class Session {
   ThreadPool& pool() { return worker_ ? worker_->pool() : *pool_; }
   ModelConfig& config() { return config_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
+  std::shared_ptr<const Tokenizer> shared_tokenizer() const { return tokenizer_; }
   Engine& engine() { return *engine_; }
 
  private:
   void check_memory();
+  // Makes the engine of the current settings again, with its weights.
+  void read_again();
   // Plans and reads the model with this adapter from now on.
   void select_adapter(size_t number);
   std::string advice_after_failure();
 
-  const Settings* settings_;           // the verb's, or an element of of_adapters_
-  std::vector<Settings> of_adapters_;  // if --adapter names several: the settings with each one alone
+  const Settings* settings_;                      // the verb's, or an element of of_adapters_
+  std::vector<Settings> of_adapters_;             // if --adapter names several: the settings with each one alone
+  std::unique_ptr<const Settings> with_adapter_;  // after use_adapter(): the settings with this adapter
   std::vector<std::optional<AdapterOptions>> adapter_options_;  // of these adapters
   Console& console_;
   ReadAhead read_ahead_;
   std::optional<Worker> worker_;
   std::unique_ptr<ThreadPool> pool_;  // only without a worker
   ModelConfig config_;
-  std::optional<Tokenizer> tokenizer_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
   WorkOf work_of_;
   std::function<void()> recheck_;
   std::unique_ptr<Engine> engine_;

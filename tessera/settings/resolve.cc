@@ -178,7 +178,9 @@ std::string Origin::to_string() const {
 
 std::string ResolvedSettings::where(const std::string& name) const {
   const auto it = origins.find(name);
-  if (it == origins.end() || it->second.kind == Origin::Kind::preset) return find_setting(name)->flag_in(groups);
+  if (it == origins.end() || it->second.kind == Origin::Kind::preset) {
+    return of_program ? name : find_setting(name)->flag_in(groups);
+  }
   return it->second.kind == Origin::Kind::file ? fmt::format("{}: {}", it->second.place, name) : it->second.place;
 }
 
@@ -269,6 +271,18 @@ void apply_flags(const SettingSources& sources, ResolvedSettings& resolved) {
   }
 }
 
+// Applies the options of a program.
+void apply_options(const SettingSources& sources, const std::string& verb, ResolvedSettings& resolved) {
+  resolved.of_program = sources.options.has_value();
+  if (!resolved.of_program) return;
+  for (const auto& [word, value] : *sources.options) {
+    const Setting* setting = find_flag(word, resolved.groups);
+    if (!setting) throw UsageError(word, "unknown setting", remedy_for_unknown(word));
+    if (!(setting->group & resolved.groups)) throw UsageError(word, fmt::format("is not a setting of {}", verb));
+    apply({setting, checked_value(*setting, value, word), {Origin::Kind::flag, word}}, resolved);
+  }
+}
+
 // Applies the layers in ascending precedence. `deepspeed` may be nullptr.
 ResolvedSettings layered(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names, const DeepSpeedLayer* deepspeed) {
@@ -285,6 +299,7 @@ ResolvedSettings layered(const SettingSources& sources, Groups groups, const std
   }
   apply_environment(sources.environment, resolved);
   apply_flags(sources, resolved);
+  apply_options(sources, verb, resolved);
   apply_trainer_words(resolved);
   if (groups & kRanks) resolved.num_ranks = std::max(resolved.num_ranks, resolved.settings.nproc);
   settle_train_size(resolved);

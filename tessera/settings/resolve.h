@@ -4,6 +4,7 @@
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,8 +44,9 @@ struct ResolvedSettings {
   std::map<std::string, Origin> origins;  // by setting name, for every setting of the groups
   std::vector<std::string> warnings;      // for the log, one line each
   int64_t num_ranks = 1;                  // ranks of the run, or of the planned run
+  bool of_program = false;                // a program that uses the library gives them, so errors name no flags
 
-  // How an error about a setting names its place: "--lr", "TESSERA_LR", "run.toml:3: lr".
+  // How an error about a setting names its place: "--lr", "TESSERA_LR", "run.toml:3: lr". For a program: "lr".
   std::string where(const std::string& name) const;
   bool is_given(const std::string& name) const;  // false for Tessera's and DeepSpeed's defaults
   bool is_flag(const std::string& name) const;   // whether its value comes from a flag
@@ -56,6 +58,9 @@ struct SettingSources {
   Environment environment;                                    // only TESSERA_* is used
   std::vector<FileEntry> file;  // an included file's entries come before those of the file that includes it
   int64_t num_ranks = 1;        // ranks that were started; --nproc may set a higher number
+  // The options of a program that uses the library, with names or aliases as the program wrote them. They override all
+  // other sources; the last one wins. nullopt: the sources belong to a command line.
+  std::optional<std::vector<std::pair<std::string, SettingValue>>> options{};
 };
 
 // Resolves the settings of `groups`. The precedence is flag > environment > DeepSpeed's file > configuration file >
@@ -63,6 +68,7 @@ struct SettingSources {
 // that are named after other verbs of `verb_names`. Such settings and tables are checked and then ignored. The table of
 // `verb` overrides the top level of the file and the table [fsdp]. A file overrides the file that it includes. Throws
 // UsageError if a key is unknown or a value is invalid. Exception: an unknown TESSERA_ variable only adds a warning.
+// The options of a program are checked like the lines of a file, except that they must belong to `groups`.
 ResolvedSettings resolve(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names);
 

@@ -1,5 +1,6 @@
 #include "tessera/train/recorder.h"
 
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tessera/base/clock.h"
@@ -10,6 +11,19 @@
 namespace tessera {
 
 namespace fs = std::filesystem;
+
+TrackerOptions tracker_options(const ResolvedSettings& resolved) {
+  const Settings& settings = resolved.settings;
+  TrackerOptions options;
+  options.tensorboard = settings.tracker.tensorboard;
+  options.wandb = settings.tracker.wandb;
+  options.output_dir = settings.output_dir;
+  options.tracker_dir = settings.tracker_dir;
+  if (options.wandb) options.wandb_variables = wandb_variables(environment_of_process());
+  const auto config = resolved_config_json(resolved);
+  for (const auto& [name, entry] : config.items()) options.config[name] = entry.at("value");
+  return options;
+}
 
 void Recorder::say(const std::string& line) {
   if (settings_.json)

@@ -11,9 +11,12 @@
 #include "tessera/log/metrics_log.h"
 #include "tessera/log/trackers/trackers.h"
 #include "tessera/log/trainer_lines.h"
-#include "tessera/settings/settings.h"
+#include "tessera/settings/resolve.h"
 
 namespace tessera {
+
+// The trackers that the settings ask for. Reads the variables of W&B from the environment.
+TrackerOptions tracker_options(const ResolvedSettings& resolved);
 
 // Only the first rank has a log and trackers. The other ranks call the same functions, which then do nothing.
 class Recorder {

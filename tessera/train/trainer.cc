@@ -9,6 +9,7 @@
 
 #include "tessera/base/clock.h"
 #include "tessera/base/counted.h"
+#include "tessera/base/library.h"
 #include "tessera/base/text.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/data_report.h"
@@ -78,7 +79,7 @@ void Trainer::check_adapter() {
   }
 }
 
-Trainer::Trainer(Session& session, std::string resolved_config, std::function<int()> received_signal)
+Trainer::Trainer(Session& session, std::string resolved_config, std::function<int()> received_signal, GivenRows given)
     : session_(session),
       settings_(session.settings()),
       resolved_config_(std::move(resolved_config)),
@@ -88,7 +89,7 @@ Trainer::Trainer(Session& session, std::string resolved_config, std::function<in
   session_.read_model();
   check_adapter();
   data_ = load_training_data(settings_, session_.tokenizer(), session_.config(), session_.pool(),
-                             {&session_.world(), session_.worker().is_first_of_node(), &console_});
+                             {&session_.world(), session_.worker().is_first_of_node(), &console_}, std::move(given));
   fingerprint_ = train_fingerprint(settings_, session_.config(), data_.train.samples, session_.worker().num_ranks());
   if (data_.eval) {
     fingerprint_["eval_data_checksum"] = checksum_of(data_.eval->samples);
@@ -214,7 +215,7 @@ int Trainer::train() {
     }
     const bool best = settings_.load_best_model_at_end && state_.best_step != best_before;
     if (state_.step > 0 && (calendar_->saves_after(state_.step) || best)) checkpoint();
-    if (state_.step >= calendar_->num_steps()) break;
+    if (state_.step >= calendar_->num_steps() || next_ == TrainObserver::Next::finish) break;
     if (stop_asked()) return stop();
     const EpochSteps::Place place = calendar_->epochs().place_of(state_.step);
     if (std::exchange(epoch, place.epoch) != place.epoch) plan.emplace(calendar_->batches_of_epoch(epoch));
@@ -228,13 +229,16 @@ int Trainer::train() {
 
 // Whether any rank has received a signal to stop. Collective.
 bool Trainer::stop_asked() {
-  stop_signal_ = static_cast<int>(session_.world().max(received_signal_(), "signals"));
+  rethrow_lost_failure();
+  const int mine = next_ == TrainObserver::Next::stop ? kStoppedByProgram : received_signal_();
+  stop_signal_ = static_cast<int>(session_.world().max(mine, "signals"));
   return stop_signal_ != 0;
 }
 
 std::string note_of_stop(int signal, int64_t step, const std::string& added_words) {
   const std::string when =
       step > 0 ? fmt::format("after step {}. A checkpoint is saved", step) : "before the run had anything to save";
+  if (signal == kStoppedByProgram) return fmt::format("Stopped by the program {}.", when);
   return fmt::format("Stopped by signal {} {}. Start the same command again{} to continue.", signal, when, added_words);
 }
 
@@ -256,7 +260,7 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   const double begin_s = steady_seconds();
   std::vector<PackedBatch> window;
   for (const MicroBatch& micro_batch : plan.step(step_of_epoch)) {
-    window.push_back(pack(data_.train.samples, micro_batch.indices));
+    window.push_back(batch_of(data_.train, micro_batch.indices));
     auto& numbers = window.back().sequence_numbers;
     numbers.resize(micro_batch.indices.size());
     std::iota(numbers.begin(), numbers.end(), micro_batch.first_sequence);
@@ -287,6 +291,20 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   if (calendar_->logs_after(state_.step)) {
     log_step(result, learning_rate, loss_scale);
   }
+  show_step(result, learning_rate, loss_scale);
+}
+
+// Collective if the program observes steps.
+void Trainer::show_step(const StepResult& result, double learning_rate, double loss_scale) {
+  if (!observer_.on_step) return;
+  const auto asked = observer_.on_step({.step = state_.step,
+                                        .num_steps = calendar_->num_steps(),
+                                        .epoch = epoch_now(),
+                                        .learning_rate = learning_rate,
+                                        .loss_scale = loss_scale,
+                                        .runtime_s = runtime_s(),
+                                        .result = result});
+  next_ = static_cast<TrainObserver::Next>(session_.world().max(static_cast<int>(asked), "what the program asks for"));
 }
 
 void Trainer::log_step(const StepResult& result, double learning_rate, double loss_scale) {
@@ -322,8 +340,8 @@ std::optional<EvalOutcome> Trainer::evaluate() {
   session_.worker().enter(Phase::evaluation);
   EvalOutcome outcome;
   const auto stop = [&] { return stop_asked(); };
-  const auto loss = evaluate_loss(session_.engine(), session_.world(), data_.eval->samples, settings_.eval_batch_size,
-                                  console_, stop);
+  const auto loss =
+      evaluate_loss(session_.engine(), session_.world(), *data_.eval, settings_.eval_batch_size, console_, stop);
   if (!loss) return std::nullopt;
   outcome.loss = loss->loss;
   const EvalMetrics metrics{loss->loss, loss->runtime_s, loss->num_samples, loss->num_steps, epoch_now()};
@@ -341,6 +359,7 @@ std::optional<EvalOutcome> Trainer::evaluate() {
   recorder_->say(trainer_line(metrics, recorder_->line_style()));
   if (answers) recorder_->say(trainer_line(answers->metrics, recorder_->line_style()));
   append("eval", values, state_.eval_timing);
+  if (observer_.on_evaluation) observer_.on_evaluation({state_.step, epoch_now(), metrics, outcome.answers});
   return outcome;
 }
 
@@ -470,6 +489,7 @@ void Trainer::finish() {
   state_.health = health_->state();
   const Record record = summary(metrics, gpu);
   if (!session_.worker().is_first()) return;
+  final_summary_ = record;
   write_file_atomically(folder_->path() / "summary.json", to_pretty_json(record) + "\n");
   recorder_->finish_trackers(ExitCode::kDone, record, runtime_s());
   forget_overwritten_runs(settings_, folder_->path());

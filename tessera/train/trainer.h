@@ -33,6 +33,33 @@ WorkBounds training_work(const Settings& settings, const Dataset& train, const D
 // The value that the search for the best model compares. Higher is better.
 double metric_of(const EvalOutcome& outcome, Settings::Metric metric);
 
+// The value of `received_signal` if the program that runs the trainer wants to stop it. No signal has this number.
+constexpr int kStoppedByProgram = 1000;
+
+// A step of a run, for the program that runs the trainer.
+struct StepReport {
+  int64_t step = 0, num_steps = 0;  // `step` counts from 1
+  double epoch = 0, learning_rate = 0, loss_scale = 1, runtime_s = 0;
+  StepResult result;
+};
+struct EvaluationReport {
+  int64_t step = 0;
+  double epoch = 0;
+  EvalMetrics loss;
+  std::optional<AnswerMetrics> answers;
+};
+
+// Functions of the program that runs the trainer. They run on the thread of Trainer::run(), on every rank.
+struct TrainObserver {
+  enum class Next {
+    proceed,
+    stop,    // saves a checkpoint, as a signal does: the run can be continued
+    finish,  // ends the run as if this were its last step: saves the model
+  };
+  std::function<Next(const StepReport&)> on_step{};
+  std::function<void(const EvaluationReport&)> on_evaluation{};
+};
+
 // What a run prints when a signal has stopped it after `step` steps. `added_words`: what the command that continues the
 // run needs in addition, such as " --output-dir NEW".
 std::string note_of_stop(int signal, int64_t step, const std::string& added_words = "");
@@ -44,12 +71,21 @@ class Trainer {
   // `received_signal` returns the number of a signal that asks this rank to stop, or 0. Only the first rank prints and
   // writes results; all ranks write checkpoints and models. Throws UsageError, InputError, OutOfMemoryError, RunError
   // and CommunicationError. Collective.
-  Trainer(Session& session, std::string resolved_config, std::function<int()> received_signal);
+  // `given`: rows that replace the files of --dataset or --eval-dataset.
+  Trainer(Session& session, std::string resolved_config, std::function<int()> received_signal, GivenRows given = {});
 
   // Trains from the start or from a checkpoint, until the end or until one of the ranks receives a signal. Returns the
   // exit code of the process. Calls `started` when the first evaluation or step begins: from then on, the run checks
   // `received_signal` regularly. Collective.
   int run(const std::function<void()>& started = [] {});
+  // Calls these functions during run(). Call it before run().
+  void observe(TrainObserver observer) { observer_ = std::move(observer); }
+  // The content of summary.json, after a run that has finished. Null on other ranks than the first.
+  const Record& final_summary() const { return final_summary_; }
+  const TrainState& state() const { return state_; }
+  // Of the complete run, including its earlier parts.
+  double epochs() const { return epoch_now(); }
+  double runtime() const { return runtime_s(); }
   // Makes run() record its measurements with trackers. Call it before run().
   void track(TrackerOptions options) { tracker_options_ = std::move(options); }
   // Sets the result of the check of --preflight, for summary.json; null: there was no check.
@@ -76,6 +112,7 @@ class Trainer {
   int train();
   void one_step(const BatchPlan& plan, int64_t step_of_epoch);
   void log_step(const StepResult& result, double learning_rate, double loss_scale);
+  void show_step(const StepResult& result, double learning_rate, double loss_scale);
   void append(const char* kind, const Record& values, const Record& timing);
   void start_trackers();
   std::optional<EvalOutcome> evaluate();
@@ -120,6 +157,9 @@ class Trainer {
   double runtime_before_s_ = 0;        // runtime up to the checkpoint that training started from
   int64_t bytes_sent_ = 0;             // sent by this rank during training
   int stop_signal_ = 0;                // the signal that stops all ranks; 0: none
+  TrainObserver observer_;
+  TrainObserver::Next next_ = TrainObserver::Next::proceed;
+  Record final_summary_;
   std::optional<Progress> progress_;
   int64_t steps_of_this_run_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tessera/base/error.h"
+#include "tessera/settings/verb_groups.h"
 
 namespace tessera {
 namespace {
@@ -31,6 +32,10 @@ std::string error_of(const std::vector<std::string>& words) {
     return error.what();
   }
   return "";
+}
+
+TEST(Verbs, AreTheTablesOfConfigurationFiles) {
+  EXPECT_EQ(names_of(all_verbs()), names_of_verbs());
 }
 
 TEST(Flags, Spellings) {

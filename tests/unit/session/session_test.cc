@@ -63,8 +63,9 @@ TEST_F(SessionTest, StepsInOrderGiveAnEngineThatEvaluates) {
   EXPECT_GT(session.worker().device().ledger().current(Category::parameters), 0);
   session.prepare();
   session.load_weights();
-  const std::vector<Sample> samples{{{4, 5, 6, 7}, {kNoTarget, 5, 6, 7}}};
-  const auto loss = evaluate_loss(engine, session.world(), samples, 1, console_);
+  Dataset data;
+  data.samples = {{{4, 5, 6, 7}, {kNoTarget, 5, 6, 7}}};
+  const auto loss = evaluate_loss(engine, session.world(), data, 1, console_);
   EXPECT_NEAR(loss->loss, std::log(264.0), 0.5);
   session.note_start();
   EXPECT_THAT(notes_, HasSubstr("Computing in fp32 on the CPU"));

@@ -1,4 +1,4 @@
-#include "tessera/app/gguf_export.h"
+#include "tessera/train/gguf_export.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,191 @@
+#include "tessera/train/planned_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/counted.h"
+#include "tessera/base/host_resources.h"
+#include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
+#include "tessera/device/cuda/cuda_device.h"
+#include "tessera/load/data_report.h"
+#include "tessera/load/datasets.h"
+#include "tessera/load/model_files.h"
+#include "tessera/load/model_place.h"
+#include "tessera/session/session.h"
+#include "tessera/settings/engine_options.h"
+#include "tessera/train/auto_precision.h"
+#include "tessera/train/calendar.h"
+#include "tessera/train/trainer.h"
+
+namespace tessera {
+namespace {
+
+// An upper bound of the work, for a plan without --dataset. It assumes that every sample has --max-length tokens, and
+// that every token is a target. With --batch-tokens, the bound for the number of sequences instead assumes samples of
+// one token.
+WorkBounds largest_work(const Settings& settings) {
+  WorkBounds work;
+  if (settings.batch_tokens > 0) {
+    const int64_t tokens = settings.batch_tokens;
+    work.training = {tokens, std::min(tokens, kMaxBatchSequences), tokens, settings.max_length};
+  } else {
+    const int64_t tokens = settings.batch_size * settings.max_length;
+    work.training = {tokens, settings.batch_size, tokens};
+  }
+  work.micro_batches = settings.grad_accum;
+  if (!settings.has_eval_data()) return work;
+  const int64_t eval_tokens = settings.eval_batch_size * settings.max_length;
+  work.evaluation = {eval_tokens, settings.eval_batch_size, eval_tokens};
+  if (settings.eval_generation) {
+    work.generation = {eval_tokens, settings.eval_batch_size, 0};
+    work.max_new_tokens = settings.max_new_tokens;
+  }
+  return work;
+}
+
+// A plan without data assumes samples of --max-length tokens. Throws UsageError if the context of the model is
+// shorter than --max-length.
+void check_planned_length(const Settings& settings, const ModelConfig& config) {
+  if (config.max_positions == 0 || settings.max_length <= config.max_positions) return;
+  throw UsageError(option_place("max_length"),
+                   fmt::format("{} tokens are more than the context of the model, {} (max_position_embeddings "
+                               "and the scaling of its positions)",
+                               settings.max_length, counted(config.max_positions, "token")),
+                   fmt::format("Give at most {}, or the --dataset if its rows are shorter", config.max_positions));
+}
+
+struct PlannedData {
+  std::optional<Dataset> train, eval;  // both empty without --dataset; `eval` also empty without evaluation data
+};
+
+PlannedData planned_data(Session& session) {
+  const Settings& settings = session.settings();
+  if (settings.dataset.empty()) return {};
+  session.read_tokenizer();
+  TrainingData data = load_training_data(settings, session.tokenizer(), session.config(), session.pool(),
+                                         {.console = &session.console()});
+  return {std::move(data.train), std::move(data.eval)};
+}
+
+// Returns a function that computes the work of `data`. If `data` is empty, the function returns an upper bound. `data`
+// must outlive the function.
+WorkOf work_of_data(const PlannedData& data) {
+  if (!data.train) return largest_work;
+  return [&data](const Settings& s) { return training_work(s, *data.train, data.eval ? &*data.eval : nullptr); };
+}
+
+PlannedRank first_rank_of(const Settings& settings) {
+  PlannedRank rank;
+  rank.world_size = static_cast<int>(std::max<int64_t>(1, settings.nproc));
+  rank.ranks_per_node = settings.ranks_per_node > 0 ? static_cast<int>(settings.ranks_per_node) : rank.world_size;
+  const int local = std::min(rank.world_size, rank.ranks_per_node);
+  rank.num_threads = ThreadPool(threads_to_use(settings.threads, local)).num_threads();
+  rank.device = uses_cuda(settings) ? DeviceKind::cuda : DeviceKind::cpu;
+  return rank;
+}
+
+// The settings that --fit must not change: those from flags and from DeepSpeed's file.
+std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
+  std::set<std::string> fixed;
+  for (const auto& [name, origin] : resolved.origins) {
+    if (origin.kind == Origin::Kind::flag || origin.kind == Origin::Kind::deepspeed) fixed.insert(name);
+  }
+  return fixed;
+}
+
+// A run may fuse the micro-batches of a step: it then computes them as one large micro-batch. If this run does so,
+// returns its work, otherwise nullopt. Fusing needs a GPU whose memory is known and large enough.
+std::optional<WorkBounds> fused_work(const Settings& settings, const ModelConfig& config, const PlannedData& data,
+                                     const PlannedRank& rank, const MemoryLimits& limits) {
+  if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};
+  if (rank.device != DeviceKind::cuda || limits.device_bytes == MemoryLimits{}.device_bytes) return {};
+  WorkBounds work;
+  if (data.train) {
+    work = training_work(settings, *data.train, data.eval ? &*data.eval : nullptr, true);
+  } else {
+    Settings one = settings;
+    int64_t& size = settings.batch_tokens > 0 ? one.batch_tokens : one.batch_size;
+    if (size > kMaxBatchTokens / settings.grad_accum) return {};
+    size *= settings.grad_accum;
+    one.grad_accum = 1;
+    work = largest_work(one);
+  }
+  if (!is_supported(work.training, config)) return {};
+  if (plan_training(config, settings, work, rank).device.peak_total() > limits.device_bytes) return {};
+  return work;
+}
+
+[[noreturn]] void nothing_fits(const FitResult& fit, const MemoryLimits& limits) {
+  const Configuration& least = *fit.smallest;
+  const Excess& e = least.excess;
+  const bool disk = e.of == Excess::Of::disk;
+  const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
+  throw OutOfMemoryError(
+      option_place("fit"),
+      fmt::format(
+          "no configuration fits into {}: the smallest one ({}) needs {}{}, but the limit of a rank is {}{}: {} "
+          "are missing",
+          format_bytes(limits.device_bytes), summary_of(least.settings), format_bytes(e.limit_bytes + e.bytes), largest,
+          format_bytes(e.limit_bytes),
+          disk                       ? " on the disk"
+          : e.of == Excess::Of::host ? " on the host"
+                                     : "",
+          format_bytes(e.bytes)),
+      "Use more ranks, a smaller --max-length or a smaller model, or leave out flags such as --batch-size and "
+      "--offload: --fit does not change the settings of flags");
+}
+
+}  // namespace
+
+PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
+  ResolvedSettings resolved = given;
+  settle_planned_precision(resolved);
+  Settings settings = resolved.settings;
+  if (names_a_shape(settings)) settings.init = Settings::Init::random;
+  Session session(settings, console);
+  session.read_config();
+  check_trains(session.config(), settings);
+  const PlannedData data = planned_data(session);
+  const ModelConfig& config = session.config();
+  if (!data.train) check_planned_length(settings, config);
+  const WorkOf work_of = work_of_data(data);
+  PlanReport report;
+  if (data.train) report.train_data = data.train->use;
+  if (data.eval) report.eval_data = data.eval->use;
+  report.settings = settings;
+  report.rank = first_rank_of(settings);
+  report.limits = planned_limits(settings, report.rank);
+  if (settings.fit != 0) {
+    const std::set<std::string> fixed = fixed_settings(given);
+    report.fit = find_fit({config, settings, fixed, work_of, report.rank, report.limits});
+    if (!report.fit->best) nothing_fits(*report.fit, report.limits);
+    report.settings = report.fit->best->settings;
+    report.start = start_command(given, fixed, report.settings, report.rank);
+  } else {
+    report.to_find_fit = fit_command(given);
+  }
+  report.work = work_of(report.settings);
+  if (const auto work = fused_work(report.settings, config, data, report.rank, report.limits)) {
+    report.work = *work;
+    report.fused = true;
+  }
+  report.first = plan_training(config, report.settings, report.work, report.rank);
+  if (report.rank.world_size > 1) {
+    PlannedRank second = report.rank;
+    second.rank = 1;
+    report.other = plan_training(config, report.settings, report.work, second);
+  }
+  session.note_model();
+  if (data.train) note_data(data.train->use, settings, console);
+  if (data.train && settings.batch_tokens > 0) {
+    const std::vector<int64_t> lengths = lengths_of(data.train->samples);
+    report.fill = BatchPlan(batch_options(settings, lengths), 0).fill();
+    note_fill(*report.fill, settings, console);
+  }
+  if (data.eval) note_data(data.eval->use, settings, console);
+  return report;
+}
+
+}  // namespace tessera
