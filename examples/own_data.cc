@@ -9,6 +9,21 @@
 
 #include <tessera/tessera.h>
 
+namespace {
+
+// "The number after 7 is 8", where only the answer carries loss.
+tessera::Row row_of(const tessera::Tokenizer& tokenizer, int number) {
+  std::vector<std::int32_t> ids = tokenizer.encode("The number after " + std::to_string(number) + " is ");
+  std::vector<bool> has_loss(ids.size(), false);
+  for (const std::int32_t id : tokenizer.encode(std::to_string(number + 1), false)) {
+    ids.push_back(id);
+    has_loss.push_back(true);
+  }
+  return tessera::Row::tokens(std::move(ids), std::move(has_loss));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   if (argc != 3) {
     std::fprintf(stderr, "usage: own_data MODEL OUTPUT\n");
@@ -22,18 +37,10 @@ int main(int argc, char** argv) {
     // The library calls the function until it returns nothing.
     hooks.rows = tessera::Rows([&]() -> std::optional<tessera::Row> {
       if (made == 32) return std::nullopt;
-      std::vector<std::int32_t> ids = tokenizer.encode("The number after " + std::to_string(made) + " is ");
-      std::vector<bool> has_loss(ids.size(), false);
-      for (const std::int32_t id : tokenizer.encode(std::to_string(made + 1), false)) {
-        ids.push_back(id);
-        has_loss.push_back(true);
-      }
       weights.push_back(made % 2 == 0 ? 2.0 : 0.5);
-      ++made;
-      return tessera::Row::tokens(std::move(ids), std::move(has_loss));
+      return row_of(tokenizer, made++);
     });
-    hooks.eval_rows = {tessera::Row::completion("The number after 40 is ", "41"),
-                       tessera::Row::completion("The number after 41 is ", "42")};
+    hooks.eval_rows = {row_of(tokenizer, 10), row_of(tokenizer, 11)};
     // LossChunk::rows has the number of the row that each token comes from. In an evaluation, every row counts 1.
     hooks.loss = [&](const tessera::LossChunk& chunk) {
       double sum = 0;

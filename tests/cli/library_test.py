@@ -59,9 +59,9 @@ class LibraryTest(CliTest):
                       os.path.join(runs, "program"), "--learning-rate", "3e-4", "--batch-size", "8", "--max-length", "256",
                       "--max-steps", "12", "--warmup-steps", "4", "--eval-size", "16", "--eval-steps", "6", "--seed", "1",
                       "--objective", "completion")
-        weights = [open(os.path.join(folder, "model.safetensors"), "rb").read()
-                   for folder in (model, os.path.join(runs, "program", "model"))]
-        self.assertEqual(weights[0], weights[1])
+        with open(os.path.join(model, "model.safetensors"), "rb") as own, \
+                open(os.path.join(runs, "program", "model", "model.safetensors"), "rb") as other:
+            self.assertEqual(own.read(), other.read())
 
         out, err = run(example["generate"], model, "Ada lives in", "12")
         self.assertEqual(out, self.succeeds("generate", "--model", model, "--prompt", "Ada lives in", "--max-new-tokens",
