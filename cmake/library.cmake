@@ -3,11 +3,9 @@
 option(TESSERA_LIBRARY "Build libtessera and what programs need to use it" ON)
 
 # The program and both libraries consist of the same objects, so every file is compiled once. Position-independent code
-# costs nothing as long as calls between files need no table: the objects therefore export nothing by default, and the
-# headers in include/tessera mark what the shared library exports (TESSERA_API).
+# costs nothing as long as calls between files need no table: the objects of rooms therefore export nothing by default
+# (tessera_room()), and the headers in include/tessera mark what the shared library exports (TESSERA_API).
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-set(CMAKE_CXX_VISIBILITY_PRESET hidden)
-set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
 # tessera_library() adds libtessera.a (tessera_static) and libtessera.so (tessera_shared), and installs both with the
 # headers, the CMake package Tessera and tessera.pc.
