@@ -10,7 +10,8 @@
 
 namespace tessera::v0 {
 
-// Reads all rows of a copy, so a list stays as it is. The place of row i is "<name>[i]". A row with a fault is a bad row.
+// Reads all rows of a copy, so a list stays as it is. The place of row i is "<name>[i]". A row with a fault is a bad
+// row.
 ExampleRows read_rows(Rows rows, const std::string& name, const Settings& settings);
 
 // A prompt, or a conversation whose last message the model answers.
