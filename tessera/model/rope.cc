@@ -7,18 +7,16 @@
 namespace tessera {
 namespace {
 
-// How many turns of 2π the channel pair with this frequency makes over the context length of pretraining.
-double turns_of(const Rope& rope, float frequency) {
-  return rope.original_positions * double{frequency} / (2 * std::numbers::pi);
+// llama3's scaling divides low frequencies by the factor and keeps high frequencies. In between, it interpolates
+// between the divided and the unchanged frequency. Returns the weight of the unchanged one, from 0 to 1.
+double llama3_kept_part(const Rope& rope, float frequency) {
+  // How many turns of 2π the channel pair with this frequency makes over the context length of pretraining.
+  const double turns = rope.original_positions * double{frequency} / (2 * std::numbers::pi);
+  return std::clamp((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0.0, 1.0);
 }
 
-// Divides low frequencies by the factor and keeps high frequencies. For a frequency in between, interpolates between
-// the divided and the unchanged frequency.
 float llama3_scaled(const Rope& rope, float frequency) {
-  const double turns = turns_of(rope, frequency);
-  if (turns < rope.low_freq_factor) return static_cast<float>(double{frequency} / rope.factor);
-  if (turns > rope.high_freq_factor) return frequency;
-  const double part = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const double part = llama3_kept_part(rope, frequency);
   return static_cast<float>((1 - part) * double{frequency} / rope.factor + part * double{frequency});
 }
 
@@ -63,11 +61,8 @@ std::vector<float> llama3_divisors(const Rope& rope, int64_t head_dim) {
   unscaled.scaling = Rope::Scaling::none;
   std::vector<float> divisors;
   for (const float frequency : rope_frequencies(unscaled, head_dim)) {
-    const double turns = turns_of(rope, frequency);
-    const double part = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
-    divisors.push_back(static_cast<float>(turns < rope.low_freq_factor    ? rope.factor
-                                          : turns > rope.high_freq_factor ? 1.0
-                                                                          : 1 / ((1 - part) / rope.factor + part)));
+    const double part = llama3_kept_part(rope, frequency);
+    divisors.push_back(static_cast<float>(1 / ((1 - part) / rope.factor + part)));
   }
   return divisors;
 }
