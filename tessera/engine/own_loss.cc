@@ -22,7 +22,7 @@ void HostLoss::begin(const PackedBatch& batch) {
   }
 }
 
-void HostLoss::compute(Frame&, View logits, int64_t begin, double d_scale, View loss) {
+void HostLoss::compute(View logits, int64_t begin, double d_scale, View loss) {
   const int64_t num_rows = logits.shape[0], vocab_size = logits.shape[1];
   const auto count = static_cast<size_t>(logits.num_elems()), first = static_cast<size_t>(begin);
   TESSERA_ASSERT(first + static_cast<size_t>(num_rows) <= targets_.size());

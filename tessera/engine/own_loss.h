@@ -37,7 +37,7 @@ class HostLoss final : public OwnLoss {
 
   // The batch whose losses are computed next.
   void begin(const PackedBatch& batch);
-  void compute(Frame& frame, View logits, int64_t begin, double d_scale, View loss) override;
+  void compute(View logits, int64_t begin, double d_scale, View loss) override;
 
  private:
   Device& device_;

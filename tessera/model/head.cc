@@ -61,7 +61,7 @@ namespace {
 
 // The loss of the batch's targets [begin, begin + m) with the logits [m, V], which become its gradient if scale ≠ 0.
 void loss_of_chunk(Frame& f, View logits, int64_t begin, double scale, View loss) {
-  if (f.own_loss) return f.own_loss->compute(f, logits, begin, scale, loss);
+  if (f.own_loss) return f.own_loss->compute(logits, begin, scale, loss);
   f.ops->softmax_cross_entropy(logits, f.batch.targets.rows(begin, begin + logits.shape[0]), scale, loss);
 }
 

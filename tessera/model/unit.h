@@ -35,14 +35,12 @@ struct KvCache {
   bool decoding = false;           // false: reads prompts; true: one new token per sequence
 };
 
-struct Frame;
-
 // A loss that replaces the cross-entropy of the head.
 class OwnLoss {
  public:
   virtual ~OwnLoss() = default;
   // Like Kernels::softmax_cross_entropy(), for the logits [m, V] of the batch's targets [begin, begin + m).
-  virtual void compute(Frame& frame, View logits, int64_t begin, double d_scale, View loss) = 0;
+  virtual void compute(View logits, int64_t begin, double d_scale, View loss) = 0;
 };
 
 // What a unit needs in addition to its parameters.
