@@ -67,10 +67,6 @@ void append_typed(std::string& out, const std::vector<T>& values) {
   for (const T& value : values) append_value(out, value);
 }
 
-uint64_t aligned(uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 int64_t width_of(const Shape& shape) {
   return shape[shape.rank() - 1];
 }
@@ -156,9 +152,9 @@ GgufFile::Layout GgufFile::lay_out(const GgufKeys& keys, std::vector<GgufTensor>
     append_number(header, reached);
     const int64_t width = width_of(shape), bytes = shape.num_elems() / width * gguf_row_bytes(tensor.type, width);
     layout.places.push_back({std::move(tensor), reached, false});
-    reached += aligned(static_cast<uint64_t>(bytes));
+    reached += round_up(static_cast<uint64_t>(bytes), kAlignment);
   }
-  header.resize(aligned(header.size()), '\0');
+  header.resize(round_up(uint64_t{header.size()}, kAlignment), '\0');
   for (Place& place : layout.places) place.begin += header.size();
   layout.bytes = header.size() + reached;
   return layout;
@@ -191,10 +187,12 @@ void GgufFile::write(std::string_view name, View values, const GgufRows& rows, T
       const int64_t source = rows.source_of(row);
       const View part = {values.data + source * width * static_cast<int64_t>(sizeof(float)), DType::f32, {width}};
       if (const int64_t found = find_too_large(part, tensor.type); found >= 0) {
+        const float value = x[source * width + found];
         throw RunError(path_,
                        fmt::format("is not written: tensor \"{}\" has the value {}, which {} cannot hold", tensor.name,
-                                   x[source * width + found], name_of(tensor.type)),
-                       "Give " + option("gguf") + " bf16 or f32");
+                                   value, name_of(tensor.type)),
+                       std::isfinite(value) ? "Give " + option("gguf") + " f32"
+                                            : "The weights are damaged: use an earlier checkpoint of the run");
       }
       to_gguf(x + source * width, width, tensor.type, bytes.data() + (row - first) * row_bytes);
     }
