@@ -176,6 +176,21 @@ std::string second_word_cases(const std::vector<Verb>& verbs, const std::string&
   return text;
 }
 
+// The words and files that may follow if no flag waits for a value: sets `files` and the variable `words`.
+std::string operand_steps(const std::vector<Verb>& verbs, const std::string& words) {
+  return "  if [[ -z $value ]]; then\n    " + words +
+         "= files=toml\n"
+         "    if ((count == 1)); then\n"
+         "      case \"$verb\" in\n" +
+         second_word_cases(verbs, words) +
+         "      esac\n"
+         "    fi\n"
+         "    case \"$verb\" in\n" +
+         operand_cases(verbs, words) +
+         "    esac\n"
+         "  fi\n";
+}
+
 std::string flags_of_verbs(const std::vector<Verb>& verbs, const std::vector<CompletionFlag>& flags) {
   std::string text;
   for (const Verb& verb : verbs) {
@@ -215,18 +230,8 @@ std::string bash_script(const std::vector<Verb>& verbs) {
       "    esac\n"
       "    COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
       "    [[ $cur == -* ]] && return\n"
-      "  fi\n"
-      "  if [[ -z $value ]]; then\n"
-      "    words= files=toml\n"
-      "    if ((count == 1)); then\n"
-      "      case \"$verb\" in\n" +
-      second_word_cases(verbs, "words") +
-      "      esac\n"
-      "    fi\n"
-      "    case \"$verb\" in\n" +
-      operand_cases(verbs, "words") +
-      "    esac\n"
-      "  fi\n"
+      "  fi\n" +
+      operand_steps(verbs, "words") +
       "  [[ -n $words ]] && COMPREPLY+=($(compgen -W \"$words\" -- \"$cur\"))\n"
       "  [[ -n $files ]] || return 0\n"
       "  compopt -o filenames 2>/dev/null\n"
@@ -299,18 +304,8 @@ std::string zsh_script(const std::vector<Verb>& verbs) {
       "    unsetopt ksharrays\n"
       "    _describe -o flag described\n"
       "    [[ $cur == -* ]] && return\n"
-      "  fi\n"
-      "  if [[ -z $value ]]; then\n"
-      "    choices= files=toml\n"
-      "    if ((count == 1)); then\n"
-      "      case \"$verb\" in\n" +
-      second_word_cases(verbs, "choices") +
-      "      esac\n"
-      "    fi\n"
-      "    case \"$verb\" in\n" +
-      operand_cases(verbs, "choices") +
-      "    esac\n"
-      "  fi\n"
+      "  fi\n" +
+      operand_steps(verbs, "choices") +
       "  unsetopt ksharrays\n"
       "  if [[ -n $choices ]]; then compadd -- ${=choices}; fi\n"
       "  if [[ $files == toml ]]; then\n"

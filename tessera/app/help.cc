@@ -201,21 +201,29 @@ std::vector<ExitCodeHelp> exit_code_help() {
           {"128+n", "ended at once by a second signal, whose number is n"}};
 }
 
+std::string program_purpose() {
+  return fmt::format(
+      "Tessera fine-tunes language models of the {} families, sharded over CPU ranks or GPUs. It reads "
+      "and writes Hugging Face model folders.",
+      listed(model_families()));
+}
+
+std::string precedence_help() {
+  return "A value comes from its flag (--batch-size 8), else TESSERA_BATCH_SIZE=8 in the environment, else "
+         "batch_size = 8 in config.toml, else it is the default.";
+}
+
 std::string program_help(const std::vector<Verb>& verbs) {
   std::vector<std::string> codes;
   for (const ExitCodeHelp& code : exit_code_help()) codes.push_back(code.code + " " + code.meaning);
-  return wrapped("", fmt::format("Tessera fine-tunes language models of the {} families, sharded over CPU ranks or "
-                                 "GPUs. It reads and writes Hugging Face model folders.",
-                                 listed(model_families()))) +
+  return wrapped("", program_purpose()) +
          "\nUsage: tessera <verb> [config.toml] [--flags]\n\n"
          "Verbs:\n" +
          verb_lines(verbs) + example(verbs.empty() ? "" : verbs.front().example) +
          "\nOptions:\n"
          "  -h, --help     Print help; tessera <verb> --help shows the settings of a verb\n"
-         "  --version      Print the version\n\n"
-         "A value comes from its flag (--batch-size 8), else TESSERA_BATCH_SIZE=8 in the\n"
-         "environment, else batch_size = 8 in config.toml, else it is the default.\n\n" +
-         without_end(wrapped("", "Exit codes: " + joined(codes, "; ") + "."));
+         "  --version      Print the version\n\n" +
+         wrapped("", precedence_help()) + "\n" + without_end(wrapped("", "Exit codes: " + joined(codes, "; ") + "."));
 }
 
 std::string family_help(const std::string& word, const std::vector<Verb>& verbs) {

@@ -20,6 +20,10 @@ std::string brief_help(const Verb& verb, const Verb& subject, Groups groups);
 // Help for a verb with all settings of `groups`, by group. The arguments are the same as for brief_help().
 std::string full_help(const Verb& verb, const Verb& subject, Groups groups);
 
+// What the program does, in two sentences, and where the value of a setting comes from.
+std::string program_purpose();
+std::string precedence_help();
+
 // An exit code of the program.
 struct ExitCodeHelp {
   std::string code;  // a number, or "128+n"

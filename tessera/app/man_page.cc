@@ -98,15 +98,7 @@ std::string manual_page(const std::vector<Verb>& verbs) {
       ".SH NAME\ntessera \\- fine\\-tunes language models\n"
       ".SH SYNOPSIS\n.B tessera\n.I verb\n.RI [ config.toml ]\n.RI [ \\-\\-flags ]\n",
       roff(TESSERA_VERSION));
-  page += ".SH DESCRIPTION\n";
-  page += roff(fmt::format("Tessera fine-tunes language models of the {} families, sharded over CPU ranks or GPUs. It "
-                           "reads and writes Hugging Face model folders.",
-                           listed(model_families()))) +
-          "\n.PP\n";
-  page += roff(
-              "A value comes from the flag (--batch-size 8), else from the environment (TESSERA_BATCH_SIZE=8), else "
-              "from config.toml (batch_size = 8), else it is the default.") +
-          "\n";
+  page += ".SH DESCRIPTION\n" + roff(program_purpose()) + "\n.PP\n" + roff(precedence_help()) + "\n";
   page += ".SH VERBS\n";
   for (const Verb& verb : verbs) page += verb_part(verb);
   page += ".SH SETTINGS\n";
