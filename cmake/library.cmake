@@ -65,10 +65,12 @@ pkg_check_modules(TESSERA_XXHASH REQUIRED IMPORTED_TARGET libxxhash)")
   add_library(tessera_shared SHARED ${PROJECT_BINARY_DIR}/libtessera.cc)
   target_link_libraries(tessera_shared PRIVATE
     -Wl,--whole-archive $<TARGET_FILE:tessera_api> -Wl,--no-whole-archive tessera_api)
+  # Before version 1.0, a minor version may change the interface, so programs must not load another one.
+  set(interface_version ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   set(symbols ${PROJECT_SOURCE_DIR}/cmake/library.map)
   target_link_options(tessera_shared PRIVATE -Wl,--version-script=${symbols} -Wl,--no-undefined)
   set_target_properties(tessera_shared PROPERTIES OUTPUT_NAME tessera VERSION ${PROJECT_VERSION}
-                        SOVERSION ${PROJECT_VERSION_MAJOR} LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
+                        SOVERSION ${interface_version} LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
                         LINK_DEPENDS ${symbols})
 
   install(FILES ${archive} DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -84,7 +86,6 @@ pkg_check_modules(TESSERA_XXHASH REQUIRED IMPORTED_TARGET libxxhash)")
   configure_package_config_file(cmake/TesseraConfig.cmake.in ${made}/TesseraConfig.cmake
                                 INSTALL_DESTINATION ${package_folder}
                                 PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
-  # Before version 1.0, a minor version may change the interface.
   write_basic_package_version_file(${made}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   configure_file(cmake/tessera.pc.in ${made}/tessera.pc @ONLY)
   install(FILES ${made}/TesseraConfig.cmake ${made}/TesseraConfigVersion.cmake DESTINATION ${package_folder})
