@@ -68,7 +68,7 @@ bool is_wrong_path(int error);
 struct Failure {
   ExitCode code;
   std::string text;
-  std::string where{};  // the file and line, key, flag or tensor at fault, with which the text begins; may be empty
+  std::string where{};  // what is at fault: a file and line, key, flag or tensor. The text begins with it. May be empty
 };
 // Describes the exception being handled. Call it in a catch block.
 Failure current_failure();
