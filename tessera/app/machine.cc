@@ -1,6 +1,5 @@
 #include "tessera/app/machine.h"
 
-#include <fmt/format.h>
 #include <sched.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -18,6 +17,8 @@
 
 #include "tessera/app/help.h"
 #include "tessera/base/host_resources.h"
+#include "tessera/base/instruction_sets.h"
+#include "tessera/base/text.h"
 #include "tessera/comm/communication_variables.h"
 #include "tessera/device/cuda/cuda_device.h"
 
@@ -51,20 +52,6 @@ std::string simd_of_machine() {
   return names;
 }
 
-const char* simd_of_build() {
-#if defined(__AVX512F__)
-  return "avx512f";
-#elif defined(__AVX2__)
-  return "avx2";
-#elif defined(__AVX__)
-  return "avx";
-#elif defined(__aarch64__)
-  return "neon";
-#else
-  return "baseline";
-#endif
-}
-
 bool hides_value(const std::string& name) {
   return name.find("TOKEN") != std::string::npos || name.find("KEY") != std::string::npos;
 }
@@ -72,8 +59,9 @@ bool hides_value(const std::string& name) {
 }  // namespace
 
 Json build_facts() {
-  return {
-      {"version", version_text()}, {"simd", simd_of_build()}, {"back_ends", cuda_info().built ? "cpu cuda" : "cpu"}};
+  return {{"version", version_text()},
+          {"instruction_sets", joined(built_instruction_sets(), " ")},
+          {"back_ends", cuda_info().built ? "cpu cuda" : "cpu"}};
 }
 
 Json cpu_facts() {
@@ -84,6 +72,8 @@ Json cpu_facts() {
   if (sched_getaffinity(0, sizeof set, &set) == 0) facts["cores_allowed"] = CPU_COUNT(&set);
   if (auto cores = control_group_limits().cores) facts["cores_by_control_group"] = *cores;
   facts["simd"] = simd_of_machine();
+  const std::vector<std::string> sets = usable_instruction_sets();
+  facts["instruction_set"] = sets.empty() ? "" : sets.back();
   return facts;
 }
 

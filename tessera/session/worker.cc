@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tessera/base/host_resources.h"
+#include "tessera/base/instruction_sets.h"
 #include "tessera/base/option_names.h"
 #include "tessera/device/cuda/architectures.h"
 #include "tessera/plan/limits.h"
@@ -84,6 +85,26 @@ std::unique_ptr<Device> make_gpu(const Settings& settings, int local_rank) {
   return device;
 }
 
+// Chooses the same set on all ranks: replicas of parameters and states would otherwise differ in the last bits.
+void choose_instruction_set_for(const Settings& settings, World* world) {
+  const std::vector<std::string> built = built_instruction_sets(), usable = usable_instruction_sets();
+  auto least = static_cast<int64_t>(usable.size());
+  if (world) least = -world->communicator().max(-least, "the instruction sets of each rank");
+  const std::string asked = std::get<std::string>(find_setting("instruction_set")->get(settings));
+  if (settings.instruction_set == Settings::InstructionSet::automatic) {
+    if (least > 0) choose_instruction_set(static_cast<int>(least) - 1);
+    return;
+  }
+  const auto position = std::ranges::find(built, asked) - built.begin();
+  if (position < least) return choose_instruction_set(static_cast<int>(position));
+  const bool is_built = position < std::ssize(built);
+  throw UsageError(option_place("instruction_set"),
+                   !is_built                       ? fmt::format("this program has no code for {}", asked)
+                   : position < std::ssize(usable) ? fmt::format("the processor of another rank lacks {}", asked)
+                                                   : fmt::format("this machine's processor lacks {}", asked),
+                   fmt::format("Use auto{}", least > 0 ? " or " + built[static_cast<size_t>(least) - 1] : ""));
+}
+
 std::unique_ptr<Device> make_device(const Settings& settings, World* world, ThreadPool& pool) {
   const bool cuda = uses_cuda(settings);
   auto device = cuda ? make_gpu(settings, world ? world->local_rank() : 0) : make_cpu_device(pool);
@@ -101,6 +122,7 @@ std::unique_ptr<Device> make_host(const Settings& settings, World* world, Thread
 
 Worker::Worker(const Settings& settings, World* world)
     : world_(world), pool_(threads_to_use(settings.threads, world ? world->ranks_on_these_cores() : 1)) {
+  choose_instruction_set_for(settings, world);
   device_ = make_device(settings, world, pool_);
   host_ = make_host(settings, world, pool_);
   group_ = world ? world->make_communicator(*device_) : make_self_communicator();
@@ -155,6 +177,11 @@ void Worker::note_device(const Settings& settings, Console& console) const {
   if (settings.device == Settings::DeviceChoice::automatic) {
     const std::string note = note_of_no_gpu(cuda_info(), [](const char* name) { return std::getenv(name); });
     if (!note.empty()) console.note(note);
+  }
+  const std::string newest = usable_instruction_sets().back(), chosen = name_of_chosen_instruction_set();
+  if (settings.instruction_set == Settings::InstructionSet::automatic && chosen != newest) {
+    console.note(
+        fmt::format("The processors of some ranks lack {}, so CPU kernels use {} on all ranks", newest, chosen));
   }
   const DType dtype = engine_options(settings).dtype;
   if (device_->kind() != DeviceKind::cpu || size_of(dtype) != 2) return;

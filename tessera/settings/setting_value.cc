@@ -88,7 +88,9 @@ SettingValue checked_steps(const Setting& setting, double x, const std::string& 
 
 std::string checked_choice(const Setting& setting, const std::string& word, const std::string& where) {
   const std::string canonical = lower(underscored(word));
-  if (std::find(setting.choices.begin(), setting.choices.end(), canonical) != setting.choices.end()) return canonical;
+  for (const std::string& choice : setting.choices) {
+    if (canonical == underscored(choice)) return choice;
+  }
   for (const auto& [synonym, own_word] : setting.synonyms) {
     if (canonical == synonym) return own_word;
   }

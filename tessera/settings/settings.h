@@ -54,6 +54,7 @@ struct Settings {
   using OptimizerStates = tessera::OptimizerStates;
   enum class Precision { automatic, fp32, tf32, fp16, bf16 };
   enum class DeviceChoice { automatic, cpu, cuda };
+  enum class InstructionSet { automatic, x86_64_v2, x86_64_v3, x86_64_v4 };
   enum class Interval { no, epoch, steps };
   enum class Metric { eval_loss, exact_match, f1 };
   enum class Progress { automatic, on, off };
@@ -167,6 +168,7 @@ struct Settings {
   std::string precision_reason;  // why `auto` became `precision` (settle_precision()); empty if it did not
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
+  InstructionSet instruction_set = InstructionSet::automatic;
   // settings of the Hugging Face Trainer that only set other settings, or are only checked
   bool fp16 = false, bf16 = false, gradient_checkpointing = false;
   std::string optim = "adamw_torch", report_to = "none", fsdp_config, lr_scheduler_kwargs;

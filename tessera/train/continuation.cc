@@ -55,7 +55,7 @@ std::vector<Change> changes_between(const Record& then, const Record& now) {
     const auto before = then.find(key);
     if (before != then.end() && *before == value) continue;
     const Record older = value_without(key);
-    if (before == then.end() && value == older) continue;
+    if (before == then.end() && (value == older || may_change(key) == Resume::any)) continue;
     if (value.is_object() && before != then.end() && before->is_object()) {
       for (const Change& inner : changes_between(*before, value)) {
         changes.push_back({key + "." + inner.key, inner.then, inner.now, may_change(key)});

@@ -9,6 +9,7 @@
 
 #include "tessera/base/clock.h"
 #include "tessera/base/counted.h"
+#include "tessera/base/instruction_sets.h"
 #include "tessera/base/library.h"
 #include "tessera/base/text.h"
 #include "tessera/device/cuda/cuda_device.h"
@@ -91,6 +92,7 @@ Trainer::Trainer(Session& session, std::string resolved_config, std::function<in
   data_ = load_training_data(settings_, session_.tokenizer(), session_.config(), session_.pool(),
                              {&session_.world(), session_.worker().is_first_of_node(), &console_}, std::move(given));
   fingerprint_ = train_fingerprint(settings_, session_.config(), data_.train.samples, session_.worker().num_ranks());
+  fingerprint_["instruction_set"] = name_of_chosen_instruction_set();  // instead of the setting's value, perhaps auto
   if (data_.eval) {
     fingerprint_["eval_data_checksum"] = checksum_of(data_.eval->samples);
     fingerprint_["eval_generation"] = settings_.eval_generation;

@@ -77,6 +77,10 @@ void Trainer::resume(const RunStart& start) {
   checkpoints_->rotate_later();
   const int64_t num_steps = calendar_->num_steps();
   console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step, num_steps));
+  for (const Change& change : start.from->changes) {
+    if (change.key != "instruction_set") continue;
+    console_.note("The checkpoint " + listed({change}) + ". The losses can differ in the last bits");
+  }
   const Record then = TrainState::fingerprint_in(checkpoint.trainer_state(), state_file(checkpoint));
   if (start.from->changes.empty() || !then.contains("max_steps") || !then.contains("epochs")) return;
   const int64_t steps_then =

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tessera/base/instruction_sets.h"
 #include "tessera/base/text.h"
 #include "tessera/comm/communication_variables.h"
 #include "tessera/load/data_report.h"
@@ -82,6 +83,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["steps_without_targets"] = state_.health.num_without_targets;
   const bool on_gpu = session_.worker().device().kind() == DeviceKind::cuda;
   record["device"] = on_gpu ? "cuda" : "cpu";
+  record["instruction_set"] = name_of_chosen_instruction_set();
   record["precision"] = std::get<std::string>(find_setting("precision")->get(settings_));
   record["machine"] = machine_record(session_.world(), on_gpu);
   measurements_->add_to(record, gpu);

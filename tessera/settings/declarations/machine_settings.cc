@@ -44,6 +44,13 @@ std::vector<Setting> machine_settings() {
       precision(),
       integer("threads", &S::threads, kMachine, "N", {0, 4096},
               "CPU threads of each rank; 0: OMP_NUM_THREADS, otherwise the cores divided among the ranks"),
+      choice("instruction_set", &S::instruction_set, recorded(Resume::any, kMachine),
+             {{"auto", S::InstructionSet::automatic},
+              {"x86-64-v2", S::InstructionSet::x86_64_v2},
+              {"x86-64-v3", S::InstructionSet::x86_64_v3},
+              {"x86-64-v4", S::InstructionSet::x86_64_v4}},
+             "Vector instructions of CPU kernels: x86-64-v2 has SSE4.2, v3 has AVX2, v4 has AVX-512. auto: the newest "
+             "set that the processors of all ranks have"),
       integer("seed", &S::seed, recorded(Resume::never, kMachine), "N", {0, kMaxSeed}, "Seed of all random numbers"),
       text("checkpoint", &S::checkpoint, brief(kCheckpoint, "folder checkpoint-<step>, or a run folder"), "PATH",
            "Checkpoint folder (checkpoint-<step>), or a folder of checkpoints, whose newest one is read; empty: "

@@ -145,7 +145,8 @@ TEST(Resolve, JsonHasTheSettingsOfTheVerbInOrder) {
   const auto json = resolved_config_json(resolved);
   std::vector<std::string> names;
   for (const auto& [name, _] : json.items()) names.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{"device", "precision", "threads", "seed", "fp16", "bf16"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"device", "precision", "threads", "instruction_set", "seed", "fp16", "bf16"}));
   EXPECT_EQ(json["seed"].dump(), R"({"value":9007199254740993,"origin":"c.toml:1"})");
 }
 
