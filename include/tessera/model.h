@@ -115,6 +115,11 @@ class TESSERA_API Model {
   /// Saves the model as a folder of Hugging Face. A model with an adapter saves the adapter, as a folder of PEFT.
   void save(const std::string& folder);
 
+  /// `check` runs during generate(), evaluate() and Chat::say(): after each new token, before each batch, and on the
+  /// thread of the call. If it throws, the call ends and throws this exception, so a program can interrupt its own
+  /// calls. An empty function removes it.
+  void set_check(std::function<void()> check);
+
   /// Replaces the adapter by the one in `folder`; an empty text removes the adapter. The base stays in memory if both
   /// adapters have the same options. Otherwise, it is read again.
   void use_adapter(const std::string& folder);
@@ -150,8 +155,8 @@ class TESSERA_API Chat {
 };
 
 /// Writes a model folder from a checkpoint ("checkpoint" or "model"), or from a model and an adapter ("model",
-/// "adapter" and "merge"). The options are those of `tessera export`; "output-dir" is required. Returns what was
-/// written.
+/// "adapter" and "merge"). The options are those of `tessera export`; "output-dir" is required, and "gguf" makes a GGUF
+/// file. Returns the path of the folder or file.
 TESSERA_API std::string export_model(const Options& options, const Log& log = {});
 
 TESSERA_END_NAMESPACE

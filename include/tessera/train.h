@@ -49,6 +49,7 @@ struct TrainResult {
   std::int64_t num_samples = 0, num_tokens = 0, num_targets = 0;
   std::vector<Evaluation> evaluations;  ///< after steps; of a continued run, also those of its earlier parts
   double runtime_s = 0;
+  std::string output_dir;    ///< the folder of the run
   std::string model;         ///< the folder of the saved model; empty if the run was stopped
   std::string summary_json;  ///< the content of summary.json; empty if the run was stopped
 };

@@ -16,6 +16,7 @@
 #include "tessera/data/chat_history.h"
 #include "tessera/data/text_stream.h"
 #include "tessera/data/tokenizer.h"
+#include "tessera/load/data_report.h"
 #include "tessera/load/model_files.h"
 #include "tessera/load/model_place.h"
 #include "tessera/load/saved_model.h"
@@ -195,6 +196,10 @@ struct Model::State {
   std::vector<Generation> generate_several(const std::vector<std::string>& texts, const GenerateOptions& given);
   Evaluation evaluate(const Rows* rows, const Options& more, const Loss& loss);
 
+  void run_check() const {
+    if (check) call_back(check);
+  }
+
   Options options;  // as given, with the adapter of now
   Messages messages;
   Console console;
@@ -203,6 +208,7 @@ struct Model::State {
   std::optional<Session> session;
   WorkBounds room;           // the work that check_work() has accepted
   bool is_prepared = false;  // the engine has memory for `room`
+  std::function<void()> check;
 };
 
 Generation Model::State::generate(const Example& example, const GenerateOptions& given, const OnText& on_text) {
@@ -233,6 +239,7 @@ Generation Model::State::generate(const Example& example, const GenerateOptions&
     if (!part.empty() && on_text && goes_on) goes_on = call_back(on_text, std::string_view(part));
   };
   how.on_token = [&](int64_t, int32_t id) {
+    run_check();
     show(stream.add(id));
     return goes_on && !stream.has_stopped();
   };
@@ -270,7 +277,11 @@ std::vector<Generation> Model::State::generate_several(const std::vector<std::st
   std::vector<TextStream> streams;
   if (!settings.stop.empty()) {
     for (size_t i = 0; i < texts.size(); ++i) streams.emplace_back(session->tokenizer(), true, settings.stop);
+  }
+  if (check || !streams.empty()) {
     how.on_token = [&](int64_t prompt, int32_t id) {
+      run_check();
+      if (streams.empty()) return true;
       TextStream& stream = streams[static_cast<size_t>(prompt)];
       stream.add(id);
       return !stream.has_stopped();
@@ -307,6 +318,8 @@ Evaluation Model::State::evaluate(const Rows* rows, const Options& more, const L
   if (rows) examples = read_rows(*rows, "rows", settings);
   const Dataset dataset =
       load_eval_data(settings, session->tokenizer(), session->config(), session->pool(), std::move(examples));
+  note_data(dataset.use, settings, console);
+  note_long_no_answer(dataset.use, session->tokenizer(), settings, console);
   WorkBounds work;
   work.evaluation = bounds_of(dataset.samples, settings.eval_batch_size);
   if (settings.eval_generation) {
@@ -315,16 +328,20 @@ Evaluation Model::State::evaluate(const Rows* rows, const Options& more, const L
   }
   make_room(work);
   const OwnLossScope own_loss(*session, loss);
+  const auto never_stops = [&] {
+    run_check();
+    return false;
+  };
   const LossEvaluation measured =
-      *evaluate_loss(session->engine(), session->world(), dataset, settings.eval_batch_size, console);
+      *evaluate_loss(session->engine(), session->world(), dataset, settings.eval_batch_size, console, never_stops);
   Evaluation result;
   result.loss = measured.loss;
   result.perplexity = std::exp(measured.loss);
   result.num_samples = measured.num_samples;
   result.runtime_s = measured.runtime_s;
   if (!settings.eval_generation) return result;
-  const AnswerEvaluation answers =
-      *evaluate_answers(session->engine(), session->world(), dataset, session->tokenizer(), settings, console);
+  const AnswerEvaluation answers = *evaluate_answers(session->engine(), session->world(), dataset, session->tokenizer(),
+                                                     settings, console, never_stops);
   result.answers = {answers.metrics.exact_match, answers.metrics.f1};
   return result;
 }
@@ -396,6 +413,10 @@ void Model::save(const std::string& folder) {
   });
 }
 
+void Model::set_check(std::function<void()> check) {
+  state_->check = std::move(check);
+}
+
 void Model::use_adapter(const std::string& folder) {
   guarded(state_->messages, [&] {
     state_->session->use_adapter(folder);
@@ -457,7 +478,7 @@ std::string export_model(const Options& options, const Log& log) {
   return guarded(messages, [&] {
     Console console = messages.console();
     const ResolvedSettings resolved = resolved_options(options, kExportVerb, "export", {"output_dir"}, console);
-    return tessera::export_model(resolved.settings, console);
+    return tessera::export_model(resolved.settings, console).path.string();
   });
 }
 

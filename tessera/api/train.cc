@@ -94,6 +94,7 @@ TrainResult result_of(const Trainer& trainer, ExitCode code) {
   const TrainState& state = trainer.state();
   TrainResult result;
   result.finished = code == ExitCode::kDone;
+  result.output_dir = trainer.folder().string();
   result.steps = state.step;
   if (state.loss_steps > 0) result.train_loss = state.total_loss / static_cast<double>(state.loss_steps);
   result.num_samples = state.num_samples;

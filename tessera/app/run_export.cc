@@ -1,5 +1,7 @@
 // tessera export: makes a model folder or a GGUF file from a training checkpoint, or from a model and an adapter. Makes
 // a GGUF file also from a model folder.
+#include <fmt/format.h>
+
 #include "tessera/app/verbs.h"
 #include "tessera/base/error.h"
 #include "tessera/log/console.h"
@@ -9,7 +11,8 @@ namespace tessera {
 
 int run_export(const Invocation& invocation) {
   Console console = Console::of_process();
-  console.print(export_model(invocation.settings(), console));
+  const Exported exported = export_model(invocation.settings(), console);
+  console.print(fmt::format("{}: {}", exported.path.string(), exported.what));
   return static_cast<int>(ExitCode::kDone);
 }
 

@@ -133,8 +133,7 @@ fs::path write_merged(Session& session, const Settings& settings, const LoadedTy
   return result;
 }
 
-// Returns what was exported, as export_model() does.
-std::string merge_adapter(const Settings& settings, Console& console) {
+Exported merge_adapter(const Settings& settings, Console& console) {
   if (!settings.merge) {
     throw UsageError(option_place("init_adapter"), "an adapter can only be exported into its model", "Add --merge");
   }
@@ -148,12 +147,12 @@ std::string merge_adapter(const Settings& settings, Console& console) {
   const Model model(session.config(), session.worker().device());
   const ReadTensor read =
       reader_of_adapted(model, folder_of_model(settings), adapter_folder_of(settings), session.pool());
-  const fs::path result = write_merged(session, settings, loaded_types_of(model, settings, session.world()), read);
-  return fmt::format("{}: {} with the adapter {}", result.string(), settings.model, settings.init_adapter.front());
+  fs::path result = write_merged(session, settings, loaded_types_of(model, settings, session.world()), read);
+  return {std::move(result), fmt::format("{} with the adapter {}", settings.model, settings.init_adapter.front())};
 }
 
-// Makes a GGUF file from a model folder. Returns what was exported.
-std::string convert_model(const Settings& settings, Console& console) {
+// Makes a GGUF file from a model folder.
+Exported convert_model(const Settings& settings, Console& console) {
   if (settings.init == Settings::Init::random || names_a_shape(settings)) {
     throw UsageError(option_place("model"), "a model without weights cannot be exported",
                      "Give a model folder, a run or a checkpoint");
@@ -170,7 +169,7 @@ std::string convert_model(const Settings& settings, Console& console) {
   config.quantization.reset();  // the file gets the values of weights in 4 bits
   const Model model(config, session.worker().device());
   const ReadTensor read = reader_of_model(model, folder_of_model(settings), session.pool());
-  const fs::path result =
+  fs::path result =
       write_model(session, settings, model, loaded_types_of(model, settings, session.world()),
                   [&](Section section, int64_t unit, const MergedModel::SavedType&, View values) {
                     const ParameterTable& table = model.unit(unit).table();
@@ -180,12 +179,12 @@ std::string convert_model(const Settings& settings, Console& console) {
                                           });
                   });
   note_model(config, console);
-  return fmt::format("{}: {}", result.string(), settings.model);
+  return {std::move(result), settings.model};
 }
 
 }  // namespace
 
-std::string export_model(Settings settings, Console& console) {
+Exported export_model(Settings settings, Console& console) {
   if (!settings.init_adapter.empty()) return merge_adapter(settings, console);
   if (writes_gguf(settings) && settings.checkpoint.empty() && !is_checkpoint(folder_of_model(settings))) {
     return convert_model(settings, console);
@@ -249,8 +248,8 @@ std::string export_model(Settings settings, Console& console) {
                          });
   }
   note_model(config, console);
-  return fmt::format("{}: the {} of step {}", result.string(), config.adapter && !settings.merge ? "adapter" : "model",
-                     checkpoint.step());
+  return {std::move(result),
+          fmt::format("the {} of step {}", config.adapter && !settings.merge ? "adapter" : "model", checkpoint.step())};
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // Makes a model folder from a training checkpoint, or from a model and an adapter.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "tessera/log/console.h"
@@ -8,8 +9,13 @@
 
 namespace tessera {
 
-// Writes the model or the adapter that the settings of `export` name to the output folder. Prints notes. Returns what
-// was exported: "exported: the model of step 60". Throws UsageError, InputError and RunError.
-std::string export_model(Settings settings, Console& console);
+struct Exported {
+  std::filesystem::path path;  // of the folder or the GGUF file
+  std::string what;            // "the model of step 60"
+};
+
+// Writes the model or the adapter that the settings of `export` name to the output folder. Prints notes. Throws
+// UsageError, InputError and RunError.
+Exported export_model(Settings settings, Console& console);
 
 }  // namespace tessera

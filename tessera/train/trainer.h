@@ -86,6 +86,8 @@ class Trainer {
   // Of the complete run, including its earlier parts.
   double epochs() const { return epoch_now(); }
   double runtime() const { return runtime_s(); }
+  // The output folder. It differs from --output-dir if it was renamed during the run.
+  const std::filesystem::path& folder() const { return folder_->path(); }
   // Makes run() record its measurements with trackers. Call it before run().
   void track(TrackerOptions options) { tracker_options_ = std::move(options); }
   // Sets the result of the check of --preflight, for summary.json; null: there was no check.
