@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks that every file includes only what its room (its folder in tessera/) may include, that only certain folders
-include the headers of other libraries, that all threads start in one place, that the functions of Kernels take many
+include the headers of other libraries, that the Python module uses only the public headers, that all threads start in one place, that the functions of Kernels take many
 views only by name, that the rooms below `settings` contain no flags of tessera, that names have one style, and that CMake lists every
 source file once."""
 import re
@@ -65,6 +65,16 @@ def violations():
             for pattern, folders in VENDORS.items():
                 if re.match(pattern, header) and not any(str(relative).startswith(f) for f in folders):
                     yield f"{place}: <{header}> may be included only in {' or '.join(folders)}"
+
+
+def python_module():
+    """Yields a message for each header that python/native includes, except Python's, the public ones and the standard
+    library's."""
+    for path in sorted((ROOT.parent / "python" / "native").iterdir()):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s*["<]([^">]+)[">]', line)
+            if match and not re.fullmatch(r"Python\.h|glue\.h|unistd\.h|tessera/tessera\.h|\w+", match[1]):
+                yield f"python/native/{path.name}:{number}: the Python module includes only public headers ({match[1]})"
 
 
 # Code that starts a thread. std::jthread may only be the type of a variable that start_thread() initializes.
@@ -165,7 +175,7 @@ def unlisted():
 
 
 if __name__ == "__main__":
-    checks = [violations, threads, unnamed_views, flags, names, unlisted]
+    checks = [violations, python_module, threads, unnamed_views, flags, names, unlisted]
     found = [message for check in checks for message in check()]
     print("\n".join(found) or "every include follows the table, and CMake lists every source file once")
     sys.exit(bool(found))
