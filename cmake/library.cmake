@@ -78,7 +78,7 @@ pkg_check_modules(TESSERA_XXHASH REQUIRED IMPORTED_TARGET libxxhash)")
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
           FILES_MATCHING PATTERN "*.h")
   install(FILES ${PROJECT_BINARY_DIR}/include/tessera/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
-  install(FILES README.md CHANGELOG.md docs/library.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  install(FILES README.md CHANGELOG.md docs/library.md docs/python.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
   set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
