@@ -6,8 +6,9 @@
 #include <charconv>
 #include <cstdlib>
 
-#ifdef TESSERA_HAVE_MPI
 #include "tessera/base/option_names.h"
+
+#ifdef TESSERA_HAVE_MPI
 #include "tessera/comm/mpi/mpi_world.h"
 #endif
 

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Makes the packages of Tessera for x86-64 Linux with glibc 2.27 or newer:
+#   tools/package.sh [--cuda] FOLDER
+# FOLDER gets tessera-VERSION-linux-x86_64.tar.gz (unpack it anywhere), tessera_VERSION_amd64.deb and
+# tessera_lm-VERSION-*.whl. With --cuda, the names have "cuda", and the program has the CUDA back end. It starts on
+# machines without a GPU, too. Needs GCC, cmake, ninja, curl and what tools/dependencies.sh needs.
+#
+# The C library is linked dynamically, in the version of tools/package/glibc.txt. The C++ library and all other
+# libraries are linked statically. MPI, CUDA's libraries and NCCL are opened at run time, if a run needs them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+fail() { echo "error: $*" >&2; exit 1; }
+cuda=OFF suffix="" architectures=""
+if [ "${1:-}" = --cuda ]; then cuda=ON suffix=-cuda architectures="80;86;89;90"; shift; fi
+[ $# = 1 ] || fail "usage: tools/package.sh [--cuda] FOLDER"
+mkdir -p "$1" && output=$(cd "$1" && pwd)
+root=$PWD/build-package
+work=$root/work$suffix
+mkdir -p "$root/debs" "$work"
+
+sysroot=$root/sysroot
+if [ ! -d "$sysroot" ]; then
+  while read -r sum address; do
+    file=$root/debs/$(basename "$address")
+    [ -f "$file" ] || { curl -fsSL --retry 3 -o "$file.part" "$address" && mv "$file.part" "$file"; } || fail "cannot download $address"
+    echo "$sum  $file" | sha256sum --check --quiet >/dev/null || fail "$file has another SHA-256 than $sum"
+    mkdir -p "$sysroot.part"
+    (cd "$sysroot.part" && ar p "$file" "$(ar t "$file" | grep '^data.tar')" | tar -xJf -)
+  done < <(grep -v '^#' tools/package/glibc.txt)
+  mv "$sysroot.part" "$sysroot"
+fi
+
+lib=$sysroot/usr/lib/x86_64-linux-gnu
+old="--sysroot=$sysroot -B$lib -include $PWD/tools/package/old_glibc.h"
+gcc -O2 -fPIC --sysroot="$sysroot" -c tools/package/old_glibc.c -o "$root/old_glibc.o"
+export CC=gcc CXX=g++ CFLAGS=$old CXXFLAGS=$old
+export LDFLAGS="$root/old_glibc.o -L$lib -L$sysroot/lib/x86_64-linux-gnu -static-libstdc++ -Wl,--allow-shlib-undefined"
+tools/dependencies.sh "$root/prefix" oniguruma utf8proc xxhash fmt openblas json cli11 tomlplusplus
+
+export PKG_CONFIG_PATH=$root/prefix/lib/pkgconfig
+cmake -S . -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$root/prefix" -DBLA_VENDOR=OpenBLAS \
+  -DBLA_STATIC=ON -DTESSERA_CUDA=$cuda -DTESSERA_CUDA_ARCHITECTURES="$architectures" -DTESSERA_MPI=OFF -DTESSERA_PYTHON=ON \
+  -DTESSERA_TESTS=OFF -DTESSERA_BENCH=OFF -DTESSERA_PACKAGE_SUFFIX=$suffix -DCMAKE_INSTALL_LIBDIR=lib >"$work/cmake.log" || { tail -n 20 "$work/cmake.log"; exit 1; }
+ninja -C "$work/build" -k 0
+
+# The folder and the .deb.
+cpack --config "$work/build/CPackConfig.cmake" -B "$work/packages" >"$work/cpack.log" || { tail -n 20 "$work/cpack.log"; exit 1; }
+cp "$work"/packages/*.tar.gz "$work"/packages/*.deb "$output"
+
+# The wheel: the program as a script of the environment, and the Python module.
+version=$(sed -n 's/^project(tessera VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+name=tessera_lm${suffix//-/_}
+wheel=$work/wheel
+[ -d "$root/venv" ] || { python3 -m venv "$root/venv" && "$root/venv/bin/pip" install --quiet wheel; }
+rm -rf "$wheel" && mkdir -p "$wheel/$name-$version.data/scripts" "$wheel/$name-$version.dist-info"
+strip -o "$wheel/$name-$version.data/scripts/tessera" "$work/build/tessera"
+cp -R "$work/build/python/tessera" "$wheel/tessera"
+rm -rf "$wheel/tessera/__pycache__"
+strip --strip-unneeded "$wheel"/tessera/*.so
+cat >"$wheel/$name-$version.dist-info/METADATA" <<TXT
+Metadata-Version: 2.1
+Name: ${name//_/-}
+Version: $version
+Summary: Fine-tunes language models, on CPUs and GPUs
+Requires-Python: >=3.8
+Description-Content-Type: text/markdown
+
+$(cat docs/python.md)
+TXT
+cat >"$wheel/$name-$version.dist-info/WHEEL" <<TXT
+Wheel-Version: 1.0
+Generator: tools/package.sh
+Root-Is-Purelib: false
+Tag: cp38-abi3-manylinux_2_27_x86_64
+TXT
+"$root/venv/bin/python" -m wheel pack "$wheel" --dest-dir "$output" >/dev/null
+(cd "$output" && ls -l --block-size=K)
