@@ -1,6 +1,7 @@
 # libtessera: the rooms as a static and a shared library, their CMake package and their pkg-config file. Include this
 # file before the rooms are added, because it sets how all files are compiled. Call tessera_library() after them.
 option(TESSERA_LIBRARY "Build libtessera and what programs need to use it" ON)
+option(TESSERA_BUNDLE "Put the libraries that Tessera needs, which must be static, into libtessera.a" OFF)
 
 # The program and both libraries consist of the same objects, so every file is compiled once. Position-independent code
 # costs nothing as long as calls between files need no table: the objects of rooms therefore export nothing by default
@@ -34,6 +35,15 @@ pkg_check_modules(TESSERA_XXHASH REQUIRED IMPORTED_TARGET libxxhash)")
       PkgConfig::TESSERA_XXHASH ${CMAKE_DL_LIBS})
   set(pc_requires "oniguruma libutf8proc libxxhash fmt")
   set(pc_libraries "${BLAS_LIBRARIES} -lpthread -ldl -lstdc++ -lm")
+  if(TESSERA_BUNDLE)
+    list(APPEND room_files $<TARGET_FILE:fmt::fmt> ${ONIG_LINK_LIBRARIES} ${UTF8PROC_LINK_LIBRARIES} ${XXHASH_LINK_LIBRARIES}
+         ${BLAS_LIBRARIES})
+    list(FILTER room_files EXCLUDE REGEX "^-|\\.so$")
+    set(static_find "find_dependency(Threads)")
+    set(static_libraries Threads::Threads ${CMAKE_DL_LIBS})
+    set(pc_requires)
+    set(pc_libraries "-lpthread -ldl -lstdc++ -lm")
+  endif()
   if(MPI_C_FOUND)
     string(APPEND static_find "\nenable_language(C)\nfind_dependency(MPI COMPONENTS C)")
     list(APPEND static_libraries MPI::MPI_C)

@@ -27,6 +27,10 @@ if [ ! -d "$sysroot" ]; then
     mkdir -p "$sysroot.part"
     (cd "$sysroot.part" && ar p "$file" "$(ar t "$file" | grep '^data.tar')" | tar -xJf -)
   done < <(grep -v '^#' tools/package/glibc.txt)
+  # Links to libraries, such as libdl.so, lead out of the sysroot.
+  find "$sysroot.part" -type l -lname '/*' -print | while read -r link; do
+    ln -sfn "$sysroot$(readlink "$link")" "$link"
+  done
   mv "$sysroot.part" "$sysroot"
 fi
 
@@ -37,11 +41,16 @@ export CC=gcc CXX=g++ CFLAGS=$old CXXFLAGS=$old
 export LDFLAGS="$root/old_glibc.o -L$lib -L$sysroot/lib/x86_64-linux-gnu -static-libstdc++ -Wl,--allow-shlib-undefined"
 tools/dependencies.sh "$root/prefix" oniguruma utf8proc xxhash fmt openblas json cli11 tomlplusplus
 
-export PKG_CONFIG_PATH=$root/prefix/lib/pkgconfig
+# Debian's headers of Python include <x86_64-linux-gnu/python3.*/pyconfig.h>, which the sysroot hides.
+mkdir -p "$root/python/x86_64-linux-gnu"
+for headers in /usr/include/x86_64-linux-gnu/python3.*; do
+  [ ! -d "$headers" ] || ln -sfn "$headers" "$root/python/x86_64-linux-gnu/"
+done
+export CXXFLAGS="$old -isystem $root/python" PKG_CONFIG_PATH=$root/prefix/lib/pkgconfig
 cmake -S . -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$root/prefix" -DBLA_VENDOR=OpenBLAS \
-  -DBLA_STATIC=ON -DTESSERA_CUDA=$cuda -DTESSERA_CUDA_ARCHITECTURES="$architectures" -DTESSERA_MPI=OFF -DTESSERA_PYTHON=ON \
+  -DBLA_STATIC=ON -DTESSERA_BUNDLE=ON -DTESSERA_CUDA=$cuda -DTESSERA_CUDA_ARCHITECTURES="$architectures" -DTESSERA_MPI=OFF -DTESSERA_PYTHON=ON \
   -DTESSERA_TESTS=OFF -DTESSERA_BENCH=OFF -DTESSERA_PACKAGE_SUFFIX=$suffix -DCMAKE_INSTALL_LIBDIR=lib >"$work/cmake.log" || { tail -n 20 "$work/cmake.log"; exit 1; }
-ninja -C "$work/build" -k 0
+ninja -C "$work/build"
 
 # The folder and the .deb.
 cpack --config "$work/build/CPackConfig.cmake" -B "$work/packages" >"$work/cpack.log" || { tail -n 20 "$work/cpack.log"; exit 1; }
@@ -54,9 +63,7 @@ wheel=$work/wheel
 [ -d "$root/venv" ] || { python3 -m venv "$root/venv" && "$root/venv/bin/pip" install --quiet wheel; }
 rm -rf "$wheel" && mkdir -p "$wheel/$name-$version.data/scripts" "$wheel/$name-$version.dist-info"
 strip -o "$wheel/$name-$version.data/scripts/tessera" "$work/build/tessera"
-cp -R "$work/build/python/tessera" "$wheel/tessera"
-rm -rf "$wheel/tessera/__pycache__"
-strip --strip-unneeded "$wheel"/tessera/*.so
+cmake --install "$work/build" --component python --prefix "$wheel" --strip >/dev/null
 cat >"$wheel/$name-$version.dist-info/METADATA" <<TXT
 Metadata-Version: 2.1
 Name: ${name//_/-}

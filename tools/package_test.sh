@@ -33,18 +33,19 @@ for distribution in "$@"; do
   fi
   rm -rf "$root/home/user/"* "$root"/tmp/*
   cp "$folder"/tessera-[0-9]*.tar.gz "$folder"/tessera_[0-9]*.deb "$root/home/user"
-  cp -R recipes/quickstart "$root/home/user/recipe"
+  mkdir "$root/home/user/recipes" && cp -R recipes/quickstart "$root/home/user/recipes"
   chroot "$root" chown -R user /home/user
   glibc=$(in_root ldd --version | sed -n '1s/.* //p')
   start=$(date +%s.%N)
   as_user 'tar xzf tessera-*.tar.gz && mv tessera-*/ tessera'
-  as_user 'tessera/bin/tessera train recipe/finetune.toml --output-dir run >log 2>&1' || { cat "$root/home/user/log"; exit 1; }
+  as_user 'tessera/bin/tessera train recipes/quickstart/finetune.toml --output-dir run >log 2>&1' || { cat "$root/home/user/log"; exit 1; }
   took=$(echo "$(date +%s.%N) - $start" | bc)
   scores=$(in_root sed -n 's/^| *2.00 |/2.00 |/p' /home/user/log)
   set_used=$(in_root sed -n 's/.*"instruction_set": *"\([^"]*\)".*/\1/p' /home/user/run/summary.json)
-  in_root dpkg -i /home/user/tessera_*.deb >/dev/null
+  in_root sh -c 'dpkg -i /home/user/tessera_*.deb' >/dev/null
   version=$(as_user 'tessera --version')
-  in_root test -s /usr/share/man/man1/tessera.1 -a -s /usr/share/bash-completion/completions/tessera
+  in_root test -s /usr/share/man/man1/tessera.1
+  in_root test -s /usr/share/bash-completion/completions/tessera
   in_root dpkg -r tessera >/dev/null
   echo "$distribution, glibc $glibc: $version; tar.gz unpacked and trained in ${took%.*} s with $set_used: $scores"
 done
