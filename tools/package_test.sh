@@ -32,7 +32,7 @@ for distribution in "$@"; do
     touch "$root/.made"
   fi
   rm -rf "$root/home/user/"* "$root"/tmp/*
-  cp "$folder"/tessera-[0-9]*.tar.gz "$folder"/tessera_[0-9]*.deb "$root/home/user"
+  cp "$folder"/tessera-[0-9]*.tar.gz "$folder"/tessera_[0-9]*.deb "$folder"/tessera_lm-*.whl "$root/home/user"
   mkdir "$root/home/user/recipes" && cp -R recipes/quickstart "$root/home/user/recipes"
   chroot "$root" chown -R user /home/user
   glibc=$(in_root ldd --version | sed -n '1s/.* //p')
@@ -47,5 +47,30 @@ for distribution in "$@"; do
   in_root test -s /usr/share/man/man1/tessera.1
   in_root test -s /usr/share/bash-completion/completions/tessera
   in_root dpkg -r tessera >/dev/null
-  echo "$distribution, glibc $glibc: $version; tar.gz unpacked and trained in ${took%.*} s with $set_used: $scores"
+  consumers=""
+  if [ "$distribution" != bionic ]; then  # whose Python and compiler are too old
+    if [ ! -e "$root/.has_tools" ]; then
+      cp /etc/resolv.conf "$root/etc/resolv.conf"
+      in_root apt-get update >"$root.log" 2>&1
+      in_root DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3-venv g++ cmake make >>"$root.log" 2>&1
+      touch "$root/.has_tools"
+    fi
+    as_user 'python3 -m venv env && env/bin/pip install --no-index --quiet tessera_lm-*.whl && env/bin/tessera --version' >/dev/null
+    as_user 'cat >train.py' <<'PYTHON'
+import tessera
+steps = []
+result = tessera.train(model="recipes/quickstart/model", dataset="recipes/quickstart/train.json", max_steps=3,
+                       output_dir="from-python", on_step=steps.append)
+assert result.finished and len(steps) == 3, (result, steps)
+PYTHON
+    as_user 'env/bin/python train.py'
+    consumers="; wheel with Python $(as_user 'env/bin/python -c "import platform; print(platform.python_version())"')"
+    gcc=$(in_root g++ -dumpfullversion)
+    if [ "${gcc%%.*}" -ge 11 ]; then
+      as_user 'cmake -S tessera/share/doc/tessera/examples -B examples -DCMAKE_PREFIX_PATH=/home/user/tessera >/dev/null && make -C examples >/dev/null'
+      as_user './examples/plan bloom-560m >/dev/null'
+      consumers+="; examples with GCC $gcc"
+    fi
+  fi
+  echo "$distribution, glibc $glibc: $version; tar.gz unpacked and trained in ${took%.*} s with $set_used: $scores$consumers"
 done
