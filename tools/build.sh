@@ -9,6 +9,8 @@ fail() { echo "error: $*" >&2; exit 1; }
 
 lists=(tools/packages.txt)
 if [ "${1:-}" = --packages ]; then lists+=("$2"); shift 2; fi
+options=()
+while [[ ${1:-} == -D* ]]; do options+=("$1"); shift; done
 packages=$(grep -hv '^#' "${lists[@]}")
 missing=()
 if command -v dpkg-query >/dev/null; then
@@ -64,7 +66,11 @@ use_own_dependencies() {
   has_header nlohmann/json.hpp || names+=(json)
   has_header CLI/CLI.hpp || names+=(cli11)
   has_header toml++/toml.h || names+=(tomlplusplus)
-  [[ ${lists[*]} != *check* ]] || has_header gmock/gmock.h || names+=(googletest)
+  if [[ ${lists[*]} == *check* ]]; then
+    has_header gmock/gmock.h || names+=(googletest)
+  elif [ ! -f build/build.ninja ]; then
+    options+=(-DTESSERA_TESTS=OFF)
+  fi
   [ ${#names[@]} -eq 0 ] || tools/dependencies.sh build-deps/prefix "${names[@]}"
   export CMAKE_PREFIX_PATH=$PWD/build-deps/prefix${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
   export PKG_CONFIG_PATH=$PWD/build-deps/prefix/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
@@ -85,9 +91,6 @@ elif [ ${#missing[@]} -gt 0 ]; then
     use_own_dependencies
   fi
 fi
-
-options=()
-while [[ ${1:-} == -D* ]]; do options+=("$1"); shift; done
 if [ ! -f build/build.ninja ] || [ ${#options[@]} -gt 0 ]; then
   cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release "${options[@]}" >/dev/null
 fi
