@@ -65,7 +65,7 @@ void buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t used)
 void write() {
   cuptiActivityFlushAll(1);
   const char* const path = std::getenv("KERNEL_TIMES");
-  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const char* const rank = std::getenv(std::getenv("OMPI_COMM_WORLD_RANK") ? "OMPI_COMM_WORLD_RANK" : "RANK");
   std::FILE* const file = path ? std::fopen((std::string(path) + (rank ? rank : "")).c_str(), "w") : nullptr;
   if (!file) {
     std::fputs("kernel_times: cannot write the file that KERNEL_TIMES names\n", stderr);

@@ -12,8 +12,6 @@
 #include "tessera/app/usage_errors.h"
 #include "tessera/base/error.h"
 #include "tessera/base/option_names.h"
-#include "tessera/comm/launcher_link.h"
-#include "tessera/launch/launcher_streams.h"
 #include "tessera/log/console.h"
 
 namespace tessera {
@@ -143,7 +141,6 @@ int run_command_line(const std::vector<std::string>& arguments, const Environmen
                      const std::vector<Verb>& verbs) {
   const auto ranks = detect_ranks(environment);
   const bool is_first = !ranks || ranks->rank == 0;
-  if (const auto launcher = find_launcher(environment)) take_launchers_streams(launcher->socket, is_first);
   Console console = Console::of_process();
   std::vector<std::string> words = with_help_last(arguments, verbs);
   if (const std::string help = general_help(words, verbs); !help.empty()) {

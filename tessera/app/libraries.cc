@@ -24,7 +24,6 @@
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/device/nvml/gpu_health.h"
 #include "tessera/device/nvml/nvml.h"
-#include "tessera/launch/mpirun_process.h"
 #include "tessera/ops/back_ends.h"
 
 namespace tessera {
@@ -156,6 +155,18 @@ void mark_unusable(Json& gpus, const std::string& architectures) {
   }
 }
 
+// The beginning of a command's output.
+std::string beginning_of(const std::string& command) {
+  const auto close = [](std::FILE* pipe) { pclose(pipe); };
+  std::unique_ptr<std::FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
+  if (!pipe) return "";
+  std::string text(1024, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), pipe.get()));
+  while (std::fgetc(pipe.get()) != EOF) {
+  }  // reads the remaining output, because a closed pipe would kill the command
+  return text;
+}
+
 }  // namespace
 
 Json library_facts() {
@@ -170,7 +181,7 @@ Json mpi_facts(const Environment& environment) {
   if (have_mpi()) facts["library"] = mpi_flavour().text;
   if (const auto mpirun = program_in_path(environment, "mpirun")) {
     facts["mpirun"] = *mpirun;
-    facts["version"] = flavour_of_mpirun(*mpirun).text;
+    facts["version"] = parse_mpi_flavour(beginning_of("'" + *mpirun + "' --version 2>/dev/null")).text;
   } else {
     facts["mpirun"] = "not found";
   }

@@ -16,7 +16,6 @@
 #include "tessera/base/error.h"
 #include "tessera/base/read_file.h"
 #include "tessera/comm/launcher_link.h"
-#include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/status_board.h"
 #include "tessera/launch/launch.h"
 #include "tessera/log/stream_writer.h"
@@ -31,6 +30,10 @@ namespace {
 
 void print_error(const std::string& text) {
   StreamWriter(STDERR_FILENO).write("error: " + text + "\n");
+}
+
+void print_note(const std::string& text) {
+  StreamWriter(STDERR_FILENO).write(text + "\n");
 }
 
 // Returns the function that prints a failure with this exit code. Returns an empty function if nobody reads the output
@@ -56,17 +59,15 @@ void check_settings_agree(const Invocation& invocation, World& world) {
   check_agreement(world.communicator(), facts);
 }
 
-// The launcher of --nproc starts Hydra (the mpirun of MPICH) with mpirun_options(). With these options, Hydra sends
-// SIGUSR1 to the other ranks whenever a rank ends, with or without an error. The signal must not end a rank that has no
-// handler for it.
-void ignore_hydras_signal(const Invocation& invocation) {
-  if (!mpirun_ends_ranks(mpi_flavour()) && find_launcher(invocation.environment)) std::signal(SIGUSR1, SIG_IGN);
+// Whether the command line does not run as one of several ranks.
+bool is_one_process(const std::optional<RankEnvironment>& ranks) {
+  return !ranks || (ranks->size == 1 && !ranks->has_mpi);
 }
 
 // Refuses --max-restarts unless this process is the launcher of --nproc or a rank that this launcher started.
 void check_restarts(const Invocation& invocation, const std::optional<RankEnvironment>& ranks) {
   const Settings& settings = invocation.settings();
-  const bool is_launcher = settings.nproc > 1 && (!ranks || !ranks->has_mpi);
+  const bool is_launcher = settings.nproc > 1 && is_one_process(ranks);
   if (settings.max_restarts == 0 || is_launcher || find_launcher(invocation.environment)) return;
   throw UsageError(invocation.resolved.where("max_restarts"),
                    ranks ? fmt::format("needs --nproc N, but {} has started the ranks", ranks->source)
@@ -135,8 +136,8 @@ void report_failure(const Environment& environment, const Failure& failure) {
     ranks = detect_ranks(environment);
   } catch (const Error&) {  // `failure` already describes this error
   }
-  const bool is_rank = ranks && ranks->has_mpi && ranks->size > 1;
-  const std::string text = is_rank ? fmt::format("rank {}: {}", ranks->rank, failure.text) : failure.text;
+  const bool is_rank = ranks && ranks->size > 1;
+  const std::string text = is_rank && !names_a_rank(failure.text) ? fmt::format("rank {}: {}", ranks->rank, failure.text) : failure.text;
   const auto launcher = find_launcher(environment);
   if (is_rank && launcher) {
     StatusBoard::open(launcher->board, ranks->size)->fail(ranks->rank, failure.code, text);
@@ -170,11 +171,10 @@ int run_among_ranks(const Invocation& invocation, const std::function<int()>& wo
 int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& ranks,
                  const std::vector<std::string>& arguments) {
   const Settings& settings = invocation.settings();
-  const bool is_alone = !ranks || (ranks->size == 1 && !ranks->has_mpi);
+  const bool is_alone = is_one_process(ranks);
   check_restarts(invocation, ranks);
   check_pipes(invocation, arguments);
   if (is_alone && settings.nproc > 1) return launch_ranks(invocation, arguments);
-  ignore_hydras_signal(invocation);
   // The handlers of the signals must exist before make_world(): from then on, the launcher may send signals to this
   // rank.
   std::optional<StopSignals> signals;
@@ -185,7 +185,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     std::_Exit(static_cast<int>(ExitCode::kSavedAfterSignal));
   };
   if (invocation.verb->stops_on_signals) invocation.signals = &signals.emplace(end_start);
-  WorldOptions options{.timeout_s = settings.comm_timeout, .report = print_error};
+  WorldOptions options{.timeout_s = settings.comm_timeout, .report = print_error, .log = print_note};
   if (const auto launcher = find_launcher(invocation.environment)) options.board = launcher->board;
   const auto world = make_world(ranks, options);
   const StartScope start(invocation.signals);
@@ -208,8 +208,7 @@ int run_as_ranks(Invocation& invocation, const std::optional<RankEnvironment>& r
     if (!invocation.verb->accepts_differences) check_settings_agree(invocation, *world);
     settle_precision(invocation.resolved, world.get());
     const int code = invocation.verb->run(invocation);
-    ignore_hydras_signal(invocation);
-    world->communicator().barrier("the end of the run");  // a barrier has a time limit; MPI_Finalize has none
+    world->communicator().barrier("the end of the run");  // a barrier names the rank that is late
     world->set_exit_code(code);
     return code;
   } catch (...) {

@@ -5,11 +5,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tessera/base/error.h"
 #include "tessera/base/process.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/meeting_point.h"
 #include "tessera/comm/mpi_flavour.h"
 
 namespace tessera {
@@ -18,15 +21,19 @@ namespace tessera {
 struct RankEnvironment {
   int rank = 0, size = 1;
   // The starter, which is the program that started the ranks: "torchrun", "mpirun", "srun --mpi=pmix",
-  // "srun --mpi=pmi2" or "srun".
+  // "srun --mpi=pmi2", "srun" or "the launcher" (comm/launcher_link.h). "torchrun" stands for every program that sets
+  // the same variables.
   std::string source;
   bool has_mpi = false;  // the starter works with this program's MPI
+  // With several ranks and without MPI: finds where the ranks meet. Throws UsageError if they cannot meet.
+  std::function<MeetingPoint()> find_meeting{};
 };
 
-// Reads the variables of one starter, the first in this list that has set its variables: RANK and WORLD_SIZE
-// (torchrun), then OMPI_COMM_WORLD_* (mpirun of Open MPI) or PMI_* (mpirun of MPICH, srun --mpi=pmi2), then PMIX_RANK
-// with SLURM_* (srun --mpi=pmix), then SLURM_PROCID of a job step with several tasks (srun). Returns nullopt if no
-// starter has set its variables. Throws UsageError if a value is not a valid number.
+// Reads the variables of one starter, the first in this list that has set its variables: the launcher, then RANK and
+// WORLD_SIZE (torchrun), then OMPI_COMM_WORLD_* (mpirun of Open MPI) or PMI_* (mpirun of MPICH, srun --mpi=pmi2), then
+// PMIX_RANK with SLURM_* (srun --mpi=pmix), then SLURM_PROCID of a job step with several tasks (srun). Returns nullopt
+// if no starter has set its variables. Throws UsageError if a value is not a valid number, if the rank is not below the
+// number of ranks, or if only some variables of torchrun are set.
 //   - If the variables of several kinds of MPI are set, the variables of this program's MPI are used.
 //   - SLURM_PROCID comes last, because under salloc every rank of mpirun sees the same SLURM_PROCID.
 //   - RANK and WORLD_SIZE are ignored if they contradict the variables of mpirun or srun. In this case, they were set
@@ -45,8 +52,10 @@ struct WorldOptions {
   // for example under mpirun or srun. If there is a launcher, it reports failures to the user.
   std::string board{};
   // Prints an error for the user. It is called only without a launcher, and only for these errors: not all ranks have
-  // arrived or ended in time, a rank is gone, or a collective on GPUs has failed.
+  // arrived or ended in time, a rank is gone, another node has reported an error, or a collective on GPUs has failed.
   std::function<void(const std::string&)> report{};
+  // Prints a line for the user, such as "refused a connection".
+  std::function<void(const std::string&)> log{};
 };
 
 class World {
@@ -94,13 +103,17 @@ class World {
   std::vector<int> nodes_;
 };
 
-// Makes the world that `ranks` describes. Without `ranks`, the world is this process alone, and MPI is not started. A
-// process may have only one world at a time. With MPI, it may make only one world in total. Throws UsageError if there
-// are several ranks and their starter does not work with this build's MPI.
+// Makes the world that `ranks` describes. Without `ranks`, the world is this process alone. The ranks communicate
+// through MPI if their starter works with this program's MPI, and otherwise through TCP. A process may have only one
+// world at a time. With MPI, it may make only one world in total. Throws UsageError if the ranks cannot meet, and
+// CommunicationError if they do not meet in time.
 std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks, const WorldOptions& options);
 
-// Whether this build can have more than one rank.
+// Whether this build has MPI.
 bool have_mpi();
+
+// Whether an error begins with a text like "rank 3: ". Such an error already names the rank where it occurred.
+bool names_a_rank(std::string_view error);
 
 // Compares facts (name and value) among the ranks. If a value differs from rank 0's value, every rank throws a
 // UsageError that names the rank, the fact and both values. Collective.

@@ -1,7 +1,8 @@
 #include "tessera/launch/launch.h"
 
 #include <fmt/format.h>
-#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -9,17 +10,14 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
-#include "tessera/base/option_names.h"
-#include "tessera/comm/mpi_flavour.h"
-#include "tessera/comm/world.h"
-#include "tessera/launch/mpirun_process.h"
+#include "tessera/launch/ranks_process.h"
 #include "tessera/launch/restarts.h"
 #include "tessera/log/console.h"
 
 namespace tessera {
 namespace {
 
-// How an attempt ended. An attempt is one run of mpirun; a restart is a further attempt.
+// How an attempt ended. An attempt is one start of all ranks; a restart is a further attempt.
 struct Outcome {
   int code = 0;
   std::string account{};  // describes the failure; empty: the launcher has nothing to report
@@ -34,104 +32,62 @@ void check_number(const ResolvedSettings& resolved) {
   throw UsageError(resolved.where("nproc"),
                    fmt::format("{} ranks are too many for this machine with {}. At most {} may start",
                                resolved.settings.nproc, counted(cores, "core"), most),
-                   "Start the ranks on several machines with mpirun or srun");
+                   "Start the ranks on several machines with mpirun, srun or torchrun");
 }
 
-std::string mpirun_path(const Environment& environment) {
-  if (!have_mpi()) {
-    throw UsageError(option_place("nproc"), "this build has no MPI to start ranks with",
-                     "Build Tessera on a machine with MPI headers (Debian: libopenmpi-dev)");
+std::string own_program() {
+  std::string program(4096, '\0');
+  program.resize(static_cast<size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", program.data(), program.size()))));
+  return program;
+}
+
+std::string account_of_death(const StatusBoard& board, int rank, int status) {
+  std::string error = fmt::format("rank {} {}", rank, text_of_end(status));
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
+    error += ", perhaps by the system because memory ran out";
+  } else if (!WIFSIGNALED(status)) {
+    error += " and without a message";
   }
-  if (const auto path = program_in_path(environment, "mpirun")) return *path;
-  throw UsageError(option_place("nproc"), "mpirun is not found in PATH",
-                   fmt::format("Install the mpirun of {}, the library of this build", mpi_flavour().text));
+  return board.account({rank, ExitCode::kRunFailed, error});
 }
 
-// Returns the rank that died first, or nullopt if it is not known. Usually this is end.lost[0]. If several ranks were
-// lost and all of them waited in collectives, their order is not certain. The function then returns the rank that
-// mpirun reports, if this is one of the lost ranks. If end.lost is empty, the function also returns the rank that
-// mpirun reports. If mpirun reports no rank either, but exactly one rank has not joined a shared board, it returns this
-// rank.
-std::optional<int> dead_rank(const MpirunEnd& end, const StatusBoard& board,
-                             const std::optional<ReportedDeath>& report) {
-  std::optional<int> reported;
-  for (int rank = 0; report && rank < board.size(); ++rank) {
-    if (report->rank == rank || report->pid == board.pid_of(rank)) reported = rank;
-  }
-  if (end.lost.empty()) {
-    const std::vector<int> absent = board.absent();
-    return reported || absent.size() != 1 || !board.is_shared() ? reported : absent[0];
-  }
-  const bool is_certain = end.lost.size() == 1 || !board.is_waiting(end.lost[0]);
-  const bool agree = reported && !is_certain && std::count(end.lost.begin(), end.lost.end(), *reported);
-  return agree ? *reported : end.lost[0];
+// Whether a signal that the launcher forwarded has ended a process. A process ends itself with 128 + n on a second
+// signal n.
+bool is_forwarded(const RanksEnd& end, int status) {
+  const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
+  return std::count(end.forwarded.begin(), end.forwarded.end(), signal) > 0;
 }
 
-std::string account_of_death(const StatusBoard& board, std::optional<int> rank, int signal) {
-  std::string error = rank ? fmt::format("rank {} ", *rank) : "a rank ";
-  error += signal == 0 ? "was killed, or ended without a message"
-                       : fmt::format("was killed by signal {} ({})", signal, strsignal(signal));
-  if (signal == SIGKILL) error += ", perhaps by the system because memory ran out";
-  if (rank) return board.account({*rank, ExitCode::kRunFailed, error});
-  return error + (board.absent().empty() ? ". " + board.not_waiting() : ", in phase start");
-}
-
-// The signal that ended the rank that died first; 0: unknown. The exit code of mpirun shows this signal only with Open
-// MPI. The exit code of Hydra (the mpirun of MPICH) may be the number of a signal or the exit code of a rank.
-int signal_of(const MpirunEnd& end, const std::optional<ReportedDeath>& report) {
-  if (end.signal_of_lost != 0) return end.signal_of_lost;
-  if (report) return report->signal;
-  const int signal = end.code - 128;  // codes above 128 + SIGRTMAX are mpirun's own
-  return mpi_flavour().family == MpiFlavour::Family::open_mpi && signal > 0 && signal <= SIGRTMAX ? signal : 0;
-}
-
-// Why mpirun itself failed.
-std::string account_of_mpirun(const MpirunEnd& end, const std::string& mpirun) {
-  if (end.wait_error != 0) return fmt::format("cannot get the exit status of mpirun: {}", strerror(end.wait_error));
-  if (end.was_killed) {
-    return fmt::format("mpirun was killed by signal {} ({})", end.code - 128, strsignal(end.code - 128));
-  }
-  std::string text = fmt::format("mpirun ended with exit code {}", end.code);
-  const MpiFlavour ours = mpi_flavour(), theirs = flavour_of_mpirun(mpirun);
-  if (theirs.family != MpiFlavour::Family::none && !ours.fits(theirs)) {
-    text += fmt::format(". {} is from {}, but this program uses {}. Put its mpirun first in PATH", mpirun, theirs.text,
-                        ours.text);
-  }
-  return text + (end.noise.empty() ? "" : ":\n" + end.noise);
-}
-
-Outcome outcome_of(const MpirunEnd& end, const StatusBoard& board, const std::string& mpirun) {
+Outcome outcome_of(const RanksEnd& end, const StatusBoard& board) {
   const bool signalled = !end.forwarded.empty();
-  const auto failed = [&](int code, std::string account) {
-    const bool again =
-        code == static_cast<int>(ExitCode::kRunFailed) || code == static_cast<int>(ExitCode::kCommunication);
-    return Outcome{code, std::move(account), again && !signalled};
+  const auto failed = [&](ExitCode code, std::string account) {
+    const bool again = code == ExitCode::kRunFailed || code == ExitCode::kCommunication;
+    return Outcome{static_cast<int>(code), std::move(account), again && !signalled};
   };
-  const auto report = reported_death(end.noise);
   const bool has_died = !end.lost.empty();
   const auto failure = board.first_failure();
   if (failure && failure->code == ExitCode::kOutputClosed) return {static_cast<int>(ExitCode::kOutputClosed)};
-  // A signal during the start of the run can stop one rank before the others. This rank then ends all ranks.
-  if (board.has_stopped() && (!failure || failure->code == ExitCode::kCommunication)) {
+  // A signal during the start of the run can stop one rank before the others.
+  const bool has_stopped = board.has_stopped() || std::any_of(end.statuses.begin(), end.statuses.end(), [](int status) {
+                             return WIFEXITED(status) &&
+                                    WEXITSTATUS(status) == static_cast<int>(ExitCode::kSavedAfterSignal);
+                           });
+  if (has_stopped && (!failure || failure->code == ExitCode::kCommunication)) {
     return {static_cast<int>(ExitCode::kSavedAfterSignal)};
   }
   if (failure && (failure->code != ExitCode::kCommunication || !has_died)) {
-    return failed(static_cast<int>(failure->code), board.account(*failure));
+    return failed(failure->code, board.account(*failure));
   }
-  if (const auto code = board.exit_code(); code && (*code != 0 || end.code == 0)) return {*code};
-  if (end.code == 0 && end.wait_error == 0 && !board.is_shared()) return {0};  // only mpirun's exit code is known
+  const auto bad = std::find_if(end.statuses.begin(), end.statuses.end(), [](int status) { return status != 0; });
+  const bool all_are_well = bad == end.statuses.end();
+  if (const auto code = board.exit_code(); code && (*code != 0 || all_are_well)) return {*code};
+  if (all_are_well) return {0};  // a board that is not shared does not know how the ranks ended
+  const int rank = has_died ? end.lost[0] : static_cast<int>(bad - end.statuses.begin());
+  const int status = end.statuses[static_cast<size_t>(rank)];
   // A rank ends immediately on a second signal, and on a signal that arrives before the rank has installed its
   // handlers. Such an end is not a failure.
-  const int signal = signal_of(end, report);
-  const bool is_forwarded = std::count(end.forwarded.begin(), end.forwarded.end(), signal) > 0;
-  if (signalled && !end.was_killed && (signal == 0 || is_forwarded)) return {128 + end.forwarded.back()};
-  if (end.was_killed && !report)
-    return failed(static_cast<int>(ExitCode::kCommunication), account_of_mpirun(end, mpirun));
-  if (has_died || report || signal != 0) {
-    return failed(static_cast<int>(ExitCode::kCommunication),
-                  account_of_death(board, dead_rank(end, board, report), signal));
-  }
-  return failed(static_cast<int>(ExitCode::kRunFailed), account_of_mpirun(end, mpirun));
+  if (signalled && (end.gave_up || is_forwarded(end, status))) return {128 + end.forwarded.back()};
+  return failed(ExitCode::kCommunication, account_of_death(board, rank, status));
 }
 
 std::string with_full_stop(const std::string& text) {
@@ -154,9 +110,7 @@ int launch(const ResolvedSettings& resolved, const Environment& environment,
            const std::vector<std::string>& arguments) {
   const Settings& settings = resolved.settings;
   check_number(resolved);
-  const std::string mpirun = mpirun_path(environment);
   const int num_ranks = static_cast<int>(settings.nproc);
-  StreamSocket streams;
   ForwardedSignals signals;
   Console console = Console::of_process({}, Console::LostOutput::is_noted);
   const Checkpoints at_begin = checkpoints_in(settings.output_dir);
@@ -164,8 +118,8 @@ int launch(const ResolvedSettings& resolved, const Environment& environment,
   std::vector<std::string> next_arguments = arguments;
   for (int64_t restarts = 0;; ++restarts) {
     const auto board = StatusBoard::create(num_ranks);
-    const MpirunEnd end = run_mpirun(mpirun, num_ranks, next_arguments, environment, *board, streams, signals);
-    const Outcome outcome = outcome_of(end, *board, mpirun);
+    const RanksEnd end = run_ranks(own_program(), num_ranks, next_arguments, environment, *board, signals);
+    const Outcome outcome = outcome_of(end, *board);
     if (outcome.account.empty()) return outcome.code;
     const Checkpoints now = checkpoints_in(settings.output_dir);
     const auto end_run = [&](const std::string& text) {

@@ -1,4 +1,4 @@
-// `--nproc N`: starts the ranks of one machine through mpirun and supervises them until they end.
+// `--nproc N`: starts the ranks of one machine and supervises them until they end.
 #pragma once
 
 #include <string>
@@ -16,7 +16,6 @@ namespace tessera {
 //   a rank threw            the rank's error and exit code
 //   a rank was killed       exit code 5
 //   ranks waited too long   exit code 5
-//   mpirun failed           exit code 1; 5 if a signal killed mpirun
 //
 // Forwards SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 to all ranks. If a forwarded signal n kills a rank, returns
 // 128 + n. Does not restart after a forwarded signal, or after usage, input and memory errors, because these errors

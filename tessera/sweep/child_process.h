@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/launch/mpirun_process.h"
+#include "tessera/launch/forwarded_signals.h"
 
 namespace tessera {
 

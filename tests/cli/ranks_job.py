@@ -42,6 +42,7 @@ class Run:
 
     def processes(self):
         """{process ID: rank} of all living processes of the run. The launcher and mpirun have the rank None."""
+        names = ("RANK=", mpirun.RANK_VARIABLE + "=")
         found = {}
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
@@ -52,7 +53,7 @@ class Run:
             except OSError:  # the process has ended
                 continue
             if self.mark in variables:
-                ranks = [v.split("=")[1] for v in variables if v.startswith(mpirun.RANK_VARIABLE + "=")]
+                ranks = [v.split("=")[1] for v in variables if v.startswith(names)]
                 found[int(entry)] = int(ranks[0]) if ranks else None
         return found
 

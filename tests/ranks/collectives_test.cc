@@ -7,7 +7,7 @@
 
 #include "rank_test.h"
 #include "tessera/base/random.h"
-#include "tessera/comm/mpi/memory_access.h"
+#include "tessera/comm/ranks/memory_access.h"
 #include "tessera/device/cuda/cuda_device.h"
 
 namespace tessera {

@@ -1,46 +1,10 @@
 // Tests with a rank that misses a collective, calls a different collective than the other ranks, or passes an array of
 // another size. The tests need at least two ranks.
 #include "rank_test.h"
-#include "tessera/comm/mpi/message_collectives.h"
-#include "tessera/comm/mpi/mpi_communicator.h"
+#include "tessera/comm/ranks/ranks_world.h"
 
 namespace tessera {
 namespace {
-
-// A message may arrive after its collective has failed. The caller may have freed the array of the collective by then,
-// so the message must not be written to this array. In this test, rank 1 sends the messages of a broadcast without
-// MessageCollectives. It sends the data after the broadcast of rank 0 has timed out.
-TEST(FailedLane, LeavesMemoryAlone) {
-  MPI_Comm messages = MPI_COMM_NULL, host = MPI_COMM_NULL;
-  const int rank = test_world().rank(), color = rank < 2 ? 0 : MPI_UNDEFINED;
-  MPI_Comm_split(MPI_COMM_WORLD, color, rank, &messages);
-  MPI_Comm_split(MPI_COMM_WORLD, color, rank, &host);
-  std::vector<float> x(16, 7);
-  const View view = view_of(x.data(), {16});
-  if (rank == 0) {
-    MessageCollectives collectives({.rank = 0, .world_ranks = {0, 1}, .timeout_s = 0.01}, messages, View());
-    MPI_Barrier(host);  // rank 1 has announced the broadcast
-    EXPECT_THROW(collectives.broadcast(view, 1, "parameters of h.4"), CommunicationError);
-    MPI_Barrier(host);  // now rank 1 sends its data
-    MPI_Barrier(host);
-    int is_there = 0;
-    while (!is_there && x[0] == 7) MPI_Iprobe(1, 0, messages, &is_there, MPI_STATUS_IGNORE);
-    EXPECT_EQ(x, std::vector<float>(16, 7));
-    if (is_there) MPI_Recv(x.data(), 16, MPI_FLOAT, 1, 0, messages, MPI_STATUS_IGNORE);
-    EXPECT_EQ(x, std::vector<float>(16, 8));
-  } else if (rank == 1) {
-    Call call = Call::make(Collective::broadcast, view.dtype, view.bytes(), "parameters of h.4", 1);
-    MPI_Send(&call, sizeof call, MPI_BYTE, 0, 0, messages);
-    MPI_Barrier(host);
-    MPI_Recv(&call, sizeof call, MPI_BYTE, 0, 0, messages, MPI_STATUS_IGNORE);
-    MPI_Barrier(host);
-    x.assign(16, 8);
-    MPI_Send(x.data(), 16, MPI_FLOAT, 0, 0, messages);
-    MPI_Barrier(host);
-    MPI_Comm_free(&messages);
-  }
-  if (rank < 2) MPI_Comm_free(&host);
-}
 
 class Failures : public testing::Test {
  protected:
@@ -90,7 +54,7 @@ TEST_F(Failures, SumsOfDifferentLengthsAreReported) {
 
 TEST_F(Failures, AMissingRankIsNamed) {
   auto group =
-      make_mpi_communicator(MPI_COMM_WORLD, device_.get(), {.timeout_s = 1, .transport = test_transport()}, nullptr);
+      make_group_with(test_world(), device_.get(), {.timeout_s = 1, .transport = test_transport()});
   const int late = size_ - 1;
   const auto others_have_failed = [] { test_world().communicator().barrier("failures"); };
   if (rank_ == late) others_have_failed();

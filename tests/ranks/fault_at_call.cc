@@ -51,7 +51,7 @@ bool is_the_rank() {
   static const bool is = [] {
     const char* wanted = variable("FAULT_RANK");
     if (!*wanted) return true;
-    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}) {
       if (*variable(name)) return std::strcmp(wanted, variable(name)) == 0;
     }
     return false;

@@ -46,12 +46,8 @@ int say(const Invocation& invocation) {
 int misbehave(const Invocation& invocation) {
   World& world = *invocation.world;
   const std::string action = invocation.settings().prompt;
-  if (action == "stop-in-mpi" && world.rank() == world.size() - 1) {
-    // The other ranks call make_communicator(), which begins with a barrier. This call is this rank's part of the
-    // barrier. The other ranks then wait in MPI's own collectives for this rank, which has stopped.
-    world.communicator().barrier("groups to form");
-    raise(SIGSTOP);
-  }
+  // The other ranks call make_communicator(), and wait there.
+  if (action == "stop-at-start" && world.rank() == world.size() - 1) raise(SIGSTOP);
   if (action == "stop-at-end") {
     if (world.rank() < world.size() - 1) return 0;
     world.communicator().barrier("the end of the run");

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import mpirun  # noqa: E402
 
 MPIRUN = [*mpirun.MPIRUN, "-n", "3"]
+TORCHRUN = [sys.executable, os.path.join(os.path.dirname(mpirun.__file__), "torchrun.py"), "--no-python",
+            "--nproc-per-node", "3"]
+needs_mpirun = unittest.skipUnless(mpirun.IS_THERE, "needs mpirun")
 # When a rank dies, Open MPI gives the other ranks one second to report this. Hydra (MPICH) kills them immediately.
 OTHERS_HAVE_TIME = mpirun.IS_OPEN_MPI
 
@@ -52,11 +56,11 @@ class Launch(unittest.TestCase):
         self.assertEqual(out, f"ranks 0 1 2 of 3, 3 local, {threads} threads, stdin empty, VALUE 7, prompt a  b\n$c\n")
         self.assertEqual(err, "on no terminal\n")
 
-    def test_one_rank_needs_no_mpirun(self):
-        for words in ([], ["--nproc", "1"]):
+    def test_no_other_program_is_needed(self):
+        for words, ranks in ([], "0 of 1"), (["--nproc", "1"], "0 of 1"), (["--nproc", "2"], "0 1 of 2"):
             code, out, err = self.run_program("say", *words, env={"PATH": "/nowhere"}, stdin=subprocess.DEVNULL)
             self.assertEqual(code, 0, err)
-            self.assertIn("ranks 0 of 1,", out)
+            self.assertIn(f"ranks {ranks},", out)
 
     def test_the_number_from_a_file_or_the_environment(self):
         path = os.path.join(self.folder, "run.toml")
@@ -80,6 +84,7 @@ class Launch(unittest.TestCase):
         self.assertIn(b"on a terminal", os.read(controller, 4096))
         os.close(controller)
 
+    @needs_mpirun
     def test_joins_what_mpirun_has_started(self):
         code, out, err = self.run_program("say", before=MPIRUN, stdin=subprocess.DEVNULL)
         self.assertEqual((code, err), (0, "on no terminal\n"))
@@ -92,27 +97,107 @@ class Launch(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("--nproc: 2 contradicts the 1 rank that mpirun has started. Remove the setting nproc", err)
 
-    def test_torchrun_and_srun_without_mpi_get_the_remedy(self):
-        pmi = "pmix" if mpirun.IS_OPEN_MPI else "pmi2"
-        for env, remedy in [({"RANK": "0", "WORLD_SIZE": "2"}, "; unset RANK and WORLD_SIZE"),
-                            ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "$")]:
-            self.fails(2, f".*without MPI.*--nproc N.*srun --mpi={pmi}`" + remedy, "say", env=env)
+    def test_joins_what_torchrun_has_started(self):
+        code, out, err = self.run_program("say", before=TORCHRUN, stdin=subprocess.DEVNULL)
+        self.assertEqual((code, err), (0, "on no terminal\n"))
+        self.assertIn("ranks 0 1 2 of 3, 3 local", out)
+        code, _, err = self.run_program("say", "--nproc", "2", before=TORCHRUN, stdin=subprocess.DEVNULL)
+        self.assertEqual(code, 2)
+        self.assertIn("--nproc: 2 contradicts the 3 ranks that torchrun has started. Remove the setting nproc", err)
+
+    def test_srun_without_pmix(self):
+        """The variables of `srun --mpi=none` for two tasks on one node."""
+        env = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2",
+               "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NODELIST": "localhost"}
+        ranks = [self.start("say", env={**env, "SLURM_PROCID": str(i), "SLURM_LOCALID": str(i)}, stdin=subprocess.DEVNULL)
+                 for i in range(2)]
+        outputs = [rank.communicate(timeout=RUN_LIMIT_S) for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], outputs)
+        self.assertIn(b"ranks 0 1 of 2, 2 local", outputs[0][0])
+        self.assertEqual(outputs[1], (b"", b""))
+
+    def test_variables_that_are_missing_or_wrong(self):
+        torchrun = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        for changes, message in [
+            ({"MASTER_ADDR": ""}, "MASTER_ADDR: is not set, but RANK=1 and WORLD_SIZE=2 .* use `--nproc N` instead"),
+            ({"MASTER_PORT": ""}, "MASTER_PORT: is not set, but RANK=1"),
+            ({"MASTER_PORT": "x"}, 'MASTER_PORT: must be a port from 1 to 65535, got "x"'),
+            ({"RANK": "2"}, "RANK: is 2, but WORLD_SIZE is 2: the ranks are numbered from 0"),
+            ({"RANK": "two"}, 'RANK: must be a rank or a number of ranks, got "two"'),
+            ({"RANK": ""}, "RANK: is not set, but WORLD_SIZE=2, MASTER_ADDR and MASTER_PORT are set"),
+        ]:
+            with self.subTest(changes=changes):
+                self.fails(2, "(rank 1: )?" + message, "say", env={**torchrun, **changes})
+        self.fails(2, "rank 0: SLURM_STEP_NODELIST: is .*Set MASTER_ADDR", "say",
+                   env={"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"})
         code, out, err = self.run_program("say", "--nproc", "2", env={"RANK": "0", "WORLD_SIZE": "1"},
                                           stdin=subprocess.DEVNULL)
         self.assertEqual(code, 0, err)
         self.assertIn("ranks 0 1 of 2", out)
 
+    def start_ranks(self, ranks, *words, size=2):
+        """Starts the ranks with these numbers, as torchrun does, with a free port."""
+        with socket.socket() as store:
+            store.bind(("127.0.0.1", 0))
+            port = store.getsockname()[1]
+        env = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        return [self.start("say", *words, env={**env, "RANK": str(rank)}, stdin=subprocess.DEVNULL) for rank in ranks]
+
+    def test_a_rank_that_is_missing_is_named(self):
+        ranks = self.start_ranks([0, 2], "--comm-timeout", "1", size=4)
+        for rank in ranks:
+            _, err = rank.communicate(timeout=RUN_LIMIT_S)
+            self.assertEqual(rank.returncode, 5, err)
+            self.assertRegex(err, rb"not all ranks have arrived within 6 s\. Ranks 1, 3 have not arrived\. If ranks start "
+                             rb"slowly, give a longer --comm-timeout\n$")
+        (rank,) = self.start_ranks([1], "--comm-timeout", "1")
+        _, err = rank.communicate(timeout=RUN_LIMIT_S)
+        self.assertEqual(rank.returncode, 5, err)
+        self.assertRegex(err, rb"error: rank 1: cannot reach rank 0 at 127\.0\.0\.1, port \d+ \(MASTER_ADDR\) within 11 s: ")
+
+    def test_two_processes_with_one_rank(self):
+        for numbers in (0, 1, 1), (1, 0, 0):
+            ranks = self.start_ranks(numbers, size=3)
+            outputs = [rank.communicate(timeout=RUN_LIMIT_S)[1] for rank in ranks]
+            self.assertIn(2, [rank.returncode for rank in ranks], outputs)
+            self.assertTrue(any(f"RANK: is {numbers[2]} in two processes".encode() in err for err in outputs), outputs)
+
+    def test_failures_under_torchrun(self):
+        waited = r"Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.\n"
+        for action, code, pattern in [
+            ("throw", 1, r"error: rank 2: disk: is full"),
+            ("all", 3, r"error: rank \d: model.safetensors: is cut"),
+            ("stop", 5, r"error: rank [01]: all_reduce.*waited 1 s for rank 2.*is stopped"),
+            ("stop-at-end", 5, r"error: rank [01]: not all ranks have ended .* Rank 2 .* is stopped"),
+            ("kill", None, r"error: rank 2 \(process \d+\) was killed, or ended without an error message\. Rank 2 was in phase "
+             r"step\. " + waited),
+            ("kill-alone", None, r"error: rank 2 \(process \d+\) was killed, or .*\. Rank 2 was in phase step\.\n"),
+        ]:
+            with self.subTest(action=action):
+                got, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=TORCHRUN)
+                self.assertIn(got, [code] if code else [5, 128 + signal.SIGKILL], err)
+                self.assertRegex(err, pattern)
+                self.assertEqual(err.count("error: "), 1, err)
+
+    def test_a_termination_under_torchrun_is_not_an_error(self):
+        for verb, words, first in ("work", [], b"at work\n"), ("misbehave", ["--prompt", "sleep"], b"asleep\n"):
+            process = self.start(verb, *words, before=TORCHRUN)
+            self.assertEqual(process.stdout.readline(), first)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=RUN_LIMIT_S)
+            self.assertNotEqual(process.returncode, 0)
+            self.assertNotIn(b"error: ", err)
+
     def test_restarts_need_the_launcher(self):
         for words in ([], ["--nproc", "1"]):
             self.fails(2, "--max-restarts: needs --nproc N with two or more ranks", "say",
                        "--max-restarts", "1", *words)
-        code, _, err = self.run_program("say", "--max-restarts", "1", before=MPIRUN)
+        code, _, err = self.run_program("say", "--max-restarts", "1", before=TORCHRUN)
         self.assertEqual(code, 2, err)
-        self.assertIn("error: rank 0: --max-restarts: needs --nproc N, but mpirun has started the ranks", err)
+        self.assertIn("error: rank 0: --max-restarts: needs --nproc N, but torchrun has started the ranks", err)
 
     def test_errors_of_usage_come_before_the_start(self):
         self.fails(2, "--nproc:", "say", "--nproc", "-1")
-        self.fails(2, "--nproc: mpirun is not found in PATH", "say", "--nproc", "2", env={"PATH": "/nowhere"})
 
     def test_a_rank_that_throws(self):
         waited = r"Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\."
@@ -126,9 +211,9 @@ class Launch(unittest.TestCase):
 
     def test_a_rank_that_is_killed(self):
         account = r"Rank 2 was in phase step\. Ranks? [01](, 1)? waited in all_reduce of gradients of h\.3\.$"
-        self.fails(5, f"rank 2 {mpirun.killed(9, 'Killed')}.* " + account,
+        self.fails(5, rf"rank 2 was killed by signal 9 \(Killed\).* " + account,
                    "misbehave", "--nproc", "3", "--prompt", "kill")
-        self.fails(5, rf"rank 2 {mpirun.killed(11, 'Segmentation fault')}\. " + account,
+        self.fails(5, rf"rank 2 was killed by signal 11 \(Segmentation fault\)\. " + account,
                    "misbehave", "--nproc", "3", "--prompt", "segv")
 
     def test_a_rank_that_is_stopped(self):
@@ -139,14 +224,17 @@ class Launch(unittest.TestCase):
         self.fails(5, r"rank 2: all_gather of parameters of h\.4: waited 7 s\. Rank 2 was in phase step\.$",
                    "misbehave", "--nproc", "3", "--prompt", "watch")
 
-    def test_a_rank_that_is_stopped_where_mpi_has_no_time_limit(self):
-        for action, phase in ("stop-in-mpi", "arrived"), ("stop-at-end", "ended"):
-            self.fails(5, rf"rank [01]: not all ranks have {phase} within 6 s\. Rank 2 \(process \d+\) is stopped, in "
-                       r"phase start\.", "misbehave", "--nproc", "3", "--prompt", action, "--comm-timeout", "1")
+    def test_a_rank_that_is_stopped_at_the_start_or_the_end(self):
+        start = r"exchange of groups to form: waited 1 s for rank 2\."
+        for action, error in ("stop-at-start", start), ("stop-at-end", r"not all ranks have ended within 6 s\."):
+            stopped = rf"rank [01]: {error}.* Rank 2 \(process \d+\) is stopped, in phase start\."
+            self.fails(5, stopped, "misbehave", "--nproc", "3", "--prompt", action, "--comm-timeout", "1")
+            if not mpirun.IS_THERE:
+                continue
             code, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
             if OTHERS_HAVE_TIME:  # under Hydra, the exit code is 9 instead
                 self.assertEqual(code, 5, err)
-            self.assertRegex(err, rf"error: rank [01]: not all ranks have {phase} .* Rank 2 .* is stopped")
+            self.assertRegex(err, "error: " + stopped)
             self.assertEqual(err.count("error: "), 1, err)
 
     def test_ranks_that_do_different_things(self):
@@ -154,6 +242,7 @@ class Launch(unittest.TestCase):
                    r"rank \d: .*broadcast of parameters of h\.4.*all_reduce of gradients of h\.3",
                    "misbehave", "--nproc", "3", "--prompt", "other", "--comm-timeout", "5")
 
+    @needs_mpirun
     def test_failures_under_plain_mpirun(self):
         for action, code, pattern in [("throw", 1, r"error: rank 2: disk: is full"),
                                       ("all", 3, r"error: rank \d: model.safetensors: is cut"),
@@ -163,6 +252,7 @@ class Launch(unittest.TestCase):
             self.assertRegex(err, pattern)
             self.assertEqual(err.count("error: "), 1, err)
 
+    @needs_mpirun
     def test_a_rank_that_is_killed_under_plain_mpirun(self):
         for action in "kill", "segv":
             code, _, err = self.run_program("misbehave", "--prompt", action, before=MPIRUN)
@@ -179,6 +269,7 @@ class Launch(unittest.TestCase):
         self.assertRegex(err, r"error: rank 2 .* was killed, or .*\. Rank 2 was in phase step\.\n")
         self.assertEqual(err.count("error: "), 1, err)
 
+    @needs_mpirun
     def test_a_termination_under_plain_mpirun_is_not_an_error(self):
         process = self.start("work", before=MPIRUN)
         self.assertEqual(process.stdout.readline(), b"at work\n")
@@ -225,7 +316,7 @@ class Launch(unittest.TestCase):
         for inherit in ignore_ends_of_children, block_all:
             self.fails(3, "rank 2: model.safetensors: is cut", "misbehave", "--nproc", "3", "--prompt", "input",
                        preexec_fn=inherit)
-            self.fails(5, f"rank 2 {mpirun.killed(9, 'Killed')}", "misbehave", "--nproc", "3", "--prompt", "kill",
+            self.fails(5, r"rank 2 was killed by signal 9 \(Killed\)", "misbehave", "--nproc", "3", "--prompt", "kill",
                        preexec_fn=inherit)
             process = self.at_work(preexec_fn=inherit)
             process.send_signal(signal.SIGTERM)
@@ -240,16 +331,6 @@ class Launch(unittest.TestCase):
         os.close(writer)
         self.assertEqual((code, err), (128 + signal.SIGPIPE, ""))
 
-    def test_an_mpirun_of_another_mpi(self):
-        other = os.path.join(self.folder, "mpirun")
-        with open(other, "w", encoding="utf-8") as file:
-            file.write('#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 1.6.5" && exit 0\necho bad >&2; exit 7\n')
-        os.chmod(other, 0o755)
-        code, out, err = self.run_program("say", "--nproc", "2", env={"PATH": self.folder + ":" + os.environ["PATH"]})
-        self.assertEqual((code, out), (1, ""))
-        self.assertRegex(err, r"error: mpirun ended with exit code 7\. .*/mpirun is from Open MPI 1\.6\.5, but this program "
-                         r"uses .*\. Put its mpirun first in PATH:\nbad\n")
-
     def test_signals_that_come_together_are_one(self):
         process = self.at_work("--max-restarts", "3")
         for number in signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCONT:
@@ -260,7 +341,7 @@ class Launch(unittest.TestCase):
     def test_a_signal_before_the_start_of_ranks_reaches_them(self):
         process = self.start("work", "--nproc", "2", "--max-restarts", "3")
         children = ""
-        # Waits until the launcher has a child (mpirun). The launcher then handles signals. It also has no threads of
+        # Waits until the launcher has a child. The launcher then handles signals. It also has no threads of
         # OpenBLAS then, because OpenBLAS ends its threads before a fork. Such a thread could receive the signal.
         while not children:
             with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
@@ -295,7 +376,7 @@ class Launch(unittest.TestCase):
     def test_restarts_continue_from_the_last_checkpoint(self):
         code, out, err = self.recover("--max-restarts", "2", "--resume", "none", prompt="2")
         self.assertEqual((code, out), (0, "start 3, resume auto\n"), err)
-        restarts = re.findall(rf"warning: rank 0 {mpirun.killed(9, 'Killed')}.*\. Restart (\d) of 2 in (\S+) s, from (\S+)\n", err)
+        restarts = re.findall(rf"warning: rank 0 was killed by signal 9 \(Killed\).*\. Restart (\d) of 2 in (\S+) s, from (\S+)\n", err)
         self.assertEqual(restarts, [("1", "0.1", "checkpoint-1"), ("2", "0.2", "checkpoint-2")], err)
 
     def test_restarts_end(self):

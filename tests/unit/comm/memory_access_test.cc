@@ -1,5 +1,5 @@
 #ifdef TESSERA_TEST_MPI
-#include "tessera/comm/mpi/memory_access.h"
+#include "tessera/comm/ranks/memory_access.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

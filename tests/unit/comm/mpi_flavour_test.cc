@@ -1,18 +1,11 @@
 #include "tessera/comm/mpi_flavour.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace tessera {
 namespace {
 
 using Family = MpiFlavour::Family;
-using ::testing::Contains;
-using ::testing::Not;
-
-MpiFlavour open_mpi(int major) {
-  return {.family = Family::open_mpi, .major = major};
-}
 
 TEST(MpiFlavour, ByWhatLibrariesAndLaunchersSay) {
   const auto expect = [](const char* version, Family family, int major, const char* text) {
@@ -44,57 +37,6 @@ TEST(MpiFlavour, OfThisBuild) {
 #else
   EXPECT_EQ(mpi_flavour().family, Family::none);
 #endif
-}
-
-TEST(MpiFlavour, LaunchersFitTheirOwnRanks) {
-  EXPECT_TRUE(open_mpi(5).fits(open_mpi(5)));
-  EXPECT_FALSE(open_mpi(4).fits(open_mpi(5)));
-  EXPECT_FALSE(open_mpi(4).fits({.family = Family::mpich, .major = 4}));
-  EXPECT_TRUE((MpiFlavour{.family = Family::mpich, .major = 4}.fits({.family = Family::mpich, .major = 5})));
-}
-
-TEST(MpiFlavour, OptionsThatEachLauncherKnows) {
-  EXPECT_THAT(mpirun_options(open_mpi(4), 3), Contains("--oversubscribe"));
-  EXPECT_THAT(mpirun_options(open_mpi(5), 3), Contains(":OVERSUBSCRIBE"));
-  EXPECT_THAT(mpirun_options(open_mpi(5), 3), Not(Contains("--oversubscribe")));
-  EXPECT_EQ(mpirun_options({.family = Family::mpich, .major = 4}, 3),
-            (std::vector<std::string>{"-disable-auto-cleanup", "-n", "3"}));
-}
-
-TEST(MpiFlavour, VariablesOfTheUserStay) {
-  Environment environment{{"OMPI_MCA_btl", "self,tcp"}};
-  add_mpirun_variables(open_mpi(4), environment);
-  EXPECT_EQ(environment.at("OMPI_MCA_btl"), "self,tcp");
-  EXPECT_EQ(environment.at("OMPI_MCA_plm"), "isolated");
-}
-
-TEST(MpiFlavour, DeathsThatLaunchersReport) {
-  const auto four = reported_death(
-      "----\nmpirun noticed that process rank 12 with PID 0 on node vm exited on signal 9 (Killed).\n----\n");
-  ASSERT_TRUE(four);
-  EXPECT_EQ(four->rank, 12);
-  EXPECT_EQ(four->signal, 9);
-  const auto five = reported_death(
-      "----\nprterun noticed that process rank 1 with PID 13950 on node vm exited on\nsignal 11 (Segmentation "
-      "fault).\n");
-  ASSERT_TRUE(five);
-  EXPECT_EQ(five->rank, 1);
-  EXPECT_EQ(five->signal, 11);
-  const auto hydra = reported_death(
-      "=====\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 14000 RUNNING AT vm\n=   EXIT CODE: 9\n"
-      "=   CLEANING UP REMAINING PROCESSES\n=====\nYOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal "
-      "9)\n");
-  ASSERT_TRUE(hydra);
-  EXPECT_EQ(hydra->pid, 14000);
-  EXPECT_FALSE(hydra->rank);
-  EXPECT_EQ(hydra->signal, 9);
-  const auto brief =
-      reported_death("YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\nThis typically\n");
-  ASSERT_TRUE(brief);
-  EXPECT_FALSE(brief->pid);
-  EXPECT_EQ(brief->signal, 9);
-  EXPECT_FALSE(reported_death("mpirun detected that one or more processes exited with non-zero status"));
-  EXPECT_FALSE(reported_death(""));
 }
 
 }  // namespace

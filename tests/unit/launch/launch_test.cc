@@ -11,11 +11,13 @@ namespace {
 
 TEST(Launch, FindsItsLauncher) {
   EXPECT_FALSE(find_launcher({}));
-  EXPECT_FALSE(find_launcher({{"LAUNCHED_BY_TESSERA", "nonsense"}}));
-  const auto link = find_launcher({{"LAUNCHED_BY_TESSERA", "/board:socket"}});
+  for (const char* text : {"", "nonsense", "/board:7"}) EXPECT_FALSE(find_launcher({{"LAUNCHED_BY_TESSERA", text}}));
+  const LauncherLink sent{.board = "/board", .listener = 7, .token = "a:b"};
+  const auto link = find_launcher({{"LAUNCHED_BY_TESSERA", sent.to_string()}});
   ASSERT_TRUE(link);
   EXPECT_EQ(link->board, "/board");
-  EXPECT_EQ(link->socket, "socket");
+  EXPECT_EQ(link->listener, 7);
+  EXPECT_EQ(link->token, "a:b");
 }
 
 TEST(Threads, AreDividedAmongProcesses) {

@@ -6,7 +6,7 @@
 //   - finished: this rank has read everything that it needs from its peers.
 // A rank leaves a collective when all ranks have finished. After that, the rank may change its array and put the next
 // call into its state.
-#include "tessera/comm/mpi/direct_collectives.h"
+#include "tessera/comm/ranks/direct_collectives.h"
 
 #include <fmt/format.h>
 #include <linux/futex.h>

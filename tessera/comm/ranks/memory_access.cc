@@ -1,4 +1,4 @@
-#include "tessera/comm/mpi/memory_access.h"
+#include "tessera/comm/ranks/memory_access.h"
 
 #include <sys/prctl.h>
 #include <unistd.h>

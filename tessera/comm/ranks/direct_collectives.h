@@ -1,8 +1,8 @@
 // The collectives of a group of ranks on one node. Each rank reads the memory of the other ranks (process_vm_readv).
 #pragma once
 
-#include "tessera/comm/mpi/collectives.h"
-#include "tessera/comm/mpi/memory_access.h"
+#include "tessera/comm/ranks/collectives.h"
+#include "tessera/comm/ranks/memory_access.h"
 #include "tessera/comm/shared_pages.h"
 
 namespace tessera {

@@ -1,4 +1,4 @@
-#include "tessera/comm/mpi/rendezvous_limit.h"
+#include "tessera/comm/ranks/rendezvous_limit.h"
 
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ constexpr double kSlack_s = 5;
 }  // namespace
 
 RendezvousLimit::RendezvousLimit(const char* what, int rank, const WorldOptions& options, StatusBoard* board)
-    : waiting_(board, rank, fmt::format("MPI until all ranks have {}", what)),
+    : waiting_(board, rank, fmt::format("a call until all ranks have {}", what)),
       limit_(options.timeout_s + kSlack_s, [=, &options] { give_up(what, rank, options, board); }) {}
 
 }  // namespace tessera

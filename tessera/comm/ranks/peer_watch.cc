@@ -1,4 +1,4 @@
-#include "tessera/comm/mpi/peer_watch.h"
+#include "tessera/comm/ranks/peer_watch.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "tessera/comm/mpi/collectives.h"
+#include "tessera/comm/ranks/collectives.h"
 
 #include <fmt/format.h>
 

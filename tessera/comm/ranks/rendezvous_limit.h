@@ -1,4 +1,5 @@
-// A time limit for the calls of MPI that wait for other ranks: they start MPI, make groups of ranks, and end MPI.
+// A time limit for calls that wait for other ranks and have no time limit of their own: they start and end MPI, and end
+// the connections of a run.
 #pragma once
 
 #include "tessera/comm/status_board.h"
