@@ -73,13 +73,18 @@ MeetingPoint meeting_of_torchrun(const Environment& environment, int rank, int s
 }
 
 std::string first_host(const std::string& list) {
-  const size_t bracket = list.find('['), comma = list.find(',');
-  if (comma < bracket || bracket == std::string::npos) return list.substr(0, comma);
-  const size_t end = list.find_first_of(",-]", bracket + 1), close = list.find(']', bracket);
-  if (close == std::string::npos || end == bracket + 1) return "";
-  const size_t next = list.find_first_of(",[", close);
-  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1) +
-         list.substr(close + 1, next == std::string::npos ? next : next - close - 1);
+  std::string host;
+  for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    const size_t end = list.find_first_of(",-]", i + 1), close = list.find(']', i);
+    if (close == std::string::npos || end == i + 1) return "";
+    host += list.substr(i + 1, end - i - 1);
+    i = close;
+  }
+  return host;
 }
 
 MeetingPoint meeting_of_srun(const Environment& environment, int rank, int size) {

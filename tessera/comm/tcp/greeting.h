@@ -24,7 +24,7 @@ RunToken run_token(const std::string& text);
 constexpr uint32_t kTcpProtocol = 1;
 
 struct Greeting {
-  RunToken token;
+  RunToken token{};
   uint32_t protocol = kTcpProtocol;
   int32_t rank = 0, size = 0;
   int32_t channel = 0;  // kLine, or the number of a channel (comm/messenger.h)

@@ -135,6 +135,53 @@ TEST(DetectRanks, TheShellOfABatchJobIsNoRank) {
   EXPECT_FALSE(detect({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})) << "srun --pty bash starts no rank";
 }
 
+TEST(DetectRanks, AnUnknownMpiIsNotUsed) {
+  const MpiFlavour none;
+  EXPECT_FALSE(detect_ranks({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, none)->has_mpi);
+  Environment slurm = {{"PMIX_RANK", "1"}, {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}};
+  const auto ranks = detect_ranks(slurm, none);
+  ASSERT_TRUE(ranks);
+  EXPECT_FALSE(ranks->has_mpi);
+  EXPECT_EQ(ranks->source, "srun");
+}
+
+TEST(DetectRanks, TheLauncherGoesFirst) {
+  const auto ranks = detect({{"LAUNCHED_BY_TESSERA", "board:7:token"},
+                             {"RANK", "0"},
+                             {"WORLD_SIZE", "3"},
+                             {"MASTER_PORT", "1234"},
+                             {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                             {"OMPI_COMM_WORLD_RANK", "5"},
+                             {"OMPI_COMM_WORLD_SIZE", "8"}});
+  ASSERT_TRUE(ranks);
+  EXPECT_EQ(ranks->size, 3);
+  EXPECT_FALSE(ranks->has_mpi);
+  const MeetingPoint meeting = ranks->find_meeting();
+  EXPECT_EQ(meeting.first_port, 1234);
+  EXPECT_EQ(meeting.num_ports, 1);
+  EXPECT_EQ(meeting.listener, 7);
+  EXPECT_EQ(meeting.token, "token");
+  EXPECT_TRUE(meeting.is_local);
+}
+
+TEST(DetectRanks, HalfSetOrImpossibleVariablesAreRefused) {
+  const Environment good = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "7"}};
+  EXPECT_EQ(detect(good)->find_meeting().host, "h");
+  for (const char* name : {"RANK", "WORLD_SIZE"}) {
+    Environment half = good;
+    half.erase(name);
+    EXPECT_THROW(detect(half), UsageError) << name;
+  }
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
+    Environment half = good;
+    half.erase(name);
+    EXPECT_THROW(detect(half)->find_meeting(), UsageError) << name;
+  }
+  Environment wrong = good;
+  wrong["RANK"] = "2";
+  EXPECT_THROW(detect(wrong), UsageError);
+}
+
 TEST(DetectRanks, InvalidNumbersAreRefused) {
   for (const char* text : {"x", "-1", "3x", "99999999999"}) {
     EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", text}}), UsageError) << text;
@@ -180,16 +227,20 @@ TEST(World, OfOneProcess) {
   check_agreement(world->communicator(), {{"lr", "0.1"}});
 }
 
-TEST(World, RanksWithoutMpiGetTheRemedy) {
+TEST(World, RanksOfAnotherMpiGetTheRemedy) {
+  const Environment hydra = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
   try {
-    make_world(detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), {});
+    make_world(detect(hydra), {});
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("nproc"), std::string::npos) << error.what();
-    const bool is_mpich = mpi_flavour().family == MpiFlavour::Family::mpich;
-    const std::string srun = is_mpich ? "srun --mpi=pmi2" : "srun --mpi=pmix";
-    EXPECT_NE(std::string(error.what()).find(srun), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("torchrun"), std::string::npos) << error.what();
   }
+}
+
+TEST(World, ErrorsThatNameARank) {
+  EXPECT_TRUE(names_a_rank("rank 12: disk: is full"));
+  for (const char* text : {"", "rank", "rank 1", "rank : x", "rank x: y", "ranks 1: y"}) EXPECT_FALSE(names_a_rank(text));
 }
 
 TEST(SumInOrder, IsTheOrderOfTheInputs) {
