@@ -137,7 +137,8 @@ void report_failure(const Environment& environment, const Failure& failure) {
   } catch (const Error&) {  // `failure` already describes this error
   }
   const bool is_rank = ranks && ranks->size > 1;
-  const std::string text = is_rank && !names_a_rank(failure.text) ? fmt::format("rank {}: {}", ranks->rank, failure.text) : failure.text;
+  const std::string text =
+      is_rank && !names_a_rank(failure.text) ? fmt::format("rank {}: {}", ranks->rank, failure.text) : failure.text;
   const auto launcher = find_launcher(environment);
   if (is_rank && launcher) {
     StatusBoard::open(launcher->board, ranks->size)->fail(ranks->rank, failure.code, text);

@@ -13,7 +13,6 @@
 #include "tessera/app/verbs.h"
 #include "tessera/base/option_names.h"
 #include "tessera/base/text.h"
-#include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/settings/setting_words.h"
@@ -38,7 +37,7 @@ NetRanks describe_ranks(World& world, Device& device) {
   const bool on_gpus = device.kind() == DeviceKind::cuda;
   return {.hosts = world.communicator().all_gather_text(name, "host names"),
           .nodes = world.nodes(),
-          .library = on_gpus ? "NCCL " + nccl_description() : mpi_flavour().text,
+          .library = on_gpus ? "NCCL " + nccl_description() : world.messages(),
           .on_gpus = on_gpus};
 }
 
@@ -198,7 +197,7 @@ class NetRun {
 int run_nettest(const Invocation& invocation) {
   if (!invocation.world || invocation.world->size() == 1) {
     throw UsageError("nettest", "needs at least two ranks, but the run has one",
-                     "Add --nproc N, or start the ranks with mpirun or srun");
+                     "Add --nproc N, or start the ranks with mpirun, srun or torchrun");
   }
   return run_among_ranks(invocation, [&] { return NetRun(invocation.settings(), *invocation.world).run(); });
 }

@@ -17,9 +17,10 @@ std::string value_of(const Environment& environment, const char* name) {
 }
 
 std::string remedy_of_start() {
-  return fmt::format("Set MASTER_ADDR to the address of rank 0 and MASTER_PORT to a free port, the same on all ranks. On "
-                     "one machine, use `{} N` instead",
-                     option("nproc"));
+  return fmt::format(
+      "Set MASTER_ADDR to the address of rank 0 and MASTER_PORT to a free port, the same on all ranks. On "
+      "one machine, use `{} N` instead",
+      option("nproc"));
 }
 
 int port_of(const Environment& environment, int num_ports) {
@@ -47,8 +48,7 @@ std::string token_of(const Environment& environment, const MeetingPoint& meeting
 
 // The name "localhost" does not say that all ranks are on this machine (see token_of()), but a loopback address does.
 bool all_are_local(const Environment& environment, const std::string& host, int size) {
-  return host == "::1" || host.starts_with("127.") ||
-         value_of(environment, "LOCAL_WORLD_SIZE") == std::to_string(size);
+  return host == "::1" || host.starts_with("127.") || value_of(environment, "LOCAL_WORLD_SIZE") == std::to_string(size);
 }
 
 }  // namespace
@@ -57,8 +57,8 @@ MeetingPoint meeting_of_torchrun(const Environment& environment, int rank, int s
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
     if (!value_of(environment, name).empty()) continue;
     throw UsageError(name,
-                     fmt::format("is not set, but RANK={} and WORLD_SIZE={} say that this process is one of {} ranks", rank,
-                                 size, size),
+                     fmt::format("is not set, but RANK={} and WORLD_SIZE={} say that this process is one of {} ranks",
+                                 rank, size, size),
                      remedy_of_start() + ". If RANK and WORLD_SIZE were left over, unset them");
   }
   const std::string uses_store = value_of(environment, "TORCHELASTIC_USE_AGENT_STORE");

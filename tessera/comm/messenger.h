@@ -58,6 +58,8 @@ class Messenger {
   virtual ~Messenger() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // What the messages go through: "Open MPI 4.1.4", "TCP".
+  virtual std::string name() const = 0;
 
   // Opens a channel among `members`, which are ranks of the run. A peer in the channel is an index of this list. All
   // members must call this function with the same list and the same number. Two channels of a rank must have different

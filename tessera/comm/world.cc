@@ -58,10 +58,10 @@ std::optional<RankEnvironment> by_torchrun(const Environment& environment) {
   if (!has("RANK") || !has("WORLD_SIZE")) {
     if (has("RANK") == has("WORLD_SIZE") || !has("MASTER_ADDR") || !has("MASTER_PORT")) return std::nullopt;
     const char *set = has("RANK") ? "RANK" : "WORLD_SIZE", *missing = has("RANK") ? "WORLD_SIZE" : "RANK";
-    throw UsageError(missing,
-                     fmt::format("is not set, but {}={}, MASTER_ADDR and MASTER_PORT are set", set,
-                                 printable(environment.at(set))),
-                     fmt::format("Set {}, or unset {}", missing, set));
+    throw UsageError(
+        missing,
+        fmt::format("is not set, but {}={}, MASTER_ADDR and MASTER_PORT are set", set, printable(environment.at(set))),
+        fmt::format("Set {}, or unset {}", missing, set));
   }
   return RankEnvironment{
       .rank = *number(environment, "RANK"), .size = *number(environment, "WORLD_SIZE"), .source = "torchrun"};
@@ -174,7 +174,8 @@ namespace {
 std::string missing_ranks(const StatusBoard* board) {
   if (!board) return "";
   std::string text;
-  for (const int rank : board->absent()) text += fmt::format("{}Rank {} has not started.", text.empty() ? "" : " ", rank);
+  for (const int rank : board->absent())
+    text += fmt::format("{}Rank {} has not started.", text.empty() ? "" : " ", rank);
   const std::string others = board->not_waiting();
   return text + (text.empty() || others.empty() ? "" : " ") + others;
 }
@@ -187,10 +188,9 @@ std::unique_ptr<World> make_tcp_world(const RankEnvironment& ranks, const WorldO
     board->join(ranks.rank);
   }
   const StatusBoard::Waiting waiting(board.get(), ranks.rank, "a call until all ranks have arrived");
-  auto messenger = make_tcp_messenger(ranks.rank, ranks.size, meeting,
-                                      {.timeout_s = options.timeout_s,
-                                       .missing = [board] { return missing_ranks(board.get()); },
-                                       .log = options.log});
+  auto messenger = make_tcp_messenger(
+      ranks.rank, ranks.size, meeting,
+      {.timeout_s = options.timeout_s, .missing = [board] { return missing_ranks(board.get()); }, .log = options.log});
   try {
     return make_ranks_world(std::move(messenger), options, board);
   } catch (const CommunicationError& error) {

@@ -74,6 +74,8 @@ class World {
 
   // The group of all ranks. It has no device, so only the calls on host values are allowed (comm/communicator.h).
   virtual Communicator& communicator() = 0;
+  // What messages between ranks go through: "Open MPI 4.1.4", "TCP". Empty without other ranks.
+  virtual std::string messages() const { return ""; }
   // Makes a group of all ranks for arrays of this device. Collective. On a CPU, the group books
   // communication_scratch_bytes(size()) in the ledger of the device. On a GPU, the group uses NCCL. Throws RunError if
   // the device is a GPU and NCCL is missing. The group, and all groups split from it, must be destroyed before the

@@ -31,12 +31,14 @@ int ForwardedSignals::next() {
 }
 
 int ForwardedSignals::wait(double seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                                          std::chrono::duration<double>(seconds));
   for (;;) {
     while (const int signal = next()) {
       if (signal != SIGCHLD) return signal;
     }
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
     if (left <= 0) return 0;
     pollfd event{descriptor_, POLLIN, 0};
     poll(&event, 1, static_cast<int>(left) + 1);

@@ -68,10 +68,10 @@ Outcome outcome_of(const RanksEnd& end, const StatusBoard& board) {
   const auto failure = board.first_failure();
   if (failure && failure->code == ExitCode::kOutputClosed) return {static_cast<int>(ExitCode::kOutputClosed)};
   // A signal during the start of the run can stop one rank before the others.
-  const bool has_stopped = board.has_stopped() || std::any_of(end.statuses.begin(), end.statuses.end(), [](int status) {
-                             return WIFEXITED(status) &&
-                                    WEXITSTATUS(status) == static_cast<int>(ExitCode::kSavedAfterSignal);
-                           });
+  const bool has_stopped =
+      board.has_stopped() || std::any_of(end.statuses.begin(), end.statuses.end(), [](int status) {
+        return WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kSavedAfterSignal);
+      });
   if (has_stopped && (!failure || failure->code == ExitCode::kCommunication)) {
     return {static_cast<int>(ExitCode::kSavedAfterSignal)};
   }

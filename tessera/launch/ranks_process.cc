@@ -41,14 +41,14 @@ std::string random_token() {
 Environment environment_of_rank(const Environment& environment, int rank, int num_ranks, int port,
                                 const LauncherLink& link) {
   Environment result = environment;
-  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
-           {"RANK", std::to_string(rank)},
-           {"WORLD_SIZE", std::to_string(num_ranks)},
-           {"LOCAL_RANK", std::to_string(rank)},
-           {"LOCAL_WORLD_SIZE", std::to_string(num_ranks)},
-           {"MASTER_ADDR", "127.0.0.1"},
-           {"MASTER_PORT", std::to_string(port)},
-           {kLauncherVariable, link.to_string()}}) {
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, std::string>>{{"RANK", std::to_string(rank)},
+                                                                  {"WORLD_SIZE", std::to_string(num_ranks)},
+                                                                  {"LOCAL_RANK", std::to_string(rank)},
+                                                                  {"LOCAL_WORLD_SIZE", std::to_string(num_ranks)},
+                                                                  {"MASTER_ADDR", "127.0.0.1"},
+                                                                  {"MASTER_PORT", std::to_string(port)},
+                                                                  {kLauncherVariable, link.to_string()}}) {
     result[name] = value;
   }
   return result;

@@ -53,8 +53,7 @@ TEST_F(Failures, SumsOfDifferentLengthsAreReported) {
 }
 
 TEST_F(Failures, AMissingRankIsNamed) {
-  auto group =
-      make_group_with(test_world(), device_.get(), {.timeout_s = 1, .transport = test_transport()});
+  auto group = make_group_with(test_world(), device_.get(), {.timeout_s = 1, .transport = test_transport()});
   const int late = size_ - 1;
   const auto others_have_failed = [] { test_world().communicator().barrier("failures"); };
   if (rank_ == late) others_have_failed();

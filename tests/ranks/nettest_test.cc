@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "rank_test.h"
-#include "tessera/comm/ranks/ranks_world.h"
 #include "tessera/comm/nettest/net_test.h"
+#include "tessera/comm/ranks/ranks_world.h"
 
 namespace tessera {
 namespace {
@@ -61,8 +61,7 @@ class NetTests : public testing::Test {
 
   ThreadPool pool_{1};
   std::unique_ptr<Device> device_ = make_cpu_device(pool_);
-  std::unique_ptr<Communicator> group_ =
-      make_group_with(test_world(), device_.get(), {.transport = test_transport()});
+  std::unique_ptr<Communicator> group_ = make_group_with(test_world(), device_.get(), {.transport = test_transport()});
   const int size_ = group_->size(), rank_ = group_->rank();
 };
 

@@ -1,5 +1,6 @@
 // Tests that run as ranks: `mpirun -n N program --world=N [--transport=direct|messages] [--device=cuda]`, or with
-// tests/torchrun.py instead of mpirun. A program fails if a test fails or is skipped, if no test passes, or if its world does not have N ranks.
+// tests/torchrun.py instead of mpirun. A program fails if a test fails or is skipped, if no test passes, or if its
+// world does not have N ranks.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "tessera/comm/mpi_flavour.h"
+
 namespace tessera {
 namespace {
 
@@ -136,6 +138,7 @@ class MpiMessenger final : public Messenger {
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  std::string name() const override { return mpi_flavour().text; }
   std::unique_ptr<Channel> open(int number, const std::vector<int>& members) override {
     return std::make_unique<MpiChannel>(number, members);
   }

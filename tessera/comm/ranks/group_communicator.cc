@@ -69,8 +69,7 @@ Both make_direct_collectives(const Members& members, const GroupInfo& group, Vie
   // of all ranks. It does not matter that ids of processes on different nodes cannot be compared: on another node,
   // a rank cannot open the pages.
   const std::string name = pages ? pages->name() : "";
-  const std::vector<std::string> texts =
-      of_members(members, exchange(name + "\n" + text_of(ancestors())));
+  const std::vector<std::string> texts = of_members(members, exchange(name + "\n" + text_of(ancestors())));
   std::vector<std::vector<pid_t>> chains;
   for (const std::string& text : texts) chains.push_back(numbers_of(text.substr(text.find('\n') + 1)));
   if (group.rank > 0) pages.emplace(SharedPages::open(texts[0].substr(0, texts[0].find('\n')), 2 * bytes_of_one));
@@ -84,8 +83,8 @@ Both make_direct_collectives(const Members& members, const GroupInfo& group, Vie
   }
   exchange("");  // now all ranks have constructed their objects
   const bool can_read = all_have_pages && std::all_of(both.begin(), both.end(), [](const auto& collectives) {
-    return static_cast<DirectCollectives&>(*collectives).can_read_peers();
-  });
+                          return static_cast<DirectCollectives&>(*collectives).can_read_peers();
+                        });
   // All ranks of the exchange take part in the next call, because other groups may have their pages.
   if (!all_agree(members, exchange, can_read)) both.clear();
   return both;
@@ -202,10 +201,8 @@ class GroupCommunicator final : public Communicator {
 std::unique_ptr<Communicator> make_group_of(GroupBasis& basis, const Members& members, Device* device,
                                             const Exchange& exchange) {
   const WorldOptions& options = basis.options;
-  const GroupInfo group{.rank = members.rank,
-                        .world_ranks = members.world_ranks,
-                        .timeout_s = options.timeout_s,
-                        .board = basis.board};
+  const GroupInfo group{
+      .rank = members.rank, .world_ranks = members.world_ranks, .timeout_s = options.timeout_s, .board = basis.board};
   Buffer memory;
   View scratch;
   if (device && group.size() > 1) {
@@ -241,8 +238,7 @@ std::unique_ptr<Communicator> make_first_group(GroupBasis& basis) {
                         .timeout_s = basis.options.timeout_s,
                         .board = basis.board};
   MessageCollectives first(group, messenger.open((*basis.next_channel)++, members.world_ranks), View());
-  return make_group_of(basis, members, nullptr,
-                       [&](std::string_view text) { return first.exchange(text, kForming); });
+  return make_group_of(basis, members, nullptr, [&](std::string_view text) { return first.exchange(text, kForming); });
 }
 
 std::unique_ptr<Communicator> make_group(GroupBasis& basis, Communicator& parent, Device* device) {

@@ -13,10 +13,7 @@
 namespace tessera {
 
 MessageCollectives::MessageCollectives(const GroupInfo& group, std::unique_ptr<Channel> channel, View scratch)
-    : Collectives(group),
-      channel_(std::move(channel)),
-      scratch_(scratch),
-      calls_(static_cast<size_t>(group.size())) {}
+    : Collectives(group), channel_(std::move(channel)), scratch_(scratch), calls_(static_cast<size_t>(group.size())) {}
 
 void MessageCollectives::wait(MessageBatch& batch) {
   std::optional<StatusBoard::Waiting> status;

@@ -115,6 +115,7 @@ class RanksWorld final : private WorldBasis, public World {
     messenger_->finish();
   }
   Communicator& communicator() override { return *communicator_; }
+  std::string messages() const override { return messenger_->name(); }
   std::unique_ptr<Communicator> make_communicator(Device& device) override {
     const bool cuda = device.kind() == DeviceKind::cuda;
     std::unique_ptr<Communicator> group = make_group(basis_, *communicator_, cuda ? nullptr : &device);

@@ -125,8 +125,9 @@ void AlarmLine::work() {
         if (is_lost && !finishes_) {
           sound({.rank = ranks[i],
                  .code = ExitCode::kCommunication,
-                 .error = fmt::format("rank {} ({}) was killed, or ended without an error message. Rank {} was in phase {}.",
-                                      ranks[i], link.peer.address, ranks[i], link.phase),
+                 .error =
+                     fmt::format("rank {} ({}) was killed, or ended without an error message. Rank {} was in phase {}.",
+                                 ranks[i], link.peer.address, ranks[i], link.phase),
                  .is_lost = true},
                 ranks[i]);
         }

@@ -66,7 +66,8 @@ void Doorway::accept_arrivals() {
       arrivals_.pop_front();
     }
     std::string address = address_of_peer(socket);
-    arrivals_.push_back({.socket = std::move(socket), .address = std::move(address), .end = deadline_in(options_.greeting_s)});
+    arrivals_.push_back(
+        {.socket = std::move(socket), .address = std::move(address), .end = deadline_in(options_.greeting_s)});
   }
 }
 
@@ -107,11 +108,12 @@ void Doorway::greet(Arrival& arrival) {
   std::optional<UsageError> contradiction;
   const std::lock_guard lock(mutex_);
   if (greeting->protocol != kTcpProtocol) {
-    contradiction.emplace(arrival.address,
-                          fmt::format("a process there has another version of Tessera: it uses version {} of the messages "
-                                      "between ranks, and this process version {}",
-                                      greeting->protocol, kTcpProtocol),
-                          "Start all ranks with the same program");
+    contradiction.emplace(
+        arrival.address,
+        fmt::format("a process there has another version of Tessera: it uses version {} of the messages "
+                    "between ranks, and this process version {}",
+                    greeting->protocol, kTcpProtocol),
+        "Start all ranks with the same program");
   } else if (greeting->size != options_.size) {
     contradiction.emplace("WORLD_SIZE",
                           fmt::format("is {} on rank {} ({}), but {} on rank 0", greeting->size, greeting->rank,
@@ -119,9 +121,9 @@ void Doorway::greet(Arrival& arrival) {
                           "Start all ranks with the same number of ranks");
   } else if (addresses_.contains(key) || (greeting->channel == Greeting::kLine && greeting->rank == 0)) {
     const std::string first = greeting->rank == 0 ? "this address" : addresses_[key];
-    contradiction.emplace("RANK",
-                          fmt::format("is {} in two processes, at {} and at {}", greeting->rank, first, arrival.address),
-                          "Give each process its own rank. With torchrun, each node needs its own node rank");
+    contradiction.emplace(
+        "RANK", fmt::format("is {} in two processes, at {} and at {}", greeting->rank, first, arrival.address),
+        "Give each process its own rank. With torchrun, each node needs its own node rank");
   }
   if (contradiction) {
     send_frame(arrival.socket, refusal(*contradiction), soon);

@@ -75,7 +75,7 @@ class Doorway {
   std::list<Arrival> arrivals_;  // used only by the thread
   std::mutex mutex_;             // guards what follows
   std::condition_variable changed_;
-  std::map<std::pair<int, int>, Guest> guests_;            // by channel and rank
+  std::map<std::pair<int, int>, Guest> guests_;           // by channel and rank
   std::map<std::pair<int, int>, std::string> addresses_;  // of all guests so far
   std::optional<UsageError> contradiction_;
   std::jthread thread_;

@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-constexpr uint64_t kMagic = 0x3172'6573'7365'7401;   // begins a greeting
-constexpr uint32_t kFrameMagic = 0x7465'0000;        // the upper half of a frame's first word
+constexpr uint64_t kMagic = 0x3172'6573'7365'7401;  // begins a greeting
+constexpr uint32_t kFrameMagic = 0x7465'0000;       // the upper half of a frame's first word
 constexpr uint32_t kMostRanks = 1 << 20, kHighestChannel = 1 << 30;
 
 // The fields in the order of their bytes. All supported processors are little-endian.
@@ -69,8 +69,8 @@ std::optional<std::pair<Frame::Kind, uint32_t>> Frame::parse_head(std::span<cons
   uint32_t head[2];
   std::memcpy(head, bytes.data(), sizeof head);
   const uint32_t kind = head[0] ^ kFrameMagic;
-  const bool is_valid = kind >= static_cast<uint32_t>(Kind::kWelcome) && kind <= static_cast<uint32_t>(Kind::kEnd) &&
-                        head[1] <= kLongest;
+  const bool is_valid =
+      kind >= static_cast<uint32_t>(Kind::kWelcome) && kind <= static_cast<uint32_t>(Kind::kEnd) && head[1] <= kLongest;
   if (!is_valid) return std::nullopt;
   return std::pair(static_cast<Kind>(kind), head[1]);
 }

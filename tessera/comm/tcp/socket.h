@@ -40,8 +40,8 @@ bool is_loopback(const std::string& address);
 // Listens at an address of this machine. Without an address, listens at all addresses. Port 0: the system chooses a
 // port. On failure, returns an empty socket and sets errno.
 Socket listen_at(const std::string& address, int port);
-// Connects to a host, which is a name or an address. The result does not block (O_NONBLOCK). On failure returns an empty
-// socket, and puts the reason into `error`.
+// Connects to a host, which is a name or an address. The result does not block (O_NONBLOCK). On failure returns an
+// empty socket, and puts the reason into `error`.
 Socket connect_to(const std::string& host, int port, Deadline end, std::string& error);
 // Accepts a connection that is waiting. The result does not block. On failure, returns an empty socket and sets errno.
 Socket accept_from(const Socket& listener);

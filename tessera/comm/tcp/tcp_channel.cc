@@ -84,7 +84,9 @@ bool TcpChannel::send_some(int peer) {
         send(link.socket.descriptor(), transfer.data, static_cast<size_t>(transfer.bytes), MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
-    if (count < 0) fail(peer, errno == EPIPE || errno == ECONNRESET || errno == EBADF ? "has ended or failed" : std::strerror(errno));
+    if (count < 0)
+      fail(peer,
+           errno == EPIPE || errno == ECONNRESET || errno == EBADF ? "has ended or failed" : std::strerror(errno));
     moved = true;
     transfer.data += count;
     transfer.bytes -= count;
@@ -103,7 +105,8 @@ bool TcpChannel::receive_some(int peer) {
     const ssize_t count = recv(link.socket.descriptor(), transfer.data, static_cast<size_t>(transfer.bytes), 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
-    if (count <= 0) fail(peer, count == 0 || errno == ECONNRESET || errno == EBADF ? "has ended or failed" : std::strerror(errno));
+    if (count <= 0)
+      fail(peer, count == 0 || errno == ECONNRESET || errno == EBADF ? "has ended or failed" : std::strerror(errno));
     moved = true;
     transfer.data += count;
     transfer.bytes -= count;

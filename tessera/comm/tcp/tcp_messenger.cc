@@ -1,9 +1,11 @@
 // How ranks find each other:
 //   1. Every rank listens at a port. Rank 0 listens at the meeting point.
-//   2. Every other rank connects to rank 0 and says at which port it listens. This connection lasts until the end of the
+//   2. Every other rank connects to rank 0 and says at which port it listens. This connection lasts until the end of
+//   the
 //      run (AlarmLine).
 //   3. When all ranks have arrived, rank 0 sends every rank the table of all addresses and ports.
-//   4. To open a channel, each rank connects to all lower ranks of the channel. Rank 0 is therefore reached only through
+//   4. To open a channel, each rank connects to all lower ranks of the channel. Rank 0 is therefore reached only
+//   through
 //      the meeting point.
 #include "tessera/comm/tcp/tcp_messenger.h"
 
@@ -79,6 +81,7 @@ class TcpMessenger final : public Messenger {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  std::string name() const override { return "TCP"; }
 
   std::unique_ptr<Channel> open(int number, const std::vector<int>& members) override {
     const Deadline end = deadline_in(options_.timeout_s);

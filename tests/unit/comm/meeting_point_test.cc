@@ -31,7 +31,8 @@ TEST(MeetingPoint, RunsHaveDifferentTokens) {
                                0, 2)
         .token;
   };
-  EXPECT_EQ(token("localhost", "7", "a", "0"), token("node-0", "7", "a", "0")) << "rank 0 may have another name for itself";
+  EXPECT_EQ(token("localhost", "7", "a", "0"), token("node-0", "7", "a", "0"))
+      << "rank 0 may have another name for itself";
   EXPECT_NE(token("h", "7", "a", "0"), token("h", "8", "a", "0"));
   EXPECT_NE(token("h", "7", "a", "0"), token("h", "7", "b", "0"));
   EXPECT_NE(token("h", "7", "a", "0"), token("h", "7", "a", "1"));
@@ -80,19 +81,19 @@ TEST(MeetingPoint, OfSrun) {
 }
 
 TEST(MeetingPoint, FirstHostsOfListsOfSlurm) {
-  for (const auto& [list, first] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"n1", "n1"},
-           {"n1,n2", "n1"},
-           {"gpu[07-09,12],cpu3", "gpu07"},
-           {"gpu[7]", "gpu7"},
-           {"gpu[7,9]", "gpu7"},
-           {"a,gpu[07-09]", "a"},
-           {"rack[1-2]-eth,n5", "rack1-eth"},
-           {"rack[1-2]n[3-4]", "rack1n3"},
-           {"", ""},
-           {"gpu[", ""},
-           {"gpu[]", ""},
-           {"gpu[-", ""}}) {
+  for (const auto& [list, first] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"n1", "n1"},
+                                                                  {"n1,n2", "n1"},
+                                                                  {"gpu[07-09,12],cpu3", "gpu07"},
+                                                                  {"gpu[7]", "gpu7"},
+                                                                  {"gpu[7,9]", "gpu7"},
+                                                                  {"a,gpu[07-09]", "a"},
+                                                                  {"rack[1-2]-eth,n5", "rack1-eth"},
+                                                                  {"rack[1-2]n[3-4]", "rack1n3"},
+                                                                  {"", ""},
+                                                                  {"gpu[", ""},
+                                                                  {"gpu[]", ""},
+                                                                  {"gpu[-", ""}}) {
     EXPECT_EQ(first_host(list), first) << list;
   }
 }

@@ -240,7 +240,8 @@ TEST(World, RanksOfAnotherMpiGetTheRemedy) {
 
 TEST(World, ErrorsThatNameARank) {
   EXPECT_TRUE(names_a_rank("rank 12: disk: is full"));
-  for (const char* text : {"", "rank", "rank 1", "rank : x", "rank x: y", "ranks 1: y"}) EXPECT_FALSE(names_a_rank(text));
+  for (const char* text : {"", "rank", "rank 1", "rank : x", "rank x: y", "ranks 1: y"})
+    EXPECT_FALSE(names_a_rank(text));
 }
 
 TEST(SumInOrder, IsTheOrderOfTheInputs) {

@@ -98,8 +98,8 @@ TEST(TcpGreeting, AFrameThatIsTooLongIsRefused) {
 
 TEST(TcpGreeting, AlarmsSurviveTheWire) {
   for (const std::string& error : {std::string("rank 3: disk: is full"), std::string(), std::string("two\nlines ")}) {
-    const auto alarm = AlarmLine::parse(
-        AlarmLine::text_of({.rank = 3, .code = ExitCode::kBadInput, .error = error, .is_lost = true}));
+    const auto alarm =
+        AlarmLine::parse(AlarmLine::text_of({.rank = 3, .code = ExitCode::kBadInput, .error = error, .is_lost = true}));
     ASSERT_TRUE(alarm);
     EXPECT_EQ(alarm->rank, 3);
     EXPECT_EQ(alarm->code, ExitCode::kBadInput);
@@ -119,10 +119,11 @@ struct Door : testing::Test {
   static constexpr double kGreeting_s = 0.05;
 
   Doorway::Options options(int size = 4) {
-    return {.token = run_token("mine"), .size = size, .greeting_s = kGreeting_s, .log = [this](const std::string& line) {
-              const std::lock_guard lock(mutex);
-              lines.push_back(line);
-            }};
+    return {
+        .token = run_token("mine"), .size = size, .greeting_s = kGreeting_s, .log = [this](const std::string& line) {
+          const std::lock_guard lock(mutex);
+          lines.push_back(line);
+        }};
   }
   Socket visit(const Doorway& door) {
     std::string error;
@@ -162,7 +163,8 @@ TEST_F(Door, LetsRanksInByChannel) {
 
 TEST_F(Door, RefusesStrangersAndHalfOpenConnections) {
   Doorway door(listen_at("127.0.0.1", 0), options());
-  const Socket silent = visit(door), half = visit(door), other_run = visit(door, {.token = run_token("other"), .rank = 1, .size = 4});
+  const Socket silent = visit(door), half = visit(door),
+               other_run = visit(door, {.token = run_token("other"), .rank = 1, .size = 4});
   ASSERT_TRUE(send_all(half, "tessera", 7, deadline_in(kLong_s)));
   const Socket talks = visit(door);
   const std::string http = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html,application/json\r\n\r\n";
@@ -239,8 +241,8 @@ std::vector<std::unique_ptr<Channel>> make_channels(int size) {
   return channels;
 }
 
-// All ranks draw the same schedule: in each round, random pairs exchange messages of random lengths, in two batches that
-// overlap. The bytes of a message follow from its number.
+// All ranks draw the same schedule: in each round, random pairs exchange messages of random lengths, in two batches
+// that overlap. The bytes of a message follow from its number.
 TEST(TcpChannel, RandomSchedulesArrive) {
   constexpr int kSize = 4, kRounds = 60;
   const auto channels = make_channels(kSize);
@@ -339,7 +341,8 @@ TEST(TcpChannel, AFailedCollectiveLeavesMemoryAlone) {
 // ---- Complete runs
 
 // Runs `work` as `size` ranks in one process, which meet at a port that is free.
-void run_ranks_here(int size, double timeout_s, const std::function<void(int, const MeetingPoint&, const TcpOptions&)>& work) {
+void run_ranks_here(int size, double timeout_s,
+                    const std::function<void(int, const MeetingPoint&, const TcpOptions&)>& work) {
   Socket listener = listen_at("127.0.0.1", 0);
   MeetingPoint meeting{.host = "127.0.0.1", .first_port = own_port(listener), .token = "t", .is_local = true};
   std::vector<std::future<void>> ranks;
@@ -361,8 +364,8 @@ TEST(TcpMessenger, ConnectsAllRanks) {
     EXPECT_EQ(all.exchange(std::to_string(rank), "ranks"), (std::vector<std::string>{"0", "1", "2", "3", "4"}));
     if (rank % 2 == 0) {  // the other ranks do not take part
       const int own = 2 - rank / 2;
-      MessageCollectives even({.rank = own, .world_ranks = {4, 2, 0}, .timeout_s = kLong_s}, messenger->open(1, {4, 2, 0}),
-                              View());
+      MessageCollectives even({.rank = own, .world_ranks = {4, 2, 0}, .timeout_s = kLong_s},
+                              messenger->open(1, {4, 2, 0}), View());
       EXPECT_EQ(even.exchange(std::to_string(rank), "ranks"), (std::vector<std::string>{"4", "2", "0"}));
     }
     messenger->finish();
@@ -435,8 +438,12 @@ TEST(TcpMessenger, SkipsPortsOfOtherPrograms) {
   sockets[2].reset();
   Doorway other(std::move(*sockets[0]), {.token = run_token("other"), .size = 2});
   sockets[1] = Socket();
-  const MeetingPoint meeting{
-      .host = "127.0.0.1", .first_port = port, .num_ports = 3, .token = "mine", .is_local = true, .place = "MASTER_ADDR"};
+  const MeetingPoint meeting{.host = "127.0.0.1",
+                             .first_port = port,
+                             .num_ports = 3,
+                             .token = "mine",
+                             .is_local = true,
+                             .place = "MASTER_ADDR"};
   const auto run = [&](int rank) {
     const auto messenger = make_tcp_messenger(rank, 2, meeting, {.timeout_s = kLong_s});
     messenger->finish();
