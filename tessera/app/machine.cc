@@ -126,6 +126,9 @@ Json environment_facts(const Environment& environment) {
                                            "RANK",
                                            "WORLD_SIZE",
                                            "LOCAL_RANK",
+                                           "LOCAL_WORLD_SIZE",
+                                           "MASTER_ADDR",
+                                           "MASTER_PORT",
                                            "NO_COLOR"};
   Json facts = Json::object();
   for (const char* name : kNames) {

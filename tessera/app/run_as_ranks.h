@@ -30,8 +30,8 @@ int run_among_ranks(const Invocation& invocation, const std::function<int()>& wo
 
 // Reports a failure outside of a World: the failure of a single process, or of a rank before it meets the other ranks.
 // A rank that --nproc started gives its failure to the launcher of --nproc, which reports only one failure. A rank that
-// mpirun or srun started reports its failure itself. If all ranks have the same failure, usually only rank 0 reports
-// it: the other ranks first wait for a second, and mpirun ends them when rank 0 has ended.
+// another program started reports its failure itself. If all ranks have the same failure, usually only rank 0 reports
+// it: the other ranks first wait for a second, and mpirun or torchrun ends them when rank 0 has ended.
 void report_failure(const Environment& environment, const Failure& failure);
 
 }  // namespace tessera

@@ -78,8 +78,10 @@ std::string modules(const Settings& s) {
 // The srun command that starts the ranks. Each flag after the program begins a new line.
 std::string command(const SlurmJob& job) {
   const Settings& s = job.settings;
-  const bool is_mpich = job.mpi.family == MpiFlavour::Family::mpich;
-  std::string text = fmt::format("srun --mpi={} --kill-on-bad-exit=0", is_mpich ? "pmi2" : "pmix");
+  const MpiFlavour::Family family = job.mpi.family;
+  std::string text = fmt::format("srun --mpi={} --kill-on-bad-exit=0", family == MpiFlavour::Family::mpich  ? "pmi2"
+                                                                       : family == MpiFlavour::Family::none ? "none"
+                                                                                                            : "pmix");
   // From Slurm 22.05 on, srun does not take --cpus-per-task from sbatch.
   if (s.cpus_per_task > 0) text += fmt::format(" --cpus-per-task={}", s.cpus_per_task);
   const char* next_line = " \\\n  ";

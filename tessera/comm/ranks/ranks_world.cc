@@ -201,7 +201,7 @@ class RanksWorld final : private WorldBasis, public World {
     board_->end(rank(), 128 + SIGTERM);
     messenger_->raise(static_cast<ExitCode>(128 + SIGTERM), "");
     std::signal(SIGTERM, SIG_DFL);
-    std::raise(SIGTERM);
+    kill(getpid(), SIGTERM);  // this thread blocks the signal, but the main thread does not
   }
   // Another rank has failed, or has ended on purpose. Such an alarm has no text.
   void heed(const Alarm& alarm) {

@@ -108,7 +108,7 @@ constexpr ForeignArgument kArguments[] = {
     {"do_train", true, "true", "tessera train trains, and tessera eval evaluates"},
     {"do_eval", true, "*", "--eval-dataset and --eval-strategy decide when training evaluates"},
     {"do_predict", true, "false", "Write tessera eval --eval-generation"},
-    {"local_rank", false, "-1", "Start several ranks with --nproc, mpirun or srun"},
+    {"local_rank", false, "-1", "Start several ranks with --nproc, torchrun, mpirun or srun"},
     // older names of transformers
     {"no_cuda", true, "false", "Write --device cpu"},
     {"use_mps_device", true, "false", "Tessera computes on CPUs and NVIDIA GPUs. See --device"},
