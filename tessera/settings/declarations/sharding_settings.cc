@@ -9,7 +9,8 @@ std::vector<Setting> rank_settings() {
   return {
       integer("nproc", &S::nproc, determines(kTheStep, brief(kRanks, "ranks to start on this machine, or to plan for")),
               "N", {0, 1 << 20},
-              "Number of ranks to start on this machine, or to plan for; 0: the ranks of torchrun, mpirun or srun, otherwise 1",
+              "Number of ranks to start on this machine, or to plan for; 0: the ranks of torchrun, mpirun or srun, "
+              "otherwise 1",
               {"nproc_per_node", "num_processes"}),
       real("comm_timeout", &S::comm_timeout, kRanks, "SECONDS", {.min = 0, .max = 1e8, .open_min = true},
            "Seconds that a rank waits for another rank before the run fails", {"ddp_timeout"}),
