@@ -26,4 +26,7 @@ def clean_environment():
     clean = {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
     if IS_OPEN_MPI and MAJOR < 5:
         clean["OMPI_MCA_plm"] = "isolated"
+    # The seconds from SIGTERM to SIGKILL for the other ranks when a rank dies. The default of 1 s is short on a busy
+    # machine: the ranks report the death meanwhile.
+    clean["OMPI_MCA_odls_base_sigkill_timeout"] = clean["PRTE_MCA_odls_base_sigkill_timeout"] = "2"
     return clean

@@ -23,9 +23,10 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// The time from a failure until the launcher kills the ranks that are still alive. Until then, they can report the
-// failure and release the output folder.
-constexpr auto kGrace = std::chrono::milliseconds(1000);
+// The time from a failure until the launcher kills the ranks that are still alive. Until then, they can release the
+// output folder. A communication failure is usually a consequence, so there is more time for the rank that knows its
+// cause.
+constexpr auto kGrace = std::chrono::milliseconds(1000), kGraceForCause = std::chrono::milliseconds(4000);
 constexpr int kLookAround_ms = 100;
 // The longest time that a signal waits for the first rank.
 constexpr auto kStartOfRanks = std::chrono::milliseconds(1500);
@@ -171,6 +172,7 @@ RanksEnd run_ranks(const std::string& program, int num_ranks, const std::vector<
     }
   }
   RanksEnd& end = ranks.end();
+  bool has_lost = false;
   int undelivered = 0;  // a signal that no rank has received yet; 0: none
   std::optional<Clock::time_point> failed_at, signalled_at;
   while (ranks.num_running() > 0) {
@@ -189,8 +191,9 @@ RanksEnd run_ranks(const std::string& program, int num_ranks, const std::vector<
     const std::vector<int> ended = ranks.newly_ended();
     // The board is read after newly_ended(), so it has every failure that was reported before these ends. If a rank has
     // reported a failure, later deaths are only consequences of the failure.
-    const bool has_failed = board.first_failure().has_value();
-    bool has_lost = false, has_left = false;
+    const auto failure = board.first_failure();
+    const bool has_failed = failure.has_value();
+    bool has_left = false;
     for (const int rank : ended) {
       const int status = end.statuses[static_cast<size_t>(rank)];
       const bool in_order = board.has_ended(rank) || status == 0 || has_stopped(status);
@@ -202,7 +205,9 @@ RanksEnd run_ranks(const std::string& program, int num_ranks, const std::vector<
       }
     }
     if (!failed_at && (has_lost || has_left || has_failed)) failed_at = Clock::now();
-    if (end.gave_up || (failed_at && Clock::now() - *failed_at > kGrace)) ranks.kill_all();
+    const bool is_open = failure && failure->code == ExitCode::kCommunication && !has_lost;
+    const auto grace = is_open ? kGraceForCause : kGrace;
+    if (end.gave_up || (failed_at && Clock::now() - *failed_at > grace)) ranks.kill_all();
   }
   if (end.lost.empty()) end.lost = board.found_lost();
   // If several ranks were found dead at the same moment, those that waited for no other rank probably died first.

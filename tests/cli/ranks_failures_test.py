@@ -12,7 +12,7 @@ from tessera_cli import PROGRAM, main
 from tiny_job import EVALUATED
 
 KILLED = rf"rank \d was killed by signal 9 \(Killed\).*\bin phase ({PHASES})\b"
-COMM_TIMEOUT_S = 3  # longer than a busy machine pauses a process
+COMM_TIMEOUT_S = 6  # longer than a busy machine pauses a process
 STOPPED = (rf"rank 0: (\w+ of .*: waited {COMM_TIMEOUT_S} s for (rank 1|the other ranks of its group)\.|"
            rf"not all ranks have arrived within {COMM_TIMEOUT_S + 5} s\.) .*"
            rf"(Rank 1 \(process \d+\) is stopped, in phase ({PHASES})\.|Rank 1 has not started\.)")

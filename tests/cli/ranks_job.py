@@ -61,6 +61,7 @@ class Run:
         """Waits until the rank's process exists, and returns its ID. Returns None if the run ends first."""
         while rank not in self.ranks and self.process.poll() is None:
             self.ranks = {its_rank: process for process, its_rank in self.processes().items() if its_rank is not None}
+            time.sleep(0.002)  # the ranks need the cores
         return self.ranks.get(rank)
 
     def signal(self, rank, number):
