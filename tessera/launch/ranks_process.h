@@ -24,7 +24,7 @@ struct RanksEnd {
 // Starts `program` with `arguments` as `num_ranks` ranks on this machine, and waits until they end. The ranks have the
 // streams of this process. Exceptions: their standard input is empty, and the standard output of all ranks except rank
 // 0 is the standard error. They get the variables that comm/launcher_link.h describes, with the name of `board`. If a
-// rank fails or stops, kills the ranks that have not ended a second later. Throws RunError if a rank cannot start.
+// rank fails or stops, kills the ranks that have not ended shortly after. Throws RunError if a rank cannot start.
 RanksEnd run_ranks(const std::string& program, int num_ranks, const std::vector<std::string>& arguments,
                    const Environment& environment, const StatusBoard& board, ForwardedSignals& signals);
 
