@@ -1,8 +1,10 @@
 """The mpirun that the tests run. The variable TEST_MPIRUN names it. Without this variable, it is the first mpirun in
-PATH. It must belong to the MPI library that the program uses. If no mpirun exists, the tests that need it are skipped."""
+PATH. It must belong to the MPI library that the program uses. If no mpirun exists, torchrun.py takes its place, and tests
+that need mpirun are skipped."""
 import os
 import shutil
 import subprocess
+import sys
 
 PATH = os.environ.get("TEST_MPIRUN", "mpirun")
 IS_THERE = shutil.which(PATH) is not None
@@ -14,8 +16,9 @@ MAJOR = int(VERSION.split("Open MPI) ")[1].split(".")[0]) if IS_OPEN_MPI else 0
 # to a core, and gives the ranks no standard input. MPICH needs no options.
 OPTIONS = [] if not IS_OPEN_MPI else ["--allow-run-as-root", "--bind-to", "none", "--stdin", "none",
                                       *(["--map-by", ":OVERSUBSCRIBE"] if MAJOR >= 5 else ["--oversubscribe"])]
-MPIRUN = [PATH, *OPTIONS]
-RANK_VARIABLE = "OMPI_COMM_WORLD_RANK" if IS_OPEN_MPI else "PMI_RANK"
+TORCHRUN = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "torchrun.py"), "--no-python"]
+MPIRUN = [PATH, *OPTIONS] if IS_THERE else TORCHRUN
+RANK_VARIABLE = "RANK" if not IS_THERE else "OMPI_COMM_WORLD_RANK" if IS_OPEN_MPI else "PMI_RANK"
 
 
 def clean_environment():

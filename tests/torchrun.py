@@ -6,7 +6,7 @@
 
 Like torchrun, node 0 holds MASTER_PORT for a store that answers no foreign message, and sets
 TORCHELASTIC_USE_AGENT_STORE. After the first failure, the other ranks get SIGTERM, and later SIGKILL. SIGTERM and SIGINT
-are passed on. Unlike torchrun, the exit code is the exit code of the first rank that failed (128 + n after signal n), and
+are passed on. Unlike torchrun, -n is a short form of --nproc-per-node, the exit code is the exit code of the first rank that failed (128 + n after signal n), and
 without --master-port the port is one that is free now."""
 import argparse
 import os
@@ -22,7 +22,8 @@ GRACE_S = 2  # torchrun: 30
 def arguments():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--standalone", action="store_true")
-    for name, default in [("nnodes", 1), ("node-rank", 0), ("nproc-per-node", 1), ("master-port", 0)]:
+    parser.add_argument("-n", "--nproc-per-node", "--nproc_per_node", type=int, default=1)
+    for name, default in [("nnodes", 1), ("node-rank", 0), ("master-port", 0)]:
         parser.add_argument("--" + name, "--" + name.replace("-", "_"), type=int, default=default)
     parser.add_argument("--master-addr", "--master_addr", default="127.0.0.1")
     parser.add_argument("--rdzv-id", "--rdzv_id", default="none")

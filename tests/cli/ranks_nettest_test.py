@@ -3,6 +3,7 @@ import json
 import os
 import re
 import subprocess
+import unittest
 
 import outputs_test
 from outputs_test import keys_of
@@ -192,6 +193,7 @@ class Doctor(CliTest):
         self.assertRegex(out, r"problem: \S+ is not shared by all ranks: rank 1 on \S+: .*Read-only file system")
         self.assertEqual(os.listdir(self.folder), [])
 
+    @unittest.skipUnless(mpirun.IS_THERE, "needs mpirun")
     def test_variables_and_programs_that_differ(self):
         copy = os.path.join(self.folder, "copy")
         with open(PROGRAM, "rb") as source, open(copy, "wb") as target:

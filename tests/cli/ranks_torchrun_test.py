@@ -13,7 +13,7 @@ from ranks_job import COMMUNICATION_FAILED, PHASES, RanksTest, Run, mpirun
 from ranks_workshop_test import MULTI, FSDP, TINY, recipe
 from tessera_cli import PROGRAM, RUN_LIMIT_S, main
 
-TORCHRUN = [sys.executable, os.path.join(os.path.dirname(mpirun.__file__), "torchrun.py")]
+TORCHRUN = mpirun.TORCHRUN[:-1]  # without --no-python
 
 
 class OneHost(RanksTest):

@@ -80,7 +80,7 @@ class Files(SlurmTest):
         self.assertIn("module load cuda/12.4 openmpi/4.1 || exit 1", text)
         self.assertLess(text.index("module load cuda/12.4 openmpi/4.1 || exit 1"), text.index("set -euo pipefail"))
         start = next(i for i, line in enumerate(text) if line.startswith("srun "))
-        self.assertRegex(text[start], r"^srun --mpi=pm\w+ --kill-on-bad-exit=0 --cpus-per-task=8 \\$")
+        self.assertRegex(text[start], r"^srun --mpi=\w+ --kill-on-bad-exit=0 --cpus-per-task=8 \\$")
         self.assertEqual(text[start + 1], "  apptainer exec --nv --bind \"$PWD\" '/images/tessera one.sif' \\")
         self.assertEqual(text[start + 2], "  tessera train \\")
         self.assertTrue(any('"${SLURM_RESTART_COUNT:-0}" -lt 3 ' in line for line in text))
@@ -150,7 +150,7 @@ class Jobs(SlurmTest):
         self.assertEqual((code, calls), (0, []), out)
         self.assert_same_results("out", "plain")
         self.assertIn("job.sbatch", os.listdir(self.path("out")))
-        self.assertRegex(self.read("srun.words").decode(), r"^--mpi=pm\w+\n--kill-on-bad-exit=0\n" + PROGRAM + "\ntrain\n")
+        self.assertRegex(self.read("srun.words").decode(), r"^--mpi=\w+\n--kill-on-bad-exit=0\n" + PROGRAM + "\ntrain\n")
 
     def test_modules(self):
         self.succeeds("slurm", "--module", "cuda/12.4,openmpi", *RUN)

@@ -18,8 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import mpirun  # noqa: E402
 
 MPIRUN = [*mpirun.MPIRUN, "-n", "3"]
-TORCHRUN = [sys.executable, os.path.join(os.path.dirname(mpirun.__file__), "torchrun.py"), "--no-python",
-            "--nproc-per-node", "3"]
+TORCHRUN = [*mpirun.TORCHRUN, "--nproc-per-node", "3"]
 needs_mpirun = unittest.skipUnless(mpirun.IS_THERE, "needs mpirun")
 # When a rank dies, Open MPI gives the other ranks one second to report this. Hydra (MPICH) kills them immediately.
 OTHERS_HAVE_TIME = mpirun.IS_OPEN_MPI

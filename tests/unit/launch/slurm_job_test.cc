@@ -41,6 +41,8 @@ TEST(SlurmJob, TheOptionOfSrunDependsOnTheMpi) {
   EXPECT_THAT(slurm_job_text(job), HasSubstr("\nsrun --mpi=pmix "));
   job.mpi.family = MpiFlavour::Family::mpich;
   EXPECT_THAT(slurm_job_text(job), HasSubstr("\nsrun --mpi=pmi2 "));
+  job.mpi.family = MpiFlavour::Family::none;
+  EXPECT_THAT(slurm_job_text(job), HasSubstr("\nsrun --mpi=none "));
 }
 
 TEST(SlurmJob, OneFlagPerLine) {
