@@ -70,7 +70,7 @@ TEST_F(Failures, AMissingRankIsNamed) {
   }
   // Messages may still arrive for a group whose collective has failed. Therefore the group is neither used again nor
   // destroyed.
-  static std::vector<std::pair<Communicator*, Device*>> kept;
+  static auto& kept = *new std::vector<std::pair<Communicator*, Device*>>;  // no leak: it stays reachable
   kept.emplace_back(group.release(), device_.release());
 }
 
