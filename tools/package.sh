@@ -18,27 +18,33 @@ root=$PWD/build-package
 work=$root/work$suffix
 mkdir -p "$root/debs" "$work"
 
-sysroot=$root/sysroot
-if [ ! -d "$sysroot" ]; then
+# unpack LIST FOLDER: unpacks the Debian packages of a list into a new folder.
+unpack() {
+  [ ! -d "$2" ] || return 0
+  local sum address file
+  rm -rf "$2.part" && mkdir -p "$2.part"
   while read -r sum address; do
     file=$root/debs/$(basename "$address")
     [ -f "$file" ] || { curl -fsSL --retry 3 -o "$file.part" "$address" && mv "$file.part" "$file"; } || fail "cannot download $address"
     echo "$sum  $file" | sha256sum --check --quiet >/dev/null || fail "$file has another SHA-256 than $sum"
-    mkdir -p "$sysroot.part"
-    (cd "$sysroot.part" && ar p "$file" "$(ar t "$file" | grep '^data.tar')" | tar -xJf -)
-  done < <(grep -v '^#' tools/package/glibc.txt)
-  # Links to libraries, such as libdl.so, lead out of the sysroot.
-  find "$sysroot.part" -type l -lname '/*' -print | while read -r link; do
-    ln -sfn "$sysroot$(readlink "$link")" "$link"
+    (cd "$2.part" && ar p "$file" "$(ar t "$file" | grep '^data.tar')" | tar -xJf -)
+  done < <(grep -v '^#' "$1")
+  # Links to libraries, such as libdl.so, would lead out of the folder.
+  find "$2.part" -type l -lname '/*' -print | while read -r link; do
+    ln -sfn "$2$(readlink "$link")" "$link"
   done
-  mv "$sysroot.part" "$sysroot"
-fi
+  mv "$2.part" "$2"
+}
+sysroot=$root/sysroot
+unpack tools/package/glibc.txt "$sysroot"
+unpack tools/package/mpi.txt "$root/mpi"
 
 lib=$sysroot/usr/lib/x86_64-linux-gnu
 old="--sysroot=$sysroot -B$lib -include $PWD/tools/package/old_glibc.h"
 gcc -O2 -fPIC --sysroot="$sysroot" -c tools/package/old_glibc.c -o "$root/old_glibc.o"
 export CC=gcc CXX=g++ CFLAGS=$old CXXFLAGS=$old
-export LDFLAGS="$root/old_glibc.o -L$lib -L$sysroot/lib/x86_64-linux-gnu -static-libstdc++ -Wl,--allow-shlib-undefined"
+export CUDAFLAGS="-Xcompiler=--sysroot=$sysroot,-B$lib -include $PWD/tools/package/old_glibc.h"
+export LDFLAGS="--sysroot=$sysroot -B$lib $root/old_glibc.o -L$lib -L$sysroot/lib/x86_64-linux-gnu -static-libstdc++ -Wl,--allow-shlib-undefined"
 tools/dependencies.sh "$root/prefix" oniguruma utf8proc xxhash fmt openblas json cli11 tomlplusplus
 
 # Debian's headers of Python include <x86_64-linux-gnu/python3.*/pyconfig.h>, which the sysroot hides.
@@ -48,8 +54,9 @@ for headers in /usr/include/x86_64-linux-gnu/python3.*; do
 done
 export CXXFLAGS="$old -isystem $root/python" PKG_CONFIG_PATH=$root/prefix/lib/pkgconfig
 cmake -S . -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$root/prefix" -DBLA_VENDOR=OpenBLAS \
-  -DBLA_STATIC=ON -DTESSERA_BUNDLE=ON -DTESSERA_CUDA=$cuda -DTESSERA_CUDA_ARCHITECTURES="$architectures" -DTESSERA_MPI=OFF -DTESSERA_PYTHON=ON \
-  -DTESSERA_TESTS=OFF -DTESSERA_BENCH=OFF -DTESSERA_PACKAGE_SUFFIX=$suffix -DCMAKE_INSTALL_LIBDIR=lib >"$work/cmake.log" || { tail -n 20 "$work/cmake.log"; exit 1; }
+  -DBLA_STATIC=ON -DTESSERA_BUNDLE=ON -DTESSERA_CUDA=$cuda -DTESSERA_CUDA_ARCHITECTURES="$architectures" -DTESSERA_MPI=OFF \
+  -DTESSERA_MPI_MODULES="open_mpi:$root/mpi/usr/lib/x86_64-linux-gnu/openmpi/include;mpich:$root/mpi/usr/include/x86_64-linux-gnu/mpich" \
+  -DTESSERA_PYTHON=ON   -DTESSERA_TESTS=OFF -DTESSERA_BENCH=OFF -DTESSERA_PACKAGE_SUFFIX=$suffix -DCMAKE_INSTALL_LIBDIR=lib >"$work/cmake.log" || { tail -n 20 "$work/cmake.log"; exit 1; }
 ninja -C "$work/build"
 
 # The folder and the .deb.
@@ -63,6 +70,9 @@ wheel=$work/wheel
 [ -d "$root/venv" ] || { python3 -m venv "$root/venv" && "$root/venv/bin/pip" install --quiet wheel; }
 rm -rf "$wheel" && mkdir -p "$wheel/$name-$version.data/scripts" "$wheel/$name-$version.dist-info"
 strip -o "$wheel/$name-$version.data/scripts/tessera" "$work/build/tessera"
+mkdir -p "$wheel/$name-$version.data/data/lib/tessera"
+strip --strip-unneeded -o "$wheel/$name-$version.data/data/lib/tessera/open_mpi.so" "$work/build/mpi/open_mpi.so"
+strip --strip-unneeded -o "$wheel/$name-$version.data/data/lib/tessera/mpich.so" "$work/build/mpi/mpich.so"
 cmake --install "$work/build" --component python --prefix "$wheel" --strip >/dev/null
 cat >"$wheel/$name-$version.dist-info/METADATA" <<TXT
 Metadata-Version: 2.1

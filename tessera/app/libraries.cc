@@ -17,9 +17,10 @@
 #include "tessera/app/machine.h"
 #include "tessera/base/error.h"
 #include "tessera/base/process.h"
+#include "tessera/base/text.h"
+#include "tessera/comm/mpi/mpi_library.h"
 #include "tessera/comm/mpi_flavour.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
-#include "tessera/comm/world.h"
 #include "tessera/device/cuda/architectures.h"
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/device/nvml/gpu_health.h"
@@ -177,8 +178,8 @@ Json library_facts() {
 }
 
 Json mpi_facts(const Environment& environment) {
-  Json facts = {{"built_in", have_mpi()}};
-  if (have_mpi()) facts["library"] = mpi_flavour().text;
+  Json facts = {{"built_in", has_mpi_calls()}};
+  if (has_mpi_calls()) facts["library"] = joined(describe_mpi_libraries(), "; ");
   if (const auto mpirun = program_in_path(environment, "mpirun")) {
     facts["mpirun"] = *mpirun;
     facts["version"] = parse_mpi_flavour(beginning_of("'" + *mpirun + "' --version 2>/dev/null")).text;

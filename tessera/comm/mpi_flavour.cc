@@ -4,9 +4,7 @@
 
 #include <regex>
 
-#ifdef TESSERA_HAVE_MPI
-#include "tessera/comm/mpi/mpi_messenger.h"
-#endif
+#include "tessera/comm/mpi/mpi_library.h"
 
 namespace tessera {
 
@@ -34,11 +32,12 @@ MpiFlavour parse_mpi_flavour(std::string_view version) {
 }
 
 const MpiFlavour& mpi_flavour() {
-#ifdef TESSERA_HAVE_MPI
-  static const MpiFlavour flavour = parse_mpi_flavour(mpi_library_version());
-#else
-  static const MpiFlavour flavour;
-#endif
+  static const MpiFlavour flavour = [] {
+    const MpiCalls* const mpi = mpi_calls();
+    char text[kMpiTextBytes] = {};
+    if (mpi) mpi->version(text);
+    return parse_mpi_flavour(text);
+  }();
   return flavour;
 }
 

@@ -1,4 +1,4 @@
-// The MPI library that this program is linked with: its flavour, which is its family and version.
+// The MPI library that this program uses: its flavour, which is its family and version.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct MpiFlavour {
 
 // Parses the output of MPI_Get_library_version or `mpirun --version`.
 MpiFlavour parse_mpi_flavour(std::string_view version);
-// The flavour of the library that this program has loaded.
+// The flavour of the library of mpi_calls() (mpi/mpi_library.h).
 const MpiFlavour& mpi_flavour();
 
 }  // namespace tessera

@@ -9,13 +9,11 @@
 #include "tessera/base/counted.h"
 #include "tessera/base/option_names.h"
 #include "tessera/comm/launcher_link.h"
+#include "tessera/comm/mpi/mpi_library.h"
+#include "tessera/comm/mpi/mpi_messenger.h"
 #include "tessera/comm/ranks/ranks_world.h"
 #include "tessera/comm/ranks/rendezvous_limit.h"
 #include "tessera/comm/tcp/tcp_messenger.h"
-
-#ifdef TESSERA_HAVE_MPI
-#include "tessera/comm/mpi/mpi_messenger.h"
-#endif
 
 namespace tessera {
 namespace {
@@ -77,11 +75,14 @@ void check_rank(const RankEnvironment& ranks, const char* rank_name, const char*
 // How ranks that mpirun has started with another MPI can start instead.
 UsageError other_mpi(const RankEnvironment& ranks, const MpiFlavour& ours) {
   const bool has_none = ours.family == MpiFlavour::Family::none;
-  return {ranks.source,
-          fmt::format("started this process as rank {} of {}, but {}", ranks.rank, ranks.size,
-                      has_none ? "this build has no MPI" : "not with " + ours.text + ", which this program uses"),
-          fmt::format("Start the ranks with `{} N`, torchrun or srun{}", option("nproc"),
-                      has_none ? "" : ", or with the mpirun of " + ours.text)};
+  const std::string reason = reason_of_no_mpi();
+  return {
+      ranks.source,
+      fmt::format("started this process as rank {} of {}, but {}", ranks.rank, ranks.size,
+                  has_none ? (reason.empty() ? "this build has no MPI" : "the MPI library cannot be opened: " + reason)
+                           : "not with " + ours.text + ", which this program uses"),
+      fmt::format("Start the ranks with `{} N`, torchrun or srun{}", option("nproc"),
+                  has_none ? "" : ", or with the mpirun of " + ours.text)};
 }
 
 }  // namespace
@@ -159,14 +160,6 @@ int World::ranks_per_node() const {
   return size() % each == 0 ? each : 0;
 }
 
-bool have_mpi() {
-#ifdef TESSERA_HAVE_MPI
-  return true;
-#else
-  return false;
-#endif
-}
-
 namespace {
 
 // The ranks that have joined the board of the launcher, but do not run or do not wait, and the ranks that have not
@@ -200,7 +193,6 @@ std::unique_ptr<World> make_tcp_world(const RankEnvironment& ranks, const WorldO
   }
 }
 
-#ifdef TESSERA_HAVE_MPI
 std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldOptions& options) {
   auto messenger = [&] {
     const RendezvousLimit limit("arrived", ranks.rank, options, nullptr);
@@ -217,15 +209,12 @@ std::unique_ptr<World> make_mpi_world(const RankEnvironment& ranks, const WorldO
   }
   return make_ranks_world(std::move(messenger), options, nullptr);
 }
-#endif
 
 }  // namespace
 
 std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks, const WorldOptions& options) {
   if (!ranks || (ranks->size == 1 && !ranks->has_mpi)) return std::make_unique<SelfWorld>();
-#ifdef TESSERA_HAVE_MPI
   if (ranks->has_mpi) return make_mpi_world(*ranks, options);
-#endif
   return make_tcp_world(*ranks, options);
 }
 

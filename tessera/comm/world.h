@@ -111,9 +111,6 @@ class World {
 // CommunicationError if they do not meet in time.
 std::unique_ptr<World> make_world(const std::optional<RankEnvironment>& ranks, const WorldOptions& options);
 
-// Whether this build has MPI.
-bool have_mpi();
-
 // Whether an error begins with a text like "rank 3: ". Such an error already names the rank where it occurred.
 bool names_a_rank(std::string_view error);
 

@@ -2,13 +2,13 @@
 // the messages with one tag between two ranks.
 #include "tessera/comm/mpi/mpi_messenger.h"
 
-#include <mpi.h>
 #include <time.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <new>
 #include <utility>
 
+#include "tessera/comm/mpi/mpi_library.h"
 #include "tessera/comm/mpi_flavour.h"
 
 namespace tessera {
@@ -36,130 +36,116 @@ class Patience {
 
 class MpiBatch final : public MessageBatch {
  public:
-  MpiBatch(int tag, const std::vector<int>& members) : tag_(tag), members_(members) {}
-  ~MpiBatch() override {
-    for (MPI_Request& request : requests_) {
-      if (request == MPI_REQUEST_NULL) continue;
-      // Open MPI cannot cancel sends. A peer may still receive such a message. If this rank has reused the memory of
-      // the message by then, the peer gets wrong data. This does no harm, because that peer fails too.
-      MPI_Cancel(&request);
-      MPI_Request_free(&request);
-    }
+  MpiBatch(const MpiCalls& mpi, int tag, const std::vector<int>& members)
+      : mpi_(mpi), tag_(tag), members_(members), batch_(mpi.open_batch()) {
+    if (!batch_) throw std::bad_alloc();
   }
+  ~MpiBatch() override { mpi_.close_batch(batch_); }
+  MpiBatch(const MpiBatch&) = delete;
+  MpiBatch& operator=(const MpiBatch&) = delete;
 
   void send(int peer, const std::byte* data, int64_t bytes) override {
     for (int64_t begin = 0; begin < bytes; begin += kMaxMessageBytes) {
       const int count = static_cast<int>(std::min(kMaxMessageBytes, bytes - begin));
-      check(MPI_Isend(data + begin, count, MPI_BYTE, rank_of(peer), tag_, MPI_COMM_WORLD, add(peer)), peer);
+      add(peer, mpi_.send(batch_, data + begin, count, rank_of(peer), tag_));
     }
   }
   void receive(int peer, std::byte* data, int64_t bytes) override {
     for (int64_t begin = 0; begin < bytes; begin += kMaxMessageBytes) {
       const int count = static_cast<int>(std::min(kMaxMessageBytes, bytes - begin));
-      check(MPI_Irecv(data + begin, count, MPI_BYTE, rank_of(peer), tag_, MPI_COMM_WORLD, add(peer)), peer);
+      add(peer, mpi_.receive(batch_, data + begin, count, rank_of(peer), tag_));
     }
   }
   std::vector<int> wait(Clock::time_point end, const std::function<void()>& sleeps) override {
     Patience patience;
     bool has_slept = false;
-    const int count = static_cast<int>(requests_.size());
-    std::vector<int> done(requests_.size());
-    std::vector<MPI_Status> states(requests_.size());
+    // One more element, because there may be no messages at all.
+    std::vector<int> positions(messages_.size() + 1), results(messages_.size() + 1);
     for (;;) {
-      int num_done = 0;
-      const int result = MPI_Testsome(count, requests_.data(), &num_done, done.data(), states.data());
-      if (result == MPI_ERR_IN_STATUS) {
-        for (int i = 0; i < num_done; ++i) {
-          check(states[static_cast<size_t>(i)].MPI_ERROR, peers_[static_cast<size_t>(done[static_cast<size_t>(i)])]);
-        }
-      } else {
-        check(result, peers_.empty() ? 0 : peers_[0]);
+      const int num_done = mpi_.test(batch_, positions.data(), results.data());
+      if (num_done == -1) return {};
+      if (num_done == -2) check(results[0], messages_.empty() ? 0 : messages_[0].peer);
+      for (size_t i = 0; i < static_cast<size_t>(std::max(num_done, 0)); ++i) {
+        Message& message = messages_[static_cast<size_t>(positions[i])];
+        message.is_done = true;
+        check(results[i], message.peer);
       }
-      if (num_done == MPI_UNDEFINED) break;  // no request is left
       if (num_done > 0) continue;
       if (Clock::now() >= end) return late();
       if (patience.pause() && !std::exchange(has_slept, true)) sleeps();
     }
-    requests_.clear();
-    peers_.clear();
-    return {};
   }
 
  private:
+  struct Message {
+    int peer;
+    bool is_done = false;
+  };
+
   int rank_of(int peer) const { return members_[static_cast<size_t>(peer)]; }
-  MPI_Request* add(int peer) {
-    peers_.push_back(peer);
-    return &requests_.emplace_back(MPI_REQUEST_NULL);
+  void add(int peer, int mpi_result) {
+    messages_.push_back({peer});
+    check(mpi_result, peer);
   }
   std::vector<int> late() const {
     std::vector<int> ranks;
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i] != MPI_REQUEST_NULL) ranks.push_back(peers_[i]);
+    for (const Message& message : messages_) {
+      if (!message.is_done) ranks.push_back(message.peer);
     }
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     return ranks;
   }
-  static void check(int mpi_result, int peer) {
-    if (mpi_result == MPI_SUCCESS) return;
-    char text[MPI_MAX_ERROR_STRING];
-    int length = 0;
-    MPI_Error_string(mpi_result, text, &length);
-    throw MessageFailure{peer, "cannot be reached: " + std::string(text, static_cast<size_t>(length))};
+  void check(int mpi_result, int peer) const {
+    if (mpi_result == 0) return;
+    char text[kMpiTextBytes] = {};
+    mpi_.error_text(mpi_result, text);
+    throw MessageFailure{peer, "cannot be reached: " + std::string(text)};
   }
 
+  const MpiCalls& mpi_;
   int tag_;
   const std::vector<int>& members_;
-  std::vector<MPI_Request> requests_;
-  std::vector<int> peers_;
+  void* const batch_;
+  std::vector<Message> messages_;
 };
 
 class MpiChannel final : public Channel {
  public:
-  MpiChannel(int tag, std::vector<int> members) : tag_(tag), members_(std::move(members)) {}
-  std::unique_ptr<MessageBatch> make_batch() override { return std::make_unique<MpiBatch>(tag_, members_); }
+  MpiChannel(const MpiCalls& mpi, int tag, std::vector<int> members)
+      : mpi_(mpi), tag_(tag), members_(std::move(members)) {}
+  std::unique_ptr<MessageBatch> make_batch() override { return std::make_unique<MpiBatch>(mpi_, tag_, members_); }
 
  private:
+  const MpiCalls& mpi_;
   int tag_;
   std::vector<int> members_;
 };
 
 class MpiMessenger final : public Messenger {
  public:
-  MpiMessenger() {
-    int provided = 0;
-    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
-    if (provided < MPI_THREAD_MULTIPLE) {
-      throw RunError("MPI", "does not support calls from several threads (MPI_THREAD_MULTIPLE)");
-    }
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  explicit MpiMessenger(const MpiCalls& mpi) : mpi_(mpi) {
+    if (const char* const problem = mpi_.start(&rank_, &size_)) throw RunError("MPI", problem);
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string name() const override { return mpi_flavour().text; }
   std::unique_ptr<Channel> open(int number, const std::vector<int>& members) override {
-    return std::make_unique<MpiChannel>(number, members);
+    return std::make_unique<MpiChannel>(mpi_, number, members);
   }
-  void finish() override { MPI_Finalize(); }
-  void end_others(ExitCode code) override { MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code)); }
+  void finish() override { mpi_.finish(); }
+  void end_others(ExitCode code) override { mpi_.abort(static_cast<int>(code)); }
 
  private:
+  const MpiCalls& mpi_;
   int rank_ = 0, size_ = 1;
 };
 
 }  // namespace
 
 std::unique_ptr<Messenger> make_mpi_messenger() {
-  return std::make_unique<MpiMessenger>();
-}
-
-std::string mpi_library_version() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  return text;
+  TESSERA_ASSERT(mpi_calls());
+  return std::make_unique<MpiMessenger>(*mpi_calls());
 }
 
 }  // namespace tessera
