@@ -42,7 +42,7 @@ ncclDataType_t type_of(DType dtype) {
 
 // Added to the time limit of collectives to get the limit for NCCL's start. The start takes longer, because NCCL loads
 // its kernels and finds connections.
-constexpr double kStartSlack_s = 30;
+constexpr double kNcclStartSlack_s = 30;
 
 class NcclCommunicator final : public Communicator {
  public:
@@ -112,7 +112,7 @@ class NcclCommunicator final : public Communicator {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t comm = nullptr;
     {
-      const TimeLimit limit = limit_of("start", kStartSlack_s);
+      const TimeLimit limit = limit_of("start", kNcclStartSlack_s);
       check(nccl_.comm_init_rank(&comm, size(), id, rank(), &config), "start", "the NCCL group");
     }
     comm_ = comm;
