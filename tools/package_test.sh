@@ -5,32 +5,68 @@
 # by default all. In each one, a user without root unpacks the .tar.gz and fine-tunes the model of recipes/quickstart,
 # and root installs the .deb. Where the distribution has Python, pip and a C++ compiler, the wheel and the library are
 # tested, too. Needs root and debootstrap.
+#   tools/package_test.sh --container
+# runs the steps of tools/container/Dockerfile in two such root file systems of Debian 12, with the files of the last
+# commit, and checks that tessera.def has the same steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=$(cd "$1" && pwd)
-shift
-[ $# -gt 0 ] || set -- bullseye bookworm trixie bionic jammy noble
 roots=$PWD/build-package/roots
 mkdir -p "$roots"
 
 in_root() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/user LANG=C.UTF-8 "$@"; }
 as_user() { in_root su -s /bin/bash user -c "cd && $1"; }
 
-for distribution in "$@"; do
-  root=$roots/$distribution
+# make_root DISTRIBUTION ROOT
+make_root() {
+  local distribution=$1 mirror components script
   case $distribution in
     bionic | jammy | noble) mirror=http://archive.ubuntu.com/ubuntu components=main,universe ;;
     *) mirror=http://deb.debian.org/debian components=main ;;
   esac
   script=/usr/share/debootstrap/scripts/$distribution
   [ -e "$script" ] || script=$([[ $mirror == *ubuntu* ]] && echo /usr/share/debootstrap/scripts/gutsy || echo /usr/share/debootstrap/scripts/sid)
-  if [ ! -e "$root/.made" ]; then
+  [ ! -e "$2/.made" ] || return 0
+  rm -rf "$2"
+  debootstrap --variant=minbase --no-check-gpg --components=$components "$distribution" "$2" "$mirror" "$script" >"$2.log" 2>&1 ||
+    { echo "$distribution: debootstrap failed; its output is in $2.log"; exit 1; }
+  chroot "$2" useradd -m user
+  cp /etc/resolv.conf "$2/etc/resolv.conf"
+  mkdir -p "$2/usr/local/share/ca-certificates"
+  cp /usr/local/share/ca-certificates/* "$2/usr/local/share/ca-certificates/" 2>/dev/null || true
+  touch "$2/.made"
+}
+
+if [ "$1" = --container ]; then
+  # The commands of RUN in stage $1 of the Dockerfile, each in one line.
+  steps() { sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' tools/container/Dockerfile | awk -v stage="$1" '/^FROM/ { n++ } n == stage && sub(/^RUN /, "")'; }
+  normal() { tr -s ' \n' ' ' | sed 's/ && / /g; s/ \${OPTIONS}//'; }
+  post=$(sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' -e '/^%post/,/^%runscript/!d' tools/container/tessera.def | normal)
+  [[ "$post" == *"$(steps 1 | normal)"* ]] || { echo "the steps of tessera.def and of the Dockerfile differ"; exit 1; }
+  for stage in 1 2; do
+    root=$roots/container-$stage
     rm -rf "$root"
-    debootstrap --variant=minbase --no-check-gpg --components=$components "$distribution" "$root" "$mirror" "$script" >"$root.log" 2>&1 ||
-      { echo "$distribution: debootstrap failed; its output is in $root.log"; exit 1; }
-    chroot "$root" useradd -m user
-    touch "$root/.made"
-  fi
+    make_root bookworm "$root"
+    mount -t proc proc "$root/proc"
+    trap 'umount "$root/proc"' EXIT
+    if [ $stage = 1 ]; then mkdir "$root/src" && git archive HEAD | tar -x -C "$root/src"; else cp -R "$roots/container-1/packages" "$root/packages"; fi
+    steps $stage | while read -r step; do
+      in_root PIP_CERT=/etc/ssl/certs/ca-certificates.crt OPTIONS= bash -ec "$step" >>"$root.log" 2>&1 </dev/null || { tail -n 20 "$root.log"; exit 1; }
+    done
+    umount "$root/proc"
+    trap - EXIT
+  done
+  rm -rf "$root/home/user/"* && mkdir "$root/home/user/recipes" && cp -R recipes/quickstart "$root/home/user/recipes"
+  in_root chown -R user /home/user
+  as_user 'tessera train recipes/quickstart/finetune.toml --output-dir run 2>&1' | grep '^| *2.00'
+  exit
+fi
+
+folder=$(cd "$1" && pwd)
+shift
+[ $# -gt 0 ] || set -- bullseye bookworm trixie bionic jammy noble
+for distribution in "$@"; do
+  root=$roots/$distribution
+  make_root "$distribution" "$root"
   rm -rf "$root/home/user/"* "$root"/tmp/*
   cp "$folder"/tessera-[0-9]*.tar.gz "$folder"/tessera_[0-9]*.deb "$folder"/tessera_lm-*.whl "$root/home/user"
   mkdir "$root/home/user/recipes" && cp -R recipes/quickstart "$root/home/user/recipes"
@@ -50,7 +86,6 @@ for distribution in "$@"; do
   consumers=""
   if [ "$distribution" != bionic ]; then  # whose Python and compiler are too old
     if [ ! -e "$root/.has_tools" ]; then
-      cp /etc/resolv.conf "$root/etc/resolv.conf"
       in_root apt-get update >"$root.log" 2>&1
       in_root DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3-venv g++ cmake make >>"$root.log" 2>&1
       touch "$root/.has_tools"
