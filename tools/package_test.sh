@@ -39,6 +39,7 @@ make_root() {
 if [ "$1" = --container ]; then
   # The commands of RUN in stage $1 of the Dockerfile, each in one line.
   steps() { sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' tools/container/Dockerfile | awk -v stage="$1" '/^FROM/ { n++ } n == stage && sub(/^RUN /, "")'; }
+  # shellcheck disable=SC2016  # the text of an argument of the Dockerfile
   normal() { tr -s ' \n' ' ' | sed 's/ && / /g; s/ \${OPTIONS}//'; }
   post=$(sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' -e '/^%post/,/^%runscript/!d' tools/container/tessera.def | normal)
   [[ "$post" == *"$(steps 1 | normal)"* ]] || { echo "the steps of tessera.def and of the Dockerfile differ"; exit 1; }
@@ -76,6 +77,7 @@ for distribution in "$@"; do
   as_user 'tar xzf tessera-*.tar.gz && mv tessera-*/ tessera'
   as_user 'tessera/bin/tessera train recipes/quickstart/finetune.toml --output-dir run >log 2>&1' || { cat "$root/home/user/log"; exit 1; }
   took=$(echo "$(date +%s.%N) - $start" | bc)
+  as_user 'tessera/bin/tessera train recipes/quickstart/finetune.toml --max-steps 3 --nproc 2 --output-dir ranks >log2 2>&1' || { cat "$root/home/user/log2"; exit 1; }
   scores=$(in_root sed -n 's/^| *2.00 |/2.00 |/p' /home/user/log)
   set_used=$(in_root sed -n 's/.*"instruction_set": *"\([^"]*\)".*/\1/p' /home/user/run/summary.json)
   in_root sh -c 'dpkg -i /home/user/tessera_*.deb' >/dev/null

@@ -28,7 +28,7 @@ constexpr int kNumBuilt = std::size(kBuilt);
 
 // Whether the machine and its operating system can run code of this level. __builtin_cpu_supports() also asks whether
 // the operating system saves the registers.
-bool runs_here(std::string_view level) {
+bool runs_here([[maybe_unused]] std::string_view level) {
 #if defined(__x86_64__)
   if (level == "x86-64-v2") return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
   if (level == "x86-64-v3" || level == "x86-64-v4") {
