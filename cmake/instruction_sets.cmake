@@ -18,6 +18,14 @@ else()
   message(FATAL_ERROR "TESSERA_MARCH=portable does not know ${CMAKE_SYSTEM_PROCESSOR}. Use -DTESSERA_MARCH=native")
 endif()
 list(LENGTH TESSERA_INSTRUCTION_SETS num_instruction_sets)
+if(num_instruction_sets GREATER 1)
+  # Of GNU binutils; lld has no --force-group-allocation.
+  find_program(TESSERA_LD NAMES ld.bfd ld REQUIRED)
+  execute_process(COMMAND ${TESSERA_LD} --help OUTPUT_VARIABLE ld_help ERROR_QUIET)
+  if(NOT ld_help MATCHES "--force-group-allocation")
+    message(FATAL_ERROR "${TESSERA_LD} cannot join objects. Set -DTESSERA_LD=PATH_OF_GNU_LD, or -DTESSERA_MARCH=native")
+  endif()
+endif()
 message(STATUS "Instruction sets: ${TESSERA_INSTRUCTION_SETS}")
 
 # The names of the sets in C++: TESSERA_FOR_EACH_INSTRUCTION_SET(X) is X(x86_64_v2) X(x86_64_v3) ..., from old to new.
@@ -54,7 +62,7 @@ function(tessera_vector_code room entry)
     set(joined ${CMAKE_CURRENT_BINARY_DIR}/${room}_${name}.o)
     add_custom_command(
       OUTPUT ${joined}
-      COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${joined} $<TARGET_OBJECTS:${target}>
+      COMMAND ${TESSERA_LD} -r --force-group-allocation -o ${joined} $<TARGET_OBJECTS:${target}>
       COMMAND ${CMAKE_OBJCOPY} --keep-global-symbol=${entry}_${name} ${joined}
       DEPENDS ${target} $<TARGET_OBJECTS:${target}> COMMAND_EXPAND_LISTS VERBATIM
       COMMENT "Joining the ${set} code of the room ${room}")

@@ -16,7 +16,9 @@ ENTRIES = {"base": "tessera_conversions", "ops": "tessera_cpu_kernels"}
 # as bsf, which gives the same result for numbers other than 0, so compilers use it freely.)
 NEWER_THAN_V2 = re.compile(r"\t(?:v(?!err|erw|m)\w+|k(?:mov|or|and|xor|not|shift|add|test|unpck)\w+|andn|bextr|blsi|blsr|"
                            r"blsmsk|lzcnt|mulx|pdep|pext|rorx|sarx|shlx|shrx|movbe)\b")
-NEWER_THAN_V3 = re.compile(r"%zmm|%k[0-7]\b|%[xy]mm(?:1[6-9]|2\d|3[01])\b")
+NEWER_THAN_V3 = re.compile(r"%zmm|%k[0-7]\b|%[xy]mm(?:1[6-9]|2\d|3[01])\b|"
+                           r"\tv(?:pternlog|permt2|permi2|pmullq|rndscale|getexp|getmant|scalef|range|reduce|fixupimm|fpclass|"
+                           r"cvt\w*(?:u|qq)\w*2|cvt\w+2(?:u|qq)|psraq|prol|pror|pabsq|pmaxsq|pminsq|blendm|pblendm)")
 
 
 def first_found(path, pattern):

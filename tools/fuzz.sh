@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
-cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DTESSERA_TESTS=ON -DTESSERA_FUZZ=ON -DTESSERA_CUDA=OFF \
+cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DTESSERA_TESTS=ON -DTESSERA_FUZZ=ON -DTESSERA_MARCH=native -DTESSERA_CUDA=OFF \
   -DTESSERA_MPI=OFF -DTESSERA_SANITIZE=fuzzer-no-link,address >/dev/null
 fuzzers=$(ls tests/fuzz/*_fuzz.cc | sed 's|.*/\(.*\)_fuzz.cc|fuzz_\1|')
 ninja -C build-fuzz --quiet $fuzzers

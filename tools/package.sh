@@ -8,12 +8,12 @@
 # The C library is linked dynamically, in the version of tools/package/glibc.txt. The C++ library and all other
 # libraries are linked statically. MPI, CUDA's libraries and NCCL are opened at run time, if a run needs them.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 fail() { echo "error: $*" >&2; exit 1; }
 cuda=OFF suffix="" architectures=""
 if [ "${1:-}" = --cuda ]; then cuda=ON suffix=-cuda architectures="80;86;89;90"; shift; fi
 [ $# = 1 ] || fail "usage: tools/package.sh [--cuda] FOLDER"
 mkdir -p "$1" && output=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
 root=$PWD/build-package
 work=$root/work$suffix
 mkdir -p "$root/debs" "$work"
@@ -60,6 +60,7 @@ cmake -S . -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_P
 ninja -C "$work/build"
 
 # The folder and the .deb.
+rm -rf "$work/packages"
 cpack --config "$work/build/CPackConfig.cmake" -B "$work/packages" >"$work/cpack.log" || { tail -n 20 "$work/cpack.log"; exit 1; }
 cp "$work"/packages/*.tar.gz "$work"/packages/*.deb "$output"
 
@@ -74,6 +75,9 @@ mkdir -p "$wheel/$name-$version.data/data/lib/tessera"
 strip --strip-unneeded -o "$wheel/$name-$version.data/data/lib/tessera/open_mpi.so" "$work/build/mpi/open_mpi.so"
 strip --strip-unneeded -o "$wheel/$name-$version.data/data/lib/tessera/mpich.so" "$work/build/mpi/mpich.so"
 cmake --install "$work/build" --component python --prefix "$wheel" --strip >/dev/null
+DESTDIR=$work/stage cmake --install "$work/build" --prefix /usr >/dev/null
+mkdir -p "$wheel/$name-$version.data/data/share"
+for folder in man bash-completion zsh fish; do cp -R "$work/stage/usr/share/$folder" "$wheel/$name-$version.data/data/share/"; done
 cat >"$wheel/$name-$version.dist-info/METADATA" <<TXT
 Metadata-Version: 2.1
 Name: ${name//_/-}

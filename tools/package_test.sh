@@ -9,6 +9,8 @@
 # runs the steps of tools/container/Dockerfile in two such root file systems of Debian 12, with the files of the last
 # commit, and checks that tessera.def has the same steps.
 set -euo pipefail
+[ $# -gt 0 ] || { echo "usage: tools/package_test.sh FOLDER [DISTRIBUTION...] | --container" >&2; exit 2; }
+folder=$([ "$1" = --container ] || { cd "$1" && pwd; })
 cd "$(dirname "$0")/.."
 roots=$PWD/build-package/roots
 mkdir -p "$roots"
@@ -62,7 +64,6 @@ if [ "$1" = --container ]; then
   exit
 fi
 
-folder=$(cd "$1" && pwd)
 shift
 [ $# -gt 0 ] || set -- bullseye bookworm trixie bionic jammy noble
 for distribution in "$@"; do

@@ -14,7 +14,7 @@ export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=die_after_fork=0:halt_on_error=1:suppressions=$PWD/tools/thread_sanitizer.supp
 for sanitizers in "$@"; do
   folder=build-${sanitizers//,/-}
-  cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_SANITIZE="$sanitizers" >/dev/null
+  cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_MARCH=native -DTESSERA_SANITIZE="$sanitizers" >/dev/null
   ninja -C "$folder" --quiet
   ctest --test-dir "$folder" --output-on-failure -j "$(nproc)"
 done

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import traceback
 import weakref
 from queue import SimpleQueue
 from types import FrameType
@@ -250,7 +251,10 @@ def _stop_all() -> None:
     """Stops the runs that a program has left behind, before the interpreter ends."""
     try:
         for training in list(_running):
-            training.close()
+            try:
+                training.close()
+            except Exception:  # the error of one run must not keep the others from saving
+                traceback.print_exc()
     finally:
         _native.begin_exit()
 

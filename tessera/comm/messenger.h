@@ -73,7 +73,8 @@ class Messenger {
 
   // ---- Alarms. A messenger without alarms ignores these calls: mpirun and srun end all ranks when one rank ends.
 
-  // From now on, calls `ring` once, on a thread of its own, when another rank calls raise() or is gone.
+  // From now on, calls `ring` once, on a thread of its own, when another rank calls raise() or is gone. An empty
+  // function ends this. Waits for a call that is running.
   virtual void watch(std::function<void(const Alarm&)> ring);
   // Informs the other ranks that this rank fails.
   virtual void raise(ExitCode code, const std::string& error);

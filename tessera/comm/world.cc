@@ -25,8 +25,8 @@ std::optional<int> number(const Environment& environment, const char* name) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw UsageError(name, fmt::format("must be a rank or a number of ranks, got \"{}\"", text),
-                     "Unset this variable, or start the ranks with mpirun");
+    throw UsageError(name, fmt::format("must be a rank or a number of ranks, got \"{}\"", printable(text)),
+                     "Correct this variable, or unset it if it does not belong to this run");
   }
   return value;
 }
@@ -66,6 +66,8 @@ std::optional<RankEnvironment> by_torchrun(const Environment& environment) {
 }
 
 void check_rank(const RankEnvironment& ranks, const char* rank_name, const char* size_name) {
+  if (ranks.size < 1)
+    throw UsageError(size_name, fmt::format("must be at least 1, got {}", ranks.size), "Correct this variable");
   if (ranks.rank < ranks.size) return;
   throw UsageError(rank_name,
                    fmt::format("is {}, but {} is {}: the ranks are numbered from 0", ranks.rank, size_name, ranks.size),
@@ -118,15 +120,15 @@ std::optional<RankEnvironment> detect_ranks(const Environment& environment, cons
   const int num_tasks = tasks.value_or(get("SLURM_NTASKS").value_or(1));
   consider(get("PMIX_RANK"), num_tasks, "srun --mpi=pmix", flavour.family != Family::none);
   const std::optional<RankEnvironment> torchrun = by_torchrun(environment);
-  // If mpirun's or srun's values differ from RANK and WORLD_SIZE, these two variables were set before mpirun or srun
-  // started. They do not describe this rank.
+  // If mpirun's or srun's values differ from RANK and WORLD_SIZE, one of them describes the process that started the
+  // other. torchrun is the inner one if its own variable is set: people start it with srun, once per node.
   const bool sizes_known = mpi && (mpi->source != "srun --mpi=pmix" || tasks);
-  const bool contradicted = mpi && (mpi->rank != torchrun.value_or(RankEnvironment{}).rank ||
-                                    (sizes_known && mpi->size != torchrun.value_or(RankEnvironment{}).size));
-  if (torchrun && !contradicted) {
+  const bool differs = mpi && (mpi->rank != torchrun.value_or(RankEnvironment{}).rank ||
+                               (sizes_known && mpi->size != torchrun.value_or(RankEnvironment{}).size));
+  if (torchrun && (!differs || environment.contains("TORCHELASTIC_RUN_ID"))) {
     RankEnvironment ranks = *torchrun;
     check_rank(ranks, "RANK", "WORLD_SIZE");
-    ranks.has_mpi = mpi && mpi->has_mpi;
+    ranks.has_mpi = mpi && mpi->has_mpi && !differs;
     ranks.find_meeting = [=] { return meeting_of_torchrun(environment, ranks.rank, ranks.size); };
     return ranks;
   }

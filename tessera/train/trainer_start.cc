@@ -78,7 +78,9 @@ void Trainer::resume(const RunStart& start) {
   const int64_t num_steps = calendar_->num_steps();
   console_.note(fmt::format("Resuming from {} (step {} of {})", checkpoint.folder().string(), state_.step, num_steps));
   for (const Change& change : start.from->changes) {
-    if (change.key != "instruction_set") continue;
+    const bool computes =
+        session_.worker().device().kind() == DeviceKind::cpu || session_.engine().shard_plan().options().offload.any();
+    if (change.key != "instruction_set" || !computes) continue;
     console_.note("The checkpoint " + listed({change}) + ". The losses can differ in the last bits");
   }
   const Record then = TrainState::fingerprint_in(checkpoint.trainer_state(), state_file(checkpoint));

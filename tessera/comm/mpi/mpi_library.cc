@@ -82,17 +82,20 @@ Opened open(const Module& module) {
   if (!open_library(module, RTLD_GLOBAL, problem)) return {nullptr, problem};
   void* const opened = dlopen((module_folder() / module.file).c_str(), RTLD_NOW);
   if (!opened) return {nullptr, dlerror()};
-  return {static_cast<const MpiCalls*>(dlsym(opened, "tessera_mpi_calls")), ""};
+  const auto* const calls = static_cast<const MpiCalls*>(dlsym(opened, "tessera_mpi_calls"));
+  return {calls, calls ? "" : dlerror()};
 }
 
 const Opened& opened_for_launcher() {
   static const Opened kOpened = [] {
+    Opened last;
     for (const Module* module : {&kOpenMpi, &kMpich}) {
       for (const char* variable : module->of_its_launchers) {
-        if (std::getenv(variable) && has_mpi_calls()) return open(*module);
+        if (!std::getenv(variable) || !has_mpi_calls() || last.calls) continue;
+        last = open(*module);
       }
     }
-    return Opened{};
+    return last;
   }();
   return kOpened;
 }

@@ -97,7 +97,6 @@ class RanksWorld final : private WorldBasis, public World {
         fail_after(peer, ExitCode::kCommunication, fmt::format("rank {} is gone", peer), options_.report);
       };
       watch_ = std::make_unique<PeerWatch>(*board_, rank(), lost, [this] { terminate(); });
-      messenger_->watch([this](const Alarm& alarm) { heed(alarm); });
     }
     const std::string mine = allowed_cores();
     const auto cores = communicator_->all_gather_text(mine, "cores");
@@ -106,8 +105,11 @@ class RanksWorld final : private WorldBasis, public World {
       const bool same_node = nodes()[r] == nodes()[static_cast<size_t>(rank())];
       ranks_on_these_cores_ += same_node && (r == static_cast<size_t>(rank()) || overlap(cores[r], mine));
     }
+    // The last call of the constructor, because heed() uses all members.
+    if (!has_launcher() && size() > 1) messenger_->watch([this](const Alarm& alarm) { heed(alarm); });
   }
   ~RanksWorld() override {
+    messenger_->watch({});
     communicator_.reset();
     board_->end(rank(), exit_code_);
     watch_.reset();
@@ -204,7 +206,10 @@ class RanksWorld final : private WorldBasis, public World {
     kill(getpid(), SIGTERM);  // this thread blocks the signal, but the main thread does not
   }
   // Another rank has failed, or has ended on purpose. Such an alarm has no text.
-  void heed(const Alarm& alarm) {
+  void heed(const Alarm& received) {
+    if (received.rank >= size()) return;  // no rank of this run sends this
+    Alarm alarm = received;
+    alarm.error = printable(alarm.error, 2000);
     {
       const std::lock_guard lock(alarm_mutex_);
       alarm_ = alarm;

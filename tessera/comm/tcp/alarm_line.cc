@@ -18,11 +18,15 @@ namespace tessera {
 namespace {
 
 constexpr size_t kLongestText = 2000;  // bytes of a phase or of an error
+constexpr int kLongestSilence_s = 30;  // of a peer that must acknowledge data
 
 }  // namespace
 
 AlarmLine::AlarmLine(int rank, std::map<int, Peer> peers) : rank_(rank), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  for (auto& [number, peer] : peers) links_[number].peer = std::move(peer);
+  for (auto& [number, peer] : peers) {
+    limit_silence(peer.socket, kLongestSilence_s);
+    links_[number].peer = std::move(peer);
+  }
   thread_ = start_thread("watching the connections of all ranks", [this] { work(); });
 }
 
@@ -52,9 +56,10 @@ std::optional<Alarm> AlarmLine::parse(const std::string& text) {
 }
 
 void AlarmLine::watch(std::function<void(const Alarm&)> ring) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   ring_ = std::move(ring);
   eventfd_write(wake_.descriptor(), 1);  // an alarm may have come before
+  changed_.wait(lock, [&] { return !rings_; });
 }
 
 void AlarmLine::raise(ExitCode code, const std::string& error) {
@@ -134,8 +139,13 @@ void AlarmLine::work() {
       }
       changed_.notify_all();
       if (alarm_ && ring_ && !finishes_ && !std::exchange(has_rung_, true)) ring = ring_, alarm = alarm_;
+      rings_ = static_cast<bool>(ring);
     }
-    if (ring) ring(*alarm);
+    if (!ring) continue;
+    ring(*alarm);
+    const std::lock_guard lock(mutex_);
+    rings_ = false;
+    changed_.notify_all();
   }
 }
 

@@ -60,9 +60,9 @@ class AlarmLine {
   std::condition_variable changed_;
   std::map<int, Link> links_;
   std::function<void(const Alarm&)> ring_;
-  std::optional<Alarm> alarm_;  // the first alarm
-  bool has_rung_ = false, finishes_ = false, stops_ = false;
-  std::string phase_;  // that this rank has sent
+  std::optional<Alarm> alarm_;                                                // the first alarm
+  bool has_rung_ = false, rings_ = false, finishes_ = false, stops_ = false;  // rings_: ring_ is running
+  std::string phase_;                                                         // that this rank has sent
   Socket wake_;
   std::jthread thread_;
 };

@@ -62,7 +62,7 @@ void Doorway::accept_arrivals() {
       return;
     }
     if (arrivals_.size() >= kMostGuests) {
-      refuse(arrivals_.front(), "too many connections sent no greeting");
+      if (read(arrivals_.front())) refuse(arrivals_.front(), "too many connections sent no greeting");
       arrivals_.pop_front();
     }
     std::string address = address_of_peer(socket);
@@ -88,7 +88,8 @@ bool Doorway::read(Arrival& arrival) {
     }  // otherwise somebody only looked whether the port is open
     return false;
   }
-  greet(arrival);
+  // A rank that waited too long for its answer has closed its connection, and will come again.
+  if (!is_closed(arrival.socket)) greet(arrival);
   return false;
 }
 
@@ -107,6 +108,11 @@ void Doorway::greet(Arrival& arrival) {
   const std::pair key{greeting->channel, greeting->rank};
   std::optional<UsageError> contradiction;
   const std::lock_guard lock(mutex_);
+  const auto earlier = guests_.find(key);
+  if (earlier != guests_.end() && is_closed(earlier->second.socket)) {
+    guests_.erase(earlier);
+    addresses_.erase(key);
+  }
   if (greeting->protocol != kTcpProtocol) {
     contradiction.emplace(
         arrival.address,

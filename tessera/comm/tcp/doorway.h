@@ -23,7 +23,7 @@ namespace tessera {
 // It passes these events to `log`, at most kMostLines times.
 class Doorway {
  public:
-  static constexpr size_t kMostGuests = 1024;
+  static constexpr size_t kMostGuests = 256;
   static constexpr int kMostLines = 10;
   struct Options {
     RunToken token;

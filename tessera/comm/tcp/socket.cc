@@ -36,7 +36,8 @@ void set(const Socket& socket, int level, int option, int value) {
   setsockopt(socket.descriptor(), level, option, &value, sizeof value);
 }
 
-// Sends small messages immediately. Notices after about half a minute that the machine of the peer is gone.
+// Sends small messages immediately. Notices after about half a minute that the machine of the peer is gone, if all data
+// has been acknowledged before (see limit_silence()).
 void prepare_connection(const Socket& socket) {
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -44,6 +45,20 @@ void prepare_connection(const Socket& socket) {
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
+
+}  // namespace
+
+void limit_silence(const Socket& socket, int time_s) {
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * time_s);
+}
+
+bool is_closed(const Socket& socket) {
+  char byte = 0;
+  const ssize_t count = recv(socket.descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+namespace {
 
 // Returns whether the events have happened before the deadline.
 bool wait_for_events(const Socket& socket, short events, Deadline end) {

@@ -46,6 +46,11 @@ Socket connect_to(const std::string& host, int port, Deadline end, std::string& 
 // Accepts a connection that is waiting. The result does not block. On failure, returns an empty socket and sets errno.
 Socket accept_from(const Socket& listener);
 
+// Ends the connection if the peer does not acknowledge data for this time.
+void limit_silence(const Socket& socket, int time_s);
+// Whether the peer has closed the connection, or it has failed.
+bool is_closed(const Socket& socket);
+
 // Return false if not all bytes are sent or received before the deadline, or if the connection fails or ends.
 bool send_all(const Socket& socket, const void* data, size_t bytes, Deadline end);
 bool receive_all(const Socket& socket, void* data, size_t bytes, Deadline end);

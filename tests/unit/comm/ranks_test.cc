@@ -61,6 +61,22 @@ TEST(DetectRanks, TorchrunVariablesThatSrunContradictsAreIgnored) {
   EXPECT_EQ(ranks->source, "srun --mpi=pmix");
 }
 
+// srun starts one torchrun on each node, and each torchrun several ranks, which inherit the variables of srun.
+TEST(DetectRanks, TorchrunWithinSrunGoesFirst) {
+  for (const char* rank_of_srun : {"PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    Environment environment = {{"RANK", "5"},         {"WORLD_SIZE", "8"},   {"LOCAL_RANK", "1"},
+                               {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "1"},  {"TORCHELASTIC_RUN_ID", "7"},
+                               {"PMI_SIZE", "2"},     {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}};
+    environment[rank_of_srun] = "1";
+    const auto ranks = detect(environment);
+    ASSERT_TRUE(ranks);
+    EXPECT_EQ(ranks->source, "torchrun");
+    EXPECT_EQ(ranks->rank, 5);
+    EXPECT_EQ(ranks->size, 8);
+    EXPECT_FALSE(ranks->has_mpi);
+  }
+}
+
 TEST(DetectRanks, MpirunGoesBeforeSlurm) {
   const auto ranks = detect({{"OMPI_COMM_WORLD_RANK", "3"},
                              {"OMPI_COMM_WORLD_SIZE", "4"},

@@ -227,6 +227,17 @@ TEST_F(Door, ContradictionsAreNamed) {
   EXPECT_THAT(contradiction(other), HasSubstr("another version of Tessera"));
 }
 
+// A rank that waited too long for its welcome closes the connection and comes again.
+TEST_F(Door, ARankMayComeAgainIfItsFirstConnectionHasEnded) {
+  Doorway door(listen_at("127.0.0.1", 0), options());
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    Socket first = visit(door, rank(1, Greeting::kLine));
+    if (attempt % 2 == 0) EXPECT_EQ(receive_frame(first, deadline_in(kLong_s))->kind, Frame::Kind::kWelcome);
+  }  // each connection ends here
+  const Socket last = visit(door, rank(1, Greeting::kLine));
+  EXPECT_EQ(receive_frame(last, deadline_in(kLong_s))->kind, Frame::Kind::kWelcome);
+}
+
 // ---- Channels
 
 // One channel for each of `size` ranks.
