@@ -231,8 +231,10 @@ TEST_F(Door, ContradictionsAreNamed) {
 TEST_F(Door, ARankMayComeAgainIfItsFirstConnectionHasEnded) {
   Doorway door(listen_at("127.0.0.1", 0), options());
   for (int attempt = 0; attempt < 20; ++attempt) {
-    Socket first = visit(door, rank(1, Greeting::kLine));
-    if (attempt % 2 == 0) EXPECT_EQ(receive_frame(first, deadline_in(kLong_s))->kind, Frame::Kind::kWelcome);
+    const Socket first = visit(door, rank(1, Greeting::kLine));
+    if (attempt % 2 == 0) {
+      EXPECT_EQ(receive_frame(first, deadline_in(kLong_s))->kind, Frame::Kind::kWelcome);
+    }
   }  // each connection ends here
   const Socket last = visit(door, rank(1, Greeting::kLine));
   EXPECT_EQ(receive_frame(last, deadline_in(kLong_s))->kind, Frame::Kind::kWelcome);
