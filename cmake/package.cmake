@@ -36,7 +36,4 @@ if(TESSERA_PACKAGE_SUFFIX)  # both packages have the same files
   set(CPACK_DEBIAN_PACKAGE_CONFLICTS tessera)
   set(CPACK_DEBIAN_PACKAGE_REPLACES tessera)
 endif()
-# A .deb is installed below /usr, and a .tar.gz contains one folder.
-set(CPACK_PACKAGING_INSTALL_PREFIX "")
-set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/cmake/package_of_generator.cmake)
 include(CPack)

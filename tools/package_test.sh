@@ -69,6 +69,8 @@ shift
 for distribution in "$@"; do
   root=$roots/$distribution
   make_root "$distribution" "$root"
+  mount -t proc proc "$root/proc"
+  trap 'umount "$root/proc"' EXIT
   rm -rf "$root/home/user/"* "$root"/tmp/*
   cp "$folder"/tessera-[0-9]*.tar.gz "$folder"/tessera_[0-9]*.deb "$folder"/tessera_lm-*.whl "$root/home/user"
   mkdir "$root/home/user/recipes" && cp -R recipes/quickstart "$root/home/user/recipes"
@@ -77,6 +79,7 @@ for distribution in "$@"; do
   start=$(date +%s.%N)
   as_user 'tar xzf tessera-*.tar.gz && mv tessera-*/ tessera'
   as_user 'tessera/bin/tessera train recipes/quickstart/finetune.toml --output-dir run >log 2>&1' || { cat "$root/home/user/log"; exit 1; }
+  as_user 'tessera/bin/tessera doctor' | grep -q 'blas threads *1$'  # the static library is found
   took=$(echo "$(date +%s.%N) - $start" | bc)
   as_user 'tessera/bin/tessera train recipes/quickstart/finetune.toml --max-steps 3 --nproc 2 --output-dir ranks >log2 2>&1' || { cat "$root/home/user/log2"; exit 1; }
   scores=$(in_root sed -n 's/^| *2.00 |/2.00 |/p' /home/user/log)
@@ -110,5 +113,7 @@ PYTHON
       consumers+="; examples with GCC $gcc"
     fi
   fi
+  umount "$root/proc"
+  trap - EXIT
   echo "$distribution, glibc $glibc: $version; tar.gz unpacked and trained in ${took%.*} s with $set_used: $scores$consumers"
 done

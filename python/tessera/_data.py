@@ -41,6 +41,9 @@ def ids_bytes(ids: Any) -> bytes:
     if hasattr(ids, "ndim"):
         if ids.ndim != 1:
             raise ValueError(f"token ids must have one dimension, not {ids.ndim}")
+        if getattr(ids.dtype, "kind", "") in ("i", "u") and len(ids) > 0 and -2**31 <= ids.min() and ids.max() < 2**31:
+            converted: bytes = ids.astype("int32").tobytes()
+            return converted
         ids = ids.tolist()
     try:
         return array("i", ids).tobytes()

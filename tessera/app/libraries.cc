@@ -27,6 +27,20 @@
 #include "tessera/device/nvml/nvml.h"
 #include "tessera/ops/back_ends.h"
 
+// Functions of the libraries that the program is linked with. Null if a library lacks them.
+extern "C" {
+[[gnu::weak]] char* openblas_get_config();
+[[gnu::weak]] int openblas_get_num_threads();
+[[gnu::weak]] char* openblas_get_corename();
+[[gnu::weak]] void MKL_Get_Version_String(char* text, int size);
+[[gnu::weak]] int MKL_Get_Max_Threads();
+[[gnu::weak]] const char* bli_info_get_version_str();
+[[gnu::weak]] int64_t bli_thread_get_num_threads();
+[[gnu::weak]] void cblas_sgemm();  // only its address is used
+[[gnu::weak]] const char* onig_version();
+[[gnu::weak]] const char* utf8proc_version();
+}
+
 namespace tessera {
 
 using Json = nlohmann::ordered_json;
@@ -58,31 +72,25 @@ class Library {
   void* handle_ = nullptr;
 };
 
-// The function with this name in the libraries that this process is linked with, or nullptr.
-template <typename Function>
-Function* find_linked(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-}
-
 Json blas_facts() {
   Json facts = Json::object();
-  if (auto* config = find_linked<char*()>("openblas_get_config")) {
-    facts["name"] = config();
-    if (auto* threads = find_linked<int()>("openblas_get_num_threads")) facts["threads"] = threads();
-    if (auto* core = find_linked<char*()>("openblas_get_corename")) facts["kernels"] = core();
-  } else if (auto* version = find_linked<void(char*, int)>("MKL_Get_Version_String")) {
+  if (openblas_get_config) {
+    facts["name"] = openblas_get_config();
+    if (openblas_get_num_threads) facts["threads"] = openblas_get_num_threads();
+    if (openblas_get_corename) facts["kernels"] = openblas_get_corename();
+  } else if (MKL_Get_Version_String) {
     char text[256] = {};
-    version(text, sizeof text - 1);
+    MKL_Get_Version_String(text, sizeof text - 1);
     facts["name"] = text;
-    if (auto* threads = find_linked<int()>("MKL_Get_Max_Threads")) facts["threads"] = threads();
-  } else if (auto* blis = find_linked<const char*()>("bli_info_get_version_str")) {
-    facts["name"] = fmt::format("BLIS {}", blis());
-    if (auto* threads = find_linked<int64_t()>("bli_thread_get_num_threads")) facts["threads"] = threads();
+    if (MKL_Get_Max_Threads) facts["threads"] = MKL_Get_Max_Threads();
+  } else if (bli_info_get_version_str) {
+    facts["name"] = fmt::format("BLIS {}", bli_info_get_version_str());
+    if (bli_thread_get_num_threads) facts["threads"] = bli_thread_get_num_threads();
   } else {
     facts["name"] = "unknown";
   }
   Dl_info info{};
-  if (void* sgemm = dlsym(RTLD_DEFAULT, "cblas_sgemm"); sgemm && dladdr(sgemm, &info) && info.dli_fname) {
+  if (cblas_sgemm && dladdr(reinterpret_cast<void*>(&cblas_sgemm), &info) && info.dli_fname) {
     std::error_code error;
     const auto path = std::filesystem::canonical(info.dli_fname, error);
     facts["file"] = error ? info.dli_fname : path.string();
@@ -172,8 +180,8 @@ std::string beginning_of(const std::string& command) {
 
 Json library_facts() {
   Json facts = {{"blas", blas_facts()}};
-  if (auto* version = find_linked<const char*()>("onig_version")) facts["oniguruma"] = version();
-  if (auto* version = find_linked<const char*()>("utf8proc_version")) facts["utf8proc"] = version();
+  if (onig_version) facts["oniguruma"] = onig_version();
+  if (utf8proc_version) facts["utf8proc"] = utf8proc_version();
   return facts;
 }
 
@@ -182,7 +190,7 @@ Json mpi_facts(const Environment& environment) {
   if (has_mpi_calls()) facts["library"] = joined(describe_mpi_libraries(), "; ");
   if (const auto mpirun = program_in_path(environment, "mpirun")) {
     facts["mpirun"] = *mpirun;
-    facts["version"] = parse_mpi_flavour(beginning_of("'" + *mpirun + "' --version 2>/dev/null")).text;
+    facts["version"] = parse_mpi_flavour(beginning_of(quoted_for_shell(*mpirun) + " --version 2>/dev/null")).text;
   } else {
     facts["mpirun"] = "not found";
   }

@@ -12,6 +12,7 @@
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/option_names.h"
+#include "tessera/base/process.h"
 #include "tessera/base/text.h"
 #include "tessera/launch/slurm_job.h"
 #include "tessera/launch/slurm_submission.h"
@@ -42,9 +43,8 @@ std::string job_name_of(std::string name) {
 }
 
 std::string path_of_this_program() {
-  std::error_code error;
-  const fs::path path = fs::read_symlink("/proc/self/exe", error);
-  return error ? "tessera" : path.string();
+  const std::string path = own_program();
+  return path.empty() ? "tessera" : path;
 }
 
 // The job file of a run. An empty `file` means job.sbatch in the output folder. `name`: the job's name if --job-name is

@@ -57,4 +57,9 @@ std::optional<std::string> program_in_path(const Environment& environment, const
   return std::nullopt;
 }
 
+std::string own_program() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).string();
+}
+
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// The state of a process of this machine, the environment variables of this process, and the search for a program.
+// The state of a process of this machine, environment variables and program of this process, and the search for a
+// program.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +24,8 @@ Environment environment_of_process();  // of this process
 // Searches the folders of the variable PATH in `environment`, in their order, for the program `name`. Returns the path
 // of the first program found, or nullopt if no folder contains it.
 std::optional<std::string> program_in_path(const Environment& environment, const std::string& name);
+
+// The path of the program of this process. Empty if it is unknown, as without /proc.
+std::string own_program();
 
 }  // namespace tessera

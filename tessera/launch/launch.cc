@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -10,6 +9,7 @@
 
 #include "tessera/base/counted.h"
 #include "tessera/base/error.h"
+#include "tessera/base/process.h"
 #include "tessera/launch/ranks_process.h"
 #include "tessera/launch/restarts.h"
 #include "tessera/log/console.h"
@@ -33,12 +33,6 @@ void check_number(const ResolvedSettings& resolved) {
                    fmt::format("{} ranks are too many for this machine with {}. At most {} may start",
                                resolved.settings.nproc, counted(cores, "core"), most),
                    "Start the ranks on several machines with mpirun, srun or torchrun");
-}
-
-std::string own_program() {
-  std::string program(4096, '\0');
-  program.resize(static_cast<size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", program.data(), program.size()))));
-  return program;
 }
 
 std::string account_of_death(const StatusBoard& board, int rank, int status) {
@@ -111,6 +105,9 @@ int launch(const ResolvedSettings& resolved, const Environment& environment,
   const Settings& settings = resolved.settings;
   check_number(resolved);
   const int num_ranks = static_cast<int>(settings.nproc);
+  const std::string program = own_program();
+  if (program.empty())
+    throw RunError("/proc/self/exe", "cannot be read, so the ranks cannot be started", "Mount /proc");
   ForwardedSignals signals;
   Console console = Console::of_process({}, Console::LostOutput::is_noted);
   const Checkpoints at_begin = checkpoints_in(settings.output_dir);
@@ -118,7 +115,7 @@ int launch(const ResolvedSettings& resolved, const Environment& environment,
   std::vector<std::string> next_arguments = arguments;
   for (int64_t restarts = 0;; ++restarts) {
     const auto board = StatusBoard::create(num_ranks);
-    const RanksEnd end = run_ranks(own_program(), num_ranks, next_arguments, environment, *board, signals);
+    const RanksEnd end = run_ranks(program, num_ranks, next_arguments, environment, *board, signals);
     const Outcome outcome = outcome_of(end, *board);
     if (outcome.account.empty()) return outcome.code;
     const Checkpoints now = checkpoints_in(settings.output_dir);

@@ -1,5 +1,5 @@
-"""Tests the completions of bash, zsh and fish, and the manual page. bash and groff are always there; the tests of zsh and
-fish are skipped on a machine without these shells."""
+"""Tests the completions of bash, zsh and fish, and the manual page. bash is always there; the tests of zsh, fish and
+the page are skipped on a machine without these shells or without groff."""
 import re
 import shutil
 import subprocess
@@ -117,6 +117,7 @@ class Completions(CliTest):
         self.fails(2, "zsh: is a second shell. Give one shell: bash, fish or zsh", "completions", "bash", "zsh")
 
 
+@unittest.skipUnless(shutil.which("groff"), "no groff")
 class Man(CliTest):
     def test_the_page(self):
         page = self.write("tessera.1", self.succeeds("man"))

@@ -108,7 +108,8 @@ class LibraryTest(CliTest):
 
     @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config")
     def test_pkg_config(self):
-        environment = {**os.environ, "PKG_CONFIG_PATH": os.path.join(self.libraries, "pkgconfig")}
+        folders = [os.path.join(self.libraries, "pkgconfig"), *os.environ.get("PKG_CONFIG_PATH", "").split(":")]
+        environment = {**os.environ, "PKG_CONFIG_PATH": ":".join(folders)}
         flags, _ = run("pkg-config", "--cflags", "--libs", "tessera", env=environment)
         program = os.path.join(self.folder, "plan")
         run(CXX, "-std=c++20", os.path.join(ROOT, "examples", "plan.cc"), "-o", program, *flags.split(),

@@ -434,6 +434,7 @@ TEST(Engine, TiersChangeNoBit) {
       options.optimizer_states = states;
       options.sharding.strategy = ShardingStrategy::full_shard;
       options.sharding.offload = offload;
+      options.sharding.file_folder = testing::TempDir();
       options.sharding.piece_elems = 1000;
       Engine engine({*device, *host, *communicator, ranks_per_node()}, small_config("bloom"), options);
       engine.prepare(work_of(1));

@@ -42,9 +42,10 @@ struct Module {
 const Module kOpenMpi{"open_mpi.so", {"libmpi.so.40"}, {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}};
 const Module kMpich{"mpich.so", {"libmpi.so.12", "libmpich.so.12"}, {"PMI_RANK"}};
 
+// Empty if it is unknown.
 fs::path module_folder() {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error).parent_path().parent_path() / "lib" / "tessera";
+  const fs::path program = own_program();
+  return program.empty() ? fs::path() : program.parent_path().parent_path() / "lib" / "tessera";
 }
 
 // The folder ../lib of the first mpirun in PATH.
@@ -107,7 +108,7 @@ const MpiCalls* mpi_calls() {
 }
 
 bool has_mpi_calls() {
-  static const bool kHas = fs::exists(module_folder() / kOpenMpi.file);
+  static const bool kHas = !module_folder().empty() && fs::exists(module_folder() / kOpenMpi.file);
   return kHas;
 }
 

@@ -16,8 +16,8 @@
 namespace tessera {
 namespace {
 
-// Exchanges texts among ranks, of which the members of a new group are a part: the ranks of the parent group, or all
-// ranks of the run. Returns the texts by rank.
+// Exchanges texts among all ranks of the parent group or of the run, while some of them form a new group. Returns the
+// texts by rank.
 using Exchange = std::function<std::vector<std::string>(std::string_view text)>;
 constexpr const char* kForming = "groups to form";
 

@@ -42,7 +42,7 @@ struct Frame {
   enum class Kind : uint32_t {
     kWelcome = 1,
     kStranger,  // the greeting has another token: it belongs to another run
-    kRefused,   // text: exit code and error, because of which the run cannot start
+    kRefused,   // the run cannot start; text: exit code and error
     kTable,     // text: the addresses of all ranks, from rank 0
     kPhase,     // text: the phase of the sender
     kAlarm,     // text: exit code, rank and error of a failure (AlarmLine)

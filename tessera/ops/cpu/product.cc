@@ -1,7 +1,6 @@
 #include "tessera/ops/cpu/product.h"
 
 #include <cblas.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -14,6 +13,13 @@
 #include "tessera/base/error.h"
 #include "tessera/base/option_names.h"
 #include "tessera/ops/cpu/packed_product.h"
+
+// Null in a program whose BLAS library lacks the function. The function of BLIS takes a dim_t, which has 64 bits.
+extern "C" {
+[[gnu::weak]] void openblas_set_num_threads(int count);
+[[gnu::weak]] void MKL_Set_Num_Threads(int count);
+[[gnu::weak]] void bli_thread_set_num_threads(int64_t count);
+}
 
 namespace tessera::cpu {
 
@@ -98,14 +104,10 @@ template void multiply_packed(int64_t, int64_t, int64_t, const double*, int64_t,
                               int64_t, double*);
 
 void use_one_blas_thread() {
-  // Libraries without any of these functions (the reference BLAS) use one thread. The function of BLIS takes a dim_t,
-  // which has 64 bits.
-  for (const char* name : {"openblas_set_num_threads", "MKL_Set_Num_Threads"}) {
-    if (void* function = dlsym(RTLD_DEFAULT, name)) reinterpret_cast<void (*)(int)>(function)(1);
-  }
-  if (void* function = dlsym(RTLD_DEFAULT, "bli_thread_set_num_threads")) {
-    reinterpret_cast<void (*)(int64_t)>(function)(1);
-  }
+  // The reference BLAS has none of these functions, and uses one thread.
+  if (openblas_set_num_threads) openblas_set_num_threads(1);
+  if (MKL_Set_Num_Threads) MKL_Set_Num_Threads(1);
+  if (bli_thread_set_num_threads) bli_thread_set_num_threads(1);
 }
 
 void keep_space_for_blas(int num_threads) {
