@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import unittest
+from pathlib import Path
 
 from tessera_cli import PROGRAM, CliTest, main, unless_sanitized
 
@@ -37,7 +38,11 @@ class LibraryTest(CliTest):
         folder = os.path.join(self.folder, "examples" + "".join(options))
         # The examples come from the installed folder, so the test also finds a file that is not installed.
         source = os.path.join(self.prefix, "share", "doc", "tessera", "examples")
-        run("cmake", "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={self.prefix}",
+        # The generator of this build: a machine may have ninja, but not make.
+        cache = Path(BUILD, "CMakeCache.txt").read_text()
+        generator, make = (re.search(rf"^{key}:\w+=(.*)$", cache, re.MULTILINE)[1]
+                           for key in ("CMAKE_GENERATOR", "CMAKE_MAKE_PROGRAM"))
+        run("cmake", "-S", source, "-B", folder, "-G", generator, f"-DCMAKE_MAKE_PROGRAM={make}", f"-DCMAKE_PREFIX_PATH={self.prefix}",
             f"-DCMAKE_CXX_COMPILER={CXX}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror", *options)
         run("cmake", "--build", folder, "-j2")
         return {name: os.path.join(folder, name) for name in EXAMPLES}

@@ -254,8 +254,8 @@ class Launch(unittest.TestCase):
     def test_failures_under_plain_mpirun(self):
         for action, code, pattern in [("throw", 1, r"error: rank 2: disk: is full"),
                                       ("all", 3, r"error: rank \d: model.safetensors: is cut"),
-                                      ("stop", 5, r"error: rank [01]: all_reduce.*waited 1 s for rank 2.*is stopped")]:
-            got, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
+                                      ("stop", 5, r"error: rank [01]: all_reduce.*waited 4 s for rank 2.*is stopped")]:
+            got, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "4", before=MPIRUN)
             self.assertEqual(got, code, err)
             self.assertRegex(err, pattern)
             self.assertEqual(err.count("error: "), 1, err)
