@@ -6,8 +6,13 @@
 #include "tessera/app/cluster_report.h"
 #include "tessera/app/machine.h"
 #include "tessera/app/verbs.h"
+#include "tessera/base/clock.h"
 #include "tessera/base/error.h"
 #include "tessera/log/console.h"
+#include "tessera/plan/limits.h"
+#include "tessera/plan/machines.h"
+#include "tessera/plan/measure_machine.h"
+#include "tessera/session/worker.h"
 
 namespace tessera {
 
@@ -40,9 +45,41 @@ void add_lines(const std::string& prefix, const Json& facts, std::string& text) 
   }
 }
 
+// Measures the speeds of this machine and writes its file. Collective.
+int measure(const Invocation& invocation) {
+  Settings settings = invocation.settings();
+  settings.offload.optimizer = Tier::host;  // a run pins host memory for offloaded arrays
+  Worker worker(settings, invocation.world);
+  Console console = worker.is_first() ? Console::of_process() : Console::muted();
+  const PlannedRank rank = worker.planned_rank();
+  const int ranks_of_node = std::min(rank.world_size, rank.ranks_per_node);
+  const std::string name = name_of_device(rank.device, rank.num_threads);
+  const std::string path = machine_file(name, ranks_of_node);
+  if (path.empty()) {
+    throw RunError("HOME", "is not set, and neither is XDG_CACHE_HOME, so that the measured machine has no file",
+                   "Set XDG_CACHE_HOME to a folder that can be written");
+  }
+  const std::vector<CudaDeviceInfo> gpus = cuda_info().devices;
+  const bool bf16 = rank.device == DeviceKind::cuda && has_bf16(gpus.front());
+  console.note(fmt::format("Measuring {} ...", name));
+  const double begin = steady_seconds();
+  const Machine machine = measure_machine(worker.device(), worker.host(), worker.world(), rank.ranks_per_node, bf16,
+                                          gpus.empty() ? 0 : gpus.front().num_multiprocessors, name, offload_folder(settings));
+  if (!worker.is_first()) return 0;
+  save_machine(machine, path);
+  if (settings.json) {
+    console.print(to_pretty_json(record_of(machine)));
+  } else {
+    print_machine(machine, console);
+    console.print(fmt::format("written to {} after {:.0f} s", path, steady_seconds() - begin));
+  }
+  return 0;
+}
+
 }  // namespace
 
 int run_doctor(const Invocation& invocation) {
+  if (invocation.settings().measure) return measure(invocation);
   if (invocation.world && invocation.world->size() > 1) return report_cluster(invocation);
   Json report = {{"build", build_facts()},       {"cpu", cpu_facts()},
                  {"memory", memory_facts()},     {"disk", disk_facts(invocation.settings().output_dir)},

@@ -19,6 +19,7 @@ namespace tessera {
 enum class DeviceKind { cpu, cuda, counting };
 
 class Device;
+class Timeline;
 
 // Owned memory of a device. Destruction returns it to the device and removes it from the ledger. Movable, not copyable.
 class Buffer {
@@ -94,9 +95,11 @@ std::unique_ptr<Device> make_cpu_device(ThreadPool& pool);
 struct CountedDevice {
   DeviceKind kind = DeviceKind::cpu;
   int num_threads = 1;  // if `kind` is cpu: the number of threads of its pool
+  // If set, the work on the device's streams takes simulated time (counting/timeline.h). Must outlive the device.
+  Timeline* timeline = nullptr;
 };
 // A device that allocates nothing and counts the memory that `counted` would hold. The addresses of its buffers are
-// distinct and must never be dereferenced. Its copies and streams do nothing.
+// distinct and must never be dereferenced. Its copies and streams move nothing, and do nothing without a timeline.
 std::unique_ptr<Device> make_counting_device(CountedDevice counted = {});
 // The device that the counting device `device` stands for.
 const CountedDevice& counted_by(Device& device);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "tessera/base/clock.h"
 #include "tessera/base/view.h"
 
 namespace tessera {
@@ -56,9 +57,15 @@ class Stream {
   virtual void wait(const Event& event) = 0;
   // Runs host code in the order of the stream. The code must not use the device.
   virtual void run(std::function<void()> work) = 0;
+  // The same for code that reads or writes `bytes` bytes of a file.
+  virtual void transfer_file([[maybe_unused]] bool reads, [[maybe_unused]] int64_t bytes, std::function<void()> work) {
+    run(std::move(work));
+  }
   // Copies `from` to `to`. Their sizes in bytes must be equal. Each view may be in device memory or in host memory.
   virtual void copy(View from, View to) = 0;
   void synchronize() { record().synchronize(); }
+  // The time, in seconds, at which host code on this stream runs. Simulated on the counting device.
+  virtual double clock() const { return steady_seconds(); }
   // Calls `work` and records the kernels and copies that it puts on this stream, with their current arguments.
   // capture() does not run them. `work` must not wait and must not put host code on the stream. If the back end does
   // not support recording, returns null without calling `work`.

@@ -13,13 +13,19 @@ int64_t padded_tokens(int64_t num_tokens) {
   return round_up(num_tokens, step);
 }
 
-BlockGraphs::BlockGraphs(Stream& compute, bool on) : compute_(compute), on_(on) {
+BlockGraphs::BlockGraphs(Stream& compute, bool on, Timeline* timeline)
+    : compute_(compute), on_(on), timeline_(on ? nullptr : timeline) {
   if (!on_) return;
   nowhere_ = make_counting_device({.kind = DeviceKind::cuda});
   no_kernels_ = make_kernels(*nowhere_);
 }
 
 void BlockGraphs::run(const Key& key, Frame& frame, const Work& work) {
+  if (timeline_) {
+    timeline_->begin_graph();
+    work(frame);
+    return timeline_->end_graph();
+  }
   if (!on_) return work(frame);
   const auto [entry, is_new] = graphs_.try_emplace(key);
   if (is_new) return work(frame);  // the first call chooses kernels and loads code; a capture can do neither

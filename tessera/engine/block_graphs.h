@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 
+#include "tessera/device/counting/counting_device.h"
 #include "tessera/model/unit.h"
 
 namespace tessera {
@@ -26,7 +27,8 @@ class BlockGraphs {
   using Work = std::function<void(Frame&)>;
 
   // `on` = false: launches every kernel separately.
-  BlockGraphs(Stream& compute, bool on);
+  // `timeline`: of a counting device, on which every block is one launch.
+  BlockGraphs(Stream& compute, bool on, Timeline* timeline = nullptr);
 
   // Runs `work`, which must depend only on the key. The first time a key is used, the work runs directly. From the
   // second time on, it runs as a graph. Exception: if the key has no graph yet and the limit of limit_to() is reached,
@@ -42,6 +44,7 @@ class BlockGraphs {
  private:
   Stream& compute_;
   const bool on_;
+  Timeline* const timeline_;
   std::unique_ptr<Device> nowhere_;  // a counting device: work that uses its kernels only changes the frame's stack
   std::unique_ptr<Kernels> no_kernels_;
   std::map<Key, std::unique_ptr<StreamGraph>> graphs_;  // null: the work has only run directly so far

@@ -40,7 +40,8 @@ std::vector<PerSection<UnitShards>> cut_units(const Model& model, const ShardPla
 
 EngineContext Engine::make_context(const EnginePlace& place, const Model& model, const EngineOptions& options,
                                    Kernels& ops, std::unique_ptr<Kernels>& own_host_ops) {
-  const ShardPlan plan(options.sharding, place.world.size(), place.world.rank(), place.ranks_per_node);
+  const ShardPlan plan(options.sharding, place.world.size(), place.world.rank(), place.ranks_per_node,
+                       offloaded_from(options.sharding, model));
   if (options.sharding.offload.any()) own_host_ops = make_kernels(place.host);
   Streams streams;
   streams.compute = &place.device.compute_stream();
@@ -48,6 +49,12 @@ EngineContext Engine::make_context(const EnginePlace& place, const Model& model,
   streams.upload = place.device.make_stream();
   streams.copy = place.device.make_stream();
   if (options.sharding.offload.any()) streams.host = place.host.make_stream();
+  for (int64_t u = 0; u < model.num_units(); ++u) {
+    if (!plan.streams_states(u) || streams.updates) continue;
+    for (auto* stream : {&streams.states_in, &streams.updates, &streams.states_out}) {
+      *stream = place.device.make_stream();
+    }
+  }
   return {place.device,
           place.host,
           ops,
@@ -71,7 +78,9 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       model_(std::move(config), place.device, options_.frozen),
       context_(make_context(place, model_, options_, *ops_, own_host_ops_)),
       parameters_(context_),
-      block_graphs_(place.device.compute_stream(), options_.cuda_graphs && place.device.kind() == DeviceKind::cuda),
+      block_graphs_(
+          place.device.compute_stream(), options_.cuda_graphs && place.device.kind() == DeviceKind::cuda,
+          options_.cuda_graphs && kind_of_work(place.device) == DeviceKind::cuda ? timeline_of(place.device) : nullptr),
       loss_(place.device.allocate(sizeof(double), Category::workspace)) {
   TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::bf16 || options_.dtype == DType::bf16);
   TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::q8 || options_.dtype != DType::f64);
@@ -136,6 +145,7 @@ void check_bounds(const WorkBounds& work, const ModelConfig& config) {
 
 void Engine::prepare(const WorkBounds& work) {
   check_bounds(work, model_.config());
+  if (timeline_of(context_.device)) return prepare_with_stack(work, int64_t{1} << 60);  // only its time counts
   const Needs needs = needs_of(work);
   ops_->reserve_scratch(needs.scratch_bytes);
   prepare_with_stack(work, needs.stack_bytes);
@@ -179,17 +189,18 @@ Engine::Needs Engine::needs_of(const WorkBounds& work) const {
   return {engine.stack_->peak_bytes(), engine.ops_->scratch_bytes()};
 }
 
+PackedBatch imagined_batch(const BatchBounds& bounds) {
+  PackedBatch batch;
+  batch.ids.resize(static_cast<size_t>(bounds.num_tokens));
+  batch.labels.assign(batch.ids.size(), -100);
+  std::fill_n(batch.labels.begin(), bounds.num_targets, 0);
+  batch.starts.assign(static_cast<size_t>(bounds.num_sequences + 1), static_cast<int32_t>(bounds.num_tokens));
+  batch.starts[0] = 0;
+  batch.num_targets = static_cast<int32_t>(bounds.num_targets);
+  return batch;
+}
+
 void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
-  const auto imagined = [](const BatchBounds& bounds) {
-    PackedBatch batch;
-    batch.ids.resize(static_cast<size_t>(bounds.num_tokens));
-    batch.labels.assign(batch.ids.size(), -100);
-    std::fill_n(batch.labels.begin(), bounds.num_targets, 0);
-    batch.starts.assign(static_cast<size_t>(bounds.num_sequences + 1), static_cast<int32_t>(bounds.num_tokens));
-    batch.starts[0] = 0;
-    batch.num_targets = static_cast<int32_t>(bounds.num_targets);
-    return batch;
-  };
   Ledger* ledgers[] = {&context_.device.ledger(), &context_.host.ledger()};
   const auto enter = [&](Phase phase) {
     for (Ledger* ledger : ledgers) ledger->enter(phase);
@@ -198,11 +209,11 @@ void Engine::rehearse(const WorkBounds& work, int64_t num_micro_batches) {
   rehearsing_ = true;
   if (work.training.num_tokens > 0) {
     enter(Phase::step);
-    train_step(std::vector<PackedBatch>(static_cast<size_t>(num_micro_batches), imagined(work.training)), 0);
+    train_step(std::vector<PackedBatch>(static_cast<size_t>(num_micro_batches), imagined_batch(work.training)), 0);
   }
   if (work.evaluation.num_tokens > 0) {
     enter(Phase::evaluation);
-    evaluate(imagined(work.evaluation));
+    evaluate(imagined_batch(work.evaluation));
   }
   if (work.generation.num_tokens > 0) {
     enter(Phase::evaluation);

@@ -61,6 +61,9 @@ struct BatchBounds {
 // Returns true if the kernels support micro-batches up to these bounds (the limits are in ops/kernels.h).
 bool is_supported(const BatchBounds& bounds, const ModelConfig& config);
 
+// A batch of this size for the counting device: its ids mean nothing.
+PackedBatch imagined_batch(const BatchBounds& bounds);
+
 // Upper bounds of the work that a run will give to the engine. If num_tokens of training, evaluation or generation is
 // 0, the run has no work of this kind.
 struct WorkBounds {

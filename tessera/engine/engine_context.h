@@ -40,6 +40,9 @@ struct Streams {
   std::unique_ptr<Stream> upload;  // moves batches and parameters to the device
   std::unique_ptr<Stream> copy;    // moves gradients, states and new parameters between tiers
   std::unique_ptr<Stream> host;    // runs CPU kernels on offloaded arrays; null without offloading
+  // For states in host memory that the device updates; otherwise null. Copies of one step must not delay the batch of
+  // the next step (upload), or the new parameters that the host sends (copy).
+  std::unique_ptr<Stream> states_in, updates, states_out;
 };
 
 struct EngineContext {

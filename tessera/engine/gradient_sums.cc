@@ -60,7 +60,7 @@ void UnitGradients::move_to_accumulators(GradientSlot& slot) {
 
 // The gradients of the part of the slot's unit that this rank updates, in the buffer that backward writes.
 View UnitGradients::own_part(const GradientSlot& slot) const {
-  return part_of(in_backward_ ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range(slot.unit));
+  return part_of(in_backward(slot.unit) ? accumulators_.view(slot.unit) : in_slot(slot, slot.unit), range(slot.unit));
 }
 
 // The reduced gradients of the elements of own_part(): in the wire if there is one, otherwise own_part() itself.

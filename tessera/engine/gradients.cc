@@ -22,14 +22,14 @@ std::optional<DType> wire_dtype(const ShardPlan& plan, DType dtype) {
 UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
     : context_(context),
       one_micro_batch_(micro_batches == 1),
-      in_backward_(!context.plan.reduce_every_micro_batch()),
-      backward_dtype_(in_backward_ && micro_batches > 1 ? context.sum_dtype() : context.gradient_dtype()),
+      all_in_backward_(!context.plan.reduce_every_micro_batch()),
+      backward_dtype_(all_in_backward_ && micro_batches > 1 ? context.sum_dtype() : context.gradient_dtype()),
       wire_dtype_(wire_dtype(context.plan, backward_dtype_)),
       next_slot_(context.num_outer_units()),
       complete_(context.units.size(), std::vector<Event>(1)),
       read_until_(context.units.size()),
       begun_(context.units.size(), 0) {
-  if (!in_backward_ || wire_dtype_) allocate_slots();
+  if (!all_in_backward_ || wire_dtype_) allocate_slots();
   const DType sum_dtype = one_micro_batch_ ? context.gradient_dtype() : context.sum_dtype();
   std::vector<View> in_slots(context.units.size());
   for (int64_t u = 0; u < context.num_units(); ++u) {
@@ -38,7 +38,7 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
     in_slots[static_cast<size_t>(u)] = part_of(in_slot(slots_[context.slot_of_outer(u)], u), range(u));
   }
   const auto elems = context.of_units(
-      [&](int64_t unit) { return in_backward_ ? context.trained_cut(unit).padded_elems : range(unit).size(); });
+      [&](int64_t unit) { return in_backward(unit) ? context.trained_cut(unit).padded_elems : range(unit).size(); });
   accumulators_ = UnitArrays(context, ArrayKind::gradients, Category::gradients, sum_dtype, elems, std::move(in_slots));
   for (int64_t u = 0; u < context.num_units(); ++u) any_leaves_device_ = any_leaves_device_ || leaves_device(u);
   if (device_adds_squares()) {
@@ -48,7 +48,7 @@ UnitGradients::UnitGradients(EngineContext& context, int64_t micro_batches)
 }
 
 UnitGradients::Sums UnitGradients::choose_sums(int64_t unit, DType sum_dtype) const {
-  if (in_backward_) return Sums::in_backward;
+  if (in_backward(unit)) return Sums::in_backward;
   const bool converts = backward_dtype_ != sum_dtype;
   switch (context_.plan.tier(ArrayKind::gradients, unit)) {
     case Tier::host:
@@ -88,13 +88,15 @@ void UnitGradients::allocate_slots() {
   // The number of slots for blocks is at most the number of trained blocks. With more slots, a block could take a
   // second slot while its first slot is still full.
   int64_t num_blocks = 0;
-  for (int64_t u = 1; u <= context_.model.num_blocks(); ++u) num_blocks += context_.trains(u);
+  const auto needs_slot = [&](int64_t unit) { return wire_dtype_ || !in_backward(unit); };
+  for (int64_t u = 1; u <= context_.model.num_blocks(); ++u) num_blocks += context_.trains(u) && needs_slot(u);
   const int64_t most = context_.plan.options().max_units_in_flight;
   slots_.resize(context_.num_outer_units() + static_cast<size_t>(std::min(most, num_blocks)));
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const int64_t elems = context_.slot_size(i, [&](int64_t unit) { return context_.trained_cut(unit).padded_elems; });
-    if (elems == 0) continue;  // all units of this slot are frozen
-    if (!in_backward_)
+    const int64_t elems = context_.slot_size(
+        i, [&](int64_t unit) { return needs_slot(unit) ? context_.trained_cut(unit).padded_elems : 0; });
+    if (elems == 0) continue;  // all units of this slot are frozen, or need none
+    if (!all_in_backward_)
       slots_[i].buffer = context_.device.allocate(bytes_of(elems, backward_dtype_), Category::gathered);
     if (wire_dtype_) slots_[i].wire = context_.device.allocate(bytes_of(elems, *wire_dtype_), Category::communication);
   }
@@ -110,17 +112,17 @@ void UnitGradients::begin_step() {
 }
 
 ParameterViews UnitGradients::whole(int64_t unit) const {
-  TESSERA_ASSERT(in_backward_);
+  TESSERA_ASSERT(in_backward(unit));
   return {&context_.model.unit(unit).table(), {accumulators_.view(unit)}};
 }
 
 View UnitGradients::sum(int64_t unit, int64_t first, int64_t last) const {
-  const int64_t begin = in_backward_ ? range(unit).begin : 0;
+  const int64_t begin = in_backward(unit) ? range(unit).begin : 0;
   return accumulators_.view(unit).rows(begin + first, begin + last);
 }
 
 void UnitGradients::load_sum(int64_t unit, int64_t first, View to, Stream& stream) const {
-  accumulators_.load(unit, (in_backward_ ? range(unit).begin : 0) + first, to, stream);
+  accumulators_.load(unit, (in_backward(unit) ? range(unit).begin : 0) + first, to, stream);
 }
 
 // Gradients leave their slots in the order of their reductions, so a slot never waits for a later reduction.
@@ -155,9 +157,9 @@ UnitGradients::Acquired UnitGradients::acquire(int64_t unit, bool computes) {
   const ParameterTable& table = context_.model.unit(unit).table();
   if (!context_.trains(unit)) return {{&table, {}}, false};
   if (!begun_[u] && !leaves_device(unit)) context_.streams.compute->wait(read_until_[u]);
-  const bool fresh = !in_backward_ || !begun_[u];
-  if (in_backward_) begun_[u] = 1;
-  const View view = in_backward_ ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
+  const bool fresh = !in_backward(unit) || !begun_[u];
+  if (in_backward(unit)) begun_[u] = 1;
+  const View view = in_backward(unit) ? accumulators_.view(unit) : in_slot(take_slot(unit), unit);
   const int64_t first_zeroed = computes ? table.num_decayed() : 0;
   if (!fresh) return {{&table, {view}}, fresh};
   context_.ops.fill(view.rows(first_zeroed, view.num_elems()), 0);
@@ -192,11 +194,12 @@ Event UnitGradients::reduce_among_ranks(View whole, const UnitShards& cut) {
 }
 
 void UnitGradients::reduce(int64_t unit) {
-  if (in_backward_ && (context_.plan.alone() || !last_micro_batch_)) return;
+  const bool stays = in_backward(unit);
+  if (stays && (context_.plan.alone() || !last_micro_batch_)) return;
   const UnitShards& cut = context_.trained_cut(unit);
-  const bool in_buckets = in_backward_ && !wire_dtype_ && !context_.plan.shard_optimizer();
+  const bool in_buckets = stays && !wire_dtype_ && !context_.plan.shard_optimizer();
   if (!context_.trains(unit) && !in_buckets) return;
-  if (in_backward_ && !wire_dtype_) {
+  if (stays && !wire_dtype_) {
     if (!in_buckets) {
       complete_[static_cast<size_t>(unit)] = {reduce_among_ranks(accumulators_.view(unit), cut)};
     } else {
@@ -204,8 +207,8 @@ void UnitGradients::reduce(int64_t unit) {
     }
     return;
   }
-  GradientSlot& slot = in_backward_ ? take_slot(unit) : slot_of(unit);
-  View whole = in_backward_ ? accumulators_.view(unit) : in_slot(slot, unit);
+  GradientSlot& slot = stays ? take_slot(unit) : slot_of(unit);
+  View whole = stays ? accumulators_.view(unit) : in_slot(slot, unit);
   if (wire_dtype_) {
     const View wire = slot.wire.view({cut.padded_elems}, *wire_dtype_);
     context_.ops.convert(whole, wire);

@@ -100,6 +100,12 @@ class UnitGradients {
 
   Sums sums_of(int64_t unit) const { return sums_[static_cast<size_t>(unit)]; }
   Sums choose_sums(int64_t unit, DType sum_dtype) const;
+  // Whether backward writes the unit's gradients into the accumulators, and not into a slot. A single rank with steps
+  // of one micro-batch needs slots only for the units whose gradients leave the device.
+  bool in_backward(int64_t unit) const {
+    return all_in_backward_ || (one_micro_batch_ && context_.plan.alone() &&
+                                context_.plan.tier(ArrayKind::gradients, unit) == Tier::device);
+  }
   bool leaves_device(int64_t unit) const { return tier(unit) != Tier::device; }
   void allocate_slots();
   void allocate_piece_buffers();
@@ -130,7 +136,7 @@ class UnitGradients {
 
   EngineContext& context_;
   const bool one_micro_batch_;
-  const bool in_backward_;           // all units have Sums::in_backward; otherwise no unit has it
+  const bool all_in_backward_;       // gradients stay where backward writes them until the step's last micro-batch
   const DType backward_dtype_;       // type of the gradients that backward writes, in slots or accumulators
   std::optional<DType> wire_dtype_;  // type of GradientSlot::wire; empty if the slots have no wire
   std::vector<Sums> sums_;           // [units]

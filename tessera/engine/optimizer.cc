@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "tessera/base/clock.h"
+#include "tessera/device/counting/counting_device.h"
 
 namespace tessera {
 
@@ -29,18 +30,19 @@ UnitOptimizer::UnitOptimizer(EngineContext& context, UnitParameters& parameters,
     first_elem += context.trained_cut(u).num_elems;
   }
   allocate_buffers();
+  allocate_streamed_pieces();
   choose_late_candidates();
 }
 
 void UnitOptimizer::allocate_buffers() {
   const DType format = context_.formats[Section::trainable];
   const auto in_file = [&](int64_t unit) { return buffers_states(unit); };
-  bool any_in_file = false, any_on_host = false;
+  bool any_in_file = false, any_offloaded = false;
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     any_in_file = any_in_file || buffers_states(u);
-    any_on_host = any_on_host || tier(u) != Tier::device;
+    any_offloaded = any_offloaded || tier(u) != Tier::device;
   }
-  if (any_on_host) piece_buffers_.resize(any_in_file ? 2 : 3);
+  if (any_offloaded) piece_buffers_.resize(any_in_file ? 2 : 3);
   for (PieceBuffers& buffers : piece_buffers_) {
     buffers.m = context_.staging_of_updated(context_.moment1_dtype(), in_file);
     buffers.v = context_.staging_of_updated(context_.moment2_dtype(), in_file);
@@ -54,6 +56,39 @@ void UnitOptimizer::allocate_buffers() {
   });
   if (gradients_.any_squares(UnitGradients::Squares::by_host)) {
     squares_ = context_.host.allocate(bytes_of(context_.num_units(), DType::f64), Category::workspace);
+  }
+}
+
+// A piece of streamed states is a fraction of a piece that the host updates, so that its buffers need little of the
+// device's memory. The copies are still long enough for the full speed of the link.
+int64_t UnitOptimizer::streamed_piece_elems() const {
+  constexpr int64_t kFraction = 4;
+  return round_up(ceil_divide(context_.piece_elems(), kFraction), values_of(context_.moment1_dtype()));
+}
+
+void UnitOptimizer::allocate_streamed_pieces() {
+  constexpr size_t kPieces = 4;  // one arrives, one is updated, one leaves, and one is ready
+  states_written_.resize(static_cast<size_t>(context_.num_units()));
+  int64_t most = 0, most_masters = 0, most_gradients = 0;
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    if (!streams_states(u)) continue;
+    const int64_t elems = std::min(streamed_piece_elems(), range(u).size());
+    most = std::max(most, elems);
+    if (master(u).tier(u) != Tier::device) most_masters = std::max(most_masters, elems);
+    if (gradients_.tier(u) != Tier::device) most_gradients = std::max(most_gradients, elems);
+  }
+  if (most == 0) return;
+  streamed_pieces_.resize(kPieces);
+  const auto allocate = [&](int64_t elems, DType type) {
+    return elems > 0 ? context_.device.allocate(bytes_of(elems / values_of(type), type), Category::staging) : Buffer();
+  };
+  const DType format = context_.formats[Section::trainable];
+  for (StreamedPiece& piece : streamed_pieces_) {
+    piece.m = allocate(most, context_.moment1_dtype());
+    piece.v = allocate(most, context_.moment2_dtype());
+    if (context_.splits_masters()) piece.rest = allocate(most, rest_of(format));
+    piece.master = allocate(most_masters, format);
+    piece.gradient = allocate(most_gradients, gradients_.dtype());
   }
 }
 
@@ -179,6 +214,10 @@ void UnitOptimizer::update(const AdamWOptions& options, uint64_t seed, int64_t n
   for (int64_t u = 0; u < context_.num_units(); ++u) {
     if (tier(u) == Tier::device && context_.trains(u)) update_on_device(u, step);
   }
+  if (!streamed_pieces_.empty()) context_.streams.updates->wait(context_.streams.compute->record());
+  for (int64_t u = 0; u < context_.num_units(); ++u) {
+    if (streams_states(u) && context_.trains(u)) update_streamed(u, step);
+  }
   update_in_pieces(step);
 }
 
@@ -198,7 +237,7 @@ void UnitOptimizer::update_in_pieces(const AdamWStep& step) {
     PieceBuffers& buffers = buffers_of(i);
     const Event done = update_piece(piece, buffers, step);
     if (late_moments_ && all.begin() + static_cast<ptrdiff_t>(i) + 1 == end_of_now) {
-      host.run([this] { late_moments_->update_ended(steady_seconds()); });
+      host.run([this, &host] { late_moments_->update_ended(host.clock()); });
     }
     if (i + 1 < all.size() && all[i + 1].same_work(piece)) continue;
     if (piece.writes != AdamWWrites::moments) parameters_.updated(piece.unit, done);
@@ -207,7 +246,7 @@ void UnitOptimizer::update_in_pieces(const AdamWStep& step) {
     }
   }
   if (!late_moments_) return;
-  host.run([this] { late_moments_->moments_ended(steady_seconds()); });
+  host.run([this, &host] { late_moments_->moments_ended(host.clock()); });
   timed_ = host.record();
 }
 
@@ -217,12 +256,13 @@ void UnitOptimizer::update_in_pieces(const AdamWStep& step) {
 // write them.
 void UnitOptimizer::choose_late_candidates() {
   for (int64_t u = 1; u <= context_.model.num_blocks(); ++u) {
-    const bool may_be_late = tier(u) == Tier::host && context_.host_ops->can_split_adamw() &&
+    const bool may_be_late = tier(u) == Tier::host && !streams_states(u) && context_.host_ops->can_split_adamw() &&
                              gradients_.tier(u) != Tier::file && gradients_.one_micro_batch();
     if (may_be_late) late_candidates_.push_back(u);
   }
   if (context_.plan.options().late_blocks || late_candidates_.empty()) return;
-  if (context_.device.kind() != DeviceKind::cuda) return;
+  const bool is_timed = context_.device.kind() == DeviceKind::cuda || timeline_of(context_.device);
+  if (!is_timed || kind_of_work(context_.device) != DeviceKind::cuda) return;
   std::vector<int64_t> elems;
   for (const int64_t u : late_candidates_) elems.push_back(range(u).size());
   late_moments_.emplace(std::move(elems));
@@ -232,7 +272,8 @@ void UnitOptimizer::choose_late_candidates() {
 int64_t UnitOptimizer::num_late_blocks() {
   if (late_moments_) {
     timed_.synchronize();  // no extra wait: the host stream runs the update only after this event
-    return late_moments_->begin(steady_seconds());
+    const Timeline* timeline = timeline_of(context_.device);
+    return late_moments_->begin(timeline ? timeline->now() : steady_seconds());
   }
   return std::min(context_.plan.options().late_blocks.value_or(0), std::ssize(late_candidates_));
 }
@@ -241,7 +282,7 @@ int64_t UnitOptimizer::num_late_blocks() {
 // candidates, in the order of the next backward.
 std::vector<UnitOptimizer::Piece> UnitOptimizer::pieces_of_update(int64_t num_late) const {
   std::vector<Piece> all = pieces([&](int64_t unit) {
-    return tier(unit) == Tier::device ? ElemRange{} : ElemRange{0, range(unit).size()};
+    return on_host(unit) ? ElemRange{0, range(unit).size()} : ElemRange{};
   });
   const auto end_of_late = late_candidates_.begin() + num_late;
   std::vector<Piece> late;
@@ -269,6 +310,57 @@ void UnitOptimizer::update_on_device(int64_t unit, const AdamWStep& step) {
                       .v = v_.view(unit)},
                      step_of(step, {unit, 0, size, AdamWWrites::all}));
   parameters_.updated(unit, has_own_master(unit) ? send_to_kept(unit) : compute.record());
+}
+
+// While one piece is updated, the next ones arrive and the ones before leave. The compute stream may run the next
+// forward at the same time.
+void UnitOptimizer::update_streamed(int64_t unit, const AdamWStep& step) {
+  Stream &in = *context_.streams.states_in, &updates = *context_.streams.updates, &out = *context_.streams.states_out;
+  Kernels& ops = context_.device.host_visible() ? *context_.host_ops : context_.ops;
+  const int64_t size = range(unit).size(), most = streamed_piece_elems();
+  const UnitArrays& masters = master(unit);
+  const bool brings_master = masters.tier(unit) != Tier::device,
+             brings_gradient = gradients_.tier(unit) != Tier::device;
+  in.wait(states_written_[static_cast<size_t>(unit)]);
+  for (int64_t first = 0; first < size; first += most) {
+    const int64_t last = std::min(first + most, size), elems = last - first;
+    StreamedPiece& piece = streamed_pieces_[next_streamed_];
+    next_streamed_ = (next_streamed_ + 1) % streamed_pieces_.size();
+    in.wait(piece.free);
+    const auto bring = [&](const UnitArrays& arrays, const Buffer& buffer, int64_t first_value) {
+      const int64_t values = values_of(arrays.dtype());
+      const View view = buffer.view({elems / values}, arrays.dtype());
+      arrays.load(unit, first_value / values, view, in);
+      return view;
+    };
+    const int64_t first_of_master = first_master_elem(unit) + first;
+    const View m = bring(m_, piece.m, first), v = bring(v_, piece.v, first);
+    const View rest = context_.splits_masters() ? bring(rest_, piece.rest, first) : View{};
+    const View parameters = brings_master ? bring(masters, piece.master, first_of_master)
+                                          : masters.view(unit).rows(first_of_master, first_of_master + elems);
+    View gradient;
+    if (brings_gradient) {
+      gradient = piece.gradient.view({elems}, gradients_.dtype());
+      in.wait(gradients_.complete(unit, last));
+      gradients_.load_sum(unit, first, gradient, in);
+    } else {
+      gradient = gradients_.sum(unit, first, last);
+      updates.wait(gradients_.complete(unit, last));
+    }
+    updates.wait(in.record());
+    ops.adamw_on(updates, {.parameters = parameters, .rest = rest, .gradients = gradient, .m = m, .v = v},
+                 step_of(step, {unit, first, last, AdamWWrites::all}));
+    out.wait(updates.record());
+    if (brings_master) masters.save(unit, first_of_master, parameters, out);
+    if (brings_master && last == size) parameters_.updated(unit, out.record());
+    m_.save(unit, first / values_of(m.dtype), m, out);
+    v_.save(unit, first / values_of(v.dtype), v, out);
+    if (rest) rest_.save(unit, first, rest, out);
+    piece.free = out.record();
+  }
+  if (!brings_master) parameters_.updated(unit, updates.record());
+  gradients_.read_until(unit, brings_gradient ? in.record() : updates.record());
+  states_written_[static_cast<size_t>(unit)] = out.record();
 }
 
 // Copies a unit's masters from the device to its kept parameters on another tier. Returns the event after the copy. The

@@ -32,7 +32,8 @@ class UnitOptimizer {
   // Whether the masters are arrays of their own, because the kept parameters are on another tier. Otherwise the kept
   // parameters are the masters.
   bool has_own_master(int64_t unit) const {
-    return context_.plan.tier(ArrayKind::optimizer, unit) != context_.plan.tier(ArrayKind::trainable, unit);
+    return context_.plan.tier(ArrayKind::optimizer, unit) != context_.plan.tier(ArrayKind::trainable, unit) &&
+           !streams_states(unit);
   }
   const UnitArrays& master(int64_t unit) const {
     return has_own_master(unit) ? own_master_ : parameters_.kept(Section::trainable);
@@ -57,19 +58,28 @@ class UnitOptimizer {
   int64_t first_kept_elem(int64_t unit) const {
     return range(unit).begin - parameters_.kept_range(unit, Section::trainable).begin;
   }
-  // Where a unit is updated: on the device; in host memory; or on the host, through buffers, if its states are in a
-  // file. The gradients of a unit that the host updates come through a buffer unless they are in host memory.
+  // Buffers on the device for a piece of a unit whose states are in host memory.
+  struct StreamedPiece {
+    Buffer master, rest, m, v, gradient;
+    Event free;
+  };
+  // Where a unit is updated: on the device; on the device, through buffers, if its states are in host memory and the
+  // device updates them (streams_states()); otherwise on the host, in host memory, or through buffers if its states are
+  // in a file. The gradients of a unit that the host updates come through a buffer unless they are in host memory.
   Tier tier(int64_t unit) const { return context_.plan.tier(ArrayKind::optimizer, unit); }
+  bool streams_states(int64_t unit) const { return context_.plan.streams_states(unit); }
+  bool on_host(int64_t unit) const { return tier(unit) != Tier::device && !streams_states(unit); }
   bool buffers_states(int64_t unit) const { return tier(unit) == Tier::file; }
-  bool buffers_gradient(int64_t unit) const {
-    return tier(unit) != Tier::device && gradients_.tier(unit) != Tier::host;
-  }
+  bool buffers_gradient(int64_t unit) const { return on_host(unit) && gradients_.tier(unit) != Tier::host; }
   void allocate_buffers();
+  void allocate_streamed_pieces();
+  int64_t streamed_piece_elems() const;
   void choose_late_candidates();
   template <typename PartOf>
   std::vector<Piece> pieces(PartOf&& part_of) const;
   AdamWStep step_of(const AdamWStep& step, const Piece& piece) const;
   void update_on_device(int64_t unit, const AdamWStep& step);
+  void update_streamed(int64_t unit, const AdamWStep& step);
   void update_in_pieces(const AdamWStep& step);
   Event send_to_kept(int64_t unit);
   int64_t num_late_blocks();
@@ -90,9 +100,12 @@ class UnitOptimizer {
   UnitArrays m_, v_;
   std::vector<int64_t> first_elems_;         // for each unit: number of trainable elements in all earlier units
   std::vector<PieceBuffers> piece_buffers_;  // for the units that the host updates
-  Buffer leaving_;                           // for new parameters on their way from the device to a file
-  Event left_;                               // after the last copy of new parameters from the device to another tier
-  std::vector<int64_t> late_candidates_;     // the blocks whose moments may be late, in forward order
+  std::vector<StreamedPiece> streamed_pieces_;
+  size_t next_streamed_ = 0;
+  std::vector<Event> states_written_;     // [units] after the new states of a streamed unit are in host memory
+  Buffer leaving_;                        // for new parameters on their way from the device to a file
+  Event left_;                            // after the last copy of new parameters from the device to another tier
+  std::vector<int64_t> late_candidates_;  // the blocks whose moments may be late, in forward order
   // Set if measured times choose the number of blocks with late moments. The host stream uses it until event timed_.
   std::optional<LateMoments> late_moments_;
   Event timed_;

@@ -65,8 +65,54 @@ std::optional<Fault> fault_of_gradients(const ShardOptions& options) {
                fmt::format("Remove {}, or remove the gradients from {}", option("grad_sync"), option("offload"))};
 }
 
-ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int ranks_per_node)
+OffloadedFrom offloaded_from(const ShardOptions& options, const Model& model) {
+  const Offload& offload = options.offload;
+  const int64_t num_blocks = model.num_blocks(), num_units = model.num_units();
+  const auto first_of = [&](const char* kind, Tier tier, const OffloadedPart& part, auto&& elems_of) -> int64_t {
+    if (tier == Tier::device) return num_units;
+    if (part.of == OffloadedPart::Of::all) return 0;
+    if (part.of == OffloadedPart::Of::blocks) {
+      if (part.number <= num_blocks) return 1 + num_blocks - part.number;
+      throw UsageError(option_place("offload"),
+                       fmt::format("{} are to be offloaded ({}), but the model has only {}",
+                                   counted(part.number, "block"), kind, num_blocks),
+                       fmt::format("Give at most {}, or write only \"{}\" to offload everything", num_blocks, kind));
+    }
+    int64_t all = 0, offloaded = 0;
+    for (int64_t u = 0; u < num_units; ++u) all += elems_of(model.unit(u).table());
+    int64_t first = num_units;
+    while (first > 0 &&
+           static_cast<double>(offloaded) * 100 < static_cast<double>(all) * static_cast<double>(part.number))
+      offloaded += elems_of(model.unit(--first).table());
+    return first;
+  };
+  const auto trained = [](const ParameterTable& table) { return table.num_elems(Section::trainable); };
+  const auto every = [](const ParameterTable& table) { return table.num_parameters(); };
+  OffloadedFrom from{first_of("optimizer", offload.optimizer, offload.part_of_optimizer, trained),
+                     first_of("gradients", offload.gradients, offload.part_of_gradients, trained),
+                     first_of("parameters", offload.parameters, offload.part_of_parameters, every)};
+  from.host_updates = from.optimizer;
+  if (offload.optimizer == Tier::host && !(offload.uses(Tier::file))) {
+    int64_t all = 0, streamed = 0;
+    for (int64_t u = from.optimizer; u < num_units; ++u) all += trained(model.unit(u).table());
+    const double wanted = static_cast<double>(all) * static_cast<double>(options.device_update_percent) / 100;
+    while (from.host_updates < num_units) {
+      const int64_t elems = trained(model.unit(from.host_updates).table());
+      if (static_cast<double>(streamed) + static_cast<double>(elems) / 2 >= wanted) break;
+      streamed += elems;
+      ++from.host_updates;
+    }
+  }
+  if (from.gradients >= from.optimizer) return from;
+  throw UsageError(option_place("offload"),
+                   fmt::format("the gradients of {} would be offloaded, but the optimizer states of only {}",
+                               counted(num_units - from.gradients, "unit"), num_units - from.optimizer),
+                   "Give the gradients at most as many blocks, or the same share, as the optimizer");
+}
+
+ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int ranks_per_node, OffloadedFrom from)
     : options_(std::move(options)),
+      from_(from),
       row_(row_of(options_.strategy)),
       world_size_(world_size),
       world_rank_(world_rank),
@@ -82,15 +128,14 @@ ShardPlan::ShardPlan(ShardOptions options, int world_size, int world_rank, int r
 
 Tier ShardPlan::tier(ArrayKind kind, int64_t unit) const {
   const Offload& offload = options_.offload;
-  const ShardOptions::OffloadedUnits& units = options_.offloaded_units;
   switch (kind) {
     case ArrayKind::trainable:
     case ArrayKind::frozen:
-      return unit < units.parameters ? offload.parameters : Tier::device;
+      return unit >= from_.parameters ? offload.parameters : Tier::device;
     case ArrayKind::gradients:
-      return unit < units.gradients ? offload.gradients : Tier::device;
+      return unit >= from_.gradients ? offload.gradients : Tier::device;
     case ArrayKind::optimizer:
-      return unit < units.optimizer ? offload.optimizer : Tier::device;
+      return unit >= from_.optimizer ? offload.optimizer : Tier::device;
   }
   assertion_failed("a kind has a tier", __FILE__, __LINE__);
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,7 +15,7 @@
 #include "tessera/base/dtype.h"
 #include "tessera/base/math.h"
 #include "tessera/base/option_names.h"
-#include "tessera/model/parameter_table.h"
+#include "tessera/model/model.h"
 
 namespace tessera {
 
@@ -49,9 +48,23 @@ constexpr ArrayKind kind_of(Section section) {
   return section == Section::trainable ? ArrayKind::trainable : ArrayKind::frozen;
 }
 
-// The tiers that a run offloads to. `parameters` is for all sections.
+// How many units of a kind are offloaded. The offloaded units are the last ones in forward order, because the next
+// forward needs them last: their update on the host then overlaps this forward.
+struct OffloadedPart {
+  enum class Of { all, blocks, percent };
+  Of of = Of::all;
+  // Of::blocks: this many blocks, and the head if it is a unit of its own. Of::percent: the fewest units that have this
+  // share of the elements of all units. The elements are the trainable ones, and for parameters, the elements of all
+  // sections. At least 1.
+  int64_t number = 0;
+  bool operator==(const OffloadedPart&) const = default;
+};
+
+// The tiers that a run offloads to. `parameters` is for all sections. The gradients of a unit may be offloaded only if
+// its optimizer states are offloaded.
 struct Offload {
   Tier optimizer = Tier::device, gradients = Tier::device, parameters = Tier::device;
+  OffloadedPart part_of_optimizer{}, part_of_gradients{}, part_of_parameters{};  // ignored if the tier is `device`
 
   bool any() const { return *this != Offload{}; }
   bool uses(Tier tier) const { return optimizer == tier || gradients == tier || parameters == tier; }
@@ -63,17 +76,21 @@ struct Offload {
 enum class GradientSync { automatic, micro, step };
 enum class BackwardPrefetch { pre, post, none };  // gather the next unit before (pre) or after (post) a unit's backward
 
-inline constexpr int64_t kAllUnits = std::numeric_limits<int64_t>::max();
+// The first offloaded unit of each kind, in forward order. The units before it stay on the device.
+struct OffloadedFrom {
+  int64_t optimizer = 0, gradients = 0, parameters = 0;
+  // The first unit with offloaded optimizer states that the host updates. The device updates the units before it.
+  int64_t host_updates = 0;
+};
 
 struct ShardOptions {
   ShardingStrategy strategy = ShardingStrategy::no_shard;
   int shard_group_size = 0;  // for strategies with within_nodes; 0: as many ranks as a node has
   Offload offload;
-  // Only this many units are offloaded, in forward order. The other units stay on the device. The gradients of a unit
-  // may be offloaded only if its optimizer states are offloaded.
-  struct OffloadedUnits {
-    int64_t optimizer = kAllUnits, gradients = kAllUnits, parameters = kAllUnits;
-  } offloaded_units{};
+  // The share of the offloaded optimizer states that the device updates: it copies them from host memory, and copies
+  // the new states back, while the host updates the others. 0 to 100. The first units of the offloaded ones. Only for
+  // states in host memory, if neither gradients nor parameters are in files.
+  int64_t device_update_percent = 0;
   std::string file_folder;  // for Tier::file
   GradientSync gradient_sync = GradientSync::automatic;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
@@ -98,6 +115,10 @@ struct ShardOptions {
 inline DType gradient_dtype(DType dtype, std::optional<DType> reduce_dtype) {
   return size_of(dtype) == 2 && reduce_dtype.value_or(dtype) != dtype ? DType::f32 : dtype;
 }
+
+// Throws UsageError if the model has fewer blocks than the offload names, or if the gradients of a unit are offloaded,
+// but its optimizer states are not.
+OffloadedFrom offloaded_from(const ShardOptions& options, const Model& model);
 
 // What is wrong with the options: the group size does not divide the number of ranks, or the offload of gradients
 // contradicts their reduction.
@@ -130,8 +151,8 @@ struct UnitShards {
 
 class ShardPlan {
  public:
-  // Throws UsageError if the options have one of the faults above.
-  ShardPlan(ShardOptions options, int world_size, int world_rank, int ranks_per_node);
+  // Throws UsageError if the options have one of the faults above. `from` says which units are offloaded.
+  ShardPlan(ShardOptions options, int world_size, int world_rank, int ranks_per_node, OffloadedFrom from = {});
 
   const ShardOptions& options() const { return options_; }
   int world_size() const { return world_size_; }
@@ -144,6 +165,11 @@ class ShardPlan {
 
   // The tier of an array of a unit between uses.
   Tier tier(ArrayKind kind, int64_t unit) const;
+
+  // Whether the device updates a unit whose optimizer states are in host memory.
+  bool streams_states(int64_t unit) const {
+    return tier(ArrayKind::optimizer, unit) == Tier::host && unit < from_.host_updates;
+  }
 
   bool shard_parameters() const { return row_.shard_parameters; }
   bool shard_optimizer() const { return row_.shard_optimizer; }
@@ -168,6 +194,7 @@ class ShardPlan {
 
  private:
   ShardOptions options_;
+  OffloadedFrom from_;
   StrategyRow row_;
   int world_size_, world_rank_, group_size_;
   bool reduce_every_micro_batch_;

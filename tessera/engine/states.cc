@@ -171,7 +171,8 @@ void UnitStates::save_masters(int64_t unit, ElemRange range, const Write& write)
 void UnitStates::wait_for_all_streams() {
   context_.streams.compute->synchronize();
   for (const auto* stream :
-       {&context_.streams.comm, &context_.streams.upload, &context_.streams.copy, &context_.streams.host}) {
+       {&context_.streams.comm, &context_.streams.upload, &context_.streams.copy, &context_.streams.host,
+        &context_.streams.states_in, &context_.streams.updates, &context_.streams.states_out}) {
     if (*stream) (*stream)->synchronize();
   }
 }

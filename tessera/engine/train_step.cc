@@ -31,7 +31,8 @@
 // AdamW, and g waits for AdamW. If parameters stay on the device, there is no p: after each a, copy brings the
 // new parameters to the device, and g waits for this copy. If arrays are in files, AdamW works on one piece of an array
 // at a time: copy reads the piece before a and writes it after a. With several micro-batches, host adds the gradients
-// of each s to sums in host memory, and computes the norm from these sums.
+// of each s to sums in host memory, and computes the norm from these sums. If the device updates states in host memory
+// (ShardPlan::streams_states()), three more streams bring pieces of the states, run AdamW on them, and send them back.
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -52,6 +53,10 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
   // Phase 4: clip by the global norm. AdamW multiplies each gradient by the clipping factor when it reads the gradient,
   // which saves a separate pass. Before the update, one exchange sums the squares and the loss over all ranks. All
   // ranks therefore agree on whether to skip the update.
+  if (Timeline* timeline = timeline_of(context_.device)) {
+    Stream& compute = *context_.streams.compute;
+    compute.run([timeline, &compute] { timeline->enter(StepPart::update, compute.clock()); });
+  }
   const double squares = optimizer_->sum_of_squares();
   const double local_loss = read_f64(loss_.view({1}, DType::f64));  // final, because sum_of_squares() has waited
   const auto sums = context_.ranks.world->sum({squares, local_loss}, "the gradient's norm and the loss");
@@ -109,6 +114,12 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   model_.begin(f);
   const int64_t N = batch.num_tokens, C = model_.config().hidden_size, L = model_.num_blocks();
   const ShardOptions& sharding = context_.plan.options();
+  Timeline* const timeline = timeline_of(context_.device);
+  const auto enter = [&](StepPart part) {
+    Stream& compute = *context_.streams.compute;
+    if (timeline) compute.run([timeline, part, &compute] { timeline->enter(part, compute.clock()); });
+  };
+  enter(StepPart::forward);
   const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch
 
   // Makes the key of a CUDA graph (block_graphs.h). All addresses on the stack that are not in the key follow from the
@@ -162,6 +173,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   if (checkpointed.first == L) push_gradients();  // no block has a backward
 
   // Phase 3: loss and backward, from the head to the embedding.
+  enter(StepPart::backward);
   const int64_t head_unit = model_.head_unit();
   const ParameterViews head = parameters_.acquire(head_unit);
   UnitGradients::Acquired outer = gradients_->acquire(head_unit, computes);

@@ -109,7 +109,7 @@ void UnitArrays::load(int64_t unit, int64_t first, View to, Stream& stream) cons
     stream.copy(view(unit).rows(first, first + to.num_elems()), to);
     return;
   }
-  stream.run([this, to, offset = offset_of(unit, first)] {
+  stream.transfer_file(true, to.bytes(), [this, to, offset = offset_of(unit, first)] {
     transfer_all(folder_, "read", to.data, to.bytes(), offset,
                  [&](std::byte* data, size_t bytes, int64_t at) { return pread(file_, data, bytes, at); });
   });
@@ -121,7 +121,7 @@ void UnitArrays::save(int64_t unit, int64_t first, View from, Stream& stream) co
     stream.copy(from, view(unit).rows(first, first + from.num_elems()));
     return;
   }
-  stream.run([this, from, offset = offset_of(unit, first)] {
+  stream.transfer_file(false, from.bytes(), [this, from, offset = offset_of(unit, first)] {
     transfer_all(folder_, "written", from.data, from.bytes(), offset,
                  [&](std::byte* data, size_t bytes, int64_t at) { return pwrite(file_, data, bytes, at); });
   });

@@ -24,7 +24,7 @@ std::unique_ptr<Kernels> make_emulated_kernels(Device& device, std::unique_ptr<K
 
 // Kernels of the counting device. They access no data. They count the operations of linear layers. They book as
 // much scratch as the kernels of the device that the counting device stands for.
-std::unique_ptr<Kernels> make_counting_kernels(Device& device);
+std::unique_ptr<Kernels> make_counting_kernels(Device& device, bool allow_tf32 = false);
 
 // `device` must be a CUDA device and outlive the returned object. Each method of the object puts work on the device's
 // compute stream and returns. It neither allocates device memory nor waits for the GPU, so CUDA graphs can capture it.

@@ -30,7 +30,7 @@ std::unique_ptr<Kernels> make_kernels(Device& device, bool allow_tf32) {
     case DeviceKind::cuda:
       return make_cuda_kernels(device, allow_tf32);
     case DeviceKind::counting:
-      if (counted_by(device).kind == DeviceKind::cuda) return make_counting_kernels(device);
+      if (counted_by(device).kind == DeviceKind::cuda) return make_counting_kernels(device, allow_tf32);
       return make_emulated_kernels(device, make_counting_kernels(device));
   }
   return nullptr;

@@ -367,6 +367,10 @@ class Kernels {
     View m, v;             // [P], or [P / kQuantizedValues] blocks
   };
   virtual void adamw(const AdamWArrays& arrays, const AdamWStep& step) = 0;
+  // The same on another stream of the device, concurrently with the kernels of the compute stream.
+  virtual void adamw_on(Stream& stream, const AdamWArrays& arrays, const AdamWStep& step) {
+    stream.run([this, arrays, step] { adamw(arrays, step); });
+  }
   // Whether adamw() accepts every value of AdamWStep::writes.
   virtual bool can_split_adamw() const { return false; }
 

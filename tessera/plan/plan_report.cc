@@ -63,6 +63,21 @@ Record cost_record(const StepCost& cost) {
           {"total_s", cost.total_s()}};
 }
 
+Record time_record(const StepTime& time) {
+  Record busy, parts, kernels = Record::object();
+  for (const auto& [name, seconds] : time.kernel_s) kernels[name + "_s"] = seconds;
+  for (int i = 0; i < kNumBusy; ++i) busy[name_of(Busy(i)) + std::string("_s")] = time.busy_s[static_cast<size_t>(i)];
+  for (int i = 0; i < kNumStepParts; ++i) {
+    parts[name_of(StepPart(i)) + std::string("_s")] = time.part_s[static_cast<size_t>(i)];
+  }
+  return {{"step_s", time.step_s},
+          {"parts", parts},
+          {"busy", busy},
+          {"kernels", kernels},
+          {"bound", name_of(time.bound())},
+          {"evaluation_batch_s", time.evaluation_s}};
+}
+
 std::string precision_of(const Settings& settings) {
   return std::get<std::string>(find_setting("precision")->get(settings));
 }
@@ -192,6 +207,57 @@ std::string verdict_of(const PlanReport& r) {
                      format_bytes(e.bytes), most);
 }
 
+// "products", "the update on the host"
+std::string words_of(Busy busy) {
+  switch (busy) {
+    case Busy::products:
+      return "matrix products";
+    case Busy::attention:
+      return "attention";
+    case Busy::memory:
+      return "kernels that move data";
+    case Busy::host:
+      return "work on the host's cores";
+    case Busy::to_device:
+      return "copies to the GPU";
+    case Busy::to_host:
+      return "copies to the host";
+    case Busy::file:
+      return "files";
+    case Busy::network:
+      return "collectives";
+  }
+  return "";
+}
+
+double step_tokens(const PlanReport& r) {
+  return static_cast<double>(r.typical.training.num_tokens) * static_cast<double>(r.typical.micro_batches) *
+         r.rank.world_size;
+}
+
+// "time     0.421 s per step, 4,864 tokens/s: forward 0.21 s, …; bound by work on the host's cores (85 %)"
+void print_time(const PlanReport& r, Console& console) {
+  if (!r.time || r.time->step_s <= 0) {
+    console.print(fmt::format("time     not known: the {} are not. tessera doctor --measure{} measures them",
+                              r.unknown_speeds, r.machine ? ", started with the ranks of the run," : ""));
+    return;
+  }
+  const StepTime& t = *r.time;
+  const auto part = [&](StepPart p) {
+    return fmt::format("{} {:.3g} s", name_of(p), t.part_s[static_cast<size_t>(p)]);
+  };
+  console.print(fmt::format("time     {:.3g} s per step, {} tokens/s ({}, {}, {})", t.step_s,
+                            format_count(static_cast<int64_t>(step_tokens(r) / t.step_s)), part(StepPart::forward),
+                            part(StepPart::backward), part(StepPart::update)));
+  std::vector<std::string> shares;
+  for (int b = 0; b < kNumBusy; ++b) {
+    const double share = t.busy_s[static_cast<size_t>(b)] / t.step_s;
+    if (share >= 0.01) shares.push_back(fmt::format("{} {:.0f} %", words_of(Busy(b)), 100 * share));
+  }
+  console.print(fmt::format("busy     {}", joined(shares, ", ")));
+  console.print(fmt::format("         predicted for {} ({})", r.machine->name, r.machine->source));
+}
+
 // "limits of a rank: GPU memory 8.00 GiB (--fit); not checked: host memory (needs 6.38 GiB), disk space (needs 0 B)"
 std::string limits_of(const PlanReport& r) {
   const Settings& s = r.settings;
@@ -290,6 +356,9 @@ Record plan_record(const PlanReport& r) {
   record["disk_bytes"] = limit(r.limits.disk_bytes);
   if (r.train_data) record["train_data"] = data_record(*r.train_data);
   if (r.eval_data) record["eval_data"] = data_record(*r.eval_data);
+  record["machine"] = r.machine ? Record{{"name", r.machine->name}, {"source", r.machine->source}} : Record(nullptr);
+  record["time"] = r.time ? time_record(*r.time) : Record(nullptr);
+  if (r.time && r.time->step_s > 0) record["time"]["tokens_per_s"] = step_tokens(r) / r.time->step_s;
   if (!r.fit) return record;
   std::vector<Record> faster;
   for (const Configuration& c : r.fit->faster) faster.push_back(configuration_record(c));
@@ -322,6 +391,7 @@ void print_plan(const PlanReport& r, Console& console) {
     console.print("On the other ranks, these values are different:");
     print_rank(r, "other ranks", *r.other, &r.first, console);
   }
+  print_time(r, console);
   const double tera = static_cast<double>(r.first.micro_batch_flops) * 1e-12;
   console.print(fmt::format("compute  {:.3g} TFLOP per micro-batch of at most {} {}{}, {:.3g} per step", tera,
                             format_count(r.work.training.num_tokens), noun_for(r.work.training.num_tokens, "token"),

@@ -28,6 +28,7 @@ ShardOptions shard_options(const Settings& s) {
   options.strategy = s.strategy;
   options.shard_group_size = static_cast<int>(s.shard_group_size);
   options.offload = s.offload;
+  options.device_update_percent = s.device_updates;
   options.file_folder = s.offload_dir;
   options.gradient_sync = s.grad_sync;
   options.backward_prefetch = s.backward_prefetch;

@@ -77,6 +77,7 @@ const char* title_of(Group group) {
       {kNettest, "Network test"},
       {kPreflight, "Checks before the run"},
       {kShared, "Shared folders"},
+      {kMeasure, "Speeds of the machine"},
       {kMemoryLog, "Memory over time"},
       {kMemoryAnalysis, "Logs"},
       {kSlurm, "Slurm job"},

@@ -67,6 +67,7 @@ enum Group : Groups {
   kMerge = 1ull << 43,           // merge
   kGguf = 1ull << 45,            // gguf
   kOverwrite = 1ull << 46,       // overwrite
+  kMeasure = 1ull << 47,         // measure
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

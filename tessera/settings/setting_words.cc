@@ -135,6 +135,24 @@ std::string parse_date(const std::string& text, const std::string& where) {
   return text;
 }
 
+namespace {
+
+// "12" (blocks) or "40%".
+OffloadedPart parse_part(std::string_view word, const std::string& item, const std::string& where) {
+  const bool percent = word.ends_with('%');
+  const std::string_view digits = word.substr(0, word.size() - (percent ? 1 : 0));
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size() || number < 1 || (percent && number > 100)) {
+    throw UsageError(where, fmt::format("{} does not say how much to offload", quoted_value(item)),
+                     "Write a number of blocks or a share after \"=\", for example optimizer=12 or optimizer=40%");
+  }
+  if (percent && number == 100) return {};
+  return {percent ? OffloadedPart::Of::percent : OffloadedPart::Of::blocks, number};
+}
+
+}  // namespace
+
 Offload parse_offload(std::string_view text, const std::string& where) {
   const std::vector<std::string> kinds = {"optimizer", "gradients", "parameters"};
   Offload offload;
@@ -144,8 +162,10 @@ Offload parse_offload(std::string_view text, const std::string& where) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string item = lower(trimmed(text.substr(begin, end - begin)));
     begin = end + 1;
-    const size_t colon = std::min(item.find(':'), item.size());
-    const std::string kind = item.substr(0, colon);
+    const size_t equals = std::min(item.find('='), item.size());
+    const std::string what(trimmed(std::string_view(item).substr(0, equals)));
+    const size_t colon = std::min(what.find(':'), what.size());
+    const std::string kind = what.substr(0, colon);
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
       std::string remedy = did_you_mean(kind, kinds);
       if (!remedy.empty()) remedy += " ";
@@ -154,21 +174,30 @@ Offload parse_offload(std::string_view text, const std::string& where) {
     }
     if (!seen.insert(kind).second)
       throw UsageError(where, fmt::format("contains {} twice", kind), "Remove one of the two");
-    const Tier tier = colon == item.size() ? Tier::host : parse_tier(item.substr(colon + 1), item, where);
-    (kind == "optimizer" ? offload.optimizer : kind == "gradients" ? offload.gradients : offload.parameters) = tier;
+    const Tier tier = colon == what.size() ? Tier::host : parse_tier(what.substr(colon + 1), item, where);
+    const OffloadedPart part = equals == item.size()
+                                   ? OffloadedPart()
+                                   : parse_part(trimmed(std::string_view(item).substr(equals + 1)), item, where);
+    const auto set = [&](Tier& of_kind, OffloadedPart& part_of_kind) { of_kind = tier, part_of_kind = part; };
+    if (kind == "optimizer") set(offload.optimizer, offload.part_of_optimizer);
+    if (kind == "gradients") set(offload.gradients, offload.part_of_gradients);
+    if (kind == "parameters") set(offload.parameters, offload.part_of_parameters);
   }
   return offload;
 }
 
 std::string offload_text(const Offload& offload) {
   std::vector<std::string> items;
-  const auto add = [&](const char* kind, Tier tier) {
+  const auto add = [&](const char* kind, Tier tier, const OffloadedPart& part) {
     if (tier == Tier::device) return;
-    items.push_back(fmt::format("{}:{}", kind, name_of(tier)));
+    std::string item = fmt::format("{}:{}", kind, name_of(tier));
+    if (part.of != OffloadedPart::Of::all)
+      item += fmt::format("={}{}", part.number, part.of == OffloadedPart::Of::percent ? "%" : "");
+    items.push_back(std::move(item));
   };
-  add("optimizer", offload.optimizer);
-  add("gradients", offload.gradients);
-  add("parameters", offload.parameters);
+  add("optimizer", offload.optimizer, offload.part_of_optimizer);
+  add("gradients", offload.gradients, offload.part_of_gradients);
+  add("parameters", offload.parameters, offload.part_of_parameters);
   return items.empty() ? "none" : joined(items, ",");
 }
 

@@ -42,9 +42,10 @@ std::vector<std::string> parse_collectives(std::string_view text, const std::str
 std::string parse_date(const std::string& text, const std::string& where);
 
 // Reads "none", or a comma-separated list of "optimizer", "gradients" and "parameters". Each word may end with a
-// tier: ":host" or ":cpu" for host memory (the default), ":file" or ":nvme" for files. Throws UsageError with `where`.
+// tier: ":host" or ":cpu" for host memory (the default), ":file" or ":nvme" for files. Then may follow how much to
+// offload: "=12" (blocks) or "=40%". Throws UsageError with `where`.
 Offload parse_offload(std::string_view text, const std::string& where);
-// The canonical text: "none", "optimizer:file,parameters:host".
+// The canonical text: "none", "optimizer:file=40%,parameters:host".
 std::string offload_text(const Offload& offload);
 
 // Reads the number of blocks to checkpoint: "none" (also off, false, no), "block" for kAllBlocks (also all, on, true,

@@ -187,7 +187,8 @@ struct Settings {
   bool sync_module_states = false;
   Offload offload;
   std::string offload_dir;
-  bool pin_memory = true;  // used only if something is offloaded from a GPU
+  int64_t device_updates = 0;  // percent
+  bool pin_memory = true;      // used only if something is offloaded from a GPU
   // reduction of gradients over ranks, and the loss scale of fp16
   GradientSync grad_sync = GradientSync::automatic;
   int64_t reduce_bucket_size = 25 << 20;  // bytes
@@ -200,6 +201,8 @@ struct Settings {
   static constexpr int64_t kThisMachine = -1;  // a value of `fit`: the memory of this machine
   int64_t fit = 0, device_memory = 0;          // bytes per rank
   int64_t host_memory = 0, disk = 0;           // bytes per node
+  std::string machine;                         // a known machine or a file; empty: this machine
+  bool measure = false;
   // nettest, preflight and doctor
   std::vector<std::string> collective = {"all_reduce"};  // words of all_collectives()
   std::vector<int64_t> sizes;                            // bytes; empty: from min_bytes to max_bytes

@@ -13,6 +13,7 @@
 #include "tessera/load/datasets.h"
 #include "tessera/load/model_files.h"
 #include "tessera/load/model_place.h"
+#include "tessera/plan/machines.h"
 #include "tessera/session/session.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/train/auto_precision.h"
@@ -176,6 +177,16 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
     PlannedRank second = report.rank;
     second.rank = 1;
     report.other = plan_training(config, report.settings, report.work, second);
+  }
+  report.typical = data.train ? typical_work(report.settings, *data.train, data.eval ? &*data.eval : nullptr,
+                                             report.rank.world_size, report.fused)
+                              : report.work;
+  report.machine = planned_machine(report.settings, report.rank);
+  report.unknown_speeds = report.machine                    ? unknown_link_of(*report.machine, report.rank)
+                          : report.settings.machine.empty() ? "speeds of this machine"
+                                                            : "";
+  if (report.unknown_speeds.empty()) {
+    report.time = step_time(config, engine_options(report.settings), report.typical, report.rank, *report.machine);
   }
   session.note_model();
   if (data.train) note_data(data.train->use, settings, console);

@@ -40,6 +40,49 @@ WorkBounds training_work(const Settings& settings, const Dataset& train, const D
   return work;
 }
 
+namespace {
+
+// Batches of `batch_size` samples of the mean size.
+BatchBounds mean_batch(const Samples& samples, double batch_size) {
+  double tokens = 0, squares = 0, targets = 0;
+  for (const int64_t length : lengths_of(samples)) {
+    tokens += static_cast<double>(length);
+    squares += static_cast<double>(length) * static_cast<double>(length);
+  }
+  for (int64_t i = 0; i < samples.size(); ++i) targets += static_cast<double>(samples.num_targets(i));
+  const double batches = static_cast<double>(std::max<int64_t>(1, samples.size())) / batch_size;
+  const auto whole = [](double value) { return std::max<int64_t>(1, std::llround(value)); };
+  BatchBounds batch;
+  batch.num_tokens = whole(tokens / batches);
+  batch.num_targets = std::min(whole(targets / batches), batch.num_tokens);
+  batch.mean_length = whole(squares / std::max(1.0, tokens));
+  // As many sequences of the mean length as have the tokens: the work of attention is then that of the samples.
+  batch.num_sequences =
+      std::clamp<int64_t>(std::llround(static_cast<double>(batch.num_tokens) / static_cast<double>(batch.mean_length)),
+                          1, batch.num_tokens);
+  return batch;
+}
+
+}  // namespace
+
+WorkBounds typical_work(const Settings& settings, const Dataset& train, const Dataset* eval, int64_t world_size,
+                        bool fused) {
+  WorkBounds work;
+  const int64_t at_once = fused ? settings.grad_accum : 1;
+  auto batch_size = static_cast<double>(settings.batch_size);
+  if (settings.batch_tokens > 0) {
+    const std::vector<int64_t> lengths = lengths_of(train.samples);
+    BatchOptions options = batch_options(settings, lengths);
+    options.world_size = world_size;
+    batch_size = static_cast<double>(train.samples.size()) /
+                 static_cast<double>(std::max<int64_t>(1, BatchPlan(options, 0).fill().num_micro_batches));
+  }
+  work.training = mean_batch(train.samples, batch_size * static_cast<double>(at_once));
+  work.micro_batches = fused ? 1 : settings.grad_accum;
+  if (eval) work.evaluation = mean_batch(eval->samples, static_cast<double>(settings.eval_batch_size));
+  return work;
+}
+
 bool starts_from_checkpoint(const Settings& settings) {
   return settings.resume != "none" && (settings.resume != "auto" || !checkpoint_steps(settings.output_dir).empty());
 }

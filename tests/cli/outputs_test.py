@@ -51,6 +51,20 @@ def keys_of(value, prefix=""):
     return keys
 
 
+# A measured machine, as doctor --measure --json prints it.
+MACHINE = {
+    "schema": 1, "name": "a GPU", "source": "measured",
+    "products": [{"type": "bf16", "form": form, "rows": size, "in": size, "out": size, "flops_per_s": 1e14}
+                 for form in ("forward", "backward_input", "backward_weight") for size in (64, 1024)],
+    "attention": [{"type": "bf16", "alibi": False, "head_dim": 64, "length": 512, "heads": 64, "forward_flops_per_s": 1e13,
+                   "backward_flops_per_s": 1e13}],
+    "memory": [{"bytes": 1000, "seconds": 1e-6}, {"bytes": 10 ** 9, "seconds": 1e-3}],
+    "num_multiprocessors": 100, "launch_s": 1e-6, "to_device_bytes_per_s": 1e10, "to_host_bytes_per_s": 1e10, "copy_s": 1e-6,
+    "host_bytes_per_s": 1e11, "file_read_bytes_per_s": 1e9, "file_write_bytes_per_s": 1e9,
+    "within_node": {"latency_s": 1e-5, "bytes_per_s": 1e11}, "between_nodes": {"latency_s": 0, "bytes_per_s": 0},
+    "idle_watts": 0, "busy_watts": 0}
+
+
 class Outputs(TinyJobTest):
     PAGE = documented()
 
@@ -150,15 +164,20 @@ class Outputs(TinyJobTest):
         self.assert_documented("tokenize --json", ids)
 
     def test_of_a_plan(self):
-        alone = self.json_output("plan", *JOB)
+        no_machines = {"XDG_CACHE_HOME": self.path("cache")}
+        alone = self.json_output("plan", *JOB, env=no_machines)
         self.assertIsNone(alone["other_ranks"])
-        self.assert_documented("plan --json", keys_of(alone), ["--fit", "--eval-dataset", "--batch-tokens"])
-        found = self.json_output("plan", "--model", "bloom-560m", "--device", "cuda", "--nproc", "2", "--fit", "4GiB")
+        self.assert_documented("plan --json", keys_of(alone), ["--fit", "--eval-dataset", "--batch-tokens", "a measured machine"])
+        self.write("machine.json", json.dumps(MACHINE))
+        found = self.json_output("plan", "--model", "bloom-560m", "--device", "cuda", "--nproc", "2", "--fit", "4GiB", "--machine",
+                                 "machine.json")
+        self.assertGreater(len(found["time"]["kernels"]), 5)
+        found["time"]["kernels"] = {"KERNEL_s": 0}
         fit = found["fit"]
         self.assertTrue(fit["faster"])
         self.assertEqual(keys_of(found.pop("other_ranks")), keys_of(found["first_rank"]))
         found["fit"] = {key: None for key in fit}
-        self.assert_documented("plan --json", keys_of(found) | {"other_ranks"}, ["--dataset"])
+        self.assert_documented("plan --json", keys_of(found) | {"other_ranks"}, ["--dataset", "unmeasured"])
         for configuration in [fit["best"], *fit["faster"]]:
             self.assert_documented("fit.best and fit.faster[]", keys_of(configuration))
 
@@ -174,6 +193,7 @@ class Outputs(TinyJobTest):
         settings = self.json_output("config", "train", *JOB)
         self.assert_documented("config --json", {f"SETTING.{key}" for value in settings.values() for key in value})
         facts = self.json_output("doctor", env={"OMP_NUM_THREADS": "1"})
+        self.assert_documented("doctor --json", keys_of(MACHINE) | set(self.PAGE["doctor --json"]))
         facts["environment"] = {"VARIABLE": facts["environment"]["OMP_NUM_THREADS"]}
         gpus = facts["cuda"].pop("gpus")
         keys = keys_of(facts) | {f"cuda.gpus[].{key}" for gpu in gpus for key in gpu}

@@ -44,9 +44,13 @@ std::vector<Case> all_cases() {
           if (turn / 6 % 5 < 4) options.late_blocks = turn / 6 % 5;     // unset: on a GPU, measured times set it
           if (turn / 2 % 3) options.piece_elems = turn / 2 % 3 * 1000;  // unset: a unit is one piece
           options.file_folder = testing::TempDir();
+          options.device_update_percent = turn % 7 < 4 ? 0 : turn % 7 * 16;
           if (turn % 5 < 2) {  // only some units are offloaded
-            const int64_t updated = 1 + turn % 4;
-            options.offloaded_units = {updated, std::min<int64_t>(updated, turn % 3), turn / 2 % 5};
+            using enum OffloadedPart::Of;
+            Offload& partial = options.offload;
+            if (turn % 4 < 3) partial.part_of_optimizer = {blocks, 1 + turn % 4};
+            partial.part_of_gradients = {blocks, 1};
+            if (turn / 2 % 5) partial.part_of_parameters = {percent, 20 * (turn / 2 % 5)};
           }
           const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of the model's 3 blocks
           ++turn;
@@ -129,7 +133,8 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     const int64_t pieces_of_norm = beyond ? test.options.piece_elems : on_device;
     // Gradients of some units may accumulate on the device and those of others beyond it. Their norms then have the two
     // orders.
-    if (beyond && test.options.offloaded_units.gradients < kAllUnits && pieces_of_norm != on_device) continue;
+    if (beyond && test.options.offload.part_of_gradients.of != OffloadedPart::Of::all && pieces_of_norm != on_device)
+      continue;
     auto& first = same_reductions[{plan.shard_group_size(), plan.reduce_every_micro_batch(), pieces_of_norm}];
     if (first.losses.empty()) first = outcome;
     EXPECT_TRUE(same_bits(first, outcome));

@@ -1,5 +1,6 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
+#include "tessera/device/counting/counting_device.h"
 
 namespace tessera {
 namespace {
@@ -7,11 +8,13 @@ namespace {
 class CountingCommunicator final : public Communicator {
  public:
   // `nccl` books the memory of groups of GPUs; null on CPUs.
-  CountingCommunicator(Device& device, std::shared_ptr<NcclMemory> nccl, int rank, int size)
+  // `span`: the number of ranks from the group's first rank to its last one.
+  CountingCommunicator(Device& device, std::shared_ptr<NcclMemory> nccl, int rank, int size, int span)
       : device_(device),
         nccl_(std::move(nccl)),
         rank_(rank),
         size_(size),
+        span_(span),
         scratch_(device.allocate(nccl_ ? 0 : communication_scratch_bytes(size), Category::communication)) {}
   ~CountingCommunicator() override {
     if (has_moved_) nccl_->end_group();
@@ -19,40 +22,48 @@ class CountingCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  void all_gather(View shard, View, Stream&, const char*) override {
-    begin();
-    count_all_gather(shard.bytes());
+  void all_gather(View shard, View, Stream& stream, const char*) override {
+    move(stream, [&] { count_all_gather(shard.bytes()); });
   }
-  void reduce_scatter(View, View shard, Stream&, const char*) override {
-    begin();
-    count_reduce_scatter(shard.bytes());
+  void reduce_scatter(View, View shard, Stream& stream, const char*) override {
+    move(stream, [&] { count_reduce_scatter(shard.bytes()); });
   }
-  void all_reduce(View x, Stream&, const char*) override {
-    begin();
-    count_all_reduce(x.bytes());
+  void all_reduce(View x, Stream& stream, const char*) override {
+    move(stream, [&] { count_all_reduce(x.bytes()); });
   }
-  void broadcast(View x, int root, Stream&, const char*) override {
-    begin();
-    count_broadcast(x.bytes(), root);
+  void broadcast(View x, int root, Stream& stream, const char*) override {
+    move(stream, [&] { count_broadcast(x.bytes(), root); });
   }
 
   std::vector<std::string> all_gather_text(std::string_view text, const char*) override { return {std::string(text)}; }
   std::vector<double> sum(std::vector<double> values, const char*) override { return values; }
   void barrier(const char*) override {}
-  std::unique_ptr<Communicator> split(int, int rank, int size) override {
-    return std::make_unique<CountingCommunicator>(device_, nccl_, rank, size);
+  // Ranks of one node follow each other. Groups of consecutive ranks have the color rank / size. For rank 0, other
+  // groups have the same color: of two groups that an engine splits off, the second one has one rank of each first one.
+  std::unique_ptr<Communicator> split(int color, int rank, int size) override {
+    const bool consecutive = color * size + rank == rank_ && num_splits_++ == 0;
+    return std::make_unique<CountingCommunicator>(device_, nccl_, rank, size, consecutive ? size : size_);
   }
 
  private:
-  void begin() {
-    if (!nccl_ || has_moved_ || size_ == 1) return;
-    nccl_->begin_group();
-    has_moved_ = true;
+  template <typename Count>
+  void move(Stream& stream, const Count& count) {
+    if (nccl_ && !has_moved_ && size_ > 1) {
+      nccl_->begin_group();
+      has_moved_ = true;
+    }
+    const int64_t before = bytes_sent();
+    count();
+    const Timeline* timeline = timeline_of(device_);
+    if (!timeline || size_ == 1) return;
+    const Machine::Link& link = timeline->link_of(span_);
+    spend_on_network(stream, link.latency_s + static_cast<double>(bytes_sent() - before) / link.bytes_per_s);
   }
 
   Device& device_;
   std::shared_ptr<NcclMemory> nccl_;
-  int rank_, size_;
+  int rank_, size_, span_;
+  int num_splits_ = 0;
   Buffer scratch_;
   bool has_moved_ = false;  // whether nccl_ has booked this group: its first collective on an array starts NCCL
 };
@@ -62,7 +73,7 @@ class CountingCommunicator final : public Communicator {
 std::unique_ptr<Communicator> make_counting_communicator(Device& device, int rank, int size) {
   const bool cuda = counted_by(device).kind == DeviceKind::cuda;
   return std::make_unique<CountingCommunicator>(device, cuda ? std::make_shared<NcclMemory>(device) : nullptr, rank,
-                                                size);
+                                                size, size);
 }
 
 }  // namespace tessera

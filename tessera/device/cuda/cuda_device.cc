@@ -258,8 +258,8 @@ CudaInfo cuda_info() {
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties;
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    info.devices.push_back(
-        {properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major, properties.minor});
+    info.devices.push_back({properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major,
+                            properties.minor, properties.multiProcessorCount});
   }
   return info;
 }

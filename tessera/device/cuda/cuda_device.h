@@ -14,6 +14,7 @@ struct CudaDeviceInfo {
   std::string name;
   int64_t memory_bytes = 0;
   int major = 0, minor = 0;  // compute capability
+  int num_multiprocessors = 0;
 };
 
 struct CudaInfo {

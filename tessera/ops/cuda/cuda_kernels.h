@@ -60,6 +60,7 @@ class CudaKernels final : public Kernels {
   void sample_rows(View logits, View draws, const Sampling& sampling, View ids) override;
 
   void adamw(const AdamWArrays& arrays, const AdamWStep& step) override;
+  void adamw_on(Stream& stream, const AdamWArrays& arrays, const AdamWStep& step) override;
 
  private:
   Buffer workspace_;

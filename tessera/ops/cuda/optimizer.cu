@@ -420,9 +420,7 @@ void launch_quantized(const Context& context, const Parameters& parameters, cons
   check_launch("adamw_quantized_kernel");
 }
 
-}  // namespace
-
-void CudaKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
+void update(const Context& context, const Kernels::AdamWArrays& arrays, const AdamWStep& step) {
   const int64_t count = arrays.parameters.num_elems();
   TESSERA_ASSERT(arrays.gradients.num_elems() == count);
   TESSERA_ASSERT(arrays.m.num_elems() * values_of(arrays.m.dtype) == count);
@@ -432,32 +430,44 @@ void CudaKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
   if (count == 0) return;
   if (arrays.parameters.dtype == DType::f64) {
     TESSERA_ASSERT(!arrays.rest);
-    return launch<Whole<double>, double>(context_, {data_of<double>(arrays.parameters)}, arrays, step);
+    return launch<Whole<double>, double>(context, {data_of<double>(arrays.parameters)}, arrays, step);
   }
   if (arrays.m.dtype == DType::bf16) {
     TESSERA_ASSERT(!arrays.rest);
-    if (arrays.gradients.dtype == DType::f16) return launch_narrow<Half>(context_, arrays, step);
-    if (arrays.gradients.dtype == DType::bf16) return launch_narrow<Bf16>(context_, arrays, step);
-    return launch_narrow<float>(context_, arrays, step);
+    if (arrays.gradients.dtype == DType::f16) return launch_narrow<Half>(context, arrays, step);
+    if (arrays.gradients.dtype == DType::bf16) return launch_narrow<Bf16>(context, arrays, step);
+    return launch_narrow<float>(context, arrays, step);
   }
   const bool quantized = is_moment_block(arrays.m.dtype);
   TESSERA_ASSERT(!quantized || (arrays.m.dtype == DType::q8_signed && arrays.v.dtype == DType::q8_unsigned));
   const auto launch_with = [&](const auto& all) {
     using Parameters = std::decay_t<decltype(all)>;
     if (quantized) {
-      if (arrays.gradients.dtype == DType::f16) return launch_quantized<Parameters, Half>(context_, all, arrays, step);
-      if (arrays.gradients.dtype == DType::bf16) return launch_quantized<Parameters, Bf16>(context_, all, arrays, step);
-      return launch_quantized<Parameters, float>(context_, all, arrays, step);
+      if (arrays.gradients.dtype == DType::f16) return launch_quantized<Parameters, Half>(context, all, arrays, step);
+      if (arrays.gradients.dtype == DType::bf16) return launch_quantized<Parameters, Bf16>(context, all, arrays, step);
+      return launch_quantized<Parameters, float>(context, all, arrays, step);
     }
-    if (arrays.gradients.dtype == DType::f16) return launch<Parameters, Half>(context_, all, arrays, step);
-    if (arrays.gradients.dtype == DType::bf16) return launch<Parameters, Bf16>(context_, all, arrays, step);
-    launch<Parameters, float>(context_, all, arrays, step);
+    if (arrays.gradients.dtype == DType::f16) return launch<Parameters, Half>(context, all, arrays, step);
+    if (arrays.gradients.dtype == DType::bf16) return launch<Parameters, Bf16>(context, all, arrays, step);
+    launch<Parameters, float>(context, all, arrays, step);
   };
   if (!arrays.rest) return launch_with(Whole<float>{data_of<float>(arrays.parameters)});
   with_rest_type(arrays.rest.dtype, [&](auto zero) {
     using Rest = decltype(zero);
     launch_with(Split<Rest>{data_of<Narrow<Rest>>(arrays.parameters), data_of<Rest>(arrays.rest)});
   });
+}
+
+}  // namespace
+
+void CudaKernels::adamw(const AdamWArrays& arrays, const AdamWStep& step) {
+  update(context_, arrays, step);
+}
+
+void CudaKernels::adamw_on(Stream& stream, const AdamWArrays& arrays, const AdamWStep& step) {
+  Context context = context_;  // its scratch belongs to the compute stream, but AdamW needs none
+  context.stream = static_cast<cudaStream_t>(stream.native());
+  update(context, arrays, step);
 }
 
 }  // namespace tessera::cuda

@@ -70,6 +70,8 @@ std::vector<Setting> check_settings() {
              "check its data"),
       real("preflight_min_busbw", &S::preflight_min_busbw, kPreflight, "GB/S", kNonNegativeReal,
            "Lowest bus bandwidth for --preflight nettest in GB/s; below it the run ends with exit code 5. 0: no limit"),
+      boolean("measure", &S::measure, kMeasure,
+              "Measure the speeds of this machine in less than a minute, for the times that tessera plan predicts"),
       text("shared", &S::shared, kShared, "PATH",
            "A folder that all nodes must share, such as the folder of the data; every rank writes a file there and "
            "looks for the files of the others"),

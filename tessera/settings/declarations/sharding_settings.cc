@@ -57,10 +57,14 @@ std::vector<Setting> placement_settings() {
               "Maximum number of units gathered at the same time, including the one in use"),
       boolean("sync_module_states", &S::sync_module_states, kSharding,
               "Rank 0 reads the parameters and sends them to the other ranks; otherwise each rank reads its own part"),
-      parsed("offload", &S::offload, kSharding, "WHAT[:WHERE],...",
+      parsed("offload", &S::offload, kSharding, "WHAT[:WHERE][=MUCH],...",
              "Data to keep off the device between uses: none, or a list of optimizer, gradients, parameters. :host (or "
-             ":cpu) after a word means host memory, the default; :file (or :nvme) means files in --offload-dir",
+             ":cpu) after a word means host memory, the default; :file (or :nvme) means files in --offload-dir. =12 "
+             "offloads only the last 12 blocks, and =40% only this share",
              parse_offload, offload_text),
+      integer("device_updates", &S::device_updates, kSharding, "PERCENT", {0, 100},
+              "Share of the optimizer states in host memory that the GPU updates: it copies them in, and the new ones "
+              "back, while the CPU updates the others"),
       text("offload_dir", &S::offload_dir, kSharding, "PATH",
            "Folder for data that is offloaded to files; it is created if it is missing", {"nvme_path"}),
       boolean("pin_memory", &S::pin_memory, kSharding,
@@ -125,6 +129,9 @@ std::vector<Setting> plan_settings() {
       bytes("disk", &S::disk, kPlan, kNonNegativeReal,
             "Disk space of a node for offloaded files, shared by its ranks. 0: the free space on the disk of "
             "--offload-dir, or of --output-dir if --offload-dir is empty; not checked if a limit of memory is given"),
+      text("machine", &S::machine, brief(kPlan, "predict times for this machine"), "NAME|FILE",
+           "Machine whose speeds determine the predicted times: a name such as h100, or a file that tessera doctor "
+           "--measure has written. Empty: this machine"),
   };
 }
 

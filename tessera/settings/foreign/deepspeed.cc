@@ -229,6 +229,15 @@ class Reader {
     offload.optimizer = tier(optimizer);
     // DeepSpeed keeps the gradients for its CPU optimizer in host memory.
     if (offload.optimizer != Tier::device) offload.gradients = Tier::host;
+    // Twin-Flow: this share of the elements is updated on the CPU.
+    if (const auto ratio = file_.real(optimizer + ".ratio"); ratio && offload.optimizer != Tier::device) {
+      if (!(*ratio > 0 && *ratio <= 1)) {
+        refuse(optimizer + ".ratio", fmt::format("must be greater than 0 and at most 1, got {}", *ratio), "");
+      }
+      if (const auto percent = static_cast<int64_t>(std::ceil(*ratio * 100)); percent < 100) {
+        offload.part_of_optimizer = offload.part_of_gradients = OffloadedPart{OffloadedPart::Of::percent, percent};
+      }
+    }
     offload.parameters = tier(parameters);
     if (offload.optimizer != Tier::device && stage == 0) {
       refuse(optimizer, "needs stage 1, 2 or 3, but zero_optimization.stage is 0",

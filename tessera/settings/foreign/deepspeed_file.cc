@@ -93,7 +93,7 @@ constexpr Key kKeys[] = {
     {"zero_optimization.offload_optimizer.convert_grad_on_cpu", Fate::ignored, "converted where the optimizer steps"},
     {"zero_optimization.offload_optimizer.cpuadam_cores_perc", Fate::ignored, "all threads run the step"},
     {"zero_optimization.offload_optimizer.super_offload", Fate::refused, "Remove it: only one kind of offload exists"},
-    {"zero_optimization.offload_optimizer.ratio", Fate::ignored, "everything is offloaded"},
+    {"zero_optimization.offload_optimizer.ratio", Fate::used},
     {"zero_optimization.offload_param", Fate::section},
     {"zero_optimization.offload_param.device", Fate::used},
     {"zero_optimization.offload_param.nvme_path", Fate::used},

@@ -36,6 +36,12 @@ std::optional<Fault> fault_of_offload(const Settings& s, int64_t num_ranks) {
                              num_ranks, strategy.name),
                  "Give --strategy zero1, zero2, zero3, or a sharding strategy of FSDP"};
   }
+  if (s.device_updates > 0 && (s.offload.optimizer != Tier::host || s.offload.uses(Tier::file))) {
+    return Fault{"device_updates",
+                 fmt::format("{} needs optimizer states in host memory and nothing in files, but the offload is \"{}\"",
+                             s.device_updates, word_of(s, "offload")),
+                 "Give --offload optimizer:host, or remove this setting"};
+  }
   if (s.offload.uses(Tier::file) && s.offload_dir.empty()) {
     return Fault{"offload", fmt::format("\"{}\" needs a folder for its files", word_of(s, "offload")),
                  "Give --offload-dir with a folder on a fast local disk"};

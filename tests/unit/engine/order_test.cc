@@ -422,16 +422,25 @@ TEST_F(OrderTest, NoBitDependsOnWhichUnitsAreOffloaded) {
       const auto kept = outcome(*device_, *host_, {}), moved = outcome(*device_, *host_, options_of({H, H, D}));
       for (const Offload& offload : {Offload{H, D, D}, Offload{H, H, D}, Offload{H, H, H}, Offload{F, F, F},
                                      Offload{F, H, D}, Offload{D, D, H}}) {
-        for (const auto& [optimizer, gradients, parameters] : {std::array{3, 2, 1}, {2, 2, 4}, {5, 0, 0}, {9, 9, 9}}) {
+        using enum OffloadedPart::Of;
+        for (const auto& [optimizer, gradients, parameters] :
+             {std::array<OffloadedPart, 3>{{{blocks, 3}, {blocks, 2}, {blocks, 1}}},
+              {{{blocks, 2}, {blocks, 2}, {blocks, 4}}},
+              {{{percent, 60}, {blocks, 1}, {percent, 1}}},
+              {{{all}, {percent, 99}, {all}}}}) {
           ShardOptions sharding = options_of(offload);
-          sharding.offloaded_units = {optimizer, gradients, parameters};
+          sharding.offload.part_of_optimizer = optimizer;
+          sharding.offload.part_of_gradients = gradients;
+          sharding.offload.part_of_parameters = parameters;
           sharding.max_units_in_flight = 1 + turn % 4;
           sharding.late_blocks = turn++ % 3;
+          sharding.device_update_percent = turn % 5 * 25;
           Journal journal;
-          LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
+          LateDevice device(pool_, journal, "mucido"), host(pool_, journal, "h");  // i, d, o: streamed states
           const bool moves = micro_batches > 1 && offload.gradients != D;
           EXPECT_TRUE(outcome(device, host, sharding) == (moves ? moved : kept))
-              << words_of(offload) << " " << optimizer << " " << gradients << " " << parameters << " " << micro_batches;
+              << words_of(offload) << " " << optimizer.number << " " << gradients.number << " " << parameters.number
+              << " " << micro_batches;
         }
       }
     }

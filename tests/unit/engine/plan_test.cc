@@ -31,7 +31,11 @@ TEST(Plan, EqualsTheLedger) {
     constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
     constexpr Offload kOffloads[] = {{H, H, H}, {F, F, F}, {H, D, D}, {F, H, D}, {D, D, F}};
     if (turn % 2) options.sharding.offload = kOffloads[turn / 2 % 5];
-    options.sharding.offloaded_units = {1 + turn / 2 % 3, 1, turn % 4};
+    using enum OffloadedPart::Of;
+    options.sharding.offload.part_of_optimizer = {blocks, 1 + turn / 2 % 2};
+    options.sharding.offload.part_of_gradients = {blocks, 1};
+    if (turn % 4) options.sharding.offload.part_of_parameters = {percent, 30 * (turn % 4)};
+    options.sharding.device_update_percent = turn % 3 * 50;
     options.sharding.file_folder = testing::TempDir();
     ++turn;
     const auto batch = make_batch(4, {9, 5, 7});

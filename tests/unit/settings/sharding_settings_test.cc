@@ -120,6 +120,16 @@ TEST(OffloadWords, ReadAndPrint) {
   EXPECT_EQ(canonical("offload", "optimizer"), "optimizer:host");
   EXPECT_EQ(canonical("offload", "parameters, optimizer:FILE"), "optimizer:file,parameters:host");
   EXPECT_EQ(canonical("offload", "optimizer:nvme,gradients:cpu"), "optimizer:file,gradients:host");
+  EXPECT_EQ(canonical("offload", "optimizer=12"), "optimizer:host=12");
+  EXPECT_EQ(canonical("offload", "Gradients:cpu = 40%, optimizer:file=060%"), "optimizer:file=60%,gradients:host=40%");
+  EXPECT_EQ(canonical("offload", "parameters:host=100%"), "parameters:host");
+  for (const char* item : {"optimizer=0", "optimizer=", "optimizer:host=-1", "optimizer=101%", "optimizer=1.5",
+                           "optimizer=%", "optimizer=12=12", "optimizer=99999999999999999999", "optimizer=all"}) {
+    EXPECT_EQ(error_of("offload", item),
+              std::string("here: \"") + item +
+                  "\" does not say how much to offload. Write a number of blocks or a share after \"=\", for example "
+                  "optimizer=12 or optimizer=40%");
+  }
   EXPECT_EQ(error_of("offload", "optimiser"),
             "here: cannot offload \"optimiser\". Did you mean \"optimizer\"? Write none, or a comma-separated list of "
             "optimizer, gradients, parameters");

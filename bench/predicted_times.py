@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Compares the time of a training step that `tessera plan` predicts with the measured time, for many configurations.
+
+  bench/predicted_times.py OUT.json [--tessera build/tessera] [--machine FILE] [--only WORD[,WORD]] [--budget 540]
+
+First measures the machine (tessera doctor --measure), unless --machine names a file that this has written. Then each row
+is planned, and trained for a few steps. Weights are random. The data are random words from a fixed seed; every sample
+has the full length, and every token has a loss. The measured time is the median of the steps after the warm-up.
+
+--only runs the rows that have one of these words in their names.
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# name: layers, hidden size, feed-forward size, heads, heads of keys and values, head size, vocabulary size, whether the
+# head is tied, model type
+SHAPES = {
+    "llama-0.1b": (12, 768, 2048, 12, 12, 64, 32000, True, "llama"),
+    "llama-0.4b": (24, 1024, 2816, 16, 16, 64, 32000, False, "llama"),
+    "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256, True, "llama"),
+    "llama-3.2-3b": (28, 3072, 8192, 24, 8, 128, 128256, True, "llama"),
+    "llama-3.1-8b": (32, 4096, 14336, 32, 8, 128, 128256, False, "llama"),
+    "qwen3-0.6b": (28, 1024, 3072, 16, 8, 128, 151936, True, "qwen3"),
+    "qwen2.5-0.5b": (24, 896, 4864, 14, 2, 64, 151936, True, "qwen2"),
+    "qwen2.5-1.5b": (28, 1536, 8960, 12, 2, 128, 151936, True, "qwen2"),
+    "qwen2.5-3b": (36, 2048, 11008, 16, 2, 128, 151936, True, "qwen2"),
+    "qwen2.5-7b": (28, 3584, 18944, 28, 4, 128, 152064, False, "qwen2"),
+    "qwen2.5-14b": (48, 5120, 13824, 40, 8, 128, 152064, False, "qwen2"),
+    "bloom-560m": (24, 1024, 4096, 16, 16, 64, 250880, True, "bloom"),
+    "bloom-1b1": (24, 1536, 6144, 16, 16, 96, 250880, True, "bloom"),
+    "bloom-3b": (30, 2560, 10240, 32, 32, 80, 250880, True, "bloom"),
+    "bloom-7b1": (30, 4096, 16384, 32, 32, 128, 250880, True, "bloom"),
+}
+CHECKPOINTED = ["--activation-checkpointing", "block"]
+BF16_STATES = ["--optimizer-states", "bf16"]
+LORA = ["--adapter", "lora", "--lora-r", "16", "--lora-alpha", "32"]
+QLORA = [*LORA, "--base-dtype", "nf4"]
+ALL_STATES = ["--offload", "optimizer,gradients"]
+EVERYTHING = ["--strategy", "zero3", "--offload", "optimizer,gradients,parameters"]
+
+
+def part(blocks, *more):
+    return ["--offload", f"optimizer={blocks},gradients={blocks}", *more]
+
+
+def gpu(percent):
+    return ["--device-updates", str(percent)]
+
+
+# name: model, batch, length, options
+ROWS = {
+    # one GPU
+    "llama-0.1b 32x512": ("llama-0.1b", 32, 512, []),
+    "llama-0.1b 8x2048": ("llama-0.1b", 8, 2048, []),
+    "llama-0.1b 4x256": ("llama-0.1b", 4, 256, []),
+    "llama-0.4b 16x512": ("llama-0.4b", 16, 512, []),
+    "llama-0.4b 8x1024 x4": ("llama-0.4b", 8, 1024, ["--grad-accum", "4", "--fuse-micro-batches", "off"]),
+    "llama-0.4b 4x4096": ("llama-0.4b", 4, 4096, CHECKPOINTED),
+    "llama-0.4b 8x512 fp32": ("llama-0.4b", 8, 512, ["--precision", "fp32"]),
+    "llama-0.4b 8x512 tf32": ("llama-0.4b", 8, 512, ["--precision", "tf32"]),
+    "1b 8x512": ("llama-3.2-1b", 8, 512, []),
+    "1b 8x2048": ("llama-3.2-1b", 8, 2048, []),
+    "1b 2x8192": ("llama-3.2-1b", 2, 8192, []),
+    "1b 8x2048 checkpointed": ("llama-3.2-1b", 8, 2048, CHECKPOINTED),
+    "1b 8x2048 8 of 16 checkpointed": ("llama-3.2-1b", 8, 2048, ["--activation-checkpointing", "8"]),
+    "1b 1x512": ("llama-3.2-1b", 1, 512, []),
+    "1b 8x2048 fp16": ("llama-3.2-1b", 8, 2048, ["--precision", "fp16"]),
+    "1b 8x2048 bf16 states": ("llama-3.2-1b", 8, 2048, BF16_STATES),
+    "1b 8x512 lora": ("llama-3.2-1b", 8, 512, LORA),
+    "qwen3-0.6b 16x512": ("qwen3-0.6b", 16, 512, []),
+    "qwen3-0.6b 4x4096": ("qwen3-0.6b", 4, 4096, []),
+    "qwen2.5-0.5b 32x1024": ("qwen2.5-0.5b", 32, 1024, []),
+    "qwen2.5-0.5b 2x512": ("qwen2.5-0.5b", 2, 512, []),
+    "qwen2.5-1.5b 16x1024": ("qwen2.5-1.5b", 16, 1024, []),
+    "qwen2.5-1.5b 2x4096": ("qwen2.5-1.5b", 2, 4096, []),
+    "qwen2.5-3b 8x1024": ("qwen2.5-3b", 8, 1024, []),
+    "3b 4x2048": ("llama-3.2-3b", 4, 2048, []),
+    "3b 1x2048 x4": ("llama-3.2-3b", 1, 2048, ["--grad-accum", "4", "--fuse-micro-batches", "off"]),
+    "3b 4x4096 checkpointed": ("llama-3.2-3b", 4, 4096, CHECKPOINTED),
+    "bloom-560m 16x512": ("bloom-560m", 16, 512, []),
+    "bloom-560m 4x512": ("bloom-560m", 4, 512, []),
+    "bloom-560m 16x512 fp16": ("bloom-560m", 16, 512, ["--precision", "fp16"]),
+    "bloom-1b1 8x512": ("bloom-1b1", 8, 512, []),
+    "bloom-3b 4x1024": ("bloom-3b", 4, 1024, []),
+    "bloom-3b 8x512 checkpointed": ("bloom-3b", 8, 512, CHECKPOINTED),
+    "bloom-7b1 4x512": ("bloom-7b1", 4, 512, []),
+    "bloom-7b1 16x512": ("bloom-7b1", 16, 512, []),
+    "8b 4x2048": ("llama-3.1-8b", 4, 2048, []),
+    "8b 2x2048": ("llama-3.1-8b", 2, 2048, []),
+    "8b 2x4096 checkpointed": ("llama-3.1-8b", 2, 4096, CHECKPOINTED),
+    "8b 4x2048 bf16 states": ("llama-3.1-8b", 4, 2048, BF16_STATES),
+    "8b 4x2048 lora": ("llama-3.1-8b", 4, 2048, LORA),
+    "8b 2x2048 qlora": ("llama-3.1-8b", 2, 2048, QLORA),
+    "qwen2.5-7b 4x1024": ("qwen2.5-7b", 4, 1024, []),
+    # offloaded: the states and gradients of all units, of some blocks, or everything
+    "offload bloom-560m 16x512 all": ("bloom-560m", 16, 512, ALL_STATES),
+    "offload bloom-560m 16x512 12": ("bloom-560m", 16, 512, part(12)),
+    "offload bloom-560m 4x512 everything": ("bloom-560m", 4, 512, EVERYTHING),
+    "offload 1b 8x512 all": ("llama-3.2-1b", 8, 512, ALL_STATES),
+    "offload 1b 8x512 all, GPU 40": ("llama-3.2-1b", 8, 512, [*ALL_STATES, *gpu(40)]),
+    "offload 1b 8x2048 8": ("llama-3.2-1b", 8, 2048, part(8)),
+    "offload 1b 8x512 everything": ("llama-3.2-1b", 8, 512, EVERYTHING),
+    "offload 3b 4x2048 all": ("llama-3.2-3b", 4, 2048, ALL_STATES),
+    "offload 3b 4x2048 14": ("llama-3.2-3b", 4, 2048, part(14)),
+    "offload 3b 4x2048 14, GPU 50": ("llama-3.2-3b", 4, 2048, part(14, *gpu(50))),
+    "offload 3b 4x2048 7 states": ("llama-3.2-3b", 4, 2048, ["--offload", "optimizer=7"]),
+    "offload 3b 4x2048 everything": ("llama-3.2-3b", 4, 2048, [*EVERYTHING, *CHECKPOINTED]),
+    # the same in the memory of smaller GPUs
+    "80 GiB, bloom-7b1 4x512": ("bloom-7b1", 4, 512, part(9)),
+    "80 GiB, bloom-7b1 4x512 checkpointed": ("bloom-7b1", 4, 512, part(7, *CHECKPOINTED)),
+    "80 GiB, bloom-7b1 4x512 checkpointed, GPU 50": ("bloom-7b1", 4, 512, part(7, *CHECKPOINTED, *gpu(50))),
+    "80 GiB, bloom-7b1 16x512 checkpointed": ("bloom-7b1", 16, 512, part(8, *CHECKPOINTED)),
+    "80 GiB, bloom-7b1 16x512 checkpointed, GPU 50": ("bloom-7b1", 16, 512, part(8, *CHECKPOINTED, *gpu(50))),
+    "48 GiB, bloom-7b1 4x512 all": ("bloom-7b1", 4, 512, ALL_STATES),
+    "48 GiB, bloom-7b1 4x512 checkpointed": ("bloom-7b1", 4, 512, part(21, *CHECKPOINTED)),
+    "48 GiB, bloom-7b1 4x512 checkpointed, GPU 50": ("bloom-7b1", 4, 512, part(21, *CHECKPOINTED, *gpu(50))),
+    "78 GiB, 8b 4x2048 checkpointed": ("llama-3.1-8b", 4, 2048, part(11, *CHECKPOINTED)),
+    "78 GiB, 8b 4x2048 checkpointed, GPU 50": ("llama-3.1-8b", 4, 2048, part(11, *CHECKPOINTED, *gpu(50))),
+    "78 GiB, qwen2.5-14b 4x2048 bf16 states, GPU 40": (
+        "qwen2.5-14b", 4, 2048, part(38, *CHECKPOINTED, *BF16_STATES, *gpu(40))),
+    "24 GiB, 3b 4x2048 checkpointed": ("llama-3.2-3b", 4, 2048, part(19, *CHECKPOINTED)),
+    "24 GiB, 3b 4x2048 checkpointed, GPU 50": ("llama-3.2-3b", 4, 2048, part(19, *CHECKPOINTED, *gpu(50))),
+    "6 GiB, bloom-560m 16x512 checkpointed": ("bloom-560m", 16, 512, part(19, *CHECKPOINTED)),
+    "6 GiB, bloom-560m 16x512 checkpointed, GPU 50": ("bloom-560m", 16, 512, part(19, *CHECKPOINTED, *gpu(50))),
+}
+
+
+def config_of(name):
+    layers, width, inner, heads, kv_heads, head_dim, vocabulary, tied, kind = SHAPES[name]
+    if kind == "bloom":
+        return {"model_type": "bloom", "architectures": ["BloomForCausalLM"], "vocab_size": vocabulary, "hidden_size": width,
+                "n_layer": layers, "n_head": heads, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02,
+                "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3}
+    return {"model_type": kind, "architectures": [{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM",
+                                                   "qwen3": "Qwen3ForCausalLM"}[kind]],
+            "vocab_size": vocabulary, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
+            "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim, "hidden_act": "silu",
+            "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": tied,
+            "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3}
+
+
+class Bench:
+    def __init__(self, args, folder):
+        self.args, self.folder, self.deadline = args, folder, time.monotonic() + args.budget
+        self.env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+        source = random.Random(7)
+        words = ["".join(source.choices("abcdefghijklmnopqrstuvwxyz", k=source.randint(3, 9))) for _ in range(20000)]
+        self.texts = {}
+        for length in sorted({length for _, _, length, _ in ROWS.values()}):
+            # All steps of an epoch are equally large.
+            count = max(batch * 4 for _, batch, of_row, _ in ROWS.values() if of_row == length)
+            count = 32 * -(-count // 32)
+            texts = [" ".join(source.choices(words, k=int(length * 1.4))) for _ in range(count)]
+            self.texts[length] = folder / f"texts-{length}.jsonl"
+            self.texts[length].write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+    def run(self, command, codes=(0,)):
+        done = subprocess.run(command, capture_output=True, text=True, env=self.env,
+                              timeout=max(5, self.deadline - time.monotonic()))
+        if done.returncode not in codes:
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            raise RuntimeError(f"exit code {done.returncode}: {lines[-1][:300]}")
+        return done.stdout
+
+    def measured_machine(self):
+        command = [self.args.tessera, "doctor", "--measure", "--json", "--output-dir", str(self.folder / "machine"), *self.args.ranks]
+        return json.loads(self.run(command))
+
+    def common(self, row):
+        name, batch, length, options = ROWS[row]
+        model = self.folder / name
+        model.mkdir(exist_ok=True)
+        (model / "config.json").write_text(json.dumps(config_of(name)))
+        flags = ["--model", str(model / "config.json"), "--init", "random", "--tokenizer",
+                 str(ROOT / "recipes/quickstart/model"), "--dataset", str(self.texts[length]), "--objective", "causal_lm",
+                 "--long-texts", "truncate", "--max-length", str(length), "--batch-size", str(batch), "--epochs", "1000",
+                 "--lr", "1e-5", "--save-strategy", "no", "--eval-strategy", "no", "--resume", "none", "--device",
+                 self.args.device, *self.args.ranks]
+        if "--precision" not in options:
+            flags += ["--precision", "bf16"]
+        return flags + options
+
+    def planned(self, row):
+        machine = ["--machine", str(self.args.machine)] if self.args.machine else []
+        begin = time.monotonic()
+        plan = json.loads(self.run([self.args.tessera, "plan", *self.common(row), *machine, "--json"], (0, 4)))
+        return {"predicted_s": plan["time"]["step_s"], "time": plan["time"], "device_gib": round(max(phase["total"] for phase in plan["first_rank"]["device"].values()) / 2**30, 2),
+                "host_gib": round(max(phase["total"] for phase in plan["first_rank"]["host"].values()) / 2**30, 2), "planning_s": round(time.monotonic() - begin, 2)}
+
+    def trained(self, row, warm=4, steps=13, most_s=40):
+        """The run is killed after the steps, because saving its model would take longer than they do."""
+        out = self.folder / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        command = [self.args.tessera, "train", *self.common(row), "--max-steps", "100000", "--logging-steps", "1",
+                   "--output-dir", str(out), "--overwrite", "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self.env)
+        begin, times = None, {}
+        try:
+            while process.poll() is None and time.monotonic() < self.deadline:
+                times = self.steps(out)
+                if times and begin is None:
+                    begin = time.monotonic()
+                enough = times and (max(times) >= steps or (max(times) >= warm + 3 and time.monotonic() - begin > most_s))
+                if enough:
+                    break
+                time.sleep(0.2)
+            if process.poll() is not None:
+                raise RuntimeError(f"exit code {process.returncode}: {process.stderr.read()[-300:]}")
+        finally:
+            process.kill()
+            process.wait()
+        if not times or max(times) < warm + 3:
+            raise RuntimeError("no time left")
+        seconds = [times[step] - times[step - 1] for step in sorted(times) if step > warm and step - 1 in times]
+        return {"measured_s": round(statistics.median(seconds), 5), "steps": len(seconds),
+                "fastest_s": round(min(seconds), 5), "slowest_s": round(max(seconds), 5)}
+
+    @staticmethod
+    def steps(out):
+        times = {}
+        try:
+            for line in (out / "metrics.jsonl").read_text().splitlines():
+                record = json.loads(line)
+                if record["kind"] == "train":
+                    times[record["step"]] = record["timing"]["runtime_s"]
+        except (OSError, ValueError):  # the file does not exist yet, or its last line is incomplete
+            pass
+        return times
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--tessera", default=str(ROOT / "build/tessera"))
+    parser.add_argument("--machine", type=Path)
+    parser.add_argument("--only", default="", help="words of the rows to run, separated by commas")
+    parser.add_argument("--skip", default="", help="words of the rows to leave out, separated by commas")
+    parser.add_argument("--budget", type=float, default=540, help="time for all rows in seconds")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--nproc", type=int, default=1)
+    parser.add_argument("--strategy", default="")
+    args = parser.parse_args()
+    args.ranks = ["--nproc", str(args.nproc)] if args.nproc > 1 else []
+    words = [word for word in args.only.split(",") if word]
+    skipped = [word for word in args.skip.split(",") if word]
+    names = [name for name in ROWS
+             if (not words or any(word in name for word in words)) and not any(word in name for word in skipped)]
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        bench = Bench(args, Path(folder))
+        results = {"machine": None, "rows": {}}
+        if not args.machine:
+            begin = time.monotonic()
+            results["machine"] = bench.measured_machine()
+            results["measuring_s"] = round(time.monotonic() - begin, 1)
+        for name in names:
+            try:
+                row = {**bench.planned(name), **bench.trained(name)}
+                row["error"] = round(row["predicted_s"] / row["measured_s"] - 1, 4)
+                line = f"{row['predicted_s'] * 1e3:9.1f} {row['measured_s'] * 1e3:9.1f} ms {100 * row['error']:+6.1f} %"
+            except (RuntimeError, subprocess.TimeoutExpired, KeyError, TypeError) as error:
+                row = {"failed": str(error)[:400]}
+                line = f"failed: {str(error)[:160]}"
+            results["rows"][name] = row
+            print(f"{name:40} {line}", flush=True)
+            args.out.write_text(json.dumps(results, indent=1))
+    errors = sorted(abs(row["error"]) for row in results["rows"].values() if "error" in row)
+    if errors:
+        print(f"{len(errors)} rows: median error {100 * statistics.median(errors):.1f} %, largest {100 * errors[-1]:.1f} %")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

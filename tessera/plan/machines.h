@@ -1,0 +1,35 @@
+// The machines whose speeds are known: measured ones, which are files, and the table of known GPUs.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/device/counting/machine.h"
+#include "tessera/engine/plan.h"
+#include "tessera/log/console.h"
+#include "tessera/settings/settings.h"
+
+namespace tessera {
+
+// The name of the device of this machine: of its GPU, or of its processor with the number of threads of a rank.
+std::string name_of_device(DeviceKind device, int num_threads);
+
+// The file of a measured machine: $XDG_CACHE_HOME/tessera/machines/NAME.json, otherwise below ~/.cache. With several
+// ranks on a node, NAME ends with their number, because they share the memory and the links of the node. Empty if
+// neither variable is set.
+std::string machine_file(const std::string& device_name, int ranks_of_node);
+// Writes the file. Throws RunError.
+void save_machine(const Machine& machine, const std::string& path);
+
+// What the machine's speeds lack for a run of these ranks: "links between nodes". Empty if they lack nothing.
+std::string unknown_link_of(const Machine& machine, const PlannedRank& rank);
+
+// Prints the most important speeds.
+void print_machine(const Machine& machine, Console& console);
+
+// The machine to predict times for: the one that --machine names, otherwise this machine if it was measured, otherwise
+// the known machine with the name of its GPU. Empty if neither exists. Throws UsageError for an unknown name,
+// InputError for a bad file.
+std::optional<Machine> planned_machine(const Settings& settings, const PlannedRank& rank);
+
+}  // namespace tessera

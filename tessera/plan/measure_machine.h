@@ -1,0 +1,21 @@
+// Measures the speeds of this machine for predicted times: with the kernels, copies and collectives of a run.
+#pragma once
+
+#include <string>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/device/counting/machine.h"
+#include "tessera/device/device.h"
+
+namespace tessera {
+
+// Takes less than a minute on a GPU. Collective. `host`: the memory of offloaded arrays, with the rank's threads.
+// `folder`: where offloaded files would be; a file of 512 MiB is written there and removed. `name`: of the device.
+// `has_bf16`: whether a GPU computes in bf16 and tf32.
+// `num_multiprocessors`: of a GPU. All ranks get the same machine, with the rates of the slowest
+// rank. `ranks_per_node`: if the world has more ranks, its collectives use the links between nodes. Throws
+// OutOfMemoryError.
+Machine measure_machine(Device& device, Device& host, Communicator& world, int ranks_per_node, bool has_bf16,
+                        int num_multiprocessors, std::string name, const std::string& folder);
+
+}  // namespace tessera
