@@ -64,7 +64,8 @@ int measure(const Invocation& invocation) {
   console.note(fmt::format("Measuring {} ...", name));
   const double begin = steady_seconds();
   const Machine machine = measure_machine(worker.device(), worker.host(), worker.world(), rank.ranks_per_node, bf16,
-                                          gpus.empty() ? 0 : gpus.front().num_multiprocessors, name, offload_folder(settings));
+                                          rank.device == DeviceKind::cuda ? gpus.front().num_multiprocessors : 0, name,
+                                          offload_folder(settings));
   if (!worker.is_first()) return 0;
   save_machine(machine, path);
   if (settings.json) {

@@ -102,7 +102,7 @@ const std::vector<Verb>& all_verbs() {
        .about_verb = true},
       {.name = "doctor",
        .help = "Show what this machine has; with ranks, compare nodes",
-       .groups = kOutputDir | kRanks | kShared | kMeasure | kPresentation,
+       .groups = kOutputDir | kRanks | kShared | kMeasure | kMachine | kPresentation,
        .example = "tessera doctor --nproc 2 --output-dir runs/mine",
        .required = {},
        .run = run_doctor,

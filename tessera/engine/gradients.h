@@ -63,7 +63,7 @@ class UnitGradients {
   DType dtype() const { return accumulators_.dtype(); }
   // The sums of elements [first, last), counted from the start of range(unit). Not for Tier::file: use load_sum().
   View sum(int64_t unit, int64_t first, int64_t last) const;
-  // Copies sums to `to` in host memory. Copies as many sums as `to` has elements. The first one is element `first`,
+  // Copies sums to `to`. Copies as many sums as `to` has elements. The first one is element `first`,
   // counted from the start of range(unit). Works for every tier.
   void load_sum(int64_t unit, int64_t first, View to, Stream& stream) const;
   // Whether steps have one micro-batch. The next step then overwrites the sums only in its single backward, so the

@@ -66,7 +66,7 @@ struct Offload {
   Tier optimizer = Tier::device, gradients = Tier::device, parameters = Tier::device;
   OffloadedPart part_of_optimizer{}, part_of_gradients{}, part_of_parameters{};  // ignored if the tier is `device`
 
-  bool any() const { return *this != Offload{}; }
+  bool any() const { return uses(Tier::host) || uses(Tier::file); }
   bool uses(Tier tier) const { return optimizer == tier || gradients == tier || parameters == tier; }
   bool operator==(const Offload&) const = default;
 };

@@ -36,8 +36,23 @@ Busy StepTime::bound() const {
   return static_cast<Busy>(std::ranges::max_element(busy_s) - busy_s.begin());
 }
 
-StepTime step_time(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work,
-                   const PlannedRank& rank, const Machine& machine) {
+namespace {
+
+// As many sequences of the mean length as have the tokens of the batch. Their attention has the work of the batch's.
+BatchBounds equal_sequences(BatchBounds batch) {
+  if (batch.mean_length > 0) {
+    batch.num_sequences = std::clamp<int64_t>((batch.num_tokens + batch.mean_length / 2) / batch.mean_length, 1,
+                                              std::max<int64_t>(1, batch.num_tokens));
+  }
+  return batch;
+}
+
+}  // namespace
+
+StepTime step_time(const ModelConfig& config, const EngineOptions& options, WorkBounds work, const PlannedRank& rank,
+                   const Machine& machine) {
+  work.training = equal_sequences(work.training);
+  work.evaluation = equal_sequences(work.evaluation);
   Timeline timeline(machine, rank.ranks_per_node);
   const auto device = make_counting_device({rank.device, rank.num_threads, &timeline}),
              host = make_counting_device({DeviceKind::cpu, rank.num_threads, &timeline});
@@ -79,6 +94,7 @@ StepTime step_time(const ModelConfig& config, const EngineOptions& options, cons
     }
   }
   if (work.evaluation.num_tokens > 0) {
+    engine.evaluate(imagined_batch(work.evaluation));  // also waits for the last update
     const double before = timeline.now();
     engine.evaluate(imagined_batch(work.evaluation));
     time.evaluation_s = timeline.now() - before;

@@ -23,7 +23,7 @@ struct StepTime {
 
 // `work` has the sizes of a typical micro-batch, not the largest ones: of training and evaluation. micro_batches may be
 // any number. The simulation runs a few steps, until their times repeat.
-StepTime step_time(const ModelConfig& config, const EngineOptions& options, const WorkBounds& work,
-                   const PlannedRank& rank, const Machine& machine);
+StepTime step_time(const ModelConfig& config, const EngineOptions& options, WorkBounds work, const PlannedRank& rank,
+                   const Machine& machine);
 
 }  // namespace tessera

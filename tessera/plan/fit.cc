@@ -221,13 +221,21 @@ StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds&
     if (tier == Tier::file) file_bytes += bytes;
   };
   const Offload& offload = o.offload;
+  // The share of the arrays that is not on the device. Files have no ledger: if only some blocks are in files, the cost
+  // counts all of them.
+  const auto share = [&](Tier tier, Category category) {
+    const auto here = static_cast<double>(plan.device.peak(Phase::step, category)),
+               away = static_cast<double>(plan.host.peak(Phase::step, category));
+    return tier == Tier::host && here + away > 0 ? away / (here + away) : 1.0;
+  };
   if (offload.optimizer != Tier::device) {
-    host_updates = updated;
-    host_bytes += updated * (size + (offload.gradients == Tier::device ? sum_size : 0));
+    host_updates = updated * share(offload.optimizer, Category::optimizer);
+    host_bytes += host_updates * (size + (offload.gradients == Tier::device ? sum_size : 0));
     if (offload.optimizer == Tier::file) file_bytes += update_bytes(options) * updated;
   }
-  moved(offload.gradients, gradient_size * updated * accum);
-  moved(offload.parameters, (shards.free_after_forward() ? 2 : 1) * size * kept * accum);
+  moved(offload.gradients, gradient_size * updated * accum * share(offload.gradients, Category::gradients));
+  moved(offload.parameters,
+        (shards.free_after_forward() ? 2 : 1) * size * kept * accum * share(offload.parameters, Category::parameters));
   cost.offload_s =
       host_bytes / m.host + file_bytes / m.file + (update_bytes(options) + sum_size) * host_updates / m.update;
   return cost;

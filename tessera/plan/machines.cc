@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -62,13 +65,16 @@ std::string machine_file(const std::string& device_name, int ranks_of_node) {
 }
 
 void save_machine(const Machine& machine, const std::string& path) {
-  std::error_code ignored;  // the stream reports the error
-  fs::create_directories(fs::path(path).parent_path(), ignored);
-  std::ofstream file(path);
+  std::error_code error;  // the stream and rename() report what went wrong
+  fs::create_directories(fs::path(path).parent_path(), error);
+  const std::string temporary = fmt::format("{}.{}", path, getpid());
+  std::ofstream file(temporary);
   file << to_pretty_json(record_of(machine)) << '\n';
   file.close();
-  if (file) return;
-  throw RunError(path, fmt::format("the file of the measured machine cannot be written: {}", std::strerror(errno)),
+  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) return;
+  const std::string reason = std::strerror(errno);
+  fs::remove(temporary, error);
+  throw RunError(path, fmt::format("the file of the measured machine cannot be written: {}", reason),
                  "Set XDG_CACHE_HOME to a folder that can be written");
 }
 
@@ -93,33 +99,39 @@ void print_machine(const Machine& m, Console& console) {
   line("collectives between nodes", m.between_nodes.bytes_per_s * 1e-9, "GB/s per rank");
 }
 
-std::string unknown_link_of(const Machine& machine, const PlannedRank& rank) {
+std::string unknown_speeds_of(const Machine& machine, const PlannedRank& rank, const Offload& offload) {
   const auto unknown = [](const Machine::Link& link) { return link.bytes_per_s <= 0; };
   if (rank.world_size > 1 && rank.ranks_per_node > 1 && unknown(machine.within_node)) return "links within a node";
   if (rank.world_size > rank.ranks_per_node && unknown(machine.between_nodes)) return "links between nodes";
-  return "";
+  const bool has_files = machine.file_read_bytes_per_s > 0 && machine.file_write_bytes_per_s > 0;
+  return offload.uses(Tier::file) && !has_files ? "speeds of files" : "";
 }
 
 std::optional<Machine> planned_machine(const Settings& settings, const PlannedRank& rank) {
+  std::error_code error;
   if (!settings.machine.empty()) {
-    if (fs::exists(settings.machine)) {
-      Machine machine = read_machine(settings.machine);
-      const bool is_gpu = machine.num_multiprocessors > 0, wants_gpu = rank.device == DeviceKind::cuda;
-      if (is_gpu == wants_gpu) return machine;
-      throw UsageError(
-          option_place("machine"),
-          fmt::format("{} has the speeds of a {}, but the plan is for {}s", printable(settings.machine),
-                      is_gpu ? "GPU" : "CPU", wants_gpu ? "GPU" : "CPU"),
-          fmt::format("Give {} {}, or the file of another machine", option("device"), is_gpu ? "cuda" : "cpu"));
+    if (!fs::exists(settings.machine, error)) {
+      throw UsageError(option_place("machine"), fmt::format("{} does not exist", quoted_value(settings.machine)),
+                       "Give a file that tessera doctor --measure has written");
     }
-    throw UsageError(option_place("machine"), fmt::format("no machine has the name {}", quoted_value(settings.machine)),
-                     "Give a file that tessera doctor --measure has written");
+    Machine machine = read_machine(settings.machine);
+    const bool is_gpu = machine.num_multiprocessors > 0, wants_gpu = rank.device == DeviceKind::cuda;
+    if (is_gpu == wants_gpu) return machine;
+    throw UsageError(
+        option_place("machine"),
+        fmt::format("{} has the speeds of a {}, but the plan is for {}s", printable(settings.machine),
+                    is_gpu ? "GPU" : "CPU", wants_gpu ? "GPU" : "CPU"),
+        fmt::format("Give {} {}, or the file of another machine", option("device"), is_gpu ? "cuda" : "cpu"));
   }
   const std::string name = name_of_device(rank.device, rank.num_threads);
   if (name.empty()) return {};
   for (const int ranks : {std::min(rank.world_size, rank.ranks_per_node), 1}) {
     const std::string path = machine_file(name, ranks);
-    if (!path.empty() && fs::exists(path)) return read_machine(path);
+    if (path.empty() || !fs::exists(path, error)) continue;
+    try {
+      return read_machine(path);
+    } catch (const InputError&) {  // the plan does without times, and says how to measure them again
+    }
   }
   return {};
 }

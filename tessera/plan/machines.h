@@ -1,4 +1,4 @@
-// The machines whose speeds are known: measured ones, which are files, and the table of known GPUs.
+// The machines whose speeds are known: files of measured machines.
 #pragma once
 
 #include <optional>
@@ -21,15 +21,15 @@ std::string machine_file(const std::string& device_name, int ranks_of_node);
 // Writes the file. Throws RunError.
 void save_machine(const Machine& machine, const std::string& path);
 
-// What the machine's speeds lack for a run of these ranks: "links between nodes". Empty if they lack nothing.
-std::string unknown_link_of(const Machine& machine, const PlannedRank& rank);
+// What the machine's speeds lack for a run: "links between nodes". Empty if they lack nothing.
+std::string unknown_speeds_of(const Machine& machine, const PlannedRank& rank, const Offload& offload);
 
 // Prints the most important speeds.
 void print_machine(const Machine& machine, Console& console);
 
-// The machine to predict times for: the one that --machine names, otherwise this machine if it was measured, otherwise
-// the known machine with the name of its GPU. Empty if neither exists. Throws UsageError for an unknown name,
-// InputError for a bad file.
+// The machine to predict times for: the one that --machine names, otherwise this machine if it was measured. Empty if
+// it was not, or if its file is damaged. Throws UsageError if the named file does not exist or is of another kind of
+// device, InputError if it is damaged.
 std::optional<Machine> planned_machine(const Settings& settings, const PlannedRank& rank);
 
 }  // namespace tessera

@@ -71,13 +71,8 @@ class Bench {
 class Arrays {
  public:
   Arrays(Bench& bench, int64_t bytes) : buffer_(bench.device().allocate(bytes, Category::workspace)) {
-    const View all = buffer_.view({bytes / 4}, DType::f32);
-    bench.kernels().fill_normal(all, 0, 0.02, 1, 0, 0);
-    bf16_ = {all.data, DType::bf16, {bytes / 2}};
-    // Half of the 16-bit numbers would be the low halves of f32 numbers.
-    const View half{all.data, DType::bf16, {bytes / 2}};
-    bench.kernels().fill_normal(half.rows(bytes / 4, bytes / 2), 0, 0.02, 1, 1, 0);
-    bench.kernels().fill_normal(half.rows(0, bytes / 4), 0, 0.02, 1, 2, 0);
+    const View halves = buffer_.view({bytes / 2}, DType::bf16);
+    bench.kernels().fill_normal(halves, 0, 0.02, 1, 1, 0);
   }
   void reset() { used_ = 0; }
   bool fits(int64_t bytes) const { return used_ + bytes <= buffer_.bytes(); }
@@ -90,7 +85,6 @@ class Arrays {
 
  private:
   Buffer buffer_;
-  View bf16_;
   int64_t used_ = 0;
 };
 
@@ -144,6 +138,8 @@ void measure_products(Bench& bench, Arrays& arrays, View moved, bool gpu, Arithm
       if (!arrays.fits(bytes_of(n * in + n * out + in * out, type) + 4 * Device::kAlignment)) continue;
       const View x = arrays.take({n, in}, type), y = arrays.take({n, out}, type), w = arrays.take({out, in}, type);
       const double flops = 2.0 * static_cast<double>(n) * static_cast<double>(in) * static_cast<double>(out);
+      constexpr double kMostCpuFlops = 1e10;  // a core takes about 0.1 s
+      if (!gpu && flops > kMostCpuFlops) continue;
       const auto add = [&](ProductForm form, const std::function<void()>& work) {
         double seconds = bench.seconds_of(work, gpu ? 0.005 : 0.03);
         if (gpu) {
@@ -312,12 +308,15 @@ void measure_host(Device& host, Machine& machine) {
   machine.host_bytes_per_s = bytes / bench.seconds_of(update, 1);
 }
 
+// Leaves the rates at 0 if the folder cannot be written. Works in the nearest folder that exists, and creates none.
 void measure_files(const std::string& folder, Machine& machine) {
   constexpr int64_t kBytes = int64_t{512} << 20, kBlock = int64_t{32} << 20;
-  machine.file_read_bytes_per_s = machine.file_write_bytes_per_s = 1e9;  // if the folder cannot be written
-  std::error_code ignored;
-  std::filesystem::create_directories(folder, ignored);
-  std::string path = folder + "/tessera-measure-XXXXXX";
+  std::error_code error;
+  std::filesystem::path existing = std::filesystem::absolute(folder, error).lexically_normal();
+  while (!std::filesystem::is_directory(existing, error) && existing != existing.parent_path()) {
+    existing = existing.parent_path();
+  }
+  std::string path = (existing / "tessera-measure-XXXXXX").string();
   const int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0) return;
   unlink(path.c_str());
@@ -387,13 +386,25 @@ Machine measure_machine(Device& device, Device& host, Communicator& world, int r
     measure_products(bench, arrays, moved_view, gpu, Arithmetic::f32, machine);
     measure_attention(bench, arrays, gpu, DType::f32, machine);
   }
+  // The ranks of a node share its memory, links and disks, so they measure these at the same time.
+  world.barrier("the measurement of the host");
   measure_host(host, machine);
+  world.barrier("the measurement of copies");
   if (gpu) {
     measure_copies(bench, host, machine);
   } else {
     machine.to_device_bytes_per_s = machine.to_host_bytes_per_s = machine.host_bytes_per_s / 2;
   }
+  world.barrier("the measurement of files");
   measure_files(folder, machine);
+  for (double* rate : {&machine.host_bytes_per_s, &machine.to_device_bytes_per_s, &machine.to_host_bytes_per_s,
+                       &machine.file_read_bytes_per_s, &machine.file_write_bytes_per_s}) {
+    *rate = static_cast<double>(-world.max(-static_cast<int64_t>(*rate), "a measured rate"));
+  }
+  if (world.size() > ranks_per_node && ranks_per_node > 1 && world.size() % ranks_per_node == 0) {
+    const auto node = world.split(world.rank() / ranks_per_node, world.rank() % ranks_per_node, ranks_per_node);
+    machine.within_node = measure_link(bench, *node);
+  }
   if (world.size() > 1) {
     Machine::Link& link = world.size() > ranks_per_node ? machine.between_nodes : machine.within_node;
     link = measure_link(bench, world);

@@ -207,7 +207,6 @@ std::string verdict_of(const PlanReport& r) {
                      format_bytes(e.bytes), most);
 }
 
-// "products", "the update on the host"
 std::string words_of(Busy busy) {
   switch (busy) {
     case Busy::products:
@@ -235,11 +234,13 @@ double step_tokens(const PlanReport& r) {
          r.rank.world_size;
 }
 
-// "time     0.421 s per step, 4,864 tokens/s: forward 0.21 s, …; bound by work on the host's cores (85 %)"
+// "time     0.421 s per step, 4,864 tokens/s (forward 0.21 s, backward 0.15 s, update 0.06 s)", and what is busy
 void print_time(const PlanReport& r, Console& console) {
   if (!r.time || r.time->step_s <= 0) {
-    console.print(fmt::format("time     not known: the {} are not. tessera doctor --measure{} measures them",
-                              r.unknown_speeds, r.machine ? ", started with the ranks of the run," : ""));
+    console.print(
+        fmt::format("time     not known: the {} are not. tessera doctor --measure{} measures them, "
+                    "and --machine FILE names those of another machine",
+                    r.unknown_speeds, r.machine ? ", started with the ranks of the run," : ""));
     return;
   }
   const StepTime& t = *r.time;
@@ -247,15 +248,16 @@ void print_time(const PlanReport& r, Console& console) {
     return fmt::format("{} {:.3g} s", name_of(p), t.part_s[static_cast<size_t>(p)]);
   };
   console.print(fmt::format("time     {:.3g} s per step, {} tokens/s ({}, {}, {})", t.step_s,
-                            format_count(static_cast<int64_t>(step_tokens(r) / t.step_s)), part(StepPart::forward),
-                            part(StepPart::backward), part(StepPart::update)));
+                            format_count(static_cast<int64_t>(std::min(step_tokens(r) / t.step_s, 1e18))),
+                            part(StepPart::forward), part(StepPart::backward), part(StepPart::update)));
   std::vector<std::string> shares;
   for (int b = 0; b < kNumBusy; ++b) {
     const double share = t.busy_s[static_cast<size_t>(b)] / t.step_s;
     if (share >= 0.01) shares.push_back(fmt::format("{} {:.0f} %", words_of(Busy(b)), 100 * share));
   }
   console.print(fmt::format("busy     {}", joined(shares, ", ")));
-  console.print(fmt::format("         predicted for {} ({})", r.machine->name, r.machine->source));
+  console.print(
+      fmt::format("         predicted for {} ({})", printable(r.machine->name), printable(r.machine->source)));
 }
 
 // "limits of a rank: GPU memory 8.00 GiB (--fit); not checked: host memory (needs 6.38 GiB), disk space (needs 0 B)"

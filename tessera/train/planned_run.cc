@@ -182,9 +182,8 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
                                              report.rank.world_size, report.fused)
                               : report.work;
   report.machine = planned_machine(report.settings, report.rank);
-  report.unknown_speeds = report.machine                    ? unknown_link_of(*report.machine, report.rank)
-                          : report.settings.machine.empty() ? "speeds of this machine"
-                                                            : "";
+  report.unknown_speeds = !report.machine ? "speeds of this machine"
+                                          : unknown_speeds_of(*report.machine, report.rank, report.settings.offload);
   if (report.unknown_speeds.empty()) {
     report.time = step_time(config, engine_options(report.settings), report.typical, report.rank, *report.machine);
   }

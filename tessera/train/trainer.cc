@@ -42,8 +42,9 @@ WorkBounds training_work(const Settings& settings, const Dataset& train, const D
 
 namespace {
 
-// Batches of `batch_size` samples of the mean size.
+// Batches of `batch_size` samples of the mean size, or of all samples if there are fewer.
 BatchBounds mean_batch(const Samples& samples, double batch_size) {
+  batch_size = std::min(batch_size, static_cast<double>(std::max<int64_t>(1, samples.size())));
   double tokens = 0, squares = 0, targets = 0;
   for (const int64_t length : lengths_of(samples)) {
     tokens += static_cast<double>(length);
@@ -78,7 +79,10 @@ WorkBounds typical_work(const Settings& settings, const Dataset& train, const Da
                  static_cast<double>(std::max<int64_t>(1, BatchPlan(options, 0).fill().num_micro_batches));
   }
   work.training = mean_batch(train.samples, batch_size * static_cast<double>(at_once));
-  work.micro_batches = fused ? 1 : settings.grad_accum;
+  // The samples of an epoch may be fewer than those of a step.
+  const double batches = static_cast<double>(train.samples.size()) / (batch_size * static_cast<double>(world_size));
+  work.micro_batches =
+      fused ? 1 : std::min(settings.grad_accum, std::max<int64_t>(1, std::llround(std::ceil(batches))));
   if (eval) work.evaluation = mean_batch(eval->samples, static_cast<double>(settings.eval_batch_size));
   return work;
 }

@@ -74,11 +74,12 @@ class PredictedTimes(TinyJobTest):
         env = {"XDG_CACHE_HOME": self.path("cache")}
         plan = ["plan", *JOB, "--device", "cpu"]
         out = self.succeeds(*plan, env=env)
-        self.assertIn("time     not known: the speeds of this machine are not. tessera doctor --measure measures them", out)
+        self.assertIn("time     not known: the speeds of this machine are not. tessera doctor --measure measures them, and "
+                      "--machine FILE names those of another machine", out)
         self.assertIsNone(json.loads(self.succeeds(*plan, "--json", env=env))["time"])
-        out = self.succeeds("doctor", "--measure", env={**env, "TESSERA_THREADS": "1"})
+        out = self.succeeds("doctor", "--measure", "--device", "cpu", "--threads", "1", env=env)
         self.assertRegex(out, r"products in f32, up to +[\d.e+-]+ TFLOP/s")
-        self.succeeds("doctor", "--measure", "--nproc", "2", env={**env, "TESSERA_THREADS": "1"})
+        self.succeeds("doctor", "--measure", "--device", "cpu", "--threads", "1", "--nproc", "2", env=env)
         files = [name for name in os.listdir(self.path("cache", "tessera", "machines")) if "-x2" not in name]
         self.assertEqual(len(os.listdir(self.path("cache", "tessera", "machines"))), 2)
         self.assertGreater(json.loads(self.succeeds(*plan, "--nproc", "2", "--threads", "1", "--json", env=env))["time"]["busy"]["network_s"], 0)
@@ -86,6 +87,7 @@ class PredictedTimes(TinyJobTest):
         file = self.path("cache", "tessera", "machines", files[0])
         machine = self.json_of(file)
         self.assertEqual(machine["source"], "measured")
+        self.assertFalse(os.path.exists(self.path("offload")))
 
         planned = json.loads(self.succeeds(*plan, "--machine", file, "--json", env=env))
         time = planned["time"]
@@ -110,9 +112,9 @@ class PredictedTimes(TinyJobTest):
                    "another machine", *plan, "--device", "cuda", "--machine", "slow.json", env=env)
         machine["host_bytes_per_s"] = -1
         self.write("bad.json", json.dumps(machine))
-        self.fails(INPUT, "bad.json: host_bytes_per_s must be greater than 0, got -1. Measure the machine again: tessera doctor "
+        self.fails(INPUT, "bad.json: host_bytes_per_s must be from 1000 to 1e+19, got -1. Measure the machine again: tessera doctor "
                    "--measure", *plan, "--machine", "bad.json", env=env)
-        self.fails(USAGE, '--machine: no machine has the name "h9000". Give a file that tessera doctor --measure has written', *plan,
+        self.fails(USAGE, '--machine: "h9000" does not exist. Give a file that tessera doctor --measure has written', *plan,
                    "--machine", "h9000", env=env)
 
 

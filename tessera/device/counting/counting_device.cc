@@ -73,9 +73,11 @@ class CountingDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CountingStream>(*this, false); }
   const CountedDevice& counted() const { return counted_; }
 
-  CountingStream& current_stream() { return running_ ? *running_ : compute_; }
-  // The stream whose host code runs. The work of kernels that this code calls is this stream's.
-  CountingStream* running_ = nullptr;
+  // The work of kernels that the code of a stream calls is this stream's, whichever device the kernels are for.
+  CountingStream& current_stream() {
+    Stream* const running = counted_.timeline->running();
+    return running ? static_cast<CountingStream&>(*running) : compute_;
+  }
 
  private:
   std::byte* take(int64_t bytes) override {
@@ -120,11 +122,11 @@ void CountingStream::wait(const Event& event) {
 void CountingStream::run(std::function<void()> work) {
   if (!timeline_) return;
   add({.kind = WorkQueue::Item::Kind::code, .code = [this, code = std::move(work)] {
-         CountingStream* const outer = std::exchange(device_.running_, this);
+         timeline_->set_running(this);
          runs_code_ = true;
          code();
          runs_code_ = false;
-         device_.running_ = outer;
+         timeline_->set_running(nullptr);
        }});
 }
 

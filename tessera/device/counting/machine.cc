@@ -206,8 +206,6 @@ Record record_of(const Machine& m) {
   record["file_write_bytes_per_s"] = m.file_write_bytes_per_s;
   record["within_node"] = link(m.within_node);
   record["between_nodes"] = link(m.between_nodes);
-  record["idle_watts"] = m.idle_watts;
-  record["busy_watts"] = m.busy_watts;
   return record;
 }
 
@@ -215,17 +213,22 @@ Machine machine_from(const Record& record, const std::string& where) {
   const auto refuse = [&](const std::string& what) {
     return InputError(where, what, "Measure the machine again: tessera doctor " + option("measure"));
   };
-  const auto number = [&](const Record& from, const char* key, bool may_be_zero = false) {
+  // Values outside of these bounds are no speeds of a machine.
+  const auto number = [&](const Record& from, const char* key, double least, double most, bool may_be_zero = false) {
     const auto found = from.find(key);
     if (found == from.end() || !found->is_number()) throw refuse(fmt::format("{} is missing or no number", key));
     const double value = found->get<double>();
-    if (!std::isfinite(value) || value < 0 || (value == 0 && !may_be_zero)) {
-      throw refuse(fmt::format("{} must be greater than 0, got {}", key, value));
-    }
-    return value;
+    if ((value >= least && value <= most) || (may_be_zero && value == 0)) return value;
+    throw refuse(fmt::format("{} must be from {} to {}, got {}", key, least, most, value));
+  };
+  const auto rate = [&](const Record& from, const char* key, bool may_be_zero = false) {
+    return number(from, key, 1e3, 1e19, may_be_zero);
+  };
+  const auto seconds = [&](const Record& from, const char* key, bool may_be_zero = false) {
+    return number(from, key, 1e-12, 1e4, may_be_zero);
   };
   const auto size = [&](const Record& from, const char* key) {
-    return static_cast<int64_t>(std::min(number(from, key), 1e15));
+    return static_cast<int64_t>(number(from, key, 1, 1e15));
   };
   const auto text = [&](const Record& from, const char* key) {
     const auto found = from.find(key);
@@ -258,8 +261,11 @@ Machine machine_from(const Record& record, const std::string& where) {
   const auto link = [&](const char* key) -> Machine::Link {
     const auto found = record.find(key);
     if (found == record.end() || !found->is_object()) throw refuse(fmt::format("{} is missing", key));
-    return {number(*found, "latency_s", true), number(*found, "bytes_per_s", true)};
+    return {seconds(*found, "latency_s", true), rate(*found, "bytes_per_s", true)};
   };
+  if (const auto schema = record.find("schema"); schema == record.end() || *schema != 1) {
+    throw refuse("schema is not 1");
+  }
   Machine m;
   m.name = text(record, "name");
   m.source = text(record, "source");
@@ -267,8 +273,7 @@ Machine machine_from(const Record& record, const std::string& where) {
     const std::string form = text(p, "form");
     const auto known = std::ranges::find_if(kForms, [&](ProductForm f) { return form == name_of(f); });
     if (known == kForms.end()) throw refuse(fmt::format("unknown product \"{}\"", printable(form)));
-    m.products.push_back(
-        {type_of(p), *known, size(p, "rows"), size(p, "in"), size(p, "out"), number(p, "flops_per_s")});
+    m.products.push_back({type_of(p), *known, size(p, "rows"), size(p, "in"), size(p, "out"), rate(p, "flops_per_s")});
   }
   // Every type that has a product has all forms.
   for (const Machine::Product& one : m.products) {
@@ -281,25 +286,23 @@ Machine machine_from(const Record& record, const std::string& where) {
   }
   for (const Record& a : list("attention")) {
     m.attention.push_back({type_of(a), flag(a, "alibi"), size(a, "head_dim"), size(a, "length"), size(a, "heads"),
-                           number(a, "forward_flops_per_s"), number(a, "backward_flops_per_s")});
+                           rate(a, "forward_flops_per_s"), rate(a, "backward_flops_per_s")});
   }
-  for (const Record& p : list("memory")) m.memory.push_back({size(p, "bytes"), number(p, "seconds")});
+  for (const Record& p : list("memory")) m.memory.push_back({size(p, "bytes"), seconds(p, "seconds")});
   const auto ascends = [](const Machine::Memory& a, const Machine::Memory& b) { return a.bytes >= b.bytes; };
   if (m.memory.size() < 2 || std::ranges::adjacent_find(m.memory, ascends) != m.memory.end()) {
     throw refuse("memory needs at least two sizes in ascending order");
   }
-  m.num_multiprocessors = static_cast<int>(std::min(number(record, "num_multiprocessors", true), 1e6));
-  m.launch_s = number(record, "launch_s", true);
-  m.to_device_bytes_per_s = number(record, "to_device_bytes_per_s");
-  m.to_host_bytes_per_s = number(record, "to_host_bytes_per_s");
-  m.copy_s = number(record, "copy_s", true);
-  m.host_bytes_per_s = number(record, "host_bytes_per_s");
-  m.file_read_bytes_per_s = number(record, "file_read_bytes_per_s");
-  m.file_write_bytes_per_s = number(record, "file_write_bytes_per_s");
+  m.num_multiprocessors = static_cast<int>(number(record, "num_multiprocessors", 1, 1e6, true));
+  m.launch_s = seconds(record, "launch_s", true);
+  m.to_device_bytes_per_s = rate(record, "to_device_bytes_per_s");
+  m.to_host_bytes_per_s = rate(record, "to_host_bytes_per_s");
+  m.copy_s = seconds(record, "copy_s", true);
+  m.host_bytes_per_s = rate(record, "host_bytes_per_s");
+  m.file_read_bytes_per_s = rate(record, "file_read_bytes_per_s", true);
+  m.file_write_bytes_per_s = rate(record, "file_write_bytes_per_s", true);
   m.within_node = link("within_node");
   m.between_nodes = link("between_nodes");
-  m.idle_watts = number(record, "idle_watts", true);
-  m.busy_watts = number(record, "busy_watts", true);
   return m;
 }
 

@@ -1,5 +1,5 @@
 // The speeds of a machine, from which the counting device computes the time of a run (timeline.h). `tessera doctor
-// --measure` measures them; for known GPUs without a measurement, they follow from the datasheet (known_machines.cc).
+// --measure` measures them (plan/measure_machine.h).
 //
 // Rates are per second, and times are in seconds. All rates are those of one rank.
 #pragma once
@@ -50,7 +50,7 @@ struct Machine {
   };
 
   std::string name;    // "NVIDIA H200"
-  std::string source;  // "measured", or "datasheet"
+  std::string source;  // where the speeds come from: "measured"
   std::vector<Product> products;
   std::vector<Attention> attention;
   std::vector<Memory> memory;   // in ascending order
@@ -59,9 +59,8 @@ struct Machine {
   double to_device_bytes_per_s = 0, to_host_bytes_per_s = 0;  // of copies from and to pinned memory
   double copy_s = 0;                                          // that every copy takes in addition
   double host_bytes_per_s = 0;  // that AdamW reads and writes on the host, with all threads of the rank
-  double file_read_bytes_per_s = 0, file_write_bytes_per_s = 0;
+  double file_read_bytes_per_s = 0, file_write_bytes_per_s = 0;  // 0: not measured
   Link within_node, between_nodes;
-  double idle_watts = 0, busy_watts = 0;  // of a GPU; 0: unknown
 };
 
 Record record_of(const Machine& machine);

@@ -84,6 +84,10 @@ class Timeline {
   // When the work of the queue done so far ended.
   double clock_of(const WorkQueue& queue) const { return queue.ready_; }
 
+  // The stream whose code runs now, or null.
+  Stream* running() const { return running_; }
+  void set_running(Stream* stream) { running_ = stream; }
+
   // The part of the step begins at `time`, and the part before it ends.
   void enter(StepPart part, double time);
   double seconds_in(StepPart part) const { return in_part_[static_cast<size_t>(part)]; }
@@ -100,6 +104,7 @@ class Timeline {
   const int ranks_per_node_;
   double now_ = 0;
   bool in_graph_ = false;
+  Stream* running_ = nullptr;
   std::vector<WorkQueue*> queues_;
   std::array<double, kNumBusy> busy_{}, free_at_{};
   std::map<std::string_view, double> kernels_;

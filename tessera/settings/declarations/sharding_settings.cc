@@ -129,9 +129,10 @@ std::vector<Setting> plan_settings() {
       bytes("disk", &S::disk, kPlan, kNonNegativeReal,
             "Disk space of a node for offloaded files, shared by its ranks. 0: the free space on the disk of "
             "--offload-dir, or of --output-dir if --offload-dir is empty; not checked if a limit of memory is given"),
-      text("machine", &S::machine, brief(kPlan, "predict times for this machine"), "NAME|FILE",
-           "Machine whose speeds determine the predicted times: a name such as h100, or a file that tessera doctor "
-           "--measure has written. Empty: this machine"),
+      text("machine", &S::machine, brief(kPlan, "predict times for this machine"), "FILE",
+           "Machine whose speeds determine the predicted times: a file that tessera doctor --measure has written. "
+           "Empty: "
+           "this machine"),
   };
 }
 

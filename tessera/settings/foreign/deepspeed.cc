@@ -234,7 +234,7 @@ class Reader {
       if (!(*ratio > 0 && *ratio <= 1)) {
         refuse(optimizer + ".ratio", fmt::format("must be greater than 0 and at most 1, got {}", *ratio), "");
       }
-      if (const auto percent = static_cast<int64_t>(std::ceil(*ratio * 100)); percent < 100) {
+      if (const auto percent = static_cast<int64_t>(std::ceil(*ratio * 100 - 1e-9)); percent < 100) {
         offload.part_of_optimizer = offload.part_of_gradients = OffloadedPart{OffloadedPart::Of::percent, percent};
       }
     }

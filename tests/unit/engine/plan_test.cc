@@ -32,9 +32,11 @@ TEST(Plan, EqualsTheLedger) {
     constexpr Offload kOffloads[] = {{H, H, H}, {F, F, F}, {H, D, D}, {F, H, D}, {D, D, F}};
     if (turn % 2) options.sharding.offload = kOffloads[turn / 2 % 5];
     using enum OffloadedPart::Of;
-    options.sharding.offload.part_of_optimizer = {blocks, 1 + turn / 2 % 2};
-    options.sharding.offload.part_of_gradients = {blocks, 1};
-    if (turn % 4) options.sharding.offload.part_of_parameters = {percent, 30 * (turn % 4)};
+    if (turn % 4 == 1) {
+      options.sharding.offload.part_of_optimizer = {blocks, 1 + turn / 4 % 2};
+      options.sharding.offload.part_of_gradients = {blocks, 1};
+    }
+    if (turn % 8 == 5) options.sharding.offload.part_of_parameters = {percent, 60};
     options.sharding.device_update_percent = turn % 3 * 50;
     options.sharding.file_folder = testing::TempDir();
     ++turn;

@@ -36,6 +36,25 @@ TEST_F(StepTimeTest, AStepTakesTheTimeOfItsKernelsIfNothingWaits) {
   EXPECT_GT(t.evaluation_s, 0);
 }
 
+// A GPU's batch is padded with a few tokens, and bounds may be of sequences that are all short.
+TEST_F(StepTimeTest, AttentionHasTheWorkOfTheSequences) {
+  const auto attention_s = [&](BatchBounds training) {
+    work_.training = training;
+    return time().busy_s[static_cast<size_t>(Busy::attention)];
+  };
+  const double whole = attention_s({4096, 1, 4096});
+  EXPECT_NEAR(attention_s({3977, 1, 3977}), whole, 0.01 * whole);
+  EXPECT_NEAR(attention_s({4096, 4096, 4096, 4096}), whole, 0.01 * whole);  // with their mean length
+  EXPECT_NEAR(attention_s({4096, 2, 4096}), whole / 2, 0.02 * whole);
+}
+
+TEST_F(StepTimeTest, AnEvaluationDoesNotWaitForAnUpdate) {
+  const double alone = time().evaluation_s;
+  machine_.host_bytes_per_s = 1e6;
+  options_.sharding.offload = {.optimizer = Tier::host, .gradients = Tier::host};
+  EXPECT_NEAR(time().evaluation_s, alone, 0.1 * alone);
+}
+
 TEST_F(StepTimeTest, MoreMicroBatchesTakeProportionallyLonger) {
   work_.micro_batches = 3;
   const double three = time().step_s;
