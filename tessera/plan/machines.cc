@@ -111,7 +111,7 @@ std::optional<Machine> planned_machine(const Settings& settings, const PlannedRa
   std::error_code error;
   if (!settings.machine.empty()) {
     if (!fs::exists(settings.machine, error)) {
-      throw UsageError(option_place("machine"), fmt::format("{} does not exist", quoted_value(settings.machine)),
+      throw UsageError(option_place("machine"), fmt::format("\"{}\" does not exist", printable(settings.machine)),
                        "Give a file that tessera doctor --measure has written");
     }
     Machine machine = read_machine(settings.machine);

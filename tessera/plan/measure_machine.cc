@@ -131,7 +131,8 @@ void measure_products(Bench& bench, Arrays& arrays, View moved, bool gpu, Arithm
     // Those of adapters.
     layers.insert(layers.end(), {{1024, 16}, {16, 1024}, {4096, 16}, {16, 4096}, {4096, 64}, {64, 4096}});
   }
-  for (const auto& [in, out] : layers) {
+  for (const LayerSize& layer : layers) {
+    const int64_t in = layer.in, out = layer.out;  // clang 14 cannot capture structured bindings
     for (const int64_t n : rows) {
       if (gpu && !narrow && n > 4096) continue;  // slow, and rarely used
       arrays.reset();

@@ -39,7 +39,6 @@ class CountingStream final : public Stream {
  private:
   void add(WorkQueue::Item item);
 
-  CountingDevice& device_;
   Timeline* const timeline_;
   const bool blocks_;
   WorkQueue queue_;
@@ -93,7 +92,7 @@ class CountingDevice final : public Device {
 };
 
 CountingStream::CountingStream(CountingDevice& device, bool blocks)
-    : device_(device), timeline_(device.counted().timeline), blocks_(blocks) {
+    : timeline_(device.counted().timeline), blocks_(blocks) {
   if (timeline_) timeline_->add(queue_);
 }
 
