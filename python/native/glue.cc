@@ -65,12 +65,12 @@ Row row_from(PyObject* tuple) {
 
 WithGil::WithGil() {
   wait_for_gil();
-  state_ = PyGILState_Ensure();
+  state_ = or_waits_for_the_end([] { return PyGILState_Ensure(); });
 }
 
 WithoutGil::~WithoutGil() {
   wait_for_gil();
-  PyEval_RestoreThread(thread_);
+  or_waits_for_the_end([this] { PyEval_RestoreThread(thread_); });
 }
 
 void begin_exit() {

@@ -4,6 +4,8 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <cxxabi.h>
+#include <unistd.h>
 
 #include <concepts>
 #include <cstdint>
@@ -37,6 +39,18 @@ inline Ref checked(PyObject* object) {
 inline Ref borrowed(PyObject* object) {
   Py_IncRef(object);
   return checked(object);
+}
+
+// Runs work that may ask for the GIL. Until version 3.14, Python ends a thread that asks for the GIL of an interpreter
+// that ends: it unwinds the thread's stack, which C++ does not survive. Such a thread instead waits here for the end of
+// the process.
+template <typename Work>
+auto or_waits_for_the_end(const Work& work) {
+  try {
+    return work();
+  } catch (abi::__forced_unwind&) {
+    for (;;) pause();
+  }
 }
 
 // Holds the GIL, on a thread that may hold it or not.
@@ -168,7 +182,7 @@ Ref tuple_of(Arguments&&... arguments) {
 template <typename... Arguments>
 Ref Callback::operator()(Arguments&&... arguments) const {
   const Ref tuple = tuple_of(std::forward<Arguments>(arguments)...);
-  return checked(PyObject_Call(get(), tuple.get(), nullptr));
+  return checked(or_waits_for_the_end([&] { return PyObject_Call(get(), tuple.get(), nullptr); }));
 }
 
 // Values for the library. All throw PythonError for another type.
