@@ -21,30 +21,20 @@ import tempfile
 import time
 from pathlib import Path
 
+import llama_table
+from llama_table import BF16_STATES, LORA, QLORA, SHAPES
+
 ROOT = Path(__file__).resolve().parents[1]
-# name: layers, hidden size, feed-forward size, heads, heads of keys and values, head size, vocabulary size, whether the
-# head is tied, model type
-SHAPES = {
+# The shapes of llama_table.py, and more of the same form.
+SHAPES.update({
     "llama-0.1b": (12, 768, 2048, 12, 12, 64, 32000, True, "llama"),
     "llama-0.4b": (24, 1024, 2816, 16, 16, 64, 32000, False, "llama"),
-    "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256, True, "llama"),
-    "llama-3.2-3b": (28, 3072, 8192, 24, 8, 128, 128256, True, "llama"),
-    "llama-3.1-8b": (32, 4096, 14336, 32, 8, 128, 128256, False, "llama"),
-    "qwen3-0.6b": (28, 1024, 3072, 16, 8, 128, 151936, True, "qwen3"),
-    "qwen2.5-0.5b": (24, 896, 4864, 14, 2, 64, 151936, True, "qwen2"),
-    "qwen2.5-1.5b": (28, 1536, 8960, 12, 2, 128, 151936, True, "qwen2"),
-    "qwen2.5-3b": (36, 2048, 11008, 16, 2, 128, 151936, True, "qwen2"),
     "qwen2.5-7b": (28, 3584, 18944, 28, 4, 128, 152064, False, "qwen2"),
     "qwen2.5-14b": (48, 5120, 13824, 40, 8, 128, 152064, False, "qwen2"),
-    "bloom-560m": (24, 1024, 4096, 16, 16, 64, 250880, True, "bloom"),
-    "bloom-1b1": (24, 1536, 6144, 16, 16, 96, 250880, True, "bloom"),
-    "bloom-3b": (30, 2560, 10240, 32, 32, 80, 250880, True, "bloom"),
-    "bloom-7b1": (30, 4096, 16384, 32, 32, 128, 250880, True, "bloom"),
-}
+})
+# name: blocks, hidden size, heads
+BLOOM_SHAPES = {"bloom-560m": (24, 1024, 16), "bloom-1b1": (24, 1536, 16), "bloom-3b": (30, 2560, 32), "bloom-7b1": (30, 4096, 32)}
 CHECKPOINTED = ["--activation-checkpointing", "block"]
-BF16_STATES = ["--optimizer-states", "bf16"]
-LORA = ["--adapter", "lora", "--lora-r", "16", "--lora-alpha", "32"]
-QLORA = [*LORA, "--base-dtype", "nf4"]
 ALL_STATES = ["--offload", "optimizer,gradients"]
 EVERYTHING = ["--strategy", "zero3", "--offload", "optimizer,gradients,parameters"]
 
@@ -136,17 +126,12 @@ ROWS = {
 
 
 def config_of(name):
-    layers, width, inner, heads, kv_heads, head_dim, vocabulary, tied, kind = SHAPES[name]
-    if kind == "bloom":
-        return {"model_type": "bloom", "architectures": ["BloomForCausalLM"], "vocab_size": vocabulary, "hidden_size": width,
-                "n_layer": layers, "n_head": heads, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02,
-                "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3}
-    return {"model_type": kind, "architectures": [{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM",
-                                                   "qwen3": "Qwen3ForCausalLM"}[kind]],
-            "vocab_size": vocabulary, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
-            "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim, "hidden_act": "silu",
-            "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": tied,
-            "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3}
+    if name not in BLOOM_SHAPES:
+        return llama_table.config_of(name)
+    blocks, width, heads = BLOOM_SHAPES[name]
+    return {"model_type": "bloom", "architectures": ["BloomForCausalLM"], "vocab_size": 250880, "hidden_size": width,
+            "n_layer": blocks, "n_head": heads, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "bos_token_id": 1,
+            "eos_token_id": 2, "pad_token_id": 3}
 
 
 class Bench:
@@ -207,7 +192,7 @@ class Bench:
         begin, times = None, {}
         try:
             while process.poll() is None and time.monotonic() < self.deadline:
-                times = self.steps(out)
+                times = llama_table.Bench.steps(out)
                 if times and begin is None:
                     begin = time.monotonic()
                 enough = times and (max(times) >= steps or (max(times) >= warm + 3 and time.monotonic() - begin > most_s))
@@ -225,18 +210,6 @@ class Bench:
         return {"measured_s": round(statistics.median(seconds), 5), "steps": len(seconds),
                 "fastest_s": round(min(seconds), 5), "slowest_s": round(max(seconds), 5)}
 
-    @staticmethod
-    def steps(out):
-        times = {}
-        try:
-            for line in (out / "metrics.jsonl").read_text().splitlines():
-                record = json.loads(line)
-                if record["kind"] == "train":
-                    times[record["step"]] = record["timing"]["runtime_s"]
-        except (OSError, ValueError):  # the file does not exist yet, or its last line is incomplete
-            pass
-        return times
-
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -248,7 +221,6 @@ def main():
     parser.add_argument("--budget", type=float, default=540, help="time for all rows in seconds")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--nproc", type=int, default=1)
-    parser.add_argument("--strategy", default="")
     args = parser.parse_args()
     args.ranks = ["--nproc", str(args.nproc)] if args.nproc > 1 else []
     words = [word for word in args.only.split(",") if word]

@@ -89,6 +89,14 @@ std::optional<int64_t> usable_memory_bytes() {
   return total && limit ? std::min(total, limit) : (total ? total : limit);
 }
 
+std::filesystem::path cache_folder(const char* name) {
+  for (const auto& [variable, below] : {std::pair{"XDG_CACHE_HOME", "tessera"}, std::pair{"HOME", ".cache/tessera"}}) {
+    const char* const value = std::getenv(variable);
+    if (value && *value) return std::filesystem::path(value) / below / name;
+  }
+  return {};
+}
+
 int threads_to_use(int64_t setting, int num_processes) {
   if (setting > 0 || std::getenv("OMP_NUM_THREADS")) return static_cast<int>(setting);
   double cores = std::thread::hardware_concurrency();

@@ -26,6 +26,10 @@ ControlGroupLimits control_group_limits(const std::filesystem::path& root = "/")
 // The bytes of memory of the machine, or the limit of the control group if that is lower. nullopt if both are unknown.
 std::optional<int64_t> usable_memory_bytes();
 
+// The folder of this user for what Tessera can make again: $XDG_CACHE_HOME/tessera/NAME, or ~/.cache/tessera/NAME.
+// Empty if neither variable is set.
+std::filesystem::path cache_folder(const char* name);
+
 // Returns the number of threads for a ThreadPool. If `setting` is not 0, returns `setting`. If it is 0 and
 // OMP_NUM_THREADS is set, returns 0, because ThreadPool then reads this variable. Otherwise returns the number of cores
 // that this process may use, divided by `num_processes` and rounded down, but at least 1. The process may use the cores

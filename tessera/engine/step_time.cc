@@ -38,7 +38,7 @@ Busy StepTime::bound() const {
 
 namespace {
 
-// As many sequences of the mean length as have the tokens of the batch. Their attention has the work of the batch's.
+// A batch with the same number of tokens, in sequences of the mean length. Its attention takes as much work.
 BatchBounds equal_sequences(BatchBounds batch) {
   if (batch.mean_length > 0) {
     batch.num_sequences = std::clamp<int64_t>((batch.num_tokens + batch.mean_length / 2) / batch.mean_length, 1,

@@ -11,6 +11,7 @@
 
 #include "tessera/base/clock.h"
 #include "tessera/base/error.h"
+#include "tessera/base/host_resources.h"
 #include "tessera/base/text.h"
 #include "tessera/data/mixture.h"
 #include "tessera/data/row_windows.h"
@@ -97,7 +98,7 @@ std::string cache_root(const Settings& settings, const LoadRanks& ranks) {
       const uintmax_t size = std::filesystem::file_size(file, error);
       if (!error) bytes += size;
     }
-    return bytes >= kLarge ? default_cache_root().string() : "";
+    return bytes >= kLarge ? cache_folder("data").string() : "";
   });
   return found[0];
 }

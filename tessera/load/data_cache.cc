@@ -207,15 +207,6 @@ class ArrayReader {
 
 }  // namespace
 
-fs::path default_cache_root() {
-  for (const auto& [variable, below] :
-       {std::pair{"XDG_CACHE_HOME", "tessera/data"}, std::pair{"HOME", ".cache/tessera/data"}}) {
-    const char* value = std::getenv(variable);
-    if (value && *value) return fs::path(value) / below;
-  }
-  return {};
-}
-
 Record cache_key(const std::vector<std::string>& files, const Settings& settings, const ModelConfig& config) {
   Record key{{"format", kFormat}, {"version", TESSERA_VERSION}};
   key["files"] = Record::array();

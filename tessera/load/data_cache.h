@@ -27,10 +27,6 @@ struct CachedRows {
   std::vector<BadRow> malformed;  // the rows that could not be read
 };
 
-// The folder for caches without --data-cache: $XDG_CACHE_HOME/tessera/data, or ~/.cache/tessera/data. Empty if neither
-// variable is set.
-std::filesystem::path default_cache_root();
-
 // What the samples of these files depend on: the files (path, size, times and a checksum of parts), the files of the
 // tokenizer and the chat template, the model's tokens, the settings of samples, and the program. Throws InputError or
 // RunError if a file cannot be read.

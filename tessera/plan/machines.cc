@@ -2,15 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <unistd.h>
-
 #include <cctype>
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/host_resources.h"
@@ -18,6 +11,7 @@
 #include "tessera/base/read_file.h"
 #include "tessera/base/text.h"
 #include "tessera/device/cuda/cuda_device.h"
+#include "tessera/store/atomic_folder.h"
 
 namespace tessera {
 
@@ -56,26 +50,14 @@ std::string name_of_device(DeviceKind device, int num_threads) {
 std::string machine_file(const std::string& device_name, int ranks_of_node) {
   const std::string name =
       slug_of(device_name) + (ranks_of_node > 1 ? fmt::format("-x{}", ranks_of_node) : "") + ".json";
-  for (const auto& [variable, below] :
-       {std::pair{"XDG_CACHE_HOME", "tessera/machines"}, std::pair{"HOME", ".cache/tessera/machines"}}) {
-    const char* value = std::getenv(variable);
-    if (value && *value) return (fs::path(value) / below / name).string();
-  }
-  return "";
+  const fs::path folder = cache_folder("machines");
+  return folder.empty() ? "" : (folder / name).string();
 }
 
 void save_machine(const Machine& machine, const std::string& path) {
-  std::error_code error;  // the stream and rename() report what went wrong
-  fs::create_directories(fs::path(path).parent_path(), error);
-  const std::string temporary = fmt::format("{}.{}", path, getpid());
-  std::ofstream file(temporary);
-  file << to_pretty_json(record_of(machine)) << '\n';
-  file.close();
-  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) return;
-  const std::string reason = std::strerror(errno);
-  fs::remove(temporary, error);
-  throw RunError(path, fmt::format("the file of the measured machine cannot be written: {}", reason),
-                 "Set XDG_CACHE_HOME to a folder that can be written");
+  std::error_code ignored;  // write_file_atomically() reports the error
+  fs::create_directories(fs::path(path).parent_path(), ignored);
+  write_file_atomically(path, to_pretty_json(record_of(machine)) + "\n");
 }
 
 void print_machine(const Machine& m, Console& console) {

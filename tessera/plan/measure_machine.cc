@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <numeric>
 #include <vector>
 
 #include "tessera/base/clock.h"

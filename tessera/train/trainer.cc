@@ -57,10 +57,7 @@ BatchBounds mean_batch(const Samples& samples, double batch_size) {
   batch.num_tokens = whole(tokens / batches);
   batch.num_targets = std::min(whole(targets / batches), batch.num_tokens);
   batch.mean_length = whole(squares / std::max(1.0, tokens));
-  // As many sequences of the mean length as have the tokens: the work of attention is then that of the samples.
-  batch.num_sequences =
-      std::clamp<int64_t>(std::llround(static_cast<double>(batch.num_tokens) / static_cast<double>(batch.mean_length)),
-                          1, batch.num_tokens);
+  batch.num_sequences = whole(batch_size);
   return batch;
 }
 

@@ -2,6 +2,7 @@
 import json
 import os
 
+from outputs_test import MACHINE, keys_of
 from tessera_cli import main
 from tiny_job import BLOOM, INPUT, JOB, USAGE, TinyJobTest, without_timing
 
@@ -87,7 +88,10 @@ class PredictedTimes(TinyJobTest):
         file = self.path("cache", "tessera", "machines", files[0])
         machine = self.json_of(file)
         self.assertEqual(machine["source"], "measured")
+        self.assertEqual(keys_of(machine), keys_of(MACHINE))  # outputs_test.py compares these keys with the documentation
         self.assertFalse(os.path.exists(self.path("offload")))
+        self.fails(USAGE, "--threads: applies only to --measure. Add --measure, or remove it", "doctor", "--threads", "1")
+        self.fails(USAGE, "--seed: does not change what --measure measures. Remove it", "doctor", "--measure", "--seed", "1")
 
         planned = json.loads(self.succeeds(*plan, "--machine", file, "--json", env=env))
         time = planned["time"]

@@ -38,8 +38,9 @@ class CountingCommunicator final : public Communicator {
   std::vector<std::string> all_gather_text(std::string_view text, const char*) override { return {std::string(text)}; }
   std::vector<double> sum(std::vector<double> values, const char*) override { return values; }
   void barrier(const char*) override {}
-  // Ranks of one node follow each other. Groups of consecutive ranks have the color rank / size. For rank 0, other
-  // groups have the same color: of two groups that an engine splits off, the second one has one rank of each first one.
+  // Whether the new group is within a node depends on whether its ranks are consecutive, like those of a node. A shard
+  // group is (its color is rank / size), and a replica group is not. For rank 0, both have the color 0, but an engine
+  // splits off the shard group first (RankGroups).
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
     const bool consecutive = color * size + rank == rank_ && num_splits_++ == 0;
     return std::make_unique<CountingCommunicator>(device_, nccl_, rank, size, consecutive ? size : size_);

@@ -96,10 +96,6 @@ Arithmetic nearest_type(const std::vector<Measured>& all, Arithmetic wanted) {
   assertion_failed("a machine has measured values", __FILE__, __LINE__);
 }
 
-}  // namespace
-
-namespace {
-
 // The measured products of a type and form, and their rates without what follows from their sizes alone: a product has
 // some time of its own, and its FLOPs at the highest rate. What is left changes little between similar shapes.
 class ProductRates {
@@ -216,7 +212,7 @@ Machine machine_from(const Record& record, const std::string& where) {
   // Values outside of these bounds are no speeds of a machine.
   const auto number = [&](const Record& from, const char* key, double least, double most, bool may_be_zero = false) {
     const auto found = from.find(key);
-    if (found == from.end() || !found->is_number()) throw refuse(fmt::format("{} is missing or no number", key));
+    if (found == from.end() || !found->is_number()) throw refuse(fmt::format("{} is missing, or is not a number", key));
     const double value = found->get<double>();
     if ((value >= least && value <= most) || (may_be_zero && value == 0)) return value;
     throw refuse(fmt::format("{} must be from {} to {}, got {}", key, least, most, value));
@@ -232,13 +228,13 @@ Machine machine_from(const Record& record, const std::string& where) {
   };
   const auto text = [&](const Record& from, const char* key) {
     const auto found = from.find(key);
-    if (found == from.end() || !found->is_string()) throw refuse(fmt::format("{} is missing or no text", key));
+    if (found == from.end() || !found->is_string()) throw refuse(fmt::format("{} is missing, or is not a text", key));
     return found->get<std::string>();
   };
   const auto flag = [&](const Record& from, const char* key) {
     const auto found = from.find(key);
     if (found == from.end() || !found->is_boolean())
-      throw refuse(fmt::format("{} is missing, or not true or false", key));
+      throw refuse(fmt::format("{} is missing, or is not true or false", key));
     return found->get<bool>();
   };
   const auto type_of = [&](const Record& from) {

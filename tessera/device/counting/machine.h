@@ -1,4 +1,4 @@
-// The speeds of a machine, from which the counting device computes the time of a run (timeline.h). `tessera doctor
+// The speeds of a machine. The counting device computes the time of a run from them (timeline.h). `tessera doctor
 // --measure` measures them (plan/measure_machine.h).
 //
 // Rates are per second, and times are in seconds. All rates are those of one rank.
@@ -71,8 +71,8 @@ Machine machine_from(const Record& record, const std::string& where);
 // the GPU. Calls of one kernel in a row show less of both, so memory_time() does not contain it.
 inline constexpr double kStartOfKernel_s = 1.4e-6;
 
-// FLOP/s of a product of this shape. Interpolates between the products of this type and form, of which the most similar
-// ones weigh most.
+// FLOP/s of a product of this shape, interpolated between the measured products of this type and form. Similar shapes
+// count more than others.
 double product_rate(const Machine& machine, Arithmetic type, ProductForm form, int64_t rows, int64_t in, int64_t out);
 // FLOP/s of attention.
 double attention_rate(const Machine& machine, Machine::Attention shape, bool backward);

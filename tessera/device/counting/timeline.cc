@@ -61,8 +61,8 @@ void Timeline::pass_events() {
   }
 }
 
-// Of all work that can start, does the one that can start first. Work of one kind therefore gets its turns in the order
-// in which it becomes ready, as on a link that several streams use.
+// Does the piece of work that can start first. If several streams use one link, their copies therefore run in the order
+// in which they become ready.
 bool Timeline::step() {
   using Kind = WorkQueue::Item::Kind;
   WorkQueue* first = nullptr;

@@ -1,7 +1,7 @@
 // The simulated time of an engine on counting devices. The engine puts the same work on the same streams, in the same
 // order and with the same events, as in a run. Here, a piece of work only takes the time that it would take on a
-// machine. The simulation runs the work of all streams in the order in which it would start, as far as somebody waits
-// for it. It therefore shows what overlaps and what waits.
+// machine. When the thread waits, the simulation does the queued work of all streams until the wait ends. It always
+// does the work that can start first. The simulated times therefore show what overlaps and what waits.
 #pragma once
 
 #include <algorithm>

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/model/architecture.h"
@@ -62,8 +65,23 @@ std::optional<Fault> types_of_another_format(const ResolvedSettings& resolved) {
   return {};
 }
 
+// doctor takes the settings of a machine for --measure, which only some of them change.
+std::optional<Fault> flag_without_measurement(const ResolvedSettings& resolved) {
+  if (!(resolved.groups & kMeasure) || resolved.groups == kAllGroups) return {};
+  constexpr std::array kMeasured{"device", "threads", "instruction_set"};
+  for (const Setting* setting : settings_of(kMachine)) {
+    if (!resolved.is_flag(setting->name)) continue;
+    if (!resolved.settings.measure)
+      return Fault{setting->name, "applies only to --measure", "Add --measure, or remove it"};
+    if (std::ranges::find(kMeasured, setting->name) != kMeasured.end()) continue;
+    return Fault{setting->name, "does not change what --measure measures", "Remove it"};
+  }
+  return {};
+}
+
 constexpr Rule kModelRules[] = {sizes_of_another_model};
-constexpr Rule kOtherRules[] = {heads_of_unequal_width, two_memories_of_a_device, types_of_another_format};
+constexpr Rule kOtherRules[] = {heads_of_unequal_width, two_memories_of_a_device, types_of_another_format,
+                                flag_without_measurement};
 
 }  // namespace
 

@@ -61,7 +61,7 @@ TEST_F(TimelineTest, StreamsOverlapUpToTheirEvents) {
   EXPECT_TRUE(copied.reached());
 }
 
-// Two streams share a link in the order in which their copies become ready, whichever stream got its copies first.
+// If two streams use one link, the copy that is ready first runs first, even if it was put on its stream later.
 TEST_F(TimelineTest, ALinkTakesTurns) {
   const auto first = device_->make_stream(), second = device_->make_stream();
   const View a = on_host(1'000'000), b = on_device(1'000'000);

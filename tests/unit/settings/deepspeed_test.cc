@@ -1,6 +1,7 @@
 // Tests DeepSpeed's JSON configuration as a source of settings.
 #include "tessera/settings/foreign/deepspeed.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -190,6 +191,29 @@ TEST_F(DeepSpeed, OffloadedMemoryIsPinnedUnlessTheFileSaysNo) {
   EXPECT_TRUE(pins(R"({"device": "cpu"})"));
   EXPECT_TRUE(pins(R"({"device": "cpu", "pin_memory": true})"));
   EXPECT_FALSE(pins(R"({"device": "cpu", "pin_memory": false})"));
+}
+
+// DeepSpeed's Twin-Flow: a share of the optimizer states is updated on the CPU.
+TEST_F(DeepSpeed, ARatioOffloadsAShare) {
+  const auto offload = [&](const std::string& ratio) {
+    return offload_text(
+        resolved(R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu", "ratio": )" + ratio +
+                 "}}}")
+            .settings.offload);
+  };
+  EXPECT_EQ(offload("1.0"), "optimizer:host,gradients:host");
+  for (int percent = 1; percent < 100; ++percent) {
+    EXPECT_EQ(offload(fmt::format("{}", percent / 100.0)),
+              fmt::format("optimizer:host={0}%,gradients:host={0}%", percent));
+  }
+  for (const char* ratio : {"0", "-0.1", "1.5"}) {
+    EXPECT_NE(
+        error(fmt::format(
+                  R"({{"zero_optimization": {{"stage": 1, "offload_optimizer": {{"device": "cpu", "ratio": {}}}}}}})",
+                  ratio))
+            .find("ratio: must be greater than 0 and at most 1"),
+        std::string::npos);
+  }
 }
 
 // A flag overrides the DeepSpeed file, and the DeepSpeed file overrides the TOML file.
