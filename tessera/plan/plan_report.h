@@ -24,8 +24,10 @@ struct PlanReport {
   std::optional<StepTime> time;    // if all speeds are known
   MemoryLimits limits;             // of each rank
   std::optional<FitResult> fit;
-  StartCommand start;       // with --fit: starts the best configuration
-  std::string to_find_fit;  // without --fit: the command of a plan that searches for a configuration
+  Machine assumed_machine;       // of the search
+  int64_t checkpoint_bytes = 0;  // that rank 0 writes
+  StartCommand start;            // with --fit: starts the best configuration
+  std::string to_find_fit;       // without --fit: the command of a plan that searches for a configuration
   std::optional<DataUse> train_data, eval_data;
   std::optional<Fill> fill;  // with --batch-tokens and data
 
@@ -37,6 +39,9 @@ struct PlanReport {
 
 // "no_shard, offload none, activation checkpointing none, 4 x 1 samples"
 std::string summary_of(const Settings& settings);
+
+// Throws OutOfMemoryError: what the smallest configuration lacks.
+[[noreturn]] void refuse_to_fit(const FitResult& fit, const MemoryLimits& limits);
 
 Record plan_record(const PlanReport& report);
 // Prints the verdict first: whether the run fits, and how much is left or missing.

@@ -44,7 +44,7 @@ enum Group : Groups {
   kRanks = 1ull << 20,           // number of ranks, time limits and restarts
   kSharding = 1ull << 21,        // what to shard over the ranks, and what to offload
   kGradients = 1ull << 22,       // reduction of gradients, and the loss scale
-  kPlan = 1ull << 23,            // the machine to plan for
+  kPlan = 1ull << 23,            // the memory to plan for and to use, and its machine
   kNettest = 1ull << 24,         // what a network test sends, and the lowest bandwidth that it accepts
   kPreflight = 1ull << 25,       // checks before a run
   kShared = 1ull << 26,          // folders that all nodes share
@@ -68,6 +68,7 @@ enum Group : Groups {
   kGguf = 1ull << 45,            // gguf
   kOverwrite = 1ull << 46,       // overwrite
   kMeasure = 1ull << 47,         // measure
+  kPlanOutput = 1ull << 48,      // what a plan shows
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

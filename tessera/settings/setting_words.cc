@@ -137,15 +137,18 @@ std::string parse_date(const std::string& text, const std::string& where) {
 
 namespace {
 
-// "12" (blocks) or "40%".
+// "12" (blocks), "40%" or "auto".
 OffloadedPart parse_part(std::string_view word, const std::string& item, const std::string& where) {
+  if (word == "auto") return {OffloadedPart::Of::automatic};
   const bool percent = word.ends_with('%');
   const std::string_view digits = word.substr(0, word.size() - (percent ? 1 : 0));
   int64_t number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc() || end != digits.data() + digits.size() || number < 1 || (percent && number > 100)) {
-    throw UsageError(where, fmt::format("{} does not say how much to offload", quoted_value(item)),
-                     "Write a number of blocks or a share after \"=\", for example optimizer=12 or optimizer=40%");
+    throw UsageError(
+        where, fmt::format("{} does not say how much to offload", quoted_value(item)),
+        "Write a number of blocks, a share or auto after \"=\", for example optimizer=12, optimizer=40% or "
+        "optimizer=auto");
   }
   if (percent && number == 100) return {};
   return {percent ? OffloadedPart::Of::percent : OffloadedPart::Of::blocks, number};
@@ -157,6 +160,7 @@ Offload parse_offload(std::string_view text, const std::string& where) {
   const std::vector<std::string> kinds = {"optimizer", "gradients", "parameters"};
   Offload offload;
   if (lower(trimmed(text)) == "none") return offload;
+  if (lower(trimmed(text)) == "auto") return parse_offload("optimizer=auto,gradients=auto", where);
   std::set<std::string> seen;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
@@ -170,7 +174,7 @@ Offload parse_offload(std::string_view text, const std::string& where) {
       std::string remedy = did_you_mean(kind, kinds);
       if (!remedy.empty()) remedy += " ";
       throw UsageError(where, fmt::format("cannot offload {}", quoted_value(kind)),
-                       remedy + "Write none, or a comma-separated list of optimizer, gradients, parameters");
+                       remedy + "Write none, auto, or a comma-separated list of optimizer, gradients, parameters");
     }
     if (!seen.insert(kind).second)
       throw UsageError(where, fmt::format("contains {} twice", kind), "Remove one of the two");
@@ -191,8 +195,19 @@ std::string offload_text(const Offload& offload) {
   const auto add = [&](const char* kind, Tier tier, const OffloadedPart& part) {
     if (tier == Tier::device) return;
     std::string item = fmt::format("{}:{}", kind, name_of(tier));
-    if (part.of != OffloadedPart::Of::all)
-      item += fmt::format("={}{}", part.number, part.of == OffloadedPart::Of::percent ? "%" : "");
+    switch (part.of) {
+      case OffloadedPart::Of::all:
+        break;
+      case OffloadedPart::Of::blocks:
+        item += fmt::format("={}", part.number);
+        break;
+      case OffloadedPart::Of::percent:
+        item += fmt::format("={}%", part.number);
+        break;
+      case OffloadedPart::Of::automatic:
+        item += "=auto";
+        break;
+    }
     items.push_back(std::move(item));
   };
   add("optimizer", offload.optimizer, offload.part_of_optimizer);

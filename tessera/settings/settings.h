@@ -199,9 +199,10 @@ struct Settings {
   double min_loss_scale = 1;
   // plan
   static constexpr int64_t kThisMachine = -1;  // a value of `fit`: the memory of this machine
-  int64_t fit = 0, device_memory = 0;          // bytes per rank
-  int64_t host_memory = 0, disk = 0;           // bytes per node
-  std::string machine;                         // a file; empty: this machine
+  bool categories = false;
+  int64_t fit = 0, device_memory = 0;  // bytes per rank
+  int64_t host_memory = 0, disk = 0;   // bytes per node
+  std::string machine;                 // a file; empty: this machine
   bool measure = false;
   // nettest, preflight and doctor
   std::vector<std::string> collective = {"all_reduce"};  // words of all_collectives()
