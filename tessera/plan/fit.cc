@@ -70,9 +70,9 @@ std::vector<Offload> offloads(const FitRequest& request) {
 
 // The numbers of checkpointed blocks for which find_fit() searches the largest batch size: the fixed number, or none
 // and all. fewest_checkpointed() tries the numbers between none and all.
-std::vector<int64_t> checkpointings(const FitRequest& request) {
+std::vector<Recomputation> checkpointings(const FitRequest& request) {
   if (request.fixed.contains("activation_checkpointing")) return {request.settings.activation_checkpointing};
-  return {0, kAllBlocks};
+  return {{}, {.blocks = kAllBlocks}};
 }
 
 // The batch sizes to try, in ascending order. Each size divides batch_size × grad_accum. For each power of two P, the
@@ -135,7 +135,7 @@ std::optional<Configuration> fewest_checkpointed(const FitRequest& request, Sett
   std::optional<Configuration> found;
   int64_t begin = 1, end = request.config.num_layers;  // the numbers in [begin, end) are still to try
   for (int64_t blocks = 1; begin < end; blocks = (begin + end) / 2) {
-    settings.activation_checkpointing = blocks;
+    settings.activation_checkpointing = {.blocks = blocks};
     Configuration c = plan_configuration(request, settings, step_tokens);
     if (c.cost.total_s() >= limit_s) {
       end = blocks;  // more checkpointed blocks take even more time
@@ -310,7 +310,7 @@ FitResult find_fit(const FitRequest& request) {
       if (fault_of_sharding(settings, request.rank.world_size, request.rank.ranks_per_node)) continue;
       // For each of checkpointings(): the largest batch size that fits, or 0 if none fits.
       std::vector<int64_t> fitting_sizes;
-      for (const int64_t checkpointing : checkpointings(request)) {
+      for (const Recomputation& checkpointing : checkpointings(request)) {
         settings.activation_checkpointing = checkpointing;
         Row row = search_batch_size(request, sizes, settings, step_tokens);
         fitting_sizes.push_back(row.fitting ? row.fitting->settings.batch_size : 0);

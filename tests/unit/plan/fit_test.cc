@@ -50,7 +50,7 @@ TEST(Fit, TakesTheFastestIfAllFit) {
   EXPECT_TRUE(result.faster.empty());
   EXPECT_EQ(result.best->settings.strategy, ShardingStrategy::no_shard);
   EXPECT_FALSE(result.best->settings.offload.any());
-  EXPECT_EQ(result.best->settings.activation_checkpointing, 0);
+  EXPECT_EQ(result.best->settings.activation_checkpointing, Recomputation{});
   EXPECT_EQ(result.best->settings.batch_size, 12);
   EXPECT_EQ(result.best->settings.grad_accum, 1);
 }
@@ -111,7 +111,7 @@ TEST(Fit, CheckpointsAsFewBlocksAsPossible) {
   for (int64_t blocks = 0; blocks <= r.config.num_layers; ++blocks) {
     for (const int64_t batch_size : {1, 2, 4, 6, 12}) {
       Settings s = r.settings;
-      s.activation_checkpointing = blocks;
+      s.activation_checkpointing = {.blocks = blocks};
       s.batch_size = batch_size;
       s.grad_accum = 12 / batch_size;
       all.push_back(plan_configuration(r, s, 12 * 512));
@@ -128,7 +128,7 @@ TEST(Fit, CheckpointsAsFewBlocksAsPossible) {
     ASSERT_TRUE(result.best);
     EXPECT_EQ(result.best->cost.total_s(), least_s);
     EXPECT_LE(result.best->plan.device.peak_total(), r.limits.device_bytes);
-    const int64_t blocks = result.best->settings.activation_checkpointing;
+    const int64_t blocks = result.best->settings.activation_checkpointing.blocks;
     num_between += blocks > 0 && blocks < r.config.num_layers;
   }
   EXPECT_GT(num_between, 3);
@@ -137,11 +137,11 @@ TEST(Fit, CheckpointsAsFewBlocksAsPossible) {
 TEST(Fit, FixedSettingsStay) {
   FitRequest r = request(4, kPlenty);
   r.settings.strategy = ShardingStrategy::zero2;
-  r.settings.activation_checkpointing = kAllBlocks;
+  r.settings.activation_checkpointing = {.blocks = kAllBlocks};
   r.fixed = {"strategy", "activation_checkpointing", "grad_accum"};
   const Settings found = find_fit(r).best->settings;  // a copy: the result is a temporary
   EXPECT_EQ(found.strategy, ShardingStrategy::zero2);
-  EXPECT_EQ(found.activation_checkpointing, kAllBlocks);
+  EXPECT_EQ(found.activation_checkpointing, r.settings.activation_checkpointing);
   EXPECT_EQ(found.batch_size, 4);
   r.settings.offload = parse_offload("parameters", "");  // zero2 does not shard parameters, so they cannot be offloaded
   r.fixed.insert("offload");
@@ -202,7 +202,7 @@ TEST(Fit, CostsFollowTheStatedModel) {
     s.strategy = strategy;
     s.batch_size = batch_size;
     s.grad_accum = 12 / batch_size;
-    if (checkpoint) s.activation_checkpointing = kAllBlocks;
+    if (checkpoint) s.activation_checkpointing = {.blocks = kAllBlocks};
     return step_cost(s, plan_training(r.config, s, work_of(s), r.rank), work_of(s), r.rank, 12 * 512);
   };
   const auto full = ShardingStrategy::full_shard;
@@ -326,7 +326,7 @@ TEST(CheckMemory, LimitsARunToTheFreeMemoryOfTheGpu) {
   Settings settings;
   settings.batch_size = 4;
   settings.grad_accum = 1;
-  settings.activation_checkpointing = 0;
+  settings.activation_checkpointing = {};
   const int64_t needed = plan_training(small_config(), settings, work_of(settings), rank).device.peak_total();
   check_memory(small_config(), settings, work_of, rank, {}, needed);
   try {
@@ -355,7 +355,7 @@ TEST(CheckMemory, ReportsWhatWouldFit) {
   const int64_t sample_tokens = *usable_bytes / bytes_per_token * 2 / 5;  // two samples fit, and four do not
   const WorkOf of_batch = [&](const Settings& s) { return work_of_tokens(sample_tokens * s.batch_size, s.batch_size); };
   Settings settings;
-  settings.activation_checkpointing = 0;
+  settings.activation_checkpointing = {};
   try {
     check_memory(config, settings, of_batch, {}, {}, {});
     FAIL() << "check_memory() accepted a run that does not fit";
