@@ -17,7 +17,6 @@ namespace tessera {
 namespace {
 
 using S = Settings;
-using Recomputation = int64_t;
 
 std::vector<ShardingStrategy> strategies(const FitRequest& request) {
   using enum ShardingStrategy;
@@ -91,15 +90,22 @@ std::vector<Levels> offloads(const FitRequest& request) {
   return all;
 }
 
-// The amounts of recomputation, from nothing to everything.
-std::vector<Recomputation> recomputations(const FitRequest& request) {
+// Orders of recomputation, each from nothing to everything.
+std::vector<std::vector<Recomputation>> recomputations(const FitRequest& request) {
   const Recomputation& given = request.settings.activation_checkpointing;
-  if (request.fixed.contains("activation_checkpointing")) return {given};
+  if (request.fixed.contains("activation_checkpointing") && !given.automatic) return {{given}};
   const int64_t B = request.config.num_layers;
-  std::vector<Recomputation> all{{}};
-  for (int64_t n = 1; n < B; ++n) all.push_back(n);
-  all.push_back(kAllBlocks);
-  return all;
+  const auto count = [B](int64_t n) { return n == B ? kAllBlocks : n; };
+  // Attention is cheap to repeat for short sequences, and dear for long ones.
+  std::vector<Recomputation> blocks{{}}, mlp{{}}, parts{{}};
+  for (int64_t n = 1; n <= B; ++n) {
+    blocks.push_back({.blocks = count(n)});
+    mlp.push_back({.mlp = count(n)});
+    parts.push_back({.attention = count(n)});
+  }
+  for (int64_t n = 1; n < B; ++n) mlp.push_back({.blocks = n, .mlp = kAllBlocks});
+  for (int64_t n = 1; n <= B; ++n) parts.push_back({.mlp = count(n), .attention = kAllBlocks});
+  return {blocks, mlp, parts};
 }
 
 // The batch sizes to try, in ascending order. Each size divides batch_size × grad_accum. For each power of two P, the
@@ -168,7 +174,7 @@ std::vector<Family> families(const FitRequest& request) {
       for (size_t i = sizes.size(); i-- > 0;) {
         settings.batch_size = sizes[i];
         if (sizes[i] > 0) settings.grad_accum = product / sizes[i];
-        all.push_back({settings, recomputations(request), permitted});
+        for (const auto& order : recomputations(request)) all.push_back({settings, order, permitted});
       }
     }
   }
@@ -308,7 +314,7 @@ class Search {
 }  // namespace
 
 bool has_automatic(const Settings& settings) {
-  return has_automatic(settings.offload);
+  return has_automatic(settings.offload) || settings.activation_checkpointing.automatic;
 }
 
 bool has_search(const Settings& settings) {
@@ -400,7 +406,7 @@ FitResult find_fit(const FitRequest& request) {
     if (found.size() > kMost) found.erase(found.begin() + kMost, found.end());
     result.runners_up = std::move(found);
     const auto& best = result.best;
-    const bool is_limited = best->settings.offload.any() || best->settings.activation_checkpointing != 0 ||
+    const bool is_limited = best->settings.offload.any() || best->settings.activation_checkpointing.any() ||
                             best->settings.grad_accum > 1 || request.rank.world_size > 1;
     if (is_limited && request.limits.device_bytes < MemoryLimits{}.device_bytes) {
       MemoryLimits more = request.limits;

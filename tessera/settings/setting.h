@@ -141,8 +141,8 @@ struct Setting {
   std::vector<std::pair<std::string, std::string>> synonyms{};
   // Words of other tools that are no choice here. Each comes with what to write instead.
   std::vector<std::pair<std::string, std::string>> refused{};
-  // For a text with a prescribed syntax, such as "none|block|N": reads the text. Throws UsageError with the place
-  // (second argument) if the text does not follow the syntax.
+  // For a text with a prescribed syntax, such as "FOLDER[:SECONDS]": reads the text. Throws UsageError with the
+  // place (second argument) if the text does not follow the syntax.
   std::function<SettingValue(const std::string&, const std::string&)> parse{};
   // The word that a flag without a value stands for, as in `--fit` for `--fit auto`. Empty: the flag needs a value. A
   // setting of bytes also accepts this word as its value, which is then Settings::kThisMachine.

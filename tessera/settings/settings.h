@@ -11,7 +11,7 @@
 #include "tessera/data/examples.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/scoring.h"
-#include "tessera/engine/checkpointed_blocks.h"
+#include "tessera/engine/recomputation.h"
 #include "tessera/engine/shard_plan.h"
 #include "tessera/model/adapter.h"
 #include "tessera/optim/adamw.h"
@@ -130,7 +130,7 @@ struct Settings {
   StepCount num_decay_steps;
   Decay decay_type = Decay::cosine;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
-  int64_t activation_checkpointing = 0;  // number of blocks, or kAllBlocks
+  Recomputation activation_checkpointing;
   FuseMicroBatches fuse_micro_batches = FuseMicroBatches::automatic;
   bool cuda_graphs = true;
   StepCount logging_steps = 10;

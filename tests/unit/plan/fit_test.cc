@@ -62,7 +62,7 @@ TEST(Fit, TakesTheFastestIfAllFit) {
   EXPECT_FALSE(result.with_next_gib);
   EXPECT_EQ(result.best->settings.strategy, ShardingStrategy::no_shard);
   EXPECT_FALSE(result.best->settings.offload.any());
-  EXPECT_EQ(result.best->settings.activation_checkpointing, 0);
+  EXPECT_FALSE(result.best->settings.activation_checkpointing.any());
   EXPECT_EQ(result.best->settings.batch_size, 12);
   EXPECT_EQ(result.best->settings.grad_accum, 1);
 }
@@ -128,12 +128,19 @@ TEST(Fit, FindsWhatAnExhaustiveSearchFinds) {
     r.limits.disk_bytes = 0;
     std::vector<Configuration> all;
     const int64_t B = r.config.num_layers;
+    std::vector<Recomputation> recomputations;
+    for (int64_t number = 0; number <= B; ++number) {
+      recomputations.push_back({.blocks = number});
+      recomputations.push_back({.mlp = number});
+      recomputations.push_back({.attention = number});
+      recomputations.push_back({.blocks = number, .mlp = B - number, .attention = B - number});
+    }
     for (int64_t offloaded = 0; offloaded <= (fixes_offload ? 0 : B + 1); ++offloaded) {
-      for (int64_t blocks = 0; blocks <= B; ++blocks) {
+      for (const Recomputation& recomputation : recomputations) {
         for (const int64_t batch_size : {1, 2, 4, 6, 12}) {
           for (const bool gradients : {false, true}) {
             Settings s = r.settings;
-            s.activation_checkpointing = blocks;
+            s.activation_checkpointing = recomputation;
             s.batch_size = batch_size;
             s.grad_accum = 12 / batch_size;
             const std::string part = offloaded > B ? "" : fmt::format("={}", offloaded);
@@ -180,17 +187,17 @@ TEST(Fit, ChoosesWhatIsAutomatic) {
   EXPECT_EQ(less.settings.offload.gradients, Tier::host);
   EXPECT_NE(less.settings.offload.part_of_gradients.of, OffloadedPart::Of::automatic);
   EXPECT_EQ(less.settings.batch_size, 4);
-  EXPECT_EQ(less.settings.activation_checkpointing, 0);
+  EXPECT_FALSE(less.settings.activation_checkpointing.any());
 }
 
 TEST(Fit, FixedSettingsStay) {
   FitRequest r = request(4, kPlenty);
   r.settings.strategy = ShardingStrategy::zero2;
-  r.settings.activation_checkpointing = kAllBlocks;
+  r.settings.activation_checkpointing = {.blocks = kAllBlocks};
   r.fixed = {"strategy", "activation_checkpointing", "grad_accum"};
   const Settings found = find_fit(r).best->settings;  // a copy: the result is a temporary
   EXPECT_EQ(found.strategy, ShardingStrategy::zero2);
-  EXPECT_EQ(found.activation_checkpointing, kAllBlocks);
+  EXPECT_EQ(found.activation_checkpointing, r.settings.activation_checkpointing);
   EXPECT_EQ(found.batch_size, 4);
   r.settings.offload = parse_offload("parameters", "");  // zero2 does not shard parameters, so they cannot be offloaded
   r.fixed.insert("offload");
@@ -343,7 +350,7 @@ TEST(CheckMemory, LimitsARunToTheFreeMemoryOfTheGpu) {
   Settings settings;
   settings.batch_size = 4;
   settings.grad_accum = 1;
-  settings.activation_checkpointing = 0;
+  settings.activation_checkpointing = {};
   const int64_t needed = plan_training(small_config(), settings, work_of(settings), rank).device.peak_total();
   check_memory(small_config(), settings, work_of, rank, {}, needed);
   try {
@@ -372,7 +379,7 @@ TEST(CheckMemory, ReportsWhatWouldFit) {
   const int64_t sample_tokens = *usable_bytes / bytes_per_token * 2 / 5;  // two samples fit, and four do not
   const WorkOf of_batch = [&](const Settings& s) { return work_of_tokens(sample_tokens * s.batch_size, s.batch_size); };
   Settings settings;
-  settings.activation_checkpointing = 0;
+  settings.activation_checkpointing = {};
   try {
     check_memory(config, settings, of_batch, {}, {}, {});
     FAIL() << "check_memory() accepted a run that does not fit";
