@@ -47,6 +47,10 @@ def gpu(percent):
     return ["--device-updates", str(percent)]
 
 
+def fit(gib):
+    return ["--fit", f"{gib}GiB", "--host-memory", "120GiB"]
+
+
 # name: model, batch, length, options
 ROWS = {
     # one GPU
@@ -105,23 +109,20 @@ ROWS = {
     "offload 3b 4x2048 14, GPU 50": ("llama-3.2-3b", 4, 2048, part(14, *gpu(50))),
     "offload 3b 4x2048 7 states": ("llama-3.2-3b", 4, 2048, ["--offload", "optimizer=7"]),
     "offload 3b 4x2048 everything": ("llama-3.2-3b", 4, 2048, [*EVERYTHING, *CHECKPOINTED]),
-    # the same in the memory of smaller GPUs
-    "80 GiB, bloom-7b1 4x512": ("bloom-7b1", 4, 512, part(9)),
-    "80 GiB, bloom-7b1 4x512 checkpointed": ("bloom-7b1", 4, 512, part(7, *CHECKPOINTED)),
-    "80 GiB, bloom-7b1 4x512 checkpointed, GPU 50": ("bloom-7b1", 4, 512, part(7, *CHECKPOINTED, *gpu(50))),
-    "80 GiB, bloom-7b1 16x512 checkpointed": ("bloom-7b1", 16, 512, part(8, *CHECKPOINTED)),
-    "80 GiB, bloom-7b1 16x512 checkpointed, GPU 50": ("bloom-7b1", 16, 512, part(8, *CHECKPOINTED, *gpu(50))),
-    "48 GiB, bloom-7b1 4x512 all": ("bloom-7b1", 4, 512, ALL_STATES),
-    "48 GiB, bloom-7b1 4x512 checkpointed": ("bloom-7b1", 4, 512, part(21, *CHECKPOINTED)),
-    "48 GiB, bloom-7b1 4x512 checkpointed, GPU 50": ("bloom-7b1", 4, 512, part(21, *CHECKPOINTED, *gpu(50))),
-    "78 GiB, 8b 4x2048 checkpointed": ("llama-3.1-8b", 4, 2048, part(11, *CHECKPOINTED)),
-    "78 GiB, 8b 4x2048 checkpointed, GPU 50": ("llama-3.1-8b", 4, 2048, part(11, *CHECKPOINTED, *gpu(50))),
-    "78 GiB, qwen2.5-14b 4x2048 bf16 states, GPU 40": (
-        "qwen2.5-14b", 4, 2048, part(38, *CHECKPOINTED, *BF16_STATES, *gpu(40))),
-    "24 GiB, 3b 4x2048 checkpointed": ("llama-3.2-3b", 4, 2048, part(19, *CHECKPOINTED)),
-    "24 GiB, 3b 4x2048 checkpointed, GPU 50": ("llama-3.2-3b", 4, 2048, part(19, *CHECKPOINTED, *gpu(50))),
-    "6 GiB, bloom-560m 16x512 checkpointed": ("bloom-560m", 16, 512, part(19, *CHECKPOINTED)),
-    "6 GiB, bloom-560m 16x512 checkpointed, GPU 50": ("bloom-560m", 16, 512, part(19, *CHECKPOINTED, *gpu(50))),
+    # in the memory of smaller GPUs: --fit chooses what is offloaded and recomputed
+    "80 GiB, bloom-7b1 4x512": ("bloom-7b1", 4, 512, fit(80)),
+    "80 GiB, bloom-7b1 16x512": ("bloom-7b1", 16, 512, fit(80)),
+    "48 GiB, bloom-7b1 4x512": ("bloom-7b1", 4, 512, fit(48)),
+    "48 GiB, bloom-7b1 4x512 all offloaded": ("bloom-7b1", 4, 512, ALL_STATES),
+    "78 GiB, 8b 4x2048": ("llama-3.1-8b", 4, 2048, fit(78)),
+    "78 GiB, qwen2.5-14b 16x2048 bf16 states": ("qwen2.5-14b", 16, 2048, [*fit(78), *BF16_STATES]),
+    "78 GiB, qwen2.5-14b 64x1024 bf16 states": ("qwen2.5-14b", 64, 1024, [*fit(78), *BF16_STATES]),
+    "24 GiB, 3b 4x2048": ("llama-3.2-3b", 4, 2048, fit(24)),
+    "6 GiB, bloom-560m 16x512": ("bloom-560m", 16, 512, fit(6)),
+    # parts of blocks that backward computes again
+    "1b 8x2048 mlp": ("llama-3.2-1b", 8, 2048, ["--activation-checkpointing", "mlp"]),
+    "1b 8x2048 attention": ("llama-3.2-1b", 8, 2048, ["--activation-checkpointing", "attention"]),
+    "1b 1x16384 block=4,mlp=12": ("llama-3.2-1b", 1, 16384, ["--activation-checkpointing", "block=4,mlp=12"]),
 }
 
 
@@ -180,7 +181,8 @@ class Bench:
         begin = time.monotonic()
         plan = json.loads(self.run([self.args.tessera, "plan", *self.common(row), *machine, "--json"], (0, 4)))
         return {"predicted_s": plan["time"]["step_s"], "time": plan["time"], "device_gib": round(max(phase["total"] for phase in plan["first_rank"]["device"].values()) / 2**30, 2),
-                "host_gib": round(max(phase["total"] for phase in plan["first_rank"]["host"].values()) / 2**30, 2), "planning_s": round(time.monotonic() - begin, 2)}
+                "host_gib": round(max(phase["total"] for phase in plan["first_rank"]["host"].values()) / 2**30, 2), "planning_s": round(time.monotonic() - begin, 2),
+                "settings": {name: plan[name] for name in ("strategy", "offload", "activation_checkpointing")}}
 
     def trained(self, row, warm=4, steps=13, most_s=40):
         """The run is killed after the steps, because saving its model would take longer than they do."""

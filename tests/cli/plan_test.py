@@ -2,6 +2,7 @@
 that the configuration that `plan --fit` chooses fits into memory."""
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -320,10 +321,23 @@ class Fit(PlanTest):
                    "parameters=auto")
 
     def test_a_limit_of_memory_holds(self):
-        words = [*JOB, "--max-steps", "1"]
-        peak = self.plan(*words)["peak_bytes"]
-        self.succeeds("train", *words, "--device-memory", f"{peak}B", "--output-dir", "fits")
-        self.fails(4, "memory: the run needs", "train", *words, "--device-memory", f"{peak - 1}B", "--output-dir", "out")
+        """A run that is planned to fit runs in exactly this memory, on every rank; with one byte less, it is refused."""
+        source = random.Random(3)
+        for turn in range(6):
+            ranks = source.randint(1, min(3, MOST_RANKS))
+            strategy = source.choice(["zero1", "zero2", "shard_grad_op", "full_shard"] if ranks > 1 else ["no_shard"])
+            offload = source.choice(["none", "optimizer=1", "optimizer,gradients=1", "optimizer:file"])
+            words = [*JOB, "--max-steps", "2", "--nproc", str(ranks), "--strategy", strategy, "--offload", offload,
+                     "--activation-checkpointing", source.choice(["none", "1", "block", "mlp,attention=1"]),
+                     "--batch-size", str(source.randint(1, 3)), "--grad-accum", str(source.randint(1, 2)),
+                     "--save-strategy", source.choice(["no", "epoch"])]
+            if ":file" in offload:
+                words += ["--offload-dir", "files"]
+            with self.subTest(words=words):
+                plan = self.plan(*words)
+                peak = max(plan[name]["peak_bytes"] for name in ("first_rank", "other_ranks") if plan[name])
+                self.succeeds("train", *words, "--device-memory", f"{peak}B", "--output-dir", f"fits-{turn}")
+                self.fails(4, "the run needs", "train", *words, "--device-memory", f"{peak - 1}B", "--output-dir", "out")
 
     WORDS = ["--device", "cuda", "--model", "bloom-560m", "--nproc", "4", "--grad-accum", "2", "--max-length", "256"]
 

@@ -49,6 +49,12 @@ std::optional<Fault> two_memories_of_a_device(const ResolvedSettings& resolved) 
   return Fault{"device_memory", "contradicts fit", "Give only one of the two: both set the memory per rank"};
 }
 
+std::optional<Fault> comparison_as_json(const ResolvedSettings& resolved) {
+  if (!(resolved.groups & kPlanOutput) || resolved.groups == kAllGroups) return {};
+  if (resolved.settings.compare.empty() || !resolved.settings.json) return {};
+  return Fault{"compare", "prints a table, not JSON", "Leave out --json, or write both plans with --json"};
+}
+
 std::optional<Fault> types_of_another_format(const ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   if (!(resolved.groups & kGguf) || resolved.groups == kAllGroups) return {};
@@ -80,7 +86,7 @@ std::optional<Fault> flag_without_measurement(const ResolvedSettings& resolved) 
 }
 
 constexpr Rule kModelRules[] = {sizes_of_another_model};
-constexpr Rule kOtherRules[] = {heads_of_unequal_width, two_memories_of_a_device, types_of_another_format,
+constexpr Rule kOtherRules[] = {heads_of_unequal_width, two_memories_of_a_device, comparison_as_json, types_of_another_format,
                                 flag_without_measurement};
 
 }  // namespace

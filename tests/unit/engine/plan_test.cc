@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "small_model.h"
 
 namespace tessera {
@@ -81,6 +83,79 @@ TEST(Plan, EqualsTheLedger) {
       }
     }
     EXPECT_EQ(plan.file_bytes, engine.file_bytes());
+  }
+}
+
+// A plan is never too optimistic: configurations that are drawn at random run on devices that hold exactly the planned
+// bytes, and run out of memory with one byte less.
+TEST(Plan, DrawnConfigurationsRunInExactlyTheirMemory) {
+  std::mt19937 random(11);
+  const auto draw = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  for (int turn = 0; turn < 60; ++turn) {
+    constexpr const char* kArchitectures[] = {"bloom", "gpt", "llama", "qwen3"};
+    constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
+    ModelConfig config = small_config(kArchitectures[draw(0, 3)], draw(0, 1) ? 0.1 : 0);
+    config.num_layers = draw(1, 4);
+    config.tied_head = draw(0, 1);
+    const int64_t L = config.num_layers;
+    EngineOptions options;
+    options.dtype = kTypes[draw(0, 2)];
+    options.recomputation = {.blocks = draw(0, L), .mlp = draw(0, L), .attention = draw(0, L)};
+    if (draw(0, 2) == 0) options.optimizer_states = OptimizerStates::q8;
+    if (draw(0, 3) == 0) options.frozen = {"*.0.*"};
+    constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::file};
+    Offload& offload = options.sharding.offload;
+    const auto part = [&]() -> OffloadedPart {
+      return draw(0, 1) ? OffloadedPart{OffloadedPart::Of::blocks, draw(1, L)} : OffloadedPart{};
+    };
+    offload.optimizer = kTiers[draw(0, 2)];
+    offload.part_of_optimizer = part();
+    if (offload.optimizer != Tier::device && draw(0, 1)) {
+      offload.gradients = kTiers[draw(1, 2)];
+      offload.part_of_gradients = offload.part_of_optimizer;
+    }
+    if (draw(0, 1)) {
+      options.sharding.strategy = ShardingStrategy::full_shard;
+      offload.parameters = kTiers[draw(0, 2)];
+      offload.part_of_parameters = part();
+    }
+    options.sharding.file_folder = testing::TempDir();
+    const int64_t num_micro_batches = draw(1, 3);
+    std::vector<PackedBatch> window;
+    BatchBounds bounds{};
+    for (int64_t i = 0; i < num_micro_batches; ++i) {
+      std::vector<int32_t> lengths(static_cast<size_t>(draw(1, 4)));
+      int64_t tokens = 0;
+      for (int32_t& length : lengths) tokens += length = static_cast<int32_t>(draw(2, 12));
+      window.push_back(make_batch(static_cast<uint64_t>(turn), lengths));
+      bounds.num_tokens = std::max(bounds.num_tokens, tokens);
+      bounds.num_sequences = std::max<int64_t>(bounds.num_sequences, std::ssize(lengths));
+      bounds.num_targets = std::max(bounds.num_targets, window.back().num_targets);
+    }
+    const WorkBounds work{bounds, bounds, {}, 0, num_micro_batches};
+    const Plan plan = plan_run(config, options, work, {});
+    const auto run_within = [&](int64_t device_bytes, int64_t host_bytes) {
+      ThreadPool pool(1);
+      const auto device = make_cpu_device(pool), host = make_cpu_device(pool);
+      device->limit_to(device_bytes);
+      host->limit_to(host_bytes);
+      const auto alone = make_self_communicator();
+      Engine engine({*device, *host, *alone}, config, options);
+      engine.prepare(work);
+      engine.states().initialize(1);
+      for (int step = 0; step < 2; ++step) engine.train_step(window, 1e-3);
+      engine.evaluate(window.front());
+      engine.states().save([](StateKind, int64_t, ElemRange, View) {});
+      engine.states().load([](StateKind, int64_t, ElemRange, View to) { std::fill_n(to.data, to.bytes(), std::byte{}); });
+    };
+    const int64_t device_bytes = plan.device.peak_total(), host_bytes = plan.host.peak_total();
+    EXPECT_NO_THROW(run_within(device_bytes, host_bytes)) << turn;
+    EXPECT_THROW(run_within(device_bytes - 1, host_bytes), OutOfMemoryError) << turn;
+    if (host_bytes > 0) {
+      EXPECT_THROW(run_within(device_bytes, host_bytes - 1), OutOfMemoryError) << turn;
+    }
   }
 }
 

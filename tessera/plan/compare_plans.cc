@@ -1,0 +1,71 @@
+#include "tessera/plan/compare_plans.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+#include "tessera/base/read_file.h"
+#include "tessera/base/text.h"
+#include "tessera/log/table.h"
+
+namespace tessera {
+namespace {
+
+// The value at "time/step_s"; null if it is missing.
+Record at(const Record& plan, const std::string& path) {
+  const Record* found = &plan;
+  for (size_t begin = 0; begin <= path.size() && found->is_object();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    const auto next = found->find(path.substr(begin, end - begin));
+    if (next == found->end()) return nullptr;
+    found = &*next;
+    begin = end + 1;
+  }
+  return *found;
+}
+
+std::string text_of(const Record& value) {
+  if (value.is_null()) return "not known";
+  return value.is_string() ? printable(value.get<std::string>()) : to_json(value);
+}
+
+}  // namespace
+
+Record read_plan(const std::string& path) {
+  Record plan = record_from_json(read_file(path, {}), path);
+  if (plan.is_object() && at(plan, "first_rank/device_peak_bytes").is_number() && plan.contains("batch_size")) return plan;
+  throw InputError(path, "is not a plan", "Write one with tessera plan … --json > FILE");
+}
+
+void print_comparison(const Record& before, const Record& now, const std::string& name_of_before, Console& console) {
+  Table table({{""}, {printable(name_of_before), Align::kRight}, {"this plan", Align::kRight}, {"ratio", Align::kRight}});
+  for (const char* key : {"model", "world_size", "ranks_per_node", "device", "precision", "strategy", "offload",
+                          "activation_checkpointing", "batch_size", "grad_accum", "batch_tokens", "machine/name"}) {
+    const Record a = at(before, key), b = at(now, key);
+    if (a != b) table.row({key, text_of(a), text_of(b), ""});
+  }
+  table.rule();
+  const auto numbers = [&](const char* name, const char* key, const auto& shown) {
+    const Record a = at(before, key), b = at(now, key);
+    const auto text = [&](const Record& value) { return value.is_number() ? shown(value.get<double>()) : "not known"; };
+    const bool any = (a.is_number() && a.get<double>() > 0) || (b.is_number() && b.get<double>() > 0);
+    if (!any) return;
+    const bool both = a.is_number() && b.is_number() && a.get<double>() > 0;
+    table.row({name, text(a), text(b), both ? fmt::format("{:.3g}", b.get<double>() / a.get<double>()) : ""});
+  };
+  const auto bytes = [](double value) { return format_bytes(static_cast<int64_t>(value)); };
+  const auto seconds = [](double value) { return fmt::format("{:.4g} s", value); };
+  numbers("device memory", "first_rank/device_peak_bytes", bytes);
+  numbers("host memory", "first_rank/host_peak_bytes", bytes);
+  numbers("files", "first_rank/file_bytes", bytes);
+  numbers("sent per step", "step_bytes_sent", bytes);
+  numbers("a step", "time/step_s", seconds);
+  numbers("tokens/s", "time/tokens_per_s", [](double value) { return format_count(static_cast<int64_t>(value)); });
+  numbers("an epoch", "time/epoch_s", seconds);
+  numbers("an evaluation", "time/evaluation_s", seconds);
+  numbers("a checkpoint", "time/checkpoint_s", seconds);
+  console.print(table.render(console.out_terminal()));
+}
+
+}  // namespace tessera
