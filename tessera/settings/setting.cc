@@ -74,6 +74,7 @@ const char* title_of(Group group) {
       {kSharding, "Sharding"},
       {kGradients, "Gradients"},
       {kPlan, "Plan"},
+      {kPicture, "Picture"},
       {kNettest, "Network test"},
       {kPreflight, "Checks before the run"},
       {kShared, "Shared folders"},

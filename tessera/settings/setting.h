@@ -68,6 +68,7 @@ enum Group : Groups {
   kGguf = 1ull << 45,            // gguf
   kOverwrite = 1ull << 46,       // overwrite
   kMeasure = 1ull << 47,         // measure
+  kPicture = 1ull << 48,         // svg
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

@@ -24,8 +24,8 @@ inline constexpr Groups kGenerateVerb = kAnyModel | kInitAdapter | kRows | kChat
                                         kPresentation;
 inline constexpr Groups kChatVerb =
     kAnyModel | kInitAdapter | kChat | kDialog | kGeneration | kSampling | kSharding | kPresentation;
-inline constexpr Groups kPlanVerb =
-    kTraining | kRanks | kCheckpoints | kSavedModel | kOverwrite | kPreflight | kOutputDir | kPlan | kPresentation;
+inline constexpr Groups kPlanVerb = kTraining | kRanks | kCheckpoints | kSavedModel | kOverwrite | kPreflight |
+                                    kOutputDir | kPlan | kPicture | kPresentation;
 inline constexpr Groups kExportVerb =
     kAnyModel | kInitAdapter | kMerge | kCheckpoint | kSavedModel | kGguf | kOverwrite | kOutputDir;
 

@@ -133,6 +133,8 @@ std::vector<Setting> plan_settings() {
            "Machine whose speeds determine the predicted times: a file that tessera doctor --measure has written. "
            "Empty: "
            "this machine"),
+      text("svg", &S::svg, brief(kPicture, "draw the memory over a training step"), "FILE",
+           "Also write a picture of the memory of rank 0 over one training step, by category"),
   };
 }
 
