@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "tessera/base/text.h"
 #include "tessera/log/drawing.h"
@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kWidth = 900, kLeft = 64, kRight = 640;  // the labels are on the right
+constexpr double kWidth = 920, kLeft = 64, kRight = 640;  // the labels are on the right
 constexpr double kDeviceTop = 96, kDeviceHeight = 300, kHostHeight = 170, kBetween = 74, kBelow = 46;
 constexpr double kLabelHeight = 19;
 constexpr size_t kMostPoints = 600;  // about one for each pixel
@@ -60,7 +60,8 @@ std::vector<Band> bands_of(const Points& points, StepMemory::Bytes StepMemory::P
       add(std::move(band));
       continue;
     }
-    Band rest{"activations, free now", css + " free", band.bytes};
+    band.css += " stack";
+    Band rest{"free for activations", css + " stack free", band.bytes};
     for (size_t p = 0; p < points.size(); ++p) {
       band.bytes[p] = points[p].stack_bytes;
       rest.bytes[p] -= points[p].stack_bytes;
@@ -71,11 +72,19 @@ std::vector<Band> bands_of(const Points& points, StepMemory::Bytes StepMemory::P
   return bands;
 }
 
-// At most kMostPoints points, with the lowest and the highest stack of each stretch.
-Points thinned(const Points& points) {
-  std::vector<double> number(points.size()), height;
-  std::iota(number.begin(), number.end(), 0);
-  for (const auto& point : points) height.push_back(static_cast<double>(point.stack_bytes));
+// At most kMostPoints points, with the lowest and the highest stack of each stretch. Where memory is freed and taken
+// again at the same time, the low point is left out.
+Points thinned(const StepMemory& memory) {
+  const Points& points = memory.points;
+  std::vector<double> number, height;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const int64_t bytes = points[i].stack_bytes;
+    const bool ends_at_once = i > 0 && i + 1 < points.size() && points[i + 1].at - points[i].at < 1e-4 * memory.end;
+    if (memory.timed && ends_at_once && bytes < points[i - 1].stack_bytes && bytes < points[i + 1].stack_bytes)
+      continue;
+    number.push_back(static_cast<double>(i));
+    height.push_back(static_cast<double>(bytes));
+  }
   thin(number, height, kMostPoints);
   Points kept;
   for (const double i : number) kept.push_back(points[static_cast<size_t>(i)]);
@@ -91,7 +100,7 @@ struct Panel {
 
 class Picture {
  public:
-  explicit Picture(const StepMemory& memory) : memory_(memory), points_(thinned(memory.points)) {}
+  explicit Picture(const StepMemory& memory) : memory_(memory), points_(thinned(memory)) {}
   const Points& points() const { return points_; }
   const std::string& svg() const { return svg_; }
 
@@ -109,7 +118,7 @@ class Picture {
     const int64_t peak = *std::ranges::max_element(heights.back());
     const bool shows_limit = panel.limit > 0 && panel.limit < 3 * peak;
     const double most = 1.06 * static_cast<double>(std::max(peak, shows_limit ? panel.limit : 0));
-    bottom_ = panel.top + panel.height;
+    const double bottom_above = std::exchange(bottom_, panel.top + panel.height);
     scale_ = panel.height / most;
     text(kLeft, panel.top - 26,
          fmt::format("{}: {}{}", panel.title, format_bytes(peak),
@@ -117,7 +126,7 @@ class Picture {
          "head");
     axis(most);
     for (size_t b = 0; b < panel.bands.size(); ++b) band(panel.bands[b], heights[b], heights[b + 1]);
-    parts(panel.top);
+    parts(panel.top, bottom_above == 0);
     line("axis", kLeft, bottom_, kRight, bottom_);
     if (shows_limit) {
       const double at = y(panel.limit);
@@ -184,13 +193,13 @@ class Picture {
                         outline(above, false), outline(below, true), band.name, format_bytes(band.most()));
   }
 
-  // Where forward, backward and update begin.
-  void parts(double top) {
+  // Where forward, backward and update begin. Only the first panel has their names.
+  void parts(double top, bool named) {
     for (size_t i = 0; i < memory_.parts.size(); ++i) {
       const double begin = x(memory_.parts[i].at);
       const double end = i + 1 < memory_.parts.size() ? x(memory_.parts[i + 1].at) : kRight;
       if (i > 0) line("part", begin, top, begin, bottom_);
-      if (end - begin > 60) text((begin + end) / 2, top - 6, name_of(memory_.parts[i].part), "", "middle");
+      if (named && end - begin > 56) text((begin + end) / 2, top - 6, name_of(memory_.parts[i].part), "", "middle");
     }
   }
 
@@ -202,7 +211,8 @@ class Picture {
       const Band& band = panel.bands[b];
       svg_ += fmt::format("<rect class=\"{}\" x=\"{:.0f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" rx=\"3\"/>\n",
                           band.css, kRight + 20, at - 10);
-      text(kRight + 40, at, fmt::format("{}  {}", band.name, format_bytes(band.most())));
+      const bool is_held = !band.css.ends_with("free");
+      text(kRight + 40, at, is_held ? fmt::format("{}  {}", band.name, format_bytes(band.most())) : band.name);
     }
   }
 
@@ -220,12 +230,14 @@ std::string style() {
   };
   return "text{font-size:13px;fill:#52514e}.title{font-size:17px;font-weight:600;fill:#0b0b0b}"
          ".head{font-size:14px;font-weight:600;fill:#0b0b0b}.page{fill:#fcfcfb}.other{fill:#98978f}"
-         ".band{stroke:#fcfcfb;stroke-width:.8}.free{fill-opacity:.25}.grid{stroke:#e3e2dd}.axis{stroke:#b9b8b1}"
+         ".band{stroke:#fcfcfb;stroke-width:.8}.stack{stroke:none}.free{fill-opacity:.25}.grid{stroke:#e3e2dd}.axis{"
+         "stroke:#b9b8b1}"
          ".part{stroke:#52514e;stroke-opacity:.55;stroke-dasharray:2 4}"
          "path.limit{stroke:#0b0b0b;stroke-width:1.8;stroke-dasharray:8 4}text.limit{fill:#0b0b0b;font-weight:600}" +
          colours(kLightPalette) +
          "@media(prefers-color-scheme:dark){text{fill:#c3c2b7}.title,.head{fill:#fff}.page{fill:#1a1a19}"
-         ".other{fill:#76756f}.band{stroke:#1a1a19}.grid{stroke:#2c2c2a}.axis{stroke:#4d4c48}.part{stroke:#c3c2b7}"
+         ".other{fill:#76756f}.band{stroke:#1a1a19}.stack{stroke:none}.grid{stroke:#2c2c2a}.axis{stroke:#4d4c48}.part{"
+         "stroke:#c3c2b7}"
          "path.limit{stroke:#fff}text.limit{fill:#fff}" +
          colours(kDarkPalette) + "}";
 }
@@ -237,7 +249,9 @@ std::string memory_picture(const PlanReport& report) {
   const auto known = [](int64_t limit) { return limit == MemoryLimits{}.device_bytes ? 0 : limit; };
   const bool gpu = report.rank.device == DeviceKind::cuda;
   Picture picture(memory);
-  const std::vector<Band> host = bands_of(picture.points(), &StepMemory::Point::host, false);
+  std::vector<Band> host = bands_of(picture.points(), &StepMemory::Point::host, false);
+  const bool holds_arrays = std::ranges::any_of(host, [](const Band& band) { return band.css != "other"; });
+  if (!holds_arrays) host.clear();                             // nothing is offloaded
   const bool one = report.limits.one_memory && !host.empty();  // both panels share the limit
   const double host_top = kDeviceTop + kDeviceHeight + kBetween;
   const double height = (host.empty() ? kDeviceTop + kDeviceHeight : host_top + kHostHeight) + kBelow;

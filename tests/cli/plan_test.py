@@ -468,7 +468,7 @@ class Picture(PlanTest):
 
     def test_with_a_machine_its_axis_is_time(self):
         self.write("machine.json", json.dumps(MACHINE))
-        words = ["--model", "bloom-560m", "--device", "cuda", "--max-length", "128", "--offload", "optimizer"]
+        words = ["--model", "bloom-560m", "--device", "cuda"]
         self.succeeds("plan", *words, "--svg", "a.svg", "--machine", "machine.json")
         texts = self.texts("a.svg")
         for text in ["forward", "backward", "update", "milliseconds since the step began, predicted"]:

@@ -42,7 +42,7 @@ TEST(MemoryPicture, ShowsCategoriesAndTheLimit) {
   PlanReport report = report_of({0, 3, 7, 2, 0});
   std::string svg = memory_picture(report);
   EXPECT_THAT(svg, AllOf(HasSubstr("GPU: 18.0 MiB<"), HasSubstr("parameters  10.0 MiB"),
-                         HasSubstr("activations  7.00 MiB"), HasSubstr("activations, free now  8.00 MiB"),
+                         HasSubstr("activations  7.00 MiB"), HasSubstr(">free for activations<"),
                          HasSubstr("a&lt;model&gt;"), HasSubstr("a &amp; b"), HasSubstr(">forward<"),
                          HasSubstr(">backward<"), HasSubstr("milliseconds"), HasSubstr("prefers-color-scheme:dark")));
   EXPECT_THAT(svg, AllOf(Not(HasSubstr("limit</text>")), Not(HasSubstr("Host: ")), Not(HasSubstr("nan"))));
