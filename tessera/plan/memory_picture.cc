@@ -72,18 +72,23 @@ std::vector<Band> bands_of(const Points& points, StepMemory::Bytes StepMemory::P
   return bands;
 }
 
-// At most kMostPoints points, with the lowest and the highest stack of each stretch. Where memory is freed and taken
-// again at the same time, the low point is left out.
+// At most kMostPoints points, with the lowest and the highest stack of each stretch. Of several points at about the
+// same time, only the highest one and the last one are drawn.
 Points thinned(const StepMemory& memory) {
   const Points& points = memory.points;
+  const double same = memory.timed ? 5e-4 * memory.end : 0;  // less than a pixel
   std::vector<double> number, height;
-  for (size_t i = 0; i < points.size(); ++i) {
-    const int64_t bytes = points[i].stack_bytes;
-    const bool ends_at_once = i > 0 && i + 1 < points.size() && points[i + 1].at - points[i].at < 1e-4 * memory.end;
-    if (memory.timed && ends_at_once && bytes < points[i - 1].stack_bytes && bytes < points[i + 1].stack_bytes)
-      continue;
+  const auto keep = [&](size_t i) {
     number.push_back(static_cast<double>(i));
-    height.push_back(static_cast<double>(bytes));
+    height.push_back(static_cast<double>(points[i].stack_bytes));
+  };
+  for (size_t begin = 0, end = 0; begin < points.size(); begin = end) {
+    size_t highest = begin;
+    for (end = begin + 1; end < points.size() && points[end].at - points[begin].at < same; ++end) {
+      if (points[end].stack_bytes > points[highest].stack_bytes) highest = end;
+    }
+    keep(highest);
+    if (highest + 1 < end) keep(end - 1);
   }
   thin(number, height, kMostPoints);
   Points kept;

@@ -85,7 +85,7 @@ std::vector<Figure> declare_figures() {
                                : of_key(run, "peak_memory_bytes", 1 / kMiB);
        }},
       {"booked_memory", {"ledger"}, "booked on the device (MiB)", FigureUnit::mib, bytes("ledger_peak_bytes.total")},
-      {"planned_device", {}, "planned on the device (MiB)", FigureUnit::mib, bytes("planned.device_peak_bytes")},
+      {"planned_device", {}, "device planned (MiB)", FigureUnit::mib, bytes("planned.device_peak_bytes")},
       {"planned_step", {}, "step planned (s)", FigureUnit::step_seconds, keyed("planned.step_s")},
       {"step_time", {"step"}, "step measured (s)", FigureUnit::step_seconds, keyed("measured.step_s")},
       {"step_ratio", {}, "measured/planned", FigureUnit::ratio, step_ratio},

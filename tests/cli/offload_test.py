@@ -103,7 +103,7 @@ class PredictedTimes(TinyJobTest):
         self.assertEqual((summary["planned"]["machine"], summary["measured"]["steps"]), (machine["name"], 2))
         self.assertEqual(summary["planned"]["device_peak_bytes"], summary["ledger_peak_bytes"]["total"])
         table = self.succeeds("report", "out", env=env)
-        self.assertRegex(table, r"planned on the device \(MiB\) .* step planned \(s\) .* measured/planned")
+        self.assertRegex(table, r"device planned \(MiB\) .* step planned \(s\) .* measured/planned")
 
         planned = json.loads(self.succeeds(*plan, "--machine", file, "--json", env=env))
         time = planned["time"]
