@@ -55,7 +55,7 @@ Plan public_plan(const PlanReport& report) {
   plan.step_flops = record.at("step_flops").get<double>();
   plan.step_bytes_sent = first.step_bytes_sent;
   if (report.fit) {
-    plan.estimated_step_s = report.fit->best->cost.total_s();
+    plan.estimated_step_s = report.fit->best->time.step_s;
     const Record found = searched_settings(report.settings);
     for (const auto& [name, value] : found.items()) {
       plan.settings.set(name, option_value(value));

@@ -129,9 +129,8 @@ TrainResult train(const Options& options, const Hooks& hooks) {
       return hooks.stop.stop_requested() || (hooks.stop_requested && call_back(hooks.stop_requested));
     };
     Trainer trainer(
-        session, resolved_config_text(resolved), [&] { return stop_asked() ? kStoppedByProgram : 0; },
-        std::move(given));
-    trainer.track(tracker_options(resolved));
+        session, resolved, [&] { return stop_asked() ? kStoppedByProgram : 0; }, std::move(given));
+    trainer.track(tracker_options(trainer.resolved()));
     trainer.observe(observer_of(hooks));
     OwnLossScope loss(session, hooks.loss);
     return result_of(trainer, static_cast<ExitCode>(trainer.run()));

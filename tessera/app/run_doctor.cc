@@ -69,7 +69,7 @@ int measure(const Invocation& invocation) {
   if (!worker.is_first()) return 0;
   save_machine(machine, path);
   if (settings.json) {
-    console.print(to_pretty_json(record_of(machine)));
+    console.print_part(machine_text(machine));
   } else {
     print_machine(machine, console);
     console.print(fmt::format("written to {} after {:.0f} s", path, steady_seconds() - begin));

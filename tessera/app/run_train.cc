@@ -11,14 +11,14 @@ namespace tessera {
 
 int run_train(const Invocation& invocation) {
   check_model_is_kept(invocation.settings());
-  TrackerOptions trackers = tracker_options(invocation.resolved);
+  tracker_options(invocation.resolved);  // refuses faults before the run starts
   Console console = console_of(invocation, Console::LostOutput::is_noted);
   Record preflight = run_preflight(invocation);
   const auto weights =
       starts_from_checkpoint(invocation.settings()) ? Session::Weights::not_yet : Session::Weights::read_ahead;
   Session session(invocation.settings(), invocation.world, console, weights);
-  Trainer trainer(session, resolved_config_text(invocation.resolved), [&] { return invocation.signals->received(); });
-  trainer.track(std::move(trackers));
+  Trainer trainer(session, invocation.resolved, [&] { return invocation.signals->received(); });
+  trainer.track(tracker_options(trainer.resolved()));
   trainer.note_preflight(std::move(preflight));
   StopSignals& signals = *invocation.signals;
   const StartScope start(&signals);

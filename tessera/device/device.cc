@@ -21,6 +21,13 @@ std::string Device::remedy() const {
 
 Buffer Device::allocate(int64_t bytes, Category category) {
   TESSERA_ASSERT(bytes >= 0);
+  if (bytes > limit_bytes_ - ledger_.current_total()) {
+    throw OutOfMemoryError(name_of(category),
+                           fmt::format("{} bytes in addition to the {} bytes already held exceed the limit of {} bytes "
+                                       "that the run was given",
+                                       bytes, ledger_.current_total(), limit_bytes_),
+                           "Give the run more memory");
+  }
   std::byte* data = take(bytes);
   if (!data) {
     throw OutOfMemoryError(name_of(category),

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -63,6 +64,9 @@ class Device {
   // category, the requested bytes and the bytes that the device already holds.
   Buffer allocate(int64_t bytes, Category category);
 
+  // From now on, allocate() throws if the device would hold more bytes than this: as if it had no more memory.
+  void limit_to(int64_t bytes) { limit_bytes_ = bytes; }
+
   // Whether the host can read and write this device's memory.
   virtual bool host_visible() const = 0;
   // The device's kernels run on this stream.
@@ -87,6 +91,7 @@ class Device {
   virtual std::string remedy() const;  // for the error when no memory is left
 
   Ledger ledger_;
+  int64_t limit_bytes_ = std::numeric_limits<int64_t>::max();
 };
 
 // The host's memory and cores. `pool` must outlive the device.

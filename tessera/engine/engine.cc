@@ -84,11 +84,18 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       loss_(place.device.allocate(sizeof(double), Category::workspace)) {
   TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::bf16 || options_.dtype == DType::bf16);
   TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::q8 || options_.dtype != DType::f64);
-  const int64_t wanted = options_.checkpointed_blocks, L = model_.num_blocks();
-  if (wanted != kAllBlocks && wanted > L) {
+  const Recomputation& wanted = options_.recomputation;
+  if (wanted.automatic) {
+    throw UsageError(option_place("activation_checkpointing"), "auto needs a run that is planned",
+                     "Only train and plan choose what to compute again. Write none, block or a number of blocks");
+  }
+  for (const auto& [part, number] :
+       {std::pair{"block", wanted.blocks}, std::pair{"mlp", wanted.mlp}, std::pair{"attention", wanted.attention}}) {
+    const int64_t L = model_.num_blocks();
+    if (number == kAllBlocks || number <= L) continue;
     throw UsageError(option_place("activation_checkpointing"),
-                     fmt::format("{}, but the model has only {}", counted(wanted, "block"), L),
-                     fmt::format("Give at most {}, or \"block\" for all blocks", L));
+                     fmt::format("{}, but the model has only {}", counted(number, "block"), L),
+                     fmt::format("Give at most {}, or \"{}\" for all blocks", L, part));
   }
 }
 

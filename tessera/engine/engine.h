@@ -17,17 +17,17 @@
 #include "tessera/data/batches.h"
 #include "tessera/device/stack.h"
 #include "tessera/engine/block_graphs.h"
-#include "tessera/engine/checkpointed_blocks.h"
 #include "tessera/engine/own_loss.h"
+#include "tessera/engine/recomputation.h"
 #include "tessera/engine/states.h"
 #include "tessera/engine/step_parts.h"
 
 namespace tessera {
 
 struct EngineOptions {
-  DType dtype = DType::f32;         // type of the computation; f64 in gradient checks
-  bool tf32 = false;                // f32 products on a GPU may round their factors to tf32
-  int64_t checkpointed_blocks = 0;  // number of blocks, or kAllBlocks (checkpointed_blocks.h)
+  DType dtype = DType::f32;  // type of the computation; f64 in gradient checks
+  bool tf32 = false;         // f32 products on a GPU may round their factors to tf32
+  Recomputation recomputation;
   AdamWOptions adamw;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
   double max_grad_norm = 0;  // 0: no clipping
@@ -111,7 +111,7 @@ struct LossSum {
 class Engine {
  public:
   // Allocates the parameters with unspecified contents. Throws UsageError if the sharding does not fit the world, or if
-  // the model has fewer blocks than checkpointed_blocks.
+  // the model has fewer blocks than a number in `recomputation`.
   Engine(EnginePlace place, ModelConfig config, EngineOptions options);
   ~Engine();  // waits for an update that is still running
 
@@ -121,8 +121,8 @@ class Engine {
   Kernels& ops() { return *ops_; }
   const ShardPlan& shard_plan() const { return context_.plan; }
   const EngineOptions& options() const { return options_; }
-  CheckpointedBlocks checkpointed_blocks() const {
-    return {std::max<int64_t>(0, model_.first_trained() - 1), options_.checkpointed_blocks};
+  RecomputedBlocks recomputed_blocks() const {
+    return {std::max<int64_t>(0, model_.first_trained() - 1), options_.recomputation};
   }
   // Bytes that this rank has sent to other ranks.
   int64_t bytes_sent() const;

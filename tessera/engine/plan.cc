@@ -72,13 +72,14 @@ Plan plan_run(const ModelConfig& config, const EngineOptions& options, const Wor
                   num_sequences =
                       batch.mean_length > 0 ? std::max<int64_t>(1, batch.num_tokens / length) : batch.num_sequences;
     const int64_t first_trained = engine.model().first_trained();  // blocks before this unit have no backward pass
-    const CheckpointedBlocks checkpointed = engine.checkpointed_blocks();
+    const RecomputedBlocks recomputed = engine.recomputed_blocks();
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
       const int64_t channels = config.attention_channels(), window = config.window_of(layer);
       plan.micro_batch_flops +=
           num_sequences * (1 + layer < first_trained
                                ? attention_forward_flops(length, channels, window)
-                               : attention_training_flops(length, channels, window, checkpointed.contains(layer)));
+                               : attention_training_flops(length, channels, window,
+                                                          recomputed.whole(layer) || recomputed.attention(layer)));
     }
   }
   const auto head_bytes_of = [&](Phase phase) -> int64_t& { return plan.head_bytes[static_cast<size_t>(phase)]; };

@@ -71,6 +71,12 @@ OffloadedFrom offloaded_from(const ShardOptions& options, const Model& model) {
   const auto first_of = [&](const char* kind, Tier tier, const OffloadedPart& part, auto&& elems_of) -> int64_t {
     if (tier == Tier::device) return num_units;
     if (part.of == OffloadedPart::Of::all) return 0;
+    if (part.of == OffloadedPart::Of::automatic) {
+      throw UsageError(option_place("offload"), fmt::format("auto for {} needs a run that is planned", kind),
+                       fmt::format("Only train and plan choose how much to offload. Write a number of blocks, or only "
+                                   "\"{}\"",
+                                   kind));
+    }
     if (part.of == OffloadedPart::Of::blocks) {
       if (part.number <= num_blocks) return 1 + num_blocks - part.number;
       throw UsageError(option_place("offload"),

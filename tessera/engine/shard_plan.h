@@ -51,8 +51,9 @@ constexpr ArrayKind kind_of(Section section) {
 // How many units of a kind are offloaded. The offloaded units are the last ones in forward order, because the next
 // forward needs them last: their update on the host then overlaps this forward.
 struct OffloadedPart {
-  enum class Of { all, blocks, percent };
+  enum class Of { all, blocks, percent, automatic };
   Of of = Of::all;
+  // Of::automatic: as many as the memory needs. Only for settings: a search (plan/fit.h) replaces it.
   // Of::blocks: this many blocks, and the head if it is a unit of its own. Of::percent: the fewest units that have this
   // share of the elements of all units. The elements are the trainable ones, and for parameters, the elements of all
   // sections. At least 1.

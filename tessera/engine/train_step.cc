@@ -131,7 +131,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch
 
   // Makes the key of a CUDA graph (block_graphs.h). All addresses on the stack that are not in the key follow from the
-  // sizes and from the height of the stack.
+  // sizes and from the height of the stack. What the block recomputes follows from the unit.
   enum class BlockWork : int64_t { forward, backward, first_backward };
   const auto key = [&](BlockWork work, int64_t unit, const ParameterViews& p, const ParameterViews& g, View from,
                        View to) {
@@ -144,7 +144,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
         height, at(from), at(to)};
   };
 
-  // Phase 2: forward. Keep each block's input. Unless the block is checkpointed, also keep the values for its backward.
+  // Phase 2: forward. Keep each block's input, and the values for its backward that backward does not compute again.
   std::vector<View> x(static_cast<size_t>(L + 1));  // [N, C] inputs of the blocks; x[L] is the input of the head
   std::vector<SavedViews> saved(static_cast<size_t>(L));
   SavedViews saved_embedding;
@@ -152,7 +152,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   // their outputs alternately to two buffers.
   const int64_t first_trained = model_.first_trained();
   const auto trains_from = [&](int64_t unit) { return unit >= first_trained; };
-  const CheckpointedBlocks checkpointed = checkpointed_blocks();
+  const RecomputedBlocks recomputed = recomputed_blocks();
   // Backward frees the values of each block after their last use. The gradients of a block's output (d_y) and of its
   // input (d_x) are needed longer, so they are below all these values on the stack.
   View d_y, d_x;
@@ -164,8 +164,9 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   parameters_.release(0);
   for (int64_t i = 0; i < L; ++i) {
     const auto n = static_cast<size_t>(i);
-    const bool keeps_values = trains_from(1 + i) && !checkpointed.contains(i);
-    if (i == checkpointed.first) push_gradients();
+    const bool keeps_values = trains_from(1 + i) && !recomputed.whole(i);
+    f.recomputed = {.mlp = recomputed.mlp(i), .attention = recomputed.attention(i)};
+    if (i == recomputed.first) push_gradients();
     height[n] = stack_->mark();
     x[n + 1] = trains_from(i) || i == 0 ? f.push(N, C) : x[n - 1];
     const ParameterViews p = parameters_.acquire(1 + i);
@@ -178,7 +179,8 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
     parameters_.release(1 + i);
     if (keeps_values) height[n] = stack_->mark();
   }
-  if (checkpointed.first == L) push_gradients();  // no block has a backward
+  f.recomputed = {};  // if backward runs a block's forward again, this forward keeps all values
+  if (recomputed.first == L) push_gradients();  // no block has a backward
 
   // Phase 3: loss and backward, from the head to the embedding.
   begin_part(StepPart::backward);
@@ -201,9 +203,10 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
     if (computes) {
       block_graphs_.run(key(is_fresh ? BlockWork::first_backward : BlockWork::backward, 1 + i, p, g, d_y, d_x), f,
                         [&, g = g](Frame& frame) {  // clang 14 cannot capture a structured binding
-                          const StackScope recomputed(*stack_);
-                          // A checkpointed block runs forward again for its saved values. It needs no output.
-                          if (checkpointed.contains(i)) model_.block(i).forward(frame, p, x[n], {}, &saved[n]);
+                          const StackScope values(*stack_);
+                          // A block that kept only its input runs forward again for its saved values. It needs no
+                          // output.
+                          if (recomputed.whole(i)) model_.block(i).forward(frame, p, x[n], {}, &saved[n]);
                           model_.block(i).backward(frame, p, g, x[n], saved[n], d_y, d_x);
                         });
     }

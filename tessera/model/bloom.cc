@@ -51,9 +51,11 @@ BloomBlock::BloomBlock(const ModelConfig& config, int64_t layer, View alibi)
 
 void BloomBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
-  const View stats1 = norm1_.push_stats(f, N), qkv = f.push(N, 3 * C), log_sum_exp = f.push_stats(N, num_heads_),
-             o = f.push(N, C), mid = f.push(N, C), stats2 = norm2_.push_stats(f, N), up = f.push(N, 4 * C);
-  const int64_t kept = f.stack.mark();
+  const View stats1 = norm1_.push_stats(f, N), qkv = f.push(N, 3 * C), mid = f.push(N, C),
+             stats2 = norm2_.push_stats(f, N);
+  View log_sum_exp, o, up;
+  const int64_t kept = push_parts(
+      f, [&] { log_sum_exp = f.push_stats(N, num_heads_), o = f.push(N, C); }, [&] { up = f.push(N, 4 * C); });
   const View norm = f.push(N, C), gelu = f.push(N, 4 * C);
 
   norm1_.forward(f, p, x, norm, stats1);
@@ -69,13 +71,15 @@ void BloomBlock::forward(Frame& f, const ParameterViews& p, View x, View y, Save
                   {Activation::none, f.dropout(hidden_dropout_, layer_, 2), residual_from_norm_ ? norm : mid});
   }
 
+  if (f.recomputed.attention) log_sum_exp = o = {};
+  if (f.recomputed.mlp) up = {};
   if (saved) *saved = {stats1, qkv, log_sum_exp, o, mid, stats2, up};
   f.stack.pop_to(saved ? kept : floor);
 }
 
 void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                           View d_y, View d_x) const {
-  const auto& [stats1, qkv, log_sum_exp, o, mid, stats2, up, unused] = saved;
+  const auto& [stats1, qkv, kept_log_sum_exp, kept_o, mid, stats2, kept_up, unused] = saved;
   const StackScope outer_scope(f.stack);
   const int64_t N = x.shape[0], C = hidden_size_;
   const bool post = residual_from_norm_;
@@ -89,7 +93,12 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   if (down_dropout.rate > 0) f.ops->dropout_backward(d_y, down_dropout, d_branch);
   {
     const StackScope scope(f.stack);
-    const View d_up = f.push(N, 4 * C), inner = up;  // gelu(up), in place
+    const View up = kept_up ? kept_up : f.push(N, 4 * C), d_up = f.push(N, 4 * C), inner = up;  // gelu(up), in place
+    if (!kept_up) {
+      norm2_.forward(f, p, mid, norm, stats2);
+      // Only forward's kernel gives the same bits. It also writes gelu(up), which is not used.
+      up_.forward(f, p, norm, d_up, {Activation::gelu_tanh, {}, {}}, up);
+    }
     const Linear::Upstream d_down = down_.upstream(f, p, d_branch);
     down_.backward_input(f, p, d_down, d_up,
                          {.epilogue = {Activation::gelu_tanh, {}, {}}, .preactivation = up, .x = inner});
@@ -108,6 +117,11 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   else
     d_branch = d_mid;
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
+  View log_sum_exp = kept_log_sum_exp, o = kept_o;
+  if (!o) {
+    log_sum_exp = f.push_stats(N, num_heads_), o = f.push(N, C);
+    attend(f, layer_, qkv, attention_, attention_dropout, o, log_sum_exp);
+  }
   {
     const StackScope scope(f.stack);
     const Linear::Upstream d_dense = dense_.upstream(f, p, d_branch);
@@ -124,7 +138,7 @@ void BloomBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
                                .shape = attention_,
                                .dropout = attention_dropout,
                                .d_qkv = d_qkv,
-                               .workspace = attention_workspace(f, attention_, N, up)});
+                               .workspace = attention_workspace(f, attention_, N, kept_up)});
   }
   bias_gradients(f, {dense_.bias_gradient(g, d_branch), qkv_.bias_gradient(g, d_qkv)});
   const Linear::Upstream d_heads = qkv_.upstream(f, p, d_qkv);

@@ -39,10 +39,11 @@ GptBlock::GptBlock(const ModelConfig& config, int64_t layer)
 
 void GptBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
-  const View qkv = f.push(N, 3 * C), log_sum_exp = f.push_stats(N, num_heads_), o = f.push(N, C), sum1 = f.push(N, C),
-             stats1 = norm1_.push_stats(f, N), up = f.push(N, ff_dim_), sum2 = f.push(N, C),
+  const View qkv = f.push(N, 3 * C), sum1 = f.push(N, C), stats1 = norm1_.push_stats(f, N), sum2 = f.push(N, C),
              stats2 = norm2_.push_stats(f, N);
-  const int64_t kept = f.stack.mark();
+  View log_sum_exp, o, up;
+  const int64_t kept = push_parts(
+      f, [&] { log_sum_exp = f.push_stats(N, num_heads_), o = f.push(N, C); }, [&] { up = f.push(N, ff_dim_); });
   const View norm = f.push(N, C), inner = f.push(N, ff_dim_);
 
   in_.forward(f, p, x, qkv);
@@ -53,13 +54,15 @@ void GptBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedV
   down_.forward(f, p, inner, sum2, {Activation::none, dropout(f, 3), norm});
   norm2_.forward(f, p, sum2, y ? y : norm, stats2);
 
+  if (f.recomputed.attention) log_sum_exp = o = {};
+  if (f.recomputed.mlp) up = {};
   if (saved) *saved = {qkv, log_sum_exp, o, sum1, stats1, up, sum2, stats2};
   f.stack.pop_to(saved ? kept : floor);
 }
 
 void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                         View d_y, View d_x) const {
-  const auto& [qkv, log_sum_exp, o, sum1, stats1, up, sum2, stats2] = saved;
+  const auto& [qkv, kept_log_sum_exp, kept_o, sum1, stats1, kept_up, sum2, stats2] = saved;
   const StackScope outer_scope(f.stack);
   const int64_t N = x.shape[0], C = hidden_size_;
   const bool drops = f.training && rate_ > 0;
@@ -70,7 +73,13 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   if (drops) f.ops->dropout_backward(d_sum, dropout(f, 3), d_branch);
   {
     const StackScope scope(f.stack);
-    const View d_up = f.push(N, ff_dim_), inner = up;  // the input of W_down, computed again; overwrites `up`
+    const View up = kept_up ? kept_up : f.push(N, ff_dim_), d_up = f.push(N, ff_dim_);
+    if (!kept_up) {
+      norm1_.forward(f, p, sum1, norm, stats1);
+      // Only forward's kernel gives the same bits. It also writes the input of W_down, which is not used.
+      up_.forward(f, p, norm, d_up, {Activation::relu, dropout(f, 2), {}}, up);
+    }
+    const View inner = up;  // the input of W_down, computed again; overwrites `up`
     const Linear::Upstream d_down = down_.upstream(f, p, d_branch);
     down_.backward_input(f, p, d_down, d_up,
                          {.epilogue = {Activation::relu, dropout(f, 2), {}}, .preactivation = up, .x = inner});
@@ -84,6 +93,11 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
   }
   if (drops) f.ops->dropout_backward(d_sum, dropout(f, 1), d_branch);
   const View d_o = f.push(N, C), d_qkv = f.push(N, 3 * C);
+  View log_sum_exp = kept_log_sum_exp, o = kept_o;
+  if (!o) {
+    log_sum_exp = f.push_stats(N, num_heads_), o = f.push(N, C);
+    attend(f, layer_, qkv, attention_, dropout(f, 0), o, log_sum_exp);
+  }
   {
     const StackScope scope(f.stack);
     const Linear::Upstream d_out = out_.upstream(f, p, d_branch);
@@ -100,7 +114,7 @@ void GptBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews&
                                .shape = attention_,
                                .dropout = dropout(f, 0),
                                .d_qkv = d_qkv,
-                               .workspace = attention_workspace(f, attention_, N, up)});
+                               .workspace = attention_workspace(f, attention_, N, kept_up)});
   }
   bias_gradients(f, {out_.bias_gradient(g, d_branch), in_.bias_gradient(g, d_qkv)});
   const Linear::Upstream d_heads = in_.upstream(f, p, d_qkv);

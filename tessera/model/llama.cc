@@ -58,25 +58,31 @@ View LlamaBlock::head_norm_gradient(Frame& f, const ParameterViews& g,
   return tensor ? or_unwanted(f, g[*tensor], attention_.head_dim, f.dtype) : View{};
 }
 
-// If the heads have no norms, the queries and keys are rotated in place. If the heads have norms, rotate_heads writes
-// to another array, because backward needs the rows of qkv as they were before the norms.
+// Applies the norms and the rotation to the queries and keys of qkv [N, W]. If the heads have no norms, this happens in
+// place. If the heads have norms, the result goes to the stack, because backward needs the rows of qkv as they were
+// before the norms.
+View LlamaBlock::rotate(Frame& f, const ParameterViews& p, View qkv) const {
+  const View rotated = query_norm_ ? f.push(qkv.shape[0], qkv.shape[1]) : qkv;
+  f.ops->rotate_heads(
+      {.qkv = qkv, .rotations = f.rotations, .shape = attention_, .norms = head_norms(p), .y = rotated});
+  return rotated;
+}
+
 void LlamaBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
-  const int64_t W = attention_.row_channels();  // channels of a row of qkv
-  const View rstd1 = norm1_.push_stats(f, N), qkv = f.push(N, W), log_sum_exp = f.push_stats(N, attention_.num_heads),
-             o = f.push(N, attention_.channels()), mid = f.push(N, C), rstd2 = norm2_.push_stats(f, N),
-             gate_up = f.push(N, 2 * ff_dim_);
-  const int64_t kept = f.stack.mark();
+  const View rstd1 = norm1_.push_stats(f, N), qkv = f.push(N, attention_.row_channels()), mid = f.push(N, C),
+             rstd2 = norm2_.push_stats(f, N);
+  View log_sum_exp, o, gate_up;
+  const int64_t kept = push_parts(
+      f, [&] { log_sum_exp = f.push_stats(N, attention_.num_heads), o = f.push(N, attention_.channels()); },
+      [&] { gate_up = f.push(N, 2 * ff_dim_); });
   const View norm = f.push(N, C);
 
   norm1_.forward(f, p, x, norm, rstd1);
   qkv_.forward(f, p, norm, qkv);
   {
     const StackScope scope(f.stack);
-    const View rotated = query_norm_ ? f.push(N, W) : qkv;
-    f.ops->rotate_heads(
-        {.qkv = qkv, .rotations = f.rotations, .shape = attention_, .norms = head_norms(p), .y = rotated});
-    attend(f, layer_, rotated, attention_, dropout(f), o, log_sum_exp);
+    attend(f, layer_, rotate(f, p, qkv), attention_, dropout(f), o, log_sum_exp);
   }
   o_.forward(f, p, o, mid, {Activation::none, {}, x});
 
@@ -88,19 +94,26 @@ void LlamaBlock::forward(Frame& f, const ParameterViews& p, View x, View y, Save
     down_.forward(f, p, h, y, {Activation::none, {}, mid});
   }
 
+  if (f.recomputed.attention) log_sum_exp = o = {};
+  if (f.recomputed.mlp) gate_up = {};
   if (saved) *saved = {rstd1, qkv, log_sum_exp, o, mid, rstd2, gate_up};
   f.stack.pop_to(saved ? kept : floor);
 }
 
 void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                           View d_y, View d_x) const {
-  const auto& [rstd1, qkv, log_sum_exp, o, mid, rstd2, gate_up, unused] = saved;
+  const auto& [rstd1, qkv, kept_log_sum_exp, kept_o, mid, rstd2, kept_gate_up, unused] = saved;
   const StackScope outer_scope(f.stack);
   const int64_t N = x.shape[0], C = hidden_size_;
   // `norm` gets the output of norm2 again, and later the output of norm1, because forward does not save them.
   const View d_mid = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);
   {
     const StackScope scope(f.stack);
+    const View gate_up = kept_gate_up ? kept_gate_up : f.push(N, 2 * ff_dim_);
+    if (!kept_gate_up) {
+      norm2_.forward(f, p, mid, norm, rstd2);
+      gate_up_.forward(f, p, norm, gate_up);
+    }
     const View d_h = f.push(N, ff_dim_), h = d_h, d_gate_up = gate_up;  // gated_backward overwrites its inputs
     const Linear::Upstream d_down = down_.upstream(f, p, d_y);
     down_.backward_input(f, p, d_down, d_h);
@@ -114,6 +127,12 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   }
 
   const View d_o = f.push(N, attention_.channels()), d_qkv = f.push(N, attention_.row_channels());
+  View log_sum_exp = kept_log_sum_exp, o = kept_o;
+  if (!o) {
+    log_sum_exp = f.push_stats(N, attention_.num_heads), o = f.push(N, attention_.channels());
+    const StackScope scope(f.stack);
+    attend(f, layer_, query_norm_ ? rotate(f, p, qkv) : qkv, attention_, dropout(f), o, log_sum_exp);
+  }
   {
     const StackScope scope(f.stack);
     const Linear::Upstream d_out = o_.upstream(f, p, d_mid);
@@ -123,13 +142,7 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   }
   {
     const StackScope scope(f.stack);
-    const HeadNorms norms = head_norms(p);
-    View rotated = qkv;
-    if (query_norm_) {
-      rotated = f.push(N, attention_.row_channels());
-      f.ops->rotate_heads({.qkv = qkv, .rotations = f.rotations, .shape = attention_, .norms = norms, .y = rotated});
-    }
-    f.ops->attention_backward({.qkv = rotated,
+    f.ops->attention_backward({.qkv = query_norm_ ? rotate(f, p, qkv) : qkv,
                                .o = o,
                                .log_sum_exp = log_sum_exp,
                                .d_o = d_o,
@@ -137,12 +150,12 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
                                .shape = attention_,
                                .dropout = dropout(f),
                                .d_qkv = d_qkv,
-                               .workspace = attention_workspace(f, attention_, N, gate_up)});
+                               .workspace = attention_workspace(f, attention_, N, kept_gate_up)});
     f.ops->rotate_heads_backward({.d_y = d_qkv,
                                   .qkv = query_norm_ ? qkv : View{},
                                   .rotations = f.rotations,
                                   .shape = attention_,
-                                  .norms = norms,
+                                  .norms = head_norms(p),
                                   .d_qkv = d_qkv,
                                   .d_query_weight = head_norm_gradient(f, g, query_norm_),
                                   .d_key_weight = head_norm_gradient(f, g, key_norm_)});

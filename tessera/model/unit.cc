@@ -6,6 +6,16 @@ View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype) {
   return gradient ? gradient : frame.stack.push({elems}, dtype);
 }
 
+int64_t push_parts(Frame& frame, const std::function<void()>& push_attention, const std::function<void()>& push_mlp) {
+  const RecomputedParts recomputed = frame.recomputed;
+  if (!recomputed.attention) push_attention();
+  if (!recomputed.mlp) push_mlp();
+  const int64_t kept = frame.stack.mark();
+  if (recomputed.attention) push_attention();
+  if (recomputed.mlp) push_mlp();
+  return kept;
+}
+
 View attention_workspace(Frame& frame, const AttentionShape& shape, int64_t num_tokens, View unused) {
   const Shape needed{attention_workspace_elems(frame.dtype, shape, num_tokens)};
   const View view{unused.data, DType::f32, needed};

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 
 #include "tessera/device/stack.h"
@@ -43,6 +44,12 @@ class OwnLoss {
   virtual void compute(View logits, int64_t begin, double d_scale, View loss) = 0;
 };
 
+// The parts of a block whose values backward computes again. `mlp`: the outputs of the MLP's first products.
+// `attention`: the output of attention, and what only the backward of attention needs.
+struct RecomputedParts {
+  bool mlp = false, attention = false;
+};
+
 // What a unit needs in addition to its parameters.
 struct Frame {
   Kernels* ops;
@@ -52,6 +59,7 @@ struct Frame {
   bool training = false;                 // enables dropout
   uint64_t dropout_seed = 0;             // the same for all updates; their masks differ because row_ids differ
   bool fresh_gradients = false;          // true: the gradients hold no sums yet (see Block::backward)
+  RecomputedParts recomputed = {};       // parts that Block::forward does not keep in `saved`
   KvCache* cache = nullptr;              // set during generation
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions
   View chunk_row_ids = {};               // [m] i64: row ids of the rows that the head processes; empty elsewhere
@@ -76,7 +84,8 @@ struct Frame {
   }
 };
 
-// The views that forward keeps on the stack for backward. Their meanings depend on the unit.
+// The views that forward keeps on the stack for backward. Their meanings depend on the unit. The views of recomputed
+// parts are empty.
 using SavedViews = std::array<View, 8>;
 
 class Linear;
@@ -117,8 +126,11 @@ class Block : public Unit {
 // For a kernel that always sums a gradient, even if nobody needs it. Returns `gradient`, or new space [elems] on the
 // stack if `gradient` is empty.
 View or_unwanted(Frame& frame, View gradient, int64_t elems, DType dtype);
+// Reserves the arrays of a block's two parts. The callables push the arrays of one part each. Arrays of recomputed
+// parts are above the arrays of the other parts. Returns the height of the stack between the two.
+int64_t push_parts(Frame& frame, const std::function<void()>& push_attention, const std::function<void()>& push_mlp);
 // The workspace of Kernels::attention_backward for N tokens: the memory of `unused`, a saved view whose contents are no
-// longer needed, or new space on the stack if this memory is too small.
+// longer needed, or new space on the stack if this memory is empty or too small.
 View attention_workspace(Frame& frame, const AttentionShape& shape, int64_t num_tokens, View unused);
 
 // Attention of a block. Reads and writes the frame's cache, if there is one. Computes o [N, H·D] from qkv [N, W] (W and

@@ -23,9 +23,9 @@ inline int64_t attention_forward_flops(int64_t num_tokens, int64_t channels, int
 }
 
 // The forward and the backward pass. The backward pass costs 2.5 times the forward pass: it computes the scores again,
-// and then four more products. A checkpointed block runs the forward pass twice.
-inline int64_t attention_training_flops(int64_t num_tokens, int64_t channels, int64_t window, bool checkpointed) {
-  return attention_forward_flops(num_tokens, channels, window) * (checkpointed ? 9 : 7) / 2;
+// and then four more products. `recomputed`: the forward pass runs twice.
+inline int64_t attention_training_flops(int64_t num_tokens, int64_t channels, int64_t window, bool recomputed) {
+  return attention_forward_flops(num_tokens, channels, window) * (recomputed ? 9 : 7) / 2;
 }
 
 }  // namespace tessera

@@ -35,7 +35,7 @@ std::optional<Configuration> find_forward_fit(const FitRequest& request) {
       if (fault_of_sharding(settings, request.rank.world_size, request.rank.ranks_per_node)) continue;
       for (int64_t size = settings.eval_batch_size; size > 0; size /= 2) {
         settings.eval_batch_size = size;
-        Configuration c = plan_configuration(request, settings, 1);
+        Configuration c = plan_configuration(request, settings);
         if (c.excess.fits()) return c;
       }
     }

@@ -18,28 +18,6 @@ namespace {
 
 using S = Settings;
 
-// The rates of one rank. Only the ratios between these rates matter, because the search only compares times. These
-// ratios are similar on all CPUs, and they are similar on all GPUs.
-struct NominalMachine {
-  double flops_per_s;
-  double half_speed_tokens;           // a micro-batch with this number of tokens runs at half speed
-  double within_node, between_nodes;  // bytes/s that a rank sends
-  double host, file;                  // bytes/s between device and host memory; bytes/s to and from files
-  double update;                      // bytes/s that AdamW reads and writes on the host
-};
-constexpr NominalMachine kCpu{2e11, 16, 4e9, 1e9, 8e9, 1e9, 1e10};
-constexpr NominalMachine kGpu{3e14, 512, 2e11, 2.5e10, 2.5e10, 3e9, 5e10};
-
-// Bytes that AdamW reads and writes per element for the parameter (its master, if it has one) and the moments m and v.
-// The gradient is not included. Moments in 8 bits take 4.06 bytes, and their fp32 master takes 8 bytes.
-double update_bytes(const EngineOptions& options) {
-  return options.optimizer_states == OptimizerStates::fp32 ? 24 : 12;
-}
-
-const NominalMachine& nominal(DeviceKind device) {
-  return device == DeviceKind::cuda ? kGpu : kCpu;
-}
-
 std::vector<ShardingStrategy> strategies(const FitRequest& request) {
   using enum ShardingStrategy;
   if (request.fixed.contains("strategy")) return {request.settings.strategy};
@@ -54,25 +32,80 @@ std::vector<ShardingStrategy> strategies(const FitRequest& request) {
   return all;
 }
 
-std::vector<Offload> offloads(const FitRequest& request) {
-  using enum Tier;
-  if (request.fixed.contains("offload")) return {request.settings.offload};
-  std::vector<Offload> all{{}};
-  const auto add = [&](Tier tier) {
-    for (const Tier gradients : {device, tier}) all.push_back({tier, gradients, device});
-    for (const Tier gradients : {device, tier}) all.push_back({tier, gradients, tier});
+// Orders of offload, each from nothing to as much as possible. A later element needs less device memory than an earlier
+// one. The units that are moved last are those whose forward is the first one of the next step, because the update of
+// all others overlaps it (engine/shard_plan.h).
+using Levels = std::vector<Offload>;
+
+OffloadedPart blocks(int64_t number) {
+  return {OffloadedPart::Of::blocks, number};
+}
+
+bool is_automatic(Tier tier, const OffloadedPart& part) {
+  return tier != Tier::device && part.of == OffloadedPart::Of::automatic;
+}
+
+bool has_automatic(const Offload& o) {
+  return is_automatic(o.optimizer, o.part_of_optimizer) || is_automatic(o.gradients, o.part_of_gradients) ||
+         is_automatic(o.parameters, o.part_of_parameters);
+}
+
+// The offload with `auto` replaced by the last `number` blocks; 0: by nothing, more than the model has: by everything.
+Offload with_part(Offload offload, int64_t number, int64_t num_blocks) {
+  const auto settle = [&](Tier& tier, OffloadedPart& part) {
+    if (!is_automatic(tier, part)) return;
+    if (number == 0) tier = Tier::device;
+    part = number == 0 || number > num_blocks ? OffloadedPart() : blocks(number);
   };
-  if (!request.limits.one_memory)
-    add(host);  // if host and device share one memory, offloading to the host frees nothing
-  if (request.limits.disk_bytes > 0) add(file);
+  settle(offload.optimizer, offload.part_of_optimizer);
+  settle(offload.gradients, offload.part_of_gradients);
+  settle(offload.parameters, offload.part_of_parameters);
+  return offload;
+}
+
+std::vector<Levels> offloads(const FitRequest& request) {
+  const int64_t B = request.config.num_layers;
+  const Offload& given = request.settings.offload;
+  const auto levels_of = [&](const Offload& open) {
+    Levels levels;
+    for (int64_t number = 0; number <= B + 1; ++number) levels.push_back(with_part(open, number, B));
+    return levels;
+  };
+  if (request.fixed.contains("offload")) return {has_automatic(given) ? levels_of(given) : Levels{given}};
+  std::vector<Levels> all;
+  const auto add = [&](Tier tier) {
+    constexpr OffloadedPart kOpen{OffloadedPart::Of::automatic};
+    // If a step has one micro-batch, gradients move to the host anyway, for the update there.
+    if (request.settings.grad_accum > 1) all.push_back(levels_of({tier, Tier::device, Tier::device, kOpen}));
+    Levels states = levels_of({tier, tier, Tier::device, kOpen, kOpen}),
+           everything = levels_of({tier, tier, tier, {}, {}, kOpen});
+    // Parameters follow when all states are gone. (The first element of `everything` is the last one of `states`.)
+    if (tier == Tier::file) all.push_back(states);
+    states.insert(states.end(), everything.begin() + 1, everything.end());
+    all.push_back(std::move(states));
+  };
+  if (!request.limits.one_memory) add(Tier::host);  // if host and device share a memory, this frees nothing
+  if (request.limits.disk_bytes > 0) add(Tier::file);
+  if (all.empty()) all.push_back({Offload()});
   return all;
 }
 
-// The numbers of checkpointed blocks for which find_fit() searches the largest batch size: the fixed number, or none
-// and all. fewest_checkpointed() tries the numbers between none and all.
-std::vector<int64_t> checkpointings(const FitRequest& request) {
-  if (request.fixed.contains("activation_checkpointing")) return {request.settings.activation_checkpointing};
-  return {0, kAllBlocks};
+// Orders of recomputation, each from nothing to everything.
+std::vector<std::vector<Recomputation>> recomputations(const FitRequest& request) {
+  const Recomputation& given = request.settings.activation_checkpointing;
+  if (request.fixed.contains("activation_checkpointing") && !given.automatic) return {{given}};
+  const int64_t B = request.config.num_layers;
+  const auto count = [B](int64_t n) { return n == B ? kAllBlocks : n; };
+  // Attention is cheap to repeat for short sequences, and dear for long ones.
+  std::vector<Recomputation> blocks{{}}, mlp{{}}, parts{{}};
+  for (int64_t n = 1; n <= B; ++n) {
+    blocks.push_back({.blocks = count(n)});
+    mlp.push_back({.mlp = count(n)});
+    parts.push_back({.attention = count(n)});
+  }
+  for (int64_t n = 1; n < B; ++n) mlp.push_back({.blocks = n, .mlp = kAllBlocks});
+  for (int64_t n = 1; n <= B; ++n) parts.push_back({.mlp = count(n), .attention = kAllBlocks});
+  return {blocks, mlp, parts};
 }
 
 // The batch sizes to try, in ascending order. Each size divides batch_size × grad_accum. For each power of two P, the
@@ -99,65 +132,199 @@ std::vector<int64_t> batch_sizes(const FitRequest& request) {
   return {sizes.begin(), sizes.end()};
 }
 
-// The result of search_batch_size(): the configuration with the largest batch size that fits, and the configuration
-// with the next larger batch size, which does not fit. The search can bisect, because memory grows with the batch size.
-// Smaller sizes are of no interest, because speed grows with the batch size too.
-struct Row {
-  std::optional<Configuration> fitting, too_large;
+// The members of a family, by the numbers of their recomputation and offload.
+struct Family {
+  Settings settings;  // strategy and batch size
+  std::vector<Recomputation> recomputations;
+  Levels levels;  // only those that the strategy permits
+
+  Settings member(size_t recomputation, size_t level) const {
+    Settings s = settings;
+    s.activation_checkpointing = recomputations[recomputation];
+    s.offload = levels[level];
+    if (s.offload.uses(Tier::file)) s.offload_dir = offload_folder(s);
+    return s;
+  }
 };
 
-Row search_batch_size(const FitRequest& request, const std::vector<int64_t>& sizes, Settings settings,
-                      double step_tokens) {
-  Row row;
-  const int64_t product = settings.batch_size * settings.grad_accum;
-  for (size_t begin = 0, end = sizes.size(); begin < end;) {
-    // Try the largest size first, because it often fits. Then bisect.
-    const size_t i = row.too_large || row.fitting ? (begin + end) / 2 : end - 1;
-    settings.batch_size = sizes[i];
-    if (sizes[i] > 0) settings.grad_accum = product / sizes[i];
-    Configuration c = plan_configuration(request, settings, step_tokens);
-    if (c.excess.fits()) {
-      row.fitting = std::move(c);
-      begin = i + 1;
-    } else {
-      row.too_large = std::move(c);
-      end = i;
+std::vector<Family> families(const FitRequest& request) {
+  std::vector<Family> all;
+  const std::vector<int64_t> sizes = batch_sizes(request);
+  const int64_t product = request.settings.batch_size * request.settings.grad_accum;
+  for (const ShardingStrategy strategy : strategies(request)) {
+    std::vector<Levels> known;
+    for (const Levels& levels : offloads(request)) {
+      Settings settings = request.settings;
+      settings.strategy = strategy;
+      Levels permitted;
+      for (const Offload& offload : levels) {
+        Settings with_offload = settings;
+        with_offload.offload = offload;
+        if (offload.uses(Tier::file)) with_offload.offload_dir = offload_folder(settings);
+        // A single rank shards parameters only to offload them.
+        const bool is_pointless = request.rank.world_size == 1 && !request.fixed.contains("strategy") &&
+                                  strategy == ShardingStrategy::full_shard && offload.parameters == Tier::device;
+        const int world_size = request.rank.world_size;
+        if (is_pointless || fault_of_sharding(with_offload, world_size, request.rank.ranks_per_node)) continue;
+        permitted.push_back(offload);
+      }
+      if (permitted.empty() || std::ranges::find(known, permitted) != known.end()) continue;
+      known.push_back(permitted);
+      // Larger batches first: they are faster.
+      for (size_t i = sizes.size(); i-- > 0;) {
+        settings.batch_size = sizes[i];
+        if (sizes[i] > 0) settings.grad_accum = product / sizes[i];
+        for (const auto& order : recomputations(request)) all.push_back({settings, order, permitted});
+      }
     }
   }
-  return row;
+  return all;
 }
 
-// For a batch size that does not fit without checkpointed blocks: finds the configuration with the fewest checkpointed
-// blocks that fits. More checkpointed blocks need less memory and more time. Returns nothing if a step of this
-// configuration takes `limit_s` seconds or more, or if the run fits only with all blocks checkpointed.
-std::optional<Configuration> fewest_checkpointed(const FitRequest& request, Settings settings, double step_tokens,
-                                                 double limit_s) {
-  std::optional<Configuration> found;
-  int64_t begin = 1, end = request.config.num_layers;  // the numbers in [begin, end) are still to try
-  for (int64_t blocks = 1; begin < end; blocks = (begin + end) / 2) {
-    settings.activation_checkpointing = blocks;
-    Configuration c = plan_configuration(request, settings, step_tokens);
-    if (c.cost.total_s() >= limit_s) {
-      end = blocks;  // more checkpointed blocks take even more time
-    } else if (c.excess.fits()) {
-      end = blocks;
-      found = std::move(c);
-    } else {
-      begin = blocks + 1;
-    }
+class Search {
+ public:
+  explicit Search(const FitRequest& request) : request_(request), families_(families(request)) {
+    if (!families_.empty()) return;
+    throw UsageError(option_place("fit"), "the settings that are given permit no combination of strategy and offload",
+                     "Leave out --offload or --strategy, and --fit chooses it");
   }
-  return found;
-}
+
+  // The best members of the families, the fastest first. At least one family is searched to its end.
+  std::vector<Configuration> best_members(const MemoryLimits& limits) {
+    limits_ = limits;
+    std::vector<Configuration> found;
+    double best_s = std::numeric_limits<double>::infinity();
+    for (const Family& family : families_) {
+      if (step_s(family.member(0, 0)) >= best_s) continue;
+      if (auto member = best_of(family)) {
+        best_s = std::min(best_s, step_s(member->settings));
+        found.push_back(std::move(*member));
+      }
+    }
+    for (Configuration& c : found) c.time = time_of(c.settings);
+    std::ranges::stable_sort(found, {}, [](const Configuration& c) { return c.time.step_s; });
+    return found;
+  }
+
+  // The member of all families that lacks the least memory.
+  Configuration smallest() {
+    std::optional<Configuration> least;
+    for (const Family& family : families_) {
+      const Settings member = family.member(family.recomputations.size() - 1, family.levels.size() - 1);
+      Configuration c{member, plan_of(member), excess(member)};
+      if (!least || c.excess.bytes < least->excess.bytes) least = std::move(c);
+    }
+    return *least;
+  }
+
+  int num_plans() const { return static_cast<int>(plans_.size()); }
+  int num_simulations() const { return static_cast<int>(times_.size()); }
+
+ private:
+  static std::string key_of(const Settings& s) {
+    return to_json(searched_settings(s)) + std::to_string(s.eval_batch_size);
+  }
+  const Plan& plan_of(const Settings& s) {
+    const auto [at, is_new] = plans_.try_emplace(key_of(s));
+    if (is_new) at->second = plan_configuration(request_, s).plan;
+    return at->second;
+  }
+  const StepTime& time_of(const Settings& s) {
+    const auto [at, is_new] = times_.try_emplace(key_of(s));
+    if (is_new) {
+      PlannedRank rank = request_.rank;
+      rank.rank = 0;
+      at->second = step_time(request_.config, engine_options(s), request_.typical_of(s), rank, request_.machine);
+    }
+    return at->second;
+  }
+  double step_s(const Settings& s) { return time_of(s).step_s; }
+  Excess excess(const Settings& s) { return excess_of(plan_of(s), limits_); }
+  // More offload needs more host memory: only this excess falls with the level of offload.
+  int64_t device_excess(const Settings& s) {
+    const Plan& plan = plan_of(s);
+    return (limits_.one_memory ? plan.peak_bytes() : plan.device.peak_total()) - limits_.device_bytes;
+  }
+
+  // The lowest level of offload that fits into device memory, by interpolation between levels that do and do not.
+  std::optional<size_t> least_level(const Family& family, size_t recomputation) {
+    const auto lacks = [&](size_t level) { return device_excess(family.member(recomputation, level)); };
+    size_t low = 0, high = family.levels.size() - 1;
+    int64_t low_lacks = lacks(low);
+    if (low_lacks <= 0) return low;
+    int64_t high_lacks = lacks(high);
+    if (high_lacks > 0) return {};
+    for (bool halves = false; high - low > 1; halves = !halves) {
+      const double share = halves ? 0.5 : static_cast<double>(low_lacks) / static_cast<double>(low_lacks - high_lacks);
+      const auto step = static_cast<size_t>(std::ceil(share * static_cast<double>(high - low)));
+      const size_t middle = std::clamp(low + step, low + 1, high - 1);
+      const int64_t middle_lacks = lacks(middle);
+      (middle_lacks > 0 ? low : high) = middle;
+      (middle_lacks > 0 ? low_lacks : high_lacks) = middle_lacks;
+    }
+    return high;
+  }
+
+  // The fastest member with this recomputation that fits; nothing if none does.
+  std::optional<Settings> fastest_with(const Family& family, size_t recomputation) {
+    const auto level = least_level(family, recomputation);
+    if (!level) return {};
+    Settings member = family.member(recomputation, *level);
+    return excess(member).fits() ? std::optional(std::move(member)) : std::nullopt;
+  }
+
+  // The time of the fastest member first falls and then rises with the recomputation: it replaces offload, which costs
+  // more the more there is. Members with little recomputation may not fit at all.
+  std::optional<Configuration> best_of(const Family& family) {
+    std::map<size_t, std::pair<double, std::optional<Settings>>> tried;
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    const auto seconds = [&](size_t recomputation) {
+      const auto [at, is_new] = tried.try_emplace(recomputation);
+      if (is_new) {
+        auto member = fastest_with(family, recomputation);
+        at->second = {member ? step_s(*member) : kNever, std::move(member)};
+      }
+      return at->second.first;
+    };
+    size_t low = 0, high = family.recomputations.size() - 1;
+    const bool any = seconds(high) < kNever;
+    if (!any && seconds(low) == kNever) return {};  // the host or the disk is too small
+    // Nothing is faster than the member that moves and recomputes nothing.
+    const bool all_fits = device_excess(family.member(0, 0)) <= 0;
+    while (!all_fits && high - low > 2) {
+      const size_t a = low + (high - low) / 3, b = high - (high - low) / 3;
+      (seconds(a) == kNever || seconds(a) > seconds(b) ? low : high) =
+          seconds(a) == kNever || seconds(a) > seconds(b) ? a : b;
+    }
+    for (size_t r = low; !all_fits && r <= high; ++r) seconds(r);
+    seconds(0);
+    const auto best = std::ranges::min_element(tried, {}, [](const auto& entry) { return entry.second.first; });
+    if (!best->second.second) return {};
+    const Settings& member = *best->second.second;
+    return Configuration{member, plan_of(member), excess(member)};
+  }
+
+  const FitRequest& request_;
+  const std::vector<Family> families_;
+  MemoryLimits limits_;
+  std::map<std::string, Plan> plans_;
+  std::map<std::string, StepTime> times_;
+};
 
 }  // namespace
 
-Configuration plan_configuration(const FitRequest& request, const Settings& settings, double step_tokens) {
-  Configuration c{.settings = settings, .plan = {}, .cost = {}, .excess = {}};
-  const WorkBounds work = request.work_of(settings);
+bool has_automatic(const Settings& settings) {
+  return has_automatic(settings.offload) || settings.activation_checkpointing.automatic;
+}
+
+bool has_search(const Settings& settings) {
+  return settings.fit != 0 || has_automatic(settings);
+}
+
+Configuration plan_configuration(const FitRequest& request, const Settings& settings) {
   PlannedRank rank = request.rank;
   rank.rank = 0;
-  c.plan = plan_training(request.config, settings, work, rank);
-  c.cost = step_cost(settings, c.plan, work, rank, step_tokens);
+  Configuration c{settings, plan_training(request.config, settings, request.work_of(settings), rank), {}};
   c.excess = excess_of(c.plan, request.limits);
   return c;
 }
@@ -195,69 +362,6 @@ Excess excess_of(const Plan& plan, const MemoryLimits& limits) {
   return most;
 }
 
-StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds& work, const PlannedRank& rank,
-                   double step_tokens) {
-  const NominalMachine& m = nominal(rank.device);
-  StepCost cost;
-  const auto tokens = static_cast<double>(std::max<int64_t>(1, work.training.num_tokens));
-  const double flops = static_cast<double>(plan.micro_batch_flops) / tokens * step_tokens;
-  cost.compute_s = flops / m.flops_per_s * (1 + m.half_speed_tokens / tokens);
-  const auto within = static_cast<double>(plan.step_bytes_sent_within_nodes);
-  cost.communication_s =
-      within / m.within_node + (static_cast<double>(plan.step_bytes_sent) - within) / m.between_nodes;
-
-  const EngineOptions options = engine_options(settings);
-  const ShardOptions& o = options.sharding;
-  const ShardPlan shards(o, rank.world_size, rank.rank, rank.ranks_per_node);
-  const auto P = static_cast<double>(plan.num_parameters), trained = static_cast<double>(plan.num_trainable_parameters),
-             S = static_cast<double>(shards.shard_group_size());
-  const double updated = shards.shard_optimizer() ? trained / S : trained, kept = shards.shard_parameters() ? P / S : P;
-  const auto size = static_cast<double>(size_of(options.dtype)), accum = static_cast<double>(settings.grad_accum);
-  const auto gradient_size = static_cast<double>(size_of(gradient_dtype(options.dtype, o.reduce_dtype)));
-  const double sum_size = accum > 1 ? sizeof(float) : gradient_size;  // bytes of one element of a step's gradient sum
-  double host_bytes = 0, file_bytes = 0, host_updates = 0;
-  const auto moved = [&](Tier tier, double bytes) {
-    if (tier != Tier::device) host_bytes += bytes;
-    if (tier == Tier::file) file_bytes += bytes;
-  };
-  const Offload& offload = o.offload;
-  // The share of the arrays that is not on the device. Files have no ledger: if only some blocks are in files, the cost
-  // counts all of them.
-  const auto share = [&](Tier tier, Category category) {
-    const auto here = static_cast<double>(plan.device.peak(Phase::step, category)),
-               away = static_cast<double>(plan.host.peak(Phase::step, category));
-    return tier == Tier::host && here + away > 0 ? away / (here + away) : 1.0;
-  };
-  if (offload.optimizer != Tier::device) {
-    host_updates = updated * share(offload.optimizer, Category::optimizer);
-    host_bytes += host_updates * (size + (offload.gradients == Tier::device ? sum_size : 0));
-    if (offload.optimizer == Tier::file) file_bytes += update_bytes(options) * updated;
-  }
-  moved(offload.gradients, gradient_size * updated * accum * share(offload.gradients, Category::gradients));
-  moved(offload.parameters,
-        (shards.free_after_forward() ? 2 : 1) * size * kept * accum * share(offload.parameters, Category::parameters));
-  cost.offload_s =
-      host_bytes / m.host + file_bytes / m.file + (update_bytes(options) + sum_size) * host_updates / m.update;
-  return cost;
-}
-
-Record cost_model(DeviceKind device) {
-  const NominalMachine& m = nominal(device);
-  return {{"compute_s",
-           "FLOPs of a step (with recomputation) / flops_per_s x (1 + half_speed_tokens / tokens of a micro-batch)"},
-          {"communication_s", "bytes sent / within_node_bytes_per_s or between_nodes_bytes_per_s"},
-          {"offload_s",
-           "bytes between tiers / host_bytes_per_s or file_bytes_per_s, plus elements that the host updates x (bytes "
-           "of an element's gradient + 24, or + 12 with bf16 or 8-bit optimizer states) / update_bytes_per_s"},
-          {"flops_per_s", m.flops_per_s},
-          {"half_speed_tokens", m.half_speed_tokens},
-          {"within_node_bytes_per_s", m.within_node},
-          {"between_nodes_bytes_per_s", m.between_nodes},
-          {"host_bytes_per_s", m.host},
-          {"file_bytes_per_s", m.file},
-          {"update_bytes_per_s", m.update}};
-}
-
 const std::vector<std::string>& searched_names() {
   static const std::vector<std::string> names{"strategy", "offload", "activation_checkpointing", "batch_size",
                                               "grad_accum"};
@@ -287,61 +391,35 @@ std::vector<std::pair<std::string, std::string>> flags_between(const Settings& f
 }
 
 FitResult find_fit(const FitRequest& request) {
-  const double step_tokens =
-      static_cast<double>(request.work_of(request.settings).training.num_tokens * request.settings.grad_accum);
-  const std::vector<int64_t> sizes = batch_sizes(request);
-  std::vector<Configuration> too_large;
+  Search search(request);
   FitResult result;
-  const auto best_s = [&] {
-    return result.best ? result.best->cost.total_s() : std::numeric_limits<double>::infinity();
-  };
-  const auto take_if_faster = [&](std::optional<Configuration> c) {
-    if (c && c->cost.total_s() < best_s()) result.best = std::move(c);
-  };
-  for (const ShardingStrategy strategy : strategies(request)) {
-    for (const Offload& offload : offloads(request)) {
-      Settings settings = request.settings;
-      settings.strategy = strategy;
-      settings.offload = offload;
-      if (offload.uses(Tier::file)) settings.offload_dir = offload_folder(settings);
-      const bool same_as_no_shard = request.rank.world_size == 1 && strategy == ShardingStrategy::full_shard &&
-                                    offload.parameters == Tier::device;
-      if (same_as_no_shard && !request.fixed.contains("strategy")) continue;
-      if (fault_of_sharding(settings, request.rank.world_size, request.rank.ranks_per_node)) continue;
-      // For each of checkpointings(): the largest batch size that fits, or 0 if none fits.
-      std::vector<int64_t> fitting_sizes;
-      for (const int64_t checkpointing : checkpointings(request)) {
-        settings.activation_checkpointing = checkpointing;
-        Row row = search_batch_size(request, sizes, settings, step_tokens);
-        fitting_sizes.push_back(row.fitting ? row.fitting->settings.batch_size : 0);
-        take_if_faster(std::move(row.fitting));
-        if (row.too_large) too_large.push_back(std::move(*row.too_large));
-      }
-      if (fitting_sizes.size() == 1) continue;
-      const int64_t product = settings.batch_size * settings.grad_accum;
-      for (const int64_t size : sizes) {
-        if (size <= fitting_sizes.front() || size > fitting_sizes.back()) continue;
-        settings.batch_size = size;
-        settings.grad_accum = product / size;
-        take_if_faster(fewest_checkpointed(request, settings, step_tokens, best_s()));
+  std::vector<Configuration> found = search.best_members(request.limits);
+  if (found.empty()) {
+    result.smallest = search.smallest();
+  } else {
+    result.best = std::move(found.front());
+    found.erase(found.begin());
+    // Only what a reader would compare.
+    constexpr size_t kMost = 3;
+    constexpr double kSlowest = 3;  // compared with the best
+    std::erase_if(found, [&](const Configuration& c) { return c.time.step_s > kSlowest * result.best->time.step_s; });
+    if (found.size() > kMost) found.erase(found.begin() + kMost, found.end());
+    result.runners_up = std::move(found);
+    const auto& best = result.best;
+    const bool is_limited = best->settings.offload.any() || best->settings.activation_checkpointing.any() ||
+                            best->settings.grad_accum > 1 || request.rank.world_size > 1;
+    if (is_limited && request.limits.device_bytes < MemoryLimits{}.device_bytes) {
+      MemoryLimits more = request.limits;
+      more.device_bytes += int64_t{1} << 30;
+      std::vector<Configuration> faster = search.best_members(more);
+      constexpr double kFaster = 0.999;
+      if (!faster.empty() && faster.front().time.step_s < kFaster * best->time.step_s) {
+        result.with_next_gib = std::move(faster.front());
       }
     }
   }
-  const auto by_cost = [](const Configuration& a, const Configuration& b) {
-    return a.cost.total_s() < b.cost.total_s();
-  };
-  const auto by_excess = [](const Configuration& a, const Configuration& b) { return a.excess.bytes < b.excess.bytes; };
-  std::stable_sort(too_large.begin(), too_large.end(), by_cost);
-  if (!result.best && !too_large.empty()) {
-    result.smallest = *std::min_element(too_large.begin(), too_large.end(), by_excess);
-  }
-  if (!result.best && !result.smallest) {
-    throw UsageError(option_place("fit"), "the settings that are given permit no combination of strategy and offload",
-                     "Leave out --offload or --strategy, and --fit chooses it");
-  }
-  for (Configuration& c : too_large) {
-    if (!result.best || by_cost(c, *result.best)) result.faster.push_back(std::move(c));
-  }
+  result.num_plans = search.num_plans();
+  result.num_simulations = search.num_simulations();
   return result;
 }
 

@@ -1,10 +1,14 @@
 // Finds the fastest configuration of a training run that fits into memory and on the disk.
 //
-// The candidates are combinations of strategy, offload, number of checkpointed blocks and batch size. grad_accum
-// changes with the batch size: batch_size × grad_accum stays constant, so the results of the run do not change. If
-// batch_tokens is set, the search changes neither batch_tokens nor batch_size. For each strategy and offload, the
-// search bisects over batch sizes and over numbers of checkpointed blocks. It makes a plan for each configuration that
-// it tries. A cost model (step_cost()), not a measurement, decides which configuration is faster.
+// A configuration is a strategy, what is offloaded and how much of it, what is recomputed in backward, and a batch
+// size. grad_accum changes with the batch size: batch_size × grad_accum stays constant, so the results of the run do
+// not change. If batch_tokens is set, the search changes neither batch_tokens nor batch_size.
+//
+// Every configuration that the search looks at is planned to the byte, and its step is simulated (engine/step_time.h).
+// Configurations form families: those with one strategy, batch size and list of offloaded kinds. More offload and more
+// recomputation need less memory and more time. For each amount of recomputation, the search therefore takes the least
+// offload that fits; and no member of a family is faster than the one that offloads and recomputes nothing, so that the
+// search leaves out families in which that one is slower than the best configuration so far.
 #pragma once
 
 #include <functional>
@@ -15,6 +19,7 @@
 #include <vector>
 
 #include "tessera/base/record.h"
+#include "tessera/engine/step_time.h"
 #include "tessera/plan/limits.h"
 #include "tessera/plan/memory_check.h"
 
@@ -35,23 +40,11 @@ struct Excess {
 };
 Excess excess_of(const Plan& plan, const MemoryLimits& limits);
 
-// Estimated seconds of one step on a nominal machine, whose speeds are constants (cost_model()). The estimate assumes
-// that computation, communication and offload do not overlap. Use these values only to compare configurations.
-struct StepCost {
-  double compute_s = 0, communication_s = 0, offload_s = 0;
-  double total_s() const { return compute_s + communication_s + offload_s; }
-};
-// `step_tokens` is the number of tokens of a step. It must be the same for all compared configurations.
-StepCost step_cost(const Settings& settings, const Plan& plan, const WorkBounds& work, const PlannedRank& rank,
-                   double step_tokens);
-// The speeds of the nominal machine for a kind of device, and the formulas of the cost model.
-Record cost_model(DeviceKind device);
-
 struct Configuration {
   Settings settings;
   Plan plan;  // of rank 0
-  StepCost cost;
   Excess excess;
+  StepTime time{};
 };
 // The names of the settings that find_fit() may change.
 const std::vector<std::string>& searched_names();
@@ -63,22 +56,28 @@ std::vector<std::pair<std::string, std::string>> flags_between(const Settings& f
 struct FitRequest {
   ModelConfig config;
   Settings settings;            // the search starts from these settings
-  std::set<std::string> fixed;  // names of settings that the search must not change
-  WorkOf work_of;
+  std::set<std::string> fixed;  // names of settings that the search must not change, except `auto` in their values
+  WorkOf work_of;               // the largest micro-batches
+  WorkOf typical_of;            // mean micro-batches, for the times
   PlannedRank rank;
   MemoryLimits limits;
+  Machine machine;
 };
 struct FitResult {
   std::optional<Configuration> best;
-  // Configurations that do not fit, the fastest first. If `best` exists, the list has only configurations that are
-  // faster than `best`. Each combination of strategy, offload and number of checkpointed blocks appears at most once.
-  // Its batch size is the smallest one that the search tried and that does not fit. If `fixed` lacks
-  // activation_checkpointing, the list has only configurations with no or all blocks checkpointed.
-  std::vector<Configuration> faster;
-  std::optional<Configuration> smallest;  // if nothing fits: the configuration of `faster` with the fewest excess.bytes
+  std::vector<Configuration> runners_up;  // the best ones of other families, the fastest first, up to 3 times slower
+  std::optional<Configuration> with_next_gib;  // if faster than `best`: the best one with 1 GiB more memory per device
+  std::optional<Configuration> smallest;       // if nothing fits: the configuration with the fewest excess.bytes
+  int num_plans = 0, num_simulations = 0;
 };
-Configuration plan_configuration(const FitRequest& request, const Settings& settings, double step_tokens);
-// Searches the candidates. Throws UsageError if the fixed settings exclude every configuration.
+// The plan of a configuration, without its time.
+Configuration plan_configuration(const FitRequest& request, const Settings& settings);
+// Searches the configurations. Throws UsageError if the fixed settings exclude all of them.
 FitResult find_fit(const FitRequest& request);
+
+// Whether a setting leaves its value to the search: `auto` in --offload or --activation-checkpointing.
+bool has_automatic(const Settings& settings);
+// Whether a run with these settings begins with a search: with --fit, or if has_automatic().
+bool has_search(const Settings& settings);
 
 }  // namespace tessera

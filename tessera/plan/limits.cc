@@ -9,6 +9,7 @@
 #include "tessera/base/host_resources.h"
 #include "tessera/base/option_names.h"
 #include "tessera/device/cuda/cuda_device.h"
+#include "tessera/plan/known_gpus.h"
 
 namespace tessera {
 
@@ -39,7 +40,19 @@ MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<
   return limits;
 }
 
+MemoryLimits run_limits(const Settings& settings, int num_ranks, std::optional<int64_t> gpu_bytes) {
+  MemoryLimits limits = limits_here(settings, num_ranks, gpu_bytes);
+  const auto lower = [](int64_t& limit, int64_t given) {
+    if (given > 0) limit = std::min(limit, given);
+  };
+  lower(limits.device_bytes, std::max(settings.fit, settings.device_memory));
+  lower(limits.one_memory ? limits.device_bytes : limits.host_bytes, settings.host_memory / num_ranks);
+  lower(limits.disk_bytes, settings.disk / num_ranks);
+  return limits;
+}
+
 bool plans_another_machine(const Settings& settings, const PlannedRank& rank) {
+  if (known_gpu_by_word(settings.machine)) return true;
   if (settings.fit == Settings::kThisMachine) return false;
   if (settings.fit > 0 || settings.device_memory > 0 || settings.host_memory > 0) return true;
   return rank.world_size > rank.ranks_per_node || (rank.device == DeviceKind::cuda && cuda_info().devices.empty());
@@ -48,7 +61,11 @@ bool plans_another_machine(const Settings& settings, const PlannedRank& rank) {
 MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank) {
   const int ranks_of_node = std::min(rank.world_size, rank.ranks_per_node);
   const int64_t host = settings.host_memory / ranks_of_node;
-  const int64_t given = settings.fit > 0 ? settings.fit : settings.device_memory;
+  const KnownGpu* known = known_gpu_by_word(settings.machine);
+  const int64_t given = settings.fit > 0             ? settings.fit
+                        : settings.device_memory > 0 ? settings.device_memory
+                        : known                      ? known->memory_bytes
+                                                     : 0;
   const bool cuda = rank.device == DeviceKind::cuda;
   MemoryLimits limits{.one_memory = !cuda};
   if (!plans_another_machine(settings, rank)) {
@@ -58,7 +75,7 @@ MemoryLimits planned_limits(const Settings& settings, const PlannedRank& rank) {
       if (info.devices.empty()) {
         throw UsageError(option_place("fit"),
                          "auto is the memory of this machine, but the plan is for GPUs and this machine has none",
-                         "Give the memory of a GPU, for example --fit 80GiB");
+                         "Give the memory of a GPU, for example --fit 80GiB, or name one with --machine");
       }
       gpu_bytes = info.devices[0].memory_bytes;
     }

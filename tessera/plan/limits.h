@@ -30,18 +30,23 @@ std::optional<int64_t> free_disk_bytes(const std::string& folder);
 // (nullopt: the CPU is the device), and an equal share of the free space on the disk of offload_folder().
 MemoryLimits limits_here(const Settings& settings, int num_ranks, std::optional<int64_t> gpu_bytes);
 
+// The limits of a run: limits_here(), lowered to the sizes of --fit, --device-memory, --host-memory and --disk. The
+// ranks of a node share the latter two.
+MemoryLimits run_limits(const Settings& settings, int num_ranks, std::optional<int64_t> gpu_bytes);
+
 // How many of a rank's bytes of host memory may be pinned: nine tenths. A tenth stays unpinned, because the system
 // cannot move or swap out pinned pages.
 constexpr int64_t pinnable_bytes(int64_t host_bytes) {
   return host_bytes / 10 * 9;
 }
 
-// Whether a plan is for another machine than this one: if --fit, --device-memory or --host-memory gives a size, if the
-// ranks need several nodes, or if the plan is for GPUs and this machine has none. `--fit auto` means this machine, or
-// nodes like it.
+// Whether a plan is for another machine than this one: if --machine names a GPU, if --fit, --device-memory or
+// --host-memory gives a size, if the ranks need several nodes, or if the plan is for GPUs and this machine has none.
+// `--fit auto` means this machine, or nodes like it.
 bool plans_another_machine(const Settings& settings, const PlannedRank& rank);
 
-// The limits for a plan. --fit, or --device-memory without --fit, limits the device memory of a rank. The ranks of a
+// The limits for a plan. --fit, or --device-memory without --fit, or the GPU that --machine names limits the device
+// memory of a rank. The ranks of a
 // node share --host-memory and --disk. A limit that the settings do not give is the limit of this machine. In a plan
 // for another machine, it is not known instead. Throws UsageError for `--fit auto` if the plan is for GPUs and this
 // machine has none.

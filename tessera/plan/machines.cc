@@ -11,6 +11,7 @@
 #include "tessera/base/read_file.h"
 #include "tessera/base/text.h"
 #include "tessera/device/cuda/cuda_device.h"
+#include "tessera/plan/known_gpus.h"
 #include "tessera/store/atomic_folder.h"
 
 namespace tessera {
@@ -54,10 +55,25 @@ std::string machine_file(const std::string& device_name, int ranks_of_node) {
   return folder.empty() ? "" : (folder / name).string();
 }
 
+std::string machine_text(const Machine& machine) {
+  const Record record = record_of(machine);
+  std::string text = "{";
+  for (const auto& [key, value] : record.items()) {
+    text += fmt::format("{}\n\"{}\": ", text.size() > 1 ? "," : "", key);
+    if (!value.is_array()) {
+      text += to_json(value);
+      continue;
+    }
+    for (size_t i = 0; i < value.size(); ++i) text += (i == 0 ? "[\n" : ",\n") + to_json(value[i]);
+    text += value.empty() ? "[]" : "\n]";
+  }
+  return text + "\n}\n";
+}
+
 void save_machine(const Machine& machine, const std::string& path) {
   std::error_code ignored;  // write_file_atomically() reports the error
   fs::create_directories(fs::path(path).parent_path(), ignored);
-  write_file_atomically(path, to_pretty_json(record_of(machine)) + "\n");
+  write_file_atomically(path, machine_text(machine));
 }
 
 void print_machine(const Machine& m, Console& console) {
@@ -89,24 +105,13 @@ std::string unknown_speeds_of(const Machine& machine, const PlannedRank& rank, c
   return offload.uses(Tier::file) && !has_files ? "speeds of files" : "";
 }
 
-std::optional<Machine> planned_machine(const Settings& settings, const PlannedRank& rank) {
-  std::error_code error;
-  if (!settings.machine.empty()) {
-    if (!fs::exists(settings.machine, error)) {
-      throw UsageError(option_place("machine"), fmt::format("\"{}\" does not exist", printable(settings.machine)),
-                       "Give a file that tessera doctor --measure has written");
-    }
-    Machine machine = read_machine(settings.machine);
-    const bool is_gpu = machine.num_multiprocessors > 0, wants_gpu = rank.device == DeviceKind::cuda;
-    if (is_gpu == wants_gpu) return machine;
-    throw UsageError(
-        option_place("machine"),
-        fmt::format("{} has the speeds of a {}, but the plan is for {}s", printable(settings.machine),
-                    is_gpu ? "GPU" : "CPU", wants_gpu ? "GPU" : "CPU"),
-        fmt::format("Give {} {}, or the file of another machine", option("device"), is_gpu ? "cuda" : "cpu"));
-  }
+namespace {
+
+// The measured speeds of this machine, or those of its GPU's data sheet.
+std::optional<Machine> this_machine(const PlannedRank& rank) {
   const std::string name = name_of_device(rank.device, rank.num_threads);
   if (name.empty()) return {};
+  std::error_code error;
   for (const int ranks : {std::min(rank.world_size, rank.ranks_per_node), 1}) {
     const std::string path = machine_file(name, ranks);
     if (path.empty() || !fs::exists(path, error)) continue;
@@ -115,7 +120,74 @@ std::optional<Machine> planned_machine(const Settings& settings, const PlannedRa
     } catch (const InputError&) {  // the plan does without times, and says how to measure them again
     }
   }
-  return {};
+  if (rank.device != DeviceKind::cuda) return {};
+  const KnownGpu* known = known_gpu_by_name(name, cuda_info().devices[0].memory_bytes);
+  return known ? std::optional(machine_of(*known)) : std::nullopt;
+}
+
+Machine named_machine(const Settings& settings, const PlannedRank& rank) {
+  const KnownGpu* known = known_gpu_by_word(settings.machine);
+  std::error_code error;
+  if (!known && !fs::exists(settings.machine, error)) {
+    std::vector<std::string> words;
+    for (const KnownGpu& gpu : known_gpus()) words.push_back(gpu.word);
+    throw UsageError(
+        option_place("machine"), fmt::format("\"{}\" is neither a file nor a known GPU", printable(settings.machine)),
+        fmt::format("Give a file that tessera doctor --measure has written, or one of {}", joined(words, ", ")));
+  }
+  Machine machine = known ? machine_of(*known) : read_machine(settings.machine);
+  const bool is_gpu = machine.num_multiprocessors > 0, wants_gpu = rank.device == DeviceKind::cuda;
+  if (is_gpu == wants_gpu) return machine;
+  throw UsageError(option_place("machine"),
+                   fmt::format("{} has the speeds of a {}, but the plan is for {}s", printable(settings.machine),
+                               is_gpu ? "GPU" : "CPU", wants_gpu ? "GPU" : "CPU"),
+                   fmt::format("Give {} {}, or another machine", option("device"), is_gpu ? "cuda" : "cpu"));
+}
+
+bool is_known(const Machine::Link& link) {
+  return link.bytes_per_s > 0;
+}
+
+// Fills in the links that `machine` lacks.
+void take_links(Machine& machine, const Machine& from) {
+  if (!is_known(machine.within_node)) machine.within_node = from.within_node;
+  if (!is_known(machine.between_nodes)) machine.between_nodes = from.between_nodes;
+}
+
+Machine typical_machine(const PlannedRank& rank) {
+  return rank.device == DeviceKind::cuda ? machine_of(*known_gpu_by_word("h200")) : typical_cpu(rank.num_threads);
+}
+
+}  // namespace
+
+std::optional<Machine> planned_machine(const Settings& settings, const PlannedRank& rank) {
+  std::optional<Machine> machine =
+      settings.machine.empty() ? this_machine(rank) : std::optional(named_machine(settings, rank));
+  if (!machine || rank.device != DeviceKind::cuda) return machine;
+  const bool lacks_within = rank.world_size > 1 && rank.ranks_per_node > 1 && !is_known(machine->within_node),
+             lacks_between = rank.world_size > rank.ranks_per_node && !is_known(machine->between_nodes);
+  if (!lacks_within && !lacks_between) return machine;
+  const KnownGpu* known = known_gpu_by_name(machine->name, 0);
+  take_links(*machine, known ? machine_of(*known) : typical_machine(rank));
+  machine->source += lacks_within && lacks_between ? ", links: typical"
+                     : lacks_within                ? ", links within a node: typical"
+                                                   : ", links between nodes: typical";
+  return machine;
+}
+
+Machine assumed_machine(const Settings& settings, const PlannedRank& rank) {
+  const Machine typical = typical_machine(rank);
+  std::optional<Machine> machine = planned_machine(settings, rank);
+  if (!machine) {
+    machine = typical;
+    machine->source = "assumed";
+  }
+  take_links(*machine, typical);
+  if (machine->file_read_bytes_per_s <= 0 || machine->file_write_bytes_per_s <= 0) {
+    machine->file_read_bytes_per_s = typical.file_read_bytes_per_s;
+    machine->file_write_bytes_per_s = typical.file_write_bytes_per_s;
+  }
+  return *machine;
 }
 
 }  // namespace tessera

@@ -162,14 +162,13 @@ void measure_products(Bench& bench, Arrays& arrays, View moved, bool gpu, Arithm
 }
 
 void measure_attention(Bench& bench, Arrays& arrays, bool gpu, DType type, Machine& machine) {
-  const bool small = !gpu || type == DType::f32;
   struct Size {
     int64_t tokens, channels;
   };
-  const std::vector<Size> sizes =
-      small ? std::vector<Size>{{1024, 512}} : std::vector<Size>{{16384, 2048}, {2048, 1024}};
-  const std::vector<int64_t> lengths =
-      small ? std::vector<int64_t>{64, 256, 1024} : std::vector<int64_t>{128, 512, 2048, 8192};
+  std::vector<Size> sizes{{16384, 2048}, {2048, 1024}};
+  std::vector<int64_t> lengths{128, 512, 2048, 8192};
+  if (!gpu) sizes = {{1024, 512}}, lengths = {64, 256, 1024};
+  if (gpu && type == DType::f32) sizes = {{8192, 1024}, {1024, 512}}, lengths = {128, 512, 2048};
   arrays.reset();
   const std::vector<float> slopes(64, 0.01F);
   const View alibi = arrays.take({std::ssize(slopes)}, DType::f32);

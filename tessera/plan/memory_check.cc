@@ -10,6 +10,7 @@
 #include "tessera/device/cuda/cuda_device.h"
 #include "tessera/load/initial_weights.h"
 #include "tessera/plan/advice.h"
+#include "tessera/plan/machines.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/store/background_checkpoint.h"
 #include "tessera/store/engine_checkpoint.h"
@@ -31,6 +32,38 @@ Plan plan_training(const ModelConfig& config, const Settings& settings, const Wo
   return plan_run(config, engine_options(settings), work, rank, held_beside(settings));
 }
 
+namespace {
+
+// Adds the bytes of the arrays that a rank declares.
+class CountedPart : public CheckpointPart {
+ public:
+  void declare(const ArrayRange& range, DType dtype) override { bytes_ += bytes_of(range.end - range.begin, dtype); }
+  void refer(const std::string&, int64_t, DType, const ReferencedFiles&) override {}
+  void write(std::string_view, const View&) override {}
+  void add_text(std::string_view, std::string_view) override {}
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+FitRequest request_of(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,
+                      const PlannedRank& rank, const MemoryLimits& limits) {
+  return {config, settings, {}, work_of, work_of, rank, limits, assumed_machine(settings, rank)};
+}
+
+}  // namespace
+
+int64_t checkpoint_bytes(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
+                         const PlannedRank& rank) {
+  CountedPart part;
+  plan_run(config, engine_options(settings), work, rank, [&](Engine& engine, Communicator&) {
+    declare_checkpoint(part, engine.states(), {{}, frozen_arrays_in_files(settings, engine.model())});
+    return std::shared_ptr<void>();
+  });
+  return part.bytes();
+}
+
 std::optional<int64_t> usable_gpu_bytes(Device& device) {
   if (device.kind() != DeviceKind::cuda) return {};
   return cuda_memory_of(device).usable_bytes;
@@ -47,16 +80,22 @@ void check_memory(const ModelConfig& config, const Settings& settings, const Wor
   const Plan first = plan_of(0), other = rank.world_size > 1 ? plan_of(1) : first;
   const bool gpu = gpu_bytes.has_value();
   TESSERA_ASSERT(gpu == (rank.device == DeviceKind::cuda));
-  const MemoryLimits limits = limits_here(settings, local.count, gpu_bytes);
+  const MemoryLimits limits = run_limits(settings, local.count, gpu_bytes);
   const auto refuse = [&](const std::string& needed, int64_t has_bytes, const char* of) {
     throw OutOfMemoryError(
         "memory", fmt::format("the run needs {}, but {} has {} of usable memory", needed, of, format_bytes(has_bytes)),
-        advice({config, settings, {}, work_of, rank, limits}));
+        advice(request_of(config, settings, work_of, rank, limits)));
   };
-  const std::optional<int64_t> usable_bytes = usable_memory_bytes();
-  if (gpu) {
-    const int64_t needed = (rank.rank == 0 ? first : other).device.peak_total();
-    if (needed > limits.device_bytes) refuse(format_bytes(needed), limits.device_bytes, "the GPU");
+  std::optional<int64_t> usable_bytes = usable_memory_bytes();
+  if (settings.host_memory > 0)
+    usable_bytes = std::min(usable_bytes.value_or(settings.host_memory), settings.host_memory);
+  const Plan& own = rank.rank == 0 ? first : other;
+  if (gpu && own.device.peak_total() > limits.device_bytes) {
+    refuse(format_bytes(own.device.peak_total()), limits.device_bytes, "the GPU");
+  }
+  if (const int64_t given = std::max(settings.fit, settings.device_memory);
+      !gpu && given > 0 && own.peak_bytes() > given) {
+    refuse(format_bytes(own.peak_bytes()), given, "a rank");
   }
   if (!usable_bytes) return;
   const auto bytes_of = [&](const Plan& plan) { return gpu ? plan.host.peak_total() : plan.peak_bytes(); };
@@ -84,11 +123,11 @@ void check_disk(const ModelConfig& config, const Settings& settings, const WorkO
 
 std::string advice_for_less(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,
                             const PlannedRank& rank, LocalRanks local, std::optional<int64_t> gpu_bytes) {
-  MemoryLimits limits = limits_here(settings, local.count, gpu_bytes);
+  MemoryLimits limits = run_limits(settings, local.count, gpu_bytes);
   const Plan plan = plan_training(config, settings, work_of(settings), rank);
   const int64_t peak_bytes = limits.one_memory ? plan.peak_bytes() : plan.device.peak_total();
   limits.device_bytes = std::min(limits.device_bytes, peak_bytes / 10 * 9);
-  return advice({config, settings, {}, work_of, rank, limits});
+  return advice(request_of(config, settings, work_of, rank, limits));
 }
 
 }  // namespace tessera

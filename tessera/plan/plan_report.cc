@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/counted.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/text.h"
 #include "tessera/load/data_report.h"
 #include "tessera/log/table.h"
+#include "tessera/plan/known_gpus.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/settings/setting.h"
 
@@ -56,13 +59,6 @@ Record rank_record(const PlanReport& report, const Plan& plan) {
       {"step_bytes_sent", plan.step_bytes_sent},   {"step_bytes_sent_within_nodes", plan.step_bytes_sent_within_nodes}};
 }
 
-Record cost_record(const StepCost& cost) {
-  return {{"compute_s", cost.compute_s},
-          {"communication_s", cost.communication_s},
-          {"offload_s", cost.offload_s},
-          {"total_s", cost.total_s()}};
-}
-
 Record time_record(const StepTime& time) {
   Record busy, parts, kernels = Record::object();
   for (const auto& [name, seconds] : time.kernel_s) kernels[name + "_s"] = seconds;
@@ -102,63 +98,108 @@ Record configuration_record(const Configuration& configuration) {
   record["host_peak_bytes"] = configuration.plan.host.peak_total();
   record["file_bytes"] = configuration.plan.file_bytes;
   record.update(excess_record(configuration.excess));
-  record["cost"] = cost_record(configuration.cost);
+  record["step_s"] = configuration.time.step_s;
   return record;
 }
 
-// Adds table rows: one for each category, and the total. Omits a row if it has 0 bytes in every phase. Also omits the
-// row of a category if the plan `other` (of another rank) has the same bytes in every phase.
+// The rows of a table of bytes by phase. Leaves out rows that have 0 bytes in every phase.
 class LedgerRows {
  public:
+  // If `other` (of another rank) has the same bytes in every phase, rows of categories are left out. May be null.
   LedgerRows(Table& table, const Plan* other) : table_(table), other_(other) {}
 
   using BytesOf = std::function<int64_t(const Plan&, Phase)>;
-  void add(const std::string& name, const Plan& plan, const BytesOf& bytes_of, bool always = false) {
+  using TextOf = std::function<std::string(int64_t bytes, Phase)>;
+  void add(
+      const std::string& name, const Plan& plan, const BytesOf& bytes_of, bool always = false,
+      const TextOf& text_of = [](int64_t bytes, Phase) { return format_bytes(bytes); }) {
     std::vector<std::string> cells{name};
     bool any = false, differs = !other_;
     for_each_phase([&](Phase phase) {
       const int64_t bytes = bytes_of(plan, phase);
       any = any || bytes > 0;
       differs = differs || bytes != bytes_of(*other_, phase);
-      cells.push_back(bytes > 0 ? format_bytes(bytes) : "-");
+      cells.push_back(bytes > 0 ? text_of(bytes, phase) : "-");
     });
     if (!any || !(differs || always)) return;
     table_.row(std::move(cells));
     ++num_rows_;
   }
 
-  void add_ledger(const std::string& where, const Plan& plan, Ledger Plan::*ledger) {
+  void add_total(const std::string& where, const Plan& plan, Ledger Plan::*ledger) {
+    add(
+        where, plan, [&](const Plan& p, Phase phase) { return (p.*ledger).peak_total(phase); }, true);
+  }
+
+  void add_categories(const Plan& plan, Ledger Plan::*ledger) {
     const int num_before = num_rows_;
     for (int c = 0; c < kNumCategories; ++c) {
       const auto category = static_cast<Category>(c);
-      add(name_of(category), plan, [&](const Plan& p, Phase phase) { return (p.*ledger).peak(phase, category); });
+      // The stack of activations is allocated once. Other phases than these only hold it.
+      const auto text = [&](int64_t bytes, Phase phase) {
+        const bool used = category != Category::activations || phase == Phase::step || phase == Phase::evaluation;
+        return (used ? "" : "reserved ") + format_bytes(bytes);
+      };
+      add(
+          name_of(category), plan, [&](const Plan& p, Phase phase) { return (p.*ledger).peak(phase, category); }, false,
+          text);
       if (category == Category::activations && ledger == &Plan::device) {
         add("  including head", plan,
             [](const Plan& p, Phase phase) { return p.head_bytes[static_cast<size_t>(phase)]; });
       }
     }
     if (num_rows_ > num_before) table_.rule();
-    add(
-        where, plan, [&](const Plan& p, Phase phase) { return (p.*ledger).peak_total(phase); }, true);
   }
 
  private:
   Table& table_;
-  const Plan* other_;  // may be nullptr: equal rows are then not omitted
+  const Plan* other_;
   int num_rows_ = 0;
 };
 
-void print_rank(const PlanReport& report, const std::string& name, const Plan& plan, const Plan* other,
-                Console& console) {
+std::string name_of_host(const PlanReport& report, const Plan& plan) {
+  const int64_t bytes = plan.host.peak_total(), pinned = report.pinned_bytes(plan);
+  return pinned == 0 ? "host" : pinned < bytes ? "host, in part pinned" : "host, pinned";
+}
+
+Table table_of_phases(const std::string& name) {
   std::vector<Column> columns{{name}};
   for_each_phase([&](Phase phase) { columns.push_back({name_of(phase), Align::kRight}); });
-  Table table(std::move(columns));
+  return Table(std::move(columns));
+}
+
+void print_categories(const PlanReport& report, const std::string& name, const Plan& plan, const Plan* other,
+                      Console& console) {
+  Table table = table_of_phases(name);
   LedgerRows rows(table, other);
-  rows.add_ledger("device", plan, &Plan::device);
-  if (const int64_t bytes = plan.host.peak_total(), pinned = report.pinned_bytes(plan); bytes > 0) {
+  rows.add_categories(plan, &Plan::device);
+  rows.add_total("device", plan, &Plan::device);
+  if (plan.host.peak_total() > 0) {
     table.rule();
-    rows.add_ledger(pinned == 0 ? "host" : pinned < bytes ? "host, in part pinned" : "host, pinned", plan, &Plan::host);
+    rows.add_categories(plan, &Plan::host);
+    rows.add_total(name_of_host(report, plan), plan, &Plan::host);
   }
+  console.print(table.remove_empty_columns().render(console.out_terminal()));
+}
+
+void print_memory(const PlanReport& report, Console& console) {
+  const bool differ = report.ranks_differ();
+  const std::string first = report.rank.world_size == 1 ? "memory" : differ ? "rank 0" : "each rank";
+  if (report.settings.categories) {
+    print_categories(report, first, report.first, nullptr, console);
+    if (!differ) return;
+    console.print("On the other ranks, these values are different:");
+    print_categories(report, "other ranks", *report.other, &report.first, console);
+    return;
+  }
+  Table table = table_of_phases(differ ? "memory" : first == "memory" ? first : "memory of " + first);
+  LedgerRows rows(table, nullptr);
+  const auto add = [&](const std::string& of, const Plan& plan) {
+    rows.add_total(of + "device", plan, &Plan::device);
+    rows.add_total(of + name_of_host(report, plan), plan, &Plan::host);
+  };
+  add(differ ? "rank 0, " : "", report.first);
+  if (differ) add("others, ", *report.other);
   console.print(table.remove_empty_columns().render(console.out_terminal()));
 }
 
@@ -168,14 +209,6 @@ double step_flops(const PlanReport& r) {
   return static_cast<double>(r.first.micro_batch_flops) * static_cast<double>(r.work.micro_batches);
 }
 
-// "4.3 GiB too much (activations: 10.1 GiB)"
-std::string account_of(const Excess& e) {
-  if (e.of == Excess::Of::disk) return fmt::format("{} too much on the disk", format_bytes(e.bytes));
-  return fmt::format("{} too much{}{} ({}: {})", format_bytes(e.bytes),
-                     e.phase == Phase::step ? "" : fmt::format(" in {}", name_of(e.phase)),
-                     e.of == Excess::Of::host ? " on the host" : "", name_of(e.largest), format_bytes(e.largest_bytes));
-}
-
 // "GPU memory", "memory" (of a CPU rank), "host memory" or "disk space".
 std::string words_of(const PlanReport& r, Excess::Of of) {
   if (of == Excess::Of::disk) return "disk space";
@@ -183,7 +216,52 @@ std::string words_of(const PlanReport& r, Excess::Of of) {
   return r.limits.one_memory ? "memory" : "GPU memory";
 }
 
-// "fits: a rank needs 5.99 GiB of GPU memory, and the limit is 8.00 GiB: 2.01 GiB are left"
+// "0.421 s", "3 min 20 s", "2 h 5 min", "3 d 4 h"
+std::string duration_text(double seconds) {
+  if (seconds < 100) return fmt::format("{:.3g} s", seconds);
+  const auto whole = static_cast<int64_t>(std::min(seconds + 0.5, 1e15));
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  if (whole < 86400) return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+  return fmt::format("{} d {} h", whole / 86400, whole % 86400 / 3600);
+}
+
+bool has_time(const PlanReport& r) {
+  return r.time && r.time->step_s > 0;
+}
+
+double steps_per_epoch(const PlanReport& r) {
+  if (!r.train_data) return 0;
+  const double per_step = r.settings.batch_tokens > 0
+                              ? static_cast<double>(r.settings.grad_accum) * r.rank.world_size
+                              : static_cast<double>(r.settings.batch_size * r.settings.grad_accum) * r.rank.world_size;
+  const double items = static_cast<double>(r.settings.batch_tokens > 0 ? r.fill ? r.fill->num_micro_batches : 0
+                                                                       : r.train_data->num_samples);
+  return std::ceil(items / per_step);
+}
+
+double evaluation_s(const PlanReport& r) {
+  if (!has_time(r) || !r.eval_data) return 0;
+  const double batches = std::ceil(static_cast<double>(r.eval_data->num_samples) /
+                                   static_cast<double>(r.settings.eval_batch_size * r.rank.world_size));
+  return batches * r.time->evaluation_s;
+}
+
+// The disk of a checkpoint takes the bytes of all ranks of a node.
+double checkpoint_s(const PlanReport& r) {
+  const bool known = r.machine && r.machine->file_write_bytes_per_s > 0;
+  return known ? static_cast<double>(r.checkpoint_bytes) / r.machine->file_write_bytes_per_s : 0;
+}
+
+// "0.421 s per step" and, with data, "35 min 10 s per epoch".
+std::string time_of_verdict(const PlanReport& r) {
+  if (!has_time(r)) return "";
+  std::string text = fmt::format("; {} per step", duration_text(r.time->step_s));
+  if (const double steps = steps_per_epoch(r); steps > 0)
+    text += fmt::format(", {} per epoch", duration_text(steps * r.time->step_s));
+  return text;
+}
+
+// "fits: a rank needs 5.99 GiB of GPU memory, and the limit is 8.00 GiB: 2.01 GiB are left; 0.421 s per step"
 std::string verdict_of(const PlanReport& r) {
   const Excess e = r.excess();
   if (e.fits() && e.limit_bytes == kUnknown) {
@@ -196,8 +274,8 @@ std::string verdict_of(const PlanReport& r) {
   const std::string needs =
       fmt::format("a rank needs {} of {}", format_bytes(e.bytes + e.limit_bytes), words_of(r, e.of));
   if (e.fits())
-    return fmt::format("fits: {}, and the limit is {}: {} are left", needs, format_bytes(e.limit_bytes),
-                       format_bytes(-e.bytes));
+    return fmt::format("fits: {}, and the limit is {}: {} are left{}", needs, format_bytes(e.limit_bytes),
+                       format_bytes(-e.bytes), time_of_verdict(r));
   const std::string most = e.of == Excess::Of::disk
                                ? ""
                                : fmt::format(" (largest part{}: {}, {})",
@@ -234,21 +312,27 @@ double step_tokens(const PlanReport& r) {
          r.rank.world_size;
 }
 
-// "time     0.421 s per step, 4,864 tokens/s (forward 0.21 s, backward 0.15 s, update 0.06 s)", and what is busy
+// "time     0.421 s per step, 4,864 tokens/s, 9.5 samples/s (forward 0.21 s, backward 0.15 s, update 0.06 s)", what is
+// busy, and longer times.
 void print_time(const PlanReport& r, Console& console) {
-  if (!r.time || r.time->step_s <= 0) {
-    console.print(
-        fmt::format("time     not known: the {} are not. tessera doctor --measure{} measures them, "
-                    "and --machine FILE names those of another machine",
-                    r.unknown_speeds, r.machine ? ", started with the ranks of the run," : ""));
+  if (!has_time(r)) {
+    console.print(fmt::format(
+        "time     not known: the {} are not. tessera doctor --measure{} measures them, and "
+        "--machine names a file of another machine or a GPU ({}, ...)",
+        r.unknown_speeds, r.machine ? ", started with the ranks of the run," : "", known_gpus().back().word));
     return;
   }
   const StepTime& t = *r.time;
   const auto part = [&](StepPart p) {
     return fmt::format("{} {:.3g} s", name_of(p), t.part_s[static_cast<size_t>(p)]);
   };
-  console.print(fmt::format("time     {:.3g} s per step, {} tokens/s ({}, {}, {})", t.step_s,
-                            format_count(static_cast<int64_t>(std::min(step_tokens(r) / t.step_s, 1e18))),
+  const auto rate = [&](double per_step) {
+    const double per_s = std::min(per_step / t.step_s, 1e18);
+    return per_s < 100 ? fmt::format("{:.3g}", per_s) : format_count(static_cast<int64_t>(per_s));
+  };
+  const double samples = static_cast<double>(r.settings.batch_size * r.settings.grad_accum) * r.rank.world_size;
+  console.print(fmt::format("time     {} per step, {} tokens/s{} ({}, {}, {})", duration_text(t.step_s),
+                            rate(step_tokens(r)), samples > 0 ? fmt::format(", {} samples/s", rate(samples)) : "",
                             part(StepPart::forward), part(StepPart::backward), part(StepPart::update)));
   std::vector<std::string> shares;
   for (int b = 0; b < kNumBusy; ++b) {
@@ -256,6 +340,24 @@ void print_time(const PlanReport& r, Console& console) {
     if (share >= 0.01) shares.push_back(fmt::format("{} {:.0f} %", words_of(Busy(b)), 100 * share));
   }
   console.print(fmt::format("busy     {}", joined(shares, ", ")));
+  std::vector<std::string> longer;
+  const auto add = [&](const char* what, double seconds) {
+    if (seconds > 0) longer.push_back(fmt::format("{} {}", what, duration_text(seconds)));
+  };
+  const double epoch_s = steps_per_epoch(r) * t.step_s;
+  add("an epoch", epoch_s);
+  add(r.settings.eval_generation ? "the loss of an evaluation" : "an evaluation", evaluation_s(r));
+  if (checkpoint_s(r) > 0)
+    longer.push_back(fmt::format("a checkpoint {} ({} on each rank)", duration_text(checkpoint_s(r)),
+                                 format_bytes(r.checkpoint_bytes)));
+  if (!longer.empty()) console.print("longer   " + joined(longer, "; "));
+  if (const KnownGpu* gpu = known_gpu_by_name(r.machine->name, r.limits.device_bytes)) {
+    const double joules = gpu->power_w * r.rank.world_size * t.step_s;
+    console.print(
+        fmt::format("energy   at most {:.3g} kJ per step{}: {} of {:.0f} W", joules * 1e-3,
+                    epoch_s > 0 ? fmt::format(", {:.3g} kWh per epoch", joules / t.step_s * epoch_s / 3.6e6) : "",
+                    counted(r.rank.world_size, "GPU"), gpu->power_w));
+  }
   console.print(
       fmt::format("         predicted for {} ({})", printable(r.machine->name), printable(r.machine->source)));
 }
@@ -272,7 +374,10 @@ std::string limits_of(const PlanReport& r) {
           fmt::format("{} {} ({})", words_of(r, of), format_bytes(limit), flag.empty() ? "this machine" : flag));
     }
   };
-  std::string device = s.fit > 0 ? "--fit" : s.device_memory > 0 ? "--device-memory" : "";
+  std::string device = s.fit > 0                                 ? "--fit"
+                       : s.device_memory > 0                     ? "--device-memory"
+                       : known_gpu_by_word(s.machine) != nullptr ? "--machine"
+                                                                 : "";
   const std::string host = s.host_memory > 0 ? "--host-memory" : "";
   if (r.limits.one_memory && !host.empty()) device += (device.empty() ? "" : ", ") + host;
   add(Excess::Of::device, r.limits.device_bytes,
@@ -285,30 +390,39 @@ std::string limits_of(const PlanReport& r) {
 }
 
 void print_fit(const PlanReport& report, Console& console) {
-  constexpr size_t kMostRows = 10;
   const FitResult& fit = *report.fit;
   console.print("fastest configuration: " + summary_of(fit.best->settings));
   std::string replace;
   for (const std::string& word : report.start.placeholders) replace += (replace.empty() ? "" : "; ") + word;
   console.print(
       fmt::format("start the run with{}\n  {}", replace.empty() ? ":" : " (" + replace + "):", report.start.text));
-  if (fit.faster.empty()) return;
-  console.print("Faster configurations that do not fit, by estimated time of a step (--json shows the cost model):");
-  Table table(
-      {{"time", Align::kRight}, {"strategy"}, {"offload"}, {"checkpointing"}, {"batch", Align::kRight}, {"why not"}});
-  for (size_t i = 0; i < std::min(kMostRows, fit.faster.size()); ++i) {
-    const Configuration& c = fit.faster[i];
-    const Record searched = searched_settings(c.settings);
-    const auto text = [&](const char* key) { return searched.at(key).get<std::string>(); };
-    table.row({fmt::format("{:.2f}x", c.cost.total_s() / fit.best->cost.total_s()), text("strategy"), text("offload"),
-               text("activation_checkpointing"),
-               fmt::format("{} x {}", c.settings.batch_tokens > 0 ? c.settings.batch_tokens : c.settings.batch_size,
-                           c.settings.grad_accum),
-               account_of(c.excess)});
-  }
-  console.print(table.render(console.out_terminal()));
-  if (fit.faster.size() > kMostRows) {
-    console.print(fmt::format("and {} more (see --json)", fit.faster.size() - kMostRows));
+  if (fit.runners_up.empty() && !fit.with_next_gib) return;
+  Table table({{""},
+               {"step", Align::kRight},
+               {report.limits.one_memory ? "memory" : "GPU", Align::kRight},
+               {"host", Align::kRight},
+               {"files", Align::kRight},
+               {"strategy"},
+               {"offload"},
+               {"checkpointing"},
+               {"batch"}});
+  const auto bytes_text = [](int64_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; };
+  const auto add = [&](const std::string& name, const Configuration& c) {
+    const auto text = [&](const char* setting) { return plain_text(find_setting(setting)->get(c.settings)); };
+    const bool one = report.limits.one_memory;
+    table.row({name, duration_text(c.time.step_s), bytes_text(one ? c.plan.peak_bytes() : c.plan.device.peak_total()),
+               bytes_text(one ? 0 : c.plan.host.peak_total()), bytes_text(c.plan.file_bytes), text("strategy"),
+               text("offload"), text("activation_checkpointing"), c.settings.batch_words()});
+  };
+  add("chosen", *fit.best);
+  for (const Configuration& c : fit.runners_up) add("next", c);
+  if (fit.with_next_gib) add("with 1 GiB more", *fit.with_next_gib);
+  console.print(table.remove_empty_columns().render(console.out_terminal()));
+  if (report.assumed_machine.source == "assumed") {
+    console.print(
+        fmt::format("The times are those of {}, because the speeds of this machine are not known: "
+                    "tessera doctor --measure measures them",
+                    printable(report.assumed_machine.name)));
   }
 }
 
@@ -359,15 +473,26 @@ Record plan_record(const PlanReport& r) {
   if (r.train_data) record["train_data"] = data_record(*r.train_data);
   if (r.eval_data) record["eval_data"] = data_record(*r.eval_data);
   record["machine"] = r.machine ? Record{{"name", r.machine->name}, {"source", r.machine->source}} : Record(nullptr);
+  record["checkpoint_bytes"] = r.checkpoint_bytes;
   record["time"] = r.time ? time_record(*r.time) : Record(nullptr);
-  if (r.time && r.time->step_s > 0) record["time"]["tokens_per_s"] = step_tokens(r) / r.time->step_s;
+  if (has_time(r)) {
+    const auto if_any = [](double seconds) { return seconds > 0 ? Record(seconds) : Record(nullptr); };
+    record["time"]["tokens_per_s"] = step_tokens(r) / r.time->step_s;
+    record["time"]["epoch_s"] = if_any(steps_per_epoch(r) * r.time->step_s);
+    record["time"]["evaluation_s"] = if_any(evaluation_s(r));
+    record["time"]["checkpoint_s"] = if_any(checkpoint_s(r));
+  }
   if (!r.fit) return record;
-  std::vector<Record> faster;
-  for (const Configuration& c : r.fit->faster) faster.push_back(configuration_record(c));
-  record["fit"] = Record{{"best", configuration_record(*r.fit->best)},
-                         {"command", r.start.text},
-                         {"faster", faster},
-                         {"cost_model", cost_model(r.rank.device)}};
+  Record runners_up = Record::array();
+  for (const Configuration& c : r.fit->runners_up) runners_up.push_back(configuration_record(c));
+  record["fit"] =
+      Record{{"best", configuration_record(*r.fit->best)},
+             {"command", r.start.text},
+             {"runners_up", runners_up},
+             {"with_next_gib", r.fit->with_next_gib ? configuration_record(*r.fit->with_next_gib) : Record(nullptr)},
+             {"machine", Record{{"name", r.assumed_machine.name}, {"source", r.assumed_machine.source}}},
+             {"num_plans", r.fit->num_plans},
+             {"num_simulations", r.fit->num_simulations}};
   return record;
 }
 
@@ -387,12 +512,7 @@ void print_plan(const PlanReport& r, Console& console) {
       frozen ? fmt::format(" ({} of them trainable)", format_count(r.first.num_trainable_parameters)) : "";
   console.print(fmt::format("{} parameters{} in {}{}; {}{}", format_count(r.first.num_parameters), trained,
                             precision_of(r.settings), ranks, summary_of(r.settings), world == 1 ? "" : " per rank"));
-  const bool differ = r.ranks_differ();
-  print_rank(r, world == 1 ? "memory" : differ ? "rank 0" : "each rank", r.first, nullptr, console);
-  if (differ) {
-    console.print("On the other ranks, these values are different:");
-    print_rank(r, "other ranks", *r.other, &r.first, console);
-  }
+  print_memory(r, console);
   print_time(r, console);
   const double tera = static_cast<double>(r.first.micro_batch_flops) * 1e-12;
   console.print(fmt::format("compute  {:.3g} TFLOP per micro-batch of at most {} {}{}, {:.3g} per step", tera,
@@ -406,12 +526,35 @@ void print_plan(const PlanReport& r, Console& console) {
         "--device-memory");
   }
   if (world > 1) {
-    console.print(fmt::format("sent     {} by each rank per step", format_bytes(r.first.step_bytes_sent)));
+    const int64_t within = r.first.step_bytes_sent_within_nodes, all = r.first.step_bytes_sent;
+    const bool nodes = world > r.rank.ranks_per_node;
+    console.print(fmt::format("sent     {} by each rank per step{}", format_bytes(all),
+                              nodes ? fmt::format(", {} of them to ranks of its node", format_bytes(within)) : ""));
   }
   if (r.first.file_bytes > 0) {
     console.print(fmt::format("files    {} per rank, on the disk of {}", format_bytes(r.first.file_bytes),
                               offload_folder(r.settings)));
   }
+}
+
+void refuse_to_fit(const FitResult& fit, const MemoryLimits& limits) {
+  const Configuration& least = *fit.smallest;
+  const Excess& e = least.excess;
+  const bool disk = e.of == Excess::Of::disk;
+  const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
+  throw OutOfMemoryError(
+      option_place("fit"),
+      fmt::format(
+          "no configuration fits into {}: the smallest one ({}) needs {}{}, but the limit of a rank is {}{}: {} "
+          "are missing",
+          format_bytes(limits.device_bytes), summary_of(least.settings), format_bytes(e.limit_bytes + e.bytes), largest,
+          format_bytes(e.limit_bytes),
+          disk                       ? " on the disk"
+          : e.of == Excess::Of::host ? " on the host"
+                                     : "",
+          format_bytes(e.bytes)),
+      "Use more ranks, a smaller --max-length or a smaller model, or leave out flags such as --batch-size and "
+      "--offload: --fit does not change the settings of flags");
 }
 
 }  // namespace tessera

@@ -26,8 +26,10 @@ struct PlanReport {
   std::optional<StepMemory> step_memory;  // of rank 0, if the settings ask for a picture
   MemoryLimits limits;                    // of each rank
   std::optional<FitResult> fit;
-  StartCommand start;       // with --fit: starts the best configuration
-  std::string to_find_fit;  // without --fit: the command of a plan that searches for a configuration
+  Machine assumed_machine;       // of the search
+  int64_t checkpoint_bytes = 0;  // that rank 0 writes
+  StartCommand start;            // with --fit: starts the best configuration
+  std::string to_find_fit;       // without --fit: the command of a plan that searches for a configuration
   std::optional<DataUse> train_data, eval_data;
   std::optional<Fill> fill;  // with --batch-tokens and data
 
@@ -39,6 +41,9 @@ struct PlanReport {
 
 // "no_shard, offload none, activation checkpointing none, 4 x 1 samples"
 std::string summary_of(const Settings& settings);
+
+// Throws OutOfMemoryError: what the smallest configuration lacks.
+[[noreturn]] void refuse_to_fit(const FitResult& fit, const MemoryLimits& limits);
 
 Record plan_record(const PlanReport& report);
 // Prints the verdict first: whether the run fits, and how much is left or missing.

@@ -28,7 +28,8 @@ std::string text_of(const std::string& name, const Settings& settings) {
 
 // The name of a model, for the folder of a run: the part of --model that says which model it is.
 std::string name_of_model(const Settings& settings) {
-  const fs::path folder = fs::absolute(folder_of_model(settings)).lexically_normal();
+  const fs::path given = folder_of_model(settings);  // empty for a config.json of the working directory
+  const fs::path folder = fs::absolute(given.empty() ? fs::path(".") : given).lexically_normal();
   if (const auto hub = name_of_snapshot(folder)) return fs::path(*hub).filename();
   fs::path named = folder.has_filename() ? folder : folder.parent_path();
   if (named.filename() == "model") named = named.parent_path();  // of a run
@@ -82,7 +83,7 @@ StartCommand start_command(const ResolvedSettings& resolved, const std::set<std:
   const Settings& given = resolved.settings;
   StartCommand start;
   std::vector<std::pair<std::string, std::string>> flags;
-  std::set<std::string> dropped{"fit", "device_memory", "host_memory", "disk", "json"};
+  std::set<std::string> dropped{"fit", "device_memory", "host_memory", "disk", "machine", "categories", "json"};
   const auto placeholder = [&](const char* flag, const std::string& word, const std::string& meaning) {
     flags.emplace_back(flag, word);
     start.placeholders.push_back(word + ": " + meaning);

@@ -8,6 +8,7 @@
 #include "tessera/load/data_report.h"
 #include "tessera/load/initial_weights.h"
 #include "tessera/load/model_files.h"
+#include "tessera/plan/fit.h"
 #include "tessera/session/fingerprint.h"
 #include "tessera/settings/engine_options.h"
 
@@ -15,12 +16,21 @@ namespace tessera {
 
 Session::Session(const Settings& settings, World* world, Console& console, Weights weights)
     : settings_(&settings), console_(console) {
+  if (has_search(settings)) {
+    own_settings_ = std::make_unique<Settings>(settings);
+    settings_ = own_settings_.get();
+  }
   if (weights == Weights::read_ahead) read_ahead_ = read_weights_ahead(settings, world);
   worker_.emplace(settings, world);
 }
 
 Session::Session(const Settings& settings, Console& console)
     : settings_(&settings), console_(console), pool_(std::make_unique<ThreadPool>(threads_to_use(settings.threads))) {}
+
+void Session::choose(const Settings& chosen) {
+  TESSERA_ASSERT(own_settings_);
+  *own_settings_ = chosen;
+}
 
 void Session::read_model() {
   read_config();

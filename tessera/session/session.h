@@ -38,6 +38,9 @@ class Session {
   // A session of one rank that only reads and plans: without a device, it has no worker() and no engine().
   Session(const Settings& settings, Console& console);
 
+  // Completes the settings of a session whose settings leave something to a search (plan/fit.h). Call it before
+  // agree().
+  void choose(const Settings& chosen);
   // Throws UsageError or InputError. Also checks the adapters that are used later.
   void read_model();
   void read_config();     // the first part of read_model()
@@ -93,7 +96,8 @@ class Session {
   void select_adapter(size_t number);
   std::string advice_after_failure();
 
-  const Settings* settings_;                      // the verb's, or an element of of_adapters_
+  const Settings* settings_;                      // the verb's, own_settings_, or an element of of_adapters_
+  std::unique_ptr<Settings> own_settings_;        // those that choose() completes
   std::vector<Settings> of_adapters_;             // if --adapter names several: the settings with each one alone
   std::unique_ptr<const Settings> with_adapter_;  // after use_adapter(): the settings with this adapter
   std::vector<std::optional<AdapterOptions>> adapter_options_;  // of these adapters

@@ -11,6 +11,7 @@
 #include "tessera/base/instruction_sets.h"
 #include "tessera/base/option_names.h"
 #include "tessera/device/cuda/architectures.h"
+#include "tessera/plan/fit.h"
 #include "tessera/plan/limits.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/settings/setting.h"
@@ -113,7 +114,9 @@ std::unique_ptr<Device> make_device(const Settings& settings, World* world, Thre
 }
 
 std::unique_ptr<Device> make_host(const Settings& settings, World* world, ThreadPool& pool) {
-  if (!uses_cuda(settings) || !pins_host_memory(settings)) return make_cpu_device(pool);
+  // A search may choose to offload.
+  const bool pins = pins_host_memory(settings) || (settings.pin_memory && has_search(settings));
+  if (!uses_cuda(settings) || !pins) return make_cpu_device(pool);
   const int64_t bytes = usable_memory_bytes().value_or(std::numeric_limits<int64_t>::max());
   return make_pinned_host_device(pool, pinnable_bytes(bytes / (world ? world->local_size() : 1)));
 }
@@ -125,6 +128,12 @@ Worker::Worker(const Settings& settings, World* world)
   choose_instruction_set_for(settings, world);
   device_ = make_device(settings, world, pool_);
   host_ = make_host(settings, world, pool_);
+  // The check before the run compares its plan with these sizes. A plan that is wrong must not take more either.
+  const auto limit = [](Device& of, int64_t bytes) {
+    if (bytes > 0) of.limit_to(bytes);
+  };
+  limit(*device_, std::max(settings.fit, settings.device_memory));
+  limit(*host_, settings.host_memory / (world ? world->local_size() : 1));
   group_ = world ? world->make_communicator(*device_) : make_self_communicator();
   const int found = world ? world->ranks_per_node() : 1;
   const auto asked = static_cast<int>(settings.ranks_per_node);

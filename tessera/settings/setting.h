@@ -44,7 +44,7 @@ enum Group : Groups {
   kRanks = 1ull << 20,           // number of ranks, time limits and restarts
   kSharding = 1ull << 21,        // what to shard over the ranks, and what to offload
   kGradients = 1ull << 22,       // reduction of gradients, and the loss scale
-  kPlan = 1ull << 23,            // the machine to plan for
+  kPlan = 1ull << 23,            // the memory to plan for and to use, and its machine
   kNettest = 1ull << 24,         // what a network test sends, and the lowest bandwidth that it accepts
   kPreflight = 1ull << 25,       // checks before a run
   kShared = 1ull << 26,          // folders that all nodes share
@@ -68,7 +68,7 @@ enum Group : Groups {
   kGguf = 1ull << 45,            // gguf
   kOverwrite = 1ull << 46,       // overwrite
   kMeasure = 1ull << 47,         // measure
-  kPicture = 1ull << 48,         // svg
+  kPlanOutput = 1ull << 48,      // what a plan shows
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 
@@ -141,8 +141,8 @@ struct Setting {
   std::vector<std::pair<std::string, std::string>> synonyms{};
   // Words of other tools that are no choice here. Each comes with what to write instead.
   std::vector<std::pair<std::string, std::string>> refused{};
-  // For a text with a prescribed syntax, such as "none|block|N": reads the text. Throws UsageError with the place
-  // (second argument) if the text does not follow the syntax.
+  // For a text with a prescribed syntax, such as "FOLDER[:SECONDS]": reads the text. Throws UsageError with the
+  // place (second argument) if the text does not follow the syntax.
   std::function<SettingValue(const std::string&, const std::string&)> parse{};
   // The word that a flag without a value stands for, as in `--fit` for `--fit auto`. Empty: the flag needs a value. A
   // setting of bytes also accepts this word as its value, which is then Settings::kThisMachine.

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -137,15 +138,18 @@ std::string parse_date(const std::string& text, const std::string& where) {
 
 namespace {
 
-// "12" (blocks) or "40%".
+// "12" (blocks), "40%" or "auto".
 OffloadedPart parse_part(std::string_view word, const std::string& item, const std::string& where) {
+  if (word == "auto") return {OffloadedPart::Of::automatic};
   const bool percent = word.ends_with('%');
   const std::string_view digits = word.substr(0, word.size() - (percent ? 1 : 0));
   int64_t number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc() || end != digits.data() + digits.size() || number < 1 || (percent && number > 100)) {
-    throw UsageError(where, fmt::format("{} does not say how much to offload", quoted_value(item)),
-                     "Write a number of blocks or a share after \"=\", for example optimizer=12 or optimizer=40%");
+    throw UsageError(
+        where, fmt::format("{} does not say how much to offload", quoted_value(item)),
+        "Write a number of blocks, a share or auto after \"=\", for example optimizer=12, optimizer=40% or "
+        "optimizer=auto");
   }
   if (percent && number == 100) return {};
   return {percent ? OffloadedPart::Of::percent : OffloadedPart::Of::blocks, number};
@@ -157,6 +161,7 @@ Offload parse_offload(std::string_view text, const std::string& where) {
   const std::vector<std::string> kinds = {"optimizer", "gradients", "parameters"};
   Offload offload;
   if (lower(trimmed(text)) == "none") return offload;
+  if (lower(trimmed(text)) == "auto") return parse_offload("optimizer=auto,gradients=auto", where);
   std::set<std::string> seen;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
@@ -170,7 +175,7 @@ Offload parse_offload(std::string_view text, const std::string& where) {
       std::string remedy = did_you_mean(kind, kinds);
       if (!remedy.empty()) remedy += " ";
       throw UsageError(where, fmt::format("cannot offload {}", quoted_value(kind)),
-                       remedy + "Write none, or a comma-separated list of optimizer, gradients, parameters");
+                       remedy + "Write none, auto, or a comma-separated list of optimizer, gradients, parameters");
     }
     if (!seen.insert(kind).second)
       throw UsageError(where, fmt::format("contains {} twice", kind), "Remove one of the two");
@@ -191,8 +196,19 @@ std::string offload_text(const Offload& offload) {
   const auto add = [&](const char* kind, Tier tier, const OffloadedPart& part) {
     if (tier == Tier::device) return;
     std::string item = fmt::format("{}:{}", kind, name_of(tier));
-    if (part.of != OffloadedPart::Of::all)
-      item += fmt::format("={}{}", part.number, part.of == OffloadedPart::Of::percent ? "%" : "");
+    switch (part.of) {
+      case OffloadedPart::Of::all:
+        break;
+      case OffloadedPart::Of::blocks:
+        item += fmt::format("={}", part.number);
+        break;
+      case OffloadedPart::Of::percent:
+        item += fmt::format("={}%", part.number);
+        break;
+      case OffloadedPart::Of::automatic:
+        item += "=auto";
+        break;
+    }
     items.push_back(std::move(item));
   };
   add("optimizer", offload.optimizer, offload.part_of_optimizer);
@@ -201,26 +217,73 @@ std::string offload_text(const Offload& offload) {
   return items.empty() ? "none" : joined(items, ",");
 }
 
-int64_t parse_checkpointing(std::string_view text, const std::string& where) {
-  const std::string word = lower(trimmed(text));
-  for (const char* none : {"none", "off", "false", "no"}) {
-    if (word == none) return 0;
-  }
-  for (const char* all : {"block", "all", "on", "true", "yes"}) {
-    if (word == all) return kAllBlocks;
-  }
+namespace {
+
+std::optional<int64_t> number_of_blocks(std::string_view text) {
   int64_t blocks = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), blocks);
-  if (error == std::errc() && end == word.data() + word.size() && blocks >= 0 && blocks < kAllBlocks) return blocks;
-  std::string remedy = did_you_mean(word, {"none", "block"});
-  if (!remedy.empty()) remedy += " ";
-  throw UsageError(where,
-                   fmt::format("must be none, block or a number of blocks, got {}", quoted_value(std::string(text))),
-                   remedy + "Write \"none\", \"block\" (all blocks), or the number of blocks to checkpoint");
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), blocks);
+  if (error != std::errc() || end != text.data() + text.size() || blocks < 0 || blocks == kAllBlocks) return {};
+  return blocks;
 }
 
-std::string checkpointing_text(int64_t blocks) {
-  return blocks == 0 ? "none" : blocks == kAllBlocks ? "block" : fmt::format("{}", blocks);
+}  // namespace
+
+Recomputation parse_checkpointing(std::string_view text, const std::string& where) {
+  const std::string list = lower(trimmed(text));
+  for (const char* none : {"none", "off", "false", "no"}) {
+    if (list == none) return {};
+  }
+  for (const char* all : {"block", "all", "on", "true", "yes"}) {
+    if (list == all) return {.blocks = kAllBlocks};
+  }
+  if (list == "auto") return {.automatic = true};
+  if (const std::optional<int64_t> blocks = number_of_blocks(list)) return {.blocks = *blocks};
+  Recomputation recomputation;
+  std::set<std::string> seen;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string item(trimmed(std::string_view(list).substr(begin, end - begin)));
+    begin = end + 1;
+    const size_t equals = std::min(item.find('='), item.size());
+    const std::string part(trimmed(std::string_view(item).substr(0, equals)));
+    int64_t* const number = part == "block"       ? &recomputation.blocks
+                            : part == "mlp"       ? &recomputation.mlp
+                            : part == "attention" ? &recomputation.attention
+                                                  : nullptr;
+    const std::optional<int64_t> blocks =
+        equals == item.size() ? kAllBlocks : number_of_blocks(trimmed(std::string_view(item).substr(equals + 1)));
+    if (!number || !blocks) {
+      std::string remedy = did_you_mean(part, {"none", "auto", "block", "mlp", "attention"});
+      if (!remedy.empty()) remedy += " ";
+      throw UsageError(
+          where,
+          fmt::format("must be none, auto, a number of blocks, or a list of block, mlp and attention, got {}",
+                      quoted_value(item)),
+          remedy +
+              "Write \"none\", \"auto\", \"block\" (all blocks), the number of blocks to checkpoint, or a list "
+              "such as \"block=4,mlp=20\" or \"mlp,attention\"");
+    }
+    if (!seen.insert(part).second)
+      throw UsageError(where, fmt::format("contains {} twice", part), "Remove one of the two");
+    *number = *blocks;
+  }
+  return recomputation;
+}
+
+std::string checkpointing_text(const Recomputation& recomputation) {
+  const auto& [blocks, mlp, attention, automatic] = recomputation;
+  if (automatic) return "auto";
+  if (mlp == 0 && attention == 0) {
+    return blocks == 0 ? "none" : blocks == kAllBlocks ? "block" : fmt::format("{}", blocks);
+  }
+  std::vector<std::string> items;
+  const auto add = [&](const char* part, int64_t number) {
+    if (number > 0) items.push_back(number == kAllBlocks ? part : fmt::format("{}={}", part, number));
+  };
+  add("block", blocks);
+  add("mlp", mlp);
+  add("attention", attention);
+  return joined(items, ",");
 }
 
 FieldNames parse_fields(std::string_view text, const std::string& where) {

@@ -48,11 +48,12 @@ Offload parse_offload(std::string_view text, const std::string& where);
 // The canonical text: "none", "optimizer:file=40%,parameters:host".
 std::string offload_text(const Offload& offload);
 
-// Reads the number of blocks to checkpoint: "none" (also off, false, no), "block" for kAllBlocks (also all, on, true,
-// yes), or a number. Throws UsageError with `where`.
-int64_t parse_checkpointing(std::string_view text, const std::string& where);
-// The canonical text: "none", "block", "12".
-std::string checkpointing_text(int64_t blocks);
+// Reads what backward computes again: "none" (also off, false, no), "block" for all blocks (also all, on, true, yes), a
+// number of blocks, or a comma-separated list of "block", "mlp" and "attention". Each word of a list may end with a
+// number of blocks, as in "mlp=12". Throws UsageError with `where`.
+Recomputation parse_checkpointing(std::string_view text, const std::string& where);
+// The canonical text: "none", "block", "12", "block=4,mlp=20", "mlp,attention".
+std::string checkpointing_text(const Recomputation& recomputation);
 
 // Reads "none", or a comma-separated list of "tensorboard" and "wandb"; "all" means both. Throws UsageError with
 // `where`.

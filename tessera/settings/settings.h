@@ -11,7 +11,7 @@
 #include "tessera/data/examples.h"
 #include "tessera/data/prompts.h"
 #include "tessera/data/scoring.h"
-#include "tessera/engine/checkpointed_blocks.h"
+#include "tessera/engine/recomputation.h"
 #include "tessera/engine/shard_plan.h"
 #include "tessera/model/adapter.h"
 #include "tessera/optim/adamw.h"
@@ -130,7 +130,7 @@ struct Settings {
   StepCount num_decay_steps;
   Decay decay_type = Decay::cosine;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
-  int64_t activation_checkpointing = 0;  // number of blocks, or kAllBlocks
+  Recomputation activation_checkpointing;
   FuseMicroBatches fuse_micro_batches = FuseMicroBatches::automatic;
   bool cuda_graphs = true;
   StepCount logging_steps = 10;
@@ -199,10 +199,11 @@ struct Settings {
   double min_loss_scale = 1;
   // plan
   static constexpr int64_t kThisMachine = -1;  // a value of `fit`: the memory of this machine
-  int64_t fit = 0, device_memory = 0;          // bytes per rank
-  int64_t host_memory = 0, disk = 0;           // bytes per node
-  std::string machine;                         // a file; empty: this machine
-  std::string svg;                             // the file of the plan's picture; empty: none
+  bool categories = false;
+  int64_t fit = 0, device_memory = 0;  // bytes per rank
+  int64_t host_memory = 0, disk = 0;   // bytes per node
+  std::string machine;                 // a file; empty: this machine
+  std::string svg;                     // the file of the picture of a plan; empty: none
   bool measure = false;
   // nettest, preflight and doctor
   std::vector<std::string> collective = {"all_reduce"};  // words of all_collectives()

@@ -15,8 +15,8 @@ inline constexpr Groups kTraining = kAnyModel | kAdapter | kInitAdapter | kText 
                                     kTrainData | kEvalData | kOptimization | kTrainEvaluation | kEvalBatch | kScoring |
                                     kGeneration | kSharding | kGradients | kLog;
 
-inline constexpr Groups kTrainVerb =
-    kTraining | kRanks | kCheckpoints | kSavedModel | kOverwrite | kPreflight | kOutputDir | kMemoryLog | kPresentation;
+inline constexpr Groups kTrainVerb = kTraining | kRanks | kCheckpoints | kSavedModel | kOverwrite | kPreflight |
+                                     kOutputDir | kMemoryLog | kPlan | kPresentation;
 inline constexpr Groups kEvalVerb = kAnyModel | kInitAdapter | kText | kRows | kChat | kEvalData | kEvalBatch |
                                     kScoring | kGeneration | kRanks | kSharding | kOutputDir | kLog | kPresentation;
 inline constexpr Groups kGenerateVerb = kAnyModel | kInitAdapter | kRows | kChat | kGeneration | kSampling | kQuestion |
@@ -25,7 +25,7 @@ inline constexpr Groups kGenerateVerb = kAnyModel | kInitAdapter | kRows | kChat
 inline constexpr Groups kChatVerb =
     kAnyModel | kInitAdapter | kChat | kDialog | kGeneration | kSampling | kSharding | kPresentation;
 inline constexpr Groups kPlanVerb = kTraining | kRanks | kCheckpoints | kSavedModel | kOverwrite | kPreflight |
-                                    kOutputDir | kPlan | kPicture | kPresentation;
+                                    kOutputDir | kPlan | kPlanOutput | kPresentation;
 inline constexpr Groups kExportVerb =
     kAnyModel | kInitAdapter | kMerge | kCheckpoint | kSavedModel | kGguf | kOverwrite | kOutputDir;
 

@@ -18,6 +18,7 @@ PlannedCosts planned_costs(const ModelConfig& config, const Settings& settings, 
   work.evaluation = {};  // only the time of a step is compared
   planned.time = step_time(config, engine_options(settings), work, rank, *machine);
   planned.machine = machine->name;
+  planned.source = machine->source;
   return planned;
 }
 
@@ -31,6 +32,7 @@ Record record_of(const PlannedCosts& planned) {
     record[name_of(StepPart(i)) + std::string("_s")] = planned.time->part_s[static_cast<size_t>(i)];
   }
   record["machine"] = planned.machine;
+  record["source"] = planned.source;
   return record;
 }
 

@@ -14,7 +14,9 @@ namespace tessera {
 struct PlannedCosts {
   Plan plan;                     // of the first rank
   std::optional<StepTime> time;  // empty: the speeds of the machine are not known
-  std::string machine;           // whose time it is
+  std::string machine, source;   // whose time it is, and where its speeds come from
+  // Whether the time is exact enough to call a run slow. Times from a data sheet are not.
+  bool has_measured_time() const { return time && source == "measured"; }
 };
 
 // `largest` and `typical`: the bounds and the mean sizes of the run's micro-batches. If `typical` is null, no time is

@@ -13,11 +13,13 @@
 #include "tessera/load/datasets.h"
 #include "tessera/load/model_files.h"
 #include "tessera/load/model_place.h"
+#include "tessera/plan/known_gpus.h"
 #include "tessera/plan/machines.h"
 #include "tessera/session/session.h"
 #include "tessera/settings/engine_options.h"
 #include "tessera/train/auto_precision.h"
 #include "tessera/train/calendar.h"
+#include "tessera/train/chosen_settings.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera {
@@ -87,13 +89,12 @@ PlannedRank first_rank_of(const Settings& settings) {
   return rank;
 }
 
-// The settings that --fit must not change: those from flags and from DeepSpeed's file.
-std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
-  std::set<std::string> fixed;
-  for (const auto& [name, origin] : resolved.origins) {
-    if (origin.kind == Origin::Kind::flag || origin.kind == Origin::Kind::deepspeed) fixed.insert(name);
-  }
-  return fixed;
+// Mean micro-batches of `data`, or the largest ones without data.
+WorkOf typical_of_data(const PlannedData& data, int world_size, bool fused = false) {
+  if (!data.train) return largest_work;
+  return [&data, world_size, fused](const Settings& s) {
+    return typical_work(s, *data.train, data.eval ? &*data.eval : nullptr, world_size, fused);
+  };
 }
 
 // A run may fuse the micro-batches of a step: it then computes them as one large micro-batch. If this run does so,
@@ -118,26 +119,6 @@ std::optional<WorkBounds> fused_work(const Settings& settings, const ModelConfig
   return work;
 }
 
-[[noreturn]] void nothing_fits(const FitResult& fit, const MemoryLimits& limits) {
-  const Configuration& least = *fit.smallest;
-  const Excess& e = least.excess;
-  const bool disk = e.of == Excess::Of::disk;
-  const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
-  throw OutOfMemoryError(
-      option_place("fit"),
-      fmt::format(
-          "no configuration fits into {}: the smallest one ({}) needs {}{}, but the limit of a rank is {}{}: {} "
-          "are missing",
-          format_bytes(limits.device_bytes), summary_of(least.settings), format_bytes(e.limit_bytes + e.bytes), largest,
-          format_bytes(e.limit_bytes),
-          disk                       ? " on the disk"
-          : e.of == Excess::Of::host ? " on the host"
-                                     : "",
-          format_bytes(e.bytes)),
-      "Use more ranks, a smaller --max-length or a smaller model, or leave out flags such as --batch-size and "
-      "--offload: --fit does not change the settings of flags");
-}
-
 }  // namespace
 
 PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
@@ -145,6 +126,9 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
   settle_planned_precision(resolved);
   Settings settings = resolved.settings;
   if (names_a_shape(settings)) settings.init = Settings::Init::random;
+  // The name of a GPU is also the choice of a device.
+  const bool names_gpu = known_gpu_by_word(settings.machine) != nullptr;
+  if (names_gpu && settings.device == Settings::DeviceChoice::automatic) settings.device = Settings::DeviceChoice::cuda;
   Session session(settings, console);
   session.read_config();
   check_trains(session.config(), settings);
@@ -158,10 +142,13 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
   report.settings = settings;
   report.rank = first_rank_of(settings);
   report.limits = planned_limits(settings, report.rank);
-  if (settings.fit != 0) {
+  const WorkOf typical_of = typical_of_data(data, report.rank.world_size);
+  if (has_search(settings)) {
     const std::set<std::string> fixed = fixed_settings(given);
-    report.fit = find_fit({config, settings, fixed, work_of, report.rank, report.limits});
-    if (!report.fit->best) nothing_fits(*report.fit, report.limits);
+    report.assumed_machine = assumed_machine(settings, report.rank);
+    report.fit =
+        find_fit({config, settings, fixed, work_of, typical_of, report.rank, report.limits, report.assumed_machine});
+    if (!report.fit->best) refuse_to_fit(*report.fit, report.limits);
     report.settings = report.fit->best->settings;
     report.start = start_command(given, fixed, report.settings, report.rank);
   } else {
@@ -173,14 +160,14 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
     report.fused = true;
   }
   report.first = plan_training(config, report.settings, report.work, report.rank);
+  report.checkpoint_bytes = checkpoint_bytes(config, report.settings, report.work, report.rank);
   if (report.rank.world_size > 1) {
     PlannedRank second = report.rank;
     second.rank = 1;
     report.other = plan_training(config, report.settings, report.work, second);
   }
-  report.typical = data.train ? typical_work(report.settings, *data.train, data.eval ? &*data.eval : nullptr,
-                                             report.rank.world_size, report.fused)
-                              : report.work;
+  report.typical =
+      report.fused ? typical_of_data(data, report.rank.world_size, true)(report.settings) : typical_of(report.settings);
   report.machine = planned_machine(report.settings, report.rank);
   report.unknown_speeds = !report.machine ? "speeds of this machine"
                                           : unknown_speeds_of(*report.machine, report.rank, report.settings.offload);

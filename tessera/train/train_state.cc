@@ -212,6 +212,7 @@ std::string TrainState::to_json(const Record& fingerprint) const {
     record["loaded_types"] = types;
   }
   if (best_metric) record["best_metric"] = *best_metric;
+  if (choice.is_object()) record["choice"] = choice;
   if (fused_micro_batches) record["fused_micro_batches"] = *fused_micro_batches;
   if (loss_scale) {
     record["loss_scale"] = Record{{"scale", loss_scale->scale},

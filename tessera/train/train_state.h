@@ -74,6 +74,7 @@ struct TrainState {
   int64_t steady_samples = 0, steady_tokens = 0;
   std::vector<int64_t> stop_steps;  // steps of checkpoints that exist only because a signal stopped the run
   std::string origin;               // the checkpoint in another folder that the run began from; empty: none
+  Record choice;  // what a search has chosen for the run (chosen_settings.h); null: there was no search
   // The types of the initial model's tensors. Empty in checkpoints of older versions.
   std::optional<LoadedTypes> loaded_types;
 

@@ -20,6 +20,7 @@
 #include "tessera/settings/engine_options.h"
 #include "tessera/store/all_ranks.h"
 #include "tessera/store/atomic_folder.h"
+#include "tessera/train/chosen_settings.h"
 #include "tessera/train/continuation.h"
 
 namespace tessera {
@@ -124,10 +125,21 @@ void Trainer::check_adapter() {
   }
 }
 
-Trainer::Trainer(Session& session, std::string resolved_config, std::function<int()> received_signal, GivenRows given)
+void Trainer::choose_settings() {
+  if (!has_search(settings_)) return;
+  const Dataset* const eval = data_.eval ? &*data_.eval : nullptr;
+  const int num_ranks = session_.worker().num_ranks();
+  session_.choose(chosen_settings(
+      session_, fixed_settings(resolved_), [&](const Settings& s) { return work_of(s, false); },
+      [&](const Settings& s) { return typical_work(s, data_.train, eval, num_ranks); }));
+  resolved_ = with_choice(std::move(resolved_), settings_);
+  choice_ = choice_record(settings_, num_ranks);
+}
+
+Trainer::Trainer(Session& session, ResolvedSettings resolved, std::function<int()> received_signal, GivenRows given)
     : session_(session),
       settings_(session.settings()),
-      resolved_config_(std::move(resolved_config)),
+      resolved_(std::move(resolved)),
       console_(session.console()),
       received_signal_(std::move(received_signal)) {
   measurements_.emplace(session_);
@@ -135,6 +147,7 @@ Trainer::Trainer(Session& session, std::string resolved_config, std::function<in
   check_adapter();
   data_ = load_training_data(settings_, session_.tokenizer(), session_.config(), session_.pool(),
                              {&session_.world(), session_.worker().is_first_of_node(), &console_}, std::move(given));
+  choose_settings();
   fingerprint_ = train_fingerprint(settings_, session_.config(), data_.train.samples, session_.worker().num_ranks());
   fingerprint_["instruction_set"] = name_of_chosen_instruction_set();  // instead of the setting's value, perhaps auto
   if (data_.eval) {
@@ -171,7 +184,7 @@ void Trainer::open_folder() {
                              [this](const fs::path& folder, bool is_new) {
                                recorder_->keep_at(folder);
                                if (!is_new) return;
-                               write_file_atomically(folder / "resolved-config.toml", resolved_config_);
+                               write_file_atomically(folder / "resolved-config.toml", resolved_config_text(resolved_));
                                recorder_->start_trackers_again();
                              },
                          .lose =
@@ -207,7 +220,7 @@ int Trainer::run(const std::function<void()>& started) {
                           saved_model_options(settings_, model.config(), session_.tokenizer(), *state_.loaded_types),
                           session_.world(), session_.pool());
     if (session_.worker().is_first()) {
-      write_file_atomically(folder_->given() / "resolved-config.toml", resolved_config_);
+      write_file_atomically(folder_->given() / "resolved-config.toml", resolved_config_text(resolved_));
     }
     start_trackers();
     plan_costs();

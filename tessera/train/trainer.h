@@ -11,6 +11,7 @@
 #include "tessera/log/progress.h"
 #include "tessera/session/evaluation.h"
 #include "tessera/session/session.h"
+#include "tessera/settings/resolve.h"
 #include "tessera/train/calendar.h"
 #include "tessera/train/checkpoints.h"
 #include "tessera/train/health.h"
@@ -71,12 +72,13 @@ std::string note_of_stop(int signal, int64_t step, const std::string& added_word
 class Trainer {
  public:
   // Reads the data and the model's configuration and allocates all memory. Creates the output folder and the files of
-  // --memory-log and --offload, but no results. run() saves `resolved_config` as resolved-config.toml.
+  // --memory-log and --offload, but no results. run() saves the text of `resolved` as resolved-config.toml, with the
+  // choice of a search (chosen_settings.h).
   // `received_signal` returns the number of a signal that asks this rank to stop, or 0. Only the first rank prints and
   // writes results; all ranks write checkpoints and models. Throws UsageError, InputError, OutOfMemoryError, RunError
   // and CommunicationError. Collective.
   // `given`: rows that replace the files of --dataset or --eval-dataset.
-  Trainer(Session& session, std::string resolved_config, std::function<int()> received_signal, GivenRows given = {});
+  Trainer(Session& session, ResolvedSettings resolved, std::function<int()> received_signal, GivenRows given = {});
 
   // Trains from the start or from a checkpoint, until the end or until one of the ranks receives a signal. Returns the
   // exit code of the process. Calls `started` when the first evaluation or step begins: from then on, the run checks
@@ -84,6 +86,7 @@ class Trainer {
   int run(const std::function<void()>& started = [] {});
   // Calls these functions during run(). Call it before run().
   void observe(TrainObserver observer) { observer_ = std::move(observer); }
+  const ResolvedSettings& resolved() const { return resolved_; }
   // The content of summary.json, after a run that has finished. Null on other ranks than the first.
   const Record& final_summary() const { return final_summary_; }
   const TrainState& state() const { return state_; }
@@ -104,6 +107,7 @@ class Trainer {
 
  private:
   void check_adapter();
+  void choose_settings();
   WorkBounds work_of(const Settings& settings, bool fused) const;
   bool fits_fused();
   bool runs_fused();
@@ -144,7 +148,8 @@ class Trainer {
 
   Session& session_;
   const Settings& settings_;
-  const std::string resolved_config_;
+  ResolvedSettings resolved_;
+  Record choice_;
   Console& console_;
   const std::function<int()> received_signal_;
   std::optional<Measurements> measurements_;

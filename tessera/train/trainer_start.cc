@@ -18,9 +18,14 @@ namespace fs = std::filesystem;
 void Trainer::start() {
   session_.worker().enter(Phase::resume);
   const RunStart start = choose_start(session_, fingerprint_);
-  if (!start.from) return start_again();
-  if (start.in_new_folder) return begin_elsewhere(*start.from);
-  resume(start);
+  if (!start.from) {
+    start_again();
+  } else if (start.in_new_folder) {
+    begin_elsewhere(*start.from);
+  } else {
+    resume(start);
+  }
+  state_.choice = choice_;
 }
 
 void Trainer::restore(const RunStart::From& from) {

@@ -110,7 +110,7 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
 
 void Trainer::warn_of_slow_steps(const Record& gpu) {
   const MeasuredSteps& steps = measurements_->steps();
-  if (!planned_ || !planned_->time || !are_slow(*planned_->time, steps)) return;
+  if (!planned_ || !planned_->has_measured_time() || !are_slow(*planned_->time, steps)) return;
   console_.note(warning_of_slow_steps(*planned_->time, steps.median(), measurements_->surroundings(gpu)));
 }
 

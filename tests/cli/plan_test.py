@@ -207,18 +207,61 @@ class Ledger(PlanTest):
 
     def test_table(self):
         titles = r" +\| +load \| +step \| +save \| +resume \|"  # no evaluation, so no column for it
-        rows = [r"\| optimizer +\|", r"\|   including head \|", r"\| device +\|", r"\| host +\|", "^compute  ",
-                "^sent     .* by each rank per step"]
+        rows = ["^compute  ", "^sent     .* by each rank per step"]
+        categories = [r"\| optimizer +\|", r"\|   including head \|", r"\| activations +\| +reserved "]
         # Seven ranks save unequal parts of a unit. On GPUs, these parts go through host memory, so the ranks need
         # different amounts of host memory.
         gpu = ["--device", "cuda", "--device-memory", "8GiB"]
-        for words, more in [(["--device", "cpu", "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
-                            ([*gpu, "--nproc", "2", "--strategy", "zero2"], [r"\| each rank" + titles]),
-                            ([*gpu, "--nproc", "7"], [r"\| rank 0" + titles, "On the other ranks, these values are different:", "other ranks"])]:
+        two, seven = ["--nproc", "2", "--strategy", "zero2"], [*gpu, "--nproc", "7"]
+        for words, more in [(["--device", "cpu", *two], [r"\| memory of each rank" + titles, r"\| device +\|", r"\| host +\|"]),
+                            ([*gpu, *two, "--categories"], [r"\| each rank" + titles, *categories]),
+                            (seven, [r"\| memory" + titles, r"\| rank 0, device ", r"\| rank 0, host ", r"\| others, host "]),
+                            ([*seven, "--categories"], [r"\| rank 0" + titles, *categories, r"\| other ranks",
+                                                        "On the other ranks, these values are different:"])]:
             out = self.succeeds("plan", *OF_ANY_DEVICE, *words)
-            self.assertRegex(out, r"\Afits: a rank needs .* and the limit is .*: .* are left\nlimits of a rank: ")
+            self.assertRegex(out, r"\Afits: a rank needs .* and the limit is .*: .* are left.*\nlimits of a rank: ")
             for row in [*more, *rows]:
                 self.assertTrue(re.search(row, out, re.M), (row, out))
+            self.assertEqual("including head" in out, "--categories" in words)
+
+    def test_known_gpus(self):
+        """A GPU whose data sheet is known has a memory and speeds. More of both is not slower."""
+        words = ["--model", "llama-3.2-1b", "--batch-size", "8", "--max-length", "512", "--precision", "fp16"]
+        step_s = {}
+        for gpu in ["v100-32", "a100-40", "a100-80", "h100-80", "h200", "l40s", "rtx-4090"]:
+            plan = self.plan(*words, "--machine", gpu)
+            self.assertEqual((plan["device"], plan["machine"]["source"]), ("cuda", "data sheet"))
+            self.assertEqual(plan["fits"], plan["peak_bytes"] <= plan["memory_bytes"])
+            step_s[gpu] = plan["time"]["step_s"]
+        self.assertLess(step_s["h200"], step_s["h100-80"])
+        self.assertLess(step_s["h100-80"], step_s["a100-80"] / 1.5)
+        self.assertLess(step_s["a100-80"], step_s["a100-40"])
+        self.assertLess(step_s["a100-40"], step_s["v100-32"] / 1.5)
+        # The links of a GPU are known, too.
+        ranks = [*words, "--strategy", "full_shard", "--machine", "a100-80", "--nproc", "8"]
+        one, two = self.plan(*ranks), self.plan(*ranks, "--ranks-per-node", "4")
+        self.assertGreater(one["time"]["busy"]["network_s"], 0)
+        self.assertGreater(two["time"]["step_s"], one["time"]["step_s"])
+        out = self.succeeds("plan", *ranks)
+        self.assertRegex(out, r"\Afits: .* are left; [0-9.]+ s per step\n")
+        self.assertRegex(out, r"(?m)^energy   at most .* kJ per step: 8 GPUs of 400 W$")
+        self.assertRegex(out, r"(?m)^longer   a checkpoint .* on each rank\)$")
+        self.fails(2, '--machine: "h300" is neither a file nor a known GPU. Give a file', "plan", *words, "--machine", "h300")
+        self.fails(2, "--machine: h200 has the speeds of a GPU, but the plan is for CPUs", "plan", *words[:-2], "--device", "cpu",
+                   "--machine", "h200")
+
+    def test_longer_times(self):
+        """An epoch is its steps, and an evaluation its batches."""
+        self.write("eval.jsonl", jsonl(questions(10, 2)))
+        words = [*JOB, "--batch-size", "2", "--grad-accum", "2", "--eval-dataset", "eval.jsonl", "--eval-batch-size", "4",
+                 "--machine", "h200"]
+        for ranks in (1, 2):
+            plan = self.plan(*words, "--nproc", str(ranks))
+            samples, time = plan["train_data"]["samples"], plan["time"]
+            self.assertAlmostEqual(time["epoch_s"], -(-samples // (4 * ranks)) * time["step_s"], delta=1e-9)
+            evaluated = plan["eval_data"]["samples"]
+            self.assertAlmostEqual(time["evaluation_s"], -(-evaluated // (4 * ranks)) * time["evaluation_batch_s"], delta=1e-9)
+            self.assertGreater(time["checkpoint_s"], 0)
 
 
 class Fused(PlanTest):
@@ -233,34 +276,92 @@ class Fused(PlanTest):
 
 
 class Fit(PlanTest):
+    def noted(self, *words):
+        """What a run prints, its notes included."""
+        code, out, err = self.run_tessera(*words)
+        self.assertEqual(code, 0, err)
+        return out + err
+
+    def test_a_run_that_chooses(self):
+        """train --fit runs what plan --fit finds, records it, and keeps it when it continues. With less memory, it says what
+        changes. A run never holds more than it may."""
+        words = [*JOB, "--batch-size", "4", "--grad-accum", "2", "--save-steps", "2", "--save-strategy", "steps", "--output-dir", "out"]
+        roomy = self.plan(*words)["peak_bytes"]
+        plan = self.plan(*words, "--fit", str(roomy - 1000) + "B")
+        self.assertNotEqual([plan[name] for name in SEARCHED], [4, 2, "none", "none", "no_shard"])
+        fit = ["--fit", str(roomy - 1000) + "B"]
+        out = self.noted("train", *words, *fit, "--max-steps", "2")
+        self.assertRegex(out, "Fastest configuration that fits: .* s per step on a CPU")
+        summary, config = self.json_of("out", "summary.json"), self.read("out", "resolved-config.toml").decode()
+        for name in SEARCHED:
+            value = plan[name]
+            self.assertRegex(config, rf"(?m)^{name} = {re.escape(json.dumps(value))} ")
+        self.assertIn('fit = "0" ', config)
+        self.assertLess(summary["planned_peak_bytes"], roomy)
+        # The file starts the same run again, without a search.
+        os.rename(self.path("out", "resolved-config.toml"), self.path("same.toml"))
+        again = self.noted("train", "same.toml", "--output-dir", "same", "--resume", "none")
+        self.assertNotIn("Fastest", again)
+        self.assertEqual(self.read("same", "model", "model.safetensors"), self.read("out", "model", "model.safetensors"))
+        for name in ("model", "summary.json"):
+            path = self.path("out", name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+        out = self.noted("train", *words, *fit, "--max-steps", "4")
+        self.assertIn("The run keeps its configuration: ", out)
+        for name in ("model", "summary.json"):
+            path = self.path("out", name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+        out = self.noted("train", *words, "--fit", "--nproc", "2", "--batch-size", "2", "--max-steps", "6")
+        self.assertRegex(out, "The checkpoint's run had another configuration: .*, with 1 rank. The state is the same")
+        self.fails(4, "--fit: no configuration fits into 1.00 MiB", "train", *words, "--fit", "1MiB", "--max-steps", "8")
+
+    def test_automatic_parts(self):
+        words = ["--model", "bloom-560m", "--device", "cpu", "--max-length", "64", "--disk", "100GiB", "--offload-dir", "files",
+                 "--batch-size", "4", "--offload"]
+        most, least = (self.plan(*words, offload)["peak_bytes"] for offload in ("none", "optimizer:file"))
+        for limit, offload in [(most, "none"), ((most + least) // 2, r"optimizer:file=\d+"), (least, "optimizer:file")]:
+            chosen = self.plan(*words, "optimizer:file=auto", "--device-memory", f"{limit}B")
+            self.assertRegex(chosen["offload"], f"^{offload}$")
+            self.assertEqual((chosen["fits"], chosen["batch_size"], chosen["grad_accum"]), (True, 4, 1))
+        self.fails(2, "--offload: auto for parameters needs a run that is planned", "eval", "--model", "config.json", "--init",
+                   "random", "--tokenizer", "tok", "--eval-dataset", "train.jsonl", "--strategy", "full_shard", "--offload",
+                   "parameters=auto")
+
+    def test_a_limit_of_memory_holds(self):
+        words = [*JOB, "--max-steps", "1"]
+        peak = self.plan(*words)["peak_bytes"]
+        self.succeeds("train", *words, "--device-memory", f"{peak}B", "--output-dir", "fits")
+        self.fails(4, "memory: the run needs", "train", *words, "--device-memory", f"{peak - 1}B", "--output-dir", "out")
+
     WORDS = ["--device", "cuda", "--model", "bloom-560m", "--nproc", "4", "--grad-accum", "2", "--max-length", "256"]
 
     def test_the_fastest_that_fits(self):
         words = [*self.WORDS[:6], "--max-length", "256"]
         unlimited = self.plan(*words, "--fit", "1000GiB")
-        self.assertEqual(unlimited["fit"]["faster"], [])
+        self.assertIsNone(unlimited["fit"]["with_next_gib"])
         self.assertEqual(unlimited["batch_size"], 4)
         limit = 4 * 2 ** 30
         plan = self.plan(*words, "--fit", "4GiB")
-        best = plan["fit"]["best"]
+        best, others = plan["fit"]["best"], plan["fit"]["runners_up"]
         self.assertEqual(best["batch_size"] * best["grad_accum"], 4)
-        again = self.plan(*words, *self.flags(best), "--device-memory", "4GiB")
-        self.assertEqual(again["first_rank"], plan["first_rank"])
-        self.assertLessEqual(again["first_rank"]["device_peak_bytes"], limit)
-        self.assertTrue(again["fits"])
-        self.assertTrue(plan["fit"]["faster"])
-        for faster in plan["fit"]["faster"]:
-            self.assertLess(faster["cost"]["total_s"], best["cost"]["total_s"])
-            again = self.plan(*words, *self.flags(faster), "--device-memory", "4GiB")
-            self.assertEqual(again["first_rank"]["device_peak_bytes"], limit + faster["excess_bytes"])
-            self.assertGreater(faster["excess_bytes"], 0)
-            self.assertEqual(again["first_rank"]["device"][faster["phase"]][faster["largest_category"]],
-                             faster["largest_category_bytes"])
-        self.assertIn("flops_per_s", plan["fit"]["cost_model"])
+        for found in [best, *others, plan["fit"]["with_next_gib"]]:
+            again = self.plan(*words, *self.flags(found), "--machine", "h200", "--device-memory", "4GiB")
+            self.assertEqual(again["first_rank"]["device_peak_bytes"], found["device_peak_bytes"])
+            self.assertAlmostEqual(again["time"]["step_s"], found["step_s"], delta=1e-9)
+        self.assertTrue(others)
+        for other in others:
+            self.assertGreaterEqual(other["step_s"], best["step_s"])
+            self.assertLessEqual(other["device_peak_bytes"], limit)
+        self.assertEqual(plan["fit"]["machine"], {"name": "NVIDIA H200", "source": "assumed"})
+        more = plan["fit"]["with_next_gib"]
+        self.assertLess(more["step_s"], best["step_s"])
+        self.assertTrue(limit < more["device_peak_bytes"] <= limit + 2 ** 30)
         out = self.succeeds("plan", *words, "--fit", "4GiB").splitlines()
-        self.assertRegex(out[0], "^fits: a rank needs .* of GPU memory, and the limit is 4.00 GiB: .* are left$")
+        self.assertRegex(out[0], "^fits: a rank needs .* of GPU memory, and the limit is 4.00 GiB: .* are left")
         self.assertRegex(out[1], r"^limits of a rank: GPU memory 4.00 GiB \(--fit\); not checked: host memory \(needs .*\), disk space")
         self.assertTrue(out[2].startswith(f"fastest configuration: {best['strategy']}, "), out[2])
+        self.assertTrue(any(line.startswith("| with 1 GiB more ") for line in out))
+        self.assertTrue(any(line.startswith("The times are those of NVIDIA H200, because the speeds") for line in out))
 
     def test_what_the_command_line_gives_stays(self):
         for words in [["--strategy", "zero2"], ["--offload", "optimizer"], ["--activation-checkpointing", "none"],
@@ -268,8 +369,8 @@ class Fit(PlanTest):
             name = words[0][2:].replace("-", "_")
             plan = self.plan(*self.WORDS, *words, "--fit", "7GiB")
             self.assertEqual(str(plan[name]).removesuffix(":host"), words[1])
-            for faster in plan["fit"]["faster"]:
-                self.assertEqual(faster[name], plan[name])
+            for other in plan["fit"]["runners_up"]:
+                self.assertEqual(other[name], plan[name])
 
     def test_the_memory_of_a_cpu_is_its_hosts(self):
         words = ["--device", "cpu", "--model", "bloom-560m", "--max-length", "256"]
@@ -295,9 +396,6 @@ class Fit(PlanTest):
         self.assertLessEqual(files["first_rank"]["host_peak_bytes"], 24 * 2 ** 30)
         self.assertGreater(files["first_rank"]["file_bytes"], 48 * 2 ** 30)
         self.assertLessEqual(files["first_rank"]["file_bytes"], 200 * 2 ** 30)
-        for faster in files["fit"]["faster"]:
-            self.assertEqual(faster["phase"] is None, faster["memory"] == "disk")
-        self.assertIn("host", {faster["memory"] for faster in files["fit"]["faster"]})
         # Each of four ranks gets a quarter of the host memory and of the disk.
         four = self.plan(*words, "--nproc", "4", "--host-memory", "480GiB", "--disk", "4MiB")
         self.assertEqual((four["host_memory_bytes"], four["disk_bytes"]), (120 * 2 ** 30, 2 ** 20))

@@ -48,6 +48,7 @@ class Training(PrecisionTest):
     def test_plan_is_what_happens(self):
         for words in [["--precision", "bf16"], ["--precision", "fp16", "--activation-checkpointing", "block"],
                       ["--precision", "fp16", "--activation-checkpointing", "1"],
+                      ["--precision", "bf16", "--activation-checkpointing", "mlp,attention=1"],
                       ["--precision", "bf16", "--optimizer-states", "bf16", "--save-async"]]:
             with self.subTest(words=words):
                 self.train("out", *words, "--epochs", "1", "--resume", "none", "--overwrite")

@@ -148,7 +148,8 @@ class Job:
             self.saving += ["--load-best-model-at-end"]
             self.saving[3] = self.evaluation[7]  # save when the run evaluates, so that the best model has a checkpoint
         self.sharding = self.draw_sharding(draw)
-        self.memory = ["--activation-checkpointing", draw.choice(["none", "block", 1])]
+        recomputed = ["none", "block", 1, "mlp", "attention", "mlp=1,attention", "block=1,mlp=1"]
+        self.memory = ["--activation-checkpointing", draw.choice(recomputed)]
         self.memory += ["--fuse-micro-batches", "off"] if ON_GPU and draw.flip() else []
         self.device = ["--device", "cuda" if ON_GPU else "cpu"]
         self.tokens = self.text[1] * draw.randint(1, 4) + draw.randint(0, 50) if draw.flip(0.3) else None

@@ -68,7 +68,7 @@ class Exactness(RanksTest):
             ["--strategy", "zero3", "--activation-checkpointing", "block", "--forward-prefetch"],
             ["--strategy", "full_shard", "--backward-prefetch", "none", "--max-units-in-flight", "1",
              "--activation-checkpointing", "1"],
-            ["--strategy", "zero0", "--reduce-bucket-size", "1KiB"],
+            ["--strategy", "zero0", "--reduce-bucket-size", "1KiB", "--activation-checkpointing", "mlp,attention"],
             ["--strategy", "zero1", "--offload", "optimizer", "--no-pin-memory"],
             ["--strategy", "full_shard", *files, "optimizer:file,gradients:file,parameters:file"],
             ["--strategy", "shard_grad_op", "--offload", "optimizer,parameters", "--sync-module-states"],

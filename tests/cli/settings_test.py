@@ -94,19 +94,21 @@ class Flags(CliTest):
             self.assertRegex(out, rf'(?m)^tracker = "{trackers}" +# flag --report-to$')
         self.fails(2, '--report-to: unknown tracker "mlflow"', "config", "train", "--report-to", "mlflow")
 
-    def test_number_of_checkpointed_blocks(self):
+    def test_activation_checkpointing(self):
         for word, shown in [("off", "none"), ("0", "none"), ("False", "none"), ("on", "block"), ("true", "block"), ("all", "block"),
-                            ("12", "12")]:
+                            ("12", "12"), ("block=12", "12"), ("mlp", "mlp"), ("mlp=20, block=4", "block=4,mlp=20")]:
             out = self.succeeds("config", "train", "--activation-checkpointing", word)
             self.assertIn(f'\nactivation_checkpointing = "{shown}" ', out)
-        for value, shown in [("12", "12"), ("true", "block"), ("false", "none"), ('"2"', "2")]:
+        for value, shown in [("12", "12"), ("true", "block"), ("false", "none"), ('"2"', "2"), ('"mlp,attention"', "mlp,attention")]:
             out = self.succeeds("config", "train", self.write("c.toml", f"activation_checkpointing = {value}\n"))
             self.assertIn(f'\nactivation_checkpointing = "{shown}" ', out)
         for wrong in ["-1", "2.5", "blocks", ""]:
-            self.fails(2, f'--activation-checkpointing: must be none, block or a number of blocks, got "{wrong}"', "config",
-                       f"--activation-checkpointing={wrong}")
+            self.fails(2, f'--activation-checkpointing: must be none, a number of blocks, or a list of block, mlp and attention, '
+                          f'got "{wrong}"', "config", f"--activation-checkpointing={wrong}")
         self.fails(2, '--activation-checkpointing: 25 blocks, but the model has only 24. Give at most 24, or "block"', "plan", "--model",
                    "bloom-560m", "--activation-checkpointing", "25")
+        self.fails(2, '--activation-checkpointing: 25 blocks, but the model has only 24. Give at most 24, or "mlp"', "plan", "--model",
+                   "bloom-560m", "--activation-checkpointing", "block=1,mlp=25")
 
     def test_optimizer_states(self):
         self.succeeds("config", "train", "--optimizer-states", "bf16", "--precision", "bf16")

@@ -129,9 +129,11 @@ class Parity : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Parity, LogitsLossAndGradients) {
-  for (const int64_t checkpointed_blocks : {int64_t{0}, int64_t{1}, kAllBlocks}) {
+  for (const Recomputation& recomputation :
+       {Recomputation{}, Recomputation{.blocks = 1, .mlp = 1, .attention = kAllBlocks},
+        Recomputation{.blocks = kAllBlocks}}) {
     EngineOptions options;
-    options.checkpointed_blocks = checkpointed_blocks;
+    options.recomputation = recomputation;
     const auto engine = make_engine(options);
     const PackedBatch batch = reference_.batch("");
 

@@ -12,11 +12,20 @@ namespace {
 
 struct Case {
   ShardOptions options;
-  int64_t checkpointed_blocks;
+  Recomputation recomputation;
   std::string name;
 };
 
-// Combines every strategy with each offload below and each GradientSync, with and without checkpointed blocks. Omits
+// Of the model's 3 blocks.
+constexpr Recomputation kRecomputations[] = {{.blocks = 1},
+                                             {.mlp = 3},
+                                             {.blocks = 2, .attention = 1},
+                                             {.blocks = 3},
+                                             {.attention = 3},
+                                             {.blocks = 1, .mlp = 1, .attention = 2},
+                                             {.mlp = 2, .attention = 1}};
+
+// Combines every strategy with each offload below and each GradientSync, with and without recomputation. Omits
 // unsupported combinations.
 std::vector<Case> all_cases() {
   constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
@@ -31,7 +40,7 @@ std::vector<Case> all_cases() {
       if (offload.parameters != D && !row_of(strategy).shard_parameters && test_world().size() > 1) continue;
       for (const auto sync : {GradientSync::automatic, GradientSync::micro, GradientSync::step}) {
         if (offload.gradients != D && sync == GradientSync::step) continue;
-        for (const bool checkpoints : {false, true}) {
+        for (const bool recomputes : {false, true}) {
           ShardOptions options;
           options.strategy = strategy;
           options.offload = offload;
@@ -52,13 +61,15 @@ std::vector<Case> all_cases() {
             partial.part_of_gradients = {blocks, 1};
             if (turn / 2 % 5) partial.part_of_parameters = {percent, 20 * (turn / 2 % 5)};
           }
-          const int64_t checkpointed_blocks = checkpoints ? 1 + turn / 2 % 3 : 0;  // of the model's 3 blocks
+          const Recomputation recomputation = recomputes ? kRecomputations[turn / 2 % 7] : Recomputation{};
           ++turn;
-          cases.push_back({options, checkpointed_blocks,
-                           std::string(row_of(strategy).name) + " optimizer:" + name_of(offload.optimizer) +
-                               " gradients:" + name_of(offload.gradients) + " parameters:" +
-                               name_of(offload.parameters) + " sync:" + std::to_string(static_cast<int>(sync)) +
-                               " checkpoint:" + std::to_string(checkpointed_blocks)});
+          cases.push_back(
+              {options, recomputation,
+               std::string(row_of(strategy).name) + " optimizer:" + name_of(offload.optimizer) +
+                   " gradients:" + name_of(offload.gradients) + " parameters:" + name_of(offload.parameters) +
+                   " sync:" + std::to_string(static_cast<int>(sync)) +
+                   " blocks:" + std::to_string(recomputation.blocks) + " mlp:" + std::to_string(recomputation.mlp) +
+                   " attention:" + std::to_string(recomputation.attention)});
         }
       }
     }
@@ -73,7 +84,7 @@ int ranks_per_node() {
 }
 
 // Every `stride`-th case, starting with case number `first` (counted from 0). The strides in this file are not
-// multiples of 2 or 3, because such a stride could select the same GradientSync or the same checkpointing every time.
+// multiples of 2 or 3, because such a stride could select the same GradientSync or the same recomputation every time.
 std::vector<Case> some_cases(size_t stride, size_t first) {
   const std::vector<Case> all = all_cases();
   std::vector<Case> some;
@@ -115,7 +126,7 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
     SCOPED_TRACE(test.name);
     options.sharding = test.options;
     options.sharding.reduce_dtype = reduce_dtype;
-    options.checkpointed_blocks = test.checkpointed_blocks;
+    options.recomputation = test.recomputation;
     const Outcome outcome = rig.sharded(config, options, num_micro_batches, ranks_per_node());
     expect_close(plain, outcome, tolerance_of(options));
     if (testing::Test::HasFailure()) return;
@@ -239,7 +250,7 @@ TEST(Engine, EveryOrderOfGatheringGivesThePlainRun) {
       options.forward_prefetch = turn / 4 % 2 == 1;
       options.backward_prefetch = static_cast<BackwardPrefetch>(turn / 8);
       cases.push_back(
-          {options, turn % 2 == 1 ? 1 + turn / 2 % 3 : 0,
+          {options, turn % 2 == 1 ? kRecomputations[turn / 2 % 7] : Recomputation{},
            row_of(strategy).name + std::string(" parameters:") + name_of(tier) + " turn:" + std::to_string(turn)});
     }
   }
@@ -303,7 +314,7 @@ TEST(Engine, NonFiniteValuesUpdateNothing) {
                                                : OptimizerStates::fp32;
     options.max_grad_norm = turn++ % 2 ? 0.5 : 0;
     options.sharding = test.options;
-    options.checkpointed_blocks = test.checkpointed_blocks;
+    options.recomputation = test.recomputation;
     SCOPED_TRACE(test.name + " " + name_of(options.dtype));
     const int micro_batches = turn % 4 ? 1 : kMicroBatches;
     const auto make = [&] {
@@ -396,8 +407,10 @@ TEST(Engine, GraphsChangeNoBit) {
   };
   for (const ShardingStrategy strategy : {ShardingStrategy::no_shard, ShardingStrategy::full_shard}) {
     options.sharding.strategy = strategy;
-    for (const int64_t checkpointed_blocks : {int64_t{0}, int64_t{2}, kAllBlocks}) {
-      options.checkpointed_blocks = checkpointed_blocks;
+    for (const Recomputation& recomputation :
+         {Recomputation{}, Recomputation{.blocks = 2}, Recomputation{.blocks = kAllBlocks},
+          Recomputation{.blocks = 1, .mlp = kAllBlocks, .attention = 1}}) {
+      options.recomputation = recomputation;
       for (const double dropout : {0.0, 0.1}) {
         ModelConfig config = small_config("bloom");
         config.hidden_dropout = config.attention_dropout = dropout;

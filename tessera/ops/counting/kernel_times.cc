@@ -31,25 +31,26 @@ void KernelTimes::attention(const AttentionShape& shape, View qkv, int64_t num_s
   const Machine& machine = timeline_->machine();
   const int64_t length = std::max<int64_t>(1, qkv.shape[0] / num_sequences), D = shape.head_dim;
   const auto forward_flops = static_cast<double>(attention_forward_flops(length, shape.channels(), shape.window));
-  const auto rate_of = [&](int64_t heads) {
+  const auto rate_of = [&](int64_t of_length, int64_t heads) {
     return attention_rate(machine,
                           {.type = arithmetic_of(qkv.dtype, tf32_),
                            .alibi = static_cast<bool>(shape.alibi_slopes),
                            .head_dim = D,
-                           .length = length,
+                           .length = of_length,
                            .heads = heads,
                            .forward_flops_per_s = 0,
                            .backward_flops_per_s = 0},
                           backward);
   };
-  const double rate = rate_of(num_sequences * shape.num_heads);
+  const double rate = rate_of(length, num_sequences * shape.num_heads);
   double seconds = (backward ? kBackward : 1) * static_cast<double>(num_sequences) * forward_flops / rate;
   if (backward && machine.num_multiprocessors > 0) {
     const int64_t queries = shape.window > 0 ? std::min(length, shape.window + kBlockKeys) : length;
     const auto block_flops =
         static_cast<double>(4 * D * std::min(kBlockKeys, length) * queries * (shape.num_heads / shape.kv_heads()));
-    constexpr int64_t kManyHeads = 1024;  // enough for all multiprocessors
-    seconds = std::max(seconds, kBackward * block_flops / (rate_of(kManyHeads) / machine.num_multiprocessors));
+    // A block that does not wait for others computes as fast as a full GPU does with long sequences.
+    constexpr int64_t kLong = 8192, kManyHeads = 1024;
+    seconds = std::max(seconds, kBackward * block_flops / (rate_of(kLong, kManyHeads) / machine.num_multiprocessors));
   }
   if (counted_by(device_).kind == DeviceKind::cuda) seconds += (backward ? 2 : 1) * kStartOfKernel_s;
   spend_on_kernel(device_, backward ? "attention_backward" : "attention_forward", Busy::attention, seconds);

@@ -57,7 +57,7 @@ std::vector<Setting> machine_settings() {
            "--model names it"),
       text("output_dir", &S::output_dir, brief(kOutputDir, "folder for the results"), "PATH", "Folder for the results"),
       text("output", &S::output, kOutputFile, "FILE", "Write the result to this file; empty: standard output"),
-      boolean("json", &S::json, brief(kPresentation, "print the result as JSON", kQuestion | kPlan),
+      boolean("json", &S::json, brief(kPresentation, "print the result as JSON", kQuestion | kPlanOutput),
               "Print the result as JSON"),
       choice("progress", &S::progress, kPresentation,
              {{"auto", S::Progress::automatic}, {"on", S::Progress::on}, {"off", S::Progress::off}},

@@ -63,10 +63,12 @@ std::vector<Setting> optimization_settings() {
           "two bf16 moments and the bf16 weight, without a master weight (6 bytes together). AdamW then rounds all "
           "three stochastically"),
       takes_scalars(parsed(
-          "activation_checkpointing", &S::activation_checkpointing, kOptimization, "none|block|N",
-          "Blocks that keep only their input, and compute their activations again in the backward pass: none, block "
-          "(all blocks), or the first N blocks. More such blocks need less memory, but more time. The losses have the "
-          "same bits",
+          "activation_checkpointing", &S::activation_checkpointing, kOptimization, "none|auto|block|N|PART[=N],...",
+          "Activations that are not kept, but computed again in the backward pass: none, as many as the memory needs "
+          "(auto), or those of these parts in the first N blocks or in all blocks. block: all activations except the "
+          "block's input; mlp: the outputs of "
+          "the MLP's first products; attention: the output of attention. mlp and attention begin after the blocks of "
+          "block. A number alone means block. Needs less memory, but more time. The losses have the same bits",
           parse_checkpointing, checkpointing_text)),
       choice("fuse_micro_batches", &S::fuse_micro_batches, kOptimization,
              {{"auto", S::FuseMicroBatches::automatic}, {"off", S::FuseMicroBatches::off}},

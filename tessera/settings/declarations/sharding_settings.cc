@@ -42,7 +42,8 @@ std::vector<Setting> placement_settings() {
       strategy(),
       integer("shard_group_size", &S::shard_group_size, kSharding, "RANKS", kCount,
               "Hybrid strategies: number of ranks that share one copy of the model; 0: the ranks of a node"),
-      integer("ranks_per_node", &S::ranks_per_node, brief(kSharding, "ranks of one machine", kPlan), "RANKS", kCount,
+      integer("ranks_per_node", &S::ranks_per_node, brief(kSharding, "ranks of one machine", kPlanOutput), "RANKS",
+              kCount,
               "Number of ranks on one machine. 0: the number that the run detects; tessera plan assumes all ranks on "
               "one machine"),
       with_words(
@@ -107,8 +108,8 @@ Setting fit() {
   Setting setting = parsed(
       "fit", &S::fit, brief(kPlan, "find the fastest run in this memory per rank"), "SIZE|auto",
       "Find the fastest strategy, offload, checkpointing and batch size that fit into this memory per rank (with "
-      "--device cuda: of its GPU). auto, or --fit without a value: memory and disk of this machine; 0: plan the given "
-      "settings",
+      "--device cuda: of its GPU). auto, or --fit without a value: memory and disk of this machine (or of the GPU "
+      "that --machine names); 0: keep the given settings",
       [](const std::string& text, const std::string& where) {
         return lower(text) == "auto" ? S::kThisMachine : parse_bytes(text, where);
       },
@@ -122,18 +123,21 @@ std::vector<Setting> plan_settings() {
   return {
       fit(),
       bytes("device_memory", &S::device_memory, kPlan, kNonNegativeReal,
-            "Memory per rank (with --device cuda: of its GPU) of another machine; 0: as on this machine"),
-      bytes("host_memory", &S::host_memory, kPlan, kNonNegativeReal,
-            "Host memory of a node, shared by its ranks. 0: as on this machine, or not checked if another limit of "
-            "memory is given"),
+            "Memory per rank (with --device cuda: of its GPU) that the run may use; 0: all that this machine has"),
+      bytes(
+          "host_memory", &S::host_memory, kPlan, kNonNegativeReal,
+          "Host memory of a node that the run may use, shared by its ranks. 0: all that this machine has; a plan with "
+          "another limit of memory does not check it"),
       bytes("disk", &S::disk, kPlan, kNonNegativeReal,
             "Disk space of a node for offloaded files, shared by its ranks. 0: the free space on the disk of "
-            "--offload-dir, or of --output-dir if --offload-dir is empty; not checked if a limit of memory is given"),
-      text("machine", &S::machine, brief(kPlan, "predict times for this machine"), "FILE",
-           "Machine whose speeds determine the predicted times: a file that tessera doctor --measure has written. "
-           "Empty: "
-           "this machine"),
-      text("svg", &S::svg, brief(kPicture, "draw the memory over a training step"), "FILE",
+            "--offload-dir, or of --output-dir if --offload-dir is empty; a plan with a limit of memory does not check "
+            "it"),
+      text("machine", &S::machine, brief(kPlan, "predict times for this machine"), "FILE|GPU",
+           "Machine whose speeds determine the predicted times: a file that tessera doctor --measure has written, or a "
+           "GPU whose data sheet is known (v100-16, v100-32, a100-40, a100-80, h100-80, h200, l40s, rtx-4090). A GPU "
+           "also sets the memory per rank, unless another setting does. Empty: this machine"),
+      boolean("categories", &S::categories, kPlanOutput, "Show the planned memory by category"),
+      text("svg", &S::svg, brief(kPlanOutput, "draw the memory over a training step"), "FILE",
            "Also write a picture of the memory of rank 0 over one training step, by category"),
   };
 }

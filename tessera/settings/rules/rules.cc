@@ -106,7 +106,7 @@ void check_supported(const ResolvedSettings& resolved) {
   using S = Settings;
   const S& s = resolved.settings;
   if (s.precision != S::Precision::tf32 || !(find_setting("precision")->group & resolved.groups)) return;
-  const bool plans = resolved.groups & kPlan && resolved.groups != kAllGroups && s.device != S::DeviceChoice::cpu;
+  const bool plans = resolved.groups & kPlanOutput && resolved.groups != kAllGroups && s.device != S::DeviceChoice::cpu;
   if (plans || uses_cuda(s)) return;
   throw UsageError(resolved.where("precision"), "\"tf32\" needs a GPU", "The CPU supports: fp32, fp16, bf16");
 }

@@ -51,11 +51,12 @@ struct Job {
 
   std::string text() const {
     std::ostringstream out;
-    out << config.architecture << " L " << config.num_layers << " checkpointed " << options.checkpointed_blocks << " V "
-        << config.vocab_size << " C " << config.hidden_size << " H " << config.num_heads << " tied " << config.tied_head
-        << " dtype " << static_cast<int>(options.dtype) << " chunk " << options.head_chunk_bytes << " strategy "
-        << static_cast<int>(options.sharding.strategy) << " device " << static_cast<int>(rank.device) << " ranks "
-        << rank.world_size << " bounds";
+    const Recomputation& r = options.recomputation;
+    out << config.architecture << " L " << config.num_layers << " recomputed " << r.blocks << " " << r.mlp << " "
+        << r.attention << " V " << config.vocab_size << " C " << config.hidden_size << " H " << config.num_heads
+        << " tied " << config.tied_head << " dtype " << static_cast<int>(options.dtype) << " chunk "
+        << options.head_chunk_bytes << " strategy " << static_cast<int>(options.sharding.strategy) << " device "
+        << static_cast<int>(rank.device) << " ranks " << rank.world_size << " bounds";
     for (const BatchBounds& b : {work.training, work.evaluation, work.generation}) {
       out << " {" << b.num_tokens << ", " << b.num_sequences << ", " << b.num_targets << "}";
     }
@@ -96,7 +97,9 @@ Job draw_job(Draw& draw, int64_t most_tokens, int64_t most_vocabulary, int64_t m
   }
   EngineOptions& o = job.options;
   o.dtype = draw.one_of({DType::f32, DType::f64, DType::bf16, DType::f16});
-  o.checkpointed_blocks = draw.one_of({int64_t{0}, draw.between(0, c.num_layers), kAllBlocks});
+  for (int64_t* const number : {&o.recomputation.blocks, &o.recomputation.mlp, &o.recomputation.attention}) {
+    *number = draw.one_of({int64_t{0}, draw.between(0, c.num_layers), kAllBlocks});
+  }
   if (o.dtype != DType::f64 && draw.flip()) {
     o.optimizer_states = o.dtype == DType::bf16 && draw.flip() ? OptimizerStates::bf16 : OptimizerStates::q8;
   }

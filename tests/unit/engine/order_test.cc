@@ -362,8 +362,9 @@ TEST_F(OrderTest, GradientsAreAddedUpBeforeTheNextStepStoresItsFirst) {
   EXPECT_TRUE(outcome(*make(device, host, options, 3)) == outcome(*make(*device_, *host_, options, 3)));
 }
 
-// LateStream must compute the same bits as the streams of a CPU device, which are threads. The test covers every tier,
-// units of one piece (the default size of pieces), and units of several pieces of 500 elements.
+// LateStream must compute the same bits as the streams of a CPU device, which are threads, also if backward recomputes
+// values. The test covers every tier, units of one piece (the default size of pieces), and units of several pieces of
+// 500 elements.
 TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
   std::vector<Offload> all(std::begin(kOffloads), std::end(kOffloads));
   all.insert(all.end(), {{D, D, H}, {D, D, F}, {F, D, H}, {F, F, H}, {H, D, F}});
@@ -386,6 +387,7 @@ TEST_F(OrderTest, TheLatestScheduleComputesTheSameBits) {
               outcome_of(*make(*device_, *host_, options, micro_batches, tied_head, frozen), micro_batches);
           for (const int64_t late_blocks : {0, 1, 2}) {
             options.sharding.late_blocks = late_blocks;
+            options.recomputation = {.blocks = late_blocks / 2, .mlp = late_blocks, .attention = late_blocks % 2};
             Journal journal;
             LateDevice device(pool_, journal, "muc"), host(pool_, journal, "h");
             EXPECT_TRUE(outcome_of(*make(device, host, options, micro_batches, tied_head, frozen), micro_batches) ==

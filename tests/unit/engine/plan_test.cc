@@ -11,22 +11,27 @@ namespace {
 // engine to the byte, in every category and phase.
 TEST(Plan, EqualsTheLedger) {
   int turn = 0;
-  for (const auto& [architecture, dtype, checkpointed_blocks, tied_head] :
-       {std::tuple{"bloom", DType::f32, int64_t{0}, true}, std::tuple{"bloom", DType::f32, kAllBlocks, true},
-        std::tuple{"gpt", DType::f32, int64_t{0}, true}, std::tuple{"gpt", DType::f32, int64_t{1}, true},
-        std::tuple{"bloom", DType::bf16, int64_t{1}, true}, std::tuple{"gpt", DType::f16, kAllBlocks, true},
-        std::tuple{"bloom", DType::f32, int64_t{0}, false}, std::tuple{"gpt", DType::bf16, kAllBlocks, false},
-        std::tuple{"llama", DType::f32, int64_t{1}, true}, std::tuple{"qwen3", DType::bf16, int64_t{1}, false},
-        std::tuple{"qwen3", DType::f32, int64_t{0}, false}}) {
+  const Recomputation none, one{.blocks = 1}, all{.blocks = kAllBlocks}, parts{.mlp = kAllBlocks, .attention = 1},
+      mixed{.blocks = 1, .mlp = 1, .attention = 2};
+  for (const auto& [architecture, dtype, recomputation, tied_head] :
+       {std::tuple{"bloom", DType::f32, none, true}, std::tuple{"bloom", DType::f32, all, true},
+        std::tuple{"gpt", DType::f32, none, true}, std::tuple{"gpt", DType::f32, one, true},
+        std::tuple{"bloom", DType::bf16, one, true}, std::tuple{"gpt", DType::f16, all, true},
+        std::tuple{"bloom", DType::f32, none, false}, std::tuple{"gpt", DType::bf16, all, false},
+        std::tuple{"llama", DType::f32, one, true}, std::tuple{"qwen3", DType::bf16, one, false},
+        std::tuple{"qwen3", DType::f32, none, false}, std::tuple{"bloom", DType::f32, parts, true},
+        std::tuple{"gpt", DType::bf16, parts, false}, std::tuple{"llama", DType::f32, parts, true},
+        std::tuple{"qwen3", DType::f16, parts, false}, std::tuple{"bloom", DType::bf16, mixed, true},
+        std::tuple{"gpt", DType::f32, mixed, true}, std::tuple{"qwen3", DType::f32, mixed, true}}) {
     ModelConfig config = small_config(architecture, 0.1);
     config.tied_head = tied_head;
     EngineOptions options;
     if (!tied_head) options.frozen = {"word_embeddings*", "*.0.*", "*norm*"};
     options.dtype = dtype;
-    options.checkpointed_blocks = checkpointed_blocks;
-    options.optimizer_states = dtype == DType::bf16 && checkpointed_blocks != kAllBlocks ? OptimizerStates::bf16
-                               : turn % 4 == 1 || turn % 4 == 2                          ? OptimizerStates::q8
-                                                                                         : OptimizerStates::fp32;
+    options.recomputation = recomputation;
+    options.optimizer_states = dtype == DType::bf16 && recomputation != all ? OptimizerStates::bf16
+                               : turn % 4 == 1 || turn % 4 == 2             ? OptimizerStates::q8
+                                                                            : OptimizerStates::fp32;
     // In every second case, some units are offloaded. A unit may have its arrays on different tiers.
     constexpr Tier D = Tier::device, H = Tier::host, F = Tier::file;
     constexpr Offload kOffloads[] = {{H, H, H}, {F, F, F}, {H, D, D}, {F, H, D}, {D, D, F}};
@@ -90,7 +95,7 @@ TEST(Plan, EachCheckpointedBlockFreesItsValues) {
       const int64_t blocks = config.num_layers - frozen;  // blocks with a backward pass
       const auto plan_with = [&](int64_t checkpointed) {
         EngineOptions options;
-        options.checkpointed_blocks = checkpointed;
+        options.recomputation = {.blocks = checkpointed};
         if (frozen > 0) options.frozen = {"*embed*", "*.0.*", "*.1.*"};
         return plan_run(config, options, {{64, 2, 8}, {}, {}, 0}, {});
       };
@@ -109,6 +114,60 @@ TEST(Plan, EachCheckpointedBlockFreesItsValues) {
       EXPECT_EQ(all.device.peak_total(Phase::step) - bytes(all), none.device.peak_total(Phase::step) - bytes(none));
       EXPECT_THROW(plan_with(config.num_layers + 1), UsageError);
     }
+  }
+}
+
+// A block that recomputes a part frees the arrays of this part, and costs one more product or one more forward pass of
+// attention. As with complete blocks, the last block that recomputes a part frees little or nothing.
+TEST(Plan, EachRecomputedPartFreesItsArrays) {
+  for (const auto& [architecture, frozen] :
+       {std::pair{"bloom", int64_t{0}}, {"gpt", int64_t{0}}, {"llama", int64_t{2}}, {"qwen3", int64_t{0}}}) {
+    SCOPED_TRACE(architecture);
+    ModelConfig config = small_config(architecture, 0);
+    config.num_layers = 6;
+    config.sliding_layers = {};
+    config.sliding_window = 0;
+    const int64_t blocks = config.num_layers - frozen, N = 64, B = 2;
+    const auto plan_with = [&](const Recomputation& recomputation) {
+      EngineOptions options;
+      options.recomputation = recomputation;
+      if (config.architecture == "llama") options.frozen = {"*embed*", "*.0.*", "*.1.*"};
+      return plan_run(config, options, {{N, B, 8}, {}, {}, 0}, {});
+    };
+    const auto bytes = [](const Plan& plan) { return plan.device.peak(Phase::step, Category::activations); };
+    const auto array = [&](int64_t channels) { return round_up(4 * N * channels, Device::kAlignment); };
+    const bool gated = config.architecture == "llama" || config.architecture == "qwen3";
+    const int64_t products = (gated ? 2 : 1) * config.ff_dim, heads = config.attention_channels();
+    const int64_t mlp = array(products), attention = array(heads) + array(config.num_heads);
+    const int64_t mlp_flops = 2 * N * config.hidden_size * products,
+                  attention_flops = B * 2 * heads * (N / B) * (N / B + 1);
+    const Plan none = plan_with({}), one = plan_with({.blocks = 1});
+    const int64_t block = bytes(none) - bytes(one), block_flops = one.micro_batch_flops - none.micro_batch_flops;
+    const auto expect = [&](const Recomputation& recomputation, int64_t freed, int64_t flops) {
+      const Plan plan = plan_with(recomputation);
+      EXPECT_EQ(bytes(plan), bytes(none) - freed);
+      EXPECT_EQ(plan.micro_batch_flops, none.micro_batch_flops + flops);
+      EXPECT_EQ(plan.device.peak_total(Phase::step) - bytes(plan), none.device.peak_total(Phase::step) - bytes(none));
+    };
+    for (int64_t n = 1; n < blocks; ++n) {
+      expect({.mlp = n}, n * mlp, n * mlp_flops);
+      expect({.attention = n}, n * attention, n * attention_flops);
+      expect({.mlp = n, .attention = n}, n * (mlp + attention), n * (mlp_flops + attention_flops));
+      expect({.mlp = n, .attention = 1}, n * mlp + attention, n * mlp_flops + attention_flops);
+      if (n == 1) continue;
+      expect({.blocks = 1, .mlp = n - 1}, block + (n - 1) * mlp, block_flops + (n - 1) * mlp_flops);
+      expect({.blocks = n - 1, .attention = 1}, (n - 1) * block + attention, (n - 1) * block_flops + attention_flops);
+    }
+    for (const Recomputation& all : {Recomputation{.mlp = kAllBlocks}, Recomputation{.attention = kAllBlocks},
+                                     Recomputation{.mlp = kAllBlocks, .attention = kAllBlocks}}) {
+      const Plan plan = plan_with(all);
+      EXPECT_LE(bytes(plan), bytes(none) - (blocks - 1) * ((all.mlp ? mlp : 0) + (all.attention ? attention : 0)));
+      EXPECT_EQ(plan.micro_batch_flops,
+                none.micro_batch_flops + blocks * ((all.mlp ? mlp_flops : 0) + (all.attention ? attention_flops : 0)));
+    }
+    EXPECT_EQ(bytes(plan_with({.blocks = kAllBlocks, .mlp = kAllBlocks})), bytes(plan_with({.blocks = kAllBlocks})));
+    EXPECT_THROW(plan_with({.mlp = config.num_layers + 1}), UsageError);
+    EXPECT_THROW(plan_with({.attention = config.num_layers + 1}), UsageError);
   }
 }
 

@@ -35,7 +35,7 @@ std::vector<Job> jobs() {
     job.options.dtype = turn % 2 ? DType::bf16 : DType::f32;
     job.options.sharding.offload = kOffloads[turn % 4];
     job.options.sharding.file_folder = testing::TempDir();
-    job.options.checkpointed_blocks = turn % 3 == 0 ? 0 : turn % 3 == 1 ? 1 : kAllBlocks;
+    job.options.recomputation.blocks = turn % 3 == 0 ? 0 : turn % 3 == 1 ? 1 : kAllBlocks;
     job.work.training = {200 + 8 * turn, 1 + turn % 3, 90};
     if (turn % 2) job.work.evaluation = {900, 3, 900};
     job.work.micro_batches = 1 + turn % 3;

@@ -95,13 +95,25 @@ TEST_F(StepTimeTest, MoreMicroBatchesTakeProportionallyLonger) {
 
 TEST_F(StepTimeTest, RecomputationAddsForwardPasses) {
   const StepTime plain = time();
-  options_.checkpointed_blocks = kAllBlocks;
+  options_.recomputation = {.blocks = kAllBlocks};
   const StepTime all = time();
-  options_.checkpointed_blocks = 1;
+  options_.recomputation = {.blocks = 1};
   const StepTime one = time();
   EXPECT_LT(plain.step_s, one.step_s);
   EXPECT_LT(one.step_s, all.step_s);
   EXPECT_LT(all.step_s, plain.step_s + 1.1 * plain.part_s[0]);
+  // A part takes less time than the complete forward.
+  options_.recomputation = {.mlp = kAllBlocks};
+  const StepTime mlp = time();
+  options_.recomputation = {.attention = kAllBlocks};
+  const StepTime attention = time();
+  options_.recomputation = {.mlp = kAllBlocks, .attention = kAllBlocks};
+  const StepTime both = time();
+  EXPECT_LT(plain.step_s, mlp.step_s);
+  EXPECT_LT(plain.step_s, attention.step_s);
+  EXPECT_LT(std::max(mlp.step_s, attention.step_s), both.step_s);
+  EXPECT_LT(both.step_s, all.step_s);
+  EXPECT_NEAR(both.part_s[0], plain.part_s[0], 1e-6 * plain.part_s[0]);
 }
 
 // The less is offloaded, the faster is a step. The links and the host bound it if they are slow.

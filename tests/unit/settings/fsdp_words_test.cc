@@ -37,7 +37,7 @@ TEST(Fsdp, WordsOfAccelerate) {
   EXPECT_TRUE(s.forward_prefetch);
   EXPECT_EQ(offload_text(s.offload), "optimizer:host,gradients:host,parameters:host");
   EXPECT_TRUE(s.sync_module_states);
-  EXPECT_EQ(s.activation_checkpointing, kAllBlocks);
+  EXPECT_EQ(s.activation_checkpointing, Recomputation{.blocks = kAllBlocks});
   EXPECT_EQ(r.origins.at("strategy").to_string(), "c:2");
   EXPECT_EQ(r.warnings,
             std::vector<std::string>{"c: [fsdp]: these keys are ignored, because they have no effect in Tessera: "

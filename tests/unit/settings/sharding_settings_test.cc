@@ -1,4 +1,4 @@
-// Tests the settings of sharding, offload and loss scaling: their values and their contradictions.
+// Tests the settings of sharding, offload, checkpointing and loss scaling: their values and their contradictions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -139,6 +139,53 @@ TEST(OffloadWords, ReadAndPrint) {
   for (const char* text : {"", ",", "optimizer,", "none,optimizer", "optimizer:", ":host", "optimizer:host:file"}) {
     EXPECT_NE(error_of("offload", text), "") << text;
   }
+}
+
+TEST(Checkpointing, ReadsAndPrints) {
+  const auto canonical_text = [](const char* text) { return canonical("activation_checkpointing", text); };
+  struct Case {
+    const char* text;
+    Recomputation value;
+    const char* canonical;
+  };
+  for (const auto& [text, value, printed] : {
+           Case{"none", {}, "none"},
+           {"off", {}, "none"},
+           {"0", {}, "none"},
+           {"block", {.blocks = kAllBlocks}, "block"},
+           {" True ", {.blocks = kAllBlocks}, "block"},
+           {"12", {.blocks = 12}, "12"},
+           {"block=12", {.blocks = 12}, "12"},
+           {"mlp", {.mlp = kAllBlocks}, "mlp"},
+           {"mlp=0", {}, "none"},
+           {"attention=3", {.attention = 3}, "attention=3"},
+           {"attention,MLP", {.mlp = kAllBlocks, .attention = kAllBlocks}, "mlp,attention"},
+           {"mlp = 20, block=4", {.blocks = 4, .mlp = 20}, "block=4,mlp=20"},
+           {"block,mlp=1,attention=2", {.blocks = kAllBlocks, .mlp = 1, .attention = 2}, "block,mlp=1,attention=2"},
+       }) {
+    EXPECT_EQ(parse_checkpointing(text, ""), value) << text;
+    EXPECT_EQ(canonical_text(text), printed);
+    EXPECT_EQ(parse_checkpointing(printed, ""), value) << text;
+  }
+  const auto error = [](const char* text) { return error_of("activation_checkpointing", text); };
+  EXPECT_EQ(error("mlp=2,mlp"), "here: contains mlp twice. Remove one of the two");
+  for (const auto& [text, item] : {std::pair{"mpl", "mpl"},
+                                   {"", ""},
+                                   {"-1", "-1"},
+                                   {"2.5", "2.5"},
+                                   {"mlp,", ""},
+                                   {"4,mlp", "4"},
+                                   {"none,mlp", "none"},
+                                   {"mlp=all", "mlp=all"},
+                                   {"mlp=-1", "mlp=-1"},
+                                   {"mlp=9223372036854775807", "mlp=9223372036854775807"}}) {
+    EXPECT_TRUE(
+        error(text).starts_with("here: must be none, a number of blocks, or a list of block, mlp and "
+                                "attention, got \"" +
+                                std::string(item) + "\""))
+        << error(text);
+  }
+  EXPECT_NE(error("mpl").find("Did you mean \"mlp\"?"), std::string::npos) << error("mpl");
 }
 
 TEST(ShardingWords, FsdpWordsAreAccepted) {

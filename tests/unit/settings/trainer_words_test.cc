@@ -62,10 +62,11 @@ TEST(TrainerWords, Precision) {
 }
 
 TEST(TrainerWords, Others) {
-  EXPECT_EQ(resolved("gradient_checkpointing = true").settings.activation_checkpointing, kAllBlocks);
+  EXPECT_EQ(resolved("gradient_checkpointing = true").settings.activation_checkpointing,
+            Recomputation{.blocks = kAllBlocks});
   EXPECT_EQ(resolved("gradient_checkpointing = true", {{"activation_checkpointing", "none"}})
                 .settings.activation_checkpointing,
-            0);
+            Recomputation{});
   EXPECT_EQ(resolved("optim = \"adamw_torch_fused\"").settings.optim, "adamw_torch");
   EXPECT_EQ(error("optim = \"adafactor\""), "c:1: optim: unknown value \"adafactor\". Use adamw_torch");
   EXPECT_EQ(error("report_to = \"none\""), "");

@@ -1,0 +1,148 @@
+#include "tessera/train/chosen_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/counted.h"
+#include "tessera/base/read_file.h"
+#include "tessera/base/text.h"
+#include "tessera/plan/machines.h"
+#include "tessera/plan/plan_report.h"
+#include "tessera/store/all_ranks.h"
+#include "tessera/store/checkpoint.h"
+#include "tessera/store/checkpoint_writer.h"
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// The settings of a choice, and the folder that an offload to files needs.
+std::vector<std::string> names_of_choice() {
+  std::vector<std::string> names = searched_names();
+  names.push_back("offload_dir");
+  return names;
+}
+
+// The settings with the values of a choice. Throws if the record is not one.
+Settings with_values(Settings settings, const Record& choice) {
+  for (const std::string& name : names_of_choice()) {
+    const Setting& setting = *find_setting(name);
+    const Record& value = choice.at(name);
+    setting.set(settings, parse_value(setting, value.is_string() ? value.get<std::string>() : to_json(value), name));
+  }
+  return settings;
+}
+
+// The choice in the newest checkpoint that the run may continue from. Null if there is none: errors of a checkpoint are
+// reported when the run reads it.
+Record earlier_choice(const Settings& settings) {
+  if (settings.resume == "none") return {};
+  const bool is_auto = settings.resume == "auto";
+  fs::path folder = is_auto ? fs::path(settings.output_dir) : fs::path(settings.resume);
+  if (const std::vector<int64_t> steps = checkpoint_steps(folder); !steps.empty()) {
+    folder = checkpoint_folder(folder, *std::ranges::max_element(steps));
+  } else if (is_auto) {
+    return {};
+  }
+  try {
+    const std::string file = (folder / "trainer_state.json").string();
+    return record_from_json(read_file(file, {}), file).value("choice", Record());
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+bool keeps(const std::set<std::string>& fixed, const Settings& given, const Settings& chosen) {
+  return std::ranges::all_of(searched_names(),
+                             [&](const std::string& name) {
+                               const Setting& setting = *find_setting(name);
+                               const bool is_open =
+                                   !fixed.contains(name) || (name == "offload" && has_automatic(given));
+                               return is_open || setting.get(given) == setting.get(chosen);
+                             }) &&
+         given.batch_size * given.grad_accum == chosen.batch_size * chosen.grad_accum;
+}
+
+}  // namespace
+
+std::set<std::string> fixed_settings(const ResolvedSettings& resolved) {
+  std::set<std::string> fixed;
+  for (const auto& [name, origin] : resolved.origins) {
+    const bool given = origin.kind == Origin::Kind::flag || origin.kind == Origin::Kind::deepspeed;
+    if (given || resolved.settings.fit == 0) fixed.insert(name);
+  }
+  return fixed;
+}
+
+Record choice_record(const Settings& chosen, int world_size) {
+  Record choice = searched_settings(chosen);
+  choice["offload_dir"] = chosen.offload_dir;
+  choice["world_size"] = world_size;
+  return choice;
+}
+
+Settings chosen_settings(Session& session, const std::set<std::string>& fixed, const WorkOf& work_of,
+                         const WorkOf& typical_of) {
+  const Settings& given = session.settings();
+  Worker& worker = session.worker();
+  Communicator& world = session.world();
+  MemoryLimits limits = run_limits(given, worker.local_ranks().count, usable_gpu_bytes(worker.device()));
+  for (int64_t* bytes : {&limits.device_bytes, &limits.host_bytes, &limits.disk_bytes}) {
+    *bytes = -world.max(-*bytes, "the memory of a rank");
+  }
+  const auto choose = [&]() -> std::string {
+    if (!worker.is_first()) return "";
+    const PlannedRank rank = worker.planned_rank();
+    const FitRequest request{session.config(), given, fixed,  work_of,
+                             typical_of,       rank,  limits, assumed_machine(given, rank)};
+    const Record before = earlier_choice(given);
+    std::optional<Settings> earlier;
+    if (before.is_object()) {
+      earlier = with_values(given, before);
+      const bool same_world = before.value("world_size", 0) == rank.world_size;
+      if (same_world && keeps(fixed, given, *earlier) && plan_configuration(request, *earlier).excess.fits()) {
+        session.console().note("The run keeps its configuration: " + summary_of(*earlier));
+        return to_json(before);
+      }
+    }
+    const FitResult fit = find_fit(request);
+    if (!fit.best) refuse_to_fit(fit, limits);
+    const Settings& best = fit.best->settings;
+    session.console().note(
+        fmt::format("Fastest configuration that fits: {}; {:.3g} s per step on {} ({}), {} of {}", summary_of(best),
+                    fit.best->time.step_s, printable(request.machine.name), printable(request.machine.source),
+                    format_bytes(limits.one_memory ? fit.best->plan.peak_bytes() : fit.best->plan.device.peak_total()),
+                    limits.one_memory ? "memory" : "GPU memory"));
+    if (earlier && searched_settings(*earlier) != searched_settings(best)) {
+      session.console().note(
+          fmt::format("The checkpoint's run had another configuration: {}, with {}. The state is the same; sums round "
+                      "differently from here on",
+                      summary_of(*earlier), counted(before.value("world_size", 0), "rank")));
+    }
+    return to_json(choice_record(best, rank.world_size));
+  };
+  const std::string text = on_all_ranks(world, "the fastest configuration", choose).front();
+  return with_values(given, record_from_json(text, "the fastest configuration"));
+}
+
+ResolvedSettings with_choice(ResolvedSettings resolved, const Settings& chosen) {
+  std::vector<std::string> names = names_of_choice();
+  names.push_back("fit");
+  for (const std::string& name : names) {
+    const Setting& setting = *find_setting(name);
+    const SettingValue value = name == "fit" ? setting.get(Settings()) : setting.get(chosen);
+    if (value == setting.get(resolved.settings)) continue;
+    setting.set(resolved.settings, value);
+    const bool is_fit = name == "fit";
+    resolved.origins[name] = {Origin::Kind::preset,
+                              is_fit ? "its search chose the settings of this file" : "chosen by fit"};
+  }
+  return resolved;
+}
+
+}  // namespace tessera
