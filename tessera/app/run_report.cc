@@ -75,7 +75,10 @@ int run_report(const Invocation& invocation) {
                                                    .baseline = settings.baseline,
                                                    .sort = settings.sort,
                                                    .scaling = scaling});
-  const std::vector<Sheet> sheets = workshop ? workshop_sheets(set, scaling) : std::vector<Sheet>{comparison.sheet};
+  std::vector<Sheet> sheets = workshop ? workshop_sheets(set, scaling) : std::vector<Sheet>{comparison.sheet};
+  if (!workshop && settings.columns.empty()) {
+    if (auto planned = planned_sheet(comparison)) sheets.push_back(std::move(*planned));
+  }
   const Terminal plain;
   const bool to_file = !settings.output.empty();
   const std::string text = text_of(sheets, set, settings.format, to_file ? plain : console.out_terminal());

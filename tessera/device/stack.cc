@@ -28,6 +28,7 @@ View Stack::push(Shape shape, DType dtype) {
   const int64_t begin = height_bytes_;
   height_bytes_ += bytes_on_stack(shape, dtype);
   peak_bytes_ = std::max(peak_bytes_, height_bytes_);
+  if (watch_ && height_bytes_ != begin) watch_(height_bytes_);
   if (measured_from_) measured_peak_bytes_ = std::max(measured_peak_bytes_, height_bytes_ - *measured_from_);
   return {buffer_.data() + begin, dtype, shape};
 }

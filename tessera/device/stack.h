@@ -3,6 +3,7 @@
 // on the counting device, each with the largest batch.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -26,9 +27,11 @@ class Stack {
   int64_t mark() const { return height_bytes_; }
   void pop_to(int64_t mark) {
     TESSERA_ASSERT(mark <= height_bytes_);
-    height_bytes_ = mark;
+    if (std::exchange(height_bytes_, mark) != mark && watch_) watch_(mark);
   }
   int64_t peak_bytes() const { return peak_bytes_; }
+  // Calls `watch` after each change of the height, from now on.
+  void watch(std::function<void(int64_t height_bytes)> watch) { watch_ = std::move(watch); }
   // Returns the highest peak of all MeasuredScopes since the previous call, in bytes, or 0 if there was none.
   int64_t take_measured_peak_bytes() { return std::exchange(measured_peak_bytes_, 0); }
 
@@ -40,6 +43,7 @@ class Stack {
   int64_t height_bytes_ = 0, peak_bytes_ = 0;
   std::optional<int64_t> measured_from_;  // the height at the start of the current MeasuredScope, if any
   int64_t measured_peak_bytes_ = 0;
+  std::function<void(int64_t)> watch_;
 };
 
 // The destructor of a StackScope pops everything that was pushed after its construction.

@@ -152,7 +152,6 @@ void check_bounds(const WorkBounds& work, const ModelConfig& config) {
 
 void Engine::prepare(const WorkBounds& work) {
   check_bounds(work, model_.config());
-  if (timeline_of(context_.device)) return prepare_with_stack(work, int64_t{1} << 50);  // only its time counts
   const Needs needs = needs_of(work);
   ops_->reserve_scratch(needs.scratch_bytes);
   prepare_with_stack(work, needs.stack_bytes);
@@ -313,6 +312,16 @@ Batch Engine::upload(const PackedBatch& packed, bool training) {
   buffer.sent = upload.record();
   context_.streams.compute->wait(buffer.sent);
   return batch;
+}
+
+void Engine::watch(StepWatch watch) {
+  TESSERA_ASSERT(counting());
+  watch_ = std::move(watch);
+  stack_->watch([this](int64_t height_bytes) {
+    in_compute_order([this, height_bytes] {
+      if (watch_.on_stack) watch_.on_stack(height_bytes);
+    });
+  });
 }
 
 double Engine::read_f64(View scalar) {

@@ -20,6 +20,7 @@
 #include "tessera/engine/own_loss.h"
 #include "tessera/engine/recomputation.h"
 #include "tessera/engine/states.h"
+#include "tessera/engine/step_parts.h"
 
 namespace tessera {
 
@@ -96,6 +97,12 @@ struct StepResult {     // each value covers all ranks
   double loss() const { return loss_sum / static_cast<double>(num_targets); }
 };
 
+// Functions that watch the work of steps. They are called in the order of the compute stream.
+struct StepWatch {
+  std::function<void(StepPart)> on_part{};               // the part begins
+  std::function<void(int64_t height_bytes)> on_stack{};  // the height of the activation stack has changed
+};
+
 struct LossSum {
   double loss_sum = 0;
   int64_t num_targets = 0;
@@ -137,6 +144,7 @@ class Engine {
   void set_loss(LossOfRows loss, Kernels& kernels) { loss_of_rows_.emplace(device(), kernels, std::move(loss)); }
 
   void use_cross_entropy() { loss_of_rows_.reset(); }
+  bool has_own_loss() const { return loss_of_rows_.has_value(); }
 
   // The parameters and the optimizer states. Valid until the next prepare().
   UnitStates states() { return {context_, parameters_, optimizer_.get(), stack_.get()}; }
@@ -159,6 +167,9 @@ class Engine {
   std::vector<std::vector<int32_t>> generate(std::span<const std::vector<int32_t>> prompts,
                                              const GenerationOptions& options);
 
+  // The times of the parts of steps. On a GPU, they are not measured.
+  const StepParts& parts() const { return parts_; }
+
   int64_t num_updates() const { return num_updates_; }
   void set_num_updates(int64_t n) { num_updates_ = n; }  // on resume
 
@@ -167,6 +178,8 @@ class Engine {
   // Runs the largest work of each kind once. The training step has `num_micro_batches`. Only for the counting device,
   // where token ids do not matter.
   void rehearse(const WorkBounds& work, int64_t num_micro_batches = 1);
+  // Calls these functions from now on, until the next prepare(). Only for counting devices.
+  void watch(StepWatch watch);
 
  private:
   friend struct EngineProbe;  // tests/unit/engine/engine_probe.h
@@ -193,6 +206,8 @@ class Engine {
   // Throws if parameters could not be loaded or gathered.
   void check_gathering();
   double read_f64(View scalar);
+  void begin_part(StepPart part);
+  void in_compute_order(std::function<void()> work);
   bool counting() const { return context_.device.kind() == DeviceKind::counting; }
 
   const EngineOptions options_;
@@ -211,6 +226,8 @@ class Engine {
   BlockGraphs block_graphs_;
   Buffer loss_;                           // [1] f64
   std::optional<HostLoss> loss_of_rows_;  // from set_loss()
+  StepParts parts_;
+  StepWatch watch_;
   int64_t num_updates_ = 0;
   bool first_step_ = true;  // this engine has not completed a step yet
   bool rehearsing_ = false;

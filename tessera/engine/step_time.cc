@@ -8,13 +8,12 @@ namespace {
 
 struct Totals {
   double now;
-  std::array<double, kNumStepParts> part_s;
+  PartSeconds part_s;
   std::array<double, kNumBusy> busy_s;
 };
 
-Totals totals_of(const Timeline& timeline) {
-  Totals totals{.now = timeline.now(), .part_s = {}, .busy_s = {}};
-  for (int i = 0; i < kNumStepParts; ++i) totals.part_s[static_cast<size_t>(i)] = timeline.seconds_in(StepPart(i));
+Totals totals_of(const Timeline& timeline, const StepParts& parts) {
+  Totals totals{.now = timeline.now(), .part_s = parts.until(timeline.now()), .busy_s = {}};
   for (int i = 0; i < kNumBusy; ++i) totals.busy_s[static_cast<size_t>(i)] = timeline.busy(Busy(i));
   return totals;
 }
@@ -68,9 +67,9 @@ StepTime step_time(const ModelConfig& config, const EngineOptions& options, Work
     const std::vector<PackedBatch> window(static_cast<size_t>(micro_batches), imagined_batch(work.training));
     StepTime time;
     for (int i = 0; i < kMostSteps; ++i) {
-      const Totals before = totals_of(timeline);
+      const Totals before = totals_of(timeline, engine.parts());
       engine.train_step(window, 0);
-      const Totals after = totals_of(timeline);
+      const Totals after = totals_of(timeline, engine.parts());
       const double step_s = after.now - before.now;
       const bool repeats = i > 1 && std::abs(step_s - time.step_s) <= kSame * step_s;
       time.step_s = step_s;
@@ -78,7 +77,7 @@ StepTime step_time(const ModelConfig& config, const EngineOptions& options, Work
         double& total = kernel_totals[std::string(name)];
         time.kernel_s[std::string(name)] = seconds - std::exchange(total, seconds);
       }
-      for (size_t p = 0; p < time.part_s.size(); ++p) time.part_s[p] = after.part_s[p] - before.part_s[p];
+      time.part_s = after.part_s - before.part_s;
       for (size_t b = 0; b < time.busy_s.size(); ++b) time.busy_s[b] = after.busy_s[b] - before.busy_s[b];
       if (repeats) break;
     }

@@ -7,12 +7,13 @@
 
 #include "tessera/device/counting/timeline.h"
 #include "tessera/engine/plan.h"
+#include "tessera/engine/step_parts.h"
 
 namespace tessera {
 
 struct StepTime {
   double step_s = 0;  // from step to step, without logs, evaluations and saves
-  std::array<double, kNumStepParts> part_s{};
+  PartSeconds part_s{};
   std::array<double, kNumBusy> busy_s{};   // of a step; several may be busy at the same time
   std::map<std::string, double> kernel_s;  // of a step on a GPU, by kernel
   double evaluation_s = 0;                 // of one batch of the evaluation

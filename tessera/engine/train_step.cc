@@ -53,10 +53,7 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
   // Phase 4: clip by the global norm. AdamW multiplies each gradient by the clipping factor when it reads the gradient,
   // which saves a separate pass. Before the update, one exchange sums the squares and the loss over all ranks. All
   // ranks therefore agree on whether to skip the update.
-  if (Timeline* timeline = timeline_of(context_.device)) {
-    Stream& compute = *context_.streams.compute;
-    compute.run([timeline, &compute] { timeline->enter(StepPart::update, compute.clock()); });
-  }
+  begin_part(StepPart::update);
   const double squares = optimizer_->sum_of_squares();
   const double local_loss = read_f64(loss_.view({1}, DType::f64));  // final, because sum_of_squares() has waited
   const auto sums = context_.ranks.world->sum({squares, local_loss}, "the gradient's norm and the loss");
@@ -71,6 +68,22 @@ StepResult Engine::train_step(std::span<const PackedBatch> window, double learni
     optimizer_->update(options_.adamw, options_.seed, num_updates_, learning_rate, scale);
   }
   return result;
+}
+
+// A part of the step begins on the compute stream. On a GPU, parts are not measured, because host code of the compute
+// stream waits for the GPU.
+void Engine::begin_part(StepPart part) {
+  if (context_.device.kind() == DeviceKind::cuda) return;
+  in_compute_order([this, part] {
+    parts_.enter(part, context_.streams.compute->clock());
+    if (watch_.on_part) watch_.on_part(part);
+  });
+}
+
+void Engine::in_compute_order(std::function<void()> work) {
+  // A counting device without a timeline drops the work of its streams.
+  if (counting() && !timeline_of(context_.device)) return work();
+  context_.streams.compute->run(std::move(work));
 }
 
 // Phase 1: count the targets, tokens and sequences of the step over all ranks.
@@ -114,12 +127,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   model_.begin(f);
   const int64_t N = batch.num_tokens, C = model_.config().hidden_size, L = model_.num_blocks();
   const ShardOptions& sharding = context_.plan.options();
-  Timeline* const timeline = timeline_of(context_.device);
-  const auto enter = [&](StepPart part) {
-    Stream& compute = *context_.streams.compute;
-    if (timeline) compute.run([timeline, part, &compute] { timeline->enter(part, compute.clock()); });
-  };
-  enter(StepPart::forward);
+  begin_part(StepPart::forward);
   const bool computes = N > 0;  // a rank without samples still joins the collectives of this micro-batch
 
   // Makes the key of a CUDA graph (block_graphs.h). All addresses on the stack that are not in the key follow from the
@@ -175,7 +183,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   if (recomputed.first == L) push_gradients();  // no block has a backward
 
   // Phase 3: loss and backward, from the head to the embedding.
-  enter(StepPart::backward);
+  begin_part(StepPart::backward);
   const int64_t head_unit = model_.head_unit();
   const ParameterViews head = parameters_.acquire(head_unit);
   UnitGradients::Acquired outer = gradients_->acquire(head_unit, computes);

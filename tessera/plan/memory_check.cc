@@ -17,15 +17,19 @@
 
 namespace tessera {
 
-Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
-                   const PlannedRank& rank) {
-  const auto copy = [&](Engine& engine, Communicator& world) {
+HeldBeside held_beside(const Settings& settings) {
+  if (!settings.save_async) return {};
+  return [settings](Engine& engine, Communicator& world) {
     auto background = std::make_shared<BackgroundCheckpoint>(engine.host(), world);
     const FrozenFiles frozen{{}, frozen_arrays_in_files(settings, engine.model())};
     background->save({}, 0, [&](CheckpointPart& part) { declare_checkpoint(part, engine.states(), frozen); });
     return background;
   };
-  return plan_run(config, engine_options(settings), work, rank, settings.save_async ? copy : HeldBeside());
+}
+
+Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
+                   const PlannedRank& rank) {
+  return plan_run(config, engine_options(settings), work, rank, held_beside(settings));
 }
 
 namespace {

@@ -12,6 +12,9 @@ namespace tessera {
 // Returns the bounds of the engine's work in a run with these settings.
 using WorkOf = std::function<WorkBounds(const Settings&)>;
 
+// What a training run holds beside its engine: with --save-async, the copy of the checkpoint in host memory.
+HeldBeside held_beside(const Settings& settings);
+
 // Returns the engine's plan for one rank of a training run. With --save-async, the plan also includes the copy of the
 // checkpoint in host memory.
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,

@@ -3,6 +3,7 @@
 
 #include "tessera/data/batches.h"
 #include "tessera/data/data_use.h"
+#include "tessera/engine/step_memory.h"
 #include "tessera/engine/step_time.h"
 #include "tessera/log/console.h"
 #include "tessera/plan/fit.h"
@@ -14,15 +15,16 @@ namespace tessera {
 struct PlanReport {
   Settings settings;  // the planned settings; with --fit, those of the best configuration
   PlannedRank rank;
-  WorkBounds work;                 // the largest micro-batches
-  WorkBounds typical;              // mean micro-batches, for predicted times
-  bool fused = false;              // the micro-batches of a step run as one micro-batch
-  Plan first;                      // of rank 0
-  std::optional<Plan> other;       // of each rank except rank 0, if there are several ranks
-  std::optional<Machine> machine;  // to predict times for; empty: its speeds are not known
-  std::string unknown_speeds;      // the speeds that are not known: "links between nodes"
-  std::optional<StepTime> time;    // if all speeds are known
-  MemoryLimits limits;             // of each rank
+  WorkBounds work;                        // the largest micro-batches
+  WorkBounds typical;                     // mean micro-batches, for predicted times
+  bool fused = false;                     // the micro-batches of a step run as one micro-batch
+  Plan first;                             // of rank 0
+  std::optional<Plan> other;              // of each rank except rank 0, if there are several ranks
+  std::optional<Machine> machine;         // to predict times for; empty: its speeds are not known
+  std::string unknown_speeds;             // the speeds that are not known: "links between nodes"
+  std::optional<StepTime> time;           // if all speeds are known
+  std::optional<StepMemory> step_memory;  // of rank 0, if the settings ask for a picture
+  MemoryLimits limits;                    // of each rank
   std::optional<FitResult> fit;
   Machine assumed_machine;       // of the search
   int64_t checkpoint_bytes = 0;  // that rank 0 writes

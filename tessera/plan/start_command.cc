@@ -83,7 +83,7 @@ StartCommand start_command(const ResolvedSettings& resolved, const std::set<std:
   const Settings& given = resolved.settings;
   StartCommand start;
   std::vector<std::pair<std::string, std::string>> flags;
-  std::set<std::string> dropped{"fit", "device_memory", "host_memory", "disk", "machine", "categories", "compare", "json"};
+  std::set<std::string> dropped{"fit", "device_memory", "host_memory", "disk", "machine", "categories", "compare", "svg", "json"};
   const auto placeholder = [&](const char* flag, const std::string& word, const std::string& meaning) {
     flags.emplace_back(flag, word);
     start.placeholders.push_back(word + ": " + meaning);

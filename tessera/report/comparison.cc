@@ -346,6 +346,27 @@ class Comparer {
 
 }  // namespace
 
+std::optional<Sheet> planned_sheet(const Comparison& comparison) {
+  Sheet sheet{.name = "planned",
+              .title = "Planned and measured",
+              .columns = {{"run", "run", false}},
+              .rows = {},
+              .remarks = {}};
+  for (const std::string& label : comparison.labels) sheet.rows.push_back({{.text = label}});
+  bool has_plan = false;
+  for (const char* name : {"planned_device", "booked_memory", "planned_step", "step_time", "step_ratio"}) {
+    const FigureOrKey column{find_figure(name), ""};
+    std::vector<Cell> cells;
+    for (const RunGroup& group : comparison.groups)
+      cells.push_back(cell_of(column, group, nullptr, Scaling::automatic));
+    if (std::ranges::all_of(cells, [](const Cell& cell) { return cell.values.empty(); })) continue;
+    has_plan = has_plan || std::string_view(name).starts_with("planned");
+    sheet.columns.push_back({column.title(), column.name(), true});
+    for (size_t i = 0; i < cells.size(); ++i) sheet.rows[i].push_back(std::move(cells[i]));
+  }
+  return has_plan ? std::optional(std::move(sheet)) : std::nullopt;
+}
+
 Cell cell_of(const FigureOrKey& column, const RunGroup& group, const RunGroup* baseline, Scaling scaling) {
   Cell cell;
   if (!column.figure) {

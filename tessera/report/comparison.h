@@ -2,6 +2,7 @@
 // figures, such as the runtime, or keys (FigureOrKey).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ struct Comparison {
 // Compares the runs. Throws UsageError if a name in `rows`, `columns` or `sort` is neither a figure nor a key of any
 // run. Also throws UsageError if `baseline` matches no row or several rows.
 Comparison compare_runs(const RunSet& set, const ComparisonOptions& options);
+
+// A table of the planned and the measured memory and time of a step, with the rows of the comparison. Empty if no run
+// has a plan.
+std::optional<Sheet> planned_sheet(const Comparison& comparison);
 
 // The cell of `group` in `column`. If several runs of the group have a number, the cell shows the median, the lowest
 // and the highest number. (A figure that is derived from the group and `baseline` has only one number.) If the values

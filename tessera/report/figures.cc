@@ -85,6 +85,10 @@ std::vector<Figure> declare_figures() {
                                : of_key(run, "peak_memory_bytes", 1 / kMiB);
        }},
       {"booked_memory", {"ledger"}, "booked on the device (MiB)", FigureUnit::mib, bytes("ledger_peak_bytes.total")},
+      {"planned_device", {}, "device planned (MiB)", FigureUnit::mib, bytes("planned.device_peak_bytes")},
+      {"planned_step", {}, "step planned (s)", FigureUnit::step_seconds, keyed("planned.step_s")},
+      {"step_time", {"step"}, "step measured (s)", FigureUnit::step_seconds, keyed("measured.step_s")},
+      {"step_ratio", {}, "measured/planned", FigureUnit::ratio, step_ratio},
       {"gpu_utilization", {"gpu_util"}, "GPU use (%)", FigureUnit::percent, gpu_utilization},
       {"gpu_utilization_peak", {}, "peak GPU use (%)", FigureUnit::percent, gpu_utilization_peak},
       {"gpu_utilization_deviation",
@@ -188,6 +192,7 @@ std::string shown(double value, FigureUnit unit) {
   switch (unit) {
     case FigureUnit::seconds:
       return fmt::format("{:.2f}", value);
+    case FigureUnit::step_seconds:
     case FigureUnit::rate:
       return format_rate(value);
     case FigureUnit::share:

@@ -41,7 +41,7 @@ enum class Scaling { automatic, strong, weak, workshop };
 // The efficiency as a ratio (1 is 100 %). Runtimes are in seconds. `automatic` counts as strong here.
 double scaling_efficiency(Scaling scaling, double baseline_s, double baseline_ranks, double runtime_s, double ranks);
 
-enum class FigureUnit { none, text, seconds, rate, share, percent, mib, count, ratio, perplexity };
+enum class FigureUnit { none, text, seconds, step_seconds, rate, share, percent, mib, count, ratio, perplexity };
 
 struct Figure {
   std::string name;                    // on the command line: "eval_loss"

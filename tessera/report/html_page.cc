@@ -65,6 +65,12 @@ std::string html_page(const RunSet& set, const Comparison& comparison, const std
         section("results", "Results", "",
                 sheet_as_html(comparison.sheet, one ? -1 : static_cast<int>(comparison.baseline))));
   add("speed", "Speed and memory", speed_section(clusters));
+  if (const auto planned = planned_sheet(comparison)) {
+    add("planned", "Planned and measured",
+        section("planned", "Planned and measured",
+                "Of the first rank: what was planned at the start of the run, and the median of its steps.",
+                sheet_as_html(*planned, -1)));
+  }
   std::string tables;
   for (const Sheet& sheet : sheets) tables += "<h3>" + html_escaped(sheet.title) + "</h3>\n" + sheet_as_html(sheet, -1);
   if (!tables.empty()) add("tables", "Workshop tables", section("tables", "Workshop tables", "", tables));
@@ -77,7 +83,7 @@ std::string html_page(const RunSet& set, const Comparison& comparison, const std
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
   page += fmt::format("<title>{} - Tessera report</title>\n<style>{}</style></head>\n<body><main>\n",
-                      html_escaped(title), kPageStyle);
+                      html_escaped(title), page_style());
   page += fmt::format("<header><p class=\"eyebrow\">Tessera report</p><h1>{}</h1><p class=\"sub\">{}</p></header>\n",
                       html_label(title), html_label(sub));
   page += problems_section(set.problems) + navigation(parts);

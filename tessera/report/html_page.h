@@ -15,6 +15,6 @@ std::string html_page(const RunSet& set, const Comparison& comparison, const std
                       const std::string& version);
 
 // The style sheet of the page.
-extern const char* const kPageStyle;
+std::string page_style();
 
 }  // namespace tessera

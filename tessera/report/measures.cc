@@ -151,6 +151,13 @@ std::optional<double> median_of(const RunGroup& group, Measure (*of_run)(const R
 
 }  // namespace
 
+Measure step_ratio(const RunFolder& run) {
+  const auto planned = find_number(run.summary, "planned.step_s"),
+             measured = find_number(run.summary, "measured.step_s");
+  if (!planned || !measured || *planned <= 0) return absent();
+  return {.values = {*measured / *planned}, .note = ""};
+}
+
 Measure runtime(const RunFolder& run) {
   return of_key(run, "train_runtime");
 }

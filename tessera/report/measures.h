@@ -35,6 +35,8 @@ Measure gpu_utilization_peak(const RunFolder& run);
 Measure eval_loss_of_epoch(const RunFolder& run, size_t epoch);
 // e to the power of the eval loss, if the run has no scores of answers.
 Measure perplexity(const RunFolder& run);
+// The measured time of a step, divided by the planned time.
+Measure step_ratio(const RunFolder& run);
 Measure steps_per_epoch(const RunFolder& run);
 Measure runtime(const RunFolder& run);
 Measure samples_per_second(const RunFolder& run);

@@ -1,16 +1,23 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "tessera/log/drawing.h"
 #include "tessera/report/html_page.h"
 
 namespace tessera {
 
-// c0 to c7 are the colours of data in charts. Colour-blind readers can distinguish each colour from the next one, on
-// the light and on the dark background.
-const char* const kPageStyle = R"css(
+namespace {
+
+// c0 to c7 are the colours of data in charts.
+constexpr const char* kStyle = R"css(
 :root{color-scheme:light dark;--page:#f4f4f1;--surface:#fcfcfb;--ink:#0b0b0b;--ink2:#52514e;--ink3:#76756f;--rule:#e3e2dd;
 --axis:#b9b8b1;--accent:#2a78d6;--soft:#e8f0fa;--warn:#8a5a00;--warnbg:#fdf3dc;
---c0:#2a78d6;--c1:#eb6834;--c2:#1baf7a;--c3:#eda100;--c4:#e87ba4;--c5:#008300;--c6:#4a3aa7;--c7:#e34948}
+LIGHT_PALETTE}
 @media(prefers-color-scheme:dark){:root{--page:#0d0d0d;--surface:#1a1a19;--ink:#fff;--ink2:#c3c2b7;--ink3:#98978f;
 --rule:#2c2c2a;--axis:#4d4c48;--accent:#3987e5;--soft:#1c2a3b;--warn:#f0c466;--warnbg:#2d2410;
---c0:#3987e5;--c1:#d95926;--c2:#199e70;--c3:#c98500;--c4:#d55181;--c5:#1f9a1f;--c6:#9085e9;--c7:#e66767}}
+DARK_PALETTE}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,Helvetica,Arial,sans-serif;
 -webkit-text-size-adjust:100%}
@@ -82,12 +89,30 @@ footer{color:var(--ink3);font-size:12.5px;margin:18px 2px 0}
 .stacks{grid-template-columns:auto minmax(0,1fr) max-content}.stacks>span{grid-column:1/-1;max-width:none;margin-top:8px;font-weight:600}
 .stacks>span:empty{display:none}svg text{font-size:14px}}
 @media print{:root{color-scheme:light;--page:#fff;--surface:#fff;--ink:#000;--ink2:#444;--ink3:#666;--rule:#ddd;--axis:#999;--accent:#2a78d6;--soft:#eef4fc;
---warn:#6b4600;--warnbg:#fdf6e6;--c0:#2a78d6;--c1:#eb6834;--c2:#1baf7a;--c3:#eda100;--c4:#e87ba4;--c5:#008300;--c6:#4a3aa7;--c7:#e34948}
+--warn:#6b4600;--warnbg:#fdf6e6;LIGHT_PALETTE}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}body{font-size:11px}main{max-width:none;padding:0}nav{display:none}
 section{border:0;border-top:1px solid var(--rule);border-radius:0;padding:12px 0;margin:0}.scroll{overflow:visible;margin:8px 0 0;padding:0}
 table{font-size:9.5px}th,td{padding:3px 8px 3px 0}td:first-child{min-width:90px}td.n{white-space:normal}th.n{min-width:0}
 .chart,.tile,.stacks>*,.bars>*,tr,h2,h3{break-inside:avoid}h2,h3,figcaption{break-after:avoid}
 .charts{grid-template-columns:repeat(2,1fr)}.charts.small{grid-template-columns:repeat(4,1fr)}.tiles{grid-template-columns:repeat(4,1fr)}}
 )css";
+
+std::string declared(const Palette& palette) {
+  std::string text;
+  for (size_t i = 0; i < palette.size(); ++i) text += fmt::format("{}--c{}:{}", i == 0 ? "" : ";", i, palette[i]);
+  return text;
+}
+
+}  // namespace
+
+std::string page_style() {
+  std::string style = kStyle;
+  for (const auto& [word, palette] : {std::pair("LIGHT_PALETTE", &kLightPalette), {"DARK_PALETTE", &kDarkPalette}}) {
+    for (size_t at = style.find(word); at != style.npos; at = style.find(word, at)) {
+      style.replace(at, std::strlen(word), declared(*palette));
+    }
+  }
+  return style;
+}
 
 }  // namespace tessera

@@ -204,6 +204,7 @@ struct Settings {
   int64_t fit = 0, device_memory = 0;  // bytes per rank
   int64_t host_memory = 0, disk = 0;   // bytes per node
   std::string machine;                 // a file; empty: this machine
+  std::string svg;                     // the file of the picture of a plan; empty: none
   bool measure = false;
   // nettest, preflight and doctor
   std::vector<std::string> collective = {"all_reduce"};  // words of all_collectives()

@@ -1,6 +1,7 @@
 // Checkpoints that are written during training, from a copy in host memory.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <future>
@@ -40,6 +41,10 @@ class BackgroundCheckpoint {
   // wait() does not throw this error again. Every rank must call wait(), because each rank gets the outcome from its
   // own thread.
   void wait();
+  // Whether the last save is still being written.
+  bool is_writing() const {
+    return write_.valid() && write_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  }
 
  private:
   struct Array {

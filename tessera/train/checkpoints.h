@@ -32,6 +32,7 @@ class Checkpoints {
   void finish(int64_t step, const WritePart& write_part);
   // Whether a thread may still write a checkpoint.
   bool in_background() const { return background_ != nullptr; }
+  bool is_writing() const { return background_ && background_->is_writing(); }
 
   // Old checkpoints are removed after the next step, when a step has used the newest one, or at the end of the run.
   void rotate_later() { rotates_ = true; }

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tessera/base/clock.h"
+#include "tessera/device/cuda/cuda_device.h"
+#include "tessera/device/nvml/gpu_health.h"
 #include "tessera/log/progress.h"
 #include "tessera/train/gpu_record.h"
 
@@ -34,11 +38,35 @@ void Measurements::begin(int64_t step) {
   gpu_sampler_ = make_gpu_sampler(session_.worker().device());
 }
 
-void Measurements::add(int64_t step, const StepResult& result) {
+void Measurements::add(int64_t step, const StepResult& result, const std::optional<StepSeconds>& seconds) {
+  if (seconds) {
+    steps_.add(*seconds);
+  } else {
+    steps_.skip();
+  }
   if (memory_log_) memory_log_->note_step(step);
   utilization_.add(session_.worker().device().ledger().current_total(),
                    gpu_sampler_ ? gpu_sampler_->latest() : GpuSample{});
   speed_.add(result.num_sequences);
+}
+
+Surroundings Measurements::surroundings(const Record& gpu) const {
+  Worker& worker = session_.worker();
+  const auto number = [&](const char* key, const char* name) {
+    const auto numbers = gpu.find(key);
+    return numbers != gpu.end() ? numbers->at(name).get<double>() : 0.0;
+  };
+  Surroundings s{.own_threads = worker.local_ranks().count * session_.pool().num_threads(),
+                 .num_cores = static_cast<int>(std::thread::hardware_concurrency())};
+  if (getloadavg(&s.load, 1) != 1) s.load = 0;
+  s.on_gpu = worker.device().kind() == DeviceKind::cuda;
+  if (!s.on_gpu) return s;
+  s.clocks_reduced_by = gpu_health(cuda_pci_address_of(worker.device())).slowed_by.value_or("");
+  s.clock_mhz = number("sm_clock_mhz", "mean");
+  s.peak_clock_mhz = number("sm_clock_mhz", "peak");
+  const double own = number("process_memory_bytes", "peak");
+  if (own > 0) s.gpu_bytes_of_others = static_cast<int64_t>(number("memory_bytes", "peak") - own);
+  return s;
 }
 
 Record Measurements::gpu_of_all_ranks() {
@@ -73,6 +101,7 @@ Record Measurements::memory_log_of_all_ranks() {
 }
 
 void Measurements::add_to(Record& summary, const Record& gpu) {
+  summary["measured"] = steps_.record();
   summary["peak_memory_bytes"] = session_.world().max(peak_resident_bytes(), "memory");
   if (!gpu.empty()) summary["gpu"] = gpu;
   const Record callbacks = callbacks_of_all_ranks();

@@ -12,6 +12,7 @@
 #include "tessera/log/progress.h"
 #include "tessera/session/session.h"
 #include "tessera/train/memory_log.h"
+#include "tessera/train/slow_steps.h"
 #include "tessera/workshop/callback_figures.h"
 
 namespace tessera {
@@ -23,18 +24,21 @@ class Measurements {
 
   // Training begins, after `step` steps. Sampling of the GPU starts.
   void begin(int64_t step);
-  // A step has ended.
-  void add(int64_t step, const StepResult& result);
+  // A step has ended. `seconds` is empty if its time cannot be compared with other steps.
+  void add(int64_t step, const StepResult& result, const std::optional<StepSeconds>& seconds);
   // The speed since the previous log line (SpeedFigures).
   Record speed() { return speed_.log(steady_seconds()); }
+  const MeasuredSteps& steps() const { return steps_; }
+  // What can make steps slow. `gpu`: the result of gpu_of_all_ranks().
+  Surroundings surroundings(const Record& gpu) const;
   // The sampler of this rank's GPU; null on a CPU, and after gpu_of_all_ranks().
   GpuSampler* gpu_sampler() { return gpu_sampler_.get(); }
 
   // The use of GPUs since training began, including evaluations. Each figure is the maximum over the ranks. Ends the
   // sampling. Collective.
   Record gpu_of_all_ranks();
-  // Adds to a summary: the peak of resident memory, the use of GPUs, the figures of callbacks, the memory log (which
-  // ends), and the peaks of the ledgers. Collective.
+  // Adds to a summary: the time of steps, the peak of resident memory, the use of GPUs, the figures of callbacks, the
+  // memory log (which ends), and the peaks of the ledgers. Collective.
   void add_to(Record& summary, const Record& gpu);
 
  private:
@@ -46,6 +50,7 @@ class Measurements {
   std::unique_ptr<GpuSampler> gpu_sampler_;
   UtilizationFigures utilization_;
   SpeedFigures speed_;
+  MeasuredSteps steps_;
 };
 
 // The peak bytes of each category of a ledger over all phases, and the peak of their sum.

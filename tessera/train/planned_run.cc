@@ -174,6 +174,10 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
   if (report.unknown_speeds.empty()) {
     report.time = step_time(config, engine_options(report.settings), report.typical, report.rank, *report.machine);
   }
+  if (!settings.svg.empty()) {
+    report.step_memory = step_memory(config, engine_options(report.settings), report.work, report.rank,
+                                     held_beside(report.settings), report.time ? &*report.machine : nullptr);
+  }
   session.note_model();
   if (data.train) note_data(data.train->use, settings, console);
   if (data.train && settings.batch_tokens > 0) {

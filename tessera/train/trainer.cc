@@ -223,9 +223,21 @@ int Trainer::run(const std::function<void()>& started) {
       write_file_atomically(folder_->given() / "resolved-config.toml", resolved_config_text(resolved_));
     }
     start_trackers();
+    plan_costs();
     started();
     return train();
   });
+}
+
+// Plans what the run needs, and how long a step takes. The time of a program's own loss is not known.
+void Trainer::plan_costs() {
+  if (!session_.worker().is_first()) return;
+  const auto typical = [this] {
+    return typical_work(settings_, data_.train, nullptr, session_.worker().num_ranks(), fused_);
+  };
+  planned_ = planned_costs(session_.config(), settings_, work_,
+                           session_.engine().has_own_loss() ? std::function<WorkBounds()>() : typical,
+                           session_.worker().planned_rank());
 }
 
 void Trainer::start_trackers() {
@@ -316,6 +328,7 @@ int Trainer::stop() {
 
 void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   session_.worker().enter(Phase::step);
+  const bool beside_write = checkpoints_->is_writing();
   const double begin_s = steady_seconds();
   std::vector<PackedBatch> window;
   for (const MicroBatch& micro_batch : plan.step(step_of_epoch)) {
@@ -327,10 +340,20 @@ void Trainer::one_step(const BatchPlan& plan, int64_t step_of_epoch) {
   if (fused_) window = {merged(window)};
   const double learning_rate = calendar_->learning_rate(session_.engine().num_updates());
   const double loss_scale = health_->loss_scale();
-  const StepResult result = session_.engine().train_step(window, learning_rate, loss_scale);
+  Engine& engine = session_.engine();
+  const double compute_s = steady_seconds();
+  const PartSeconds parts_before = engine.parts().until(compute_s);
+  const StepResult result = engine.train_step(window, learning_rate, loss_scale);
+  const double end_s = steady_seconds();
 
   ++state_.step;
-  measurements_->add(state_.step, result);
+  std::optional<StepSeconds> seconds;
+  if (!result.skipped && !beside_write) {
+    seconds = {.step_s = end_s - begin_s, .data_s = compute_s - begin_s};
+    const bool has_parts = engine.device().kind() == DeviceKind::cpu;
+    if (has_parts) seconds->part_s = engine.parts().until(end_s) - parts_before;
+  }
+  measurements_->add(state_.step, result, seconds);
   state_.num_updates = session_.engine().num_updates();
   const bool has_targets = result.num_targets > 0;
   health_->watch(state_.step, result, loss_scale, checkpoints_->last_step());  // may end the run
@@ -499,6 +522,7 @@ void Trainer::finish() {
   } else {
     print_table(record);
   }
+  warn_of_slow_steps(gpu);
 }
 
 }  // namespace tessera

@@ -17,6 +17,7 @@
 #include "tessera/train/health.h"
 #include "tessera/train/measurements.h"
 #include "tessera/train/output_folder.h"
+#include "tessera/train/planned_costs.h"
 #include "tessera/train/recorder.h"
 #include "tessera/train/run_start.h"
 #include "tessera/train/train_state.h"
@@ -123,6 +124,7 @@ class Trainer {
   void log_step(const StepResult& result, double learning_rate, double loss_scale);
   void show_step(const StepResult& result, double learning_rate, double loss_scale);
   void append(const char* kind, const Record& values, const Record& timing);
+  void plan_costs();
   void start_trackers();
   std::optional<EvalOutcome> evaluate();
   bool evaluate_after_step();
@@ -139,6 +141,7 @@ class Trainer {
   // ---- trainer_summary.cc
   Record summary(const TrainMetrics& metrics, const Record& gpu);
   void print_table(const Record& summary) const;
+  void warn_of_slow_steps(const Record& gpu);
 
   double epoch_now() const { return calendar_->epochs_after(state_.step); }
   double runtime_s() const { return runtime_before_s_ + steady_seconds() - begin_s_; }
@@ -154,6 +157,7 @@ class Trainer {
   Record fingerprint_, preflight_;
   bool fused_ = false;
   WorkBounds work_;
+  std::optional<PlannedCosts> planned_;  // only on the first rank
   std::optional<Calendar> calendar_;
   std::optional<OutputFolder> folder_;
   std::optional<Health> health_;

@@ -11,7 +11,6 @@
 #include "tessera/comm/communication_variables.h"
 #include "tessera/load/data_report.h"
 #include "tessera/log/table.h"
-#include "tessera/plan/memory_check.h"
 #include "tessera/settings/setting.h"
 #include "tessera/train/gpu_record.h"
 #include "tessera/train/machine_record.h"
@@ -87,10 +86,13 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   record["precision"] = std::get<std::string>(find_setting("precision")->get(settings_));
   record["machine"] = machine_record(session_.world(), on_gpu);
   measurements_->add_to(record, gpu);
-  const Plan plan = plan_training(session_.config(), settings_, work_, session_.worker().planned_rank());
-  record["planned_ledger_peak_bytes"] = peaks_of(plan.device);
-  record["planned_peak_bytes"] = plan.peak_bytes();
-  record["planned_step_bytes_sent"] = plan.step_bytes_sent;
+  if (planned_) {
+    const Plan& plan = planned_->plan;
+    record["planned"] = record_of(*planned_);
+    record["planned_ledger_peak_bytes"] = peaks_of(plan.device);
+    record["planned_peak_bytes"] = plan.peak_bytes();
+    record["planned_step_bytes_sent"] = plan.step_bytes_sent;
+  }
   std::vector<Record> rows;
   for (const EpochRow& row : state_.rows) {
     Record value{{"epoch", row.epoch}, {"train_loss", row.train_loss}};
@@ -104,6 +106,12 @@ Record Trainer::summary(const TrainMetrics& metrics, const Record& gpu) {
   }
   if (!preflight_.is_null()) record["preflight"] = preflight_;
   return record;
+}
+
+void Trainer::warn_of_slow_steps(const Record& gpu) {
+  const MeasuredSteps& steps = measurements_->steps();
+  if (!planned_ || !planned_->has_measured_time() || !are_slow(*planned_->time, steps)) return;
+  console_.note(warning_of_slow_steps(*planned_->time, steps.median(), measurements_->surroundings(gpu)));
 }
 
 void Trainer::print_table(const Record& summary) const {

@@ -2,7 +2,7 @@
 import json
 import os
 
-from outputs_test import MACHINE, keys_of
+from outputs_test import MACHINE, documented, keys_of
 from tessera_cli import main
 from tiny_job import BLOOM, INPUT, JOB, USAGE, TinyJobTest, without_timing
 
@@ -92,6 +92,18 @@ class PredictedTimes(TinyJobTest):
         self.assertFalse(os.path.exists(self.path("offload")))
         self.fails(USAGE, "--threads: applies only to --measure. Add --measure, or remove it", "doctor", "--threads", "1")
         self.fails(USAGE, "--seed: does not change what --measure measures. Remove it", "doctor", "--measure", "--seed", "1")
+
+        # A run plans its own steps, and measures them. How they compare is a matter of the machine's load.
+        code, _, err = self.run_tessera("train", *JOB, "--device", "cpu", "--max-steps", "5", "--output-dir", "out", env=env)
+        self.assertEqual(code, 0, err)
+        self.assertNotIn("planned", err)  # too few steps for a warning
+        summary = self.json_of("out", "summary.json")
+        keys = {key for key in documented()["summary.json"] if key.startswith(("planned.", "measured."))}
+        self.assertEqual({key for key in keys_of(summary) if key.startswith(("planned.", "measured."))}, keys)
+        self.assertEqual((summary["planned"]["machine"], summary["measured"]["steps"]), (machine["name"], 2))
+        self.assertEqual(summary["planned"]["device_peak_bytes"], summary["ledger_peak_bytes"]["total"])
+        table = self.succeeds("report", "out", env=env)
+        self.assertRegex(table, r"device planned \(MiB\) .* step planned \(s\) .* measured/planned")
 
         planned = json.loads(self.succeeds(*plan, "--machine", file, "--json", env=env))
         time = planned["time"]

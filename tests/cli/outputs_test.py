@@ -86,7 +86,7 @@ class Outputs(TinyJobTest):
     def check_run(self, kinds, without, *words, job):
         """Trains, and checks the keys of summary.json and metrics.jsonl. metrics.jsonl must have records of exactly
         these kinds."""
-        without = [*without, "--resume", "--preflight", "--memory-log",
+        without = [*without, "--resume", "--preflight", "--memory-log", "a measured machine",
                    *(flag for flag in ("--experiment", "--batch-tokens") if flag not in words)]
         if ON_GPU:
             self.skipTest("the keys about GPUs depend on the machine")
@@ -127,7 +127,7 @@ class Outputs(TinyJobTest):
         summary = self.json_output("train", *JOB, "--max-steps", "4", "--resume", "whole/checkpoint-2", "--output-dir", "out")
         summary["environment"] = {"VARIABLE": "a variable"}
         without = ["--experiment", "--batch-tokens", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--preflight",
-                   "--memory-log"]
+                   "--memory-log", "a measured machine", "from the fourth step"]
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
     def test_of_a_run_with_a_memory_log(self):
@@ -137,7 +137,7 @@ class Outputs(TinyJobTest):
         summary = self.json_output("train", *GPT, *words)
         summary["environment"] = {"VARIABLE": "a variable"}
         without = ["--experiment", "--batch-tokens", "GPU", "fp16", "--eval-before", "--eval-generation", "--eval-dataset", "--resume",
-                   "--preflight"]
+                   "--preflight", "a measured machine", "from the fourth step"]
         self.assert_documented("summary.json", keys_of(summary) - {"epochs"}, without)
 
     def test_of_evaluation_and_generation(self):

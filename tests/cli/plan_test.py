@@ -8,12 +8,20 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
+from outputs_test import MACHINE
 from tessera_cli import PROGRAM, RUN_LIMIT_S, main, unless_sanitized
-from tiny_job import BLOOM, EVALUATED, JOB, MOST_RANKS, OF_ANY_DEVICE, ON_GPU, TinyJobTest, jsonl, questions, without_timing
+from tiny_job import BLOOM, EVALUATED, FAILED, JOB, MOST_RANKS, OF_ANY_DEVICE, ON_GPU, USAGE, TinyJobTest, jsonl, questions, without_timing
 
 MIB = 2 ** 20
 SEARCHED = ["strategy", "offload", "activation_checkpointing", "batch_size", "grad_accum"]
+
+
+def bytes_of(text):
+    """The bytes of a text such as "GPU: 1.23 MiB, limit 2 GiB"."""
+    number, unit = re.search(r": ([\d.]+) ([KMG])iB", text).groups()
+    return float(number) * 2 ** (10 + 10 * "KMG".index(unit))
 
 
 class PlanTest(TinyJobTest):
@@ -548,6 +556,51 @@ class Advice(TinyJobTest):
 
 
 @unless_sanitized
+class Picture(PlanTest):
+    """`plan --svg` draws the memory over a step."""
+
+    def texts(self, name):
+        root = xml.etree.ElementTree.parse(self.path(name)).getroot()
+        self.assertTrue(root.tag.endswith("svg"))
+        return ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
+
+    def test_its_peak_is_the_plans(self):
+        for words, panels in [([], ["Memory"]), (["--device", "cuda", "--offload", "optimizer", "--save-async"], ["GPU", "Host"]),
+                              (["--nproc", "2", "--strategy", "zero2", "--grad-accum", "3"], ["Memory"]),
+                              (["--offload", "optimizer", "--device", "cpu"], ["Device", "Host"])]:
+            words = [*OF_ANY_DEVICE, *words]
+            first = self.plan(*words)["first_rank"]
+            code, out, err = self.run_tessera("plan", *words, "--svg", "a.svg")
+            self.assertEqual((code, err.splitlines()[-1]), (0, f"The picture is {self.path('a.svg')}"), err)
+            self.assertEqual(out, self.succeeds("plan", *words))
+            heads = [text for text in self.texts("a.svg") if re.match("(GPU|Memory|Device|Host): ", text)]
+            self.assertEqual([head.split(":")[0] for head in heads], panels)
+            for head, ledger in zip(heads, ["device", "host"]):
+                self.assertLess(abs(bytes_of(head) / first[ledger]["step"]["total"] - 1), 0.006, head)  # three digits
+
+    def test_with_a_machine_its_axis_is_time(self):
+        self.write("machine.json", json.dumps(MACHINE))
+        words = ["--model", "bloom-560m", "--device", "cuda"]
+        self.succeeds("plan", *words, "--svg", "a.svg", "--machine", "machine.json")
+        texts = self.texts("a.svg")
+        for text in ["forward", "backward", "update", "milliseconds since the step began, predicted"]:
+            self.assertIn(text, texts)
+        self.assertTrue(any("Times: a GPU" in text for text in texts), texts)
+        self.succeeds("plan", *words, "--svg", "a.svg")
+        self.assertIn("changes of the activations, in their order", self.texts("a.svg"))
+
+    def test_a_plan_that_does_not_fit_has_a_picture(self):
+        code, _, _ = self.run_tessera("plan", "--model", "bloom-560m", "--device", "cuda", "--device-memory", "6GiB", "--svg", "a.svg")
+        self.assertEqual(code, 4)
+        self.assertIn("limit", self.texts("a.svg"))
+
+    def test_a_file_that_cannot_be_written(self):
+        code, _, err = self.run_tessera("plan", *OF_ANY_DEVICE, "--svg", "none/a.svg")
+        self.assertEqual(code, FAILED, err)
+        self.assertIn("none/a.svg", err)
+        self.fails(USAGE, '--svg: "tok" is not a regular file', "plan", *OF_ANY_DEVICE, "--svg", "tok")
+
+
 class ResidentMemory(PlanTest):
     """The resident memory that Linux counts differs from the plan by at most 5% of the plan plus a constant. The
     constant covers what only Linux counts: the program, its libraries (including MPI's), the tokenizer, the data and

@@ -32,9 +32,11 @@ class CliTest(unittest.TestCase):
 
     def run_tessera(self, *words, env=None, **options):
         """Returns exit code, standard output, standard error. The program inherits the environment variables of the
-        test, except TESSERA_ variables. `env` adds variables or replaces their values."""
+        test, except TESSERA_ variables. `env` adds variables or replaces their values. Files of the user's cache, such as
+        speeds of the machine, do not change results."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         options.setdefault("cwd", self.folder)
+        clean["XDG_CACHE_HOME"] = os.path.join(self.folder, "user-cache")
         done = subprocess.run([PROGRAM, *words], env={**clean, **(env or {})}, timeout=RUN_LIMIT_S,
                               stdout=options.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, **options)
         return done.returncode, (done.stdout or b"").decode(), done.stderr.decode(errors="replace")

@@ -12,17 +12,6 @@ const char* name_of(Busy busy) {
   return names[static_cast<size_t>(busy)];
 }
 
-const char* name_of(StepPart part) {
-  constexpr const char* names[] = {"forward", "backward", "update"};
-  return names[static_cast<size_t>(part)];
-}
-
-void Timeline::enter(StepPart part, double time) {
-  in_part_[static_cast<size_t>(part_)] += time - part_began_;
-  part_ = part;
-  part_began_ = time;
-}
-
 double Timeline::run(WorkQueue& queue, Busy what, double seconds, bool exclusive) {
   double begin = queue.ready_;
   double& free_at = free_at_[static_cast<size_t>(what)];

@@ -23,11 +23,6 @@ enum class Busy { products, attention, memory, host, to_device, to_host, file, n
 inline constexpr int kNumBusy = 8;
 const char* name_of(Busy busy);
 
-// The parts of a training step. `update` lasts until the next forward starts.
-enum class StepPart { forward, backward, update };
-inline constexpr int kNumStepParts = 3;
-const char* name_of(StepPart part);
-
 // A point in a queue's work. Its time is known when the simulation has come to it.
 struct Moment {
   bool known = false;
@@ -88,9 +83,6 @@ class Timeline {
   Stream* running() const { return running_; }
   void set_running(Stream* stream) { running_ = stream; }
 
-  // The part of the step begins at `time`, and the part before it ends.
-  void enter(StepPart part, double time);
-  double seconds_in(StepPart part) const { return in_part_[static_cast<size_t>(part)]; }
   // Seconds of each kernel on a GPU.
   void add_kernel(const char* name, double seconds) { kernels_[name] += seconds; }
   const std::map<std::string_view, double>& kernels() const { return kernels_; }
@@ -108,9 +100,6 @@ class Timeline {
   std::vector<WorkQueue*> queues_;
   std::array<double, kNumBusy> busy_{}, free_at_{};
   std::map<std::string_view, double> kernels_;
-  StepPart part_ = StepPart::update;
-  double part_began_ = 0;
-  std::array<double, kNumStepParts> in_part_{};
 };
 
 }  // namespace tessera

@@ -139,6 +139,8 @@ std::vector<Setting> plan_settings() {
       boolean("categories", &S::categories, kPlanOutput, "Show the planned memory by category"),
       text("compare", &S::compare, kPlanOutput, "FILE",
            "Compare this plan with the one in this file, which plan --json has written"),
+      text("svg", &S::svg, brief(kPlanOutput, "draw the memory over a training step"), "FILE",
+           "Also write a picture of the memory of rank 0 over one training step, by category"),
   };
 }
 

@@ -8,6 +8,34 @@
 namespace tessera {
 namespace {
 
+TEST(StepParts, TheirDifferencesAddUp) {
+  StepParts parts;
+  parts.enter(StepPart::forward, 10);
+  const PartSeconds before = parts.until(12);
+  parts.enter(StepPart::backward, 13);
+  parts.enter(StepPart::update, 18);
+  parts.enter(StepPart::forward, 19);
+  EXPECT_EQ(parts.until(21) - before, (PartSeconds{3, 5, 1}));
+}
+
+// On a CPU, an engine measures the parts of its steps.
+TEST(StepParts, AreMeasuredOnACpu) {
+  ThreadPool pool(1);
+  const auto device = make_cpu_device(pool), host = make_cpu_device(pool);
+  const auto alone = make_self_communicator();
+  Engine engine({*device, *host, *alone}, small_config("llama"), {});
+  const auto batch = make_batch(4, {9, 5, 7});
+  engine.prepare({{21, 3, batch.num_targets}, {}, {}, 0, 1});
+  engine.states().initialize(1);
+  const double begin = steady_seconds();
+  const PartSeconds before = engine.parts().until(begin);
+  engine.train_step({&batch, 1}, 1e-3);
+  const double end = steady_seconds();
+  const PartSeconds seconds = engine.parts().until(end) - before;
+  for (const double part : seconds) EXPECT_GT(part, 0);
+  EXPECT_NEAR(seconds[0] + seconds[1] + seconds[2], end - begin, 1e-6);
+}
+
 class StepTimeTest : public testing::Test {
  protected:
   StepTimeTest() {

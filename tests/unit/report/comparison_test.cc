@@ -38,6 +38,24 @@ TEST_F(ComparisonTest, RowsAreTheSettingsThatDiffer) {
               ElementsAre("zero2", "1.2500", "1.5000", "4.482", "20.0", "5.00", "64", "2.00", "50.0", "0.0", "-50.0"));
 }
 
+TEST_F(ComparisonTest, ShowsThePlanBesideTheMeasurement) {
+  made_.run("old", {.settings = {{"lr", "1"}}});
+  EXPECT_FALSE(planned_sheet(compare_runs(read(), {})));
+  made_.run("memory", {.settings = {{"lr", "2"}}, .more = {{"planned", Record{{"device_peak_bytes", 2 << 20}}}}});
+  auto sheet = planned_sheet(compare_runs(read(), {}));
+  ASSERT_TRUE(sheet);
+  EXPECT_THAT(names(*sheet), ElementsAre("run", "planned_device", "booked_memory"));
+  made_.run("time", {.settings = {{"lr", "3"}},
+                     .more = {{"planned", Record{{"device_peak_bytes", 3 << 20}, {"step_s", 0.04}}},
+                              {"measured", Record{{"steps", 7}, {"step_s", 0.05}}}}});
+  sheet = planned_sheet(compare_runs(read(), {}));
+  EXPECT_THAT(names(*sheet),
+              ElementsAre("run", "planned_device", "booked_memory", "planned_step", "step_time", "step_ratio"));
+  EXPECT_THAT(texts(sheet->rows[0]), ElementsAre("2", "2.00", "1.00", "-", "-", "-"));
+  EXPECT_THAT(texts(sheet->rows[1]), ElementsAre("1", "-", "1.00", "-", "-", "-"));
+  EXPECT_THAT(texts(sheet->rows[2]), ElementsAre("3", "3.00", "1.00", "0.04", "0.05", "1.25"));
+}
+
 TEST_F(ComparisonTest, MarksTheBestRun) {
   const auto best = [&](const ComparisonOptions& options = {}) {
     const Comparison comparison = compare_runs(read(), options);
