@@ -29,11 +29,14 @@ ROOT = Path(__file__).resolve().parents[1]
 SHAPES.update({
     "llama-0.1b": (12, 768, 2048, 12, 12, 64, 32000, True, "llama"),
     "llama-0.4b": (24, 1024, 2816, 16, 16, 64, 32000, False, "llama"),
+    "llama-15m": (6, 384, 1024, 6, 6, 64, 8000, True, "llama"),
+    "llama-60m": (8, 640, 1728, 10, 5, 64, 16000, True, "llama"),
     "qwen2.5-7b": (28, 3584, 18944, 28, 4, 128, 152064, False, "qwen2"),
     "qwen2.5-14b": (48, 5120, 13824, 40, 8, 128, 152064, False, "qwen2"),
 })
 # name: blocks, hidden size, heads
 BLOOM_SHAPES = {"bloom-560m": (24, 1024, 16), "bloom-1b1": (24, 1536, 16), "bloom-3b": (30, 2560, 32), "bloom-7b1": (30, 4096, 32)}
+CPU = ["--precision", "fp32"]
 CHECKPOINTED = ["--activation-checkpointing", "block"]
 ALL_STATES = ["--offload", "optimizer,gradients"]
 EVERYTHING = ["--strategy", "zero3", "--offload", "optimizer,gradients,parameters"]
@@ -119,10 +122,27 @@ ROWS = {
     "78 GiB, qwen2.5-14b 64x1024 bf16 states": ("qwen2.5-14b", 64, 1024, [*fit(78), *BF16_STATES]),
     "24 GiB, 3b 4x2048": ("llama-3.2-3b", 4, 2048, fit(24)),
     "6 GiB, bloom-560m 16x512": ("bloom-560m", 16, 512, fit(6)),
+    # with --device cpu, perhaps with --nproc 2
+    "cpu, 15m 8x128": ("llama-15m", 8, 128, CPU),
+    "cpu, 15m 2x64": ("llama-15m", 2, 64, CPU),
+    "cpu, 15m 4x256 checkpointed": ("llama-15m", 4, 256, [*CPU, *CHECKPOINTED]),
+    "cpu, 15m 4x128 x2 zero1": ("llama-15m", 4, 128, [*CPU, "--grad-accum", "2", "--strategy", "zero1"]),
+    "cpu, 15m 4x128 full_shard": ("llama-15m", 4, 128, [*CPU, "--strategy", "full_shard"]),
+    "cpu, 60m 4x128": ("llama-60m", 4, 128, CPU),
+    "cpu, 60m 1x512": ("llama-60m", 1, 512, CPU),
+    "cpu, 60m 2x128 full_shard": ("llama-60m", 2, 128, [*CPU, "--strategy", "full_shard"]),
+    # with --nproc 2
+    "two, 1b 8x512 full_shard": ("llama-3.2-1b", 8, 512, ["--strategy", "full_shard"]),
+    "two, 1b 8x2048 zero2": ("llama-3.2-1b", 8, 2048, ["--strategy", "zero2"]),
+    "two, 3b 4x2048 full_shard": ("llama-3.2-3b", 4, 2048, ["--strategy", "full_shard"]),
+    "two, bloom-560m 16x512 zero1": ("bloom-560m", 16, 512, ["--strategy", "zero1"]),
+    "two, bloom-560m 4x512 no_shard": ("bloom-560m", 4, 512, ["--strategy", "no_shard"]),
+    "two, qwen2.5-0.5b 32x1024 full_shard": ("qwen2.5-0.5b", 32, 1024, ["--strategy", "full_shard"]),
+    "two, 8b 2x2048 full_shard": ("llama-3.1-8b", 2, 2048, ["--strategy", "full_shard"]),
     # parts of blocks that backward computes again
     "1b 8x2048 mlp": ("llama-3.2-1b", 8, 2048, ["--activation-checkpointing", "mlp"]),
     "1b 8x2048 attention": ("llama-3.2-1b", 8, 2048, ["--activation-checkpointing", "attention"]),
-    "1b 1x16384 block=4,mlp=12": ("llama-3.2-1b", 1, 16384, ["--activation-checkpointing", "block=4,mlp=12"]),
+    "1b 1x8192 block=4,mlp=12": ("llama-3.2-1b", 1, 8192, ["--activation-checkpointing", "block=4,mlp=12"]),
 }
 
 
@@ -180,15 +200,18 @@ class Bench:
         machine = ["--machine", str(self.args.machine)] if self.args.machine else []
         begin = time.monotonic()
         plan = json.loads(self.run([self.args.tessera, "plan", *self.common(row), *machine, "--json"], (0, 4)))
+        self.predicted_s = plan["time"]["step_s"]
         return {"predicted_s": plan["time"]["step_s"], "time": plan["time"], "device_gib": round(max(phase["total"] for phase in plan["first_rank"]["device"].values()) / 2**30, 2),
                 "host_gib": round(max(phase["total"] for phase in plan["first_rank"]["host"].values()) / 2**30, 2), "planning_s": round(time.monotonic() - begin, 2),
                 "settings": {name: plan[name] for name in ("strategy", "offload", "activation_checkpointing")}}
 
-    def trained(self, row, warm=4, steps=13, most_s=40):
-        """The run is killed after the steps, because saving its model would take longer than they do."""
+    def trained(self, row, warm=4, steps=16, most_s=40):
+        """The run is killed after the steps, because saving its model would take longer than they do. Short steps are logged
+        in fours, because a log costs time, too: it waits for the loss."""
+        every = 4 if self.predicted_s < 0.1 else 1
         out = self.folder / "out"
         shutil.rmtree(out, ignore_errors=True)
-        command = [self.args.tessera, "train", *self.common(row), "--max-steps", "100000", "--logging-steps", "1",
+        command = [self.args.tessera, "train", *self.common(row), "--max-steps", "100000", "--logging-steps", str(every),
                    "--output-dir", str(out), "--overwrite", "--json"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self.env)
         begin, times = None, {}
@@ -197,7 +220,7 @@ class Bench:
                 times = llama_table.Bench.steps(out)
                 if times and begin is None:
                     begin = time.monotonic()
-                enough = times and (max(times) >= steps or (max(times) >= warm + 3 and time.monotonic() - begin > most_s))
+                enough = times and (max(times) >= steps * every or (max(times) >= warm + 3 and time.monotonic() - begin > most_s))
                 if enough:
                     break
                 time.sleep(0.2)
@@ -208,7 +231,8 @@ class Bench:
             process.wait()
         if not times or max(times) < warm + 3:
             raise RuntimeError("no time left")
-        seconds = [times[step] - times[step - 1] for step in sorted(times) if step > warm and step - 1 in times]
+        seconds = [(times[step] - times[step - every]) / every for step in sorted(times)
+                   if step > warm and step - every in times]
         return {"measured_s": round(statistics.median(seconds), 5), "steps": len(seconds),
                 "fastest_s": round(min(seconds), 5), "slowest_s": round(max(seconds), 5)}
 

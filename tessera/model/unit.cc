@@ -18,8 +18,8 @@ int64_t push_parts(Frame& frame, const std::function<void()>& push_attention, co
 
 View attention_workspace(Frame& frame, const AttentionShape& shape, int64_t num_tokens, View unused) {
   const Shape needed{attention_workspace_elems(frame.dtype, shape, num_tokens)};
-  const View view{unused.data, DType::f32, needed};
-  return view.bytes() <= unused.bytes() ? view : frame.stack.push(needed, DType::f32);
+  const bool fits = needed.num_elems() * static_cast<int64_t>(size_of(DType::f32)) <= unused.bytes();
+  return fits ? View{unused.data, DType::f32, needed} : frame.stack.push(needed, DType::f32);
 }
 
 void attend(Frame& frame, int64_t layer, View qkv, const AttentionShape& shape, const Dropout& dropout, View o,

@@ -116,6 +116,7 @@ Machine typical_cpu(int num_threads) {
   machine.attention.push_back({Arithmetic::f32, false, 64, 256, 32, 1e10 * threads, 1e10 * threads});
   machine.memory = {{1 << 12, 2e-6}, {1 << 30, (1 << 30) / bytes_per_s}};
   machine.host_bytes_per_s = bytes_per_s;
+  machine.host_parameters_bytes_per_s = machine.host_moments_bytes_per_s = 0.8 * bytes_per_s;
   machine.to_device_bytes_per_s = machine.to_host_bytes_per_s = bytes_per_s / 2;
   machine.file_read_bytes_per_s = 2e9;
   machine.file_write_bytes_per_s = 1e9;

@@ -145,7 +145,7 @@ void measure_products(Bench& bench, Arrays& arrays, View moved, bool gpu, Arithm
           // Products alone need more power than a step, and a GPU then lowers its clock. In a step, about a fifth of
           // the time goes to kernels that move data.
           const MovingKernel moving(bench, moved, machine, seconds / 4);
-          seconds = bench.seconds_of([&] { work(), moving.run(); }, 0.03) - moving.seconds();
+          seconds = bench.seconds_of([&] { work(), moving.run(); }, 0.015) - moving.seconds();
         }
         machine.products.push_back({arithmetic, form, n, in, out, flops / std::max(seconds, 1e-7)});
       };
@@ -190,7 +190,7 @@ void measure_attention(Bench& bench, Arrays& arrays, bool gpu, DType type, Machi
     for (const View& view : {qkv, o, d_o, log_sum_exp}) bench.kernels().fill_normal(view, 0, 0.02, 1, 6, 0);
     const double flops = static_cast<double>(B) * static_cast<double>(attention_forward_flops(length, channels));
     Kernels& ops = bench.kernels();
-    const double budget_s = 0.03;
+    const double budget_s = gpu ? 0.015 : 0.03;
     const double forward_s = bench.seconds_of(
         [&] {
           ops.attention_forward(
@@ -285,25 +285,33 @@ void measure_host(Device& host, Machine& machine) {
   constexpr int64_t kElems = int64_t{128} << 20, kPiece = int64_t{8} << 20;
   Bench bench(host);
   std::vector<Buffer> buffers;
-  double bytes = 0;
-  const auto array = [&](DType type, double passes) {
+  const auto array = [&](DType type) {
     buffers.push_back(host.allocate(bytes_of(kElems, type), Category::optimizer));
-    bytes += passes * static_cast<double>(buffers.back().bytes());
     return buffers.back().view({kElems}, type);
   };
-  const View p = array(DType::bf16, 2), r = array(rest_of(DType::bf16), 2), g = array(DType::bf16, 1),
-             m = array(DType::f32, 2), v = array(DType::f32, 2);
+  const View p = array(DType::bf16), r = array(rest_of(DType::bf16)), g = array(DType::bf16), m = array(DType::f32),
+             v = array(DType::f32);
   for (const View& view : {p, g, m}) bench.kernels().fill_normal(view, 0, 0.01, 1, 1, 0);
   bench.kernels().fill(v, 1e-4);
-  const AdamWStep step{.learning_rate = 1e-6};
-  const auto update = [&] {
-    for (int64_t first = 0; first < kElems; first += kPiece) {
-      const auto part = [&](View view) { return view.rows(first, first + kPiece); };
-      bench.kernels().adamw({.parameters = part(p), .rest = part(r), .gradients = part(g), .m = part(m), .v = part(v)},
-                            step);
-    }
+  const auto rate_of = [&](AdamWWrites writes) {
+    const AdamWStep step{.learning_rate = 1e-6, .writes = writes};
+    const auto update = [&] {
+      for (int64_t first = 0; first < kElems; first += kPiece) {
+        const auto part = [&](View view) { return view.rows(first, first + kPiece); };
+        bench.kernels().adamw(
+            {.parameters = part(p), .rest = part(r), .gradients = part(g), .m = part(m), .v = part(v)}, step);
+      }
+    };
+    const auto parameters = static_cast<double>(p.bytes() + r.bytes()),
+               moments = static_cast<double>(m.bytes() + v.bytes());
+    const double bytes = static_cast<double>(g.bytes()) + (writes == AdamWWrites::moments ? 1 : 2) * parameters +
+                         (writes == AdamWWrites::parameters ? 1 : 2) * moments;
+    return bytes / bench.seconds_of(update, 0.7);
   };
-  machine.host_bytes_per_s = bytes / bench.seconds_of(update, 1);
+  machine.host_bytes_per_s = rate_of(AdamWWrites::all);
+  const bool splits = bench.kernels().can_split_adamw();
+  machine.host_parameters_bytes_per_s = splits ? rate_of(AdamWWrites::parameters) : machine.host_bytes_per_s;
+  machine.host_moments_bytes_per_s = splits ? rate_of(AdamWWrites::moments) : machine.host_bytes_per_s;
 }
 
 // Leaves the rates at 0 if the folder cannot be written. Works in the nearest folder that exists, and creates none.
@@ -395,7 +403,8 @@ Machine measure_machine(Device& device, Device& host, Communicator& world, int r
   }
   world.barrier("the measurement of files");
   measure_files(folder, machine);
-  for (double* rate : {&machine.host_bytes_per_s, &machine.to_device_bytes_per_s, &machine.to_host_bytes_per_s,
+  for (double* rate : {&machine.host_bytes_per_s, &machine.host_parameters_bytes_per_s,
+                       &machine.host_moments_bytes_per_s, &machine.to_device_bytes_per_s, &machine.to_host_bytes_per_s,
                        &machine.file_read_bytes_per_s, &machine.file_write_bytes_per_s}) {
     *rate = static_cast<double>(-world.max(-static_cast<int64_t>(*rate), "a measured rate"));
   }

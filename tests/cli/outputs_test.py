@@ -60,7 +60,7 @@ MACHINE = {
                    "backward_flops_per_s": 1e13}],
     "memory": [{"bytes": 1000, "seconds": 1e-6}, {"bytes": 10 ** 9, "seconds": 1e-3}],
     "num_multiprocessors": 100, "launch_s": 1e-6, "to_device_bytes_per_s": 1e10, "to_host_bytes_per_s": 1e10, "copy_s": 1e-6,
-    "host_bytes_per_s": 1e11, "file_read_bytes_per_s": 1e9, "file_write_bytes_per_s": 1e9,
+    "host_bytes_per_s": 1e11, "host_parameters_bytes_per_s": 1e11, "host_moments_bytes_per_s": 1e11, "file_read_bytes_per_s": 1e9, "file_write_bytes_per_s": 1e9,
     "within_node": {"latency_s": 1e-5, "bytes_per_s": 1e11}, "between_nodes": {"latency_s": 0, "bytes_per_s": 0}}
 
 

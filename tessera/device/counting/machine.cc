@@ -198,6 +198,8 @@ Record record_of(const Machine& m) {
   record["to_host_bytes_per_s"] = m.to_host_bytes_per_s;
   record["copy_s"] = m.copy_s;
   record["host_bytes_per_s"] = m.host_bytes_per_s;
+  record["host_parameters_bytes_per_s"] = m.host_parameters_bytes_per_s;
+  record["host_moments_bytes_per_s"] = m.host_moments_bytes_per_s;
   record["file_read_bytes_per_s"] = m.file_read_bytes_per_s;
   record["file_write_bytes_per_s"] = m.file_write_bytes_per_s;
   record["within_node"] = link(m.within_node);
@@ -295,6 +297,8 @@ Machine machine_from(const Record& record, const std::string& where) {
   m.to_host_bytes_per_s = rate(record, "to_host_bytes_per_s");
   m.copy_s = seconds(record, "copy_s", true);
   m.host_bytes_per_s = rate(record, "host_bytes_per_s");
+  m.host_parameters_bytes_per_s = rate(record, "host_parameters_bytes_per_s");
+  m.host_moments_bytes_per_s = rate(record, "host_moments_bytes_per_s");
   m.file_read_bytes_per_s = rate(record, "file_read_bytes_per_s", true);
   m.file_write_bytes_per_s = rate(record, "file_write_bytes_per_s", true);
   m.within_node = link("within_node");

@@ -58,7 +58,9 @@ struct Machine {
   double launch_s = 0;          // time of the calling thread for each launch of a kernel or graph
   double to_device_bytes_per_s = 0, to_host_bytes_per_s = 0;  // of copies from and to pinned memory
   double copy_s = 0;                                          // that every copy takes in addition
-  double host_bytes_per_s = 0;  // that AdamW reads and writes on the host, with all threads of the rank
+  // That AdamW reads and writes on the host, with all threads of the rank: if it writes everything, and if it writes
+  // only parameters or only moments (late moments), which takes as much arithmetic for fewer bytes.
+  double host_bytes_per_s = 0, host_parameters_bytes_per_s = 0, host_moments_bytes_per_s = 0;
   double file_read_bytes_per_s = 0, file_write_bytes_per_s = 0;  // 0: not measured
   Link within_node, between_nodes;
 };
@@ -69,7 +71,7 @@ Machine machine_from(const Record& record, const std::string& where);
 
 // On a GPU, a kernel starts a little later than the one before ends, and its first and last thread blocks do not fill
 // the GPU. Calls of one kernel in a row show less of both, so memory_time() does not contain it.
-inline constexpr double kStartOfKernel_s = 1.4e-6;
+inline constexpr double kStartOfKernel_s = 2e-6;
 
 // FLOP/s of a product of this shape, interpolated between the measured products of this type and form. Similar shapes
 // count more than others.

@@ -99,6 +99,7 @@ class Timeline {
   Stream* running_ = nullptr;
   std::vector<WorkQueue*> queues_;
   std::array<double, kNumBusy> busy_{}, free_at_{};
+  double collective_ends_ = 0;  // when the last collective so far ends
   std::map<std::string_view, double> kernels_;
 };
 

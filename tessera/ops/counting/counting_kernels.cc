@@ -7,7 +7,7 @@ namespace {
 class CountingKernels final : public Kernels {
  public:
   CountingKernels(Device& device, bool tf32)
-      : can_split_adamw_(counted_by(device).kind == DeviceKind::cpu),
+      : on_cpu_(counted_by(device).kind == DeviceKind::cpu),
         scratch_(device.allocate(bytes_of_scratch(counted_by(device)), Category::workspace)),
         times_(device, tf32) {}
 
@@ -75,6 +75,8 @@ class CountingKernels final : public Kernels {
     times_.attention(call.shape, call.qkv, call.starts.shape[0] - 1, false);
   }
   void attention_backward(const AttentionBackward& call) override {
+    TESSERA_ASSERT(on_cpu_ || call.workspace.num_elems() >=
+                                  attention_workspace_elems(call.qkv.dtype, call.shape, call.qkv.shape[0]));
     times_.attention(call.shape, call.qkv, call.starts.shape[0] - 1, true);
   }
   void store_keys_values(const StoreKeysValues& call) override { times_.arrays("store_keys_values", {call.qkv}); }
@@ -87,7 +89,7 @@ class CountingKernels final : public Kernels {
   void argmax_rows(View logits, View) override { times_.arrays("argmax_rows", {logits}); }
   void sample_rows(View logits, View, const Sampling&, View) override { times_.arrays("sample_rows", {logits}); }
   void adamw(const AdamWArrays& arrays, const AdamWStep& step) override { times_.adamw(arrays, step.writes); }
-  bool can_split_adamw() const override { return can_split_adamw_; }
+  bool can_split_adamw() const override { return on_cpu_; }
 
  private:
   static int64_t bytes_of_scratch(const CountedDevice& counted) {
@@ -107,7 +109,7 @@ class CountingKernels final : public Kernels {
     times_.arrays("column_sums", {View{&somewhere, DType::f32, {kPartialSums, num_columns}}});
   }
 
-  const bool can_split_adamw_;
+  const bool on_cpu_;
   Buffer scratch_;
   KernelTimes times_;
 };

@@ -68,9 +68,12 @@ void KernelTimes::adamw(const Kernels::AdamWArrays& a, AdamWWrites writes) {
   if (writes != AdamWWrites::moments) bytes += parameters;
   if (writes != AdamWWrites::parameters) bytes += moments;
   const Machine& machine = timeline_->machine();
+  const double host_rate = writes == AdamWWrites::all          ? machine.host_bytes_per_s
+                           : writes == AdamWWrites::parameters ? machine.host_parameters_bytes_per_s
+                                                               : machine.host_moments_bytes_per_s;
   const bool gpu = counted_by(device_).kind == DeviceKind::cuda;
   spend_on_kernel(device_, "adamw", Busy::memory,
-                  gpu ? memory_time(machine, 1.05 * bytes) + kStartOfKernel_s : bytes / machine.host_bytes_per_s);
+                  gpu ? memory_time(machine, 1.05 * bytes) + kStartOfKernel_s : bytes / host_rate);
 }
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ inline Machine round_machine() {
   }
   m.memory = {{1000, 1e-9}, {1'000'000'000, 1e-3}};
   m.to_device_bytes_per_s = m.to_host_bytes_per_s = 1e10;
-  m.host_bytes_per_s = 1e11;
+  m.host_bytes_per_s = m.host_parameters_bytes_per_s = m.host_moments_bytes_per_s = 1e11;
   m.file_read_bytes_per_s = m.file_write_bytes_per_s = 1e9;
   m.within_node = {1e-5, 1e10};
   m.between_nodes = {1e-4, 1e9};

@@ -132,7 +132,7 @@ TEST(Plan, DrawnConfigurationsRunInExactlyTheirMemory) {
       window.push_back(make_batch(static_cast<uint64_t>(turn), lengths));
       bounds.num_tokens = std::max(bounds.num_tokens, tokens);
       bounds.num_sequences = std::max<int64_t>(bounds.num_sequences, std::ssize(lengths));
-      bounds.num_targets = std::max(bounds.num_targets, window.back().num_targets);
+      bounds.num_targets = std::max<int64_t>(bounds.num_targets, window.back().num_targets);
     }
     const WorkBounds work{bounds, bounds, {}, 0, num_micro_batches};
     const Plan plan = plan_run(config, options, work, {});
@@ -148,13 +148,32 @@ TEST(Plan, DrawnConfigurationsRunInExactlyTheirMemory) {
       for (int step = 0; step < 2; ++step) engine.train_step(window, 1e-3);
       engine.evaluate(window.front());
       engine.states().save([](StateKind, int64_t, ElemRange, View) {});
-      engine.states().load([](StateKind, int64_t, ElemRange, View to) { std::fill_n(to.data, to.bytes(), std::byte{}); });
+      engine.states().load(
+          [](StateKind, int64_t, ElemRange, View to) { std::fill_n(to.data, to.bytes(), std::byte{}); });
     };
     const int64_t device_bytes = plan.device.peak_total(), host_bytes = plan.host.peak_total();
     EXPECT_NO_THROW(run_within(device_bytes, host_bytes)) << turn;
     EXPECT_THROW(run_within(device_bytes - 1, host_bytes), OutOfMemoryError) << turn;
     if (host_bytes > 0) {
       EXPECT_THROW(run_within(device_bytes, host_bytes - 1), OutOfMemoryError) << turn;
+    }
+  }
+}
+
+// On a GPU, attention's backward has a workspace, for which it otherwise takes memory of the MLP. The counting kernels
+// check that it is large enough.
+TEST(Plan, RecomputedPartsLeaveAWorkspaceForAttentionOnGpus) {
+  for (const char* architecture : {"bloom", "gpt", "llama", "qwen3"}) {
+    for (const Recomputation& recomputation :
+         {Recomputation{}, Recomputation{.mlp = kAllBlocks}, Recomputation{.attention = kAllBlocks},
+          Recomputation{.blocks = 1, .mlp = 1, .attention = 2}}) {
+      EngineOptions options;
+      options.dtype = DType::bf16;
+      options.recomputation = recomputation;
+      const BatchBounds batch{64, 2, 8};
+      const Plan plan =
+          plan_run(small_config(architecture, 0), options, {batch, {}, {}, 0}, {.device = DeviceKind::cuda});
+      EXPECT_GT(plan.device.peak_total(), 0);
     }
   }
 }
