@@ -80,6 +80,11 @@ SUBJECTS = [
                   "fp32, or in bf16 with \"bf16 states\"."),
     Subject("GPUs: full_shard, compared with FSDP2 and torch.compile", "gpu-multi.json", ["gpus", *COMPARED],
             about="The speed is per GPU, and both sides keep fp32 parameters and states."),
+    Subject("GPU: in the memory of smaller GPUs", "gpu-fit.json",
+            ["ms", "predicted", "unlimited_ms", "speed", "offload", "recomputed"],
+            about="`train --fit SIZE` chose what is offloaded to host memory and what backward computes again. \"Without a limit\" is "
+                  "the same step with all memory of the GPU. Times with offload differ by up to 20 % between machines, because "
+                  "virtual machines share the memory of their host."),
     Subject("GPUs: bloom-560m, training and generation", "gpu-speed.json",
             ["gpus", "rate", "mfu", "peer", "peer_rate", "ratio", "of"], names={"of": "% of N × one GPU's speed"},
             about="MFU is relative to 989 TFLOP/s per GPU. The peers ran on GPUs of the same kind; their commits are not "
