@@ -197,12 +197,13 @@ class Search {
     for (const Family& family : families_) {
       if (step_s(family.member(0, 0)) >= best_s) continue;
       if (auto member = best_of(family)) {
-        best_s = std::min(best_s, step_s(member->settings));
-        found.push_back(std::move(*member));
+        best_s = std::min(best_s, weighed_s(member->settings));
+        const auto same = [&](const Configuration& c) { return key_of(c.settings) == key_of(member->settings); };
+        if (std::ranges::none_of(found, same)) found.push_back(std::move(*member));
       }
     }
     for (Configuration& c : found) c.time = time_of(c.settings);
-    std::ranges::stable_sort(found, {}, [](const Configuration& c) { return c.time.step_s; });
+    std::ranges::stable_sort(found, {}, [this](const Configuration& c) { return weighed_s(c.settings); });
     return found;
   }
 
@@ -239,6 +240,10 @@ class Search {
     return at->second;
   }
   double step_s(const Settings& s) { return time_of(s).step_s; }
+  // Of configurations that are about equally fast, those without offload are preferred, and those with files come last.
+  double weighed_s(const Settings& s) {
+    return step_s(s) * (1 + (s.offload.uses(Tier::host) ? 0.002 : 0) + (s.offload.uses(Tier::file) ? 0.02 : 0));
+  }
   Excess excess(const Settings& s) { return excess_of(plan_of(s), limits_); }
   // More offload needs more host memory: only this excess falls with the level of offload.
   int64_t device_excess(const Settings& s) {
@@ -282,7 +287,7 @@ class Search {
       const auto [at, is_new] = tried.try_emplace(recomputation);
       if (is_new) {
         auto member = fastest_with(family, recomputation);
-        at->second = {member ? step_s(*member) : kNever, std::move(member)};
+        at->second = {member ? weighed_s(*member) : kNever, std::move(member)};
       }
       return at->second.first;
     };

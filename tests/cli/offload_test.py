@@ -76,7 +76,7 @@ class PredictedTimes(TinyJobTest):
         plan = ["plan", *JOB, "--device", "cpu"]
         out = self.succeeds(*plan, env=env)
         self.assertIn("time     not known: the speeds of this machine are not. tessera doctor --measure measures them, and "
-                      "--machine FILE names those of another machine", out)
+                      "--machine names a file of another machine or a GPU", out)
         self.assertIsNone(json.loads(self.succeeds(*plan, "--json", env=env))["time"])
         out = self.succeeds("doctor", "--measure", "--device", "cpu", "--threads", "1", env=env)
         self.assertRegex(out, r"products in f32, up to +[\d.e+-]+ TFLOP/s")
@@ -111,7 +111,7 @@ class PredictedTimes(TinyJobTest):
         self.assertGreater(time["step_s"], 0)
         self.assertAlmostEqual(sum(time["parts"].values()), time["step_s"], delta=0.05 * time["step_s"])
         out = self.succeeds(*plan, "--machine", file, env=env)
-        self.assertRegex(out, r"\ntime     [\d.e-]+ s per step, [\d,]+ tokens/s \(forward .* s, backward .* s, update .* s\)\nbusy     ")
+        self.assertRegex(out, r"\ntime     [\d.e-]+ s per step, [\d,.]+ tokens/s, [\d,.]+ samples/s \(forward .* s, backward .* s, update .* s\)\nbusy     ")
 
         # A machine with products of a tenth of the speed has longer steps.
         for product in machine["products"]:
@@ -124,13 +124,13 @@ class PredictedTimes(TinyJobTest):
         self.assertIn("time     not known: the links within a node are not. tessera doctor --measure, started with the ranks of the run, "
                       "measures them", out)
         self.assertIsNone(json.loads(self.succeeds(*plan, "--machine", "slow.json", "--nproc", "2", "--json", env=env))["time"])
-        self.fails(USAGE, "--machine: slow.json has the speeds of a CPU, but the plan is for GPUs. Give --device cpu, or the file of "
-                   "another machine", *plan, "--device", "cuda", "--machine", "slow.json", env=env)
+        self.fails(USAGE, "--machine: slow.json has the speeds of a CPU, but the plan is for GPUs. Give --device cpu, or another machine"
+                   , *plan, "--device", "cuda", "--machine", "slow.json", env=env)
         machine["host_bytes_per_s"] = -1
         self.write("bad.json", json.dumps(machine))
         self.fails(INPUT, "bad.json: host_bytes_per_s must be from 1000 to 1e+19, got -1. Measure the machine again: tessera doctor "
                    "--measure", *plan, "--machine", "bad.json", env=env)
-        self.fails(USAGE, '--machine: "h9000" does not exist. Give a file that tessera doctor --measure has written', *plan,
+        self.fails(USAGE, '--machine: "h9000" is neither a file nor a known GPU. Give a file that tessera doctor --measure has written, or one of v100', *plan,
                    "--machine", "h9000", env=env)
 
 

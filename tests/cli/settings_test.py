@@ -103,7 +103,7 @@ class Flags(CliTest):
             out = self.succeeds("config", "train", self.write("c.toml", f"activation_checkpointing = {value}\n"))
             self.assertIn(f'\nactivation_checkpointing = "{shown}" ', out)
         for wrong in ["-1", "2.5", "blocks", ""]:
-            self.fails(2, f'--activation-checkpointing: must be none, a number of blocks, or a list of block, mlp and attention, '
+            self.fails(2, f'--activation-checkpointing: must be none, auto, a number of blocks, or a list of block, mlp and attention, '
                           f'got "{wrong}"', "config", f"--activation-checkpointing={wrong}")
         self.fails(2, '--activation-checkpointing: 25 blocks, but the model has only 24. Give at most 24, or "block"', "plan", "--model",
                    "bloom-560m", "--activation-checkpointing", "25")

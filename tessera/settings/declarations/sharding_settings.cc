@@ -132,7 +132,7 @@ std::vector<Setting> plan_settings() {
             "Disk space of a node for offloaded files, shared by its ranks. 0: the free space on the disk of "
             "--offload-dir, or of --output-dir if --offload-dir is empty; a plan with a limit of memory does not check "
             "it"),
-      text("machine", &S::machine, brief(kPlan, "predict times for this machine"), "FILE|GPU",
+      text("machine", &S::machine, brief(kPlan, "predict times for this machine", kPlanOutput), "FILE|GPU",
            "Machine whose speeds determine the predicted times: a file that tessera doctor --measure has written, or a "
            "GPU whose data sheet is known (v100-16, v100-32, a100-40, a100-80, h100-80, h200, l40s, rtx-4090). A GPU "
            "also sets the memory per rank, unless another setting does. Empty: this machine"),

@@ -78,7 +78,7 @@ TEST_F(StepTimeTest, AttentionHasTheWorkOfTheSequences) {
 
 TEST_F(StepTimeTest, AnEvaluationDoesNotWaitForAnUpdate) {
   const double alone = time().evaluation_s;
-  machine_.host_bytes_per_s = 1e6;
+  machine_.host_bytes_per_s = machine_.host_parameters_bytes_per_s = machine_.host_moments_bytes_per_s = 1e6;
   options_.sharding.offload = {.optimizer = Tier::host, .gradients = Tier::host};
   EXPECT_NEAR(time().evaluation_s, alone, 0.1 * alone);
 }
@@ -118,7 +118,7 @@ TEST_F(StepTimeTest, RecomputationAddsForwardPasses) {
 
 // The less is offloaded, the faster is a step. The links and the host bound it if they are slow.
 TEST_F(StepTimeTest, EachOffloadedBlockCostsTime) {
-  machine_.host_bytes_per_s = 1e6;
+  machine_.host_bytes_per_s = machine_.host_parameters_bytes_per_s = machine_.host_moments_bytes_per_s = 1e6;
   double last = time().step_s;
   for (int64_t blocks = 1; blocks <= config_.num_layers; ++blocks) {
     options_.sharding.offload = {.optimizer = Tier::host,

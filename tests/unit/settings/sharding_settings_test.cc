@@ -123,16 +123,19 @@ TEST(OffloadWords, ReadAndPrint) {
   EXPECT_EQ(canonical("offload", "optimizer=12"), "optimizer:host=12");
   EXPECT_EQ(canonical("offload", "Gradients:cpu = 40%, optimizer:file=060%"), "optimizer:file=60%,gradients:host=40%");
   EXPECT_EQ(canonical("offload", "parameters:host=100%"), "parameters:host");
+  EXPECT_EQ(canonical("offload", "optimizer:file=AUTO"), "optimizer:file=auto");
+  EXPECT_EQ(canonical("offload", "auto"), "optimizer:host=auto,gradients:host=auto");
   for (const char* item : {"optimizer=0", "optimizer=", "optimizer:host=-1", "optimizer=101%", "optimizer=1.5",
                            "optimizer=%", "optimizer=12=12", "optimizer=99999999999999999999", "optimizer=all"}) {
     EXPECT_EQ(error_of("offload", item),
               std::string("here: \"") + item +
-                  "\" does not say how much to offload. Write a number of blocks or a share after \"=\", for example "
-                  "optimizer=12 or optimizer=40%");
+                  "\" does not say how much to offload. Write a number of blocks, a share or auto after \"=\", for "
+                  "example optimizer=12, optimizer=40% or optimizer=auto");
   }
-  EXPECT_EQ(error_of("offload", "optimiser"),
-            "here: cannot offload \"optimiser\". Did you mean \"optimizer\"? Write none, or a comma-separated list of "
-            "optimizer, gradients, parameters");
+  EXPECT_EQ(
+      error_of("offload", "optimiser"),
+      "here: cannot offload \"optimiser\". Did you mean \"optimizer\"? Write none, auto, or a comma-separated list of "
+      "optimizer, gradients, parameters");
   EXPECT_EQ(error_of("offload", "optimizer:disk"),
             "here: unknown tier in \"optimizer:disk\". Use one of: host (also cpu), file (also nvme)");
   EXPECT_EQ(error_of("offload", "optimizer,optimizer:file"), "here: contains optimizer twice. Remove one of the two");
@@ -159,6 +162,7 @@ TEST(Checkpointing, ReadsAndPrints) {
            {"mlp", {.mlp = kAllBlocks}, "mlp"},
            {"mlp=0", {}, "none"},
            {"attention=3", {.attention = 3}, "attention=3"},
+           {"Auto", {.automatic = true}, "auto"},
            {"attention,MLP", {.mlp = kAllBlocks, .attention = kAllBlocks}, "mlp,attention"},
            {"mlp = 20, block=4", {.blocks = 4, .mlp = 20}, "block=4,mlp=20"},
            {"block,mlp=1,attention=2", {.blocks = kAllBlocks, .mlp = 1, .attention = 2}, "block,mlp=1,attention=2"},
@@ -180,7 +184,7 @@ TEST(Checkpointing, ReadsAndPrints) {
                                    {"mlp=-1", "mlp=-1"},
                                    {"mlp=9223372036854775807", "mlp=9223372036854775807"}}) {
     EXPECT_TRUE(
-        error(text).starts_with("here: must be none, a number of blocks, or a list of block, mlp and "
+        error(text).starts_with("here: must be none, auto, a number of blocks, or a list of block, mlp and "
                                 "attention, got \"" +
                                 std::string(item) + "\""))
         << error(text);
