@@ -30,7 +30,7 @@ struct Plan {
   std::int64_t num_parameters = 0, num_trainable_parameters = 0;
   double step_flops = 0;
   std::int64_t step_bytes_sent = 0;        ///< by the rank, with several ranks
-  std::optional<double> estimated_step_s;  ///< with "fit": of the cost model, only to compare configurations
+  std::optional<double> estimated_step_s;  ///< with "fit": predicted, perhaps for a typical machine
   Options settings;                        ///< with "fit": the settings that were found
   std::string text;                        ///< what `tessera plan` prints
   std::string json;                        ///< what `tessera plan --json` prints

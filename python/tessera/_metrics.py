@@ -72,7 +72,7 @@ class Plan(NamedTuple):
     num_trainable_parameters: int
     step_flops: float
     step_bytes_sent: int  # by the rank, with several ranks
-    estimated_step_s: Optional[float]  # with fit: of the cost model, only to compare configurations
+    estimated_step_s: Optional[float]  # with fit: predicted, perhaps for a typical machine
     settings: Dict[str, Any]  # with fit: the settings that were found
     text: str
     record: Dict[str, Any]  # what `tessera plan --json` prints

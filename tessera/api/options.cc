@@ -56,7 +56,13 @@ ResolvedSettings resolved_options(const Options& options, Groups groups, const s
 }
 
 ResolvedSettings options_of_plan(const Options& options, Console& console) {
-  return checked_options(options, kPlanVerb, "plan", {"model"}, console);
+  ResolvedSettings resolved = checked_options(options, kPlanVerb, "plan", {"model"}, console);
+  for (const char* name : {"svg", "compare"}) {
+    if (!resolved.is_given(name)) continue;
+    throw UsageError(resolved.where(name), "is for the program: plan() writes no files and prints nothing",
+                     "Remove it, and use the result of plan()");
+  }
+  return resolved;
 }
 
 }  // namespace tessera::v0

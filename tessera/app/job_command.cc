@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/launch/slurm_job.h"
 #include "tessera/settings/slurm_time.h"
+#include "tessera/settings/verb_groups.h"
 
 namespace tessera {
 namespace {
@@ -28,7 +29,7 @@ int64_t ranks_of(const Settings& slurm) {
 void check_no_settings_of_job(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     const Setting* setting = word.starts_with("--") ? find_setting(word.substr(2, word.find('=') - 2)) : nullptr;
-    if (setting && setting->group == kSlurm) {
+    if (setting && setting->group & kSlurmVerb) {
       throw UsageError(setting->flag(), "is a setting of the job", "Write it before the command of the run");
     }
   }
@@ -99,9 +100,9 @@ void add_default(ParsedFlags& flags, const ResolvedSettings& run, const char* na
 ResolvedSettings with_recipes_table(ResolvedSettings slurm, const std::string& recipe) {
   if (recipe.empty()) return slurm;
   const auto& verbs = all_verbs();
-  const SettingSources sources{.flags = {}, .environment = {}, .file = config_of(recipe, {recipe}, kSlurm, verbs)};
-  const ResolvedSettings table = resolve(sources, kSlurm, "slurm", names_of(verbs));
-  for (const Setting* setting : settings_of(kSlurm)) {
+  const SettingSources sources{.flags = {}, .environment = {}, .file = config_of(recipe, {recipe}, kSlurmVerb, verbs)};
+  const ResolvedSettings table = resolve(sources, kSlurmVerb, "slurm", names_of(verbs));
+  for (const Setting* setting : settings_of(kSlurmVerb)) {
     if (slurm.is_given(setting->name) || !table.is_given(setting->name)) continue;
     setting->set(slurm.settings, setting->get(table.settings));
     slurm.origins[setting->name] = table.origins.at(setting->name);

@@ -53,7 +53,7 @@ const std::vector<Verb>& all_verbs() {
        .run = run_memory},
       {.name = "slurm",
        .help = "Write the job files of a training run or a sweep for Slurm",
-       .groups = kSlurm,
+       .groups = kSlurmVerb,
        .example = "tessera slurm --nodes 2 --gpus-per-node 8 --cpus-per-task 8 --time 24:00:00 run.toml",
        .required = {},
        .run = run_slurm,

@@ -12,7 +12,7 @@ namespace tessera {
 
 // A job is one training run.
 struct SlurmJob {
-  Settings settings;                   // the group kSlurm: resources and options of the job
+  Settings settings;                   // the groups kSlurmVerb: resources and options of the job
   MpiFlavour mpi;                      // the MPI that the program uses
   std::string program;                 // the path of the program on the nodes
   std::vector<std::string> arguments;  // "train" and what follows it

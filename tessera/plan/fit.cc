@@ -16,6 +16,19 @@
 namespace tessera {
 namespace {
 
+bool is_automatic(Tier tier, const OffloadedPart& part) {
+  return tier != Tier::device && part.of == OffloadedPart::Of::automatic;
+}
+
+}  // namespace
+
+bool has_automatic(const Offload& o) {
+  return is_automatic(o.optimizer, o.part_of_optimizer) || is_automatic(o.gradients, o.part_of_gradients) ||
+         is_automatic(o.parameters, o.part_of_parameters);
+}
+
+namespace {
+
 using S = Settings;
 
 std::vector<ShardingStrategy> strategies(const FitRequest& request) {
@@ -39,15 +52,6 @@ using Levels = std::vector<Offload>;
 
 OffloadedPart blocks(int64_t number) {
   return {OffloadedPart::Of::blocks, number};
-}
-
-bool is_automatic(Tier tier, const OffloadedPart& part) {
-  return tier != Tier::device && part.of == OffloadedPart::Of::automatic;
-}
-
-bool has_automatic(const Offload& o) {
-  return is_automatic(o.optimizer, o.part_of_optimizer) || is_automatic(o.gradients, o.part_of_gradients) ||
-         is_automatic(o.parameters, o.part_of_parameters);
 }
 
 // The offload with `auto` replaced by the last `number` blocks; 0: by nothing, more than the model has: by everything.

@@ -77,6 +77,7 @@ FitResult find_fit(const FitRequest& request);
 
 // Whether a setting leaves its value to the search: `auto` in --offload or --activation-checkpointing.
 bool has_automatic(const Settings& settings);
+bool has_automatic(const Offload& offload);
 // Whether a run with these settings begins with a search: with --fit, or if has_automatic().
 bool has_search(const Settings& settings);
 

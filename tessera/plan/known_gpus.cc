@@ -58,11 +58,24 @@ const KnownGpu* known_gpu_by_word(std::string_view word) {
   return found != kKnown.end() ? &*found : nullptr;
 }
 
+namespace {
+
+// Whether a driver's name is that of the GPU, and not that of a slower variant or of another GPU ("NVIDIA GH200
+// 480GB").
+bool names(std::string_view driver_name, const KnownGpu& gpu) {
+  for (const char* other : {"Laptop", "PCI", "NVL", "GH200", "4090 D"}) {
+    if (driver_name.find(other) != std::string_view::npos) return false;
+  }
+  return driver_name.find(gpu.driver_name) != std::string_view::npos;
+}
+
+}  // namespace
+
 const KnownGpu* known_gpu_by_name(std::string_view driver_name, int64_t memory_bytes) {
   const KnownGpu* nearest = nullptr;
   const auto distance = [&](const KnownGpu& gpu) { return std::abs(gpu.memory_bytes - memory_bytes); };
   for (const KnownGpu& gpu : kKnown) {
-    if (driver_name.find(gpu.driver_name) == std::string_view::npos && driver_name != gpu.name) continue;
+    if (!names(driver_name, gpu) && driver_name != gpu.name) continue;
     if (!nearest || distance(gpu) < distance(*nearest)) nearest = &gpu;
   }
   return nearest;

@@ -107,6 +107,28 @@ std::string unknown_speeds_of(const Machine& machine, const PlannedRank& rank, c
 
 namespace {
 
+// The ranks of a node share its cores, memory and disks.
+void divide_host(Machine& machine, double shares) {
+  for (double* rate :
+       {&machine.host_bytes_per_s, &machine.host_parameters_bytes_per_s, &machine.host_moments_bytes_per_s,
+        &machine.file_read_bytes_per_s, &machine.file_write_bytes_per_s}) {
+    *rate /= shares;
+  }
+}
+
+// A machine with data-sheet GPUs. The measured host is the part of a node that belongs to one of its GPUs; a node has
+// the memory bandwidth of about three such parts.
+Machine machine_of_node(const KnownGpu& gpu, const PlannedRank& rank) {
+  constexpr double kParts = 3;
+  Machine machine = machine_of(gpu);
+  const double ranks = std::min(rank.world_size, rank.ranks_per_node);
+  const double read = machine.file_read_bytes_per_s, write = machine.file_write_bytes_per_s;
+  divide_host(machine, std::max(1.0, ranks / kParts));
+  machine.file_read_bytes_per_s = read / ranks;
+  machine.file_write_bytes_per_s = write / ranks;
+  return machine;
+}
+
 // The measured speeds of this machine, or those of its GPU's data sheet.
 std::optional<Machine> this_machine(const PlannedRank& rank) {
   const std::string name = name_of_device(rank.device, rank.num_threads);
@@ -116,13 +138,15 @@ std::optional<Machine> this_machine(const PlannedRank& rank) {
     const std::string path = machine_file(name, ranks);
     if (path.empty() || !fs::exists(path, error)) continue;
     try {
-      return read_machine(path);
+      Machine machine = read_machine(path);
+      if (ranks == 1) divide_host(machine, std::min(rank.world_size, rank.ranks_per_node));
+      return machine;
     } catch (const InputError&) {  // the plan does without times, and says how to measure them again
     }
   }
   if (rank.device != DeviceKind::cuda) return {};
   const KnownGpu* known = known_gpu_by_name(name, cuda_info().devices[0].memory_bytes);
-  return known ? std::optional(machine_of(*known)) : std::nullopt;
+  return known ? std::optional(machine_of_node(*known, rank)) : std::nullopt;
 }
 
 Machine named_machine(const Settings& settings, const PlannedRank& rank) {
@@ -135,7 +159,7 @@ Machine named_machine(const Settings& settings, const PlannedRank& rank) {
         option_place("machine"), fmt::format("\"{}\" is neither a file nor a known GPU", printable(settings.machine)),
         fmt::format("Give a file that tessera doctor --measure has written, or one of {}", joined(words, ", ")));
   }
-  Machine machine = known ? machine_of(*known) : read_machine(settings.machine);
+  Machine machine = known ? machine_of_node(*known, rank) : read_machine(settings.machine);
   const bool is_gpu = machine.num_multiprocessors > 0, wants_gpu = rank.device == DeviceKind::cuda;
   if (is_gpu == wants_gpu) return machine;
   throw UsageError(option_place("machine"),
@@ -155,7 +179,8 @@ void take_links(Machine& machine, const Machine& from) {
 }
 
 Machine typical_machine(const PlannedRank& rank) {
-  return rank.device == DeviceKind::cuda ? machine_of(*known_gpu_by_word("h200")) : typical_cpu(rank.num_threads);
+  return rank.device == DeviceKind::cuda ? machine_of_node(*known_gpu_by_word("h200"), rank)
+                                         : typical_cpu(rank.num_threads);
 }
 
 }  // namespace

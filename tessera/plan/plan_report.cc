@@ -246,7 +246,7 @@ double evaluation_s(const PlanReport& r) {
   return batches * r.time->evaluation_s;
 }
 
-// The disk of a checkpoint takes the bytes of all ranks of a node.
+// The rate is that of one rank while all ranks of the node write.
 double checkpoint_s(const PlanReport& r) {
   const bool known = r.machine && r.machine->file_write_bytes_per_s > 0;
   return known ? static_cast<double>(r.checkpoint_bytes) / r.machine->file_write_bytes_per_s : 0;
@@ -537,13 +537,15 @@ void print_plan(const PlanReport& r, Console& console) {
   }
 }
 
-void refuse_to_fit(const FitResult& fit, const MemoryLimits& limits) {
+void refuse_to_fit(const FitResult& fit, const MemoryLimits& limits, const Settings& given) {
   const Configuration& least = *fit.smallest;
   const Excess& e = least.excess;
   const bool disk = e.of == Excess::Of::disk;
   const std::string largest = disk ? "" : fmt::format(" ({}: {})", name_of(e.largest), format_bytes(e.largest_bytes));
   throw OutOfMemoryError(
-      option_place("fit"),
+      option_place(given.fit != 0                             ? "fit"
+                   : given.activation_checkpointing.automatic ? "activation_checkpointing"
+                                                              : "offload"),
       fmt::format(
           "no configuration fits into {}: the smallest one ({}) needs {}{}, but the limit of a rank is {}{}: {} "
           "are missing",
@@ -553,8 +555,9 @@ void refuse_to_fit(const FitResult& fit, const MemoryLimits& limits) {
           : e.of == Excess::Of::host ? " on the host"
                                      : "",
           format_bytes(e.bytes)),
-      "Use more ranks, a smaller --max-length or a smaller model, or leave out flags such as --batch-size and "
-      "--offload: --fit does not change the settings of flags");
+      given.fit != 0 ? "Use more ranks, a smaller --max-length or a smaller model, or leave out flags such as "
+                       "--batch-size and --offload: --fit does not change the settings of flags"
+                     : "Use more ranks or a smaller --batch-size, or let --fit choose the other settings, too");
 }
 
 }  // namespace tessera

@@ -43,7 +43,7 @@ struct PlanReport {
 std::string summary_of(const Settings& settings);
 
 // Throws OutOfMemoryError: what the smallest configuration lacks.
-[[noreturn]] void refuse_to_fit(const FitResult& fit, const MemoryLimits& limits);
+[[noreturn]] void refuse_to_fit(const FitResult& fit, const MemoryLimits& limits, const Settings& given);
 
 Record plan_record(const PlanReport& report);
 // Prints the verdict first: whether the run fits, and how much is left or missing.

@@ -83,7 +83,8 @@ StartCommand start_command(const ResolvedSettings& resolved, const std::set<std:
   const Settings& given = resolved.settings;
   StartCommand start;
   std::vector<std::pair<std::string, std::string>> flags;
-  std::set<std::string> dropped{"fit", "device_memory", "host_memory", "disk", "machine", "categories", "compare", "svg", "json"};
+  std::set<std::string> dropped{"fit",        "device_memory", "host_memory", "disk",  "machine",
+                                "categories", "compare",       "svg",         "nodes", "json"};
   const auto placeholder = [&](const char* flag, const std::string& word, const std::string& meaning) {
     flags.emplace_back(flag, word);
     start.placeholders.push_back(word + ": " + meaning);
@@ -104,7 +105,11 @@ StartCommand start_command(const ResolvedSettings& resolved, const std::set<std:
   }
   for (const std::string& name : searched_names()) {
     const bool is_unused = name == "batch_size" && found.batch_tokens > 0;
-    if (!fixed.contains(name) && !is_unused) flags.emplace_back(find_setting(name)->flag(), text_of(name, found));
+    const bool is_automatic = name == "offload"                    ? has_automatic(given.offload)
+                              : name == "activation_checkpointing" ? given.activation_checkpointing.automatic
+                                                                   : false;
+    if ((!fixed.contains(name) || is_automatic) && !is_unused)
+      flags.emplace_back(find_setting(name)->flag(), text_of(name, found));
   }
   if (found.offload_dir != given.offload_dir) flags.emplace_back("--offload-dir", found.offload_dir);
   std::vector<std::string> words = own_command();

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "tessera/base/closest_word.h"
+#include "tessera/base/counted.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/model/architecture.h"
@@ -283,6 +284,25 @@ void apply_options(const SettingSources& sources, const std::string& verb, Resol
   }
 }
 
+// The ranks of a plan for several nodes.
+void settle_nodes(ResolvedSettings& resolved) {
+  const bool plans = resolved.groups & kPlanOutput && resolved.groups != kAllGroups;
+  if (!plans || !resolved.is_given("nodes")) return;
+  Settings& s = resolved.settings;
+  constexpr int64_t kUsual = 8;  // GPUs of a node
+  if (s.nproc == 0) {
+    if (s.ranks_per_node == 0) s.ranks_per_node = kUsual;
+    s.nproc = s.nodes * s.ranks_per_node;
+  } else if (s.ranks_per_node == 0 && s.nproc % s.nodes == 0) {
+    s.ranks_per_node = s.nproc / s.nodes;
+  }
+  if (s.nodes * s.ranks_per_node == s.nproc) return;
+  throw UsageError(
+      resolved.where("nodes"),
+      fmt::format("{} are not {} with equally many ranks", counted(s.nproc, "rank"), counted(s.nodes, "node")),
+      "Give --ranks-per-node or --nproc, and not both");
+}
+
 // Applies the layers in ascending precedence. `deepspeed` may be nullptr.
 ResolvedSettings layered(const SettingSources& sources, Groups groups, const std::string& verb,
                          const std::vector<std::string>& verb_names, const DeepSpeedLayer* deepspeed) {
@@ -301,6 +321,7 @@ ResolvedSettings layered(const SettingSources& sources, Groups groups, const std
   apply_flags(sources, resolved);
   apply_options(sources, verb, resolved);
   apply_trainer_words(resolved);
+  settle_nodes(resolved);
   if (groups & kRanks) resolved.num_ranks = std::max(resolved.num_ranks, resolved.settings.nproc);
   settle_train_size(resolved);
   settle_micro_batch(resolved);

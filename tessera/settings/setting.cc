@@ -75,6 +75,7 @@ const char* title_of(Group group) {
       {kGradients, "Gradients"},
       {kPlan, "Memory limits"},
       {kPlanOutput, "Plan"},
+      {kNodes, "Nodes"},
       {kNettest, "Network test"},
       {kPreflight, "Checks before the run"},
       {kShared, "Shared folders"},

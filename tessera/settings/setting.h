@@ -69,6 +69,7 @@ enum Group : Groups {
   kOverwrite = 1ull << 46,       // overwrite
   kMeasure = 1ull << 47,         // measure
   kPlanOutput = 1ull << 48,      // what a plan shows
+  kNodes = 1ull << 49,           // nodes
 };
 inline constexpr Groups kAllGroups = ~Groups{0};
 

@@ -25,7 +25,8 @@ inline constexpr Groups kGenerateVerb = kAnyModel | kInitAdapter | kRows | kChat
 inline constexpr Groups kChatVerb =
     kAnyModel | kInitAdapter | kChat | kDialog | kGeneration | kSampling | kSharding | kPresentation;
 inline constexpr Groups kPlanVerb = kTraining | kRanks | kCheckpoints | kSavedModel | kOverwrite | kPreflight |
-                                    kOutputDir | kPlan | kPlanOutput | kPresentation;
+                                    kOutputDir | kNodes | kPlan | kPlanOutput | kPresentation;
+inline constexpr Groups kSlurmVerb = kSlurm | kNodes;
 inline constexpr Groups kExportVerb =
     kAnyModel | kInitAdapter | kMerge | kCheckpoint | kSavedModel | kGguf | kOverwrite | kOutputDir;
 

@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/counted.h"
+#include "tessera/base/option_names.h"
 #include "tessera/base/read_file.h"
 #include "tessera/base/text.h"
+#include "tessera/plan/known_gpus.h"
 #include "tessera/plan/machines.h"
 #include "tessera/plan/plan_report.h"
 #include "tessera/store/all_ranks.h"
@@ -57,15 +59,29 @@ Record earlier_choice(const Settings& settings) {
   }
 }
 
-bool keeps(const std::set<std::string>& fixed, const Settings& given, const Settings& chosen) {
-  return std::ranges::all_of(searched_names(),
-                             [&](const std::string& name) {
-                               const Setting& setting = *find_setting(name);
-                               const bool is_open =
-                                   !fixed.contains(name) || (name == "offload" && has_automatic(given));
-                               return is_open || setting.get(given) == setting.get(chosen);
-                             }) &&
-         given.batch_size * given.grad_accum == chosen.batch_size * chosen.grad_accum;
+// Whether `chosen` is `given` with every `auto` replaced.
+bool is_of(const Offload& given, const Offload& chosen) {
+  const auto is_kind_of = [](Tier tier, const OffloadedPart& part, Tier chosen_tier, const OffloadedPart& chosen_part) {
+    if (tier == Tier::device || part.of != OffloadedPart::Of::automatic) {
+      return chosen_tier == tier && (tier == Tier::device || chosen_part == part);
+    }
+    return chosen_tier == Tier::device || chosen_tier == tier;
+  };
+  return is_kind_of(given.optimizer, given.part_of_optimizer, chosen.optimizer, chosen.part_of_optimizer) &&
+         is_kind_of(given.gradients, given.part_of_gradients, chosen.gradients, chosen.part_of_gradients) &&
+         is_kind_of(given.parameters, given.part_of_parameters, chosen.parameters, chosen.part_of_parameters);
+}
+
+// Whether a search from `given` may choose these settings.
+bool permits(const std::set<std::string>& fixed, const Settings& given, const Settings& chosen) {
+  if (given.batch_size * given.grad_accum != chosen.batch_size * chosen.grad_accum) return false;
+  return std::ranges::all_of(searched_names(), [&](const std::string& name) {
+    if (!fixed.contains(name)) return true;
+    if (name == "offload") return is_of(given.offload, chosen.offload);
+    if (name == "activation_checkpointing" && given.activation_checkpointing.automatic) return true;
+    const Setting& setting = *find_setting(name);
+    return setting.get(given) == setting.get(chosen);
+  });
 }
 
 }  // namespace
@@ -92,12 +108,22 @@ Settings chosen_settings(Session& session, const std::set<std::string>& fixed, c
   Worker& worker = session.worker();
   Communicator& world = session.world();
   MemoryLimits limits = run_limits(given, worker.local_ranks().count, usable_gpu_bytes(worker.device()));
+  // Other programs may take a little memory until the run has allocated its own.
+  constexpr int64_t kSpare = 100;
+  if (std::max(given.fit, given.device_memory) <= 0) limits.device_bytes -= limits.device_bytes / kSpare;
+  if (given.host_memory == 0) limits.host_bytes -= limits.host_bytes / kSpare;
   for (int64_t* bytes : {&limits.device_bytes, &limits.host_bytes, &limits.disk_bytes}) {
     *bytes = -world.max(-*bytes, "the memory of a rank");
   }
   const auto choose = [&]() -> std::string {
     if (!worker.is_first()) return "";
+    if (known_gpu_by_word(given.machine)) {
+      throw UsageError(option_place("machine"), "a run is fitted to the machine that it runs on",
+                       "Plan for a GPU with tessera plan, or give its memory as --fit SIZE");
+    }
     const PlannedRank rank = worker.planned_rank();
+    constexpr int kMany = 8;  // fewer ranks take about a second
+    if (rank.world_size > kMany) session.console().note("Searching for the fastest configuration that fits ...");
     const FitRequest request{session.config(), given, fixed,  work_of,
                              typical_of,       rank,  limits, assumed_machine(given, rank)};
     const Record before = earlier_choice(given);
@@ -105,13 +131,13 @@ Settings chosen_settings(Session& session, const std::set<std::string>& fixed, c
     if (before.is_object()) {
       earlier = with_values(given, before);
       const bool same_world = before.value("world_size", 0) == rank.world_size;
-      if (same_world && keeps(fixed, given, *earlier) && plan_configuration(request, *earlier).excess.fits()) {
+      if (same_world && permits(fixed, given, *earlier) && plan_configuration(request, *earlier).excess.fits()) {
         session.console().note("The run keeps its configuration: " + summary_of(*earlier));
         return to_json(before);
       }
     }
     const FitResult fit = find_fit(request);
-    if (!fit.best) refuse_to_fit(fit, limits);
+    if (!fit.best) refuse_to_fit(fit, limits, given);
     const Settings& best = fit.best->settings;
     session.console().note(
         fmt::format("Fastest configuration that fits: {}; {:.3g} s per step on {} ({}), {} of {}", summary_of(best),

@@ -12,7 +12,9 @@ PlannedCosts planned_costs(const ModelConfig& config, const Settings& settings, 
   PlannedCosts planned;
   planned.plan = plan_training(config, settings, largest, rank);
   if (!typical) return planned;
-  const std::optional<Machine> machine = planned_machine(settings, rank);
+  Settings here = settings;
+  here.machine.clear();  // that of the search; steps are compared with the times of this machine
+  const std::optional<Machine> machine = planned_machine(here, rank);
   if (!machine || !unknown_speeds_of(*machine, rank, settings.offload).empty()) return planned;
   WorkBounds work = typical();
   work.evaluation = {};  // only the time of a step is compared

@@ -148,7 +148,7 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
     report.assumed_machine = assumed_machine(settings, report.rank);
     report.fit =
         find_fit({config, settings, fixed, work_of, typical_of, report.rank, report.limits, report.assumed_machine});
-    if (!report.fit->best) refuse_to_fit(*report.fit, report.limits);
+    if (!report.fit->best) refuse_to_fit(*report.fit, report.limits, settings);
     report.settings = report.fit->best->settings;
     report.start = start_command(given, fixed, report.settings, report.rank);
   } else {

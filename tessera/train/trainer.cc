@@ -96,7 +96,9 @@ WorkBounds Trainer::work_of(const Settings& settings, bool fused) const {
 bool Trainer::fits_fused() {
   const Plan plan =
       plan_training(session_.config(), settings_, work_of(settings_, true), session_.worker().planned_rank());
-  return plan.device.peak_total() <= cuda_memory_of(session_.worker().device()).usable_bytes;
+  const MemoryLimits limits =
+      run_limits(settings_, session_.worker().local_ranks().count, usable_gpu_bytes(session_.worker().device()));
+  return plan.device.peak_total() <= limits.device_bytes;
 }
 
 // Whether the micro-batches of a step run as one batch. They do on GPUs with enough memory, because small batches leave

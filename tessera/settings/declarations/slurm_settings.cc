@@ -47,8 +47,10 @@ Setting with_grammar(Setting setting, std::string (*canonical)(const std::string
 
 std::vector<Setting> slurm_settings() {
   return {
-      integer("nodes", &S::nodes, brief(kSlurm, "nodes"), "N", {1, 1 << 20},
-              "Number of nodes; by default as many as the run's nproc needs, or 1"),
+      integer(
+          "nodes", &S::nodes, brief(kNodes, "nodes"), "N", {1, 1 << 20},
+          "Number of nodes. By default as many as the run's nproc needs, or 1. A plan has --ranks-per-node ranks on "
+          "each of them, by default 8, or divides --nproc ranks among them"),
       integer(
           "gpus_per_node", &S::gpus_per_node, brief(kSlurm, "GPUs of each node"), "N", {0, 1024},
           "Number of GPUs on each node. If the run's nproc needs fewer ranks on a node than this number, the job asks "

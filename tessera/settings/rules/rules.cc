@@ -49,6 +49,21 @@ std::optional<Fault> two_memories_of_a_device(const ResolvedSettings& resolved) 
   return Fault{"device_memory", "contradicts fit", "Give only one of the two: both set the memory per rank"};
 }
 
+// A run has the speeds of its machine. Only its search may use others.
+std::optional<Fault> machine_without_search(const ResolvedSettings& resolved) {
+  const Settings& s = resolved.settings;
+  const bool trains = resolved.groups & kPlan && !(resolved.groups & kPlanOutput);
+  const auto is_open = [](Tier tier, const OffloadedPart& part) {
+    return tier != Tier::device && part.of == OffloadedPart::Of::automatic;
+  };
+  const bool searches = s.fit != 0 || s.activation_checkpointing.automatic ||
+                        is_open(s.offload.optimizer, s.offload.part_of_optimizer) ||
+                        is_open(s.offload.gradients, s.offload.part_of_gradients) ||
+                        is_open(s.offload.parameters, s.offload.part_of_parameters);
+  if (!trains || s.machine.empty() || searches) return {};
+  return Fault{"machine", "only the search of fit uses it", "Remove it, or add --fit"};
+}
+
 std::optional<Fault> comparison_as_json(const ResolvedSettings& resolved) {
   if (!(resolved.groups & kPlanOutput) || resolved.groups == kAllGroups) return {};
   if (resolved.settings.compare.empty() || !resolved.settings.json) return {};
@@ -86,8 +101,8 @@ std::optional<Fault> flag_without_measurement(const ResolvedSettings& resolved) 
 }
 
 constexpr Rule kModelRules[] = {sizes_of_another_model};
-constexpr Rule kOtherRules[] = {heads_of_unequal_width, two_memories_of_a_device, comparison_as_json, types_of_another_format,
-                                flag_without_measurement};
+constexpr Rule kOtherRules[] = {heads_of_unequal_width, two_memories_of_a_device, comparison_as_json,
+                                machine_without_search, types_of_another_format,  flag_without_measurement};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/launch/slurm_job.h"
+#include "tessera/settings/verb_groups.h"
 
 namespace tessera {
 namespace {
@@ -31,7 +32,7 @@ TEST(JobCommand, NodesAndRanksOnANodeFitTheRun) {
     if (gpus > 0) job["gpus_per_node"] = gpus;
     const int64_t most = std::min({ranks, local > 0 ? local : ranks, gpus > 0 ? gpus : ranks});
     try {
-      const Settings s = resources_of_job(with(job, kSlurm), with(run, kRanks | kSharding));
+      const Settings s = resources_of_job(with(job, kSlurmVerb), with(run, kRanks | kSharding));
       EXPECT_EQ(s.nodes * ranks_on_a_node(s), ranks);
       EXPECT_EQ(ranks_on_a_node(s), most);
       EXPECT_EQ(s.gpus_per_node, gpus > 0 ? ranks_on_a_node(s) : 0);  // the job gets one GPU for each rank
@@ -46,12 +47,12 @@ TEST(JobCommand, NodesAndRanksOnANodeFitTheRun) {
 }
 
 TEST(JobCommand, TheSettingsOfTheJobDecideAboutNodes) {
-  const auto job = with({{"nodes", 2}, {"ntasks_per_node", 3}}, kSlurm);
+  const auto job = with({{"nodes", 2}, {"ntasks_per_node", 3}}, kSlurmVerb);
   EXPECT_EQ(resources_of_job(job, with({{"nproc", 6}}, kRanks)).nodes, 2);
   EXPECT_EQ(resources_of_job(job, with({}, kRanks)).ntasks_per_node, 3);
   EXPECT_THROW(resources_of_job(job, with({{"nproc", 4}}, kRanks)), UsageError);
   const Settings s =
-      resources_of_job(with({{"ntasks_per_node", 2}, {"gpus_per_node", 4}}, kSlurm), with({{"nproc", 6}}, kRanks));
+      resources_of_job(with({{"ntasks_per_node", 2}, {"gpus_per_node", 4}}, kSlurmVerb), with({{"nproc", 6}}, kRanks));
   EXPECT_EQ(s.nodes, 3);
   EXPECT_EQ(s.gpus_per_node, 4);
 }
