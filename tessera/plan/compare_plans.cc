@@ -34,12 +34,14 @@ std::string text_of(const Record& value) {
 
 Record read_plan(const std::string& path) {
   Record plan = record_from_json(read_file(path, {}), path);
-  if (plan.is_object() && at(plan, "first_rank/device_peak_bytes").is_number() && plan.contains("batch_size")) return plan;
+  if (plan.is_object() && at(plan, "first_rank/device_peak_bytes").is_number() && plan.contains("batch_size"))
+    return plan;
   throw InputError(path, "is not a plan", "Write one with tessera plan … --json > FILE");
 }
 
 void print_comparison(const Record& before, const Record& now, const std::string& name_of_before, Console& console) {
-  Table table({{""}, {printable(name_of_before), Align::kRight}, {"this plan", Align::kRight}, {"ratio", Align::kRight}});
+  Table table(
+      {{""}, {printable(name_of_before), Align::kRight}, {"this plan", Align::kRight}, {"ratio", Align::kRight}});
   for (const char* key : {"model", "world_size", "ranks_per_node", "device", "precision", "strategy", "offload",
                           "activation_checkpointing", "batch_size", "grad_accum", "batch_tokens", "machine/name"}) {
     const Record a = at(before, key), b = at(now, key);

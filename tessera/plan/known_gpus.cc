@@ -113,7 +113,7 @@ Machine machine_of(const KnownGpu& gpu) {
   constexpr double kUsed = 0.8;  // of a link's rate, by collectives
   const double link = gpu.nvlink_gb_per_s > 0 ? kUsed * gpu.nvlink_gb_per_s : gpu.pcie_gb_per_s / 2;
   machine.within_node = {15e-6, link * 1e9};
-  machine.between_nodes = kTypicalNetwork;
+  machine.between_nodes = kTypicalNetworkOfARank;
   return machine;
 }
 

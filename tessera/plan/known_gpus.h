@@ -33,7 +33,8 @@ Machine machine_of(const KnownGpu& gpu);
 // A CPU of which nothing is known, for comparisons of configurations.
 Machine typical_cpu(int num_threads);
 
-// Collectives of ranks of different nodes, if nobody has measured them: a network of 100 Gbit/s for each rank.
-inline constexpr Machine::Link kTypicalNetwork{20e-6, 11e9};
+// The network of a node, if nobody has measured it: 100 Gbit/s for each of its ranks. A collective of all ranks uses
+// all of it.
+inline constexpr Machine::Link kTypicalNetworkOfARank{20e-6, 11e9};
 
 }  // namespace tessera

@@ -126,6 +126,8 @@ Machine machine_of_node(const KnownGpu& gpu, const PlannedRank& rank) {
   divide_host(machine, std::max(1.0, ranks / kParts));
   machine.file_read_bytes_per_s = read / ranks;
   machine.file_write_bytes_per_s = write / ranks;
+  double& network = machine.between_nodes.bytes_per_s;
+  network = std::min(network * ranks, machine.within_node.bytes_per_s);
   return machine;
 }
 
@@ -193,7 +195,7 @@ std::optional<Machine> planned_machine(const Settings& settings, const PlannedRa
              lacks_between = rank.world_size > rank.ranks_per_node && !is_known(machine->between_nodes);
   if (!lacks_within && !lacks_between) return machine;
   const KnownGpu* known = known_gpu_by_name(machine->name, 0);
-  take_links(*machine, known ? machine_of(*known) : typical_machine(rank));
+  take_links(*machine, known ? machine_of_node(*known, rank) : typical_machine(rank));
   machine->source += lacks_within && lacks_between ? ", links: typical"
                      : lacks_within                ? ", links within a node: typical"
                                                    : ", links between nodes: typical";

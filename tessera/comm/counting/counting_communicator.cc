@@ -57,7 +57,7 @@ class CountingCommunicator final : public Communicator {
     count();
     const Timeline* timeline = timeline_of(device_);
     if (!timeline || size_ == 1) return;
-    const Machine::Link& link = timeline->link_of(span_);
+    const Machine::Link link = timeline->link_of(size(), span_);
     spend_on_network(stream, link.latency_s + static_cast<double>(bytes_sent() - before) / link.bytes_per_s);
   }
 

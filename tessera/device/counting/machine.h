@@ -44,7 +44,8 @@ struct Machine {
     int64_t bytes;
     double seconds;
   };
-  // A collective takes `latency_s`, and the bytes that a rank sends at this rate.
+  // A collective takes `latency_s`, and the bytes that a rank sends at this rate. Between nodes: a collective of all
+  // ranks.
   struct Link {
     double latency_s = 0, bytes_per_s = 0;
   };

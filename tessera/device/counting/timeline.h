@@ -51,13 +51,18 @@ class WorkQueue {
 
 class Timeline {
  public:
-  // `ranks_per_node`: a group of more consecutive ranks uses the links between nodes.
+  // `ranks_per_node`: a group of ranks that are further apart uses the links between nodes.
   explicit Timeline(const Machine& machine, int ranks_per_node = 1)
       : machine_(machine), ranks_per_node_(ranks_per_node) {}
 
   const Machine& machine() const { return machine_; }
-  const Machine::Link& link_of(int num_ranks) const {
-    return num_ranks > ranks_per_node_ ? machine_.between_nodes : machine_.within_node;
+  // The link of a group of `num_ranks` ranks, of which the first and the last are `span` ranks apart. If the group has
+  // only some ranks of each node, the other groups use the network at the same time.
+  Machine::Link link_of(int num_ranks, int span) const {
+    if (span <= ranks_per_node_) return machine_.within_node;
+    Machine::Link link = machine_.between_nodes;
+    link.bytes_per_s *= std::min(1.0, static_cast<double>(num_ranks) / span);
+    return link;
   }
 
   // The clock of the thread that puts work on streams.
