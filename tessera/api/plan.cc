@@ -1,6 +1,6 @@
 #include <tessera/plan.h>
 
-#include "tessera/plan/plan_report.h"
+#include "tessera/plan/plan_text.h"
 
 #include <nlohmann/json.hpp>
 

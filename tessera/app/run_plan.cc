@@ -8,6 +8,7 @@
 #include "tessera/log/console.h"
 #include "tessera/plan/compare_plans.h"
 #include "tessera/plan/memory_picture.h"
+#include "tessera/plan/plan_text.h"
 #include "tessera/store/atomic_folder.h"
 #include "tessera/train/planned_run.h"
 

@@ -34,6 +34,11 @@ enum class Phase : uint8_t { load, step, evaluation, save, resume };
 inline constexpr int kNumPhases = 5;
 const char* name_of(Phase);
 
+template <typename Visit>
+void for_each_phase(Visit&& visit) {
+  for (int p = 0; p < kNumPhases; ++p) visit(static_cast<Phase>(p));
+}
+
 // A number that one thread changes and other threads may read at any time.
 class WatchedNumber {
  public:

@@ -23,7 +23,8 @@ struct Plan {
     return most;
   }
 
-  int64_t file_bytes = 0;  // of this rank's files for offloaded arrays
+  int64_t file_bytes = 0;        // of this rank's files for offloaded arrays
+  int64_t checkpoint_bytes = 0;  // that this rank writes; only of plan_training()
 
   std::array<int64_t, kNumPhases> head_bytes{};  // peak bytes of the head on the activation stack, by phase
 

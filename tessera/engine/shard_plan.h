@@ -68,6 +68,11 @@ struct Offload {
   OffloadedPart part_of_optimizer{}, part_of_gradients{}, part_of_parameters{};  // ignored if the tier is `device`
 
   bool any() const { return uses(Tier::host) || uses(Tier::file); }
+  // Whether a search must still choose a part.
+  bool has_automatic() const {
+    using enum OffloadedPart::Of;
+    return part_of_optimizer.of == automatic || part_of_gradients.of == automatic || part_of_parameters.of == automatic;
+  }
   bool uses(Tier tier) const { return optimizer == tier || gradients == tier || parameters == tier; }
   bool operator==(const Offload&) const = default;
 };

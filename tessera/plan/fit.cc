@@ -16,21 +16,6 @@
 namespace tessera {
 namespace {
 
-bool is_automatic(Tier tier, const OffloadedPart& part) {
-  return tier != Tier::device && part.of == OffloadedPart::Of::automatic;
-}
-
-}  // namespace
-
-bool has_automatic(const Offload& o) {
-  return is_automatic(o.optimizer, o.part_of_optimizer) || is_automatic(o.gradients, o.part_of_gradients) ||
-         is_automatic(o.parameters, o.part_of_parameters);
-}
-
-namespace {
-
-using S = Settings;
-
 std::vector<ShardingStrategy> strategies(const FitRequest& request) {
   using enum ShardingStrategy;
   if (request.fixed.contains("strategy")) return {request.settings.strategy};
@@ -57,7 +42,7 @@ OffloadedPart blocks(int64_t number) {
 // The offload with `auto` replaced by the last `number` blocks; 0: by nothing, more than the model has: by everything.
 Offload with_part(Offload offload, int64_t number, int64_t num_blocks) {
   const auto settle = [&](Tier& tier, OffloadedPart& part) {
-    if (!is_automatic(tier, part)) return;
+    if (part.of != OffloadedPart::Of::automatic) return;
     if (number == 0) tier = Tier::device;
     part = number == 0 || number > num_blocks ? OffloadedPart() : blocks(number);
   };
@@ -75,7 +60,7 @@ std::vector<Levels> offloads(const FitRequest& request) {
     for (int64_t number = 0; number <= B + 1; ++number) levels.push_back(with_part(open, number, B));
     return levels;
   };
-  if (request.fixed.contains("offload")) return {has_automatic(given) ? levels_of(given) : Levels{given}};
+  if (request.fixed.contains("offload")) return {given.has_automatic() ? levels_of(given) : Levels{given}};
   std::vector<Levels> all;
   const auto add = [&](Tier tier) {
     constexpr OffloadedPart kOpen{OffloadedPart::Of::automatic};
@@ -199,14 +184,14 @@ class Search {
     std::vector<Configuration> found;
     double best_s = std::numeric_limits<double>::infinity();
     for (const Family& family : families_) {
-      if (step_s(family.member(0, 0)) >= best_s) continue;
+      if (least_s(family.member(0, 0)) >= best_s) continue;
       if (auto member = best_of(family)) {
         best_s = std::min(best_s, weighed_s(member->settings));
         const auto same = [&](const Configuration& c) { return key_of(c.settings) == key_of(member->settings); };
         if (std::ranges::none_of(found, same)) found.push_back(std::move(*member));
       }
     }
-    for (Configuration& c : found) c.time = time_of(c.settings);
+    for (Configuration& c : found) c.time = time_of(c.settings, fuses(c.settings));
     std::ranges::stable_sort(found, {}, [this](const Configuration& c) { return weighed_s(c.settings); });
     return found;
   }
@@ -216,13 +201,13 @@ class Search {
     std::optional<Configuration> least;
     for (const Family& family : families_) {
       const Settings member = family.member(family.recomputations.size() - 1, family.levels.size() - 1);
-      Configuration c{member, plan_of(member), excess(member)};
+      Configuration c{member, run_plan_of(member), excess(member)};
       if (!least || c.excess.bytes < least->excess.bytes) least = std::move(c);
     }
     return *least;
   }
 
-  int num_plans() const { return static_cast<int>(plans_.size()); }
+  int num_plans() const { return static_cast<int>(plans_.size() + fused_plans_.size()); }
   int num_simulations() const { return static_cast<int>(times_.size()); }
 
  private:
@@ -234,30 +219,54 @@ class Search {
     if (is_new) at->second = plan_configuration(request_, s).plan;
     return at->second;
   }
-  const StepTime& time_of(const Settings& s) {
-    const auto [at, is_new] = times_.try_emplace(key_of(s));
+  // Null if the micro-batches of a step cannot be fused.
+  const Plan* fused_plan_of(const Settings& s) {
+    if (!request_.fused_of || s.grad_accum == 1) return nullptr;
+    const auto [at, is_new] = fused_plans_.try_emplace(key_of(s));
     if (is_new) {
-      PlannedRank rank = request_.rank;
-      rank.rank = 0;
-      at->second = step_time(request_.config, engine_options(s), request_.typical_of(s), rank, request_.machine);
+      const auto work = request_.fused_of(s);
+      if (work) at->second = plan_training(request_.config, s, *work, first_rank());
+    }
+    return at->second ? &*at->second : nullptr;
+  }
+  bool fuses(const Settings& s) {
+    const Plan* fused = fused_plan_of(s);
+    return fused && fused->device.peak_total() <= limits_.device_bytes;
+  }
+  // The plan of the steps that the run would make.
+  const Plan& run_plan_of(const Settings& s) { return fuses(s) ? *fused_plan_of(s) : plan_of(s); }
+  PlannedRank first_rank() const {
+    PlannedRank rank = request_.rank;
+    rank.rank = 0;
+    return rank;
+  }
+  const StepTime& time_of(const Settings& s, bool fused) {
+    const auto [at, is_new] = times_.try_emplace({key_of(s), fused});
+    if (is_new) {
+      const WorkBounds work = fused ? request_.fused_typical_of(s) : request_.typical_of(s);
+      at->second = step_time(request_.config, engine_options(s), work, first_rank(), request_.machine);
     }
     return at->second;
   }
-  double step_s(const Settings& s) { return time_of(s).step_s; }
+  double step_s(const Settings& s) { return time_of(s, fuses(s)).step_s; }
+  // The time if the memory suffices for everything.
+  double least_s(const Settings& s) {
+    const double separate_s = time_of(s, false).step_s;
+    return fused_plan_of(s) ? std::min(separate_s, time_of(s, true).step_s) : separate_s;
+  }
   // Of configurations that are about equally fast, those without offload are preferred, and those with files come last.
   double weighed_s(const Settings& s) {
     return step_s(s) * (1 + (s.offload.uses(Tier::host) ? 0.002 : 0) + (s.offload.uses(Tier::file) ? 0.02 : 0));
   }
-  Excess excess(const Settings& s) { return excess_of(plan_of(s), limits_); }
+  Excess excess(const Settings& s) { return excess_of(run_plan_of(s), limits_); }
   // More offload needs more host memory: only this excess falls with the level of offload.
-  int64_t device_excess(const Settings& s) {
-    const Plan& plan = plan_of(s);
+  int64_t device_excess(const Plan& plan) const {
     return (limits_.one_memory ? plan.peak_bytes() : plan.device.peak_total()) - limits_.device_bytes;
   }
 
   // The lowest level of offload that fits into device memory, by interpolation between levels that do and do not.
-  std::optional<size_t> least_level(const Family& family, size_t recomputation) {
-    const auto lacks = [&](size_t level) { return device_excess(family.member(recomputation, level)); };
+  // `lacks`: the bytes that a level lacks.
+  static std::optional<size_t> least_level(const Family& family, const std::function<int64_t(size_t level)>& lacks) {
     size_t low = 0, high = family.levels.size() - 1;
     int64_t low_lacks = lacks(low);
     if (low_lacks <= 0) return low;
@@ -276,10 +285,20 @@ class Search {
 
   // The fastest member with this recomputation that fits; nothing if none does.
   std::optional<Settings> fastest_with(const Family& family, size_t recomputation) {
-    const auto level = least_level(family, recomputation);
-    if (!level) return {};
-    Settings member = family.member(recomputation, *level);
-    return excess(member).fits() ? std::optional(std::move(member)) : std::nullopt;
+    std::optional<Settings> fastest;
+    const auto consider = [&](std::optional<size_t> level) {
+      if (!level) return;
+      Settings member = family.member(recomputation, *level);
+      if (!excess(member).fits() || (fastest && weighed_s(member) >= weighed_s(*fastest))) return;
+      fastest = std::move(member);
+    };
+    consider(
+        least_level(family, [&](size_t level) { return device_excess(plan_of(family.member(recomputation, level))); }));
+    if (fused_plan_of(family.member(recomputation, 0))) {  // more offload, for larger batches
+      consider(least_level(
+          family, [&](size_t level) { return device_excess(*fused_plan_of(family.member(recomputation, level))); }));
+    }
+    return fastest;
   }
 
   // The time of the fastest member first falls and then rises with the recomputation: it replaces offload, which costs
@@ -299,7 +318,8 @@ class Search {
     const bool any = seconds(high) < kNever;
     if (!any && seconds(low) == kNever) return {};  // the host or the disk is too small
     // Nothing is faster than the member that moves and recomputes nothing.
-    const bool all_fits = device_excess(family.member(0, 0)) <= 0;
+    const Settings whole = family.member(0, 0);
+    const bool all_fits = device_excess(plan_of(whole)) <= 0 && (!fused_plan_of(whole) || fuses(whole));
     while (!all_fits && high - low > 2) {
       const size_t a = low + (high - low) / 3, b = high - (high - low) / 3;
       (seconds(a) == kNever || seconds(a) > seconds(b) ? low : high) =
@@ -310,20 +330,21 @@ class Search {
     const auto best = std::ranges::min_element(tried, {}, [](const auto& entry) { return entry.second.first; });
     if (!best->second.second) return {};
     const Settings& member = *best->second.second;
-    return Configuration{member, plan_of(member), excess(member)};
+    return Configuration{member, run_plan_of(member), excess(member)};
   }
 
   const FitRequest& request_;
   const std::vector<Family> families_;
   MemoryLimits limits_;
   std::map<std::string, Plan> plans_;
-  std::map<std::string, StepTime> times_;
+  std::map<std::string, std::optional<Plan>> fused_plans_;
+  std::map<std::pair<std::string, bool>, StepTime> times_;
 };
 
 }  // namespace
 
 bool has_automatic(const Settings& settings) {
-  return has_automatic(settings.offload) || settings.activation_checkpointing.automatic;
+  return settings.offload.has_automatic() || settings.activation_checkpointing.automatic;
 }
 
 bool has_search(const Settings& settings) {

@@ -4,11 +4,11 @@
 // size. grad_accum changes with the batch size: batch_size × grad_accum stays constant, so the results of the run do
 // not change. If batch_tokens is set, the search changes neither batch_tokens nor batch_size.
 //
-// Every configuration that the search looks at is planned to the byte, and its step is simulated (engine/step_time.h).
-// Configurations form families: those with one strategy, batch size and list of offloaded kinds. More offload and more
-// recomputation need less memory and more time. For each amount of recomputation, the search therefore takes the least
-// offload that fits; and no member of a family is faster than the one that offloads and recomputes nothing, so that the
-// search leaves out families in which that one is slower than the best configuration so far.
+// The search plans each configuration to the byte, and simulates its step (engine/step_time.h). Configurations with the
+// same strategy, batch size and offloaded kinds form a family. Within a family, more offload and more recomputation
+// need less memory and more time. For each amount of recomputation, the search therefore takes the least offload that
+// fits. The fastest member of a family offloads and recomputes nothing. If even this member is slower than the best
+// configuration so far, the search leaves out the family.
 #pragma once
 
 #include <functional>
@@ -62,6 +62,10 @@ struct FitRequest {
   PlannedRank rank;
   MemoryLimits limits;
   Machine machine;
+  // The same with the micro-batches of a step as one, as a GPU runs them if the memory suffices. Empty if the run does
+  // not fuse them; nullopt if they are too large for the kernels.
+  std::function<std::optional<WorkBounds>(const Settings&)> fused_of{};
+  WorkOf fused_typical_of{};
 };
 struct FitResult {
   std::optional<Configuration> best;
@@ -77,7 +81,6 @@ FitResult find_fit(const FitRequest& request);
 
 // Whether a setting leaves its value to the search: `auto` in --offload or --activation-checkpointing.
 bool has_automatic(const Settings& settings);
-bool has_automatic(const Offload& offload);
 // Whether a run with these settings begins with a search: with --fit, or if has_automatic().
 bool has_search(const Settings& settings);
 

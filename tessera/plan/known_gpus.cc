@@ -60,8 +60,8 @@ const KnownGpu* known_gpu_by_word(std::string_view word) {
 
 namespace {
 
-// Whether a driver's name is that of the GPU, and not that of a slower variant or of another GPU ("NVIDIA GH200
-// 480GB").
+// Whether a driver uses this name for the GPU. Slower variants and other GPUs have names that contain the same words,
+// for example "NVIDIA GH200 480GB".
 bool names(std::string_view driver_name, const KnownGpu& gpu) {
   for (const char* other : {"Laptop", "PCI", "NVL", "GH200", "4090 D"}) {
     if (driver_name.find(other) != std::string_view::npos) return false;

@@ -30,7 +30,7 @@ const KnownGpu* known_gpu_by_name(std::string_view driver_name, int64_t memory_b
 // of the measured machine.
 Machine machine_of(const KnownGpu& gpu);
 
-// A CPU of which nothing is known, for comparisons of configurations.
+// Typical speeds, for a CPU that was not measured. Only for comparing configurations.
 Machine typical_cpu(int num_threads);
 
 // The network of a node, if nobody has measured it: 100 Gbit/s for each of its ranks. A collective of all ranks uses

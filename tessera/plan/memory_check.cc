@@ -27,11 +27,6 @@ HeldBeside held_beside(const Settings& settings) {
   };
 }
 
-Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
-                   const PlannedRank& rank) {
-  return plan_run(config, engine_options(settings), work, rank, held_beside(settings));
-}
-
 namespace {
 
 // Adds the bytes of the arrays that a rank declares.
@@ -47,22 +42,28 @@ class CountedPart : public CheckpointPart {
   int64_t bytes_ = 0;
 };
 
+}  // namespace
+
+Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
+                   const PlannedRank& rank) {
+  CountedPart part;
+  const HeldBeside beside = held_beside(settings);
+  Plan plan = plan_run(config, engine_options(settings), work, rank, [&](Engine& engine, Communicator& world) {
+    declare_checkpoint(part, engine.states(), {{}, frozen_arrays_in_files(settings, engine.model())});
+    return beside ? beside(engine, world) : nullptr;
+  });
+  plan.checkpoint_bytes = part.bytes();
+  return plan;
+}
+
+namespace {
+
 FitRequest request_of(const ModelConfig& config, const Settings& settings, const WorkOf& work_of,
                       const PlannedRank& rank, const MemoryLimits& limits) {
   return {config, settings, {}, work_of, work_of, rank, limits, assumed_machine(settings, rank)};
 }
 
 }  // namespace
-
-int64_t checkpoint_bytes(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
-                         const PlannedRank& rank) {
-  CountedPart part;
-  plan_run(config, engine_options(settings), work, rank, [&](Engine& engine, Communicator&) {
-    declare_checkpoint(part, engine.states(), {{}, frozen_arrays_in_files(settings, engine.model())});
-    return std::shared_ptr<void>();
-  });
-  return part.bytes();
-}
 
 std::optional<int64_t> usable_gpu_bytes(Device& device) {
   if (device.kind() != DeviceKind::cuda) return {};

@@ -20,10 +20,6 @@ HeldBeside held_beside(const Settings& settings);
 Plan plan_training(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
                    const PlannedRank& rank);
 
-// Bytes of a checkpoint that this rank writes.
-int64_t checkpoint_bytes(const ModelConfig& config, const Settings& settings, const WorkBounds& work,
-                         const PlannedRank& rank);
-
 // The ranks of a run that are on this machine, for the memory check.
 struct LocalRanks {
   int count = 1;

@@ -18,7 +18,8 @@ constexpr double kDeviceTop = 96, kDeviceHeight = 300, kHostHeight = 170, kBetwe
 constexpr double kLabelHeight = 19;
 constexpr size_t kMostPoints = 600;  // about one for each pixel
 
-// The categories with their own colour, in the order in which they lie on each other. The others come first, together.
+// The categories that have a colour of their own, from the lowest band to the highest. The other categories share the
+// band below them.
 constexpr std::array kColoured{Category::parameters,    Category::master,   Category::optimizer, Category::gradients,
                                Category::communication, Category::gathered, Category::staging,   Category::activations};
 static_assert(kColoured.size() == kNumColors);

@@ -1,11 +1,10 @@
-// Reports a plan as a table and as a record.
+// The results of a plan, and their record.
 #pragma once
 
 #include "tessera/data/batches.h"
 #include "tessera/data/data_use.h"
 #include "tessera/engine/step_memory.h"
 #include "tessera/engine/step_time.h"
-#include "tessera/log/console.h"
 #include "tessera/plan/fit.h"
 #include "tessera/plan/start_command.h"
 
@@ -26,14 +25,19 @@ struct PlanReport {
   std::optional<StepMemory> step_memory;  // of rank 0, if the settings ask for a picture
   MemoryLimits limits;                    // of each rank
   std::optional<FitResult> fit;
-  Machine assumed_machine;       // of the search
-  int64_t checkpoint_bytes = 0;  // that rank 0 writes
-  StartCommand start;            // with --fit: starts the best configuration
-  std::string to_find_fit;       // without --fit: the command of a plan that searches for a configuration
+  Machine assumed_machine;  // of the search
+  StartCommand start;       // with --fit: starts the best configuration
+  std::string to_find_fit;  // without --fit: the command of a plan that searches for a configuration
   std::optional<DataUse> train_data, eval_data;
   std::optional<Fill> fill;  // with --batch-tokens and data
 
   bool ranks_differ() const;
+  bool has_time() const { return time && time->step_s > 0; }
+  std::string precision() const;
+  double step_flops() const, step_tokens() const;  // step_tokens: of all ranks, in a step of mean size
+  double steps_per_epoch() const;                  // 0: without data
+  double evaluation_s() const;                     // of all evaluation data, without generation; 0: not known
+  double checkpoint_s() const;                     // all ranks write their parts at the same time; 0: not known
   Excess excess() const { return excess_of(first, limits); }
   // Bytes of host memory that a rank with this plan pins. The system may allow less.
   int64_t pinned_bytes(const Plan& plan) const;
@@ -46,7 +50,5 @@ std::string summary_of(const Settings& settings);
 [[noreturn]] void refuse_to_fit(const FitResult& fit, const MemoryLimits& limits, const Settings& given);
 
 Record plan_record(const PlanReport& report);
-// Prints the verdict first: whether the run fits, and how much is left or missing.
-void print_plan(const PlanReport& report, Console& console);
 
 }  // namespace tessera

@@ -105,7 +105,7 @@ StartCommand start_command(const ResolvedSettings& resolved, const std::set<std:
   }
   for (const std::string& name : searched_names()) {
     const bool is_unused = name == "batch_size" && found.batch_tokens > 0;
-    const bool is_automatic = name == "offload"                    ? has_automatic(given.offload)
+    const bool is_automatic = name == "offload"                    ? given.offload.has_automatic()
                               : name == "activation_checkpointing" ? given.activation_checkpointing.automatic
                                                                    : false;
     if ((!fixed.contains(name) || is_automatic) && !is_unused)

@@ -102,8 +102,7 @@ Record choice_record(const Settings& chosen, int world_size) {
   return choice;
 }
 
-Settings chosen_settings(Session& session, const std::set<std::string>& fixed, const WorkOf& work_of,
-                         const WorkOf& typical_of) {
+Settings chosen_settings(Session& session, FitRequest request) {
   const Settings& given = session.settings();
   Worker& worker = session.worker();
   Communicator& world = session.world();
@@ -124,14 +123,18 @@ Settings chosen_settings(Session& session, const std::set<std::string>& fixed, c
     const PlannedRank rank = worker.planned_rank();
     constexpr int kMany = 8;  // fewer ranks take about a second
     if (rank.world_size > kMany) session.console().note("Searching for the fastest configuration that fits ...");
-    const FitRequest request{session.config(), given, fixed,  work_of,
-                             typical_of,       rank,  limits, assumed_machine(given, rank)};
+    request.config = session.config();
+    request.settings = given;
+    request.rank = rank;
+    request.limits = limits;
+    request.machine = assumed_machine(given, rank);
     const Record before = earlier_choice(given);
     std::optional<Settings> earlier;
     if (before.is_object()) {
       earlier = with_values(given, before);
       const bool same_world = before.value("world_size", 0) == rank.world_size;
-      if (same_world && permits(fixed, given, *earlier) && plan_configuration(request, *earlier).excess.fits()) {
+      if (same_world && permits(request.fixed, given, *earlier) &&
+          plan_configuration(request, *earlier).excess.fits()) {
         session.console().note("The run keeps its configuration: " + summary_of(*earlier));
         return to_json(before);
       }

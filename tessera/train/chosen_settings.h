@@ -19,9 +19,9 @@ Record choice_record(const Settings& chosen, int world_size);
 
 // Rank 0 searches with the least memory of all ranks. A run that continues from a checkpoint keeps the choice of the
 // checkpoint's run if it still fits this world and memory; otherwise a note says what changes. Throws
-// OutOfMemoryError if nothing fits. Collective.
-Settings chosen_settings(Session& session, const std::set<std::string>& fixed, const WorkOf& work_of,
-                         const WorkOf& typical_of);
+// OutOfMemoryError if nothing fits.
+// `request`: the functions that describe the work, and the fixed settings; this adds the others. Collective.
+Settings chosen_settings(Session& session, FitRequest request);
 
 // The resolved settings of the run with the chosen ones. Their text starts the same run again, without a search.
 ResolvedSettings with_choice(ResolvedSettings resolved, const Settings& chosen);

@@ -13,7 +13,7 @@ PlannedCosts planned_costs(const ModelConfig& config, const Settings& settings, 
   planned.plan = plan_training(config, settings, largest, rank);
   if (!typical) return planned;
   Settings here = settings;
-  here.machine.clear();  // that of the search; steps are compared with the times of this machine
+  here.machine.clear();  // it is only for the search. Steps are compared with this machine
   const std::optional<Machine> machine = planned_machine(here, rank);
   if (!machine || !unknown_speeds_of(*machine, rank, settings.offload).empty()) return planned;
   WorkBounds work = typical();

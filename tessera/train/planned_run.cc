@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/base/counted.h"
 #include "tessera/base/host_resources.h"
@@ -21,6 +22,7 @@
 #include "tessera/train/calendar.h"
 #include "tessera/train/chosen_settings.h"
 #include "tessera/train/trainer.h"
+#include "tessera/train/training_work.h"
 
 namespace tessera {
 namespace {
@@ -89,34 +91,40 @@ PlannedRank first_rank_of(const Settings& settings) {
   return rank;
 }
 
+// The settings with the micro-batches of a step as one. nullopt if this one would be too large.
+std::optional<Settings> as_one(Settings settings) {
+  int64_t& size = settings.batch_tokens > 0 ? settings.batch_tokens : settings.batch_size;
+  if (size > kMaxBatchTokens / settings.grad_accum) return {};
+  size *= std::exchange(settings.grad_accum, 1);
+  return settings;
+}
+
 // Mean micro-batches of `data`, or the largest ones without data.
 WorkOf typical_of_data(const PlannedData& data, int world_size, bool fused = false) {
-  if (!data.train) return largest_work;
+  if (!data.train) return [fused](const Settings& s) { return largest_work(fused ? *as_one(s) : s); };
   return [&data, world_size, fused](const Settings& s) {
     return typical_work(s, *data.train, data.eval ? &*data.eval : nullptr, world_size, fused);
   };
 }
 
-// A run may fuse the micro-batches of a step: it then computes them as one large micro-batch. If this run does so,
-// returns its work, otherwise nullopt. Fusing needs a GPU whose memory is known and large enough.
-std::optional<WorkBounds> fused_work(const Settings& settings, const ModelConfig& config, const PlannedData& data,
-                                     const PlannedRank& rank, const MemoryLimits& limits) {
-  if (settings.fuse_micro_batches == Settings::FuseMicroBatches::off || settings.grad_accum == 1) return {};
-  if (rank.device != DeviceKind::cuda || limits.device_bytes == MemoryLimits{}.device_bytes) return {};
+// A run may fuse the micro-batches of a step: it then computes them as one large micro-batch. Returns this work, or
+// nullopt if the kernels do not support it.
+std::optional<WorkBounds> fused_work(const Settings& settings, const ModelConfig& config, const PlannedData& data) {
   WorkBounds work;
   if (data.train) {
     work = training_work(settings, *data.train, data.eval ? &*data.eval : nullptr, true);
   } else {
-    Settings one = settings;
-    int64_t& size = settings.batch_tokens > 0 ? one.batch_tokens : one.batch_size;
-    if (size > kMaxBatchTokens / settings.grad_accum) return {};
-    size *= settings.grad_accum;
-    one.grad_accum = 1;
-    work = largest_work(one);
+    const auto one = as_one(settings);
+    if (!one) return {};
+    work = largest_work(*one);
   }
-  if (!is_supported(work.training, config)) return {};
-  if (plan_training(config, settings, work, rank).device.peak_total() > limits.device_bytes) return {};
-  return work;
+  return is_supported(work.training, config) ? std::optional(work) : std::nullopt;
+}
+
+// Fusing needs a GPU whose memory is known, and large enough.
+bool may_fuse(const Settings& settings, const PlannedRank& rank, const MemoryLimits& limits) {
+  return settings.fuse_micro_batches != Settings::FuseMicroBatches::off && rank.device == DeviceKind::cuda &&
+         limits.device_bytes < MemoryLimits{}.device_bytes;
 }
 
 }  // namespace
@@ -146,8 +154,13 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
   if (has_search(settings)) {
     const std::set<std::string> fixed = fixed_settings(given);
     report.assumed_machine = assumed_machine(settings, report.rank);
-    report.fit =
-        find_fit({config, settings, fixed, work_of, typical_of, report.rank, report.limits, report.assumed_machine});
+    FitRequest request{config,     settings,    fixed,         work_of,
+                       typical_of, report.rank, report.limits, report.assumed_machine};
+    if (may_fuse(settings, report.rank, report.limits)) {
+      request.fused_of = [&](const Settings& s) { return fused_work(s, config, data); };
+      request.fused_typical_of = typical_of_data(data, report.rank.world_size, true);
+    }
+    report.fit = find_fit(request);
     if (!report.fit->best) refuse_to_fit(*report.fit, report.limits, settings);
     report.settings = report.fit->best->settings;
     report.start = start_command(given, fixed, report.settings, report.rank);
@@ -155,12 +168,13 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
     report.to_find_fit = fit_command(given);
   }
   report.work = work_of(report.settings);
-  if (const auto work = fused_work(report.settings, config, data, report.rank, report.limits)) {
-    report.work = *work;
-    report.fused = true;
-  }
   report.first = plan_training(config, report.settings, report.work, report.rank);
-  report.checkpoint_bytes = checkpoint_bytes(config, report.settings, report.work, report.rank);
+  if (report.settings.grad_accum > 1 && may_fuse(settings, report.rank, report.limits)) {
+    const auto work = fused_work(report.settings, config, data);
+    const auto plan = work ? std::optional(plan_training(config, report.settings, *work, report.rank)) : std::nullopt;
+    report.fused = plan && plan->device.peak_total() <= report.limits.device_bytes;
+    if (report.fused) report.work = *work, report.first = *plan;
+  }
   if (report.rank.world_size > 1) {
     PlannedRank second = report.rank;
     second.rank = 1;

@@ -22,68 +22,11 @@
 #include "tessera/store/atomic_folder.h"
 #include "tessera/train/chosen_settings.h"
 #include "tessera/train/continuation.h"
+#include "tessera/train/training_work.h"
 
 namespace tessera {
 
 namespace fs = std::filesystem;
-
-WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused) {
-  WorkBounds work;
-  const int64_t at_once = fused ? settings.grad_accum : 1;
-  work.training = settings.batch_tokens > 0 ? bounds_by_tokens(train.samples, settings.batch_tokens, at_once)
-                                            : bounds_of(train.samples, settings.batch_size * at_once);
-  work.micro_batches = fused ? 1 : settings.grad_accum;
-  if (eval) work.evaluation = bounds_of(eval->samples, settings.eval_batch_size);
-  if (eval && settings.eval_generation) {
-    work.generation = bounds_of(eval->prompts, settings.eval_batch_size);
-    work.max_new_tokens = settings.max_new_tokens;
-  }
-  return work;
-}
-
-namespace {
-
-// Batches of `batch_size` samples of the mean size, or of all samples if there are fewer.
-BatchBounds mean_batch(const Samples& samples, double batch_size) {
-  batch_size = std::min(batch_size, static_cast<double>(std::max<int64_t>(1, samples.size())));
-  double tokens = 0, squares = 0, targets = 0;
-  for (const int64_t length : lengths_of(samples)) {
-    tokens += static_cast<double>(length);
-    squares += static_cast<double>(length) * static_cast<double>(length);
-  }
-  for (int64_t i = 0; i < samples.size(); ++i) targets += static_cast<double>(samples.num_targets(i));
-  const double batches = static_cast<double>(std::max<int64_t>(1, samples.size())) / batch_size;
-  const auto whole = [](double value) { return std::max<int64_t>(1, std::llround(value)); };
-  BatchBounds batch;
-  batch.num_tokens = whole(tokens / batches);
-  batch.num_targets = std::min(whole(targets / batches), batch.num_tokens);
-  batch.mean_length = whole(squares / std::max(1.0, tokens));
-  batch.num_sequences = whole(batch_size);
-  return batch;
-}
-
-}  // namespace
-
-WorkBounds typical_work(const Settings& settings, const Dataset& train, const Dataset* eval, int64_t world_size,
-                        bool fused) {
-  WorkBounds work;
-  const int64_t at_once = fused ? settings.grad_accum : 1;
-  auto batch_size = static_cast<double>(settings.batch_size);
-  if (settings.batch_tokens > 0) {
-    const std::vector<int64_t> lengths = lengths_of(train.samples);
-    BatchOptions options = batch_options(settings, lengths);
-    options.world_size = world_size;
-    batch_size = static_cast<double>(train.samples.size()) /
-                 static_cast<double>(std::max<int64_t>(1, BatchPlan(options, 0).fill().num_micro_batches));
-  }
-  work.training = mean_batch(train.samples, batch_size * static_cast<double>(at_once));
-  // The samples of an epoch may be fewer than those of a step.
-  const double batches = static_cast<double>(train.samples.size()) / (batch_size * static_cast<double>(world_size));
-  work.micro_batches =
-      fused ? 1 : std::min(settings.grad_accum, std::max<int64_t>(1, std::llround(std::ceil(batches))));
-  if (eval) work.evaluation = mean_batch(eval->samples, static_cast<double>(settings.eval_batch_size));
-  return work;
-}
 
 bool starts_from_checkpoint(const Settings& settings) {
   return settings.resume != "none" && (settings.resume != "auto" || !checkpoint_steps(settings.output_dir).empty());
@@ -91,6 +34,11 @@ bool starts_from_checkpoint(const Settings& settings) {
 
 WorkBounds Trainer::work_of(const Settings& settings, bool fused) const {
   return training_work(settings, data_.train, data_.eval ? &*data_.eval : nullptr, fused);
+}
+
+bool Trainer::may_fuse() const {
+  return settings_.fuse_micro_batches != Settings::FuseMicroBatches::off &&
+         session_.worker().device().kind() == DeviceKind::cuda;
 }
 
 bool Trainer::fits_fused() {
@@ -104,8 +52,7 @@ bool Trainer::fits_fused() {
 // Whether the micro-batches of a step run as one batch. They do on GPUs with enough memory, because small batches leave
 // most of a GPU idle. --fuse-micro-batches off prevents this. Collective.
 bool Trainer::runs_fused() {
-  if (settings_.fuse_micro_batches == Settings::FuseMicroBatches::off || settings_.grad_accum == 1) return false;
-  if (session_.worker().device().kind() != DeviceKind::cuda) return false;
+  if (!may_fuse() || settings_.grad_accum == 1) return false;
   const bool fits = is_supported(work_of(settings_, true).training, session_.config()) && fits_fused();
   return session_.world().all(fits, "memory of micro-batches");
 }
@@ -129,11 +76,24 @@ void Trainer::check_adapter() {
 
 void Trainer::choose_settings() {
   if (!has_search(settings_)) return;
-  const Dataset* const eval = data_.eval ? &*data_.eval : nullptr;
   const int num_ranks = session_.worker().num_ranks();
-  session_.choose(chosen_settings(
-      session_, fixed_settings(resolved_), [&](const Settings& s) { return work_of(s, false); },
-      [&](const Settings& s) { return typical_work(s, data_.train, eval, num_ranks); }));
+  const auto typical = [this, num_ranks](bool fused) {
+    return [this, num_ranks, fused](const Settings& s) {
+      return typical_work(s, data_.train, data_.eval ? &*data_.eval : nullptr, num_ranks, fused);
+    };
+  };
+  FitRequest request{};
+  request.fixed = fixed_settings(resolved_);
+  request.work_of = [this](const Settings& s) { return work_of(s, false); };
+  request.typical_of = typical(false);
+  if (may_fuse()) {
+    request.fused_of = [this](const Settings& s) {
+      const WorkBounds work = work_of(s, true);
+      return is_supported(work.training, session_.config()) ? std::optional(work) : std::nullopt;
+    };
+    request.fused_typical_of = typical(true);
+  }
+  session_.choose(chosen_settings(session_, std::move(request)));
   resolved_ = with_choice(std::move(resolved_), settings_);
   choice_ = choice_record(settings_, num_ranks);
 }

@@ -28,13 +28,6 @@ namespace tessera {
 // --model.
 bool starts_from_checkpoint(const Settings& settings);
 
-// Upper bounds of the batches that the engine computes. A run and its plan use the same bounds. `eval` may be null.
-// `fused`: the engine computes the micro-batches of a step as one batch.
-WorkBounds training_work(const Settings& settings, const Dataset& train, const Dataset* eval, bool fused = false);
-// The mean sizes of a rank's micro-batches instead of the largest ones, for predicted times.
-WorkBounds typical_work(const Settings& settings, const Dataset& train, const Dataset* eval, int64_t world_size,
-                        bool fused = false);
-
 // The value that the search for the best model compares. Higher is better.
 double metric_of(const EvalOutcome& outcome, Settings::Metric metric);
 
@@ -109,6 +102,7 @@ class Trainer {
   void check_adapter();
   void choose_settings();
   WorkBounds work_of(const Settings& settings, bool fused) const;
+  bool may_fuse() const;
   bool fits_fused();
   bool runs_fused();
   void open_folder();

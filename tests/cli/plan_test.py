@@ -253,6 +253,10 @@ class Ledger(PlanTest):
         self.assertRegex(out, r"(?m)^energy   at most .* kJ per step: 8 GPUs of 400 W$")
         self.assertRegex(out, r"(?m)^longer   a checkpoint .* on each rank\)$")
         self.fails(2, '--machine: "h300" is neither a file nor a known GPU. Give a file', "plan", *words, "--machine", "h300")
+        known = self.run_tessera("plan", *words, "--machine", "h300")[2].strip().split("one of ")[1].split(", ")
+        self.assertLessEqual(set(step_s), set(known))
+        pages = " ".join(self.succeeds("plan", "--help", "all").split())
+        self.assertIn(f"({', '.join(known)})", pages)
         self.fails(2, "--machine: h200 has the speeds of a GPU, but the plan is for CPUs", "plan", *words[:-2], "--device", "cpu",
                    "--machine", "h200")
 
@@ -287,6 +291,21 @@ class Fit(PlanTest):
         code, out, err = self.run_tessera(*words)
         self.assertEqual(code, 0, err)
         return out + err
+
+    def test_fused_micro_batches(self):
+        """The search knows that a GPU runs the micro-batches of a step as one if the memory suffices."""
+        words = ["--device", "cuda", "--model", "llama-3.2-1b", "--max-length", "512", "--batch-size", "2", "--grad-accum", "8",
+                 "--machine", "a100-80"]
+        roomy = self.plan(*words, "--fit", "70GiB")
+        self.assertTrue(roomy["fused_micro_batches"])
+        for limit in ("70GiB", "24GiB", "20GiB", "12GiB"):
+            plan = self.plan(*words, "--fit", limit)
+            best = plan["fit"]["best"]
+            self.assertEqual(best["device_peak_bytes"], plan["first_rank"]["device_peak_bytes"])
+            self.assertAlmostEqual(best["step_s"], plan["time"]["step_s"], delta=1e-9)
+        off = self.plan(*words, "--fit", "70GiB", "--fuse-micro-batches", "off")
+        self.assertFalse(off["fused_micro_batches"])
+        self.assertGreater(off["time"]["step_s"], roomy["time"]["step_s"])
 
     def test_a_run_that_chooses(self):
         """train --fit runs what plan --fit finds, records it, and keeps it when it continues. With less memory, it says what

@@ -56,8 +56,8 @@ class Timeline {
       : machine_(machine), ranks_per_node_(ranks_per_node) {}
 
   const Machine& machine() const { return machine_; }
-  // The link of a group of `num_ranks` ranks, of which the first and the last are `span` ranks apart. If the group has
-  // only some ranks of each node, the other groups use the network at the same time.
+  // The link of a group of `num_ranks` ranks. Its first and its last rank enclose `span` ranks of the world. If the
+  // group has only some ranks of each node, the other groups use the network at the same time.
   Machine::Link link_of(int num_ranks, int span) const {
     if (span <= ranks_per_node_) return machine_.within_node;
     Machine::Link link = machine_.between_nodes;

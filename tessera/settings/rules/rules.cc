@@ -53,13 +53,7 @@ std::optional<Fault> two_memories_of_a_device(const ResolvedSettings& resolved) 
 std::optional<Fault> machine_without_search(const ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   const bool trains = resolved.groups & kPlan && !(resolved.groups & kPlanOutput);
-  const auto is_open = [](Tier tier, const OffloadedPart& part) {
-    return tier != Tier::device && part.of == OffloadedPart::Of::automatic;
-  };
-  const bool searches = s.fit != 0 || s.activation_checkpointing.automatic ||
-                        is_open(s.offload.optimizer, s.offload.part_of_optimizer) ||
-                        is_open(s.offload.gradients, s.offload.part_of_gradients) ||
-                        is_open(s.offload.parameters, s.offload.part_of_parameters);
+  const bool searches = s.fit != 0 || s.activation_checkpointing.automatic || s.offload.has_automatic();
   if (!trains || s.machine.empty() || searches) return {};
   return Fault{"machine", "only the search of fit uses it", "Remove it, or add --fit"};
 }

@@ -105,7 +105,7 @@ TEST(StepMemory, ThePartsAreInOrder) {
   }
 }
 
-// Its time is that of a step with the same micro-batches.
+// A step with the same micro-batches takes the same time (step_time()).
 TEST(StepMemory, ItTakesTheTimeOfAStep) {
   const Machine machine = round_machine();
   Job job = jobs()[0];

@@ -14,7 +14,7 @@ using testing::Not;
 
 constexpr int64_t kMiB = 1 << 20;
 
-// A step in which the stack grows to `stack_mib`, on a device that has 10 MiB of parameters and 8 MiB of activations.
+// The stack has these heights, one after the other. The device has 10 MiB of parameters and 8 MiB of activations.
 PlanReport report_of(std::vector<int64_t> stack_mib) {
   PlanReport report;
   report.settings.model = "a<model>";
