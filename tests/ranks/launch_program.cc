@@ -96,10 +96,12 @@ int misbehave(const Invocation& invocation) {
 // instead.
 int work(const Invocation& invocation) {
   World& world = *invocation.world;
+  invocation.signals->end_start();
   if (world.rank() == 0) Console::of_process().print("at work");
   while (world.communicator().sum({static_cast<double>(invocation.signals->received() != 0)}, "signals")[0] == 0)
     sleep_ms(20);
   if (invocation.settings().prompt == "forever") {
+    if (world.rank() == 0) Console::of_process().print("signal received");
     for (;;) sleep_ms(20);
   }
   return static_cast<int>(ExitCode::kSavedAfterSignal);

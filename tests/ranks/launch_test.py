@@ -22,6 +22,8 @@ TORCHRUN = [*mpirun.TORCHRUN, "--nproc-per-node", "3"]
 needs_mpirun = unittest.skipUnless(mpirun.IS_THERE, "needs mpirun")
 # When a rank dies, Open MPI gives the other ranks one second to report this. Hydra (MPICH) kills them immediately.
 OTHERS_HAVE_TIME = mpirun.IS_OPEN_MPI
+# Ranks name exactly the ranks that they wait for. A machine that stands still for this time would make them name others.
+PATIENCE = ["--comm-timeout", "4"]
 
 
 class Launch(unittest.TestCase):
@@ -175,15 +177,16 @@ class Launch(unittest.TestCase):
         for action, code, pattern in [
             ("throw", 1, r"error: rank 2: disk: is full"),
             ("all", 3, r"error: rank \d: model.safetensors: is cut"),
-            ("stop", 5, r"error: rank [01]: all_reduce.*waited 1 s for rank 2.*is stopped"),
+            ("stop", 5, r"error: rank [01]: all_reduce.*waited 4 s for rank 2.*is stopped"),
             ("stop-at-end", 5, r"error: rank [01]: not all ranks have ended .* Rank 2 .* is stopped"),
             ("kill", None, r"error: rank 2 \(process \d+\) was killed, or ended without an error message\. Rank 2 was in phase "
              r"step\. " + waited),
             ("kill-alone", None, r"error: rank 2 \(process \d+\) was killed, or .*\. Rank 2 was in phase step\.\n"),
         ]:
             with self.subTest(action=action):
-                got, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=TORCHRUN)
-                self.assertIn(got, [code] if code else [5, 128 + signal.SIGKILL], err)
+                got, _, err = self.run_program("misbehave", "--prompt", action, *PATIENCE, before=TORCHRUN)
+                # torchrun ends with the code of the rank whose end it notices first, and so does mpirun.
+                self.assertIn(got, [code, 5] if code else [5, 128 + signal.SIGKILL], err)
                 self.assertRegex(err, pattern)
                 self.assertEqual(err.count("error: "), 1, err)
 
@@ -225,21 +228,21 @@ class Launch(unittest.TestCase):
                    "misbehave", "--nproc", "3", "--prompt", "segv")
 
     def test_a_rank_that_is_stopped(self):
-        self.fails(5, r"rank [01]: all_reduce of gradients of h\.3: waited 1 s for rank 2\..* Rank 2 \(process \d+\) is "
-                   r"stopped, in phase step\.", "misbehave", "--nproc", "3", "--prompt", "stop", "--comm-timeout", "1")
+        self.fails(5, r"rank [01]: all_reduce of gradients of h\.3: waited 4 s for rank 2\..* Rank 2 \(process \d+\) is "
+                   r"stopped, in phase step\.", "misbehave", "--nproc", "3", "--prompt", "stop", *PATIENCE)
 
     def test_a_watch_that_ends_the_run_from_its_own_thread(self):
         self.fails(5, r"rank 2: all_gather of parameters of h\.4: waited 7 s\. Rank 2 was in phase step\.$",
                    "misbehave", "--nproc", "3", "--prompt", "watch")
 
     def test_a_rank_that_is_stopped_at_the_start_or_the_end(self):
-        start = r"exchange of groups to form: waited 1 s for rank 2\."
-        for action, error in ("stop-at-start", start), ("stop-at-end", r"not all ranks have ended within 6 s\."):
+        start = r"exchange of groups to form: waited 4 s for rank 2\."
+        for action, error in ("stop-at-start", start), ("stop-at-end", r"not all ranks have ended within 9 s\."):
             stopped = rf"rank [01]: {error}.* Rank 2 \(process \d+\) is stopped, in phase start\."
-            self.fails(5, stopped, "misbehave", "--nproc", "3", "--prompt", action, "--comm-timeout", "1")
+            self.fails(5, stopped, "misbehave", "--nproc", "3", "--prompt", action, *PATIENCE)
             if not mpirun.IS_THERE:
                 continue
-            code, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "1", before=MPIRUN)
+            code, _, err = self.run_program("misbehave", "--prompt", action, *PATIENCE, before=MPIRUN)
             if OTHERS_HAVE_TIME:  # under Hydra, the exit code is 9 instead
                 self.assertEqual(code, 5, err)
             self.assertRegex(err, "error: " + stopped)
@@ -255,8 +258,8 @@ class Launch(unittest.TestCase):
         for action, code, pattern in [("throw", 1, r"error: rank 2: disk: is full"),
                                       ("all", 3, r"error: rank \d: model.safetensors: is cut"),
                                       ("stop", 5, r"error: rank [01]: all_reduce.*waited 4 s for rank 2.*is stopped")]:
-            got, _, err = self.run_program("misbehave", "--prompt", action, "--comm-timeout", "4", before=MPIRUN)
-            self.assertEqual(got, code, err)
+            got, _, err = self.run_program("misbehave", "--prompt", action, *PATIENCE, before=MPIRUN)
+            self.assertIn(got, [code, 5], err)
             self.assertRegex(err, pattern)
             self.assertEqual(err.count("error: "), 1, err)
 
@@ -361,7 +364,8 @@ class Launch(unittest.TestCase):
     def test_a_second_signal_ends_at_once(self):
         process = self.at_work("--prompt", "forever", "--max-restarts", "3")
         process.send_signal(signal.SIGTERM)
-        time.sleep(1)
+        self.assertEqual(process.stdout.readline(), b"signal received\n")
+        time.sleep(0.3)  # a signal that follows sooner may belong to the same request (launch/signals.h)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=RUN_LIMIT_S)
         self.assertEqual((process.returncode, err), (128 + signal.SIGTERM, b""))
