@@ -110,6 +110,12 @@ class MovingKernel {
   double seconds_;
 };
 
+// Products of adapters, which take little time. Every second number of rows is enough for them.
+constexpr LayerSize kAdapterLayers[] = {{1024, 16}, {16, 1024}, {4096, 16}, {16, 4096}, {4096, 64}, {64, 4096}};
+bool is_adapters(const LayerSize& layer) {
+  return std::min(layer.in, layer.out) <= 64;
+}
+
 void measure_products(Bench& bench, Arrays& arrays, View moved, bool gpu, Arithmetic arithmetic, Machine& machine) {
   using enum ProductForm;
   const bool narrow = arithmetic == Arithmetic::bf16 || arithmetic == Arithmetic::f16;
@@ -126,13 +132,13 @@ void measure_products(Bench& bench, Arrays& arrays, View moved, bool gpu, Arithm
       for (const int64_t out : {768, 1536, 3072, 6144, 12288, 24576}) layers.push_back({in, out});
     }
     layers.push_back({24576, 6144});
-    // Those of adapters.
-    layers.insert(layers.end(), {{1024, 16}, {16, 1024}, {4096, 16}, {16, 4096}, {4096, 64}, {64, 4096}});
+    layers.insert(layers.end(), std::begin(kAdapterLayers), std::end(kAdapterLayers));
   }
   for (const LayerSize& layer : layers) {
     const int64_t in = layer.in, out = layer.out;  // clang 14 cannot capture structured bindings
     for (const int64_t n : rows) {
       if (gpu && !narrow && n > 4096) continue;  // slow, and rarely used
+      if (is_adapters(layer) && n != 256 && n != 1024 && n != 4096 && n != 16384) continue;
       arrays.reset();
       if (!arrays.fits(bytes_of(n * in + n * out + in * out, type) + 4 * Device::kAlignment)) continue;
       const View x = arrays.take({n, in}, type), y = arrays.take({n, out}, type), w = arrays.take({out, in}, type);
@@ -140,12 +146,12 @@ void measure_products(Bench& bench, Arrays& arrays, View moved, bool gpu, Arithm
       constexpr double kMostCpuFlops = 1e10;  // a core takes about 0.1 s
       if (!gpu && flops > kMostCpuFlops) continue;
       const auto add = [&](ProductForm form, const std::function<void()>& work) {
-        double seconds = bench.seconds_of(work, gpu ? 0.005 : 0.03);
+        double seconds = bench.seconds_of(work, gpu ? 0.003 : 0.03);
         if (gpu) {
           // Products alone need more power than a step, and a GPU then lowers its clock. In a step, about a fifth of
           // the time goes to kernels that move data.
           const MovingKernel moving(bench, moved, machine, seconds / 4);
-          seconds = bench.seconds_of([&] { work(), moving.run(); }, 0.015) - moving.seconds();
+          seconds = bench.seconds_of([&] { work(), moving.run(); }, 0.012) - moving.seconds();
         }
         machine.products.push_back({arithmetic, form, n, in, out, flops / std::max(seconds, 1e-7)});
       };
