@@ -16,17 +16,27 @@ namespace tessera {
 
 int run_plan(const Invocation& invocation) {
   Console console = Console::of_process();
-  const std::string &svg = invocation.settings().svg, &compared = invocation.settings().compare;
-  check_target(invocation.resolved, "svg", svg);
-  const Record before = compared.empty() ? Record() : read_plan(compared);
+  const Settings& settings = invocation.settings();
+  check_target(invocation.resolved, "svg", settings.svg);
+  std::vector<NamedPlan> compared;
+  for (const std::string& path : settings.compare) compared.push_back(read_plan(path));
+  if (settings.model.empty()) {
+    if (compared.size() < 2) {
+      throw UsageError("--compare", "needs a second plan to compare with",
+                       "Give two files, or the settings of a run, for example --model bloom-560m");
+    }
+    print_comparison(compared, console);
+    return static_cast<int>(ExitCode::kDone);
+  }
   const PlanReport report = plan_of_run(invocation.resolved, console);
-  if (!svg.empty()) {
-    write_file_atomically(svg, memory_picture(report));
-    console.note("The picture is " + std::filesystem::absolute(svg).lexically_normal().string());
+  if (!settings.svg.empty()) {
+    write_file_atomically(settings.svg, memory_picture(report));
+    console.note("The picture is " + std::filesystem::absolute(settings.svg).lexically_normal().string());
   }
   if (!compared.empty()) {
-    print_comparison(before, plan_record(report), compared, console);
-  } else if (invocation.settings().json) {
+    compared.push_back({"this plan", plan_record(report)});
+    print_comparison(compared, console);
+  } else if (settings.json) {
     console.print(to_json(plan_record(report)));
   } else {
     print_plan(report, console);

@@ -32,29 +32,43 @@ std::string text_of(const Record& value) {
 
 }  // namespace
 
-Record read_plan(const std::string& path) {
+NamedPlan read_plan(const std::string& path) {
   Record plan = record_from_json(read_file(path, {}), path);
   if (plan.is_object() && at(plan, "first_rank/device_peak_bytes").is_number() && plan.contains("batch_size"))
-    return plan;
+    return {path, std::move(plan)};
   throw InputError(path, "is not a plan", "Write one with tessera plan … --json > FILE");
 }
 
-void print_comparison(const Record& before, const Record& now, const std::string& name_of_before, Console& console) {
-  Table table(
-      {{""}, {printable(name_of_before), Align::kRight}, {"this plan", Align::kRight}, {"ratio", Align::kRight}});
+void print_comparison(const std::vector<NamedPlan>& plans, Console& console) {
+  const bool pair = plans.size() == 2;
+  std::vector<Column> columns{{""}};
+  for (const NamedPlan& one : plans) columns.push_back({printable(one.name), Align::kRight});
+  if (pair) columns.push_back({"ratio", Align::kRight});
+  Table table(columns);
+  // Adds a row if any two plans differ, or `always` if a plan has the value.
+  const auto row = [&](const char* name, const char* key, const auto& shown, bool always) {
+    std::vector<std::string> cells{name};
+    std::vector<Record> values;
+    for (const NamedPlan& one : plans) {
+      values.push_back(at(one.plan, key));
+      cells.push_back(shown(values.back()));
+    }
+    if (pair) {
+      const bool both = always && values[0].is_number() && values[1].is_number() && values[0].get<double>() > 0;
+      cells.push_back(both ? fmt::format("{:.3g}", values[1].get<double>() / values[0].get<double>()) : "");
+    }
+    const auto is_zero = [](const Record& value) { return !value.is_number() || value.get<double>() == 0; };
+    const auto is_first = [&](const Record& value) { return value == values[0]; };
+    if (always ? !std::ranges::all_of(values, is_zero) : !std::ranges::all_of(values, is_first)) table.row(cells);
+  };
   for (const char* key : {"model", "world_size", "ranks_per_node", "device", "precision", "strategy", "offload",
                           "activation_checkpointing", "batch_size", "grad_accum", "batch_tokens", "machine/name"}) {
-    const Record a = at(before, key), b = at(now, key);
-    if (a != b) table.row({key, text_of(a), text_of(b), ""});
+    row(key, key, text_of, false);
   }
   table.rule();
   const auto numbers = [&](const char* name, const char* key, const auto& shown) {
-    const Record a = at(before, key), b = at(now, key);
     const auto text = [&](const Record& value) { return value.is_number() ? shown(value.get<double>()) : "not known"; };
-    const bool any = (a.is_number() && a.get<double>() > 0) || (b.is_number() && b.get<double>() > 0);
-    if (!any) return;
-    const bool both = a.is_number() && b.is_number() && a.get<double>() > 0;
-    table.row({name, text(a), text(b), both ? fmt::format("{:.3g}", b.get<double>() / a.get<double>()) : ""});
+    row(name, key, text, true);
   };
   const auto bytes = [](double value) { return format_bytes(static_cast<int64_t>(value)); };
   const auto seconds = [](double value) { return fmt::format("{:.4g} s", value); };

@@ -200,7 +200,7 @@ struct Settings {
   // plan
   static constexpr int64_t kThisMachine = -1;  // a value of `fit`: the memory of this machine
   bool categories = false;
-  std::string compare;
+  std::vector<std::string> compare;
   int64_t fit = 0, device_memory = 0;  // bytes per rank
   int64_t host_memory = 0, disk = 0;   // bytes per node
   std::string machine;                 // a file; empty: this machine

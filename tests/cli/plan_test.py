@@ -19,8 +19,8 @@ SEARCHED = ["strategy", "offload", "activation_checkpointing", "batch_size", "gr
 
 
 def bytes_of(text):
-    """The bytes of a text such as "GPU: 1.23 MiB, limit 2 GiB"."""
-    number, unit = re.search(r": ([\d.]+) ([KMG])iB", text).groups()
+    """The bytes of a text such as "1.23 MiB" or "GPU: 1.23 MiB, limit 2 GiB"."""
+    number, unit = re.search(r"(?:^|: )([\d.]+) ([KMG])iB", text).groups()
     return float(number) * 2 ** (10 + 10 * "KMG".index(unit))
 
 
@@ -272,6 +272,41 @@ class Ledger(PlanTest):
             evaluated = plan["eval_data"]["samples"]
             self.assertAlmostEqual(time["evaluation_s"], -(-evaluated // (4 * ranks)) * time["evaluation_batch_s"], delta=1e-9)
             self.assertGreater(time["checkpoint_s"], 0)
+
+
+class Comparisons(PlanTest):
+    def test_kept_plans_and_this_one(self):
+        paths = []
+        for batch in (1, 2, 4):
+            paths.append(f"{batch}.json")
+            plan = self.succeeds("plan", *JOB, "--batch-size", str(batch), "--machine", "h200", "--json")
+            self.write(paths[-1], plan)
+        this = [*JOB, "--batch-size", "8", "--machine", "h200"]
+        for files, words, columns in ([paths[:1], this, ["1.json", "this plan", "ratio"]],
+                                      [paths[:2], [], ["1.json", "2.json", "ratio"]],
+                                      [paths, [], paths], [paths, this, [*paths, "this plan"]]):
+            with self.subTest(files=files, words=words):
+                lines = self.succeeds("plan", *words, "--compare", *files).splitlines()
+                cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+                self.assertEqual(cells[0], ["", *columns])
+                sizes = next(row for row in cells if row[0] == "batch_size")
+                numbers = [one.split(".")[0] if "json" in one else "8" if "this" in one else "" for one in columns]
+                self.assertEqual(sizes[1:], numbers)
+                self.assertNotIn("model", [row[0] for row in cells])
+                memory = next(row for row in cells if row[0] == "device memory")
+                sizes = [bytes_of(cell) for cell in memory[1:1 + len(columns) - ("ratio" in columns)]]
+                self.assertEqual(sizes, sorted(sizes))
+                if "ratio" in columns:
+                    self.assertAlmostEqual(float(memory[-1]), sizes[1] / sizes[0], delta=0.01 * float(memory[-1]))
+
+    def test_what_is_no_comparison(self):
+        self.write("plan.json", self.succeeds("plan", *JOB, "--json"))
+        self.write("other.json", "{}")
+        self.fails(2, "--compare: needs a second plan to compare with. Give two files, or the settings of a run", "plan",
+                   "--compare", "plan.json")
+        self.fails(3, "other.json: is not a plan. Write one with tessera plan … --json > FILE", "plan", "--compare",
+                   "plan.json", "other.json")
+        self.fails(2, "plan: needs --model or --compare", "plan")
 
 
 class Fused(PlanTest):

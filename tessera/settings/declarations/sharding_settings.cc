@@ -137,8 +137,9 @@ std::vector<Setting> plan_settings() {
            "GPU whose data sheet is known (v100-16, v100-32, a100-40, a100-80, h100-80, h200, l40s, rtx-4090). A GPU "
            "also sets the memory per rank, unless another setting does. Empty: this machine"),
       boolean("categories", &S::categories, kPlanOutput, "Show the planned memory by category"),
-      text("compare", &S::compare, kPlanOutput, "FILE",
-           "Compare this plan with the one in this file, which plan --json has written"),
+      list("compare", &S::compare, kPlanOutput, "FILE...",
+           "Compare this plan with those in these files, which plan --json has written. Without --model, compare the "
+           "files with each other"),
       text("svg", &S::svg, brief(kPlanOutput, "draw the memory over a training step"), "FILE",
            "Also write a picture of the memory of rank 0 over one training step, by category"),
   };
