@@ -50,6 +50,7 @@ void sum_in_order(const std::vector<const std::byte*>& inputs, std::byte* out, i
     case DType::q8_signed:
     case DType::q8_unsigned:
     case DType::nf4:
+    case DType::e4m3:
       TESSERA_ASSERT(!"the elements of this type cannot be summed");
     case DType::f16:
     case DType::bf16:

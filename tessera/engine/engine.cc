@@ -84,6 +84,13 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
       loss_(place.device.allocate(sizeof(double), Category::workspace)) {
   TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::bf16 || options_.dtype == DType::bf16);
   TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::q8 || options_.dtype != DType::f64);
+  if (options_.float8) {
+    if (kind_of_work(place.device) == DeviceKind::cuda) {
+      throw UsageError(option_place("matmul_precision"), "fp8 has no kernels for GPUs yet: only CPUs emulate it",
+                       fmt::format("Leave the setting out, or give {} cpu", option("device")));
+    }
+    model_.check_float8();
+  }
   const Recomputation& wanted = options_.recomputation;
   if (wanted.automatic) {
     throw UsageError(option_place("activation_checkpointing"), "auto needs a run that is planned",
@@ -244,6 +251,7 @@ Frame Engine::frame(const Batch& batch, bool training) {
           .dtype = options_.dtype,
           .training = training,
           .dropout_seed = options_.seed,
+          .float8 = training && options_.float8,
           .head_chunk_bytes = options_.head_chunk_bytes,
           .large_head_chunks = kind_of_work(context_.device) == DeviceKind::cuda,
           .stands_for_smaller = rehearsing_,

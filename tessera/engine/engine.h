@@ -27,6 +27,7 @@ namespace tessera {
 struct EngineOptions {
   DType dtype = DType::f32;  // type of the computation; f64 in gradient checks
   bool tf32 = false;         // f32 products on a GPU may round their factors to tf32
+  bool float8 = false;       // training rounds the factors of the blocks' products to 8 bits (base/float8.h)
   Recomputation recomputation;
   AdamWOptions adamw;
   OptimizerStates optimizer_states = OptimizerStates::fp32;

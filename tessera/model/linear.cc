@@ -4,13 +4,19 @@
 // with Up writes y, and the product with the weight adds to it, so that y is rounded once more than without an adapter.
 #include "tessera/model/linear.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+
+#include "tessera/base/math.h"
+#include "tessera/base/option_names.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 
 Linear::Linear(ParameterTable& table, const std::vector<Part>& parts, int64_t in)
-    : has_bias_(!parts.front().bias.empty()) {
+    : has_bias_(!parts.front().bias.empty()), in_block_(true) {
   using enum ParameterTable::Gap;
   for (const Part& part : parts) {
     const bool first = &part == &parts.front();
@@ -57,6 +63,34 @@ View Linear::weight(Frame& f, const ParameterViews& p) const {
     row += specs[part].shape[0];
   }
   return weight;
+}
+
+// ---- factors in 8 bits
+
+void Linear::check_float8(const ParameterTable& table) const {
+  constexpr int64_t kMultiple = 16;  // of the bytes of a row, for the tensor cores' loads
+  const int64_t in = table.specs()[first_weight_].shape[1];
+  int64_t out = 0;
+  for (Handle part = first_weight_; part <= last_weight_; ++part) out += table.specs()[part].shape[0];
+  if (in % kMultiple == 0 && out % kMultiple == 0) return;
+  throw UsageError(option_place("matmul_precision"),
+                   fmt::format("fp8 needs layers whose sizes are multiples of {}, but {} has {} inputs and {} outputs",
+                               kMultiple, tessera::joined(layers_), in, out),
+                   "Leave the setting out");
+}
+
+Float8Matrix Linear::push_float8(Frame& f, int64_t rows, int64_t columns) const {
+  return {f.stack.push({rows, columns}, DType::e4m3),
+          f.stack.push({ceil_divide(columns, kFloat8Block), rows}, DType::f32)};
+}
+
+Float8Matrix Linear::weight8(Frame& f, const ParameterViews& p, bool transposed) const {
+  const View wide = weight(f, p);
+  const int64_t O = wide.shape[0], I = wide.shape[1];
+  const Float8Matrix narrow = transposed ? push_float8(f, I, O) : push_float8(f, O, I);
+  f.ops->quantize(transposed ? Kernels::Quantize{.x = wide, .columns = narrow}
+                             : Kernels::Quantize{.x = wide, .rows = narrow});
+  return narrow;
 }
 
 // ---- adapter
@@ -118,7 +152,14 @@ void Linear::forward(Frame& f, const ParameterViews& p, View x, View y, const Li
                      View preactivation) const {
   const StackScope scope(f.stack);
   Kernels::LinearForward call{
-      .x = x, .weight = weight(f, p), .bias = bias(p), .epilogue = epilogue, .preactivation = preactivation, .y = y};
+      .x = {}, .weight = {}, .bias = bias(p), .epilogue = epilogue, .preactivation = preactivation, .y = y};
+  if (in_float8(f)) {
+    call.x8 = push_float8(f, x.shape[0], x.shape[1]);
+    f.ops->quantize({.x = x, .rows = call.x8});
+    call.weight8 = weight8(f, p, false);
+  } else {
+    call.x = x, call.weight = weight(f, p);
+  }
   if (adapted_.empty()) return f.ops->linear_forward(call);
   const int64_t N = x.shape[0];
   const bool in_place = epilogue.residual.data == y.data;
@@ -140,26 +181,41 @@ void Linear::forward(Frame& f, const ParameterViews& p, View x, View y, const Li
 }
 
 Linear::Upstream Linear::upstream(Frame& f, const ParameterViews& p, View d_y) const {
-  if (adapted_.empty()) return {d_y, {}};
-  const View d_u = f.push(d_y.shape[0], rank_);
+  Upstream d{d_y, {}};
+  if (in_float8(f)) {
+    const int64_t N = d_y.shape[0], O = d_y.shape[1];
+    d.rows = push_float8(f, N, O);
+    if (p.table->specs()[first_weight_].trainable()) d.columns = push_float8(f, O, float8_terms(N));
+    f.ops->quantize({.x = d_y, .rows = d.rows, .columns = d.columns});
+  }
+  if (adapted_.empty()) return d;
+  d.d_u = f.push(d_y.shape[0], rank_);
   const StackScope scope(f.stack);
-  f.ops->linear_backward_input({.d_y = d_y, .weight = push_up(f, p), .d_x = d_u});
-  return {d_y, d_u};
+  f.ops->linear_backward_input({.d_y = d_y, .weight = push_up(f, p), .d_x = d.d_u});
+  return d;
 }
 
 void Linear::backward_input(Frame& f, const ParameterViews& p, const Upstream& d, View d_x,
                             const Previous& previous) const {
   const StackScope scope(f.stack);
   const LinearEpilogue& epilogue = previous.epilogue;
-  Kernels::LinearBackwardInput call{.d_y = d.d_y,
-                                    .weight = weight(f, p),
+  Kernels::LinearBackwardInput call{.d_y = {},
+                                    .weight = {},
                                     .epilogue = epilogue,
                                     .preactivation = previous.preactivation,
                                     .d_x = d_x,
                                     .x = previous.x};
+  if (in_float8(f)) {
+    call.d_y8 = d.rows, call.weight8 = weight8(f, p, true);
+  } else {
+    call.d_y = d.d_y, call.weight = weight(f, p);
+  }
   if (adapted_.empty()) return f.ops->linear_backward_input(call);
   const bool in_place = epilogue.residual.data == d_x.data;
-  if (f.ops->tuning() && !in_place) f.ops->linear_backward_input({.d_y = d.d_y, .weight = call.weight, .d_x = d_x});
+  if (f.ops->tuning() && !in_place) {
+    f.ops->linear_backward_input(
+        {.d_y = call.d_y, .weight = call.weight, .d_y8 = call.d_y8, .weight8 = call.weight8, .d_x = d_x});
+  }
   const Dropout dropout = adapter_dropout(f);
   if (epilogue.activation == Activation::none && !(epilogue.dropout.rate > 0) && !previous.x) {
     f.ops->linear_backward_input(
@@ -175,7 +231,14 @@ void Linear::backward_input(Frame& f, const ParameterViews& p, const Upstream& d
 
 void Linear::backward_weight(Frame& f, const ParameterViews& p, const ParameterViews& g, const Upstream& d, View x,
                              bool fresh) const {
-  if (const View d_weight = weight_gradient(g)) f.ops->linear_backward_weight(d.d_y, x, fresh, d_weight);
+  if (const View d_weight = weight_gradient(g); d_weight && in_float8(f)) {
+    const StackScope scope(f.stack);
+    const Float8Matrix columns = push_float8(f, x.shape[1], float8_terms(x.shape[0]));
+    f.ops->quantize({.x = x, .columns = columns});
+    f.ops->linear_backward_weight8(d.columns, columns, fresh, d_weight);
+  } else if (d_weight) {
+    f.ops->linear_backward_weight(d.d_y, x, fresh, d_weight);
+  }
   if (adapted_.empty()) return;
   const StackScope scope(f.stack);
   const View input = dropped(f, x), u = f.push(x.shape[0], rank_);

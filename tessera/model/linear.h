@@ -39,6 +39,9 @@ class Linear {
   using AdapterOf = std::function<std::optional<LayerAdapter>(const std::string& layer)>;
   void adapt(ParameterTable& table, const AdapterOf& adapter_of, double dropout, uint32_t number);
 
+  // Throws UsageError if products in 8 bits do not support the sizes of the layer.
+  void check_float8(const ParameterTable& table) const;
+
   // Whether the layer has an adapter with dropout.
   bool has_dropout() const { return !adapted_.empty() && adapter_dropout_ > 0; }
 
@@ -49,10 +52,11 @@ class Linear {
 
   // The gradient of a layer's output, and what backward_input() and backward_weight() both need of it.
   struct Upstream {
-    View d_y;  // [N, O]
-    View d_u;  // [N, R]: the gradient of dropout(x) · Aᵀ; empty without an adapter
+    View d_y;                              // [N, O]
+    View d_u;                              // [N, R]: the gradient of dropout(x) · Aᵀ; empty without an adapter
+    Float8Matrix rows = {}, columns = {};  // d_y in 8 bits (Kernels::Quantize); empty if products read d_y
   };
-  // Takes memory for d_u from the stack.
+  // Takes memory for all but d_y from the stack.
   Upstream upstream(Frame& frame, const ParameterViews& p, View d_y) const;
 
   // How d_x and the layer's own input follow from the previous layer (Kernels::linear_backward_input).
@@ -88,6 +92,10 @@ class Linear {
     double scale = 1;
   };
 
+  bool in_float8(const Frame& frame) const { return in_block_ && frame.float8; }
+  Float8Matrix push_float8(Frame& frame, int64_t rows, int64_t columns) const;
+  // The weight in 8 bits, on the stack: [O, I], or with `transposed` [I, O].
+  Float8Matrix weight8(Frame& frame, const ParameterViews& p, bool transposed) const;
   // The weight [O, I]. If a part of it is quantized, it is computed on the stack.
   View weight(Frame& frame, const ParameterViews& p) const;
   View weight_gradient(const ParameterViews& g) const { return g.joined(first_weight_, last_weight_); }
@@ -100,6 +108,7 @@ class Linear {
 
   Handle first_weight_ = 0, last_weight_ = 0, first_bias_ = 0, last_bias_ = 0;
   bool has_bias_ = false;
+  bool in_block_ = false;            // rather than in the head
   std::vector<std::string> layers_;  // the name of each part, without ".weight"
   std::vector<Adapted> adapted_;     // the parts with an adapter
   int64_t rank_ = 0, out_ = 0;       // R, O

@@ -173,6 +173,12 @@ std::string Model::adapter_file_name(const std::string& name) const {
   return std::string(kAdapterPrefix) + (wrapped ? layer + ".base_layer.bias" : path);
 }
 
+void Model::check_float8() const {
+  for (const auto& block : blocks_) {
+    for (const Linear* layer : block->linear_layers()) layer->check_float8(block->table());
+  }
+}
+
 void Model::begin(Frame& f) const {
   if (architecture_->begin && f.batch.num_tokens > 0) architecture_->begin(config_, constants_, f);
 }

@@ -42,6 +42,9 @@ class Model {
   // to L: a block, L + 1: the head. A tied head is at L + 1 too, although its tensors are in unit 0.
   int64_t first_trained() const;
 
+  // Throws UsageError if a block has a linear layer whose sizes products in 8 bits do not support.
+  void check_float8() const;
+
   // Computes what all blocks need for a batch: the rotary angles of its tokens. They stay on the stack.
   void begin(Frame& frame) const;
 

@@ -59,6 +59,7 @@ struct Frame {
   bool training = false;                 // enables dropout
   uint64_t dropout_seed = 0;             // the same for all updates; their masks differ because row_ids differ
   bool fresh_gradients = false;          // true: the gradients hold no sums yet (see Block::backward)
+  bool float8 = false;                   // the products of the blocks' linear layers have factors in 8 bits
   RecomputedParts recomputed = {};       // parts that Block::forward does not keep in `saved`
   KvCache* cache = nullptr;              // set during generation
   View rotations = {};                   // [N, D] rotary angles of the tokens, if the model has rotary positions

@@ -21,6 +21,7 @@
 #include <memory>
 #include <span>
 
+#include "tessera/base/float8.h"
 #include "tessera/device/device.h"
 #include "tessera/ops/flops.h"
 
@@ -38,6 +39,19 @@ inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a norm, if 
 inline constexpr int64_t kMaxAnyNormChannels = 4096;  // channels of a norm, if their number is not a multiple of 8
 
 // Linear layers support all activations except silu. Gated layers support silu and gelu_tanh.
+// A factor of a product in 8 bits, [R, K]. The products of a linear layer sum over K. Element (r, k) is
+// values[r, k] · scales[k / kFloat8Block, r] (base/float8.h).
+struct Float8Matrix {
+  View values;  // [R, K] e4m3
+  View scales;  // [⌈K / kFloat8Block⌉, R] f32
+  explicit operator bool() const { return static_cast<bool>(values); }
+};
+// The sum over rows of a matrix [R, K] has this many terms: R, and zeros up to a multiple that products need.
+inline int64_t float8_terms(int64_t rows) {
+  constexpr int64_t kMultiple = 16;
+  return (rows + kMultiple - 1) / kMultiple * kMultiple;
+}
+
 enum class Activation { none, gelu_tanh, relu, silu };
 
 // The first member of each struct of arguments. Neither a View nor {} initializes it, so the compiler rejects a list of
@@ -246,13 +260,29 @@ class Kernels {
   virtual void gated_backward(const GatedBackward& call) = 0;
 
   // ---- linear: pre = x · weightᵀ + bias + added; y = residual + dropout(activation(pre))
+  // The factors of a product have the type of the other views, or both are 8-bit matrices. An 8-bit matrix sums over
+  // its columns, so that the two backward products need transposed matrices.
+
+  // Rounds x to 8 bits, for products that sum over its columns (`rows`) and over its rows (`columns`). Either may be
+  // empty. The scales of `rows` are quotients, those of `columns` powers of two (base/float8.h).
+  struct Quantize {
+    ByName by_name{};
+    View x;                     // [R, K]
+    Float8Matrix rows = {};     // [R, K]
+    Float8Matrix columns = {};  // [K, float8_terms(R)]: x transposed, and zeros
+  };
+  virtual void quantize(const Quantize& call) = 0;
+  // The values of an 8-bit matrix [R, K]: x [R, K]. With `transposed`, x [k, R] gets its first k columns, as rows.
+  virtual void dequantize8(const Float8Matrix& from, bool transposed, View x) = 0;
 
   struct LinearForward {
     ByName by_name{};
-    View x;           // [N, I]
-    View weight;      // [O, I]
-    View bias = {};   // [O] or empty
-    View added = {};  // [N, O] or empty; may be preactivation, or y if it is not the residual
+    View x;                     // [N, I]; empty with x8
+    View weight;                // [O, I]; empty with weight8
+    Float8Matrix x8 = {};       // [N, I]
+    Float8Matrix weight8 = {};  // [O, I]
+    View bias = {};             // [O] or empty
+    View added = {};            // [N, O] or empty; may be preactivation, or y if it is not the residual
     LinearEpilogue epilogue = {};
     View preactivation = {};  // [N, O], receives pre for the backward pass; or empty
     View y;                   // [N, O]
@@ -264,9 +294,11 @@ class Kernels {
   // without a residual.
   struct LinearBackwardInput {
     ByName by_name{};
-    View d_y;         // [N, O]
-    View weight;      // [O, I]
-    View added = {};  // [N, I] or empty; may be d_x if it is not the residual
+    View d_y;                   // [N, O]; empty with d_y8
+    View weight;                // [O, I]; empty with weight8
+    Float8Matrix d_y8 = {};     // [N, O]
+    Float8Matrix weight8 = {};  // [I, O]
+    View added = {};            // [N, I] or empty; may be d_x if it is not the residual
     LinearEpilogue epilogue = {};
     View preactivation = {};  // [N, I] or empty
     View d_x;                 // [N, I]
@@ -276,6 +308,9 @@ class Kernels {
   // With `fresh`, d_weight has unspecified contents, and the call overwrites it. Otherwise the call adds to it.
   virtual void linear_backward_weight(View d_y /*[N, O]*/, View x /*[N, I]*/, bool fresh,
                                       View d_weight /*[O, I] = or +=*/) = 0;
+  // The same from 8-bit matrices. N: float8_terms() of the tokens.
+  virtual void linear_backward_weight8(const Float8Matrix& d_y /*[O, N]*/, const Float8Matrix& x /*[I, N]*/, bool fresh,
+                                       View d_weight /*[O, I] = or +=*/) = 0;
   // Gradients of the biases of several layers in one call. One gradient is little work: on a GPU, a call for two
   // gradients takes little longer than a call for one.
   virtual void linear_backward_bias(std::span<const BiasGradient> gradients) = 0;

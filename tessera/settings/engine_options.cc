@@ -50,6 +50,7 @@ EngineOptions engine_options(const Settings& s) {
                   : s.precision == Settings::Precision::fp16 ? DType::f16
                                                              : DType::f32;
   options.tf32 = s.precision == Settings::Precision::tf32;
+  options.float8 = s.matmul_precision == Settings::MatmulPrecision::fp8;
   options.recomputation = s.activation_checkpointing;
   options.adamw = {s.beta1, s.beta2, s.adam_epsilon, s.weight_decay};
   options.optimizer_states = s.optimizer_states;

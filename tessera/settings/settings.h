@@ -130,6 +130,8 @@ struct Settings {
   StepCount num_decay_steps;
   Decay decay_type = Decay::cosine;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
+  enum class MatmulPrecision { as_precision, fp8 };
+  MatmulPrecision matmul_precision = MatmulPrecision::as_precision;
   Recomputation activation_checkpointing;
   FuseMicroBatches fuse_micro_batches = FuseMicroBatches::automatic;
   bool cuda_graphs = true;

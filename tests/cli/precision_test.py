@@ -6,7 +6,7 @@ import shutil
 import unittest
 
 from tessera_cli import main
-from tiny_job import EVALUATED, JOB, MOST_RANKS, ON_GPU, TinyJobTest, questions, read_tensors
+from tiny_job import EVALUATED, GPT, JOB, MOST_RANKS, ON_GPU, TinyJobTest, questions, read_tensors, without_timing
 
 NOTE, NOTED = "The CPU emulates ", 0 if ON_GPU else 1
 FP16 = EVALUATED + ["--precision", "fp16", "--epochs", "6", "--save-strategy", "steps", "--save-steps", "4"]
@@ -49,7 +49,8 @@ class Training(PrecisionTest):
         for words in [["--precision", "bf16"], ["--precision", "fp16", "--activation-checkpointing", "block"],
                       ["--precision", "fp16", "--activation-checkpointing", "1"],
                       ["--precision", "bf16", "--activation-checkpointing", "mlp,attention=1"],
-                      ["--precision", "bf16", "--optimizer-states", "bf16", "--save-async"]]:
+                      ["--precision", "bf16", "--optimizer-states", "bf16", "--save-async"],
+                      *([] if ON_GPU else [["--precision", "bf16", "--matmul-precision", "fp8"]])]:
             with self.subTest(words=words):
                 self.train("out", *words, "--epochs", "1", "--resume", "none", "--overwrite")
                 measured = self.json_of("out", "summary.json")["ledger_peak_bytes"]
@@ -57,6 +58,46 @@ class Training(PrecisionTest):
                 measured.pop("total")  # plan_test.py compares the total
                 for category, peak in measured.items():
                     self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
+
+    @unittest.skipIf(ON_GPU, "GPUs have no products in 8 bits yet")
+    def test_products_in_8_bits(self):
+        """Rounding a factor to 8 bits has a relative error of at most 2^-4, with a random sign. A loss averages over many
+        products, so it changes by less than one such error."""
+        words = [*EVALUATED, "--precision", "bf16", "--epochs", "2", "--threads", "2"]
+        fp8 = ["--matmul-precision", "fp8"]
+        self.train("bf16", *words)
+        self.train("fp8", *words, *fp8)
+        losses = {run: [record["loss"] for record in self.metrics(run, "train")] for run in ("bf16", "fp8")}
+        self.assertNotEqual(losses["fp8"], losses["bf16"])
+        for loss, wide in zip(losses["fp8"], losses["bf16"]):
+            self.assertAlmostEqual(loss, wide, delta=2**-4 * losses["bf16"][0])
+        self.assertLess(losses["fp8"][-1], losses["fp8"][0] - 0.5)
+        # Recomputation and sharding change no bit.
+        self.train("again", *words, *fp8, "--activation-checkpointing", "block=1,mlp", "--strategy", "full_shard",
+                   "--offload", "optimizer:host,parameters:host")
+        self.assertEqual(without_timing(self.path("again", "metrics.jsonl")), without_timing(self.path("fp8", "metrics.jsonl")))
+        # Evaluation reads the model that was saved, so it is the same for a model that was trained without fp8.
+        for run in ("bf16", "fp8"):
+            out = self.succeeds("eval", "--model", run + "/model", "--precision", "bf16", "--eval-dataset", "eval.jsonl", "--json")
+            self.assertEqual(json.loads(out)["eval_loss"], self.json_of(run, "summary.json")["eval_loss"])
+
+    def test_products_in_8_bits_that_are_refused(self):
+        fp8 = ["--matmul-precision", "fp8"]
+        for precision in ("fp32", "fp16"):
+            self.fails(2, f'--matmul-precision: "fp8" needs the precision bf16, but the precision is "{precision}". Give '
+                          "--precision bf16", "train", *EVALUATED, *fp8, "--precision", precision, "--output-dir", "out")
+        self.fails(2, '--precision: "fp8" is not supported. Use bf16 with --matmul-precision fp8', "train", *EVALUATED, "--precision", "fp8",
+                   "--output-dir", "out")
+        odd = ["--model", "gpt", *GPT[2:], "--ff-dim", "40", "--precision", "bf16", *fp8]
+        for verb in ("plan", "train"):
+            self.fails(2, "--matmul-precision: fp8 needs layers whose sizes are multiples of 16, but "
+                          "transformer.layers.0.linear1 has 16 inputs and 40 outputs. Leave the setting out", verb, *odd,
+                       *(["--output-dir", "out"] if verb == "train" else []))
+        self.fails(2, "--matmul-precision: fp8 has no kernels for GPUs yet: only CPUs emulate it. Leave the setting out, or "
+                      "give --device cpu", "plan", "--model", "bloom-560m", "--precision", "bf16", *fp8, "--machine", "h200")
+        self.train("wide", *EVALUATED, "--precision", "bf16", "--epochs", "1")
+        self.fails(2, 'matmul_precision = "as-precision", and this run has "fp8"', "train", *EVALUATED, "--precision", "bf16",
+                   "--epochs", "2", *fp8, "--output-dir", "wide")
 
     def test_the_saved_model_is_the_master(self):
         """The saved model has the fp32 masters of the parameters. eval rounds them to bf16 as the training run does, so

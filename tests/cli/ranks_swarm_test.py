@@ -50,23 +50,25 @@ class Draw(random.Random):
         return min(high, max(low, round(2 ** self.uniform(math.log2(low), math.log2(high)))))
 
 
-def draw_model(draw, folder):
-    """Returns the kind of a random model, and the arguments that choose it. Writes a config.json, except for gpt."""
+def draw_model(draw, folder, step):
+    """Returns the kind of a random model, and the arguments that choose it. Writes a config.json, except for gpt. `step`
+    divides the sizes of all layers."""
     heads = draw.randint(1, 4)
-    shape = {"hidden": heads * draw.choice([4, 8, 16, 20]), "heads": heads, "layers": draw.randint(1, 3)}
+    shape = {"hidden": heads * draw.choice([16] if step == 16 else [4, 8, 16, 20]), "heads": heads, "layers": draw.randint(1, 3)}
+    inner = step * draw.randint(1, 80 // step)
     vocabulary = draw.choice([400, draw.magnitude(400, 60000)])
     words = ["--init", "random", "--tokenizer", "tok"]
     if draw.flip(0.3):
         words += ["--no-tie-word-embeddings"] if draw.flip(0.3) else []
         return "gpt", words + ["--model", "gpt", "--hidden-size", shape["hidden"], "--num-heads", heads, "--num-layers",
-                               shape["layers"], "--ff-dim", draw.randint(1, 80), "--vocab-size", vocabulary, "--dropout",
+                               shape["layers"], "--ff-dim", inner, "--vocab-size", vocabulary, "--dropout",
                                draw.choice([0, 0.1])]
     if draw.flip(0.5):
         kv_heads = draw.choice([k for k in range(1, heads + 1) if heads % k == 0])
         config = {"model_type": draw.choice(["llama", "mistral", "qwen2", "qwen3"]), "vocab_size": vocabulary,
                   "hidden_size": shape["hidden"], "num_hidden_layers": shape["layers"], "num_attention_heads": heads,
-                  "num_key_value_heads": kv_heads, "head_dim": draw.choice([4, 10, 16]),
-                  "intermediate_size": draw.randint(1, 80), "tie_word_embeddings": draw.flip(),
+                  "num_key_value_heads": kv_heads, "head_dim": draw.choice([16] if step == 16 else [4, 10, 16]),
+                  "intermediate_size": inner, "tie_word_embeddings": draw.flip(),
                   "attention_bias": draw.flip(), "mlp_bias": draw.flip(), "sliding_window": draw.choice([None, 7, 500]),
                   "attention_dropout": draw.choice([0, 0, 0.1]), "max_position_embeddings": 4096, "bos_token_id": 1,
                   "eos_token_id": 2}
@@ -97,7 +99,10 @@ class Job:
     """The arguments of a random job, in groups, because the plain run omits some groups."""
 
     def __init__(self, draw, folder):
-        kind, self.model = draw_model(draw, folder)
+        self.precision = draw.choice(["fp32", "fp32", "bf16", "fp16"] + (["tf32"] if ON_GPU else []))
+        in_8_bits = self.precision == "bf16" and not ON_GPU and draw.flip()
+        self.states = ["--matmul-precision", "fp8"] if in_8_bits else []
+        kind, self.model = draw_model(draw, folder, 16 if in_8_bits else 1)
         has_questions = draw.flip(0.7)
         draw_data(draw, folder, "data.jsonl", has_questions)
         ranks = draw.choice([1, 1, 1, 2, 2, 3, 4])
@@ -136,11 +141,10 @@ class Job:
             if has_questions and draw.flip():
                 self.evaluation += ["--eval-generation", "--max-new-tokens", draw.randint(1, 6)]
             self.evaluation += ["--eval-before"] if draw.flip(0.3) else []
-        self.precision = draw.choice(["fp32", "fp32", "bf16", "fp16"] + (["tf32"] if ON_GPU else []))
         if self.precision == "fp16":  # so that a short run finds a loss scale before it ends
             self.training += ["--initial-scale-power", 8]
         states = ["fp32", "8bit"] + (["bf16"] if self.precision == "bf16" else [])
-        self.states = ["--optimizer-states", draw.choice(states)] if draw.flip() else []
+        self.states += ["--optimizer-states", draw.choice(states)] if draw.flip() else []
         self.saving = ["--save-strategy", "steps", "--save-steps", draw.randint(1, 4)]
         self.saving += ["--save-async"] if draw.flip(0.2) else []
         self.saving += ["--save-dtype", draw.choice(["fp32", "bf16", "fp16"])] if draw.flip(0.3) else []

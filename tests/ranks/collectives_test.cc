@@ -64,7 +64,8 @@ void put_value(Bytes& bytes, int64_t i, DType dtype, double value) {
       return put(bytes, i, static_cast<uint8_t>(static_cast<int>(value)));
     case DType::q8_signed:
     case DType::q8_unsigned:
-    case DType::nf4: {
+    case DType::nf4:
+    case DType::e4m3: {
       const size_t size = size_of(dtype);
       std::memset(bytes.data() + static_cast<size_t>(i) * size, static_cast<uint8_t>(static_cast<int>(value)), size);
     }

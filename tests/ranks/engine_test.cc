@@ -111,6 +111,11 @@ void check(const std::vector<Case>& cases, EngineOptions options, int num_micro_
            std::optional<AdapterOptions> adapter = {}, std::optional<Quantization> quantization = {}) {
   Rig rig;
   ModelConfig config = small_config(architecture);
+  if (options.float8) {  // needs multiples of 16
+    config.hidden_size = 16, config.num_heads = 2;
+    config.ff_dim = std::string_view(architecture) == "bloom" ? 64 : 32;
+    if (config.head_channels > 0) config.head_channels = 8;
+  }
   config.adapter = std::move(adapter);
   config.quantization = std::move(quantization);
   config.tied_head = tied_head;
@@ -295,6 +300,20 @@ TEST(Engine, NarrowTypesGiveThePlainRun) {
       if (testing::Test::HasFailure()) return;
     }
   }
+}
+
+TEST(Engine, ProductsIn8BitsGiveThePlainRun) {
+  if (test_uses_cuda()) GTEST_SKIP() << "GPUs have no products in 8 bits yet";
+  EngineOptions options;
+  options.dtype = DType::bf16;
+  options.float8 = true;
+  check(some_cases(23, 1), options, kMicroBatches);
+  check(some_cases(23, 2), options, 1, false, "qwen3");
+  check(some_cases(31, 3), options, 1, true, "bloom", {"h.0.*", "*.bias"});
+  options.optimizer_states = OptimizerStates::bf16;
+  check(some_cases(31, 4), options, kMicroBatches, false, "qwen3", {}, AdapterOptions{.rank = 3, .dropout = 0.2});
+  options.optimizer_states = OptimizerStates::q8;
+  check(some_cases(31, 5), options, 1, true, "qwen3", {}, AdapterOptions{.rank = 3}, Quantization{});
 }
 
 // If the loss or the gradients of any rank contain NaN or infinity, all ranks skip the update: parameters and moments

@@ -32,6 +32,7 @@ ncclDataType_t type_of(DType dtype) {
       return ncclInt32;
     case DType::u8:
     case DType::nf4:  // count() is in bytes
+    case DType::e4m3:
       return ncclUint8;
     case DType::q8_signed:
     case DType::q8_unsigned:

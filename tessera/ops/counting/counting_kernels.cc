@@ -43,15 +43,17 @@ class CountingKernels final : public Kernels {
     times_.arrays("gated_backward", {call.d_h, call.gate_up, call.d_gate_up, call.h});
   }
   void linear_forward(const LinearForward& call) override {
-    count_linear(call.x, call.weight);
-    times_.product(ProductForm::forward, call.x, call.weight.shape[0]);
+    const View x = call.x8 ? call.x8.values : call.x, weight = call.weight8 ? call.weight8.values : call.weight;
+    count_linear(x, weight);
+    times_.product(ProductForm::forward, x, weight.shape[0]);
     const LinearEpilogue& epilogue = call.epilogue;
     if (epilogue.dropout.rate > 0 || epilogue.activation == Activation::relu)
       times_.arrays("activation", {call.y, call.y});
   }
   void linear_backward_input(const LinearBackwardInput& call) override {
-    count_linear(call.d_y, call.weight);
-    times_.product(ProductForm::backward_input, call.d_x, call.d_y.shape[1]);
+    const View d_y = call.d_y8 ? call.d_y8.values : call.d_y;
+    flops_ += linear_flops(d_y.shape[0], call.d_x.shape[1], d_y.shape[1]);
+    times_.product(ProductForm::backward_input, call.d_x, d_y.shape[1]);
     // The derivative of an activation has a kernel of its own.
     if (call.preactivation) times_.arrays("activation_backward", {call.d_x, call.preactivation, call.d_x, call.x});
   }
@@ -59,6 +61,15 @@ class CountingKernels final : public Kernels {
     count_linear(d_y, d_weight);
     times_.product(ProductForm::backward_weight, x, d_y.shape[1]);
   }
+  void linear_backward_weight8(const Float8Matrix& d_y, const Float8Matrix& x, bool, View) override {
+    const View terms{x.values.data, x.values.dtype, {x.values.shape[1], x.values.shape[0]}};
+    flops_ += linear_flops(terms.shape[0], terms.shape[1], d_y.values.shape[0]);
+    times_.product(ProductForm::backward_weight, terms, d_y.values.shape[0]);
+  }
+  void quantize(const Quantize& call) override {
+    times_.arrays("quantize", {call.x, call.rows.values, call.columns.values});
+  }
+  void dequantize8(const Float8Matrix& from, bool, View x) override { times_.arrays("dequantize8", {from.values, x}); }
   void linear_backward_bias(std::span<const BiasGradient> gradients) override {
     for (const BiasGradient& gradient : gradients) {
       times_.arrays("linear_backward_bias", {gradient.d_y}, 1.5);

@@ -32,6 +32,10 @@ class EmulatedKernels final : public Kernels {
   void convert(View from, View to) override { wide_->convert(from, to); }
   void join(View narrow, View rest, View x) override { wide_->join(narrow, rest, x); }
   void dequantize(View groups, View values) override { wide_->dequantize(groups, values); }
+  void quantize(const Quantize& call) override { wide_->quantize(call); }
+  void dequantize8(const Float8Matrix& from, bool transposed, View x) override {
+    wide_->dequantize8(from, transposed, x);
+  }
   void fill_normal(View x, double mean, double std, uint64_t seed, uint64_t stream, int64_t first_elem) override {
     wide_->fill_normal(x, mean, std, seed, stream, first_elem);
   }
@@ -124,16 +128,20 @@ class EmulatedKernels final : public Kernels {
 
   void linear_forward(const LinearForward& call) override {
     LinearForward wide = call;
+    wide.x8 = wide.weight8 = {};
     const Widened views(*this, {&wide.x, &wide.weight, &wide.bias, &wide.added, &wide.epilogue.residual},
-                        {&wide.preactivation, &wide.y});
+                        {&wide.preactivation, &wide.y}, {},
+                        {{call.x8, Form::as_is, &wide.x}, {call.weight8, Form::as_is, &wide.weight}});
     wide_->linear_forward(wide);
     views.round();
     flops_ = wide_->flops();
   }
   void linear_backward_input(const LinearBackwardInput& call) override {
     LinearBackwardInput wide = call;
+    wide.d_y8 = wide.weight8 = {};
     const Widened views(*this, {&wide.d_y, &wide.weight, &wide.added, &wide.epilogue.residual, &wide.preactivation},
-                        {&wide.d_x, &wide.x});
+                        {&wide.d_x, &wide.x}, {},
+                        {{call.d_y8, Form::as_is, &wide.d_y}, {call.weight8, Form::transposed, &wide.weight}});
     wide_->linear_backward_input(wide);
     views.round();
     flops_ = wide_->flops();
@@ -141,6 +149,14 @@ class EmulatedKernels final : public Kernels {
   void linear_backward_weight(View d_y, View x, bool fresh, View d_weight) override {
     const Widened views(*this, {&d_y, &x}, {}, {&d_weight});
     wide_->linear_backward_weight(d_y, x, fresh, d_weight);
+    views.round();
+    flops_ = wide_->flops();
+  }
+  void linear_backward_weight8(const Float8Matrix& d_y, const Float8Matrix& x, bool fresh, View d_weight) override {
+    View wide_d_y, wide_x;
+    const Widened views(*this, {}, {}, {&d_weight},
+                        {{d_y, Form::transposed, &wide_d_y}, {x, Form::transposed, &wide_x}});
+    wide_->linear_backward_weight(wide_d_y, wide_x, fresh, d_weight);
     views.round();
     flops_ = wide_->flops();
   }
@@ -198,19 +214,40 @@ class EmulatedKernels final : public Kernels {
 
  private:
   using Views = std::initializer_list<View*>;
+  enum class Form { as_is, transposed };
+  // An 8-bit matrix, which a call reads as the f32 view `to`, unless it is empty.
+  struct Expanded {
+    const Float8Matrix& from;
+    Form form;
+    View* to;
+
+    Shape shape() const {
+      const Shape& shape = from.values.shape;
+      return form == Form::as_is ? shape : Shape{shape[1], shape[0]};
+    }
+  };
 
   // Replaces a call's 16-bit views by f32 views in scratch. The call reads `inputs`, writes `results`, and both reads
   // and writes `updated`. Copies the contents of `inputs` and `updated` into their f32 views. The f32 views of
   // `results` are not initialized. The next call uses the same scratch.
   class Widened {
    public:
-    Widened(EmulatedKernels& kernels, Views inputs, Views results = {}, Views updated = {}) : wide_(*kernels.wide_) {
+    Widened(EmulatedKernels& kernels, Views inputs, Views results = {}, Views updated = {},
+            std::initializer_list<Expanded> expanded = {})
+        : wide_(*kernels.wide_) {
       int64_t bytes = 0;
+      for (const Expanded& one : expanded) bytes += one.from ? wide_bytes(one.from.values) : 0;
       for (const Views& views : {inputs, results, updated}) {
         for (const View* view : views) bytes += is_16_bit(*view) ? wide_bytes(*view) : 0;
       }
       kernels.reserve_scratch(bytes);
       next_ = kernels.scratch_.data();
+      for (const Expanded& one : expanded) {
+        if (!one.from) continue;
+        *one.to = {next_, DType::f32, one.shape()};
+        next_ += wide_bytes(one.from.values);
+        wide_.dequantize8(one.from, one.form == Form::transposed, *one.to);
+      }
       for (View* view : inputs) replace(view, true, false);
       for (View* view : results) replace(view, false, true);
       for (View* view : updated) replace(view, true, true);

@@ -114,6 +114,7 @@ CpuKernels::CpuKernels(Device& device) : team_(device) {
 }
 
 void CpuKernels::linear_forward(const LinearForward& call) {
+  TESSERA_ASSERT(!call.x8 && !call.weight8);
   count_linear(call.x, call.weight);
   const int64_t rows = call.x.shape[0], in = call.x.shape[1];
   TESSERA_ASSERT(call.weight.shape == (Shape{call.y.shape[1], in}) && call.y.shape[0] == rows);
@@ -128,6 +129,7 @@ void CpuKernels::linear_forward(const LinearForward& call) {
 }
 
 void CpuKernels::linear_backward_input(const LinearBackwardInput& call) {
+  TESSERA_ASSERT(!call.d_y8 && !call.weight8);
   count_linear(call.d_y, call.weight);
   const int64_t rows = call.d_y.shape[0], out = call.d_y.shape[1];
   TESSERA_ASSERT(call.weight.shape == (Shape{out, call.d_x.shape[1]}) && call.d_x.shape[0] == rows);
@@ -153,6 +155,11 @@ void CpuKernels::linear_backward_weight(View d_y, View x, bool fresh, View d_wei
       multiply(tile, fresh ? Result::set : Result::add, d_weight.as<T>() + row * in + column, in, scratch);
     });
   });
+}
+
+// Only emulated kernels accept 8-bit matrices (emulated_kernels.cc).
+void CpuKernels::linear_backward_weight8(const Float8Matrix&, const Float8Matrix&, bool, View) {
+  TESSERA_ASSERT(!"8-bit matrices need 16-bit results");
 }
 
 void CpuKernels::linear_backward_bias(std::span<const BiasGradient> gradients) {

@@ -1,10 +1,47 @@
-// Weights in NF4 (Kernels::dequantize).
+// Weights in NF4 (Kernels::dequantize), and matrices in 8 bits (Kernels::quantize).
+#include <algorithm>
+#include <array>
 #include <vector>
 
+#include "tessera/base/float8.h"
 #include "tessera/base/nf4.h"
 #include "tessera/ops/cpu/cpu_kernels.h"
 
 namespace tessera::cpu {
+
+namespace {
+
+// Calls body(values, first_row) for blocks of up to kFloat8Block rows of x [R, K]. `values` has the block's elements.
+template <typename Body>
+void for_blocks_of_rows(Team& team, View x, const Body& body) {
+  const int64_t R = x.shape[0], K = x.shape[1];
+  team.for_ranges(R, kFloat8Block, [&](int64_t, int64_t begin, int64_t end) {
+    std::vector<float> values(static_cast<size_t>(kFloat8Block * K));
+    for (int64_t first = begin; first < end; first += kFloat8Block) {
+      const View part = x.rows(first, std::min(end, first + kFloat8Block));
+      tessera::convert(part.data, part.dtype, values.data(), DType::f32, static_cast<size_t>(part.num_elems()));
+      body(values.data(), first, part.shape[0]);
+    }
+  });
+}
+
+uint8_t* codes(View values) {
+  TESSERA_ASSERT(values.dtype == DType::e4m3);
+  return reinterpret_cast<uint8_t*>(values.data);
+}
+
+// Rounds the values from[i · stride] of a block to to[i], for i < count. Returns the scale.
+float quantize_block(const float* from, int64_t stride, int64_t count, Float8ScaleKind kind, uint8_t* to) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(from[i * stride]) & 0x7fffffffu);
+  }
+  const auto [scale, inverse] = float8_scale(largest, kind);
+  for (int64_t i = 0; i < count; ++i) to[i] = f32_to_e4m3(from[i * stride] * inverse);
+  return scale;
+}
+
+}  // namespace
 
 void CpuKernels::dequantize(View groups, View values) {
   const int64_t n = values.num_elems();
@@ -22,6 +59,57 @@ void CpuKernels::dequantize(View groups, View values) {
         dequantize_nf4(first, from, to, weights.data());
         tessera::convert(weights.data(), DType::f32, part.data, part.dtype, static_cast<size_t>(to - from));
       }
+    }
+  });
+}
+
+void CpuKernels::quantize(const Quantize& call) {
+  const View x = call.x;
+  const int64_t R = x.shape[0], K = x.shape[1], padded = float8_terms(R);
+  const auto check = [](const Float8Matrix& to, int64_t rows, int64_t columns) {
+    TESSERA_ASSERT(!to || (to.values.shape == (Shape{rows, columns}) &&
+                           to.scales.shape == (Shape{ceil_divide(columns, kFloat8Block), rows})));
+  };
+  check(call.rows, R, K);
+  check(call.columns, K, padded);
+  for_blocks_of_rows(team_, x, [&](const float* values, int64_t first, int64_t num_rows) {
+    if (call.rows) {
+      for (int64_t row = 0; row < num_rows; ++row) {
+        for (int64_t block = 0; block * kFloat8Block < K; ++block) {
+          const int64_t k = block * kFloat8Block;
+          call.rows.scales.as<float>()[block * R + first + row] =
+              quantize_block(values + row * K + k, 1, std::min(kFloat8Block, K - k), Float8ScaleKind::quotient,
+                             codes(call.rows.values) + (first + row) * K + k);
+        }
+      }
+    }
+    if (!call.columns) return;
+    const bool is_last = first + num_rows == R;
+    for (int64_t k = 0; k < K; ++k) {
+      uint8_t* const to = codes(call.columns.values) + k * padded + first;
+      call.columns.scales.as<float>()[first / kFloat8Block * K + k] =
+          quantize_block(values + k, K, num_rows, Float8ScaleKind::power_of_two, to);
+      if (is_last) std::fill(to + num_rows, to + num_rows + (padded - R), uint8_t{0});
+    }
+  });
+}
+
+void CpuKernels::dequantize8(const Float8Matrix& from, bool transposed, View x) {
+  const int64_t R = from.values.shape[0], K = from.values.shape[1];
+  TESSERA_ASSERT(x.dtype == DType::f32 && x.shape[transposed ? 1 : 0] == R && x.shape[transposed ? 0 : 1] <= K);
+  const uint8_t* const values = codes(from.values);
+  const float* const scales = from.scales.as<float>();
+  static const auto numbers = [] {
+    std::array<float, 256> all{};
+    for (size_t i = 0; i < all.size(); ++i) all[i] = e4m3_to_f32(static_cast<uint8_t>(i));
+    return all;
+  }();
+  const auto at = [&](int64_t r, int64_t k) { return numbers[values[r * K + k]] * scales[k / kFloat8Block * R + r]; };
+  team_.for_ranges(x.shape[0], 16, [&](int64_t, int64_t begin, int64_t end) {
+    const int64_t columns = x.shape[1];
+    for (int64_t row = begin; row < end; ++row) {
+      float* const to = x.as<float>() + row * columns;
+      for (int64_t i = 0; i < columns; ++i) to[i] = transposed ? at(i, row) : at(row, i);
     }
   });
 }

@@ -45,7 +45,10 @@ class CudaKernels final : public Kernels {
   void linear_backward_input(const LinearBackwardInput& call) override;
   void linear_backward_weight(View d_y, View x, bool fresh, View d_weight) override;
   void linear_backward_bias(std::span<const BiasGradient> gradients) override;
+  void linear_backward_weight8(const Float8Matrix& d_y, const Float8Matrix& x, bool fresh, View d_weight) override;
   void dequantize(View groups, View values) override;
+  void quantize(const Quantize& call) override;
+  void dequantize8(const Float8Matrix& from, bool transposed, View x) override;
   void join_factors(std::span<const FactorPlace> factors, View joined) override;
   void split_factors(View joined, std::span<const FactorPlace> factors, bool fresh) override;
   void dropout_backward(View d_y, const Dropout& dropout, View d_x) override;

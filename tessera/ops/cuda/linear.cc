@@ -24,6 +24,7 @@ void product_then(const Context& context, Products& products, Product product, V
     finish(result, 0, num_rows);
     return;
   }
+  TESSERA_ASSERT(!product.left_scales);  // the scales of some rows are no array
   const int64_t row_bytes = result.shape[1] * static_cast<int64_t>(size_of(result.dtype));
   const int64_t piece = kScratchBytes / row_bytes;
   TESSERA_ASSERT(piece > 0);
@@ -71,17 +72,25 @@ bool fuse_forward(Product& product, const Kernels::LinearForward& call) {
 
 void CudaKernels::linear_forward(const LinearForward& call) {
   const View bias = call.bias, preactivation = call.preactivation, y = call.y;
-  TESSERA_ASSERT(call.weight.shape == (Shape{y.shape[1], call.x.shape[1]}) && y.shape[0] == call.x.shape[0]);
+  const View x = call.x8 ? call.x8.values : call.x, weight = call.weight8 ? call.weight8.values : call.weight;
+  TESSERA_ASSERT(weight.shape == (Shape{y.shape[1], x.shape[1]}) && y.shape[0] == x.shape[0]);
   TESSERA_ASSERT(!bias || bias.num_elems() == y.shape[1]);
   TESSERA_ASSERT(!call.added || (call.added.shape == y.shape && call.added.data != call.epilogue.residual.data));
-  count_linear(call.x, call.weight);
-  if (call.x.shape[0] == 0) return;
-  Product product{.kind = ProductKind::forward, .left = call.x, .right = call.weight, .result = y};
+  count_linear(x, weight);
+  if (x.shape[0] == 0) return;
+  Product product{.kind = ProductKind::forward,
+                  .left = x,
+                  .right = weight,
+                  .result = y,
+                  .left_scales = call.x8.scales,
+                  .right_scales = call.weight8.scales};
   if (fuse_forward(product, call) && products_.can(product)) return products_.run(product);
   product = {.kind = ProductKind::forward,
-             .left = call.x,
-             .right = call.weight,
+             .left = x,
+             .right = weight,
              .result = preactivation ? preactivation : y,
+             .left_scales = call.x8.scales,
+             .right_scales = call.weight8.scales,
              .added = call.added,
              .fused = Fused::bias,
              .bias = bias};
@@ -101,14 +110,22 @@ void CudaKernels::linear_forward(const LinearForward& call) {
 }
 
 void CudaKernels::linear_backward_input(const LinearBackwardInput& call) {
-  const View d_y = call.d_y, d_x = call.d_x;
+  const bool in_8_bits = static_cast<bool>(call.d_y8);
+  const View d_y = in_8_bits ? call.d_y8.values : call.d_y, d_x = call.d_x;
+  const View weight = in_8_bits ? call.weight8.values : call.weight;
+  const int64_t O = d_y.shape[1], I = d_x.shape[1];
   const LinearEpilogue& epilogue = call.epilogue;
-  TESSERA_ASSERT(call.weight.shape == (Shape{d_y.shape[1], d_x.shape[1]}) && d_x.shape[0] == d_y.shape[0]);
+  TESSERA_ASSERT(weight.shape == (in_8_bits ? Shape{I, O} : Shape{O, I}) && d_x.shape[0] == d_y.shape[0]);
   TESSERA_ASSERT(epilogue.activation == Activation::none || call.preactivation);
-  count_linear(d_y, call.weight);
+  count_linear(d_y, weight);
   if (d_y.shape[0] == 0) return;
   TESSERA_ASSERT(!call.added || (call.added.shape == d_x.shape && call.added.data != epilogue.residual.data));
-  Product product{.kind = ProductKind::backward_input, .left = d_y, .right = call.weight, .result = d_x};
+  Product product{.kind = in_8_bits ? ProductKind::forward : ProductKind::backward_input,
+                  .left = d_y,
+                  .right = weight,
+                  .result = d_x,
+                  .left_scales = call.d_y8.scales,
+                  .right_scales = call.weight8.scales};
   const bool one_sum = !call.added || !epilogue.residual;
   if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none && !call.x && one_sum) {
     product.added = call.added ? call.added : epilogue.residual;
@@ -137,6 +154,20 @@ void CudaKernels::linear_backward_weight(View d_y, View x, bool fresh, View d_we
                  .left = d_y,
                  .right = x,
                  .result = d_weight,
+                 .added = fresh ? View{} : d_weight});
+}
+
+void CudaKernels::linear_backward_weight8(const Float8Matrix& d_y, const Float8Matrix& x, bool fresh, View d_weight) {
+  const int64_t O = d_y.values.shape[0], I = x.values.shape[0], N = x.values.shape[1];
+  TESSERA_ASSERT(d_y.values.shape[1] == N && d_weight.shape == (Shape{O, I}) && (N > 0 || !fresh));
+  flops_ += linear_flops(N, I, O);
+  if (N == 0) return;
+  products_.run({.kind = ProductKind::forward,
+                 .left = d_y.values,
+                 .right = x.values,
+                 .result = d_weight,
+                 .left_scales = d_y.scales,
+                 .right_scales = x.scales,
                  .added = fresh ? View{} : d_weight});
 }
 

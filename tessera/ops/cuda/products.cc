@@ -21,6 +21,8 @@ cudaDataType_t type_of(DType dtype) {
       return CUDA_R_16F;
     case DType::bf16:
       return CUDA_R_16BF;
+    case DType::e4m3:
+      return CUDA_R_8F_E4M3;
     default:
       TESSERA_ASSERT(!"the type is not a floating-point type");
   }
@@ -79,10 +81,15 @@ class Description {
 // The largest power of two up to 256 that divides the addresses of all views.
 int alignment_of(const Product& p) {
   uintptr_t bits = 256;
-  for (const View& view : {p.left, p.right, p.result, p.added, p.bias, p.aux}) {
+  for (const View& view : {p.left, p.right, p.result, p.added, p.bias, p.aux, p.left_scales, p.right_scales}) {
     bits |= reinterpret_cast<uintptr_t>(view.data);
   }
   return static_cast<int>(bits & (~bits + 1));
+}
+
+void set_scales(Description& description, const Product& p) {
+  description.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.right_scales.data);
+  description.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.left_scales.data);
 }
 
 bool transposes_left(ProductKind kind) {
@@ -134,6 +141,13 @@ std::unique_ptr<Products::Plan> Products::make_plan(const Product& p) const {
   description.set(CUBLASLT_MATMUL_DESC_TRANSA, operation(transposes_right(p.kind)));
   description.set(CUBLASLT_MATMUL_DESC_TRANSB, operation(transposes_left(p.kind)));
   description.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.fused));
+  if (p.left_scales) {
+    TESSERA_ASSERT(p.kind == ProductKind::forward && p.right_scales);
+    const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;  // a scale for 128 terms of a sum
+    description.set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
+    description.set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+    set_scales(description, p);
+  }
   if (p.bias) {
     description.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type_of(p.bias.dtype)));
     description.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data);
@@ -202,7 +216,8 @@ float Products::time_ms(const Product& p, Plan& plan) {
 }
 
 bool Products::is_to_be_tuned(const Product& p, const Plan& plan) const {
-  if (!tuning_ || plan.tuned || p.added.data == p.result.data || num_measured_ == kMaxMeasured) return false;
+  if (!tuning_ || plan.tuned || p.left_scales || p.added.data == p.result.data || num_measured_ == kMaxMeasured)
+    return false;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(context_.stream, &status), "cudaStreamIsCapturing");
   return status == cudaStreamCaptureStatusNone;
@@ -254,6 +269,7 @@ void Products::run(const Product& p) {
 }
 
 void Products::launch(const Product& p, Plan& plan) {
+  if (p.left_scales) set_scales(plan.description, p);
   if (p.bias) plan.description.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data);
   if (p.aux) plan.description.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux.data);
   const float ones[2] = {1, p.added ? 1.0f : 0.0f};

@@ -32,6 +32,9 @@ enum class ProductKind { forward, backward_input, backward_weight };
 struct Product {
   ProductKind kind = ProductKind::forward;
   View left, right, result;  // as in the table above
+  // The scales of e4m3 factors (Float8Matrix), or empty. Products of such factors have the kind `forward`, because
+  // tensor cores read 8-bit factors only along the sum.
+  View left_scales = {}, right_scales = {};
   // Is added to the product. Empty, or an array with the shape and type of the result. May be the result itself.
   View added = {};
   Fused fused = Fused::nothing;
@@ -59,6 +62,7 @@ class Products {
   // In these cases a run measures nothing:
   // - The result is small, or the factors have many zeros. Two algorithms may then give equal bits although they add in
   // different orders. Later runs of the product do not measure either.
+  // - The factors have 8 bits.
   // - `added` is the result itself, so repeated runs would change the result. The run uses the algorithm of the runs
   // that overwrite the result.
   // - A CUDA graph captures the stream. A later run may measure.

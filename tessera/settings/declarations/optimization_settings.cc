@@ -62,6 +62,11 @@ std::vector<Setting> optimization_settings() {
           "8bit: two moments of 8 bits and an fp32 master weight (6 bytes together); bf16, only with --precision bf16: "
           "two bf16 moments and the bf16 weight, without a master weight (6 bytes together). AdamW then rounds all "
           "three stochastically"),
+      choice("matmul_precision", &S::matmul_precision, recorded(Resume::new_folder, kOptimization),
+             {{"as-precision", S::MatmulPrecision::as_precision}, {"fp8", S::MatmulPrecision::fp8}},
+             "Data type of the factors of the blocks' matrix products in training. as-precision: that of --precision; "
+             "fp8, only with --precision bf16: 8 bits (e4m3), with a scale for every 128 values. Evaluation, "
+             "generation and the head compute as without fp8. So far only for experiments on CPUs, which emulate it"),
       takes_scalars(parsed(
           "activation_checkpointing", &S::activation_checkpointing, kOptimization, "none|auto|block|N|PART[=N],...",
           "Activations that are not kept, but computed again in the backward pass: none, as many as the memory needs "

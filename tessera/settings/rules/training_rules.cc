@@ -49,6 +49,15 @@ std::optional<Fault> bf16_states_of_other_weights(const ResolvedSettings& resolv
       "Give --precision bf16, or --optimizer-states fp32 or 8bit"};
 }
 
+std::optional<Fault> fp8_without_bf16(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  const bool may_be_bf16 = s.precision == S::Precision::bf16 || s.precision == S::Precision::automatic;
+  if (s.matmul_precision != S::MatmulPrecision::fp8 || may_be_bf16) return {};
+  return Fault{"matmul_precision",
+               fmt::format("\"fp8\" needs the precision bf16, but the precision is {}", value_text(s, "precision")),
+               "Give --precision bf16"};
+}
+
 std::optional<Fault> cache_of_rows_held_out(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (s.eval_fraction == 0 || s.data_cache == "auto" || s.data_cache == "off") return {};
@@ -161,6 +170,7 @@ std::span<const Rule> training_rules() {
                                     saves_without_interval,
                                     warmup_twice,
                                     bf16_states_of_other_weights,
+                                    fp8_without_bf16,
                                     cache_of_rows_held_out,
                                     empty_micro_batch,
                                     micro_batch_below_a_sample,

@@ -25,12 +25,13 @@ struct EngineProbe {
     return result;
   }
 
-  // Writes the logits [N, V] of the batch's N tokens (V: vocabulary) to `host`, in options().dtype. For small inputs
-  // only.
+  // Writes the logits [N, V] of the batch's N tokens (V: vocabulary) to `host`, in options().dtype, from products as in
+  // training. For small inputs only.
   void logits(const PackedBatch& packed, void* host) const {
     const StackScope scope(*engine.stack_);
     const Batch batch = engine.upload(packed, false);
     Frame f = engine.frame(batch, false);
+    f.float8 = engine.options_.float8;
     const View x = engine.run_blocks(f, batch.num_tokens);
     const int64_t N = batch.num_tokens, V = engine.model_.config().vocab_size, head = engine.model_.head_unit();
     const Buffer all = engine.device().allocate(bytes_of(N * V, f.dtype), Category::activations);

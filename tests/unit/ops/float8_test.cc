@@ -1,0 +1,205 @@
+// Tests matrices in 8 bits, and products of them. The values of a matrix are compared with a plain implementation of
+// base/float8.h, and products with products of these values in double precision.
+#include "tessera/base/float8.h"
+
+#include <algorithm>
+
+#include "ops_testing.h"
+
+namespace tessera::testing {
+namespace {
+
+// A matrix in 8 bits, with its memory. It starts with codes of NaN, so that a value that is not written is visible.
+struct Matrix8 {
+  Matrix8(int64_t num_rows, int64_t num_columns)
+      : rows(num_rows),
+        columns(num_columns),
+        codes(static_cast<size_t>(rows * columns), 0x7f),
+        scales(static_cast<size_t>((columns + kFloat8Block - 1) / kFloat8Block * rows), 1) {}
+  Float8Matrix matrix() {
+    return {{reinterpret_cast<std::byte*>(codes.data()), DType::e4m3, {rows, columns}},
+            view_of(scales.data(), {(columns + kFloat8Block - 1) / kFloat8Block, rows})};
+  }
+  double at(int64_t row, int64_t column) const {
+    return double{e4m3_to_f32(codes[static_cast<size_t>(row * columns + column)]) *
+                  scales[static_cast<size_t>(column / kFloat8Block * rows + row)]};
+  }
+
+  int64_t rows, columns;
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+};
+
+// Random numbers of very different sizes, and some blocks of zeros.
+std::vector<float> wild_values(int64_t rows, int64_t columns, uint64_t seed) {
+  RandomStream random(seed, 3);
+  std::vector<float> values(static_cast<size_t>(rows * columns));
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const int64_t block = i / columns / 50 + i % columns / 50;
+    const double size = block % 5 == 4 ? 0 : std::exp2(static_cast<double>(block % 7) * 6 - 20);
+    const double spread = std::exp2(-12 * random.next_uniform());
+    values[static_cast<size_t>(i)] = static_cast<float>(size * spread * (2 * random.next_uniform() - 1));
+  }
+  return values;
+}
+
+class Random8 : public ::testing::TestWithParam<uint64_t> {
+ protected:
+  Random8() : random_(GetParam(), 1) {}
+  int64_t draw(int64_t most) { return 1 + static_cast<int64_t>(random_.next_uniform() * static_cast<double>(most)); }
+  int64_t draw16(int64_t most) { return 16 * draw(most / 16); }
+
+  RandomStream random_;
+};
+
+TEST_P(Random8, QuantizesRowsAndColumns) {
+  const int64_t R = draw(300), K = draw(300);
+  SCOPED_TRACE(std::to_string(R) + " x " + std::to_string(K));
+  const std::vector<float> x = wild_values(R, K, GetParam());
+  std::vector<uint16_t> halves(x.size());
+  std::vector<float> rounded(x.size());
+  convert(x.data(), DType::f32, halves.data(), DType::bf16, x.size());
+  convert(halves.data(), DType::bf16, rounded.data(), DType::f32, x.size());
+  for (const bool narrow : {false, true}) {
+    const std::vector<float>& values = narrow ? rounded : x;
+    const View view{
+        reinterpret_cast<std::byte*>(narrow ? static_cast<void*>(halves.data()) : const_cast<float*>(x.data())),
+        narrow ? DType::bf16 : DType::f32,
+        {R, K}};
+    Matrix8 rows(R, K), columns(K, float8_terms(R)), only(K, float8_terms(R));
+    Rig one(1), three(3);
+    three->quantize({.x = view, .rows = rows.matrix(), .columns = columns.matrix()});
+    one->quantize({.x = view, .columns = only.matrix()});
+    EXPECT_EQ(only.codes, columns.codes);
+    EXPECT_EQ(only.scales, columns.scales);
+    // The largest magnitude of a block determines its scale. Each value is rounded to the nearest one.
+    const auto check = [&](const Matrix8& matrix, int64_t used, bool powers, const auto& value_at) {
+      for (int64_t row = 0; row < matrix.rows; ++row) {
+        for (int64_t first = 0; first < used; first += kFloat8Block) {
+          const int64_t end = std::min(used, first + kFloat8Block);
+          float largest = 0;
+          for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::abs(value_at(row, k)));
+          const float scale = largest == 0 ? 1
+                              : powers     ? std::exp2(std::ceil(std::log2(largest / 448)))
+                                           : largest / 448;
+          for (int64_t k = first; k < end; ++k) {
+            const double value = value_at(row, k), distance = std::abs(matrix.at(row, k) - value);
+            EXPECT_LE(distance, (1 + 1e-6) * std::max(std::abs(value) * 0x1p-4, scale * 0x1p-10)) << row << " " << k;
+          }
+          EXPECT_EQ(matrix.scales[static_cast<size_t>(first / kFloat8Block * matrix.rows + row)], scale);
+        }
+        for (int64_t k = used; k < matrix.columns; ++k) EXPECT_EQ(matrix.at(row, k), 0);
+      }
+    };
+    const auto at = [&](int64_t r, int64_t k) { return values[static_cast<size_t>(r * K + k)]; };
+    check(rows, K, false, at);
+    check(columns, R, true, [&](int64_t k, int64_t r) { return at(r, k); });
+    // What dequantize8() returns are these values.
+    std::vector<float> again(x.size()), transposed(x.size());
+    one->dequantize8(rows.matrix(), false, view_of(again.data(), {R, K}));
+    three->dequantize8(columns.matrix(), true, view_of(transposed.data(), {R, K}));
+    for (int64_t r = 0; r < R; ++r) {
+      for (int64_t k = 0; k < K; ++k) {
+        EXPECT_EQ(double{again[static_cast<size_t>(r * K + k)]}, rows.at(r, k));
+        EXPECT_EQ(double{transposed[static_cast<size_t>(r * K + k)]}, columns.at(k, r));
+      }
+    }
+  }
+}
+
+// The product of every layer, in f32 and bf16, sums the products of the values. The tolerance is that of
+// halves_test.cc.
+TEST_P(Random8, ProductsUseTheValues) {
+  const int64_t N = draw(200), I = draw16(200), O = draw16(200);
+  SCOPED_TRACE(std::to_string(N) + " rows, " + std::to_string(I) + " to " + std::to_string(O));
+  Rig rig;
+  Matrix8 x(N, I), x_columns(I, float8_terms(N)), weight(O, I), weight_columns(I, O), d_y(N, O),
+      d_y_columns(O, float8_terms(N));
+  const auto quantize = [&](int64_t rows, int64_t columns, uint64_t seed, Matrix8& as_is, Matrix8& transposed) {
+    std::vector<float> values = random_values<float>(rows * columns, seed);
+    rig->quantize({.x = view(values, {rows, columns}), .rows = as_is.matrix(), .columns = transposed.matrix()});
+  };
+  quantize(N, I, 1, x, x_columns);
+  quantize(O, I, 2, weight, weight_columns);
+  quantize(N, O, 3, d_y, d_y_columns);
+  std::vector<float> bias = random_values<float>(O, 4), residual = random_values<float>(N * O, 5);
+  // `value`: of the exact result.
+  const auto expect_product = [&](DType dtype, const std::vector<std::byte>& bits, int64_t columns, double num_terms,
+                                  const auto& value) {
+    std::vector<double> actual(bits.size() / size_of(dtype));
+    convert(bits.data(), dtype, actual.data(), DType::f64, actual.size());
+    const double roundoff = dtype == DType::bf16 ? 0x1p-8 : 0x1p-24;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      const double exact = value(static_cast<int64_t>(i) / columns, static_cast<int64_t>(i) % columns);
+      ASSERT_LE(std::abs(actual[i] - exact), roundoff * std::abs(exact) + 0x1p-24 * num_terms) << i << " " << exact;
+    }
+  };
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const auto bytes = [&](int64_t count) {
+      return std::vector<std::byte>(static_cast<size_t>(count) * size_of(dtype));
+    };
+    const auto narrow = [&](const std::vector<float>& values) {
+      std::vector<std::byte> bits = bytes(std::ssize(values));
+      convert(values.data(), DType::f32, bits.data(), dtype, values.size());
+      return bits;
+    };
+    std::vector<std::byte> y = bytes(N * O), d_x = bytes(N * I), d_weight = bytes(O * I), b = narrow(bias),
+                           r = narrow(residual);
+    rig->linear_forward({.x = {},
+                         .weight = {},
+                         .x8 = x.matrix(),
+                         .weight8 = weight.matrix(),
+                         .bias = {b.data(), dtype, {O}},
+                         .epilogue = {Activation::none, {}, {r.data(), dtype, {N, O}}},
+                         .y = {y.data(), dtype, {N, O}}});
+    std::vector<double> wide_b(bias.size()), wide_r(residual.size());
+    convert(b.data(), dtype, wide_b.data(), DType::f64, wide_b.size());
+    convert(r.data(), dtype, wide_r.data(), DType::f64, wide_r.size());
+    expect_product(dtype, y, O, 2.0 * static_cast<double>(I) + 8, [&](int64_t n, int64_t o) {
+      double sum = wide_b[static_cast<size_t>(o)] + wide_r[static_cast<size_t>(n * O + o)];
+      for (int64_t i = 0; i < I; ++i) sum += x.at(n, i) * weight.at(o, i);
+      return sum;
+    });
+    rig->linear_backward_input({.d_y = {},
+                                .weight = {},
+                                .d_y8 = d_y.matrix(),
+                                .weight8 = weight_columns.matrix(),
+                                .d_x = {d_x.data(), dtype, {N, I}}});
+    expect_product(dtype, d_x, I, 2.0 * static_cast<double>(O) + 8, [&](int64_t n, int64_t i) {
+      double sum = 0;
+      for (int64_t o = 0; o < O; ++o) sum += d_y.at(n, o) * weight_columns.at(i, o);
+      return sum;
+    });
+    for (const bool fresh : {true, false}) {
+      std::vector<double> before(d_weight.size() / size_of(dtype));
+      if (!fresh) convert(d_weight.data(), dtype, before.data(), DType::f64, before.size());
+      rig->linear_backward_weight8(d_y_columns.matrix(), x_columns.matrix(), fresh, {d_weight.data(), dtype, {O, I}});
+      expect_product(dtype, d_weight, I, 4.0 * static_cast<double>(N) + 8, [&](int64_t o, int64_t i) {
+        double sum = before[static_cast<size_t>(o * I + i)];
+        for (int64_t n = 0; n < N; ++n) sum += d_y_columns.at(o, n) * x_columns.at(i, n);
+        return sum;
+      });
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Random8, ::testing::Range<uint64_t>(0, 12));
+
+TEST(Float8Matrix, AnInfinityOrNaNIsNotHidden) {
+  Rig rig;
+  for (const float broken : {std::numeric_limits<float>::infinity(), NAN}) {
+    std::vector<float> values = random_values<float>(4 * 300, 1);
+    values[2 * 300 + 140] = broken;
+    Matrix8 rows(4, 300), columns(300, 16);
+    rig->quantize({.x = view(values, {4, 300}), .rows = rows.matrix(), .columns = columns.matrix()});
+    for (int64_t row = 0; row < 4; ++row) {
+      for (int64_t k = 0; k < 300; ++k) {
+        EXPECT_EQ(std::isnan(rows.at(row, k)), row == 2 && k >= 128 && k < 256) << row << " " << k;
+        EXPECT_EQ(std::isnan(columns.at(k, row)), k == 140) << row << " " << k;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
