@@ -67,7 +67,7 @@ struct Source {
 };
 
 TEST(Float8OnGpu, RoundsToTheBitsOfACpu) {
-  for (const auto [R, K] : {std::pair<int64_t, int64_t>{1, 16}, {128, 128}, {130, 272}, {96, 1040}, {515, 144}}) {
+  for (const auto& [R, K] : {std::pair<int64_t, int64_t>{1, 16}, {128, 128}, {130, 272}, {96, 1040}, {515, 144}}) {
     for (const DType dtype : {DType::bf16, DType::f16}) {
       SCOPED_TRACE(::testing::Message() << R << " x " << K << " " << name_of(dtype));
       const Source x(R, K, 7, dtype);
@@ -91,7 +91,7 @@ TEST(Float8OnGpu, RoundsToTheBitsOfACpu) {
 // A sum of `length` products of 8-bit values. Hopper's tensor cores add fp8 products with at least 13 bits behind the
 // point of the largest one, for 128 terms. The sums of 128 terms are added in f32.
 TEST(Float8OnGpu, ProductsUseTheRoundedValues) {
-  for (const auto [N, I, O] : {std::array<int64_t, 3>{32, 128, 256}, {160, 272, 144}, {256, 1024, 512}}) {
+  for (const auto& [N, I, O] : {std::array<int64_t, 3>{32, 128, 256}, {160, 272, 144}, {256, 1024, 512}}) {
     SCOPED_TRACE(::testing::Message() << N << " rows, " << I << " to " << O);
     const Source x(N, I, 1), weight(O, I, 2), d_y(N, O, 3);
     Device& gpu = *rig().gpu;
