@@ -14,7 +14,21 @@ namespace tessera {
 // f16_rest, bf16_rest: what an f32 loses when it is rounded to f16 or bf16. See f16_rest_of() and bf16_rest_of().
 // q8_signed, q8_unsigned: one element is a block of kQuantizedValues values in 8 bits each (quantized_moments.h).
 // nf4: one element is a group of 16384 weights in 4 bits (Nf4Group, nf4.h). e4m3: see float8.h.
-enum class DType : uint8_t { f64, f32, f16, bf16, f16_rest, bf16_rest, i64, i32, u8, q8_signed, q8_unsigned, nf4, e4m3 };
+enum class DType : uint8_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  f16_rest,
+  bf16_rest,
+  i64,
+  i32,
+  u8,
+  q8_signed,
+  q8_unsigned,
+  nf4,
+  e4m3
+};
 
 inline constexpr int64_t kQuantizedValues = 256;
 

@@ -228,12 +228,13 @@ TEST_P(Parity, LowerPrecisions) {
 
 // Compares products of factors in 8 bits, with everything else in f32, with an emulation in NumPy in f64
 // (tools/make_float8_references.py). A value that is very close to the middle between two values in 8 bits may be
-// rounded to the other one here. The result of a product then differs by one rounding of one of its terms, and all later
-// results differ with it. Few values are that close. Therefore nearly all differences are as small as without 8 bits,
-// and none is larger than one such term.
+// rounded to the other one here. The result of a product then differs by one rounding of one of its terms, and all
+// later results differ with it. Few values are that close. Therefore nearly all differences are as small as without 8
+// bits, and none is larger than one such term.
 class Float8Parity : public Parity {
  protected:
-  static void expect_near(const std::vector<float>& actual, const std::vector<float>& expected, const std::string& what) {
+  static void expect_near(const std::vector<float>& actual, const std::vector<float>& expected,
+                          const std::string& what) {
     double largest = 0;
     for (const float x : expected) largest = std::max(largest, std::abs(double{x}));
     size_t far = 0;
