@@ -202,8 +202,6 @@ def check_gradients(weights, batch):
 
 def main():
     write_conversions()
-    # With this seed, no value of these products is so close to the middle between two numbers that fp32 rounds it the
-    # other way.
     rng = np.random.default_rng(4)
     weights = random_weights(rng)
     starts = np.cumsum([0, *LENGTHS]).astype(np.int32)

@@ -7,9 +7,9 @@
 // - `quotient`: the largest magnitude of the block, divided by 448. The largest value of a block, which matters most,
 //   is then exact.
 // - `power_of_two`: the smallest power of two for which no value exceeds 448. A value that is not small within its
-// block
-//   gets the same rounded value in every block. The result therefore hardly depends on how values are divided into
-//   blocks. Sums over tokens use this kind: the division of a step into micro-batches and ranks divides their blocks.
+//   block gets the same rounded value in every block. The result therefore hardly depends on how values are divided
+//   into blocks. Sums over tokens use this kind: the division of a step into micro-batches and ranks divides their
+//   blocks.
 #pragma once
 
 #include <bit>

@@ -73,10 +73,11 @@ void Linear::check_float8(const ParameterTable& table) const {
   int64_t out = 0;
   for (Handle part = first_weight_; part <= last_weight_; ++part) out += table.specs()[part].shape[0];
   if (in % kMultiple == 0 && out % kMultiple == 0) return;
-  throw UsageError(option_place("matmul_precision"),
-                   fmt::format("fp8 needs layers whose sizes are multiples of {}, but {} has {} inputs and {} outputs",
-                               kMultiple, tessera::joined(layers_), in, out),
-                   "Leave the setting out");
+  throw UsageError(
+      option_place("matmul_precision"),
+      fmt::format("fp8 needs layers whose sizes are multiples of {}, but there are {} inputs and {} outputs in {}",
+                  kMultiple, in, out, tessera::joined(layers_)),
+      "Leave the setting out");
 }
 
 Float8Matrix Linear::push_float8(Frame& f, int64_t rows, int64_t columns) const {
@@ -164,7 +165,7 @@ void Linear::forward(Frame& f, const ParameterViews& p, View x, View y, const Li
   const int64_t N = x.shape[0];
   const bool in_place = epilogue.residual.data == y.data;
   // Kernels cannot measure a product that adds in place. Therefore they first compute the layer without the adapter.
-  if (f.ops->tuning() && !in_place) f.ops->linear_forward(call);
+  if (f.ops->tuning() && !in_place && !in_float8(f)) f.ops->linear_forward(call);
   const View up = push_up(f, p), u = f.push(N, rank_);
   {
     const StackScope scope_of_dropout(f.stack);
@@ -212,9 +213,8 @@ void Linear::backward_input(Frame& f, const ParameterViews& p, const Upstream& d
   }
   if (adapted_.empty()) return f.ops->linear_backward_input(call);
   const bool in_place = epilogue.residual.data == d_x.data;
-  if (f.ops->tuning() && !in_place) {
-    f.ops->linear_backward_input(
-        {.d_y = call.d_y, .weight = call.weight, .d_y8 = call.d_y8, .weight8 = call.weight8, .d_x = d_x});
+  if (f.ops->tuning() && !in_place && !in_float8(f)) {
+    f.ops->linear_backward_input({.d_y = d.d_y, .weight = call.weight, .d_x = d_x});
   }
   const Dropout dropout = adapter_dropout(f);
   if (epilogue.activation == Activation::none && !(epilogue.dropout.rate > 0) && !previous.x) {

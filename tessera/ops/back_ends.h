@@ -17,9 +17,9 @@ inline constexpr int64_t kCudaWorkspaceBytes = int64_t{64} << 20;
 // Adds bf16 and f16 to the types that `wide` supports. `wide` holds kernels of `device`. 16-bit inputs are widened to
 // f32 copies, `wide` computes on the copies, and each result is rounded once. The copies are in scratch of the
 // device under Category::workspace. This scratch grows to the needs of the largest call (Kernels::scratch_bytes). Calls
-// without 16-bit views go directly to `wide`. The following calls do so even with 16-bit views, because `wide` accepts
-// 16-bit views in them: moving and converting elements, random numbers, sums of squares, and AdamW. The device must
-// outlive the kernels.
+// without 16-bit views and 8-bit matrices go directly to `wide`. The following calls do so even with 16-bit views,
+// because `wide` accepts 16-bit views in them: moving and converting elements, random numbers, sums of squares, and
+// AdamW. The device must outlive the kernels.
 std::unique_ptr<Kernels> make_emulated_kernels(Device& device, std::unique_ptr<Kernels> wide);
 
 // Kernels of the counting device. They access no data. They count the operations of linear layers. They book as

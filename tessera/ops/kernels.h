@@ -38,7 +38,6 @@ inline constexpr int64_t kMaxHeadDim = 512;           // channels of an attentio
 inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a norm, if their number is a multiple of 8
 inline constexpr int64_t kMaxAnyNormChannels = 4096;  // channels of a norm, if their number is not a multiple of 8
 
-// Linear layers support all activations except silu. Gated layers support silu and gelu_tanh.
 // A factor of a product in 8 bits, [R, K]. The products of a linear layer sum over K. Element (r, k) is
 // values[r, k] · scales[k / kFloat8Block, r] (base/float8.h).
 struct Float8Matrix {
@@ -52,6 +51,7 @@ inline int64_t float8_terms(int64_t rows) {
   return (rows + kMultiple - 1) / kMultiple * kMultiple;
 }
 
+// Linear layers support all activations except silu. Gated layers support silu and gelu_tanh.
 enum class Activation { none, gelu_tanh, relu, silu };
 
 // The first member of each struct of arguments. Neither a View nor {} initializes it, so the compiler rejects a list of

@@ -11,20 +11,6 @@ namespace tessera::cpu {
 
 namespace {
 
-// Calls body(values, first_row) for blocks of up to kFloat8Block rows of x [R, K]. `values` has the block's elements.
-template <typename Body>
-void for_blocks_of_rows(Team& team, View x, const Body& body) {
-  const int64_t R = x.shape[0], K = x.shape[1];
-  team.for_ranges(R, kFloat8Block, [&](int64_t, int64_t begin, int64_t end) {
-    std::vector<float> values(static_cast<size_t>(kFloat8Block * K));
-    for (int64_t first = begin; first < end; first += kFloat8Block) {
-      const View part = x.rows(first, std::min(end, first + kFloat8Block));
-      tessera::convert(part.data, part.dtype, values.data(), DType::f32, static_cast<size_t>(part.num_elems()));
-      body(values.data(), first, part.shape[0]);
-    }
-  });
-}
-
 uint8_t* codes(View values) {
   TESSERA_ASSERT(values.dtype == DType::e4m3);
   return reinterpret_cast<uint8_t*>(values.data);
@@ -72,24 +58,28 @@ void CpuKernels::quantize(const Quantize& call) {
   };
   check(call.rows, R, K);
   check(call.columns, K, padded);
-  for_blocks_of_rows(team_, x, [&](const float* values, int64_t first, int64_t num_rows) {
-    if (call.rows) {
-      for (int64_t row = 0; row < num_rows; ++row) {
-        for (int64_t block = 0; block * kFloat8Block < K; ++block) {
-          const int64_t k = block * kFloat8Block;
-          call.rows.scales.as<float>()[block * R + first + row] =
-              quantize_block(values + row * K + k, 1, std::min(kFloat8Block, K - k), Float8ScaleKind::quotient,
-                             codes(call.rows.values) + (first + row) * K + k);
-        }
-      }
+  // A tile has whole blocks of both kinds: 128 rows and 128 columns of x.
+  static_assert(kFloat8Block * kFloat8Block <= Team::scratch_elems<float>());
+  const auto elem_bytes = static_cast<int64_t>(size_of(x.dtype));
+  const int64_t across = ceil_divide(K, kFloat8Block);
+  team_.for_each(ceil_divide(R, kFloat8Block) * across, [&](int64_t thread, int64_t tile) {
+    const int64_t first = tile / across * kFloat8Block, k = tile % across * kFloat8Block;
+    const int64_t num_rows = std::min(kFloat8Block, R - first), num_columns = std::min(kFloat8Block, K - k);
+    float* const values = team_.scratch<float>(thread);
+    for (int64_t row = 0; row < num_rows; ++row) {
+      float* const to = values + row * kFloat8Block;
+      tessera::convert(x.data + ((first + row) * K + k) * elem_bytes, x.dtype, to, DType::f32,
+                       static_cast<size_t>(num_columns));
+      if (!call.rows) continue;
+      call.rows.scales.as<float>()[k / kFloat8Block * R + first + row] = quantize_block(
+          to, 1, num_columns, Float8ScaleKind::quotient, codes(call.rows.values) + (first + row) * K + k);
     }
     if (!call.columns) return;
-    const bool is_last = first + num_rows == R;
-    for (int64_t k = 0; k < K; ++k) {
-      uint8_t* const to = codes(call.columns.values) + k * padded + first;
-      call.columns.scales.as<float>()[first / kFloat8Block * K + k] =
-          quantize_block(values + k, K, num_rows, Float8ScaleKind::power_of_two, to);
-      if (is_last) std::fill(to + num_rows, to + num_rows + (padded - R), uint8_t{0});
+    for (int64_t column = 0; column < num_columns; ++column) {
+      uint8_t* const to = codes(call.columns.values) + (k + column) * padded + first;
+      call.columns.scales.as<float>()[first / kFloat8Block * K + k + column] =
+          quantize_block(values + column, kFloat8Block, num_rows, Float8ScaleKind::power_of_two, to);
+      if (first + num_rows == R) std::fill(to + num_rows, to + num_rows + (padded - R), uint8_t{0});
     }
   });
 }

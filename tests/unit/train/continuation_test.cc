@@ -114,7 +114,7 @@ TEST(Continuation, EveryKeyIsJudged) {
     EXPECT_THAT(changes_between(then, now), IsEmpty());
   }
   EXPECT_EQ(num_always, 3);
-  EXPECT_EQ(num_in_a_new_folder, 24);
+  EXPECT_EQ(num_in_a_new_folder, 25);
   const int num_recorded = static_cast<int>(std::ranges::count_if(all_settings(), &Setting::is_recorded));
   EXPECT_EQ(std::ranges::count_if(then.items(), [&](const auto& entry) { return is_recorded(entry.key()); }),
             num_recorded);
