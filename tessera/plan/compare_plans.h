@@ -1,6 +1,7 @@
 // Compares plans.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
