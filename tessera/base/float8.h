@@ -2,14 +2,14 @@
 // (Micikevicius et al. 2022, "FP8 formats for deep learning"). Its largest value is 448, its smallest 2^-9. It has no
 // infinity. NaN is 0x7f or 0xff.
 //
-// A block of values shares a scale: the value of a number x is x · scale. A matrix product sums over blocks, and there
-// are two kinds of scales:
-// - `quotient`: the largest magnitude of the block, divided by 448. The largest value of a block, which matters most,
-//   is then exact.
-// - `power_of_two`: the smallest power of two for which no value exceeds 448. A value that is not small within its
-//   block gets the same rounded value in every block. The result therefore hardly depends on how values are divided
-//   into blocks. Sums over tokens use this kind: the division of a step into micro-batches and ranks divides their
-//   blocks.
+// The values of a block share a scale. A code stands for its e4m3 number times the scale. There are two kinds of
+// scales:
+// - `quotient`: the largest magnitude of the block, divided by 448. The largest value of a block matters most in a
+//   product, and this scale keeps it exact.
+// - `power_of_two`: the smallest power of two for which no value of the block exceeds 448. Large values are then
+// rounded
+//   in the same way in every block. Products that sum over tokens use this kind: ranks and micro-batches cut the tokens
+//   into other blocks, and most values must not change with the cut.
 #pragma once
 
 #include <bit>
@@ -51,7 +51,7 @@ struct Float8Scale {
 // The scale of a block whose largest magnitude is an f32 with the bits `largest`. A block of zeros has the scale 1. A
 // block with an infinity or a NaN has the scale NaN, so that a product with it is NaN. Very small blocks always have a
 // power of two, because the inverse of a quotient might be infinite.
-inline Float8Scale float8_scale(uint32_t largest, Float8ScaleKind kind) {
+constexpr Float8Scale float8_scale(uint32_t largest, Float8ScaleKind kind) {
   constexpr uint32_t kMantissaOf448 = 0x600000u, kExponent = 23, kVerySmall = 27u << kExponent;  // 2^-100
   if (largest == 0) return {};
   if (largest >= 0x7f800000u) return {std::bit_cast<float>(0x7fc00000u), std::bit_cast<float>(0x7fc00000u)};

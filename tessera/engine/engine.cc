@@ -86,7 +86,7 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
   TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::q8 || options_.dtype != DType::f64);
   if (options_.float8) {
     if (kind_of_work(place.device) == DeviceKind::cuda) {
-      throw UsageError(option_place("matmul_precision"), "fp8 has no kernels for GPUs yet: only CPUs emulate it",
+      throw UsageError(option_place("matmul_precision"), "fp8 does not run on GPUs yet: only CPUs emulate it",
                        fmt::format("Leave the setting out, or give {} cpu", option("device")));
     }
     model_.check_float8();

@@ -61,8 +61,9 @@ void print_comparison(const std::vector<NamedPlan>& plans, Console& console) {
     const auto is_first = [&](const Record& value) { return value == values[0]; };
     if (always ? !std::ranges::all_of(values, is_zero) : !std::ranges::all_of(values, is_first)) table.row(cells);
   };
-  for (const char* key : {"model", "world_size", "ranks_per_node", "device", "precision", "strategy", "offload",
-                          "activation_checkpointing", "batch_size", "grad_accum", "batch_tokens", "machine/name"}) {
+  for (const char* key :
+       {"model", "world_size", "ranks_per_node", "device", "precision", "matmul_precision", "strategy", "offload",
+        "activation_checkpointing", "batch_size", "grad_accum", "batch_tokens", "machine/name"}) {
     row(key, key, text_of, false);
   }
   table.rule();

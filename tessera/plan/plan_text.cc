@@ -319,8 +319,10 @@ void print_plan(const PlanReport& r, Console& console) {
   const bool frozen = r.first.num_trainable_parameters < r.first.num_parameters;
   const std::string trained =
       frozen ? fmt::format(" ({} of them trainable)", format_count(r.first.num_trainable_parameters)) : "";
+  const bool in_fp8 = r.settings.matmul_precision == Settings::MatmulPrecision::fp8;
   console.print(fmt::format("{} parameters{} in {}{}; {}{}", format_count(r.first.num_parameters), trained,
-                            r.precision(), ranks, summary_of(r.settings), world == 1 ? "" : " per rank"));
+                            r.precision() + (in_fp8 ? " with fp8 products" : ""), ranks, summary_of(r.settings),
+                            world == 1 ? "" : " per rank"));
   print_memory(r, console);
   print_time(r, console);
   const double tera = static_cast<double>(r.first.micro_batch_flops) * 1e-12;

@@ -306,6 +306,9 @@ class Comparisons(PlanTest):
                    "--compare", "plan.json")
         self.fails(3, "other.json: is not a plan. Write one with tessera plan … --json > FILE", "plan", "--compare",
                    "plan.json", "other.json")
+        self.fails(2, "--compare: prints a table, not JSON", "plan", "--compare", "plan.json", "plan.json", "--json")
+        self.fails(2, "--svg: draws the plan of a run, but the command has no --model", "plan", "--compare", "plan.json",
+                   "plan.json", "--svg", "out.svg")
         self.fails(2, "plan: needs --model or --compare", "plan")
 
 

@@ -76,6 +76,9 @@ class Training(PrecisionTest):
         self.train("again", *words, *fp8, "--activation-checkpointing", "block=1,mlp", "--strategy", "full_shard",
                    "--offload", "optimizer:host,parameters:host")
         self.assertEqual(without_timing(self.path("again", "metrics.jsonl")), without_timing(self.path("fp8", "metrics.jsonl")))
+        plan = json.loads(self.succeeds("plan", *words, *fp8, "--json"))
+        self.assertEqual((plan["precision"], plan["matmul_precision"]), ("bf16", "fp8"))
+        self.assertIn(" in bf16 with fp8 products on the CPU; ", self.succeeds("plan", *words, *fp8))
         # Evaluation reads the model that was saved, so it is the same for a model that was trained without fp8.
         for run in ("bf16", "fp8"):
             out = self.succeeds("eval", "--model", run + "/model", "--precision", "bf16", "--eval-dataset", "eval.jsonl", "--json")
@@ -93,7 +96,7 @@ class Training(PrecisionTest):
             self.fails(2, "--matmul-precision: fp8 needs layers whose sizes are multiples of 16, but "
                           "there are 16 inputs and 40 outputs in transformer.layers.0.linear1. Leave the setting out", verb, *odd,
                        *(["--output-dir", "out"] if verb == "train" else []))
-        self.fails(2, "--matmul-precision: fp8 has no kernels for GPUs yet: only CPUs emulate it. Leave the setting out, or "
+        self.fails(2, "--matmul-precision: fp8 does not run on GPUs yet: only CPUs emulate it. Leave the setting out, or "
                       "give --device cpu", "plan", "--model", "bloom-560m", "--precision", "bf16", *fp8, "--machine", "h200")
         self.train("wide", *EVALUATED, "--precision", "bf16", "--epochs", "1")
         self.fails(2, 'matmul_precision = "as-precision", and this run has "fp8"', "train", *EVALUATED, "--precision", "bf16",

@@ -157,9 +157,9 @@ void CpuKernels::linear_backward_weight(View d_y, View x, bool fresh, View d_wei
   });
 }
 
-// Only emulated kernels accept 8-bit matrices (emulated_kernels.cc).
+// EmulatedKernels calls linear_backward_weight() instead.
 void CpuKernels::linear_backward_weight8(const Float8Matrix&, const Float8Matrix&, bool, View) {
-  TESSERA_ASSERT(!"8-bit matrices need 16-bit results");
+  TESSERA_ASSERT(!"only emulated kernels accept 8-bit matrices");
 }
 
 void CpuKernels::linear_backward_bias(std::span<const BiasGradient> gradients) {

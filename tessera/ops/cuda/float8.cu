@@ -19,24 +19,6 @@ __device__ uint32_t magnitude_bits(float x) {
   return __float_as_uint(x) & 0x7fffffffu;
 }
 
-// The same as float8_scale().
-struct Scale {
-  float scale, inverse;
-};
-template <Float8ScaleKind kKind>
-__device__ Scale scale_of(uint32_t largest) {
-  if (largest == 0) return {1, 1};
-  const float nan = __uint_as_float(0x7fc00000u);
-  if (largest >= 0x7f800000u) return {nan, nan};
-  if (kKind == Float8ScaleKind::quotient && largest >= 27u << 23) {
-    const float value = __uint_as_float(largest);
-    return {__fdiv_rn(value, 448), __fdiv_rn(448, value)};
-  }
-  const int exponent = static_cast<int>(largest >> 23) - 8 + ((largest & 0x7fffffu) > 0x600000u ? 1 : 0);
-  const uint32_t bits = static_cast<uint32_t>(max(exponent, 1)) << 23;
-  return {__uint_as_float(bits), __uint_as_float((254u << 23) - bits)};
-}
-
 __device__ uint32_t codes_of_two(float low, float high) {
   return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
 }
@@ -81,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int offset = kRowThreads / 2; offset > 0; offset /= 2) {
       largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
     }
-    const auto [scale, inverse] = scale_of<Float8ScaleKind::quotient>(largest);
+    const auto [scale, inverse] = float8_scale(largest, Float8ScaleKind::quotient);
     if (!inside) continue;
     const float low[4] = {values[0], values[1], values[2], values[3]},
                 high[4] = {values[4], values[5], values[6], values[7]};
@@ -100,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
   half_largest[thread] = largest;
   __syncthreads();
   largest = max(largest, half_largest[(thread + kTile) % kThreads]);
-  const auto [scale, inverse] = scale_of<Float8ScaleKind::power_of_two>(largest);
+  const auto [scale, inverse] = float8_scale(largest, Float8ScaleKind::power_of_two);
   const int64_t at_column = first_column + own;
   if (at_column >= K) return;
   if (half == 0) columns.scales[blockIdx.y * K + at_column] = scale;

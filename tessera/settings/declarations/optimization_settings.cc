@@ -64,9 +64,10 @@ std::vector<Setting> optimization_settings() {
           "three stochastically"),
       choice("matmul_precision", &S::matmul_precision, recorded(Resume::new_folder, kOptimization),
              {{"as-precision", S::MatmulPrecision::as_precision}, {"fp8", S::MatmulPrecision::fp8}},
-             "Data type of the factors of the blocks' matrix products in training. as-precision: that of --precision; "
-             "fp8, only with --precision bf16: 8 bits (e4m3), with a scale for every 128 values. Evaluation, "
-             "generation and the head compute as without fp8. So far only for experiments on CPUs, which emulate it"),
+             "The type to which training rounds the inputs, weights and gradients that the linear layers of the blocks "
+             "multiply. as-precision: the type of --precision; fp8, only with --precision bf16: 8 bits (e4m3), with a "
+             "scale for every 128 values. The head, evaluation and generation do not use fp8. GPUs do not support fp8 "
+             "yet; CPUs emulate it, for experiments"),
       takes_scalars(parsed(
           "activation_checkpointing", &S::activation_checkpointing, kOptimization, "none|auto|block|N|PART[=N],...",
           "Activations that are not kept, but computed again in the backward pass: none, as many as the memory needs "

@@ -64,6 +64,14 @@ std::optional<Fault> comparison_as_json(const ResolvedSettings& resolved) {
   return Fault{"compare", "prints a table, not JSON", "Leave out --json, or write both plans with --json"};
 }
 
+// A picture shows the plan of a run. Without a model, --compare only reads plans.
+std::optional<Fault> picture_without_model(const ResolvedSettings& resolved) {
+  if (!(resolved.groups & kPlanOutput) || resolved.groups == kAllGroups) return {};
+  const Settings& s = resolved.settings;
+  if (s.svg.empty() || !s.model.empty() || s.compare.empty()) return {};
+  return Fault{"svg", "draws the plan of a run, but the command has no --model", "Add --model, or leave out --svg"};
+}
+
 std::optional<Fault> types_of_another_format(const ResolvedSettings& resolved) {
   const Settings& s = resolved.settings;
   if (!(resolved.groups & kGguf) || resolved.groups == kAllGroups) return {};
@@ -95,8 +103,9 @@ std::optional<Fault> flag_without_measurement(const ResolvedSettings& resolved) 
 }
 
 constexpr Rule kModelRules[] = {sizes_of_another_model};
-constexpr Rule kOtherRules[] = {heads_of_unequal_width, two_memories_of_a_device, comparison_as_json,
-                                machine_without_search, types_of_another_format,  flag_without_measurement};
+constexpr Rule kOtherRules[] = {heads_of_unequal_width,  two_memories_of_a_device, comparison_as_json,
+                                picture_without_model,   machine_without_search,   types_of_another_format,
+                                flag_without_measurement};
 
 }  // namespace
 

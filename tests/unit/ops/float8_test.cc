@@ -107,8 +107,8 @@ TEST_P(Random8, QuantizesRowsAndColumns) {
   }
 }
 
-// The product of every layer, in f32 and bf16, sums the products of the values. The tolerance is that of
-// halves_test.cc.
+// Each of the three products of a layer equals the product of the two matrices' values in double precision. Results are
+// f32 or bf16. halves_test.cc explains the tolerance.
 TEST_P(Random8, ProductsUseTheValues) {
   const int64_t N = draw(200), I = draw16(200), O = draw16(200);
   SCOPED_TRACE(std::to_string(N) + " rows, " + std::to_string(I) + " to " + std::to_string(O));
